@@ -34,23 +34,23 @@ impl UserMem {
     /// # Safety
     /// Whatever layout is used with this view must reach only memory that is valid for reads (sends) or reads and
     /// writes (receives) until the operation that takes the view has completed.
-    pub const unsafe fn new(base: *mut u8) -> Self {
+    pub unsafe fn new(base: *mut u8) -> Self {
         // Exposed on purpose: the address travels to other processes as part of a region.
         Self { base: base as usize }
     }
 
     /// A view for operations of zero bytes; never dereferenced.
-    pub const fn null() -> Self {
+    pub fn null() -> Self {
         Self { base: 0 }
     }
 
     /// The address of the byte at `offset`.
-    pub const fn addr(self, offset: isize) -> usize {
+    pub fn addr(self, offset: isize) -> usize {
         self.base.wrapping_add_signed(offset)
     }
 
     /// The same memory seen from a base moved by `offset` bytes.
-    pub const fn offset(self, offset: isize) -> Self {
+    pub fn offset(self, offset: isize) -> Self {
         Self { base: self.base.wrapping_add_signed(offset) }
     }
 
@@ -175,7 +175,7 @@ pub struct Data {
 
 impl Data {
     /// `len` contiguous bytes at `mem`.
-    pub const fn contiguous(mem: UserMem, len: u64) -> Self {
+    pub fn contiguous(mem: UserMem, len: u64) -> Self {
         Self { mem, len, layout: None }
     }
 
@@ -185,7 +185,7 @@ impl Data {
     }
 
     /// No bytes at all.
-    pub const fn empty() -> Self {
+    pub fn empty() -> Self {
         Self::contiguous(UserMem::null(), 0)
     }
 
