@@ -1,0 +1,163 @@
+//! The words that an engine and its users share: what is sent and received, how it ends, and who is at fault.
+//!
+//! Owned by `engine`; used by `progress` (which puts an engine behind its lock and knows how to wait) and by `mpi`.
+
+use garonne_sync::user::Data;
+
+/// A communication context: messages of different contexts never match. A communicator owns an even one for
+/// point-to-point and the odd one after it for collectives.
+pub type Context = u32;
+
+/// A process of the job by its index in the job's world (the address of a gate), not a rank of a communicator.
+pub type Peer = u32;
+
+/// Where a call came from: an index into the caller's table of function names and a return address. Kept in every
+/// request and event for `who`, `why` and error messages; 0 when unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Index of the function in the table of the layer above.
+    pub call: u16,
+    /// Return address of the call in the user's program.
+    pub site: u64,
+}
+
+/// When a send counts as complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// When the buffer may be reused (standard, ready and buffered sends).
+    Standard,
+    /// When in addition the receiver has matched it (`MPI_Ssend`).
+    Synchronous,
+}
+
+/// One message to send.
+#[derive(Clone, Debug)]
+pub struct Send {
+    /// Context of the envelope.
+    pub context: Context,
+    /// The process it goes to.
+    pub peer: Peer,
+    /// The sender's rank in the communicator, which the receiver matches and reports as source.
+    pub source: u32,
+    /// Tag, at least 0.
+    pub tag: i32,
+    /// The bytes. The memory stays valid and unchanged until completion.
+    pub data: Data,
+    /// Completion rule.
+    pub mode: Mode,
+    /// Who asked.
+    pub origin: Origin,
+}
+
+/// Which messages a receive or probe accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// Context of the envelope.
+    pub context: Context,
+    /// The rank and process of the one accepted sender; `None` accepts any (`MPI_ANY_SOURCE`).
+    pub source: Option<Source>,
+    /// The one accepted tag; `None` accepts any (`MPI_ANY_TAG`).
+    pub tag: Option<i32>,
+}
+
+/// A sender: its rank in the communicator and the process that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Rank in the communicator (the remote group's for an intercommunicator).
+    pub rank: u32,
+    /// The process.
+    pub peer: Peer,
+}
+
+/// One receive to post.
+#[derive(Clone, Debug)]
+pub struct Recv {
+    /// What it accepts.
+    pub pattern: Pattern,
+    /// Where the bytes go. The memory stays valid and untouched until completion.
+    pub data: Data,
+    /// Who asked.
+    pub origin: Origin,
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Rank of the sender in the communicator (receives and probes).
+    pub source: u32,
+    /// Tag of the message (receives and probes).
+    pub tag: i32,
+    /// Bytes received, or length of the message probed.
+    pub len: u64,
+    /// The receive was cancelled before it matched.
+    pub cancelled: bool,
+    /// The operation completed with an error (truncation, dead peer); `source`, `tag` and `len` are still those of the message.
+    pub error: Option<Error>,
+}
+
+/// Names one pending operation. Stale names (already taken) are detected by their generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// Slot.
+    pub index: u32,
+    /// Generation of the slot.
+    pub generation: u32,
+}
+
+/// Names a message taken out of matching by a matched probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Message {
+    /// Slot.
+    pub index: u32,
+    /// Generation of the slot.
+    pub generation: u32,
+}
+
+/// What starting an operation gave.
+#[derive(Clone, Debug)]
+pub enum Started {
+    /// It is complete already; nothing to wait for and nothing to release.
+    Done(Status),
+    /// It goes on; ask for it by this name.
+    Pending(Request),
+}
+
+/// An error value: who is at fault, and what both sides said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The receive was smaller than the message.
+    Truncated(Box<Truncation>),
+    /// The caller broke the contract (stale request, tag out of range …).
+    Misuse(&'static str),
+    /// The peer closed, died or misbehaved.
+    Peer {
+        /// Which process.
+        peer: Peer,
+        /// What was seen.
+        what: &'static str,
+    },
+    /// Memory, slots or another bounded thing ran out.
+    Resource(&'static str),
+    /// The operating system refused: operation and errno.
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// errno.
+        errno: i32,
+    },
+}
+
+/// Both sides of a truncated message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Truncation {
+    /// What was sent, in bytes.
+    pub sent: u64,
+    /// Room in the receive, in bytes.
+    pub room: u64,
+    /// The sending process.
+    pub peer: Peer,
+    /// Envelope sequence (names the sender's event).
+    pub sequence: u32,
+    /// The receive's origin.
+    pub origin: Origin,
+}

@@ -1,0 +1,58 @@
+//! What the MPI layer sees of a rank's engine: start, poll, wait. Callable from any thread of the rank.
+//!
+//! The implementation over a real engine lives beside this trait; a trait because real processes, threads as ranks
+//! and simulated ranks wait in different ways. The small-message path is called through the concrete type.
+
+use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
+use garonne_sync::user::Data;
+use std::sync::Arc;
+
+/// A piece of work that advances by completions (a collective's schedule, a generalised request).
+pub trait Stepper: std::marker::Send + Sync {
+    /// Advances as far as it can without blocking. `true` when it is finished and may be forgotten. Called by whichever
+    /// thread makes progress, never by two at once, never with the engine's lock held.
+    fn step(&self, host: &dyn Host) -> bool;
+}
+
+/// One rank's communication, from the side of the MPI layer.
+pub trait Host: std::marker::Send + Sync {
+    /// This process's index in the job's world.
+    fn me(&self) -> Peer;
+    /// Processes in the job's world.
+    fn world_size(&self) -> u32;
+
+    /// Starts a send.
+    fn send(&self, send: Send) -> Result<Started, Error>;
+    /// Starts a receive.
+    fn recv(&self, recv: Recv) -> Result<Started, Error>;
+    /// Looks for a message without receiving it. Makes progress once.
+    fn probe(&self, pattern: Pattern) -> Result<Option<Status>, Error>;
+    /// Takes a message out of matching. Makes progress once.
+    fn mprobe(&self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error>;
+    /// Receives a message taken by `mprobe`.
+    fn mrecv(&self, message: Message, data: Data, origin: Origin) -> Result<Started, Error>;
+    /// Asks to cancel a receive that has not matched; its completion tells whether that worked.
+    fn cancel(&self, request: Request) -> Result<(), Error>;
+
+    /// The status if complete, without making progress; the request stays.
+    fn peek(&self, request: Request) -> Result<Option<Status>, Error>;
+    /// The status if complete, without making progress; the name is gone then.
+    fn take(&self, request: Request) -> Result<Option<Status>, Error>;
+    /// Lets the operation finish on its own and forgets its name (`MPI_Request_free`).
+    fn abandon(&self, request: Request) -> Result<(), Error>;
+
+    /// Polls the rails once, advances engine and steppers. `true` if anything moved.
+    fn progress(&self) -> bool;
+    /// Makes progress until `done` says so: spins by the measured budget, then sleeps. `done` is asked again after
+    /// whatever could have changed it (a completion, a stepper's move, `wake`).
+    fn wait_until(&self, done: &mut dyn FnMut() -> bool);
+    /// Wakes the threads in `wait_until` so that they ask `done` again (for completions made outside the engine).
+    fn wake(&self);
+    /// Advances `stepper` on every later progress until it is finished; steps it once now.
+    fn attach(&self, stepper: Arc<dyn Stepper>);
+
+    /// Ends the job with this exit code; the agent prints `message`. Does not return.
+    fn abort(&self, code: i32, message: &str) -> !;
+    /// Seconds since an arbitrary fixed point, and the resolution (`MPI_Wtime`, `MPI_Wtick`).
+    fn wtime(&self) -> f64;
+}
