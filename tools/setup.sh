@@ -1,0 +1,91 @@
+# Sourced by ./x: finds what is missing on this machine and installs it, saying what it does.
+# Distribution packages go through apt as root; an ordinary user is told which packages to ask for.
+
+say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# What each command needs from the distribution. `demo` is the base of all others.
+packages_demo="gcc g++ make pkg-config libc6-dev libhwloc-dev libudev-dev python3 python3-dev python3-venv ca-certificates"
+packages_test="$packages_demo cmake autoconf automake dpkg-dev libblas-dev libclang-dev xz-utils gdb"
+packages_bench="$packages_demo"
+packages_lint="$packages_demo"
+
+# The oldest cargo that builds the workspace, as Cargo.toml says.
+rust_wanted() { sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml | head -1; }
+version_at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -1)" = "$1" ]; }
+cargo_version() { cargo --version 2>/dev/null | cut -d' ' -f2; }
+
+missing_packages() {
+    local package
+    for package in "$@"; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
+    done
+}
+
+# need_tools COMMAND: returns once everything that COMMAND needs is there. Quick the second time.
+need_tools() {
+    local list="packages_$1" missing
+    if command -v dpkg-query >/dev/null; then
+        # shellcheck disable=SC2086
+        missing=$(missing_packages ${!list} | tr '\n' ' ')
+        [ -z "$missing" ] || install_packages "$missing"
+    else
+        say "not a Debian or Ubuntu system: please see that these exist: ${!list}"
+    fi
+    need_rust
+}
+
+install_packages() {
+    if [ "$(id -u)" -ne 0 ]; then
+        die "these packages are missing; ask an administrator for:  apt-get install ${1% }"
+    fi
+    say "installing distribution packages: $1"
+    if [ -z "${apt_lists_fresh:-}" ]; then
+        quietly apt-get update
+        apt_lists_fresh=1
+    fi
+    # shellcheck disable=SC2086
+    DEBIAN_FRONTEND=noninteractive quietly apt-get install -y --no-install-recommends $1
+}
+
+# Runs a command with its output kept in a log that is shown only when it fails; a dot every few seconds says it lives.
+quietly() {
+    local log=$GARONNE_STATE/setup.log pid
+    "$@" >"$log" 2>&1 &
+    pid=$!
+    while kill -0 "$pid" 2>/dev/null; do sleep 1; [ ! -t 1 ] || printf .; done
+    [ ! -t 1 ] || printf '\r'
+    wait "$pid" || { tail -n 30 "$log" >&2; die "'$*' failed (all of its output: $log)"; }
+}
+
+apt_candidate() { apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: *//p' | sed 's/^[0-9]*://; s/[+~-].*//'; }
+
+# Rust: what is installed if it is new enough, else the distribution's if it is, else rustup.
+need_rust() {
+    local wanted name
+    wanted=$(rust_wanted)
+    [ ! -d "$HOME/.cargo/bin" ] || PATH=$PATH:$HOME/.cargo/bin
+    ! version_at_least "$wanted" "$(cargo_version)" || return 0
+    say "cargo $wanted or newer is needed, found: $(cargo_version || true)"
+    for name in cargo cargo-web; do
+        if version_at_least "$wanted" "$(apt_candidate $name)"; then
+            install_packages "$name ${name/cargo/rustc}"
+            return 0
+        fi
+    done
+    if ! command -v rustup >/dev/null && [ "$(apt_candidate rustup)" != "(none)" ] && [ -n "$(apt_candidate rustup)" ]; then
+        install_packages rustup
+    fi
+    if command -v rustup >/dev/null; then
+        say "installing the stable Rust toolchain with rustup"
+        quietly rustup toolchain install stable --profile default
+        rustup default stable >/dev/null
+    else
+        command -v curl >/dev/null || install_packages curl
+        say "installing Rust with the rustup installer (into ~/.cargo and ~/.rustup)"
+        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs -o "$GARONNE_STATE/rustup-init.sh"
+        quietly sh "$GARONNE_STATE/rustup-init.sh" -y --no-modify-path
+        PATH=$HOME/.cargo/bin:$PATH
+    fi
+    version_at_least "$wanted" "$(cargo_version)" || die "cargo is still older than $wanted"
+}

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Runs the tests of Garonne: `./x test`, `./x soak`.
+
+Each suite is a module of tools/testing/suites with a `suite(context)` function that builds what it needs and
+yields cases. A case runs in its own process group with a time limit and passes, fails or is skipped with a reason.
+The last line printed is `N passed, N failed, N skipped`; the exit code is 1 if anything failed.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import pathlib
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from testing.runner import Context, Outcome, Tally, run_cases  # noqa: E402
+
+# In the order in which a failure tells most: the crates, then our C programs, then other people's programs.
+SUITES = ["rust"]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="./x test", description=__doc__.splitlines()[0])
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help="only these; SUITE/TEXT only cases whose name has TEXT")
+    parser.add_argument("--list", action="store_true", help="name the suites and stop")
+    parser.add_argument("--soak", action="store_true", help="the long forms")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="cases at a time (default: cores)")
+    parser.add_argument("--against", metavar="DIR", help="run the C and client suites with the MPI installed in DIR instead")
+    return parser.parse_args()
+
+
+def main():
+    args = arguments()
+    if args.list:
+        print("\n".join(SUITES))
+        return 0
+    wanted = dict(name.partition("/")[::2] for name in args.suites) or dict.fromkeys(SUITES, "")
+    for name in wanted:
+        if name not in SUITES:
+            sys.exit(f"error: no suite '{name}'; there are: {' '.join(SUITES)}")
+    context = Context(root=pathlib.Path(os.environ["GARONNE_ROOT"]), soak=args.soak, jobs=args.jobs, against=args.against)
+    tally = Tally()
+    started = time.monotonic()
+    for name in (s for s in SUITES if s in wanted):
+        print(f"--- {name}", flush=True)
+        try:
+            cases = list(importlib.import_module(f"testing.suites.{name}").suite(context))
+        except Exception as error:  # a suite that cannot be built is a failure of its own, not the end of the run
+            tally.add(Outcome(f"{name}: set-up", "failed", str(error)))
+            continue
+        run_cases(context, [case for case in cases if wanted[name] in case.name], tally)
+    (context.state / "test" / "results.json").write_text(json.dumps(tally.as_json(), indent=1))
+    for outcome in tally.skips():
+        print(f"skipped  {outcome.name}: {outcome.detail}")
+    for outcome in tally.failures():
+        print(f"FAILED   {outcome.name}")
+    print(f"in {time.monotonic() - started:.0f} s")
+    print(f"{tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped", flush=True)
+    return 1 if tally.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

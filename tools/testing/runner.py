@@ -1,0 +1,187 @@
+"""Runs commands with time limits, cases in parallel, and keeps the score.
+
+Owned by tools/test.py. A process is started in a group of its own, and the whole group is killed when its time is
+over, so that no test leaves anything running.
+"""
+
+import concurrent.futures
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+from typing import Callable, Iterable
+
+# How much of a failing command's output is shown; the log file has all of it.
+TAIL_LINES = 40
+
+
+class Skip(Exception):
+    """Raised by a case that cannot run here; its text says why."""
+
+
+class Failure(Exception):
+    """Raised by a case that failed; its text is what the reader needs to see."""
+
+
+@dataclasses.dataclass
+class Outcome:
+    name: str
+    status: str  # passed, failed, skipped
+    detail: str = ""
+    seconds: float = 0.0
+    count: int = 1  # how many tests of the program this line stands for
+
+
+class Tally:
+    """The score, printed line by line as it grows."""
+
+    def __init__(self):
+        self.outcomes: list[Outcome] = []
+        self.lock = threading.Lock()
+
+    def add(self, outcome: Outcome):
+        with self.lock:
+            self.outcomes.append(outcome)
+            times = f" x{outcome.count}" if outcome.count != 1 else ""
+            if outcome.status != "skipped" or outcome.count == 1:
+                print(f"{outcome.status:<8} {outcome.name}{times}  {outcome.seconds:.1f} s", flush=True)
+            if outcome.status == "failed" and outcome.detail:
+                print("    " + outcome.detail.replace("\n", "\n    "), flush=True)
+
+    def of(self, status):
+        return [outcome for outcome in self.outcomes if outcome.status == status]
+
+    def failures(self):
+        return self.of("failed")
+
+    def skips(self):
+        return self.of("skipped")
+
+    passed = property(lambda self: sum(o.count for o in self.of("passed")))
+    failed = property(lambda self: sum(o.count for o in self.of("failed")))
+    skipped = property(lambda self: sum(o.count for o in self.of("skipped")))
+
+    def as_json(self):
+        return [dataclasses.asdict(outcome) for outcome in self.outcomes]
+
+
+@dataclasses.dataclass
+class Case:
+    """One line of the report. `run` returns None, or a list of outcomes when the program counts its own tests."""
+
+    name: str
+    run: Callable[[], list[Outcome] | None]
+    alone: bool = False  # not beside other cases: it uses every core, or measures
+
+
+@dataclasses.dataclass
+class Finished:
+    code: int
+    output: str
+    timed_out: bool
+    log: pathlib.Path
+
+
+class Context:
+    """Where things are, and how to run a program under the MPI that is tested."""
+
+    def __init__(self, root: pathlib.Path, soak: bool, jobs: int, against: str | None):
+        self.root = root
+        self.state = pathlib.Path(os.environ["GARONNE_STATE"])
+        self.soak = soak
+        self.jobs = max(1, jobs)
+        self.prefix = pathlib.Path(against).resolve() if against else self.state / "prefix"
+        self.foreign = against is not None
+        self.work = self.state / "test"
+        self.work.mkdir(parents=True, exist_ok=True)
+        self._installed = self.foreign
+
+    def installed(self):
+        """The prefix, with the current sources built into it once per run."""
+        if not self._installed:
+            result = self.execute("build", ["./x", "build-into", str(self.prefix)], timeout=1500)
+            check(result)
+            self._installed = True
+        return self.prefix
+
+    def environment(self, extra=None):
+        env = dict(os.environ)
+        env["PATH"] = f"{self.prefix}/bin:{env['PATH']}"
+        env["PKG_CONFIG_PATH"] = f"{self.prefix}/lib/pkgconfig"
+        env.update(extra or {})
+        return env
+
+    def mpicc(self):
+        """The C wrapper for the standard ABI."""
+        abi = self.prefix / "bin" / "mpicc_abi"
+        return str(abi if abi.exists() else self.prefix / "bin" / "mpicc")
+
+    def launcher(self, ranks: int):
+        garonne = self.prefix / "bin" / "garonne"
+        head = [str(garonne), "run"] if garonne.exists() else [str(self.prefix / "bin" / "mpiexec")]
+        return head + ["-n", str(ranks)]
+
+    def execute(self, name: str, command: list[str], timeout: float, env=None, cwd=None, stdin=None) -> Finished:
+        """Runs a command with everything it prints in a log; kills its whole group at the time limit."""
+        log = self.work / "logs" / (name.replace("/", ".").replace(" ", "_") + ".log")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "wb") as sink:
+            sink.write(("$ " + " ".join(map(str, command)) + "\n").encode())
+            sink.flush()
+            process = subprocess.Popen(
+                [str(word) for word in command], cwd=cwd or self.root, env=env or self.environment(), stdout=sink,
+                stderr=subprocess.STDOUT, stdin=stdin or subprocess.DEVNULL, start_new_session=True)
+            timed_out = False
+            try:
+                process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                timed_out = True
+            finally:
+                kill_group(process)
+        return Finished(process.returncode, log.read_text(errors="replace"), timed_out, log)
+
+
+def kill_group(process):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def check(result: Finished):
+    """Raises unless the command succeeded, with the end of what it printed."""
+    if result.timed_out or result.code != 0:
+        why = "time limit reached" if result.timed_out else f"exit code {result.code}"
+        tail = "\n".join(result.output.splitlines()[-TAIL_LINES:])
+        raise Failure(f"{why} (log: {result.log})\n{tail}")
+
+
+def run_case(case: Case, tally: Tally):
+    started = time.monotonic()
+    outcomes = None
+    try:
+        outcomes = case.run()
+        outcome = Outcome(case.name, "passed")
+    except Skip as reason:
+        outcome = Outcome(case.name, "skipped", str(reason))
+    except Exception as error:  # also a bug of the test itself: it must count as a failure, not end the run
+        outcome = Outcome(case.name, "failed", str(error) if isinstance(error, Failure) else repr(error))
+    outcome.seconds = time.monotonic() - started
+    if outcomes is None or outcome.status != "passed":
+        outcomes = [outcome]
+    for entry in outcomes:
+        entry.seconds = entry.seconds or outcome.seconds
+        tally.add(entry)
+
+
+def run_cases(context: Context, cases: Iterable[Case], tally: Tally):
+    """Runs what may go side by side on `jobs` threads, then the rest one by one."""
+    cases = list(cases)
+    with concurrent.futures.ThreadPoolExecutor(context.jobs) as pool:
+        list(pool.map(lambda case: run_case(case, tally), [case for case in cases if not case.alone]))
+    for case in (case for case in cases if case.alone):
+        run_case(case, tally)

@@ -1,0 +1,34 @@
+"""The workspace's own tests: unit, integration, property, simulation and documentation tests of every crate."""
+
+import re
+
+from ..runner import Case, Failure, Outcome, check
+
+RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
+FAILED = re.compile(r"^test (\S.*) \.\.\. FAILED", re.M)
+# A fresh build of every dependency on two cores takes most of it.
+LIMIT_S = 1500
+
+
+def suite(context):
+    yield Case("rust/workspace", lambda: cargo_test(context, ["--workspace"]), alone=True)
+    if context.soak:
+        yield Case("rust/ignored", lambda: cargo_test(context, ["--workspace", "--", "--ignored"]), alone=True)
+
+
+def cargo_test(context, extra):
+    name = "rust " + extra[-1].strip("-")
+    result = context.execute(name, ["cargo", "test", "--no-fail-fast", *extra], timeout=LIMIT_S)
+    counts = [tuple(map(int, match)) for match in RESULT.findall(result.output)]
+    passed, failed, ignored = (sum(column) for column in zip(*counts)) if counts else (0, 0, 0)
+    if failed == 0:
+        check(result)
+    if not counts:
+        raise Failure(f"cargo test reported no results (log: {result.log})")
+    outcomes = [Outcome(name, "passed", count=passed)]
+    outcomes += [Outcome(f"rust: {test}", "failed", f"log: {result.log}") for test in FAILED.findall(result.output)]
+    if failed and len(outcomes) == 1:
+        outcomes.append(Outcome(name, "failed", f"{failed} failed (log: {result.log})", count=failed))
+    if ignored and not context.soak:
+        outcomes.append(Outcome("rust: long tests", "skipped", "marked #[ignore]; ./x soak runs them", count=ignored))
+    return outcomes
