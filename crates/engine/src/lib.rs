@@ -6,3 +6,5 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod limits;
+pub mod rail;

@@ -1,0 +1,333 @@
+//! The rail: one way to reach peers, as the engine sees it.
+//!
+//! Owns the trait, the words that cross it, and the packet header. Implemented by `rails` and `sim`; called only by the
+//! engine that owns the rail, always through `&mut`, so an implementation needs no lock of its own towards its user.
+//! A rail never blocks, never aborts the process and never calls up except through the [`Sink`] of the poll that is
+//! running. [`Refusal::Full`] is back-pressure, not an error: the engine keeps what did not fit and tries again.
+//!
+//! Packets between two engines arrive in the order they were committed on rails that say so ([`Limits::ordered`]); on
+//! others they may overtake. Every packet arrives once or its peer is reported gone (lossy media wear a reliability layer).
+
+use crate::api::{Error, Peer};
+use crate::limits::DESCRIPTOR_BLOB_MAX;
+use garonne_sync::user::{Data, UserMem};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What kind of room a packet needs. Data can never use up the room that control packets need to make data flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Envelopes and payload.
+    Data,
+    /// Credits, clear-to-send, finish, revoke, queries: served from reserved room.
+    Control,
+}
+
+/// Why a rail gave no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No room at the moment; ask again after a poll.
+    Full,
+    /// The peer is dead, or cannot be reached by this rail at all.
+    Gone,
+}
+
+/// Room for one packet's payload, lent by a rail until `commit` or `abandon`.
+///
+/// `mem` may lie in memory that a peer maps: it is written through `UserMem` only, never seen as a reference.
+#[derive(Debug)]
+#[must_use = "room is given back by commit or abandon"]
+pub struct Room {
+    /// Where the payload goes.
+    pub mem: UserMem,
+    /// Bytes of room; at least what was asked for.
+    pub len: usize,
+    /// The peer it was claimed for.
+    pub peer: Peer,
+    /// The rail's own mark.
+    pub token: u64,
+}
+
+/// What a rail can carry at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest payload of `send_inline`: what shares the first cache line or two with the header.
+    pub inline_max: usize,
+    /// Largest payload of a `Class::Data` packet.
+    pub packet_max: usize,
+    /// Largest payload of a `Class::Control` packet; at least [`crate::limits::CONTROL_PAYLOAD_MAX`].
+    pub control_max: usize,
+    /// Whether packets from one peer arrive in the order of their commits (both classes together).
+    pub ordered: bool,
+}
+
+/// What a rail can do towards one peer and what it costs there. Asked when a gate opens and again for each large
+/// message, so that a rail can correct itself while running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Payloads up to this length travel with their envelope.
+    pub eager_max: usize,
+    /// This side may read regions that the peer exposed.
+    pub can_read: bool,
+    /// This side may write regions that the peer exposed.
+    pub can_write: bool,
+    /// From this many bytes on, reading beats sending packets; `u64::MAX`: never.
+    pub read_from: u64,
+    /// Payload of one packet of a pipelined copy that serves best.
+    pub pipeline_chunk: usize,
+    /// Bytes of one bulk read that the engine should ask for at a time, so that others get their turn between.
+    pub read_chunk: u64,
+}
+
+/// The right to read or write an exposed region, as it travels to the peer: our cookie and the rail's own bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Names region and generation at its owner.
+    pub cookie: u64,
+    /// Bytes used in `blob`.
+    pub blob_len: u8,
+    /// Opaque to the engine.
+    pub blob: [u8; DESCRIPTOR_BLOB_MAX],
+}
+
+impl Descriptor {
+    /// A descriptor with this cookie and blob; `None` if the blob is too long.
+    pub fn new(cookie: u64, blob: &[u8]) -> Option<Self> {
+        let mut bytes = [0; DESCRIPTOR_BLOB_MAX];
+        bytes.get_mut(..blob.len())?.copy_from_slice(blob);
+        Some(Self { cookie, blob_len: blob.len() as u8, blob: bytes })
+    }
+
+    /// The rail's bytes.
+    pub fn blob(&self) -> &[u8] {
+        &self.blob[..usize::from(self.blob_len).min(DESCRIPTOR_BLOB_MAX)]
+    }
+}
+
+/// Names an exposed region or a bulk operation; chosen by the engine, unique among those alive.
+pub type Token = u64;
+
+/// How exposing went so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exposing {
+    /// Ready to be announced.
+    Ready(Descriptor),
+    /// [`Sink::exposed`] will tell.
+    Later,
+    /// This rail cannot expose such data to that peer; packets must do.
+    Unable,
+}
+
+/// Whether something finished within the call or its end comes through the sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Finished now.
+    Now,
+    /// The sink will tell.
+    Later,
+}
+
+/// One bulk read or write between a peer's region and local data.
+#[derive(Debug)]
+pub struct Bulk<'a> {
+    /// Its name for [`Sink::bulk_done`].
+    pub token: Token,
+    /// Owner of the region.
+    pub peer: Peer,
+    /// The right to it.
+    pub descriptor: &'a Descriptor,
+    /// First byte in the region's packed stream.
+    pub offset: u64,
+    /// The local side. Valid until the operation's end was told.
+    pub local: &'a Data,
+    /// First byte in the local packed stream.
+    pub local_offset: u64,
+    /// Bytes to move.
+    pub len: u64,
+}
+
+/// What a poll tells its engine.
+pub trait Sink {
+    /// A packet arrived. `payload` is valid during the call only, lies in memory that the peer may still write, and is
+    /// `len` bytes long; the header is a copy and as untrusted as its sender.
+    fn packet(&mut self, peer: Peer, header: Header, payload: UserMem, len: usize);
+    /// An `expose` that answered `Later` ended; `None`: this rail cannot expose the data after all.
+    fn exposed(&mut self, token: Token, descriptor: Option<Descriptor>);
+    /// A `revoke` that answered `Later` ended: nobody will touch the memory any more.
+    fn revoked(&mut self, token: Token);
+    /// A bulk operation that answered `Later` ended.
+    fn bulk_done(&mut self, token: Token, result: Result<(), Error>);
+    /// The peer died or cut the connection; nothing more will arrive from it, and claims towards it answer `Gone`.
+    fn gone(&mut self, peer: Peer);
+}
+
+/// Sleeping until a rail (or another thread of this process) has something to look at. Shared by all threads of a rank
+/// and used without the engine's lock.
+pub trait WakeSource: Send + Sync {
+    /// Sleeps until the word differs from `ticket`, or the time is over. May return early.
+    fn sleep(&self, ticket: u32, limit: Option<Duration>);
+    /// Changes the word and wakes whoever sleeps.
+    fn wake(&self);
+}
+
+/// One way to reach peers. See the module's paragraph for the rules.
+pub trait Rail {
+    /// What it can carry.
+    fn limits(&self) -> Limits;
+
+    /// What it can do towards `peer`; `None` if it does not reach it.
+    fn reach(&self, peer: Peer) -> Option<Reach>;
+
+    /// Lends room for a packet with `len` bytes of payload.
+    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal>;
+
+    /// Sends a packet: the header and the first `header.len` bytes of the room. Wakes the peer if it is armed.
+    fn commit(&mut self, room: Room, header: &Header);
+
+    /// Gives room back unused.
+    fn abandon(&mut self, room: Room);
+
+    /// Claim, copy and commit in one for payloads of at most `limits().inline_max` bytes (`header.len`), class Data.
+    fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal>;
+
+    /// Delivers up to `budget` packets and whatever else ended. Returns how many things it told the sink.
+    fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32;
+
+    /// Lets `peer` read and write `data` by descriptor until revoked.
+    fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing;
+
+    /// Withdraws a region. Ended means that nobody touches or will touch the memory.
+    fn revoke(&mut self, token: Token) -> Ending;
+
+    /// Starts to copy from a peer's region to local data.
+    fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error>;
+
+    /// Starts to copy from local data to a peer's region.
+    fn write(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error>;
+
+    /// Declares that the owner is about to sleep: from now on arrivals change the wake source's word. Returns the word's
+    /// value to sleep on. The caller polls once more before it sleeps.
+    fn arm(&mut self) -> u32;
+
+    /// The owner is awake again.
+    fn disarm(&mut self);
+
+    /// Where the owner sleeps.
+    fn wake_source(&self) -> Arc<dyn WakeSource>;
+
+    /// Wakes `peer` if it sleeps, for things that need its hands without a packet.
+    fn ring(&mut self, peer: Peer);
+}
+
+/// Kinds of packets, version 1 of the format (`docs/` numbers the clauses). Unknown kinds are a peer's error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Envelope with its whole payload.
+    Eager = 1,
+    /// Envelope of a synchronous send with its whole payload, preceded by the send's name (8 bytes).
+    EagerSync = 2,
+    /// Envelope without payload: a request to send. Payload: `wire::Announce`.
+    Announce = 3,
+    /// Clear to send by packets. Payload: `wire::Clear`.
+    Clear = 4,
+    /// A piece of a message after `Clear`. `context`/`source`: the receive's name; `tag`/`sequence`: low and high half of the offset.
+    Piece = 5,
+    /// The named send is received (or was matched, for a synchronous one). Payload: `wire::Finish`.
+    Finish = 6,
+    /// Credits return: `context` envelopes, `source` payload bytes.
+    Credit = 7,
+    /// The sender holds envelopes back, or has new ones: its window's epoch in `sequence`.
+    Held = 8,
+    /// Looks into the peer's window: context, tag, epoch in `sequence`; `flags`: any tag; `source`: echoed.
+    Query = 9,
+    /// Answer: the first held envelope that matches. Payload: `wire::Offer`.
+    Offer = 10,
+    /// Answer: nothing held matches (epoch in `sequence`), or the query's epoch is stale (`flags`).
+    Nothing = 11,
+    /// The receiver takes the held envelope `sequence` of `context`, out of sequence.
+    Take = 12,
+}
+
+impl Kind {
+    /// The kind with this code.
+    #[inline]
+    pub fn from_code(code: u8) -> Option<Self> {
+        use Kind::*;
+        Some(match code {
+            1 => Eager,
+            2 => EagerSync,
+            3 => Announce,
+            4 => Clear,
+            5 => Piece,
+            6 => Finish,
+            7 => Credit,
+            8 => Held,
+            9 => Query,
+            10 => Offer,
+            11 => Nothing,
+            12 => Take,
+            _ => return None,
+        })
+    }
+}
+
+/// The header of every packet: 24 bytes, three little-endian words, so that header, sender, slot sequence and 32 bytes of
+/// payload share one cache line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// A [`Kind`] as it arrived; the engine validates it.
+    pub kind: u8,
+    /// Bits whose meaning depends on the kind.
+    pub flags: u8,
+    /// Shard of the receiver that the packet is for; 0 while engines have one shard.
+    pub shard: u16,
+    /// Bytes of payload in the packet. A rail delivers what it carried and checks this against it.
+    pub len: u32,
+    /// Context of the envelope, or as the kind says.
+    pub context: u32,
+    /// Sender's rank in the communicator, or as the kind says.
+    pub source: u32,
+    /// Tag, or as the kind says.
+    pub tag: i32,
+    /// Sequence of the envelope among those of (context, sender), or as the kind says.
+    pub sequence: u32,
+}
+
+impl Header {
+    /// The three words on the wire.
+    #[inline]
+    pub fn to_words(&self) -> [u64; 3] {
+        [
+            u64::from(self.kind) | u64::from(self.flags) << 8 | u64::from(self.shard) << 16 | u64::from(self.len) << 32,
+            u64::from(self.context) | u64::from(self.source) << 32,
+            u64::from(self.tag as u32) | u64::from(self.sequence) << 32,
+        ]
+    }
+
+    /// The header in these words.
+    #[inline]
+    pub fn from_words(words: [u64; 3]) -> Self {
+        Self {
+            kind: words[0] as u8,
+            flags: (words[0] >> 8) as u8,
+            shard: (words[0] >> 16) as u16,
+            len: (words[0] >> 32) as u32,
+            context: words[1] as u32,
+            source: (words[1] >> 32) as u32,
+            tag: words[2] as u32 as i32,
+            sequence: (words[2] >> 32) as u32,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_survives_its_words() {
+        let header = Header { kind: 3, flags: 0x81, shard: 7, len: u32::MAX, context: 5, source: 6, tag: -2, sequence: 0x8000_0001 };
+        assert_eq!(Header::from_words(header.to_words()), header);
+    }
+}
