@@ -1,0 +1,221 @@
+//! Writes the Rust that `build.rs` puts into `OUT_DIR`: constants, call numbers, wrappers and thunks.
+//!
+//! Each function of the table becomes a wrapper with the C prototype (argument words in, error code out) around a
+//! body `crate::<module>::<name>` that returns a `Result`, and two naked thunks, `MPI_X` and `PMPI_X`. A function and
+//! its `_c` or `_x` form call one body when they differ only in the width of counts: scalars become `MPI_Count`, arrays
+//! become `Counts`, results become `CountOut`.
+
+use crate::table::{Function, Group, Param, Value};
+use std::collections::HashMap;
+use std::fmt::Write;
+
+/// `pub const` items for every constant.
+pub fn constants(groups: &[Group]) -> String {
+    let mut out = String::new();
+    for group in groups {
+        writeln!(out, "\n// {}.", group.what).unwrap();
+        for (name, value) in &group.entries {
+            let ty = if group.ctype == "int" {
+                "c_int".to_string()
+            } else {
+                group.ctype.clone()
+            };
+            let text = match value {
+                Value::Alias(other) => other.clone(),
+                Value::Number(number) if group.ctype == "int" => number.clone(),
+                Value::Number(number) => format!("{ty}({number})"),
+            };
+            writeln!(out, "pub const {name}: {ty} = {text};").unwrap();
+        }
+    }
+    out
+}
+
+/// The call numbers and their names, wrappers, checks and thunks.
+pub fn functions(functions: &[Function]) -> String {
+    let by_name: HashMap<&str, &Function> = functions.iter().map(|f| (f.name.as_str(), f)).collect();
+    let mut out = String::new();
+    writeln!(
+        out,
+        "/// Names of the functions, by call number.\npub const NAMES: [&str; {}] = [",
+        functions.len() + 1
+    )
+    .unwrap();
+    writeln!(out, "    \"?\",").unwrap();
+    for f in functions {
+        writeln!(out, "    \"{}\",", f.name).unwrap();
+    }
+    writeln!(out, "];").unwrap();
+    for (at, f) in functions.iter().enumerate() {
+        wrapper(&mut out, at + 1, f, &by_name);
+        for prefix in ["", "P"] {
+            writeln!(
+                out,
+                "#[unsafe(naked)]\n#[unsafe(no_mangle)]\nextern \"C\" fn {prefix}{0}() {{ thunk!(wrap_{0}) }}",
+                f.name
+            )
+            .unwrap();
+        }
+    }
+    out
+}
+
+fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str, &Function>) {
+    let twin = twin(f, by_name);
+    let params: Vec<String> = f
+        .params
+        .iter()
+        .map(|p| format!("{}: {}", rust_name(&p.name), rust_type(p)))
+        .collect();
+    let result = if f.result == "void" {
+        String::new()
+    } else {
+        format!(" -> {}", scalar(&f.result))
+    };
+    writeln!(
+        out,
+        "\nextern \"C\" fn wrap_{}({}){result} {{",
+        f.name,
+        params.join(", ")
+    )
+    .unwrap();
+    if f.implemented {
+        let body = body_name(f, twin.is_some());
+        let mut arguments = vec![format!("Call({number})")];
+        for (at, p) in f.params.iter().enumerate() {
+            let differs = twin.is_some_and(|t| !same_type(p, &t.params[at]));
+            arguments.push(if differs { widened(p) } else { rust_name(&p.name) });
+        }
+        let call = format!("crate::{}::{body}({})", f.module, arguments.join(", "));
+        if raises(f) {
+            writeln!(out, "    finish(Call({number}), {}, {call})", holder(f)).unwrap();
+        } else {
+            writeln!(out, "    {call}").unwrap();
+        }
+    } else {
+        let unused: Vec<String> = f.params.iter().map(|p| rust_name(&p.name)).collect();
+        writeln!(
+            out,
+            "    let _ = ({});",
+            unused.iter().map(|n| format!("{n}, ")).collect::<String>()
+        )
+        .unwrap();
+        writeln!(out, "    not_yet(Call({number}), {})", holder(f)).unwrap();
+    }
+    writeln!(out, "}}").unwrap();
+}
+
+/// Whether the result is an error code for error handlers. The tool interface returns its codes and calls none.
+fn raises(f: &Function) -> bool {
+    f.result == "int" && !f.name.ends_with("_toint") && !f.name.starts_with("MPI_T_")
+}
+
+/// The other width of the same function, if one body can serve both.
+fn twin<'a>(f: &Function, by_name: &HashMap<&str, &'a Function>) -> Option<&'a Function> {
+    let base = f
+        .name
+        .strip_suffix("_c")
+        .or(f.name.strip_suffix("_x"))
+        .unwrap_or(&f.name);
+    let other = if base == f.name {
+        by_name
+            .get(format!("{base}_c").as_str())
+            .or_else(|| by_name.get(format!("{base}_x").as_str()))
+    } else {
+        by_name.get(base)
+    }?;
+    let compatible = f.module == other.module
+        && f.params.len() == other.params.len()
+        && f.params
+            .iter()
+            .zip(&other.params)
+            .all(|(a, b)| same_type(a, b) || differ_in_width(a, b));
+    compatible.then_some(other)
+}
+
+fn same_type(a: &Param, b: &Param) -> bool {
+    a.base == b.base && a.depth == b.depth && a.constant == b.constant
+}
+
+fn differ_in_width(a: &Param, b: &Param) -> bool {
+    let count = |p: &Param| matches!(p.base.as_str(), "int" | "MPI_Count" | "MPI_Aint");
+    count(a) && count(b) && a.depth == b.depth && a.constant == b.constant && a.depth <= 1
+}
+
+fn widened(p: &Param) -> String {
+    let name = rust_name(&p.name);
+    match (p.depth, p.constant) {
+        (0, _) => format!("{name} as MPI_Count"),
+        (_, true) => format!("Counts::from({name})"),
+        (_, false) => format!("CountOut::from({name})"),
+    }
+}
+
+fn body_name(f: &Function, shared: bool) -> String {
+    let name = &f.name["MPI_".len()..];
+    let name = if shared {
+        name.strip_suffix("_c")
+            .or(name.strip_suffix("_x"))
+            .unwrap_or(name)
+    } else {
+        name
+    };
+    name.to_lowercase()
+}
+
+/// Whose error handler hears of a failure: the first communicator, window, file or session among the arguments.
+fn holder(f: &Function) -> String {
+    let found = f.params.iter().find(|p| {
+        p.depth == 0
+            && matches!(
+                p.base.as_str(),
+                "MPI_Comm" | "MPI_Win" | "MPI_File" | "MPI_Session"
+            )
+    });
+    match found {
+        Some(p) => format!("Holder::{}({})", &p.base["MPI_".len()..], rust_name(&p.name)),
+        None => "Holder::None".into(),
+    }
+}
+
+fn rust_name(name: &str) -> String {
+    if matches!(name, "type" | "ref" | "in" | "fn" | "mod" | "use") {
+        format!("{name}_")
+    } else {
+        name.to_lowercase()
+    }
+}
+
+fn scalar(base: &str) -> String {
+    match base {
+        "int" | "MPI_T_cb_safety" | "MPI_T_source_order" => "c_int".into(),
+        "double" => "f64".into(),
+        other => other.into(),
+    }
+}
+
+fn rust_type(p: &Param) -> String {
+    let callback = p.base.ends_with("_function") || p.base.ends_with("_function_c");
+    if callback {
+        return "Callback".into();
+    }
+    match (p.base.as_str(), p.depth) {
+        (_, 0) => scalar(&p.base),
+        ("void", 1) => "Buf".into(),
+        ("char", 1) if p.constant => "StrIn".into(),
+        ("char", 1) => "StrOut".into(),
+        ("char", 2) => "Ptr<StrIn>".into(),
+        ("char", _) => "Ptr<Ptr<StrIn>>".into(),
+        _ => {
+            let item = match p.inner {
+                Some(n) => format!("[{}; {n}]", scalar(&p.base)),
+                None => scalar(&p.base),
+            };
+            if p.constant {
+                format!("In<{item}>")
+            } else {
+                format!("Ptr<{item}>")
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Reads the tables in `abi/`: functions with their C prototypes, and constants.
+//!
+//! Shared by `build.rs` and by the test that keeps the committed `mpi.h` and `docs/conformance.md` equal to what the
+//! tables say. A line that does not parse stops the build with its number.
+
+/// One C function of the standard.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// `MPI_Send`.
+    pub name: String,
+    /// C type of the result.
+    pub result: String,
+    /// In order; empty for `(void)`.
+    pub params: Vec<Param>,
+    /// Ends in `...`.
+    pub variadic: bool,
+    /// Chapter of the standard.
+    pub chapter: String,
+    /// Rust module that holds the body.
+    pub module: String,
+    /// Whether the body is there.
+    pub implemented: bool,
+    /// The prototype as written.
+    pub prototype: String,
+}
+
+/// One parameter.
+#[derive(Debug, Clone)]
+pub struct Param {
+    /// Its name in the standard.
+    pub name: String,
+    /// `const` before the base type.
+    pub constant: bool,
+    /// `int`, `MPI_Comm`, `void` …
+    pub base: String,
+    /// Pointer depth: stars and `[]` together.
+    pub depth: usize,
+    /// Inner dimension of `int ranges[][3]`.
+    pub inner: Option<usize>,
+}
+
+/// Constants of one C type.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// C type.
+    pub ctype: String,
+    /// What they are, for a comment.
+    pub what: String,
+    /// Name and value, or name and the constant it equals.
+    pub entries: Vec<(String, Value)>,
+}
+
+/// What a constant is.
+#[derive(Debug, Clone)]
+pub enum Value {
+    /// A number, as written.
+    Number(String),
+    /// Another name of the same constant.
+    Alias(String),
+}
+
+/// Parses `functions.txt`.
+pub fn functions(text: &str) -> Result<Vec<Function>, String> {
+    let mut section: Option<(String, String)> = None;
+    let mut functions = Vec::new();
+    for (number, line) in meaningful(text) {
+        if let Some(header) = section_header(line) {
+            section = Some(header);
+            continue;
+        }
+        let (chapter, module) = section
+            .clone()
+            .ok_or(format!("line {number}: function before any section"))?;
+        let implemented = match line.as_bytes()[0] {
+            b'+' => true,
+            b'-' => false,
+            _ => return Err(format!("line {number}: a function starts with + or -")),
+        };
+        let function = prototype(line[1..].trim(), chapter, module, implemented);
+        functions.push(function.ok_or(format!("line {number}: not a prototype: {line}"))?);
+    }
+    Ok(functions)
+}
+
+/// Parses `constants.txt`.
+pub fn constants(text: &str) -> Result<Vec<Group>, String> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (number, line) in meaningful(text) {
+        if let Some((ctype, what)) = section_header(line) {
+            groups.push(Group {
+                ctype,
+                what,
+                entries: Vec::new(),
+            });
+            continue;
+        }
+        let group = groups
+            .last_mut()
+            .ok_or(format!("line {number}: constant before any group"))?;
+        let (name, value) = line
+            .split_once(' ')
+            .ok_or(format!("line {number}: a constant is a name and a value"))?;
+        let value = if value.starts_with("MPI_") {
+            Value::Alias(value.into())
+        } else {
+            Value::Number(value.into())
+        };
+        group.entries.push((name.into(), value));
+    }
+    Ok(groups)
+}
+
+fn meaningful(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+    lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+}
+
+fn section_header(line: &str) -> Option<(String, String)> {
+    let (left, right) = line.strip_prefix('[')?.strip_suffix(']')?.split_once('|')?;
+    Some((left.trim().into(), right.trim().into()))
+}
+
+fn prototype(text: &str, chapter: String, module: String, implemented: bool) -> Option<Function> {
+    let (head, params) = text.strip_suffix(')')?.split_once('(')?;
+    let (result, name) = head.rsplit_once(' ')?;
+    let mut variadic = false;
+    let mut parsed = Vec::new();
+    for part in params.split(',').map(str::trim) {
+        match part {
+            "void" => {}
+            "..." => variadic = true,
+            _ => parsed.push(param(part)?),
+        }
+    }
+    Some(Function {
+        name: name.into(),
+        result: result.trim().into(),
+        params: parsed,
+        variadic,
+        chapter,
+        module,
+        implemented,
+        prototype: text.into(),
+    })
+}
+
+fn param(text: &str) -> Option<Param> {
+    let (text, inner) = match text.strip_suffix(']').and_then(|t| t.rsplit_once('[')) {
+        Some((rest, digits)) if !digits.is_empty() => (rest, digits.parse().ok()),
+        _ => (text, None),
+    };
+    let arrays = text.matches("[]").count();
+    let text = text.replace("[]", "");
+    let (constant, text) = match text.strip_prefix("const ") {
+        Some(rest) => (true, rest),
+        None => (false, text.as_str()),
+    };
+    let depth = arrays + text.matches('*').count();
+    let text = text.replace('*', " ");
+    let mut words = text.split_whitespace();
+    let (base, name) = (words.next()?, words.next()?);
+    words.next().is_none().then(|| Param {
+        name: name.into(),
+        constant,
+        base: base.into(),
+        depth,
+        inner,
+    })
+}

@@ -1,0 +1,125 @@
+//! One call of the program's: its number and site, how it fails, and who hears of it.
+//!
+//! A body returns a [`Fault`]; the generated wrapper hands it to [`finish`], which raises it on the error handler of
+//! the object that the call was about. Nothing here is on the way of a call that succeeds.
+
+use crate::exports::NAMES;
+use crate::handle::{MPI_Comm, MPI_File, MPI_Session, MPI_Win};
+use garonne_engine::api::Origin;
+use garonne_mpi::error::{Class, Error};
+use std::ffi::c_int;
+
+/// A function of the table by its number, from 1; the index into [`NAMES`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Call(pub u16);
+
+impl Call {
+    /// `MPI_Send`.
+    pub fn name(self) -> &'static str {
+        NAMES[self.0 as usize]
+    }
+
+    /// What requests and events remember of this call. To be asked before any callback of the program runs.
+    #[inline(always)]
+    pub fn origin(self) -> Origin {
+        Origin {
+            call: self.0,
+            site: crate::thunk::call_site(),
+        }
+    }
+}
+
+/// The object whose error handler hears of a failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Holder {
+    /// A communicator.
+    Comm(MPI_Comm),
+    /// A window.
+    Win(MPI_Win),
+    /// A file.
+    File(MPI_File),
+    /// A session.
+    Session(MPI_Session),
+    /// None in particular: `MPI_COMM_SELF`'s error handler, as the standard says.
+    None,
+}
+
+/// Why a call failed. Boxed, so that the result of a call that succeeds stays one word.
+#[derive(Debug)]
+pub(crate) struct Fault(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// Error class of the standard, or a code that the program added.
+    code: c_int,
+    detail: String,
+    holder: Option<Holder>,
+}
+
+/// What bodies return.
+pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
+
+impl Fault {
+    /// A fault of a class of the standard.
+    #[cold]
+    pub fn new(class: Class, detail: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            code: class as c_int,
+            detail: detail.into(),
+            holder: None,
+        }))
+    }
+
+    /// A fault with a code that a callback of the program returned, or that the program names itself.
+    #[cold]
+    pub fn code(code: c_int, detail: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            code,
+            detail: detail.into(),
+            holder: None,
+        }))
+    }
+
+    /// The same, heard by another object than the call's own (the communicator of a request).
+    pub fn on(mut self, holder: Holder) -> Self {
+        self.0.holder = Some(holder);
+        self
+    }
+
+    /// The error class or code.
+    pub fn value(&self) -> c_int {
+        self.0.code
+    }
+
+    /// The sentence for people.
+    pub fn detail(&self) -> &str {
+        &self.0.detail
+    }
+}
+
+impl From<Error> for Fault {
+    #[cold]
+    fn from(error: Error) -> Self {
+        Self::new(error.class, error.detail)
+    }
+}
+
+/// Turns a body's result into the C result.
+#[inline(always)]
+pub(crate) fn finish(call: Call, holder: Holder, result: Result<()>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(fault) => crate::errhan::raise(call, holder, &fault),
+    }
+}
+
+/// The answer of a function that is not there yet.
+#[cold]
+#[inline(never)]
+pub(crate) fn not_yet(call: Call, holder: Holder) -> c_int {
+    let detail = format!(
+        "{} is not implemented yet; docs/conformance.md lists what is",
+        call.name()
+    );
+    crate::errhan::raise(call, holder, &Fault::new(Class::UnsupportedOperation, detail))
+}

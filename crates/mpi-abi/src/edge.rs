@@ -1,0 +1,420 @@
+//! C arguments as values that safe code can use.
+//!
+//! A C caller promises, by the MPI standard, that each pointer it passes is null or points to what the prototype says,
+//! for the duration of the call. The types here are those pointers, laid out as C passes them. None can be made from an
+//! address outside this module, so a value of such a type carries the caller's promise; that is the reason behind
+//! every `unsafe` block here, and why the bodies need none. Null is checked at each access and becomes an error.
+
+use crate::call::{Fault, Result};
+use crate::handle::{MPI_Aint, MPI_Count};
+use garonne_mpi::error::Class;
+use garonne_sync::user::UserMem;
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+/// A `void *`: the user's buffer, an attribute value, extra state.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Buf(*mut c_void);
+
+/// A `T *` or `T []` that is read or written.
+#[repr(transparent)]
+#[derive(Debug)]
+pub(crate) struct Ptr<T>(*mut T);
+
+/// A `const T *` or `const T []`.
+#[repr(transparent)]
+#[derive(Debug)]
+pub(crate) struct In<T>(*const T);
+
+/// A `const char *` that ends in a zero byte.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StrIn(*const c_char);
+
+/// A `char *` with as much room as the standard's constant for the call says.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StrOut(*mut c_char);
+
+/// A function pointer, or one of the small codes that stand for predefined functions.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Callback(*const c_void);
+
+impl<T> Clone for Ptr<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Ptr<T> {}
+impl<T> Clone for In<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for In<T> {}
+
+// SAFETY: a callback is code, and an address of the user's is the user's to share: MPI calls it from user threads only.
+unsafe impl Send for Callback {}
+// SAFETY: as above.
+unsafe impl Sync for Callback {}
+// SAFETY: the address is only handed back to the user's own callbacks, as the standard prescribes.
+unsafe impl Send for Buf {}
+// SAFETY: as above.
+unsafe impl Sync for Buf {}
+
+fn null(what: &str) -> Fault {
+    Fault::new(Class::Arg, format!("{what} is a null pointer"))
+}
+
+impl Buf {
+    /// `MPI_IN_PLACE`.
+    pub const IN_PLACE: usize = 1;
+    /// `MPI_BUFFER_AUTOMATIC`.
+    pub const AUTOMATIC: usize = 2;
+
+    /// The address as a number.
+    pub fn addr(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Whether it is `MPI_IN_PLACE`.
+    pub fn is_in_place(self) -> bool {
+        self.addr() == Self::IN_PLACE
+    }
+
+    /// As memory for an operation. The program keeps what the call's count and type reach valid until completion.
+    #[inline]
+    pub fn mem(self) -> UserMem {
+        // SAFETY: the standard's contract for choice buffers is `UserMem::new`'s.
+        unsafe { UserMem::new(self.0.cast()) }
+    }
+
+    /// Stores an address through this pointer to a pointer (`void *baseptr`, `void *attribute_val`).
+    pub fn store(self, address: usize) -> Result<()> {
+        self.typed::<usize>().set(address)
+    }
+
+    /// As a pointer to `T`, for the few calls where `void *` means one.
+    pub fn typed<T>(self) -> Ptr<T> {
+        Ptr(self.0.cast())
+    }
+
+    /// The same pointer, for passing back to C.
+    pub fn raw(self) -> *mut c_void {
+        self.0
+    }
+
+    /// An address of our own or of the user's as C sees it.
+    pub fn from_addr(addr: usize) -> Self {
+        Self(std::ptr::with_exposed_provenance_mut(addr))
+    }
+}
+
+impl<T: Copy> Ptr<T> {
+    /// Whether the program passed null (`MPI_STATUS_IGNORE` and such).
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The address as a number.
+    pub fn addr(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Reads the pointee.
+    #[inline]
+    pub fn get(self) -> Result<T> {
+        self.at(0)
+    }
+
+    /// Writes the pointee.
+    #[inline]
+    pub fn set(self, value: T) -> Result<()> {
+        self.put(0, value)
+    }
+
+    /// Writes the pointee unless the program passed null.
+    #[inline]
+    pub fn set_if(self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: not null; the caller's promise (module comment).
+            unsafe { self.0.write_unaligned(value) }
+        }
+    }
+
+    /// Reads element `i`.
+    #[inline]
+    pub fn at(self, i: usize) -> Result<T> {
+        if self.0.is_null() {
+            return Err(null("an output argument"));
+        }
+        // SAFETY: not null; the caller's promise (module comment); `i` is below the length the call names.
+        Ok(unsafe { self.0.add(i).read_unaligned() })
+    }
+
+    /// Writes element `i`.
+    #[inline]
+    pub fn put(self, i: usize, value: T) -> Result<()> {
+        if self.0.is_null() {
+            return Err(null("an output argument"));
+        }
+        // SAFETY: not null; the caller's promise (module comment); `i` is below the length the call names.
+        unsafe { self.0.add(i).write_unaligned(value) }
+        Ok(())
+    }
+
+    /// Writes `values` from element 0 on; nothing when there are none.
+    pub fn fill(self, values: impl IntoIterator<Item = T>) -> Result<()> {
+        for (i, value) in values.into_iter().enumerate() {
+            self.put(i, value)?;
+        }
+        Ok(())
+    }
+
+    /// The first `n` elements, copied.
+    pub fn take(self, n: usize) -> Result<Vec<T>> {
+        In(self.0.cast_const()).take(n)
+    }
+
+    /// A pointer to element `i`, null when this is null.
+    #[inline]
+    pub fn element(self, i: usize) -> Self {
+        if self.0.is_null() {
+            self
+        } else {
+            Self(self.0.wrapping_add(i))
+        }
+    }
+
+    /// Makes a pointer to a local, for the duration of `f`.
+    pub fn to<R>(place: &mut T, f: impl FnOnce(Ptr<T>) -> R) -> R {
+        f(Ptr(place))
+    }
+
+    /// A pointer that ignores what is stored.
+    pub fn ignore() -> Self {
+        Self(std::ptr::null_mut())
+    }
+}
+
+impl<T: Copy> In<T> {
+    /// Whether the program passed null.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The address as a number (`MPI_UNWEIGHTED` and such are small ones).
+    pub fn addr(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Reads the pointee.
+    #[inline]
+    pub fn get(self) -> Result<T> {
+        self.at(0)
+    }
+
+    /// Reads element `i`.
+    #[inline]
+    pub fn at(self, i: usize) -> Result<T> {
+        if self.0.is_null() {
+            return Err(null("an array argument"));
+        }
+        // SAFETY: not null; the caller's promise (module comment); `i` is below the length the call names.
+        Ok(unsafe { self.0.add(i).read_unaligned() })
+    }
+
+    /// The first `n` elements, copied; any pointer will do for none.
+    pub fn take(self, n: usize) -> Result<Vec<T>> {
+        if n == 0 {
+            return Ok(Vec::new());
+        }
+        (0..n).map(|i| self.at(i)).collect()
+    }
+}
+
+impl StrIn {
+    /// Whether the program passed null.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The text; what is not UTF-8 is replaced.
+    pub fn text(self) -> Result<String> {
+        if self.0.is_null() {
+            return Err(null("a string argument"));
+        }
+        // SAFETY: not null; the caller's promise (module comment).
+        Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
+    }
+}
+
+impl StrOut {
+    /// Whether the program passed null.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Writes as much of `text` as fits into `room` bytes with its final zero; returns the bytes of text written.
+    pub fn write(self, text: &str, room: usize) -> Result<usize> {
+        if room == 0 {
+            return Ok(0);
+        }
+        if self.0.is_null() {
+            return Err(null("a string argument"));
+        }
+        let mut len = text.len().min(room - 1);
+        while !text.is_char_boundary(len) {
+            len -= 1;
+        }
+        // SAFETY: not null; the caller has `room` bytes by the standard, and len + 1 <= room.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr().cast(), self.0, len);
+            self.0.add(len).write(0);
+        }
+        Ok(len)
+    }
+}
+
+impl Callback {
+    /// The code of `*_NULL_COPY_FN` and of absent functions.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The code of `*_DUP_FN`.
+    pub fn is_dup(self) -> bool {
+        self.0 as usize == 1
+    }
+
+    /// The function itself; `None` for the codes that stand for predefined ones.
+    ///
+    /// # Safety
+    /// `F` is the function-pointer type that the prototype of the call that took this callback names.
+    pub unsafe fn function<F: Copy>(self) -> Option<F> {
+        assert_eq!(
+            size_of::<F>(),
+            size_of::<*const c_void>(),
+            "F is a function pointer"
+        );
+        // SAFETY: same size, and of type `F` by this function's contract.
+        (self.0 as usize > 1).then(|| unsafe { std::mem::transmute_copy::<*const c_void, F>(&self.0) })
+    }
+}
+
+/// An array of counts, displacements or indices in either width.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Counts {
+    /// `const int []`.
+    Int(In<c_int>),
+    /// `const MPI_Count []` (`MPI_Aint` is as wide).
+    Large(In<i64>),
+}
+
+impl From<In<c_int>> for Counts {
+    fn from(array: In<c_int>) -> Self {
+        Self::Int(array)
+    }
+}
+
+impl From<In<MPI_Count>> for Counts {
+    fn from(array: In<MPI_Count>) -> Self {
+        Self::Large(array)
+    }
+}
+
+impl From<In<MPI_Aint>> for Counts {
+    fn from(array: In<MPI_Aint>) -> Self {
+        const {
+            assert!(
+                size_of::<MPI_Aint>() == size_of::<MPI_Count>(),
+                "the ABI is 64 bits wide here"
+            )
+        };
+        Self::Large(In(array.0.cast()))
+    }
+}
+
+impl Counts {
+    /// Element `i`.
+    #[inline]
+    pub fn at(self, i: usize) -> Result<i64> {
+        match self {
+            Self::Int(array) => array.at(i).map(i64::from),
+            Self::Large(array) => array.at(i),
+        }
+    }
+
+    /// The first `n` elements.
+    pub fn take(self, n: usize) -> Result<Vec<i64>> {
+        (0..n).map(|i| self.at(i)).collect()
+    }
+
+    /// Whether the program passed null.
+    pub fn is_null(self) -> bool {
+        match self {
+            Self::Int(array) => array.is_null(),
+            Self::Large(array) => array.is_null(),
+        }
+    }
+}
+
+/// Where a count goes, in either width.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CountOut {
+    /// `int *`.
+    Int(Ptr<c_int>),
+    /// `MPI_Count *` (`MPI_Aint` is as wide).
+    Large(Ptr<i64>),
+}
+
+impl From<Ptr<c_int>> for CountOut {
+    fn from(place: Ptr<c_int>) -> Self {
+        Self::Int(place)
+    }
+}
+
+impl From<Ptr<MPI_Count>> for CountOut {
+    fn from(place: Ptr<MPI_Count>) -> Self {
+        Self::Large(place)
+    }
+}
+
+impl From<Ptr<MPI_Aint>> for CountOut {
+    fn from(place: Ptr<MPI_Aint>) -> Self {
+        Self::Large(Ptr(place.0.cast()))
+    }
+}
+
+impl CountOut {
+    /// Reads it.
+    pub fn get(self) -> Result<i64> {
+        match self {
+            Self::Int(place) => place.get().map(i64::from),
+            Self::Large(place) => place.get(),
+        }
+    }
+
+    /// Stores `value`, or `MPI_UNDEFINED` where it does not fit.
+    pub fn set_or_undefined(self, value: i64) -> Result<()> {
+        match self {
+            Self::Int(place) => place.set(c_int::try_from(value).unwrap_or(crate::constants::MPI_UNDEFINED)),
+            Self::Large(place) => place.set(value),
+        }
+    }
+
+    /// Stores `value`; one that does not fit is an error.
+    pub fn set(self, value: i64) -> Result<()> {
+        match self {
+            Self::Int(place) => match c_int::try_from(value) {
+                Ok(value) => place.set(value),
+                Err(_) => Err(Fault::new(
+                    Class::ValueTooLarge,
+                    format!("the result {value} does not fit into an int; call the `_c` function"),
+                )),
+            },
+            Self::Large(place) => place.set(value),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Compiles C programs against the header and the library of this build, and runs them.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{env, fs};
+
+/// A directory of this test's own, removed at the end.
+pub struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Place {
+    /// A fresh directory with the library under its installed names.
+    pub fn new(name: &str) -> Self {
+        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).expect("a directory for the test");
+        std::os::unix::fs::symlink(library(), dir.join("libmpi_abi.so.1")).expect("the library's name");
+        std::os::unix::fs::symlink("libmpi_abi.so.1", dir.join("libmpi_abi.so"))
+            .expect("the library's link name");
+        Self(dir)
+    }
+
+    /// The path of `name` in here.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a source file.
+    pub fn source(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, text).expect("the source can be written");
+        path
+    }
+
+    /// Runs a compiler with the header's directory and all warnings as errors; panics with what it said if it fails.
+    pub fn compile(&self, compiler: &str, args: &[&str]) {
+        let output = Command::new(compiler)
+            .current_dir(&self.0)
+            .args([
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-I",
+                include().to_str().expect("a plain path"),
+            ])
+            .args(args)
+            .output()
+            .unwrap_or_else(|e| panic!("{compiler}: {e}"));
+        assert!(
+            output.status.success(),
+            "{compiler} {args:?}:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+
+    /// Compiles a program and links it with the library.
+    pub fn program(&self, name: &str, text: &str) -> PathBuf {
+        let source = format!("{name}.c");
+        self.source(&source, text);
+        self.compile(
+            "cc",
+            &[&source, "-o", name, "-L.", "-lmpi_abi", "-Wl,-rpath,$ORIGIN"],
+        );
+        self.path(name)
+    }
+}
+
+/// Runs a program that must end by itself within a minute.
+pub fn run(program: &Path, vars: &[(&str, &str)]) -> Output {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(program).envs(vars.iter().copied());
+    command.output().expect("timeout runs")
+}
+
+/// Standard output of a run that succeeded.
+pub fn stdout(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{}\n{}\n{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+/// The library that cargo built for these tests.
+pub fn library() -> PathBuf {
+    let test = env::current_exe().expect("the path of this test");
+    let deps = test.parent().expect("tests lie in a directory");
+    [deps.join("libmpi_abi.so"), deps.join("../libmpi_abi.so")]
+        .into_iter()
+        .find(|path| path.exists())
+        .expect("cargo builds the library before the tests")
+}
+
+/// The directory of `mpi.h`.
+pub fn include() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
+}

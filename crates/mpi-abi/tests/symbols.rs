@@ -1,0 +1,148 @@
+//! What the library exports, how it may be loaded, and who wins when a name is defined twice.
+
+mod support;
+#[path = "../generator/table.rs"]
+#[allow(dead_code, reason = "the names are enough here")]
+mod table;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use support::{Place, run, stdout};
+
+fn expected() -> BTreeSet<String> {
+    let table = table::functions(include_str!("../abi/functions.txt")).expect("the table parses");
+    table
+        .iter()
+        .flat_map(|f| [f.name.clone(), format!("P{}", f.name)])
+        .collect()
+}
+
+#[test]
+fn the_library_exports_every_function_under_both_names_and_nothing_else() {
+    let output = Command::new("nm")
+        .args(["-D", "--defined-only"])
+        .arg(support::library())
+        .output()
+        .expect("nm runs");
+    let text = String::from_utf8(output.stdout).expect("names are ASCII");
+    let found: BTreeSet<String> = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2))
+        .map(String::from)
+        .collect();
+    let expected = expected();
+    assert_eq!(
+        found.difference(&expected).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "exported beyond the standard"
+    );
+    assert_eq!(
+        expected.difference(&found).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "missing"
+    );
+}
+
+#[test]
+fn the_library_bears_the_standard_name_and_stays_loaded() {
+    let output = Command::new("readelf")
+        .args(["-d", "-W"])
+        .arg(support::library())
+        .output()
+        .expect("readelf runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("Library soname: [libmpi_abi.so.1]"), "{text}");
+    assert!(text.contains("NODELETE"), "{text}");
+}
+
+#[test]
+fn the_library_can_be_loaded_privately_at_run_time() {
+    let place = Place::new("dlopen");
+    place.source(
+        "main.c",
+        r#"
+        #include <dlfcn.h>
+        #include <stdio.h>
+        int main(int argc, char **argv) {
+            void *lib = dlopen(argv[argc - 1], RTLD_NOW | RTLD_LOCAL);
+            int (*version)(int *, int *), major = 0, minor = 0;
+            if (!lib) { fprintf(stderr, "%s\n", dlerror()); return 1; }
+            *(void **)&version = dlsym(lib, "MPI_Get_version");
+            if (!version || version(&major, &minor)) return 2;
+            printf("%d.%d", major, minor);
+            return dlclose(lib);
+        }"#,
+    );
+    place.compile("cc", &["main.c", "-o", "main", "-ldl"]);
+    let output = Command::new(place.path("main"))
+        .arg(support::library())
+        .output()
+        .expect("the program runs");
+    assert_eq!(stdout(&output), "5.0");
+}
+
+const COUNTING: &str = r#"
+    #include <mpi.h>
+    #include <stdio.h>
+    int MPI_Get_version(int *major, int *minor) {
+        int error = PMPI_Get_version(major, minor);
+        *minor += 40;
+        return error;
+    }
+"#;
+
+const PRINTING: &str = r#"
+    #include <mpi.h>
+    #include <stdio.h>
+    int main(void) {
+        int major, minor;
+        MPI_Get_version(&major, &minor);
+        printf("%d.%d", major, minor);
+        return 0;
+    }
+"#;
+
+#[test]
+fn a_program_may_replace_a_function_and_reach_ours_by_its_profiling_name() {
+    let place = Place::new("override-program");
+    let program = place.program("main", &format!("{COUNTING}{PRINTING}"));
+    assert_eq!(stdout(&run(&program, &[])), "5.40");
+}
+
+#[test]
+fn a_preloaded_tool_may_replace_a_function() {
+    let place = Place::new("override-preload");
+    let program = place.program("main", PRINTING);
+    assert_eq!(stdout(&run(&program, &[])), "5.0");
+    place.source("tool.c", COUNTING);
+    place.compile("cc", &["-shared", "-fPIC", "tool.c", "-o", "libtool.so"]);
+    let tool = place.path("libtool.so");
+    assert_eq!(
+        stdout(&run(
+            &program,
+            &[("LD_PRELOAD", tool.to_str().expect("a plain path"))]
+        )),
+        "5.40"
+    );
+}
+
+#[test]
+fn a_tool_linked_before_the_library_may_replace_a_function() {
+    let place = Place::new("override-linked");
+    place.source("tool.c", COUNTING);
+    place.source("main.c", PRINTING);
+    place.compile("cc", &["-shared", "-fPIC", "tool.c", "-o", "libtool.so"]);
+    place.compile(
+        "cc",
+        &[
+            "main.c",
+            "-o",
+            "main",
+            "-L.",
+            "-ltool",
+            "-lmpi_abi",
+            "-Wl,-rpath,$ORIGIN",
+        ],
+    );
+    assert_eq!(stdout(&run(&place.path("main"), &[])), "5.40");
+}
