@@ -1,5 +1,23 @@
-//! The unsafe floor of Garonne: views of user memory today, and the home of cells, lanes, mailboxes and parking.
+//! The unsafe floor of Garonne: cells, locks, rings, parking, shared segments and views of user memory.
 //!
-//! Everything above this crate (except named `sys.rs` files and the C edge) is written without `unsafe`.
+//! Everything above this crate (except named `sys.rs` files and the C edge) is written without `unsafe`. Lock-free
+//! code takes its atomics from one facade, so that loom can run it (`RUSTFLAGS="--cfg loom" cargo test --lib --release`).
 
+mod facade;
+
+#[cfg(not(loom))]
+pub mod copy;
+pub mod doorbell;
+#[cfg(not(loom))]
+pub mod futex;
+#[cfg(not(loom))]
+pub mod mailbox;
+pub mod pad;
+#[cfg_attr(loom, allow(dead_code, unused_imports))]
+mod ring;
+#[cfg(not(loom))]
+pub mod shm;
+pub mod submission;
+pub mod trylock;
+#[cfg(not(loom))]
 pub mod user;

@@ -1,0 +1,267 @@
+//! The copy routine of everything that crosses between cores, chosen by measurement.
+//!
+//! glibc's `memcpy` turns to `rep movsb` at some kilobytes, which between two cores can be three times slower than a loop
+//! of vector moves; beyond the caches, stores that bypass them can win. Which holds where is measured by the cost model,
+//! which then calls [`choose`]. Until then: vector moves where the processor has them, nothing that bypasses caches.
+//! Safe code reaches it through `Shm` and [`copy_mem`].
+
+use crate::user::UserMem;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+/// A way to copy more than a few dozen bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Routine {
+    /// The C library's `memcpy`.
+    Library = 1,
+    /// A loop of the widest vector moves that need no start-up: 32 bytes on x86-64 with AVX.
+    Vector = 2,
+    /// Vector moves whose stores bypass the caches.
+    Streaming = 3,
+}
+
+impl Routine {
+    /// The routines that exist on this machine.
+    pub fn available() -> &'static [Routine] {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx") {
+            return &[Routine::Library, Routine::Vector, Routine::Streaming];
+        }
+        &[Routine::Library]
+    }
+}
+
+/// 0: not looked yet. Relaxed everywhere: any routine is right, the choice is only about speed.
+static CHOSEN: AtomicU8 = AtomicU8::new(0);
+static STREAM_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// From now on copies use `routine`, and `Streaming` from `stream_from` bytes on. A routine that this machine lacks is
+/// replaced by the library's.
+pub fn choose(routine: Routine, stream_from: usize) {
+    let there = Routine::available();
+    let routine = if there.contains(&routine) { routine } else { Routine::Library };
+    CHOSEN.store(routine as u8, Ordering::Relaxed);
+    STREAM_FROM.store(if there.contains(&Routine::Streaming) { stream_from } else { usize::MAX }, Ordering::Relaxed);
+}
+
+#[cold]
+fn first_choice() -> u8 {
+    choose(Routine::Vector, usize::MAX);
+    CHOSEN.load(Ordering::Relaxed)
+}
+
+/// Copies `len` bytes from `src` to `dst` by the chosen routine. The two must not overlap.
+#[inline]
+pub fn copy_mem(dst: UserMem, src: UserMem, len: usize) {
+    // SAFETY: both views were promised valid for what is reached when they were made.
+    unsafe { copy(std::ptr::with_exposed_provenance(src.addr(0)), std::ptr::with_exposed_provenance_mut(dst.addr(0)), len) }
+}
+
+/// As [`copy_mem`], by a given routine: for measuring.
+pub fn copy_mem_by(routine: Routine, dst: UserMem, src: UserMem, len: usize) {
+    let routine = if Routine::available().contains(&routine) { routine } else { Routine::Library };
+    // SAFETY: as in `copy_mem`; the routine exists here.
+    unsafe { by(routine as u8, std::ptr::with_exposed_provenance(src.addr(0)), std::ptr::with_exposed_provenance_mut(dst.addr(0)), len) }
+}
+
+/// Copies `len` bytes.
+///
+/// # Safety
+/// `src` readable and `dst` writable for `len` bytes, not overlapping. Bytes that another process changes meanwhile
+/// arrive torn.
+#[inline(always)]
+pub(crate) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
+    // SAFETY: forwarded to the caller; each branch touches `len` bytes of both sides, some twice.
+    unsafe {
+        if len <= 16 {
+            if len >= 8 {
+                ends::<u64>(src, dst, len);
+            } else if len >= 4 {
+                ends::<u32>(src, dst, len);
+            } else if len >= 2 {
+                ends::<u16>(src, dst, len);
+            } else if len == 1 {
+                *dst = *src;
+            }
+        } else if len <= 32 {
+            ends::<u128>(src, dst, len);
+        } else {
+            copy_long(src, dst, len);
+        }
+    }
+}
+
+/// Copies the first and the last word of a block of one to two words' length.
+///
+/// # Safety
+/// `len` between one and two sizes of `T`; else as [`copy`].
+#[inline(always)]
+unsafe fn ends<T: Copy>(src: *const u8, dst: *mut u8, len: usize) {
+    let last = len - size_of::<T>();
+    // SAFETY: both words lie within `len` bytes by the contract; unaligned moves.
+    unsafe {
+        let first_word = src.cast::<T>().read_unaligned();
+        let last_word = src.add(last).cast::<T>().read_unaligned();
+        dst.cast::<T>().write_unaligned(first_word);
+        dst.add(last).cast::<T>().write_unaligned(last_word);
+    }
+}
+
+/// # Safety
+/// As [`copy`].
+#[inline(never)]
+unsafe fn copy_long(src: *const u8, dst: *mut u8, len: usize) {
+    let mut routine = CHOSEN.load(Ordering::Relaxed);
+    if routine == 0 {
+        routine = first_choice();
+    }
+    if len >= STREAM_FROM.load(Ordering::Relaxed) {
+        routine = Routine::Streaming as u8;
+    }
+    // SAFETY: forwarded; `choose` only lets routines through that exist here.
+    unsafe { by(routine, src, dst, len) }
+}
+
+/// # Safety
+/// As [`copy`]; the routine must exist on this machine.
+unsafe fn by(routine: u8, src: *const u8, dst: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if len > 32 {
+        // SAFETY: AVX is there by the contract; the rest is forwarded.
+        unsafe {
+            if routine == Routine::Vector as u8 {
+                return x86::vector(src, dst, len);
+            }
+            if routine == Routine::Streaming as u8 {
+                return x86::streaming(src, dst, len);
+            }
+        }
+    }
+    let _ = routine;
+    // SAFETY: forwarded.
+    unsafe { std::ptr::copy_nonoverlapping(src, dst, len) }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{
+        __m256i, _mm_prefetch, _mm_sfence, _mm256_loadu_si256, _mm256_store_si256, _mm256_storeu_si256, _mm256_stream_si256, _MM_HINT_T0,
+    };
+
+    /// # Safety
+    /// As `super::copy`, with `len > 32`; AVX must be there.
+    #[target_feature(enable = "avx")]
+    pub(super) unsafe fn vector(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: all offsets lie below `len`: whole blocks first, then the last up to 128 bytes, overlapping what came.
+        unsafe {
+            let load = |at: usize| _mm256_loadu_si256(src.add(at).cast());
+            let store = |at: usize, value: __m256i| _mm256_storeu_si256(dst.add(at).cast(), value);
+            if len <= 64 {
+                let (a, b) = (load(0), load(len - 32));
+                store(0, a);
+                store(len - 32, b);
+                return;
+            }
+            if len <= 128 {
+                let (a, b, c, d) = (load(0), load(32), load(len - 64), load(len - 32));
+                store(0, a);
+                store(32, b);
+                store(len - 64, c);
+                store(len - 32, d);
+                return;
+            }
+            let (tail_a, tail_b, tail_c, tail_d) = (load(len - 128), load(len - 96), load(len - 64), load(len - 32));
+            store(0, load(0));
+            // Aligned stores: a store across two lines costs twice where the lines belong to another core.
+            let mut at = 32 - (dst as usize & 31);
+            while at + 128 < len {
+                _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + 512).cast());
+                _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + 576).cast());
+                let (a, b, c, d) = (load(at), load(at + 32), load(at + 64), load(at + 96));
+                _mm256_store_si256(dst.add(at).cast(), a);
+                _mm256_store_si256(dst.add(at + 32).cast(), b);
+                _mm256_store_si256(dst.add(at + 64).cast(), c);
+                _mm256_store_si256(dst.add(at + 96).cast(), d);
+                at += 128;
+            }
+            store(len - 128, tail_a);
+            store(len - 96, tail_b);
+            store(len - 64, tail_c);
+            store(len - 32, tail_d);
+        }
+    }
+
+    /// # Safety
+    /// As [`vector`].
+    #[target_feature(enable = "avx")]
+    pub(super) unsafe fn streaming(src: *const u8, dst: *mut u8, len: usize) {
+        if len < 256 {
+            // SAFETY: forwarded.
+            return unsafe { vector(src, dst, len) };
+        }
+        // SAFETY: as in `vector`.
+        unsafe {
+            let load = |at: usize| _mm256_loadu_si256(src.add(at).cast());
+            _mm256_storeu_si256(dst.cast(), load(0));
+            let mut at = 32 - (dst as usize & 31);
+            while at + 128 <= len {
+                _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + 1024).cast());
+                _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + 1088).cast());
+                let (a, b, c, d) = (load(at), load(at + 32), load(at + 64), load(at + 96));
+                _mm256_stream_si256(dst.add(at).cast(), a);
+                _mm256_stream_si256(dst.add(at + 32).cast(), b);
+                _mm256_stream_si256(dst.add(at + 64).cast(), c);
+                _mm256_stream_si256(dst.add(at + 96).cast(), d);
+                at += 128;
+            }
+            // Streaming stores are weakly ordered: a later Release must cover them.
+            _mm_sfence();
+            if at < len {
+                vector_tail(src, dst, at, len);
+            }
+        }
+    }
+
+    /// Copies the bytes from `at` on, fewer than 128, of a block of at least 256.
+    ///
+    /// # Safety
+    /// As [`vector`].
+    #[target_feature(enable = "avx")]
+    unsafe fn vector_tail(src: *const u8, dst: *mut u8, at: usize, len: usize) {
+        let mut at = at;
+        // SAFETY: the last step overlaps what was copied already and stays within the block.
+        unsafe {
+            while at < len {
+                let from = at.min(len - 32);
+                _mm256_storeu_si256(dst.add(from).cast(), _mm256_loadu_si256(src.add(from).cast()));
+                at = from + 32;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_routine_copies_every_length_at_every_alignment_and_nothing_beyond() {
+        let src: Vec<u8> = (0..5000u32).map(|i| (i * 7 + i / 251) as u8).collect();
+        let lengths = (0..300).chain([511, 512, 1000, 1024, 4095, 4096, 4900]);
+        for len in lengths {
+            for shift in [0usize, 1, 15, 31, 33] {
+                for routine in Routine::available() {
+                    let mut dst = vec![0xEE; len + 128];
+                    // SAFETY: both lie within their vectors.
+                    unsafe { by(*routine as u8, src.as_ptr().add(shift), dst.as_mut_ptr().add(64 - shift), len) };
+                    assert_eq!(dst[64 - shift..64 - shift + len], src[shift..shift + len], "{routine:?} {len} {shift}");
+                    assert!(dst[..64 - shift].iter().chain(&dst[64 - shift + len..]).all(|byte| *byte == 0xEE), "{routine:?} {len} {shift}");
+                }
+                let mut dst = vec![0xEE; len + 8];
+                // SAFETY: as above.
+                unsafe { copy(src.as_ptr().add(shift), dst.as_mut_ptr(), len) };
+                assert_eq!((&dst[..len], &dst[len..]), (&src[shift..shift + len], &[0xEE; 8][..]));
+            }
+        }
+    }
+}

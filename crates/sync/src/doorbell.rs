@@ -1,0 +1,219 @@
+//! The doorbell: one word through which a sleeping rank is woken by whoever left it work.
+//!
+//! The sleeper arms, polls once more, then sleeps; a writer publishes its work, then looks whether the bell is armed.
+//! The writer's look costs a plain load of a line that stays in its cache while nobody sleeps. It uses no fence: its
+//! load may run ahead of its publishing store, so a wake-up can be missed when both race. The sleeper pays for that
+//! instead: its first nap is short, and before a long sleep it runs a memory barrier on all processes and polls again
+//! (see [`Doorbell::sleep`]). `FORMAT` of the word: bit 0 armed, the rest counts rings.
+
+use crate::facade::{AtomicU32, Ordering, fence};
+
+/// Bit of the word that says that somebody sleeps or is about to.
+const ARMED: u32 = 1;
+
+/// The operations on a doorbell's word, wherever it lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Doorbell<'a>(&'a AtomicU32);
+
+/// What the word was when the sleeper armed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Armed(u32);
+
+impl<'a> Doorbell<'a> {
+    /// The doorbell at `word`.
+    #[inline(always)]
+    pub fn new(word: &'a AtomicU32) -> Self {
+        Self(word)
+    }
+
+    /// Announces that the caller is about to sleep. Poll once more afterwards, then `sleep` or `disarm`.
+    pub fn arm(self) -> Armed {
+        let word = self.0.fetch_or(ARMED, Ordering::SeqCst) | ARMED;
+        // Orders the arming before the last poll. Pairs with `fence` in `ring_fenced`, and for writers without a
+        // fence with the barrier in `sleep`: SYNC(doorbell).
+        fence(Ordering::SeqCst);
+        Armed(word)
+    }
+
+    /// Takes the announcement back.
+    pub fn disarm(self, armed: Armed) {
+        // A failure means that somebody rang: the word has moved on and is no longer armed.
+        let _ = self.0.compare_exchange(armed.0, armed.0.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Whether somebody rang since `arm`.
+    #[inline]
+    pub fn rang(self, armed: Armed) -> bool {
+        self.0.load(Ordering::Acquire) != armed.0
+    }
+
+    /// Whether the bell is armed now. The whole price of a message to a rank that is awake.
+    #[inline(always)]
+    pub fn is_armed(self) -> bool {
+        self.0.load(Ordering::Relaxed) & ARMED != 0
+    }
+
+    /// Disarms an armed bell; `true` if the caller is the one who must wake the sleeper. No system call.
+    #[inline]
+    pub fn claim_ring(self) -> bool {
+        let word = self.0.load(Ordering::Relaxed);
+        // Release: what the ringer published is seen by the sleeper, which reads the word with Acquire: SYNC(doorbell).
+        word & ARMED != 0 && self.0.compare_exchange(word, word.wrapping_add(1), Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+}
+
+#[cfg(not(loom))]
+mod sleeping {
+    use super::{Armed, Doorbell, Ordering, fence};
+    use crate::futex;
+    use std::time::Duration;
+
+    /// The first nap of a sleeper: longer than any store waits in a core's buffer, and short enough that a wake-up
+    /// missed in that window costs little beside the sleep that was coming anyway.
+    const FIRST_NAP: Duration = Duration::from_micros(200);
+
+    /// How far a sleeper has come; one value per sleep, made anew after each [`Doorbell::arm`].
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Stage {
+        /// Just armed.
+        #[default]
+        Nap,
+        /// Napped; a barrier has run everywhere; the caller polled again.
+        Deep,
+        /// There is no such barrier here.
+        Shallow,
+    }
+
+    impl Doorbell<'_> {
+        /// Sleeps until rung or until `timeout`. Returns the next stage: the caller polls again before it sleeps on with
+        /// that stage, because of the race described at the module's head.
+        pub fn sleep(self, armed: Armed, stage: Stage, timeout: Option<Duration>) -> Stage {
+            let nap = match stage {
+                Stage::Nap => Some(FIRST_NAP),
+                Stage::Shallow => Some(futex::FALLBACK_NAP),
+                Stage::Deep => None,
+            };
+            let limit = match (nap, timeout) {
+                (Some(nap), Some(timeout)) => Some(nap.min(timeout)),
+                (nap, timeout) => nap.or(timeout),
+            };
+            futex::wait(self.0, armed.0, limit);
+            if self.rang(armed) || stage != Stage::Nap {
+                return stage;
+            }
+            if futex::barrier_everywhere() { Stage::Deep } else { Stage::Shallow }
+        }
+
+        /// Wakes the sleeper if there is one. Call after publishing. See the module's head for why no fence is needed.
+        #[inline(always)]
+        pub fn ring(self) {
+            if self.is_armed() {
+                self.ring_cold();
+            }
+        }
+
+        /// As `ring`, with a fence: for rare events (the death of a peer, the end of a wait for room) whose publisher may
+        /// never come back, and for kernels without the barrier.
+        pub fn ring_fenced(self) {
+            fence(Ordering::SeqCst);
+            self.ring();
+        }
+
+        #[cold]
+        #[inline(never)]
+        fn ring_cold(self) {
+            if self.claim_ring() {
+                futex::wake(self.0, u32::MAX);
+            }
+        }
+    }
+}
+
+#[cfg(not(loom))]
+pub use sleeping::Stage;
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicBool;
+
+    /// A sleeper that found nothing after arming is always seen by a fenced ringer.
+    #[test]
+    fn work_published_before_a_fenced_ring_is_polled_or_rung() {
+        loom::model(|| {
+            let shared = Arc::new((AtomicU32::new(0), AtomicBool::new(false)));
+            let writer = shared.clone();
+            let thread = loom::thread::spawn(move || {
+                writer.1.store(true, Ordering::Release);
+                fence(Ordering::SeqCst);
+                Doorbell::new(&writer.0).is_armed() && Doorbell::new(&writer.0).claim_ring()
+            });
+            let bell = Doorbell::new(&shared.0);
+            let armed = bell.arm();
+            let polled = shared.1.load(Ordering::Acquire);
+            let rung = thread.join().unwrap();
+            assert!(polled || rung, "the sleeper would sleep for ever");
+            assert_eq!(bell.rang(armed), rung);
+        });
+    }
+
+    #[test]
+    fn of_two_ringers_one_wakes() {
+        loom::model(|| {
+            let word = Arc::new(AtomicU32::new(0));
+            let armed = Doorbell::new(&word).arm();
+            let other = word.clone();
+            let thread = loom::thread::spawn(move || Doorbell::new(&other).claim_ring());
+            let mine = Doorbell::new(&word).claim_ring();
+            assert!(mine != thread.join().unwrap());
+            assert!(Doorbell::new(&word).rang(armed));
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_between_arming_and_sleeping_does_not_sleep() {
+        let word = AtomicU32::new(0);
+        let bell = Doorbell::new(&word);
+        let armed = bell.arm();
+        bell.ring();
+        bell.sleep(armed, Stage::Deep, None);
+        assert!(bell.rang(armed) && !bell.is_armed());
+    }
+
+    #[test]
+    fn a_disarmed_bell_is_not_rung() {
+        let word = AtomicU32::new(0);
+        let bell = Doorbell::new(&word);
+        let armed = bell.arm();
+        bell.disarm(armed);
+        assert!(!bell.is_armed() && !bell.claim_ring());
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_by_a_ring() {
+        let word = AtomicU32::new(0);
+        let done = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let bell = Doorbell::new(&word);
+                while done.load(Ordering::Acquire) == 0 {
+                    let armed = bell.arm();
+                    let mut stage = Stage::default();
+                    while done.load(Ordering::Acquire) == 0 && !bell.rang(armed) {
+                        stage = bell.sleep(armed, stage, None);
+                    }
+                    bell.disarm(armed);
+                }
+            });
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            done.store(1, Ordering::Release);
+            Doorbell::new(&word).ring_fenced();
+        });
+    }
+}

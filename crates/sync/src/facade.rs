@@ -1,0 +1,39 @@
+//! The one door through which lock-free code of this crate gets its atomics, cells and threads, so that loom can take
+//! the place of the machine. Nothing else in the crate names `std::sync::atomic` or `loom`.
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// A cell whose accesses loom checks for races.
+#[cfg(loom)]
+#[derive(Debug)]
+pub(crate) struct Cell<T>(loom::cell::UnsafeCell<T>);
+
+/// A cell that is reached through raw pointers only.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct Cell<T>(std::cell::UnsafeCell<T>);
+
+impl<T> Cell<T> {
+    #[cfg(loom)]
+    pub(crate) fn new(value: T) -> Self {
+        Self(loom::cell::UnsafeCell::new(value))
+    }
+
+    #[cfg(not(loom))]
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    /// Calls `f` with a pointer for reading and writing.
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        #[cfg(loom)]
+        return self.0.with_mut(f);
+        #[cfg(not(loom))]
+        f(self.0.get())
+    }
+}

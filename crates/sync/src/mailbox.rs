@@ -1,0 +1,478 @@
+//! Rings in shared segments: the [`Outlet`] of a writer and the [`Intake`] of the reader, over the algorithm of `ring`.
+//!
+//! Used by the shared-memory rail. Owns the pointers into the segment, which it computes once and checks then. What a
+//! peer wrote is copied out and validated; what cannot be true is [`Taken::Broken`].
+
+pub use crate::ring::{Full, Geometry, INLINE_MAX, Priority, UNIT};
+
+use crate::facade::{AtomicU32, AtomicU64};
+use crate::ring::{Claim, Look, Memory, PLACE_WORD, Reader, SLOT_WORDS, Sharing, Writer};
+use crate::shm::Shm;
+use crate::user::UserMem;
+use std::io::{Error, ErrorKind, Result};
+
+/// Bytes of a ring's control block: head, tail and starved words, 128 bytes apart.
+pub const CONTROL_BYTES: usize = 384;
+const TAIL: usize = 128;
+const STARVED: usize = 256;
+/// Bytes between two writers' cards, which begin with the intent word.
+pub const CARD_BYTES: usize = 64;
+
+/// Where a ring lies in its segment, as offsets in bytes, each a multiple of 64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Control block.
+    pub control: usize,
+    /// Slots.
+    pub slots: usize,
+    /// Payload area.
+    pub area: usize,
+    /// Writers' cards.
+    pub cards: usize,
+    /// Number of cards.
+    pub writers: u16,
+    /// Sizes.
+    pub geometry: Geometry,
+}
+
+#[derive(Debug)]
+struct Segment {
+    slots: *mut u8,
+    control: *mut u8,
+    area: *mut u8,
+    cards: *mut u8,
+    writers: u16,
+    geometry: Geometry,
+    _keep: Shm,
+}
+
+// SAFETY: the pointers lead into the mapping that `_keep` holds, which is not bound to a thread.
+unsafe impl Send for Segment {}
+// SAFETY: as above; access is by atomics and by copies that the ring's protocol orders.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    fn new(shm: &Shm, place: Place) -> Result<Self> {
+        let Geometry { slots, units, reserved_slots, reserved_units } = place.geometry;
+        let sane = slots.is_power_of_two()
+            && units.is_power_of_two()
+            && slots <= 1 << 20
+            && units <= 1 << 24
+            && reserved_slots < slots
+            && reserved_units < units
+            && [place.control, place.slots, place.area, place.cards].iter().all(|at| at % UNIT == 0);
+        if !sane {
+            return Err(Error::new(ErrorKind::InvalidInput, "a ring of impossible shape"));
+        }
+        let at = |offset: usize, len: usize| shm.part(offset, len).map(|part| part.at(0, len));
+        Ok(Self {
+            slots: at(place.slots, slots as usize * UNIT)?,
+            control: at(place.control, CONTROL_BYTES)?,
+            area: at(place.area, units as usize * UNIT)?,
+            cards: at(place.cards, usize::from(place.writers) * CARD_BYTES)?,
+            writers: place.writers,
+            geometry: place.geometry,
+            _keep: shm.clone(),
+        })
+    }
+
+    #[inline(always)]
+    fn slot(&self, slot: u32) -> *mut u8 {
+        // Masked again, so that no caller's mistake leaves the segment.
+        self.slots.wrapping_add((slot & (self.geometry.slots - 1)) as usize * UNIT)
+    }
+
+    #[inline(always)]
+    fn word(&self, at: *mut u8) -> &AtomicU64 {
+        // SAFETY: `at` is one of the aligned words that `new` checked to lie in the mapping, alive with `self`.
+        unsafe { &*at.cast::<AtomicU64>() }
+    }
+
+    /// The payload place `[unit, unit + units)`, or the inline payload of a slot.
+    #[inline(always)]
+    fn room(&self, claim: Claim) -> (UserMem, usize) {
+        let (at, len) = if claim.units > 0 {
+            let unit = claim.start & (self.geometry.units - 1);
+            (self.area.wrapping_add(unit as usize * UNIT), claim.units.min(self.geometry.units - unit) as usize * UNIT)
+        } else {
+            (self.slot(claim.slot).wrapping_add(8 + PLACE_WORD * 8), INLINE_MAX)
+        };
+        // SAFETY: within the mapping by the masks above; the rail keeps the ring while the room is out.
+        (unsafe { UserMem::new(at) }, len)
+    }
+}
+
+impl Memory for Segment {
+    #[inline(always)]
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+    #[inline(always)]
+    fn head(&self) -> &AtomicU64 {
+        self.word(self.control)
+    }
+    #[inline(always)]
+    fn tail(&self) -> &AtomicU64 {
+        self.word(self.control.wrapping_add(TAIL))
+    }
+    #[inline(always)]
+    fn starved(&self) -> &AtomicU32 {
+        // SAFETY: as in `word`.
+        unsafe { &*self.control.wrapping_add(STARVED).cast::<AtomicU32>() }
+    }
+    #[inline(always)]
+    fn stamp(&self, slot: u32) -> &AtomicU64 {
+        self.word(self.slot(slot))
+    }
+    #[inline(always)]
+    fn intent(&self, writer: u16) -> &AtomicU64 {
+        assert!(writer < self.writers, "a writer without a card");
+        self.word(self.cards.wrapping_add(usize::from(writer) * CARD_BYTES))
+    }
+    fn writers(&self) -> u16 {
+        self.writers
+    }
+    #[inline(always)]
+    fn put(&self, slot: u32, header: [u64; PLACE_WORD], place: Option<u64>) {
+        let words = self.slot(slot).wrapping_add(8).cast::<u64>();
+        // SAFETY: the claimed slot is this writer's alone until its stamp; the words lie in the slot, aligned.
+        unsafe {
+            for (i, word) in header.into_iter().enumerate() {
+                words.add(i).write_volatile(word);
+            }
+            if let Some(place) = place {
+                words.add(PLACE_WORD).write_volatile(place);
+            }
+        }
+    }
+    #[inline(always)]
+    fn get(&self, slot: u32) -> [u64; SLOT_WORDS] {
+        let words = self.slot(slot).wrapping_add(8).cast::<u64>();
+        // SAFETY: in bounds and aligned; volatile because a mad peer may write meanwhile.
+        std::array::from_fn(|i| unsafe { words.add(i).read_volatile() })
+    }
+}
+
+/// One writer's end of a ring in a peer's inbox.
+#[derive(Debug)]
+pub struct Outlet(Writer<Segment>);
+
+/// A claimed record. Give it back to the outlet it came from.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a claim that is never published blocks the ring"]
+pub struct Claimed {
+    claim: Claim,
+    /// Where the payload goes. Valid while the outlet lives.
+    pub mem: UserMem,
+    /// Bytes of room there.
+    pub len: usize,
+}
+
+impl Outlet {
+    /// The mailbox end of writer `me`.
+    pub fn mailbox(shm: &Shm, place: Place, me: u16) -> Result<Self> {
+        if me >= place.writers {
+            return Err(Error::new(ErrorKind::InvalidInput, "a writer without a card"));
+        }
+        Ok(Self(Writer::new(Segment::new(shm, place)?, me, Sharing::Mailbox)))
+    }
+
+    /// The end of the only writer of a lane, which is empty.
+    pub fn lane(shm: &Shm, place: Place, me: u16) -> Result<Self> {
+        Ok(Self(Writer::new(Segment::new(shm, place)?, me, Sharing::Lane)))
+    }
+
+    /// The most payload of one record: a quarter of the area.
+    pub fn payload_max(geometry: &Geometry) -> usize {
+        geometry.units as usize / 4 * UNIT
+    }
+
+    /// Sends `len` bytes at `bytes` (at most [`Outlet::payload_max`]) behind `header`.
+    #[inline(always)]
+    pub fn send(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> std::result::Result<(), Full> {
+        let units = if len <= INLINE_MAX { 0 } else { len.div_ceil(UNIT) as u32 };
+        let claim = self.0.claim(units, Priority::Data)?;
+        let (room, space) = self.0.memory.room(claim);
+        crate::copy::copy_mem(room, bytes, len.min(space));
+        self.0.publish(claim, header);
+        Ok(())
+    }
+
+    /// Claims room for `len` bytes (at most [`Outlet::payload_max`]).
+    #[inline]
+    pub fn claim(&mut self, len: usize, priority: Priority) -> std::result::Result<Claimed, Full> {
+        let units = if len <= INLINE_MAX { 0 } else { len.div_ceil(UNIT) as u32 };
+        let claim = self.0.claim(units, priority)?;
+        let (mem, len) = self.0.memory.room(claim);
+        Ok(Claimed { claim, mem, len })
+    }
+
+    /// Publishes a claimed record.
+    #[inline]
+    pub fn commit(&mut self, claimed: Claimed, header: [u64; 3]) {
+        self.0.publish(claimed.claim, header);
+    }
+
+    /// Publishes a claimed record as empty: the reader passes over it.
+    pub fn abandon(&mut self, claimed: Claimed) {
+        self.0.publish_void(claimed.claim);
+    }
+
+    /// The mailbox position behind everything this writer has claimed in it.
+    pub fn position(&self) -> u32 {
+        self.0.tail_slot()
+    }
+}
+
+/// What an intake found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Nothing there.
+    Empty,
+    /// A record was shown and its room given back.
+    Record,
+    /// A void record was passed over.
+    Void,
+    /// A record that no honest writer makes was passed over; this writer is named in it.
+    Broken(u16),
+}
+
+/// The reader's end of a ring in its own inbox.
+#[derive(Debug)]
+pub struct Intake {
+    reader: Reader<Segment>,
+    starving: bool,
+}
+
+/// A record as it lies there.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    /// The writer it names. As untrusted as everything else here.
+    pub writer: u16,
+    /// The header's words.
+    pub header: [u64; 3],
+    /// The payload; valid during the call, writable by the peer.
+    pub payload: UserMem,
+    /// Bytes that may be read there.
+    pub room: usize,
+}
+
+impl Intake {
+    /// The reader of a ring. One per ring.
+    pub fn new(shm: &Shm, place: Place) -> Result<Self> {
+        Ok(Self { reader: Reader::new(Segment::new(shm, place)?), starving: false })
+    }
+
+    /// Whether nothing was published at the next slot a moment ago.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.reader.is_empty()
+    }
+
+    /// The writer named by the next record, without taking it.
+    #[inline(always)]
+    pub fn next_writer(&self) -> Option<u16> {
+        match self.reader.look() {
+            Look::Record(found) => Some(found.writer),
+            _ => None,
+        }
+    }
+
+    /// Slots taken so far, wrapping.
+    pub fn position(&self) -> u32 {
+        self.reader.head_slot()
+    }
+
+    /// Shows the next record to `show` and gives its room back.
+    #[inline(always)]
+    pub fn take(&mut self, show: impl FnOnce(Record)) -> Taken {
+        let found = match self.reader.look() {
+            Look::Empty => return Taken::Empty,
+            Look::Broken(writer) => {
+                self.starving |= self.reader.pass_over();
+                return Taken::Broken(writer);
+            }
+            Look::Record(found) => found,
+        };
+        if !found.void {
+            let header = [found.words[0], found.words[1], found.words[2]];
+            let (payload, room) = match found.area {
+                Some((unit, units)) => {
+                    let at = self.reader.memory.area.wrapping_add(unit as usize * UNIT);
+                    // SAFETY: `look` checked that unit and units lie within the area.
+                    (unsafe { UserMem::new(at) }, units as usize * UNIT)
+                }
+                // SAFETY: the words live in `found` until this call ends; nobody writes through the view.
+                None => (unsafe { UserMem::new(std::ptr::from_ref(&found.words[PLACE_WORD]).cast_mut().cast()) }, INLINE_MAX),
+            };
+            show(Record { writer: found.writer, header, payload, room });
+        }
+        self.starving |= self.reader.release(&found);
+        if found.void { Taken::Void } else { Taken::Record }
+    }
+
+    /// Tells the writers how far the reader is; for a poll that found nothing (more).
+    #[inline(always)]
+    pub fn idle(&mut self) {
+        self.starving |= self.reader.publish_idle();
+    }
+
+    /// Whether writers wait for room that is there now: ring them. Asking clears it.
+    #[inline(always)]
+    pub fn take_starving(&mut self) -> bool {
+        std::mem::take(&mut self.starving)
+    }
+
+    /// Passes over the next slot if a writer that is `gone` claimed it and died before publishing.
+    pub fn skip_gone(&mut self, gone: &mut dyn FnMut(u16) -> bool) -> bool {
+        self.reader.skip_gone(gone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GEOMETRY: Geometry = Geometry { slots: 8, units: 64, reserved_slots: 2, reserved_units: 8 };
+    const PLACE: Place = Place { control: 0, slots: 384, area: 384 + 8 * 64, cards: 384 + 8 * 64 + 64 * 64, writers: 4, geometry: GEOMETRY };
+    const BYTES: usize = PLACE.cards + 4 * CARD_BYTES;
+
+    fn bytes(len: usize, seed: u8) -> Vec<u8> {
+        (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)).collect()
+    }
+
+    fn send(outlet: &mut Outlet, seed: u8, len: usize) -> std::result::Result<(), Full> {
+        let mut data = bytes(len, seed);
+        // SAFETY: the vector outlives the call.
+        outlet.send([len as u64, u64::from(seed), 0], unsafe { UserMem::new(data.as_mut_ptr()) }, len)
+    }
+
+    fn receive(intake: &mut Intake) -> Option<(u16, u8, usize)> {
+        let mut got = None;
+        while got.is_none() {
+            let taken = intake.take(|record| {
+                let (len, seed) = (record.header[0] as usize, record.header[1] as u8);
+                assert!(len <= record.room);
+                let mut data = vec![0; len];
+                record.payload.read(0, &mut data);
+                assert_eq!(data, bytes(len, seed));
+                got = Some((record.writer, seed, len));
+            });
+            if taken == Taken::Empty {
+                intake.idle();
+                return None;
+            }
+        }
+        got
+    }
+
+    #[test]
+    fn records_of_every_length_arrive_in_order_and_whole() {
+        let shm = Shm::anonymous(BYTES).unwrap();
+        let mut outlet = Outlet::mailbox(&shm, PLACE, 3).unwrap();
+        let mut intake = Intake::new(&shm, PLACE).unwrap();
+        for round in 0..2000usize {
+            let len = round * 7 % (Outlet::payload_max(&GEOMETRY) + 1);
+            send(&mut outlet, round as u8, len).unwrap();
+            assert_eq!(receive(&mut intake), Some((3, round as u8, len)));
+        }
+        assert_eq!(receive(&mut intake), None);
+    }
+
+    #[test]
+    fn data_cannot_take_the_room_reserved_for_control() {
+        let shm = Shm::anonymous(BYTES).unwrap();
+        let mut outlet = Outlet::mailbox(&shm, PLACE, 0).unwrap();
+        let mut sent = 0;
+        while send(&mut outlet, sent, 8).is_ok() {
+            sent += 1;
+        }
+        assert_eq!(u32::from(sent), GEOMETRY.slots - GEOMETRY.reserved_slots);
+        for _ in 0..GEOMETRY.reserved_slots {
+            let claimed = outlet.claim(88, Priority::Control).unwrap();
+            outlet.abandon(claimed);
+        }
+        assert!(outlet.claim(0, Priority::Control).is_err());
+        let mut intake = Intake::new(&shm, PLACE).unwrap();
+        while receive(&mut intake).is_some() {}
+        assert!(intake.take_starving(), "the writer that found it full is not forgotten");
+        send(&mut outlet, 9, 8).unwrap();
+    }
+
+    #[test]
+    fn a_claim_given_back_is_passed_over() {
+        let shm = Shm::anonymous(BYTES).unwrap();
+        let mut outlet = Outlet::lane(&shm, PLACE, 0).unwrap();
+        let mut intake = Intake::new(&shm, PLACE).unwrap();
+        let claimed = outlet.claim(500, Priority::Data).unwrap();
+        outlet.abandon(claimed);
+        send(&mut outlet, 5, 300).unwrap();
+        assert_eq!(receive(&mut intake), Some((0, 5, 300)));
+    }
+
+    #[test]
+    fn a_claim_of_a_dead_writer_is_skipped_with_its_payload() {
+        let shm = Shm::anonymous(BYTES).unwrap();
+        let mut dead = Outlet::mailbox(&shm, PLACE, 1).unwrap();
+        let mut alive = Outlet::mailbox(&shm, PLACE, 2).unwrap();
+        let mut intake = Intake::new(&shm, PLACE).unwrap();
+        let _ = dead.claim(700, Priority::Data).unwrap();
+        send(&mut alive, 1, 700).unwrap();
+        assert_eq!(receive(&mut intake), None);
+        assert!(!intake.skip_gone(&mut |_| false), "nobody is gone yet");
+        assert!(intake.skip_gone(&mut |writer| writer == 1));
+        assert_eq!(receive(&mut intake), Some((2, 1, 700)));
+    }
+
+    #[test]
+    fn whatever_a_peer_writes_into_slots_the_reader_stays_inside() {
+        let shm = Shm::anonymous(BYTES).unwrap();
+        let mut intake = Intake::new(&shm, PLACE).unwrap();
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        let mut broken = 0;
+        for round in 0..20_000u32 {
+            for word in 0..8 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let value = if word == 0 { u64::from(round + 1) | random << 32 } else { random.rotate_left(17) & if round % 3 == 0 { u64::MAX } else { 0xff_0000_00ff } };
+                shm.u64_at(PLACE.slots + (round % 8) as usize * UNIT + word * 8).store(value, std::sync::atomic::Ordering::Relaxed);
+            }
+            let taken = intake.take(|record| {
+                let mut data = vec![0; record.room];
+                record.payload.read(0, &mut data);
+            });
+            assert_ne!(taken, Taken::Empty);
+            broken += u32::from(matches!(taken, Taken::Broken(_)));
+        }
+        assert!(broken > 1000);
+    }
+
+    #[test]
+    fn many_threads_lose_nothing_and_keep_their_order() {
+        let shm = Shm::anonymous(BYTES).unwrap();
+        let mut intake = Intake::new(&shm, PLACE).unwrap();
+        std::thread::scope(|scope| {
+            for me in 0..4u16 {
+                let shm = &shm;
+                scope.spawn(move || {
+                    let mut outlet = Outlet::mailbox(shm, PLACE, me).unwrap();
+                    for n in 0..2000usize {
+                        while send(&mut outlet, n as u8, n % 200).is_err() {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+            let mut next = [0usize; 4];
+            while next.iter().sum::<usize>() < 8000 {
+                match receive(&mut intake) {
+                    Some((writer, seed, len)) => {
+                        let n = &mut next[usize::from(writer)];
+                        assert_eq!((seed, len), (*n as u8, *n % 200));
+                        *n += 1;
+                    }
+                    None => std::thread::yield_now(),
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,397 @@
+//! The message ring: 64-byte slots that carry their own sequence, and an area for payloads that do not fit a slot.
+//!
+//! Used as a *mailbox* (many writers) and as a *lane* (one writer). Owns the algorithm only; where the words lie is the
+//! business of a [`Memory`]: shared segments in production, loom's cells in its tests. Bounded by the geometry.
+//!
+//! How it works. A position is a slot count and a unit count (64-byte units of payload area), both 32 bits, packed in
+//! one word, both wrapping. A writer claims a slot and its payload by advancing the tail word (compare-and-swap in a
+//! mailbox, a plain variable in a lane), writes the slot's words and the payload, then publishes by storing the slot's
+//! stamp: the position plus one. The reader looks only at the stamp of its next slot, so one cache line moves for a
+//! small message, and no word is written by both sides. The reader gives room back by storing the head word now and then;
+//! writers read it only when the head they remember leaves no room. Slots and payload never change roles, so old payload
+//! is never taken for a stamp, and an old stamp is a ring's length behind.
+//!
+//! Death between claim and publish: before each attempt a writer stores the tail it is about to set in its own intent
+//! word. The reader that finds an unpublished slot below the tail asks whose intent it is, and skips it if that
+//! writer is gone ([`Reader::skip_gone`]).
+
+use crate::facade::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Bytes of one unit of payload area, and of one slot.
+pub const UNIT: usize = 64;
+/// Words of a slot after its stamp.
+pub const SLOT_WORDS: usize = 7;
+/// Flag of a stamp: the record carries nothing.
+const VOID: u64 = 1 << 48;
+/// Flag of a stamp: the payload lies in the area; the first word after the header tells where.
+const AREA: u64 = 1 << 49;
+/// Index (among the words after the stamp) of the word that says where a payload lies; also of the first inline payload.
+pub const PLACE_WORD: usize = 3;
+/// Payload bytes that share the slot with the header.
+pub const INLINE_MAX: usize = (SLOT_WORDS - PLACE_WORD) * 8;
+
+/// Slots consumed or claimed (low half) and payload units likewise (high half).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) slot: u32,
+    pub(crate) unit: u32,
+}
+
+impl Position {
+    #[inline(always)]
+    pub(crate) fn from_word(word: u64) -> Self {
+        Self { slot: word as u32, unit: (word >> 32) as u32 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn to_word(self) -> u64 {
+        u64::from(self.slot) | u64::from(self.unit) << 32
+    }
+}
+
+/// How much a ring holds. Both powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Slots.
+    pub slots: u32,
+    /// Units of payload area.
+    pub units: u32,
+    /// Slots that only control records may take.
+    pub reserved_slots: u32,
+    /// Units that only control records may take.
+    pub reserved_units: u32,
+}
+
+/// Where the words of a ring lie.
+pub(crate) trait Memory {
+    fn geometry(&self) -> Geometry;
+    /// Written by the reader: what it has consumed.
+    fn head(&self) -> &AtomicU64;
+    /// Written by the writers of a mailbox: what is claimed.
+    fn tail(&self) -> &AtomicU64;
+    /// Written by writers that found no room, cleared by the reader.
+    fn starved(&self) -> &AtomicU32;
+    /// First word of a slot: position + 1, writer << 32, flags.
+    fn stamp(&self, slot: u32) -> &AtomicU64;
+    /// The intent word of a writer of this mailbox.
+    fn intent(&self, writer: u16) -> &AtomicU64;
+    /// Writers that may exist.
+    fn writers(&self) -> u16;
+    /// Stores the first `PLACE_WORD` words of a slot and, if given, the place.
+    fn put(&self, slot: u32, header: [u64; PLACE_WORD], place: Option<u64>);
+    /// Loads the words of a slot after its stamp.
+    fn get(&self, slot: u32) -> [u64; SLOT_WORDS];
+}
+
+/// Whether a ring has one writer or many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    Mailbox,
+    Lane,
+}
+
+/// What kind of record asks for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// May not use the reserved room.
+    Data,
+    /// May.
+    Control,
+}
+
+/// No room at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// A claimed slot and payload place, to be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) slot: u32,
+    /// First unit of the payload, unmasked.
+    pub(crate) start: u32,
+    pub(crate) units: u32,
+}
+
+/// One writer's end.
+#[derive(Debug)]
+pub(crate) struct Writer<M> {
+    pub(crate) memory: M,
+    me: u16,
+    sharing: Sharing,
+    /// The head as last read.
+    head: Position,
+    /// The next position of a lane.
+    tail: Position,
+}
+
+impl<M: Memory> Writer<M> {
+    /// The end of writer `me`. A lane's must be empty, with its head published.
+    pub(crate) fn new(memory: M, me: u16, sharing: Sharing) -> Self {
+        // Acquire: room that the reader gave back may be written. SYNC(ring-head).
+        let head = Position::from_word(memory.head().load(Ordering::Acquire));
+        Self { memory, me, sharing, head, tail: head }
+    }
+
+    /// Where a record of `units` would end if it began at `tail`, and where its payload would begin.
+    #[inline(always)]
+    fn place(geometry: &Geometry, tail: Position, units: u32) -> (u32, Position) {
+        let mut start = tail.unit;
+        if units > 0 {
+            let offset = start & (geometry.units - 1);
+            if offset + units > geometry.units {
+                // Payloads are contiguous: skip the rest of the area.
+                start = start.wrapping_add(geometry.units - offset);
+            }
+        }
+        (start, Position { slot: tail.slot.wrapping_add(1), unit: start.wrapping_add(units) })
+    }
+
+    #[inline(always)]
+    fn fits(&self, geometry: &Geometry, end: Position, priority: Priority) -> bool {
+        let (slots, units) = match priority {
+            Priority::Data => (geometry.slots - geometry.reserved_slots, geometry.units - geometry.reserved_units),
+            Priority::Control => (geometry.slots, geometry.units),
+        };
+        end.slot.wrapping_sub(self.head.slot) <= slots && end.unit.wrapping_sub(self.head.unit) <= units
+    }
+
+    #[inline(always)]
+    fn has_room(&mut self, geometry: &Geometry, end: Position, priority: Priority) -> bool {
+        self.fits(geometry, end, priority) || self.look_again(geometry, end, priority)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_again(&mut self, geometry: &Geometry, end: Position, priority: Priority) -> bool {
+        for _ in 0..2 {
+            // Acquire: the reader is done with what lies below. SYNC(ring-head).
+            self.head = Position::from_word(self.memory.head().load(Ordering::Acquire));
+            if self.fits(geometry, end, priority) {
+                return true;
+            }
+            // Ask to be rung, then look once more: either the reader sees the wish after its next publication of the
+            // head, or we see that head here. The reader's fence is in `publish_head`. SYNC(ring-starved).
+            self.memory.starved().store(1, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+        }
+        false
+    }
+
+    /// Claims a slot and `units` of payload (at most a quarter of the area).
+    #[inline(always)]
+    pub(crate) fn claim(&mut self, units: u32, priority: Priority) -> Result<Claim, Full> {
+        let geometry = self.memory.geometry();
+        match self.sharing {
+            Sharing::Lane => {
+                let (start, end) = Self::place(&geometry, self.tail, units);
+                if !self.has_room(&geometry, end, priority) {
+                    return Err(Full);
+                }
+                let slot = std::mem::replace(&mut self.tail, end).slot;
+                Ok(Claim { slot, start, units })
+            }
+            Sharing::Mailbox => loop {
+                let word = self.memory.tail().load(Ordering::Relaxed);
+                let tail = Position::from_word(word);
+                let (start, end) = Self::place(&geometry, tail, units);
+                if !self.has_room(&geometry, end, priority) {
+                    // `fits` may have compared an old tail with a newer head; only an unchanged tail proves fullness.
+                    if self.memory.tail().load(Ordering::Relaxed) == word {
+                        return Err(Full);
+                    }
+                    continue;
+                }
+                self.memory.intent(self.me).store(end.to_word(), Ordering::Relaxed);
+                // Release: whoever sees this tail sees the intent. SYNC(ring-intent).
+                if self.memory.tail().compare_exchange_weak(word, end.to_word(), Ordering::Release, Ordering::Relaxed).is_ok() {
+                    return Ok(Claim { slot: tail.slot, start, units });
+                }
+            },
+        }
+    }
+
+    /// Publishes a claimed record: the slot's header words and, through the claim, where its payload lies.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self, claim: Claim, header: [u64; PLACE_WORD]) {
+        let place = (claim.units > 0).then(|| u64::from(claim.start) | u64::from(claim.units) << 32);
+        let slot = claim.slot & (self.memory.geometry().slots - 1);
+        self.memory.put(slot, header, place);
+        let flags = if place.is_some() { AREA } else { 0 };
+        self.stamp(claim, flags);
+    }
+
+    /// Publishes a claimed record as one that carries nothing.
+    pub(crate) fn publish_void(&mut self, claim: Claim) {
+        let slot = claim.slot & (self.memory.geometry().slots - 1);
+        self.memory.put(slot, [0; PLACE_WORD], Some(u64::from(claim.start) | u64::from(claim.units) << 32));
+        self.stamp(claim, VOID | AREA);
+    }
+
+    #[inline(always)]
+    fn stamp(&self, claim: Claim, flags: u64) {
+        let slot = claim.slot & (self.memory.geometry().slots - 1);
+        let word = u64::from(claim.slot.wrapping_add(1)) | u64::from(self.me) << 32 | flags;
+        // Release: header and payload are seen by whoever sees the stamp. SYNC(ring-stamp).
+        self.memory.stamp(slot).store(word, Ordering::Release);
+    }
+
+    /// Where the mailbox's tail is now: everything this writer has published lies before it.
+    pub(crate) fn tail_slot(&self) -> u32 {
+        self.memory.tail().load(Ordering::Relaxed) as u32
+    }
+}
+
+/// What lies at the reader's next slot. A copy; validated against the ring's geometry, its header is not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) writer: u16,
+    pub(crate) void: bool,
+    /// Words after the stamp.
+    pub(crate) words: [u64; SLOT_WORDS],
+    /// First unit in the area (masked) and units; `None`: the payload is inline.
+    pub(crate) area: Option<(u32, u32)>,
+    end: Position,
+}
+
+/// What the reader sees.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Look {
+    Empty,
+    Record(Found),
+    /// A slot that no honest writer publishes; the writer it names is at fault, and it can be passed over.
+    Broken(u16),
+}
+
+/// The reader's end.
+#[derive(Debug)]
+pub(crate) struct Reader<M> {
+    pub(crate) memory: M,
+    next: Position,
+    published: Position,
+}
+
+impl<M: Memory> Reader<M> {
+    /// The only reader of a ring.
+    pub(crate) fn new(memory: M) -> Self {
+        let next = Position::from_word(memory.head().load(Ordering::Relaxed));
+        Self { memory, next, published: next }
+    }
+
+    /// Slots consumed so far (wrapping).
+    #[inline(always)]
+    pub(crate) fn head_slot(&self) -> u32 {
+        self.next.slot
+    }
+
+    /// Whether the next slot is unpublished. One load.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        let slot = self.next.slot & (self.memory.geometry().slots - 1);
+        self.memory.stamp(slot).load(Ordering::Relaxed) as u32 != self.next.slot.wrapping_add(1)
+    }
+
+    /// Looks at the next record.
+    #[inline(always)]
+    pub(crate) fn look(&self) -> Look {
+        let geometry = self.memory.geometry();
+        let slot = self.next.slot & (geometry.slots - 1);
+        // Acquire: the record behind the stamp. SYNC(ring-stamp).
+        let stamp = self.memory.stamp(slot).load(Ordering::Acquire);
+        if stamp as u32 != self.next.slot.wrapping_add(1) {
+            return Look::Empty;
+        }
+        let words = self.memory.get(slot);
+        let writer = (stamp >> 32) as u16;
+        let mut end = Position { slot: self.next.slot.wrapping_add(1), unit: self.next.unit };
+        let mut area = None;
+        if stamp & AREA != 0 {
+            let (start, units) = (words[PLACE_WORD] as u32, (words[PLACE_WORD] >> 32) as u32);
+            end.unit = start.wrapping_add(units);
+            let offset = start & (geometry.units - 1);
+            let ahead = start.wrapping_sub(self.next.unit);
+            if ahead > geometry.units || units > geometry.units - offset || end.unit.wrapping_sub(self.next.unit) > geometry.units {
+                return Look::Broken(writer);
+            }
+            area = Some((offset, units));
+        }
+        Look::Record(Found { writer, void: stamp & VOID != 0, words, area, end })
+    }
+
+    /// Gives a record's room back. `true`: writers wait for room and must be rung.
+    #[inline(always)]
+    pub(crate) fn release(&mut self, found: &Found) -> bool {
+        self.next = found.end;
+        let geometry = self.memory.geometry();
+        let slots = self.next.slot.wrapping_sub(self.published.slot);
+        let units = self.next.unit.wrapping_sub(self.published.unit);
+        (slots >= geometry.slots / 8 || units >= geometry.units / 8) && self.publish_head()
+    }
+
+    /// Passes over a broken slot: its payload claim is unknown, so all units claimed so far count as consumed.
+    pub(crate) fn pass_over(&mut self) -> bool {
+        self.next.slot = self.next.slot.wrapping_add(1);
+        self.publish_head()
+    }
+
+    /// Tells the writers how far the reader is, with a look whether one starves.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn publish_head(&mut self) -> bool {
+        // Release: our reads of what lies below are done before a writer may overwrite it. SYNC(ring-head).
+        self.memory.head().store(self.next.to_word(), Ordering::Release);
+        self.published = self.next;
+        // Pairs with the fence in `look_again`. SYNC(ring-starved).
+        fence(Ordering::SeqCst);
+        self.take_starved()
+    }
+
+    /// Tells the writers without a fence, when the ring is found empty: a starving writer is then seen by a later call.
+    #[inline(always)]
+    pub(crate) fn publish_idle(&mut self) -> bool {
+        if self.published != self.next {
+            // SYNC(ring-head).
+            self.memory.head().store(self.next.to_word(), Ordering::Release);
+            self.published = self.next;
+        }
+        self.memory.starved().load(Ordering::Relaxed) != 0 && self.take_starved()
+    }
+
+    fn take_starved(&self) -> bool {
+        self.memory.starved().load(Ordering::Relaxed) != 0 && self.memory.starved().swap(0, Ordering::AcqRel) != 0
+    }
+
+    /// If the next slot is claimed but unpublished and its writer is `gone`, passes over it. `true` if it did.
+    pub(crate) fn skip_gone(&mut self, gone: &mut dyn FnMut(u16) -> bool) -> bool {
+        // Acquire: the intents of all claims up to this tail. SYNC(ring-intent).
+        let tail = Position::from_word(self.memory.tail().load(Ordering::Acquire));
+        if tail.slot == self.next.slot || !self.is_empty() {
+            return false;
+        }
+        let wanted = self.next.slot.wrapping_add(1);
+        let mut end = None;
+        for writer in 0..self.memory.writers() {
+            let intent = Position::from_word(self.memory.intent(writer).load(Ordering::Relaxed));
+            if intent.slot != wanted {
+                continue;
+            }
+            if !gone(writer) {
+                // A living writer has the same intent: it owns the slot and will publish, or lost it and will move on.
+                return false;
+            }
+            end = Some(intent);
+        }
+        // Look again: the owner may have published and died between the looks above.
+        let Some(end) = end.filter(|_| self.is_empty()) else { return false };
+        let geometry = self.memory.geometry();
+        if end.unit.wrapping_sub(self.next.unit) > geometry.units {
+            return false;
+        }
+        self.next = end;
+        self.publish_head();
+        true
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "ring_loom.rs"]
+mod loom_tests;

@@ -1,0 +1,113 @@
+//! A lock that is only ever tried: whoever fails leaves its work in a submission ring for the holder.
+//!
+//! Never sleeps, never spins, knows no poisoning: a holder that unwinds releases it and the value stays as it was left,
+//! so users keep their invariants between calls that may panic.
+
+use crate::facade::{AtomicBool, Cell, Ordering};
+
+/// A value that one thread at a time may hold, by trying.
+#[derive(Debug)]
+pub struct TryLock<T> {
+    held: AtomicBool,
+    value: Cell<T>,
+}
+
+// SAFETY: the value is reached by one guard at a time, and moves between threads only through it.
+unsafe impl<T: Send> Send for TryLock<T> {}
+// SAFETY: as above; `&TryLock` gives access to `T` only exclusively.
+unsafe impl<T: Send> Sync for TryLock<T> {}
+
+/// Exclusive access, until dropped.
+#[derive(Debug)]
+pub struct Guard<'a, T>(&'a TryLock<T>);
+
+impl<T> TryLock<T> {
+    /// A free lock around `value`.
+    pub fn new(value: T) -> Self {
+        Self { held: AtomicBool::new(false), value: Cell::new(value) }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        // Acquire pairs with the Release of the previous holder's drop: SYNC(trylock).
+        self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok().map(|_| Guard(self))
+    }
+
+    /// Whether somebody held it a moment ago. For hints only.
+    #[inline]
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
+    }
+}
+
+impl<T> Guard<'_, T> {
+    /// Calls `f` with the value. The way of access that loom can watch.
+    #[inline]
+    pub fn with<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: the guard is the only access while the lock is held, and `&mut self` makes this call the only use.
+        self.0.value.with_mut(|value| f(unsafe { &mut *value }))
+    }
+}
+
+#[cfg(not(loom))]
+impl<T> std::ops::Deref for Guard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard is the only access while the lock is held.
+        self.0.value.with_mut(|value| unsafe { &*value })
+    }
+}
+
+#[cfg(not(loom))]
+impl<T> std::ops::DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard is the only access while the lock is held.
+        self.0.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: the next holder sees what this one did. SYNC(trylock).
+        self.0.held.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    #[test]
+    fn holders_exclude_each_other_and_see_what_the_last_one_did() {
+        loom::model(|| {
+            let lock = Arc::new(TryLock::new(0u32));
+            let other = lock.clone();
+            let thread = loom::thread::spawn(move || other.try_lock().map(|mut guard| guard.with(|n| *n += 1)).is_some());
+            let mine = lock.try_lock().map(|mut guard| guard.with(|n| *n += 1)).is_some();
+            let theirs = thread.join().unwrap();
+            let total = lock.try_lock().unwrap().with(|n| *n);
+            assert_eq!(total, u32::from(mine) + u32::from(theirs));
+            assert!(mine || theirs);
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_lock_refuses_and_a_dropped_guard_frees_it() {
+        let lock = TryLock::new(1);
+        let mut guard = lock.try_lock().unwrap();
+        *guard += 1;
+        assert!(lock.try_lock().is_none());
+        drop(guard);
+        assert_eq!(*lock.try_lock().unwrap(), 2);
+    }
+}
