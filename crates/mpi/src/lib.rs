@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod comm;
+pub mod datatype;
 pub mod error;
 pub mod group;
+pub mod limits;
 pub mod process;

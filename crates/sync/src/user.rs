@@ -51,7 +51,9 @@ impl UserMem {
 
     /// The same memory seen from a base moved by `offset` bytes.
     pub fn offset(self, offset: isize) -> Self {
-        Self { base: self.base.wrapping_add_signed(offset) }
+        Self {
+            base: self.base.wrapping_add_signed(offset),
+        }
     }
 
     fn ptr(self, offset: isize) -> *mut u8 {
@@ -59,25 +61,29 @@ impl UserMem {
     }
 
     /// Copies `dst.len()` bytes at `offset` out of user memory.
+    #[inline]
     pub fn read(self, offset: isize, dst: &mut [u8]) {
         // SAFETY: `new` promised that the memory reached is readable; `dst` is exclusively ours. The two may only
-        // overlap if the runtime's own buffer was passed as user memory, which `copy` tolerates.
-        unsafe { std::ptr::copy(self.ptr(offset), dst.as_mut_ptr(), dst.len()) }
+        // overlap if the runtime's own buffer was passed as user memory, which `copy_bytes` tolerates.
+        unsafe { copy_bytes(self.ptr(offset), dst.as_mut_ptr(), dst.len()) }
     }
 
     /// Copies `src` into user memory at `offset`.
+    #[inline]
     pub fn write(self, offset: isize, src: &[u8]) {
         // SAFETY: `new` promised that the memory reached is writable; overlap is tolerated as in `read`.
-        unsafe { std::ptr::copy(src.as_ptr(), self.ptr(offset), src.len()) }
+        unsafe { copy_bytes(src.as_ptr(), self.ptr(offset), src.len()) }
     }
 
     /// Copies `len` bytes from `src` (another or the same view) to this view; the two may overlap.
+    #[inline]
     pub fn copy_from(self, offset: isize, src: UserMem, src_offset: isize, len: usize) {
-        // SAFETY: both views were promised valid for what is reached; `copy` allows overlap.
-        unsafe { std::ptr::copy(src.ptr(src_offset), self.ptr(offset), len) }
+        // SAFETY: both views were promised valid for what is reached; `copy_bytes` allows overlap.
+        unsafe { copy_bytes(src.ptr(src_offset), self.ptr(offset), len) }
     }
 
     /// Lets `f` see `len` bytes at `offset` as a slice, for computing on them in place.
+    #[inline]
     pub fn with<R>(self, offset: isize, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {
         if len == 0 {
             return f(&[]);
@@ -87,6 +93,7 @@ impl UserMem {
     }
 
     /// Lets `f` see and change `len` bytes at `offset` as a slice.
+    #[inline]
     pub fn with_mut<R>(self, offset: isize, len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
         if len == 0 {
             return f(&mut []);
@@ -96,52 +103,241 @@ impl UserMem {
     }
 
     /// Gathers strided blocks into `dst`, back to back. `dst.len()` must be `block * count`.
+    #[inline]
     pub fn gather(self, from: Strided, dst: &mut [u8]) {
-        assert_eq!(dst.len(), from.block * from.count, "gather: destination has another size than the blocks");
-        // SAFETY: every block is valid by the promise of `new`, and `dst` has room for all of them by the assert.
-        unsafe { strided_copy(self.ptr(from.offset), from.stride, dst.as_mut_ptr(), from.block as isize, from.block, from.count) }
+        assert_eq!(
+            dst.len(),
+            from.block * from.count,
+            "gather: destination has another size than the blocks"
+        );
+        self.gather_spaced(from, dst, from.block);
     }
 
     /// Scatters `src` over strided blocks. `src.len()` must be `block * count`.
+    #[inline]
     pub fn scatter(self, to: Strided, src: &[u8]) {
-        assert_eq!(src.len(), to.block * to.count, "scatter: source has another size than the blocks");
-        // SAFETY: as in `gather`, with the roles exchanged.
-        unsafe { strided_copy(src.as_ptr(), to.block as isize, self.ptr(to.offset), to.stride, to.block, to.count) }
+        assert_eq!(
+            src.len(),
+            to.block * to.count,
+            "scatter: source has another size than the blocks"
+        );
+        self.scatter_spaced(to, src, to.block);
+    }
+
+    /// Gathers strided blocks into `dst`, block `i` at `i * spacing`: one field of an array of structures at a time.
+    pub fn gather_spaced(self, from: Strided, dst: &mut [u8], spacing: usize) {
+        assert!(
+            from.fits(dst.len(), spacing),
+            "gather: the blocks do not fit into the destination"
+        );
+        let side = Side {
+            ptr: self.ptr(from.offset),
+            stride: from.stride,
+        };
+        let out = Side {
+            ptr: dst.as_mut_ptr(),
+            stride: spacing as isize,
+        };
+        // SAFETY: every block is valid by the promise of `new`, and `dst` has room for all of them by the assert.
+        unsafe { strided_copy(side, out, from.block, from.count) }
+    }
+
+    /// Scatters blocks that lie `spacing` apart in `src` over strided blocks.
+    pub fn scatter_spaced(self, to: Strided, src: &[u8], spacing: usize) {
+        assert!(
+            to.fits(src.len(), spacing),
+            "scatter: the blocks reach beyond the source"
+        );
+        let side = Side {
+            ptr: self.ptr(to.offset),
+            stride: to.stride,
+        };
+        let input = Side {
+            ptr: src.as_ptr().cast_mut(),
+            stride: spacing as isize,
+        };
+        // SAFETY: as in `gather_spaced`, with the roles exchanged; the source side is only read.
+        unsafe { strided_copy(input, side, to.block, to.count) }
+    }
+
+    /// Gathers equal blocks at `shift + offsets[i]` into `dst`, back to back.
+    pub fn gather_at(self, shift: isize, offsets: &[i64], block: usize, dst: &mut [u8]) {
+        assert_eq!(
+            dst.len(),
+            block * offsets.len(),
+            "gather: destination has another size than the blocks"
+        );
+        // SAFETY: every block is valid by the promise of `new`; block `i` of `dst` lies within it by the assert.
+        unsafe { indexed_copy::<true>(self.ptr(shift), offsets, block, dst.as_mut_ptr()) }
+    }
+
+    /// Scatters `src` over equal blocks at `shift + offsets[i]`.
+    pub fn scatter_at(self, shift: isize, offsets: &[i64], block: usize, src: &[u8]) {
+        assert_eq!(
+            src.len(),
+            block * offsets.len(),
+            "scatter: source has another size than the blocks"
+        );
+        // SAFETY: as in `gather_at` with the roles exchanged; `src` is only read.
+        unsafe { indexed_copy::<false>(self.ptr(shift), offsets, block, src.as_ptr().cast_mut()) }
+    }
+
+    /// Copies strided blocks of `src` to strided blocks here. Both shapes must have the same block size and count.
+    pub fn copy_strided(self, to: Strided, src: UserMem, from: Strided) {
+        assert_eq!(
+            (to.block, to.count),
+            (from.block, from.count),
+            "strided copy between different numbers of bytes"
+        );
+        let input = Side {
+            ptr: src.ptr(from.offset),
+            stride: from.stride,
+        };
+        let output = Side {
+            ptr: self.ptr(to.offset),
+            stride: to.stride,
+        };
+        // SAFETY: both views were promised valid for what their shapes reach.
+        unsafe { strided_copy(input, output, to.block, to.count) }
     }
 }
 
-/// Copies `count` blocks of `block` bytes. Small powers of two become single moves: the loop over an 8-byte column of
-/// a matrix is what halo exchanges spend their time in.
+impl Strided {
+    /// Whether `count` blocks placed `spacing` apart stay within `len` bytes.
+    fn fits(&self, len: usize, spacing: usize) -> bool {
+        match self.count.checked_sub(1) {
+            None => true,
+            Some(last) => last
+                .checked_mul(spacing)
+                .and_then(|at| at.checked_add(self.block))
+                .is_some_and(|end| end <= len),
+        }
+    }
+}
+
+/// Copies `len` bytes that may overlap. Up to 32 bytes go as two possibly overlapping moves: the runs of an irregular
+/// datatype are mostly that small, and a call of `memmove` costs several times the copy.
+///
+/// # Safety
+/// `src` readable and `dst` writable for `len` bytes.
+#[inline]
+unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
+    macro_rules! two {
+        ($t:ty) => {{
+            let tail = len - size_of::<$t>();
+            // SAFETY: both moves lie within `len` bytes; both are loaded before either is stored, so overlap is fine.
+            unsafe {
+                let head_value = src.cast::<$t>().read_unaligned();
+                let tail_value = src.add(tail).cast::<$t>().read_unaligned();
+                dst.cast::<$t>().write_unaligned(head_value);
+                dst.add(tail).cast::<$t>().write_unaligned(tail_value);
+            }
+        }};
+    }
+    match len {
+        0 => {}
+        // SAFETY: one byte on both sides.
+        1 => unsafe { dst.write(src.read()) },
+        2..4 => two!(u16),
+        4..8 => two!(u32),
+        8..16 => two!(u64),
+        16..=32 => two!(u128),
+        // SAFETY: by the function's contract; `copy` allows overlap.
+        _ => unsafe { std::ptr::copy(src, dst, len) },
+    }
+}
+
+/// One side of a strided copy.
+#[derive(Clone, Copy)]
+struct Side {
+    ptr: *mut u8,
+    stride: isize,
+}
+
+impl Side {
+    fn at(self, i: usize) -> *mut u8 {
+        self.ptr.wrapping_offset((i as isize).wrapping_mul(self.stride))
+    }
+}
+
+/// Runs `$moves!(N)` with the block size as a constant where it is a common one, `$other` otherwise: a copy of constant
+/// size is a few moves, and the loop over an 8-byte column of a matrix is what halo exchanges spend their time in.
+macro_rules! by_block {
+    ($block:expr, $moves:ident, $other:expr) => {
+        match $block {
+            1 => $moves!(1),
+            2 => $moves!(2),
+            3 => $moves!(3),
+            4 => $moves!(4),
+            6 => $moves!(6),
+            8 => $moves!(8),
+            12 => $moves!(12),
+            16 => $moves!(16),
+            20 => $moves!(20),
+            24 => $moves!(24),
+            32 => $moves!(32),
+            40 => $moves!(40),
+            48 => $moves!(48),
+            64 => $moves!(64),
+            96 => $moves!(96),
+            128 => $moves!(128),
+            _ => $other,
+        }
+    };
+}
+
+/// Copies `count` blocks of `block` bytes from `src` to `dst`.
 ///
 /// # Safety
 /// All source blocks readable, all destination blocks writable.
-unsafe fn strided_copy(src: *const u8, sstride: isize, dst: *mut u8, dstride: isize, block: usize, count: usize) {
+unsafe fn strided_copy(src: Side, dst: Side, block: usize, count: usize) {
     macro_rules! moves {
-        ($t:ty) => {
-            for i in 0..count as isize {
-                // SAFETY: block `i` of both sides is valid by the function's contract; unaligned moves.
+        ($n:literal) => {
+            for i in 0..count {
+                // SAFETY: block `i` of both sides is valid by the function's contract; byte arrays need no alignment.
+                unsafe { dst.at(i).cast::<[u8; $n]>().write(src.at(i).cast::<[u8; $n]>().read()) }
+            }
+        };
+    }
+    by_block!(block, moves, {
+        for i in 0..count {
+            // SAFETY: as above.
+            unsafe { copy_bytes(src.at(i), dst.at(i), block) }
+        }
+    });
+}
+
+/// Copies equal blocks between `base + offsets[i]` and `packed + i * block`, towards `packed` if `GATHER`.
+///
+/// # Safety
+/// All blocks on the source side readable, all on the destination side writable.
+unsafe fn indexed_copy<const GATHER: bool>(base: *mut u8, offsets: &[i64], block: usize, packed: *mut u8) {
+    macro_rules! moves {
+        ($n:literal) => {
+            for (i, &offset) in offsets.iter().enumerate() {
+                let here = base.wrapping_offset(offset as isize).cast::<[u8; $n]>();
+                // SAFETY: block `i` of both sides is valid by the function's contract; byte arrays need no alignment.
                 unsafe {
-                    let value = src.wrapping_offset(i * sstride).cast::<$t>().read_unaligned();
-                    dst.wrapping_offset(i * dstride).cast::<$t>().write_unaligned(value);
+                    let there = packed.add(i * $n).cast::<[u8; $n]>();
+                    if GATHER { there.write(here.read()) } else { here.write(there.read()) }
                 }
             }
         };
     }
-    match block {
-        1 => moves!(u8),
-        2 => moves!(u16),
-        4 => moves!(u32),
-        8 => moves!(u64),
-        16 => moves!(u128),
-        32 => moves!([u128; 2]),
-        64 => moves!([u128; 4]),
-        _ => {
-            for i in 0..count as isize {
-                // SAFETY: as above.
-                unsafe { std::ptr::copy(src.wrapping_offset(i * sstride), dst.wrapping_offset(i * dstride), block) }
+    by_block!(block, moves, {
+        for (i, &offset) in offsets.iter().enumerate() {
+            let here = base.wrapping_offset(offset as isize);
+            // SAFETY: as above.
+            unsafe {
+                let there = packed.add(i * block);
+                if GATHER {
+                    copy_bytes(here, there, block)
+                } else {
+                    copy_bytes(there, here, block)
+                }
             }
         }
-    }
+    });
 }
 
 /// The shape of data in memory: which bytes, in which order, make up the packed stream of `packed_len` bytes.
@@ -176,12 +372,20 @@ pub struct Data {
 impl Data {
     /// `len` contiguous bytes at `mem`.
     pub fn contiguous(mem: UserMem, len: u64) -> Self {
-        Self { mem, len, layout: None }
+        Self {
+            mem,
+            len,
+            layout: None,
+        }
     }
 
     /// Data of any shape at `mem`.
     pub fn shaped(mem: UserMem, layout: Arc<dyn Layout>) -> Self {
-        Self { mem, len: layout.packed_len(), layout: Some(layout) }
+        Self {
+            mem,
+            len: layout.packed_len(),
+            layout: Some(layout),
+        }
     }
 
     /// No bytes at all.
@@ -191,7 +395,10 @@ impl Data {
 
     /// Copies packed bytes `[from, from + dst.len())` into `dst`. The range must lie within `len`.
     pub fn pack(&self, from: u64, dst: &mut [u8]) {
-        assert!(from + dst.len() as u64 <= self.len, "pack beyond the end of the data");
+        assert!(
+            from + dst.len() as u64 <= self.len,
+            "pack beyond the end of the data"
+        );
         match &self.layout {
             None => self.mem.read(from as isize, dst),
             Some(layout) => layout.pack(self.mem, from, dst),
@@ -200,11 +407,87 @@ impl Data {
 
     /// Copies `src` to packed bytes `[from, from + src.len())`. The range must lie within `len`.
     pub fn unpack(&self, from: u64, src: &[u8]) {
-        assert!(from + src.len() as u64 <= self.len, "unpack beyond the end of the data");
+        assert!(
+            from + src.len() as u64 <= self.len,
+            "unpack beyond the end of the data"
+        );
         match &self.layout {
             None => self.mem.write(from as isize, src),
             Some(layout) => layout.unpack(self.mem, from, src),
         }
+    }
+}
+
+/// Bytes of the buffer through which finely scattered data goes: half a first-level cache, so that what was packed is
+/// still there when it is unpacked.
+const STAGE_BYTES: usize = 16 * 1024;
+
+/// Blocks looked at together when data goes from block to block.
+const BLOCKS_AT_ONCE: usize = 64;
+
+/// Mean block length from which blocks are copied one by one instead of through the stage.
+const DIRECT_BLOCK_BYTES: u64 = 512;
+
+/// Copies the packed stream of `src` to that of `dst`, as far as both reach, and returns the bytes copied. Neither
+/// shape needs a buffer of the whole: large blocks go straight, small ones through a stage that stays in cache. The two
+/// must not overlap in memory.
+pub fn copy(src: &Data, dst: &Data) -> u64 {
+    let len = src.len.min(dst.len);
+    match (&src.layout, &dst.layout) {
+        (None, None) => dst.mem.copy_from(0, src.mem, 0, len as usize),
+        (Some(shape), None) => dst
+            .mem
+            .with_mut(0, len as usize, |out| shape.pack(src.mem, 0, out)),
+        (None, Some(shape)) => src
+            .mem
+            .with(0, len as usize, |input| shape.unpack(dst.mem, 0, input)),
+        (Some(from), Some(to)) => copy_shaped((src.mem, &**from), (dst.mem, &**to), len),
+    }
+    len
+}
+
+fn copy_shaped(src: (UserMem, &dyn Layout), dst: (UserMem, &dyn Layout), len: u64) {
+    let mut done = 0;
+    let (mut from, mut to) = (Vec::new(), Vec::new());
+    while done < len {
+        (from.clear(), to.clear());
+        let covered = src.1.blocks(done, len - done, BLOCKS_AT_ONCE, &mut from);
+        let covered = covered.min(dst.1.blocks(done, covered, BLOCKS_AT_ONCE, &mut to));
+        if covered >= DIRECT_BLOCK_BYTES * from.len().max(to.len()) as u64 {
+            copy_blocks((src.0, &from), (dst.0, &to), covered as usize);
+            done += covered;
+            continue;
+        }
+        // Scattered here means scattered for a while: stay with the stage for many rounds before looking again.
+        let end = len.min(done + 64 * STAGE_BYTES as u64);
+        let mut stage = [0; STAGE_BYTES];
+        while done < end {
+            let piece = &mut stage[..STAGE_BYTES.min((end - done) as usize)];
+            src.1.pack(src.0, done, piece);
+            dst.1.unpack(dst.0, done, piece);
+            done += piece.len() as u64;
+        }
+    }
+}
+
+/// Copies `len` bytes between two lists of blocks.
+fn copy_blocks(src: (UserMem, &[(isize, usize)]), dst: (UserMem, &[(isize, usize)]), mut len: usize) {
+    let (mut from, mut to) = (src.1.iter().copied(), dst.1.iter().copied());
+    let (mut a, mut b) = ((0, 0), (0, 0));
+    while len > 0 {
+        if a.1 == 0 {
+            a = from.next().unwrap_or((0, len));
+        }
+        if b.1 == 0 {
+            b = to.next().unwrap_or((0, len));
+        }
+        let piece = a.1.min(b.1).min(len);
+        dst.0.copy_from(b.0, src.0, a.0, piece);
+        (a, b) = (
+            (a.0 + piece as isize, a.1 - piece),
+            (b.0 + piece as isize, b.1 - piece),
+        );
+        len -= piece;
     }
 }
 
@@ -228,7 +511,10 @@ impl Scratch {
         let mut cells = Vec::new();
         cells.try_reserve_exact(words).ok()?;
         cells.resize_with(words, Default::default);
-        Some(Self { words: cells.into_boxed_slice(), len })
+        Some(Self {
+            words: cells.into_boxed_slice(),
+            len,
+        })
     }
 
     /// Length in bytes.
@@ -256,7 +542,12 @@ mod tests {
     fn gathering_and_scattering_strided_blocks_are_inverse() {
         for block in [1usize, 3, 8, 16, 32, 64, 65] {
             let scratch = Scratch::new(block * 3 * 5).unwrap();
-            let shape = Strided { offset: 0, block, stride: 3 * block as isize, count: 5 };
+            let shape = Strided {
+                offset: 0,
+                block,
+                stride: 3 * block as isize,
+                count: 5,
+            };
             let bytes: Vec<u8> = (0..block * 5).map(|i| i as u8).collect();
             scratch.mem().scatter(shape, &bytes);
             let mut back = vec![0; block * 5];

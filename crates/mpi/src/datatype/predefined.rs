@@ -1,0 +1,334 @@
+//! The predefined datatypes: one immutable table for the whole process.
+//!
+//! Owns the codes of the standard ABI, the standard's names, and the sizes of Fortran's default kinds, which the
+//! program may say once before the first Fortran type is used (`MPI_Abi_set_fortran_info`); until then they are those
+//! of common compilers. Looking up a type is an index into the table.
+
+use super::basic::{Basic, LONG_DOUBLE, LONG_DOUBLE_COMPLEX};
+use super::construct::Constructor;
+use super::contents::Form;
+use super::shape::{self, Shape};
+use super::tree::{Leaf, Summary, Uniform};
+use super::{Datatype, Parts};
+use crate::error::{Class, Error, Result};
+use std::sync::{LazyLock, OnceLock};
+
+/// What a predefined type is made of.
+#[derive(Clone, Copy)]
+enum Kind {
+    One(Basic),
+    /// A value and an `int` index.
+    Pair(Basic),
+    Fortran(Fortran),
+}
+
+/// Types whose size is the Fortran compiler's choice.
+#[derive(Clone, Copy)]
+enum Fortran {
+    Logical,
+    Integer,
+    Real,
+    Double,
+    Complex,
+    DoubleComplex,
+    Character,
+    TwoReal,
+    TwoDouble,
+    TwoInteger,
+}
+
+struct Entry {
+    code: u16,
+    name: &'static str,
+    kind: Kind,
+}
+
+macro_rules! predefined {
+    ($($ident:ident = $code:literal, $name:literal, $kind:expr;)*) => {
+        /// Codes of the predefined datatypes in the standard ABI; `MPI_2INT` and its like begin with `TWO`.
+        #[allow(missing_docs, reason = "the standard documents the names")]
+        pub mod codes {
+            $(pub const $ident: u16 = $code;)*
+        }
+
+        const ENTRIES: &[Entry] = &[$(Entry { code: $code, name: $name, kind: $kind },)*];
+    };
+}
+
+predefined! {
+    AINT = 0x201, "MPI_AINT", Kind::One(Basic::I64);
+    COUNT = 0x202, "MPI_COUNT", Kind::One(Basic::I64);
+    OFFSET = 0x203, "MPI_OFFSET", Kind::One(Basic::I64);
+    PACKED = 0x207, "MPI_PACKED", Kind::One(Basic::Byte);
+    SHORT = 0x208, "MPI_SHORT", Kind::One(Basic::I16);
+    INT = 0x209, "MPI_INT", Kind::One(Basic::I32);
+    LONG = 0x20a, "MPI_LONG", Kind::One(Basic::Long);
+    LONG_LONG = 0x20b, "MPI_LONG_LONG", Kind::One(Basic::I64);
+    UNSIGNED_SHORT = 0x20c, "MPI_UNSIGNED_SHORT", Kind::One(Basic::U16);
+    UNSIGNED = 0x20d, "MPI_UNSIGNED", Kind::One(Basic::U32);
+    UNSIGNED_LONG = 0x20e, "MPI_UNSIGNED_LONG", Kind::One(Basic::ULong);
+    UNSIGNED_LONG_LONG = 0x20f, "MPI_UNSIGNED_LONG_LONG", Kind::One(Basic::U64);
+    FLOAT = 0x210, "MPI_FLOAT", Kind::One(Basic::F32);
+    C_FLOAT_COMPLEX = 0x212, "MPI_C_FLOAT_COMPLEX", Kind::One(Basic::C32);
+    CXX_FLOAT_COMPLEX = 0x213, "MPI_CXX_FLOAT_COMPLEX", Kind::One(Basic::C32);
+    DOUBLE = 0x214, "MPI_DOUBLE", Kind::One(Basic::F64);
+    C_DOUBLE_COMPLEX = 0x216, "MPI_C_DOUBLE_COMPLEX", Kind::One(Basic::C64);
+    CXX_DOUBLE_COMPLEX = 0x217, "MPI_CXX_DOUBLE_COMPLEX", Kind::One(Basic::C64);
+    LOGICAL = 0x218, "MPI_LOGICAL", Kind::Fortran(Fortran::Logical);
+    INTEGER = 0x219, "MPI_INTEGER", Kind::Fortran(Fortran::Integer);
+    REAL = 0x21a, "MPI_REAL", Kind::Fortran(Fortran::Real);
+    COMPLEX = 0x21b, "MPI_COMPLEX", Kind::Fortran(Fortran::Complex);
+    DOUBLE_PRECISION = 0x21c, "MPI_DOUBLE_PRECISION", Kind::Fortran(Fortran::Double);
+    DOUBLE_COMPLEX = 0x21d, "MPI_DOUBLE_COMPLEX", Kind::Fortran(Fortran::DoubleComplex);
+    CHARACTER = 0x21e, "MPI_CHARACTER", Kind::Fortran(Fortran::Character);
+    LONG_DOUBLE = 0x220, "MPI_LONG_DOUBLE", Kind::One(LONG_DOUBLE);
+    C_LONG_DOUBLE_COMPLEX = 0x224, "MPI_C_LONG_DOUBLE_COMPLEX", Kind::One(LONG_DOUBLE_COMPLEX);
+    CXX_LONG_DOUBLE_COMPLEX = 0x225, "MPI_CXX_LONG_DOUBLE_COMPLEX", Kind::One(LONG_DOUBLE_COMPLEX);
+    FLOAT_INT = 0x228, "MPI_FLOAT_INT", Kind::Pair(Basic::F32);
+    DOUBLE_INT = 0x229, "MPI_DOUBLE_INT", Kind::Pair(Basic::F64);
+    LONG_INT = 0x22a, "MPI_LONG_INT", Kind::Pair(Basic::Long);
+    TWOINT = 0x22b, "MPI_2INT", Kind::Pair(Basic::I32);
+    SHORT_INT = 0x22c, "MPI_SHORT_INT", Kind::Pair(Basic::I16);
+    LONG_DOUBLE_INT = 0x22d, "MPI_LONG_DOUBLE_INT", Kind::Pair(LONG_DOUBLE);
+    TWOREAL = 0x230, "MPI_2REAL", Kind::Fortran(Fortran::TwoReal);
+    TWODOUBLE_PRECISION = 0x231, "MPI_2DOUBLE_PRECISION", Kind::Fortran(Fortran::TwoDouble);
+    TWOINTEGER = 0x232, "MPI_2INTEGER", Kind::Fortran(Fortran::TwoInteger);
+    C_BOOL = 0x238, "MPI_C_BOOL", Kind::One(Basic::Bool);
+    CXX_BOOL = 0x239, "MPI_CXX_BOOL", Kind::One(Basic::Bool);
+    WCHAR = 0x23c, "MPI_WCHAR", Kind::One(Basic::WideChar);
+    INT8_T = 0x240, "MPI_INT8_T", Kind::One(Basic::I8);
+    UINT8_T = 0x241, "MPI_UINT8_T", Kind::One(Basic::U8);
+    CHAR = 0x243, "MPI_CHAR", Kind::One(Basic::Char);
+    SIGNED_CHAR = 0x244, "MPI_SIGNED_CHAR", Kind::One(Basic::I8);
+    UNSIGNED_CHAR = 0x245, "MPI_UNSIGNED_CHAR", Kind::One(Basic::U8);
+    BYTE = 0x247, "MPI_BYTE", Kind::One(Basic::Byte);
+    INT16_T = 0x248, "MPI_INT16_T", Kind::One(Basic::I16);
+    UINT16_T = 0x249, "MPI_UINT16_T", Kind::One(Basic::U16);
+    INT32_T = 0x250, "MPI_INT32_T", Kind::One(Basic::I32);
+    UINT32_T = 0x251, "MPI_UINT32_T", Kind::One(Basic::U32);
+    INT64_T = 0x258, "MPI_INT64_T", Kind::One(Basic::I64);
+    UINT64_T = 0x259, "MPI_UINT64_T", Kind::One(Basic::U64);
+    LOGICAL1 = 0x2c0, "MPI_LOGICAL1", Kind::One(Basic::Logical(1));
+    INTEGER1 = 0x2c1, "MPI_INTEGER1", Kind::One(Basic::I8);
+    LOGICAL2 = 0x2c8, "MPI_LOGICAL2", Kind::One(Basic::Logical(2));
+    INTEGER2 = 0x2c9, "MPI_INTEGER2", Kind::One(Basic::I16);
+    REAL2 = 0x2ca, "MPI_REAL2", Kind::One(Basic::F16);
+    LOGICAL4 = 0x2d0, "MPI_LOGICAL4", Kind::One(Basic::Logical(4));
+    INTEGER4 = 0x2d1, "MPI_INTEGER4", Kind::One(Basic::I32);
+    REAL4 = 0x2d2, "MPI_REAL4", Kind::One(Basic::F32);
+    COMPLEX4 = 0x2d3, "MPI_COMPLEX4", Kind::One(Basic::C16);
+    LOGICAL8 = 0x2d8, "MPI_LOGICAL8", Kind::One(Basic::Logical(8));
+    INTEGER8 = 0x2d9, "MPI_INTEGER8", Kind::One(Basic::I64);
+    REAL8 = 0x2da, "MPI_REAL8", Kind::One(Basic::F64);
+    COMPLEX8 = 0x2db, "MPI_COMPLEX8", Kind::One(Basic::C32);
+    LOGICAL16 = 0x2e0, "MPI_LOGICAL16", Kind::One(Basic::Logical(16));
+    INTEGER16 = 0x2e1, "MPI_INTEGER16", Kind::One(Basic::I128);
+    REAL16 = 0x2e2, "MPI_REAL16", Kind::One(Basic::F128);
+    COMPLEX16 = 0x2e3, "MPI_COMPLEX16", Kind::One(Basic::C64);
+    COMPLEX32 = 0x2eb, "MPI_COMPLEX32", Kind::One(Basic::C128);
+}
+
+/// Codes lie in `[FIRST, FIRST + SPAN)`.
+const FIRST: u16 = 0x200;
+const SPAN: usize = 0x100;
+
+type Table = Box<[Option<Datatype>]>;
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    fill(|kind| match kind {
+        Kind::One(basic) => Some(Leaf::Basic(basic)),
+        Kind::Pair(value) => Some(Leaf::Pair {
+            value,
+            index: Basic::I32,
+        }),
+        Kind::Fortran(_) => None,
+    })
+});
+
+static FORTRAN: OnceLock<(FortranSizes, Table)> = OnceLock::new();
+
+/// Sizes in bytes of Fortran's default kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named as Fortran's types")]
+pub struct FortranSizes {
+    pub logical: u8,
+    pub integer: u8,
+    pub real: u8,
+    pub double_precision: u8,
+}
+
+impl Default for FortranSizes {
+    fn default() -> Self {
+        Self {
+            logical: 4,
+            integer: 4,
+            real: 4,
+            double_precision: 8,
+        }
+    }
+}
+
+/// Says how large Fortran's default kinds are. Must come before the first use of a type that depends on them.
+///
+/// # Errors
+/// `Arg` for sizes that no kind has; `AbiVersion` if other sizes are in use already.
+pub fn configure_fortran(sizes: FortranSizes) -> Result<()> {
+    if ![1, 2, 4, 8, 16].contains(&sizes.logical)
+        || Basic::signed(u64::from(sizes.integer)).is_none()
+        || Basic::real(u64::from(sizes.real)).is_none()
+        || Basic::real(u64::from(sizes.double_precision)).is_none()
+    {
+        return Err(Error::new(
+            Class::Arg,
+            format!("no Fortran compiler has kinds of these sizes: {sizes:?}"),
+        ));
+    }
+    let (used, _) = FORTRAN.get_or_init(|| (sizes, fortran_table(sizes)));
+    if *used != sizes {
+        let text = format!("Fortran types are in use already with {used:?}, not {sizes:?}");
+        return Err(Error::new(Class::AbiVersion, text));
+    }
+    Ok(())
+}
+
+/// The sizes in use, which this call fixes.
+pub fn fortran_sizes() -> FortranSizes {
+    fortran().0
+}
+
+fn fortran() -> &'static (FortranSizes, Table) {
+    FORTRAN.get_or_init(|| (FortranSizes::default(), fortran_table(FortranSizes::default())))
+}
+
+fn fortran_table(sizes: FortranSizes) -> Table {
+    let integer = Basic::signed(u64::from(sizes.integer));
+    let real = Basic::real(u64::from(sizes.real));
+    let double = Basic::real(u64::from(sizes.double_precision));
+    let twice = |basic: Option<Basic>| {
+        basic.map(|part| Leaf::Pair {
+            value: part,
+            index: part,
+        })
+    };
+    let complex = |basic: Option<Basic>| {
+        basic
+            .and_then(|part| Basic::complex(2 * part.size()))
+            .map(Leaf::Basic)
+    };
+    fill(|kind| match kind {
+        Kind::One(_) | Kind::Pair(_) => None,
+        Kind::Fortran(kind) => match kind {
+            Fortran::Logical => Some(Leaf::Basic(Basic::Logical(sizes.logical))),
+            Fortran::Integer => integer.map(Leaf::Basic),
+            Fortran::Real => real.map(Leaf::Basic),
+            Fortran::Double => double.map(Leaf::Basic),
+            Fortran::Complex => complex(real),
+            Fortran::DoubleComplex => complex(double),
+            Fortran::Character => Some(Leaf::Basic(Basic::Char)),
+            Fortran::TwoReal => twice(real),
+            Fortran::TwoDouble => twice(double),
+            Fortran::TwoInteger => twice(integer),
+        },
+    })
+}
+
+fn fill(leaf: impl Fn(Kind) -> Option<Leaf>) -> Table {
+    let mut table: Table = vec![None; SPAN].into_boxed_slice();
+    for entry in ENTRIES {
+        if let Some(leaf) = leaf(entry.kind) {
+            let slot = &mut table[usize::from(entry.code - FIRST)];
+            *slot = Some(of_leaf(leaf, Some(entry.code), Constructor::Named));
+        }
+    }
+    table
+}
+
+/// The predefined type of a code.
+#[inline]
+pub(super) fn lookup(code: u16) -> Option<&'static Datatype> {
+    let index = usize::from(code.wrapping_sub(FIRST));
+    match TABLE.get(index)? {
+        Some(found) => Some(found),
+        None => lookup_fortran(index),
+    }
+}
+
+fn lookup_fortran(index: usize) -> Option<&'static Datatype> {
+    let code = FIRST + index as u16;
+    let known = ENTRIES.iter().any(|entry| entry.code == code);
+    if known {
+        fortran().1.get(index)?.as_ref()
+    } else {
+        None
+    }
+}
+
+/// The standard's name for a code.
+pub(super) fn name(code: u16) -> Option<&'static str> {
+    ENTRIES
+        .iter()
+        .find(|entry| entry.code == code)
+        .map(|entry| entry.name)
+}
+
+/// A predefined datatype object, named or not.
+pub(super) fn of_leaf(leaf: Leaf, code: Option<u16>, constructor: Constructor) -> Datatype {
+    let (shape, elements, align) = match leaf {
+        Leaf::Basic(basic) => (Shape::run(basic.size()), 1, basic.align()),
+        Leaf::Pair { value, index } => {
+            let parts = [
+                Shape::run(value.size()),
+                Shape::run(index.size()).moved(leaf.index_offset() as i64),
+            ];
+            (shape::concat(parts), 2, value.align().max(index.align()))
+        }
+    };
+    let end = match leaf {
+        Leaf::Basic(basic) => basic.size(),
+        Leaf::Pair { index, .. } => leaf.index_offset() + index.size(),
+    };
+    let summary = Summary {
+        size: i128::from(shape.len),
+        elements,
+        data: Some((0, i128::from(end))),
+        marks: None,
+        align,
+        leaf: Uniform::One(leaf),
+    };
+    Datatype::assemble(Parts {
+        code,
+        summary,
+        shape,
+        constructor,
+        form: Form::Int,
+        committed: true,
+    })
+}
+
+impl Leaf {
+    /// Where the index of a pair lies; 0 for others.
+    pub(crate) fn index_offset(self) -> u64 {
+        match self {
+            Leaf::Basic(_) => 0,
+            Leaf::Pair { value, index } => value.size().next_multiple_of(index.align()),
+        }
+    }
+
+    /// Distance from one element to the next in memory.
+    pub(crate) fn extent(self) -> u64 {
+        match self {
+            Leaf::Basic(basic) => basic.size(),
+            Leaf::Pair { value, index } => {
+                (self.index_offset() + index.size()).next_multiple_of(value.align().max(index.align()))
+            }
+        }
+    }
+
+    /// Bytes of data in one element.
+    pub(crate) fn size(self) -> u64 {
+        match self {
+            Leaf::Basic(basic) => basic.size(),
+            Leaf::Pair { value, index } => value.size() + index.size(),
+        }
+    }
+}
