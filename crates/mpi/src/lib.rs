@@ -2,12 +2,38 @@
 //!
 //! The C edge (`mpi-abi`) decodes handles and calls in here; simulated jobs call in here directly. A rank is a value
 //! ([`process::Process`]): nothing in this crate is global, so several ranks may live in one OS process.
+//!
+//! # How the edge calls in
+//!
+//! - Objects ([`comm::Comm`], [`request::Request`], [`info::Info`], [`group::Group`], [`session::Session`] …) are values
+//!   that the edge keeps behind its handles. Predefined handles are mapped by the edge; null handles never come here.
+//! - A buffer, count and datatype become a [`garonne_sync::user::Data`] at the edge.
+//! - Every fallible function returns [`error::Result`]. The edge passes an `Err` to the `raise` of the object that the
+//!   standard names (`Comm::raise`, `Session::raise`, `Process::raise`) and returns the code that `raise` gives.
+//! - Constants that are arguments (`MPI_ANY_SOURCE`, `MPI_PROC_NULL` …) have their ABI values everywhere in this crate.
 
 #![forbid(unsafe_code)]
 
+pub mod attr;
 pub mod comm;
 pub mod datatype;
+pub mod errhandler;
 pub mod error;
 pub mod group;
+pub mod info;
 pub mod limits;
+pub mod p2p;
 pub mod process;
+pub mod request;
+pub mod session;
+
+/// `MPI_ANY_SOURCE` of the standard ABI.
+pub const ANY_SOURCE: i32 = -1;
+/// `MPI_ANY_TAG` of the standard ABI.
+pub const ANY_TAG: i32 = -2;
+/// `MPI_PROC_NULL` of the standard ABI.
+pub const PROC_NULL: i32 = -3;
+/// `MPI_ROOT` of the standard ABI.
+pub const ROOT: i32 = -4;
+/// `MPI_UNDEFINED` of the standard ABI.
+pub const UNDEFINED: i32 = -32766;

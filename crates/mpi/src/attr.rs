@@ -1,0 +1,235 @@
+//! Attributes cached on objects, and their keys (MPI 5.0 section 7.7).
+//!
+//! A [`Process`](crate::process::Process) owns the keys; every communicator, datatype and window owns an [`Attrs`].
+//! Callbacks are user code: they run on the calling thread with no lock held, and see the object through the edge's
+//! handle, an opaque word that the caller passes in.
+
+use crate::error::{Class, Error, Result};
+use crate::limits::KEYVALS_MAX;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Which kind of object a key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Communicators.
+    Comm,
+    /// Datatypes.
+    Datatype,
+    /// Windows.
+    Window,
+}
+
+/// What the user wants done when an attribute is copied or deleted.
+pub trait Callbacks: Send + Sync {
+    /// The object with handle `owner` is duplicated: the value for the new object, or `None` to leave it out. `Err`
+    /// carries the user's error code.
+    fn copy(&self, owner: usize, keyval: i32, value: usize) -> Result<Option<usize>, i32>;
+    /// The attribute is deleted or overwritten, or the object is freed.
+    fn delete(&self, owner: usize, keyval: i32, value: usize) -> Result<(), i32>;
+}
+
+/// `MPI_NULL_COPY_FN` and `MPI_NULL_DELETE_FN`: never copied, nothing to do on deletion.
+pub struct NullCallbacks;
+
+impl Callbacks for NullCallbacks {
+    fn copy(&self, _: usize, _: i32, _: usize) -> Result<Option<usize>, i32> {
+        Ok(None)
+    }
+
+    fn delete(&self, _: usize, _: i32, _: usize) -> Result<(), i32> {
+        Ok(())
+    }
+}
+
+struct Key {
+    kind: Kind,
+    callbacks: Arc<dyn Callbacks>,
+}
+
+/// The keys of one process.
+#[derive(Default)]
+pub struct Keyvals(Mutex<KeyTable>);
+
+#[derive(Default)]
+struct KeyTable {
+    keys: HashMap<i32, Arc<Key>>,
+    made: i32,
+}
+
+/// Keys made by programs are numbered from here: above every predefined key of the ABI (501 to 605).
+const FIRST_KEYVAL: i32 = 0x1000;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No user code runs under these locks and every update is a single insertion or removal.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Keyvals {
+    /// `MPI_*_create_keyval`.
+    pub fn create(&self, kind: Kind, callbacks: Arc<dyn Callbacks>) -> Result<i32> {
+        let mut table = lock(&self.0);
+        if table.keys.len() >= KEYVALS_MAX {
+            return Err(Error::new(Class::Other, format!("{KEYVALS_MAX} attribute keys exist already; free some")));
+        }
+        let keyval = FIRST_KEYVAL + table.made;
+        table.made = table.made.checked_add(1).filter(|made| *made < i32::MAX - FIRST_KEYVAL).ok_or_else(|| {
+            Error::new(Class::Other, "all numbers for attribute keys are used up")
+        })?;
+        table.keys.insert(keyval, Arc::new(Key { kind, callbacks }));
+        Ok(keyval)
+    }
+
+    /// `MPI_*_free_keyval`: no new use; attributes that exist under it keep their callbacks until deleted.
+    pub fn free(&self, kind: Kind, keyval: i32) -> Result<()> {
+        self.find(kind, keyval)?;
+        lock(&self.0).keys.remove(&keyval);
+        Ok(())
+    }
+
+    fn find(&self, kind: Kind, keyval: i32) -> Result<Arc<Key>> {
+        let found = lock(&self.0).keys.get(&keyval).filter(|key| key.kind == kind).cloned();
+        found.ok_or_else(|| Error::new(Class::Keyval, format!("{keyval} is not an attribute key for a {kind:?}")))
+    }
+}
+
+/// The attributes of one object, in the order in which they were set.
+#[derive(Default)]
+pub struct Attrs(Mutex<Vec<Entry>>);
+
+#[derive(Clone)]
+struct Entry {
+    keyval: i32,
+    key: Arc<Key>,
+    value: usize,
+}
+
+impl Attrs {
+    /// `MPI_*_set_attr`. An old value is deleted through its callback first; if that fails nothing changes.
+    pub fn set(&self, keys: &Keyvals, target: Target, value: usize) -> Result<()> {
+        let key = keys.find(target.kind, target.keyval)?;
+        let old = lock(&self.0).iter().find(|entry| entry.keyval == target.keyval).cloned();
+        if let Some(old) = old {
+            old.delete(target.owner)?;
+        }
+        let mut entries = lock(&self.0);
+        match entries.iter_mut().find(|entry| entry.keyval == target.keyval) {
+            Some(entry) => entry.value = value,
+            None => entries.push(Entry { keyval: target.keyval, key, value }),
+        }
+        Ok(())
+    }
+
+    /// `MPI_*_get_attr` for a key of the program's.
+    pub fn get(&self, keys: &Keyvals, kind: Kind, keyval: i32) -> Result<Option<usize>> {
+        keys.find(kind, keyval)?;
+        Ok(lock(&self.0).iter().find(|entry| entry.keyval == keyval).map(|entry| entry.value))
+    }
+
+    /// `MPI_*_delete_attr`.
+    pub fn delete(&self, keys: &Keyvals, target: Target) -> Result<()> {
+        keys.find(target.kind, target.keyval)?;
+        let old = lock(&self.0).iter().find(|entry| entry.keyval == target.keyval).cloned();
+        let Some(old) = old else {
+            return Err(Error::new(Class::Keyval, format!("no attribute is set under key {}", target.keyval)));
+        };
+        old.delete(target.owner)?;
+        lock(&self.0).retain(|entry| entry.keyval != target.keyval);
+        Ok(())
+    }
+
+    /// Deletes everything, last set first, when the object is freed. Stops at the first callback that fails.
+    pub fn delete_all(&self, owner: usize) -> Result<()> {
+        loop {
+            let Some(last) = lock(&self.0).last().cloned() else { return Ok(()) };
+            last.delete(owner)?;
+            lock(&self.0).retain(|entry| entry.keyval != last.keyval);
+        }
+    }
+
+    /// Copies to the attributes of a duplicate what the callbacks want copied.
+    pub fn copy_to(&self, owner: usize, new: &Attrs) -> Result<()> {
+        let entries = lock(&self.0).clone();
+        for entry in entries {
+            let copied = entry.key.callbacks.copy(owner, entry.keyval, entry.value);
+            let copied = copied.map_err(|code| {
+                Error::from_callback(code, format!("the copy callback of attribute key {} returned {code}", entry.keyval))
+            })?;
+            if let Some(value) = copied {
+                lock(&new.0).push(Entry { value, ..entry });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One attribute of one object.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Kind of the object.
+    pub kind: Kind,
+    /// The edge's handle of the object, for callbacks.
+    pub owner: usize,
+    /// The key.
+    pub keyval: i32,
+}
+
+impl Entry {
+    fn delete(&self, owner: usize) -> Result<()> {
+        self.key.callbacks.delete(owner, self.keyval, self.value).map_err(|code| {
+            Error::from_callback(code, format!("the delete callback of attribute key {} returned {code}", self.keyval))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Log(Mutex<Vec<String>>);
+
+    impl Callbacks for Log {
+        fn copy(&self, owner: usize, _: i32, value: usize) -> Result<Option<usize>, i32> {
+            self.0.lock().unwrap().push(format!("copy {owner} {value}"));
+            Ok((value != 7).then_some(value + 1))
+        }
+
+        fn delete(&self, owner: usize, _: i32, value: usize) -> Result<(), i32> {
+            self.0.lock().unwrap().push(format!("delete {owner} {value}"));
+            if value == 13 { Err(1234) } else { Ok(()) }
+        }
+    }
+
+    #[test]
+    fn attributes_are_copied_by_their_callback_and_deleted_last_set_first() {
+        let keys = Keyvals::default();
+        let log = Arc::new(Log::default());
+        let a = keys.create(Kind::Comm, log.clone()).unwrap();
+        let b = keys.create(Kind::Comm, log.clone()).unwrap();
+        let (old, new) = (Attrs::default(), Attrs::default());
+        let at = |keyval| Target { kind: Kind::Comm, owner: 1, keyval };
+        old.set(&keys, at(a), 5).unwrap();
+        old.set(&keys, at(b), 7).unwrap();
+        old.copy_to(1, &new).unwrap();
+        assert_eq!(new.get(&keys, Kind::Comm, a).unwrap(), Some(6));
+        assert_eq!(new.get(&keys, Kind::Comm, b).unwrap(), None);
+        keys.free(Kind::Comm, a).unwrap();
+        assert_eq!(old.get(&keys, Kind::Comm, a).unwrap_err().class, Class::Keyval);
+        old.delete_all(1).unwrap();
+        assert_eq!(*log.0.lock().unwrap(), ["copy 1 5", "copy 1 7", "delete 1 7", "delete 1 5"]);
+    }
+
+    #[test]
+    fn a_failing_delete_callback_keeps_the_attribute_and_passes_its_code_on() {
+        let keys = Keyvals::default();
+        let key = keys.create(Kind::Datatype, Arc::new(Log::default())).unwrap();
+        let attrs = Attrs::default();
+        let at = Target { kind: Kind::Datatype, owner: 2, keyval: key };
+        attrs.set(&keys, at, 13).unwrap();
+        assert_eq!(attrs.set(&keys, at, 14).unwrap_err().code, 1234);
+        assert_eq!(attrs.delete(&keys, at).unwrap_err().code, 1234);
+        assert_eq!(attrs.get(&keys, Kind::Datatype, key).unwrap(), Some(13));
+        assert_eq!(attrs.get(&keys, Kind::Comm, key).unwrap_err().class, Class::Keyval);
+    }
+}

@@ -1,0 +1,108 @@
+//! Which context numbers this process uses. One table per process; [`Lease`] gives a number back when the last user
+//! of its communicator (a handle, a pending operation, a freed request) is gone, which is what makes
+//! `MPI_Comm_free` deferred.
+
+use crate::limits::{COMMS_MAX, CONTEXTS_PER_COMM};
+use garonne_engine::api::Context;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Number of a communicator's block of contexts.
+pub(crate) type Block = u32;
+
+/// The block of `MPI_COMM_WORLD`.
+pub(crate) const WORLD: Block = 0;
+/// The block of `MPI_COMM_SELF`.
+pub(crate) const SELF: Block = 1;
+/// The block in which processes without a common communicator make one (`MPI_Comm_create_from_group`).
+pub(crate) const BOOTSTRAP: Block = 2;
+const FIRST: Block = 3;
+/// Blocks that fit the type of a context.
+const BLOCKS: Block = u32::MAX / CONTEXTS_PER_COMM;
+
+/// First context of a block: point-to-point; the next ones are collectives, constructors, `MPI_Comm_create_group`.
+pub(crate) fn base(block: Block) -> Context {
+    block * CONTEXTS_PER_COMM
+}
+
+/// Blocks in use by this process.
+#[derive(Debug)]
+pub(crate) struct Contexts(Mutex<Table>);
+
+#[derive(Debug)]
+struct Table {
+    used: HashSet<Block>,
+    /// Where the search for a free one starts: ids are not reused soon, so that a stray message of an erroneous program
+    /// meets nobody rather than the wrong one.
+    next: Block,
+}
+
+impl Contexts {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Table { used: HashSet::new(), next: FIRST })))
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves a free block, at or after `floor` if possible; `None` when there are too many communicators.
+    pub fn reserve(self: &Arc<Self>, floor: Block) -> Option<Lease> {
+        let mut table = self.table();
+        if table.used.len() >= COMMS_MAX as usize {
+            return None;
+        }
+        let mut block = table.next.max(floor);
+        loop {
+            if block >= BLOCKS {
+                block = FIRST;
+            }
+            if table.used.insert(block) {
+                break;
+            }
+            block += 1;
+        }
+        table.next = block + 1;
+        Some(Lease { block, contexts: self.clone() })
+    }
+
+    /// Reserves this block if it is free.
+    pub fn reserve_exactly(self: &Arc<Self>, block: Block) -> Option<Lease> {
+        let mut table = self.table();
+        if block >= BLOCKS || !table.used.insert(block) {
+            return None;
+        }
+        table.next = table.next.max(block + 1);
+        Some(Lease { block, contexts: self.clone() })
+    }
+}
+
+/// A block in use; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub block: Block,
+    contexts: Arc<Contexts>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.contexts.table().used.remove(&self.block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_free_again_only_when_its_lease_ends_and_not_reused_at_once() {
+        let contexts = Contexts::new();
+        let a = contexts.reserve(0).unwrap();
+        let (first, floor) = (a.block, a.block + 10);
+        assert!(contexts.reserve_exactly(first).is_none());
+        drop(a);
+        assert_ne!(contexts.reserve(0).unwrap().block, first);
+        assert!(contexts.reserve_exactly(first).is_some());
+        assert_eq!(contexts.reserve(floor).unwrap().block, floor);
+    }
+}

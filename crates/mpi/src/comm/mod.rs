@@ -1,0 +1,351 @@
+//! Communicators: a context, the group of processes in it, and what hangs on it (MPI 5.0 chapter 7).
+//!
+//! A communicator owns four contexts: point-to-point, collectives, its own constructors, `MPI_Comm_create_group`. A
+//! [`Comm`] is a counted reference: pending operations hold one, so a context is not reused before the last operation
+//! on it is over. Any thread may use any communicator at any time; constructors on one communicator are called in the
+//! same order by its processes, as the standard wants.
+
+pub(crate) mod context;
+pub(crate) mod wire;
+
+use crate::attr::{self, Attrs, Target};
+use crate::errhandler::Errhandler;
+use crate::error::{Class, Error, Result};
+use crate::group::{Comparison, Group};
+use crate::info::Info;
+use crate::limits::{OBJECT_NAME_LEN_MAX, TAG_UB};
+use crate::p2p::buffer::Buffers;
+use crate::process::Process;
+use crate::session::Session;
+use garonne_engine::api::{Context, Peer};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// A communicator. Cheap to clone; freed with its last user.
+#[derive(Clone)]
+pub struct Comm(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    /// The rank that owns this handle of the communicator.
+    pub process: Arc<Process>,
+    /// Context of incoming point-to-point messages; collectives use the odd one after it.
+    pub context: Context,
+    /// Context that the other side of an intercommunicator listens to; equal to `context` for an intracommunicator.
+    pub remote_context: Context,
+    /// This process's rank in `local`.
+    pub rank: u32,
+    /// The group this process belongs to.
+    pub local: Group,
+    /// The other group of an intercommunicator.
+    pub remote: Option<Group>,
+    /// Intracommunicator of the local group of an intercommunicator.
+    pub local_comm: Option<Comm>,
+    /// Number of collectives started, which also numbers them for `who`; their tags derive from it.
+    pub collectives: AtomicU32,
+    /// Number of constructors started, which gives their messages their tag.
+    pub constructions: AtomicU32,
+    /// The edge's handle, 0 while it has none.
+    handle: AtomicUsize,
+    name: Mutex<String>,
+    errhandler: RwLock<Errhandler>,
+    info: Mutex<Info>,
+    /// Attributes cached on it.
+    pub attrs: Attrs,
+    /// Buffer of `MPI_Comm_attach_buffer`.
+    pub buffers: Buffers,
+    /// The session it was made from, directly or through a parent.
+    pub session: Option<Session>,
+    /// Keeps the context ours.
+    _lease: context::Lease,
+}
+
+/// What a new communicator is made of.
+pub(crate) struct Parts {
+    pub process: Arc<Process>,
+    pub lease: context::Lease,
+    pub remote_context: Option<Context>,
+    pub local: Group,
+    pub remote: Option<Group>,
+    pub local_comm: Option<Comm>,
+    pub errhandler: Errhandler,
+    pub info: Info,
+    pub session: Option<Session>,
+}
+
+impl Parts {
+    /// An intracommunicator with nothing special.
+    pub fn intra(process: Arc<Process>, lease: context::Lease, local: Group) -> Self {
+        Self {
+            process,
+            lease,
+            remote_context: None,
+            local,
+            remote: None,
+            local_comm: None,
+            errhandler: Errhandler::Fatal,
+            info: Info::new(),
+            session: None,
+        }
+    }
+}
+
+/// Hints that have a meaning here; others are not kept, as the standard allows.
+const HINTS: [&str; 6] = [
+    "mpi_assert_no_any_tag",
+    "mpi_assert_no_any_source",
+    "mpi_assert_exact_length",
+    "mpi_assert_allow_overtaking",
+    "mpi_assert_strict_persistent_collective_ordering",
+    "mpi_assert_memory_alloc_kinds",
+];
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Values behind these locks are replaced whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Comm {
+    pub(crate) fn build(parts: Parts) -> Self {
+        let context = context::base(parts.lease.block);
+        let rank = parts.local.rank_of(parts.process.host.me()).expect("a communicator is made by its members");
+        Self(Arc::new(Inner {
+            context,
+            remote_context: parts.remote_context.unwrap_or(context),
+            rank,
+            local: parts.local,
+            remote: parts.remote,
+            local_comm: parts.local_comm,
+            collectives: AtomicU32::new(0),
+            constructions: AtomicU32::new(0),
+            handle: AtomicUsize::new(0),
+            name: Mutex::default(),
+            errhandler: RwLock::new(parts.errhandler),
+            info: Mutex::new(parts.info),
+            attrs: Attrs::default(),
+            buffers: Buffers::default(),
+            session: parts.session,
+            process: parts.process,
+            _lease: parts.lease,
+        }))
+    }
+
+    /// The calling process's rank in its own group.
+    #[inline]
+    pub fn rank(&self) -> u32 {
+        self.0.rank
+    }
+
+    /// Size of the local group.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        self.0.local.size()
+    }
+
+    /// Size of the group that messages go to: the remote one of an intercommunicator.
+    pub fn peers(&self) -> u32 {
+        self.targets().size()
+    }
+
+    /// The group that messages go to and come from.
+    #[inline]
+    pub(crate) fn targets(&self) -> &Group {
+        self.0.remote.as_ref().unwrap_or(&self.0.local)
+    }
+
+    /// Whether this is an intercommunicator.
+    pub fn is_inter(&self) -> bool {
+        self.0.remote.is_some()
+    }
+
+    /// The rank this communicator belongs to.
+    #[inline]
+    pub fn process(&self) -> &Arc<Process> {
+        &self.0.process
+    }
+
+    /// The group of this process (`MPI_Comm_group`).
+    pub fn group(&self) -> &Group {
+        &self.0.local
+    }
+
+    /// The other group of an intercommunicator (`MPI_Comm_remote_group`, `MPI_Comm_remote_size`).
+    pub fn remote_group(&self) -> Result<&Group> {
+        self.0.remote.as_ref().ok_or_else(|| self.error(Class::Comm, "is not an intercommunicator"))
+    }
+
+    /// For an intercommunicator: an intracommunicator of the local group, for phases within it.
+    pub(crate) fn local_comm(&self) -> Option<&Comm> {
+        self.0.local_comm.as_ref()
+    }
+
+    /// Whether both are references to one communicator.
+    pub fn is(&self, other: &Comm) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// `MPI_Comm_compare`.
+    pub fn compare(&self, other: &Comm) -> Comparison {
+        if self.is(other) {
+            return Comparison::Ident;
+        }
+        let local = self.0.local.compare(&other.0.local);
+        let remote = match (&self.0.remote, &other.0.remote) {
+            (None, None) => Comparison::Ident,
+            (Some(a), Some(b)) => a.compare(b),
+            _ => Comparison::Unequal,
+        };
+        match (local, remote) {
+            (Comparison::Unequal, _) | (_, Comparison::Unequal) => Comparison::Unequal,
+            (Comparison::Ident, Comparison::Ident) => Comparison::Congruent,
+            _ => Comparison::Similar,
+        }
+    }
+
+    /// The edge's handle of this communicator, 0 if it has none: what callbacks get to see.
+    pub fn handle(&self) -> usize {
+        self.0.handle.load(Ordering::Relaxed)
+    }
+
+    /// Tells the handle that the edge gave to this communicator, right after construction.
+    pub fn set_handle(&self, handle: usize) {
+        self.0.handle.store(handle, Ordering::Relaxed);
+    }
+
+    /// `MPI_Comm_get_name`.
+    pub fn name(&self) -> String {
+        lock(&self.0.name).clone()
+    }
+
+    /// `MPI_Comm_set_name`. Longer names are cut at a character's boundary to `MPI_MAX_OBJECT_NAME - 1` bytes.
+    pub fn set_name(&self, name: &str) {
+        let mut end = name.len().min(OBJECT_NAME_LEN_MAX);
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
+        *lock(&self.0.name) = name[..end].to_string();
+    }
+
+    /// The name for messages to people: the given one, or one that tells the context.
+    pub fn label(&self) -> String {
+        let name = self.name();
+        if name.is_empty() { format!("comm #{}", self.0.context / 4) } else { format!("comm \"{name}\"") }
+    }
+
+    /// `MPI_Comm_get_errhandler`.
+    pub fn errhandler(&self) -> Errhandler {
+        self.0.errhandler.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// `MPI_Comm_set_errhandler`.
+    pub fn set_errhandler(&self, handler: Errhandler) -> Result<()> {
+        if !handler.fits(crate::errhandler::Kind::Comm) {
+            return Err(self.error(Class::Arg, "got an error handler that was not made for communicators"));
+        }
+        *self.0.errhandler.write().unwrap_or_else(PoisonError::into_inner) = handler;
+        Ok(())
+    }
+
+    /// What the edge does with an `Err` of a call on this communicator: invokes its error handler. Gives the code to
+    /// return from the call, if the handler lets the program go on.
+    pub fn raise(&self, error: Error) -> i32 {
+        self.0.process.invoke(&self.errhandler(), self.handle(), error)
+    }
+
+    /// `MPI_Comm_get_info`: a new object with the hints in use.
+    pub fn info(&self) -> Info {
+        lock(&self.0.info).dup()
+    }
+
+    /// `MPI_Comm_set_info`: takes over the hints that are known here.
+    pub fn set_info(&self, info: &Info) {
+        let own = lock(&self.0.info);
+        for (key, value) in known_hints(info) {
+            // Lengths were checked when the pair was set on `info`.
+            let _ = own.set(&key, &value);
+        }
+    }
+
+    /// `MPI_Comm_set_attr`.
+    pub fn set_attr(&self, keyval: i32, value: usize) -> Result<()> {
+        self.0.attrs.set(&self.0.process.keyvals, self.target(keyval), value)
+    }
+
+    /// `MPI_Comm_get_attr` for keys that are not predefined (see [`Process::predefined_attr`] for those).
+    pub fn get_attr(&self, keyval: i32) -> Result<Option<usize>> {
+        self.0.attrs.get(&self.0.process.keyvals, attr::Kind::Comm, keyval)
+    }
+
+    /// `MPI_Comm_delete_attr`.
+    pub fn delete_attr(&self, keyval: i32) -> Result<()> {
+        self.0.attrs.delete(&self.0.process.keyvals, self.target(keyval))
+    }
+
+    fn target(&self, keyval: i32) -> Target {
+        Target { kind: attr::Kind::Comm, owner: self.handle(), keyval }
+    }
+
+    /// `MPI_Comm_free`, first half: deletes the attributes. The edge then forgets its handle and drops its reference;
+    /// the context lives until pending operations are over.
+    pub fn free(&self) -> Result<()> {
+        self.0.attrs.delete_all(self.handle())?;
+        self.0.buffers.flush(&self.0.process);
+        Ok(())
+    }
+
+    pub(crate) fn error(&self, class: Class, what: impl std::fmt::Display) -> Error {
+        Error::new(class, format!("{} {what}", self.label()))
+    }
+
+    /// The process that `rank` names as a destination; `None` for `MPI_PROC_NULL`.
+    #[inline]
+    pub(crate) fn peer(&self, rank: i32) -> Result<Option<Peer>> {
+        match self.targets().peer(rank as u32) {
+            Some(peer) => Ok(Some(peer)),
+            None if rank == crate::PROC_NULL => Ok(None),
+            None => Err(self.bad_rank(rank)),
+        }
+    }
+
+    #[cold]
+    fn bad_rank(&self, rank: i32) -> Error {
+        let group = if self.is_inter() { "the remote group of this intercommunicator" } else { "it" };
+        self.error(Class::Rank, format!("has no rank {rank}: {group} has {} processes", self.peers()))
+    }
+
+    #[inline]
+    pub(crate) fn check_tag(&self, tag: i32) -> Result<()> {
+        if tag < 0 { Err(self.bad_tag(tag)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn bad_tag(&self, tag: i32) -> Error {
+        self.error(Class::Tag, format!("cannot carry tag {tag}: a tag is 0 to {TAG_UB}"))
+    }
+}
+
+fn known_hints(info: &Info) -> impl Iterator<Item = (String, String)> {
+    info.to_pairs().into_iter().filter(|(key, _)| HINTS.contains(&key.as_str()))
+}
+
+/// The channels on which constructors talk.
+impl Comm {
+    /// A channel within the local group for one constructor; every call takes the next tag.
+    pub(crate) fn constructor_channel(&self) -> wire::Channel {
+        let tag = (self.0.constructions.fetch_add(1, Ordering::Relaxed) & i32::MAX as u32) as i32;
+        let context = self.0.context + 2;
+        wire::Channel {
+            process: self.0.process.clone(),
+            context,
+            remote_context: context,
+            tag,
+            rank: self.0.rank,
+            group: self.0.local.clone(),
+        }
+    }
+
+    /// Returns when all processes of the local group have called it.
+    pub(crate) fn meet(&self) -> Result<()> {
+        let channel = self.constructor_channel();
+        wire::Task::run(&self.0.process, async move { channel.min_max(0).await.map(drop) })
+    }
+}

@@ -1,0 +1,281 @@
+//! The small messages with which communicators are made: an own context, owned buffers, steps written as `async` code.
+//!
+//! Constructors run before their communicator exists and some do not block, so they use neither the collectives nor the
+//! program's requests. A [`Task`] is such a constructor in flight: a stepper of the host polls it whenever there was
+//! progress. Nothing here is on a message's path; buffers are allocated as needed and bounded by what the callers send.
+
+use crate::error::{Class, Error, Result};
+use crate::group::Group;
+use crate::process::Process;
+use crate::request::{Completion, Outcome, Status};
+use garonne_engine::api::{self, Context, Mode, Origin, Pattern, Source, Started};
+use garonne_progress::host::{Host, Stepper};
+use garonne_sync::user::{Data, Scratch};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context as Cx, Poll, Waker};
+
+/// A group of processes that exchange messages of one tag in one context.
+#[derive(Clone)]
+pub(crate) struct Channel {
+    pub process: Arc<Process>,
+    /// Context of incoming messages.
+    pub context: Context,
+    /// Context of outgoing messages; differs between the sides of an intercommunicator.
+    pub remote_context: Context,
+    pub tag: i32,
+    /// This process's rank on its side.
+    pub rank: u32,
+    /// The processes on the other side (the same side within a group).
+    pub group: Group,
+}
+
+impl Channel {
+    fn size(&self) -> u32 {
+        self.group.size()
+    }
+
+    fn start_send(&self, to: u32, bytes: &[u8]) -> Result<Op> {
+        let scratch = scratch(bytes.len())?;
+        scratch.mem().write(0, bytes);
+        let peer = self.group.peer(to).ok_or_else(|| Error::new(Class::Intern, "message to a rank beyond the group"))?;
+        let send = api::Send {
+            context: self.remote_context,
+            peer,
+            source: self.rank,
+            tag: self.tag,
+            data: Data::contiguous(scratch.mem(), bytes.len() as u64),
+            mode: Mode::Standard,
+            origin: Origin::default(),
+        };
+        self.op(self.process.host.send(send), scratch)
+    }
+
+    fn start_recv(&self, from: u32, len: usize) -> Result<Op> {
+        let scratch = scratch(len)?;
+        let peer = self.group.peer(from).ok_or_else(|| Error::new(Class::Intern, "message from a rank beyond the group"))?;
+        let recv = api::Recv {
+            pattern: Pattern { context: self.context, source: Some(Source { rank: from, peer }), tag: Some(self.tag) },
+            data: Data::contiguous(scratch.mem(), len as u64),
+            origin: Origin::default(),
+        };
+        self.op(self.process.host.recv(recv), scratch)
+    }
+
+    fn op(&self, started: Result<Started, api::Error>, scratch: Scratch) -> Result<Op> {
+        let state = match started.map_err(|error| self.process.convert(error))? {
+            Started::Done(status) => State::Over(status),
+            Started::Pending(name) => State::Pending(name),
+        };
+        Ok(Op { process: self.process.clone(), state, scratch: Some(scratch) })
+    }
+
+    /// Sends `bytes` to rank `to` of the group.
+    pub async fn send(&self, to: u32, bytes: &[u8]) -> Result<()> {
+        self.start_send(to, bytes)?.end().await.map(drop)
+    }
+
+    /// Receives exactly `len` bytes from rank `from`.
+    pub async fn recv(&self, from: u32, len: usize) -> Result<Vec<u8>> {
+        self.start_recv(from, len)?.end().await
+    }
+
+    /// Sends bytes whose number the receiver does not know.
+    pub async fn send_sized(&self, to: u32, bytes: &[u8]) -> Result<()> {
+        self.send(to, &(bytes.len() as u64).to_le_bytes()).await?;
+        self.send(to, bytes).await
+    }
+
+    /// Receives what `send_sized` sent.
+    pub async fn recv_sized(&self, from: u32) -> Result<Vec<u8>> {
+        let len = self.recv(from, 8).await?;
+        let len = u64::from_le_bytes(len.try_into().unwrap_or_default());
+        self.recv(from, len as usize).await
+    }
+
+    /// Sends to one rank while receiving from another.
+    async fn exchange(&self, to: u32, bytes: &[u8], from: u32, len: usize) -> Result<Vec<u8>> {
+        let recv = self.start_recv(from, len)?;
+        let sent = self.start_send(to, bytes)?;
+        let received = recv.end().await;
+        sent.end().await?;
+        received
+    }
+
+    /// Every process gives a word; all get the least and the greatest (dissemination: both are idempotent).
+    pub async fn min_max(&self, word: u64) -> Result<(u64, u64)> {
+        let (mut min, mut max) = (word, word);
+        let (rank, size) = (u64::from(self.rank), u64::from(self.size()));
+        let mut distance = 1;
+        while distance < size {
+            let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
+            let bytes = [min.to_le_bytes(), max.to_le_bytes()].concat();
+            let got = self.exchange(to as u32, &bytes, from as u32, 16).await?;
+            min = min.min(word_at(&got, 0));
+            max = max.max(word_at(&got, 1));
+            distance *= 2;
+        }
+        Ok((min, max))
+    }
+
+    /// Every process gives a record of one length; all get all, in rank order (Bruck's algorithm).
+    pub async fn all_gather(&self, record: &[u8]) -> Result<Vec<u8>> {
+        let (rank, size, len) = (self.rank as usize, self.size() as usize, record.len());
+        let mut all = record.to_vec();
+        let mut have = 1;
+        while have < size {
+            let count = have.min(size - have);
+            let (to, from) = ((rank + size - have) % size, (rank + have) % size);
+            let got = self.exchange(to as u32, &all[..count * len], from as u32, count * len).await?;
+            all.extend_from_slice(&got);
+            have += count;
+        }
+        // `all` starts with our own record; turn it so that rank 0's comes first.
+        all.rotate_right(rank * len);
+        Ok(all)
+    }
+
+    /// Rank 0 gives bytes of any length; all get them (binomial tree).
+    pub async fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        let (rank, size) = (self.rank, self.size());
+        let mut bytes = bytes;
+        let mut mask = 1;
+        while mask < size {
+            if rank & mask != 0 {
+                bytes = self.recv_sized(rank - mask).await?;
+                break;
+            }
+            mask <<= 1;
+        }
+        mask >>= 1;
+        while mask > 0 {
+            if rank + mask < size {
+                self.send_sized(rank + mask, &bytes).await?;
+            }
+            mask >>= 1;
+        }
+        Ok(bytes)
+    }
+}
+
+/// Little-endian word number `index` of received bytes; 0 beyond their end.
+pub(crate) fn word_at(bytes: &[u8], index: usize) -> u64 {
+    bytes.get(index * 8..index * 8 + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+fn scratch(len: usize) -> Result<Scratch> {
+    Scratch::new(len).ok_or_else(|| Error::new(Class::NoMem, format!("no memory for {len} bytes of a constructor's message")))
+}
+
+/// One message in flight and its buffer.
+struct Op {
+    process: Arc<Process>,
+    state: State,
+    scratch: Option<Scratch>,
+}
+
+enum State {
+    Pending(api::Request),
+    Over(api::Status),
+}
+
+impl Op {
+    /// Completes; gives the bytes.
+    async fn end(mut self) -> Result<Vec<u8>> {
+        poll_fn(|_| self.poll()).await?;
+        let State::Over(status) = &self.state else { return Err(Error::new(Class::Intern, "operation not over")) };
+        if let Some(error) = &status.error {
+            return Err(self.process.convert(error.clone()));
+        }
+        let scratch = self.scratch.take().ok_or_else(|| Error::new(Class::Intern, "operation without buffer"))?;
+        let mut bytes = vec![0; scratch.len()];
+        scratch.mem().read(0, &mut bytes);
+        Ok(bytes)
+    }
+
+    fn poll(&mut self) -> Poll<Result<()>> {
+        if let State::Pending(name) = self.state {
+            match self.process.host.take(name) {
+                Ok(None) => return Poll::Pending,
+                Ok(Some(status)) => self.state = State::Over(status),
+                Err(error) => return Poll::Ready(Err(self.process.convert(error))),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Op {
+    fn drop(&mut self) {
+        if matches!(self.state, State::Pending(_)) {
+            // The engine may still write there (a constructor failed half-way): better lost than reused.
+            std::mem::forget(self.scratch.take());
+        }
+    }
+}
+
+type Work<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+
+/// A constructor in flight.
+pub(crate) struct Task<T> {
+    work: Mutex<Option<Work<T>>>,
+    result: Mutex<Option<Result<T>>>,
+    done: AtomicBool,
+}
+
+impl<T: Send + 'static> Task<T> {
+    /// Starts `work` and lets the host advance it.
+    pub fn start(process: &Process, work: impl Future<Output = Result<T>> + Send + 'static) -> Arc<Self> {
+        let task = Arc::new(Self { work: Mutex::new(Some(Box::pin(work))), result: Mutex::new(None), done: AtomicBool::new(false) });
+        process.host.attach(task.clone());
+        task
+    }
+
+    /// Runs `work` to its end, making progress for everything else meanwhile.
+    pub fn run(process: &Process, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+        let task = Self::start(process, work);
+        process.host.wait_until(&mut || task.is_over());
+        task.take().unwrap_or_else(|| Err(Error::new(Class::Intern, "a constructor ended without result")))
+    }
+
+    pub fn is_over(&self) -> bool {
+        // SYNC(task): Acquire the result.
+        self.done.load(Ordering::Acquire)
+    }
+
+    pub fn take(&self) -> Option<Result<T>> {
+        self.result.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl<T: Send + 'static> Stepper for Task<T> {
+    fn step(&self, _: &dyn Host) -> bool {
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(future) = work.as_mut() else { return true };
+        match future.as_mut().poll(&mut Cx::from_waker(Waker::noop())) {
+            Poll::Pending => false,
+            Poll::Ready(result) => {
+                *work = None;
+                *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                // SYNC(task): Release the result.
+                self.done.store(true, Ordering::Release);
+                true
+            }
+        }
+    }
+}
+
+impl Completion for Task<()> {
+    fn is_done(&self) -> bool {
+        self.is_over()
+    }
+
+    fn peek(&self) -> Outcome {
+        match &*self.result.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(Err(error)) => Err(error.clone()),
+            _ => Ok(Status::EMPTY),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Error handlers as values (MPI 5.0 section 9.3). Communicators, windows, files and sessions own one each; what a
+//! handler does is decided where the error meets the edge, in `Comm::raise`, `Session::raise` and `Process::raise`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+/// What happens when a call on an object fails.
+#[derive(Clone, Debug, Default)]
+pub enum Errhandler {
+    /// `MPI_ERRORS_ARE_FATAL`: the whole job ends.
+    #[default]
+    Fatal,
+    /// `MPI_ERRORS_ABORT`: the processes of the object end.
+    Abort,
+    /// `MPI_ERRORS_RETURN`: the call returns the code.
+    Return,
+    /// The program's function is called, then the call returns the code.
+    User(Arc<UserHandler>),
+}
+
+/// Which kind of object a user's handler is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Communicators.
+    Comm,
+    /// Windows.
+    Window,
+    /// Files.
+    File,
+    /// Sessions.
+    Session,
+}
+
+/// The signature of a user's handler: the edge's handle of the object and the error code. It may not return.
+pub type Callback = Box<dyn Fn(usize, i32) + Send + Sync>;
+
+/// A program's error handler.
+pub struct UserHandler {
+    /// What it may be attached to.
+    pub kind: Kind,
+    /// The function.
+    pub callback: Callback,
+    /// The edge's handle of this handler, 0 while it has none, so that `MPI_*_get_errhandler` finds the same again.
+    pub handle: AtomicUsize,
+}
+
+impl fmt::Debug for UserHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserHandler").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl Errhandler {
+    /// A handler that calls the program's function.
+    pub fn user(kind: Kind, callback: Callback) -> Self {
+        Errhandler::User(Arc::new(UserHandler { kind, callback, handle: AtomicUsize::new(0) }))
+    }
+
+    /// Whether it may be attached to objects of this kind.
+    pub fn fits(&self, kind: Kind) -> bool {
+        match self {
+            Errhandler::User(user) => user.kind == kind,
+            _ => true,
+        }
+    }
+}

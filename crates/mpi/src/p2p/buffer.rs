@@ -1,0 +1,184 @@
+//! Buffered sends and the buffers behind them (MPI 5.0 section 3.6).
+//!
+//! A process, session or communicator owns one [`Buffers`]. A buffered send copies its data into the first of the
+//! communicator's, the session's and the process's that is attached, starts a standard send from there, and returns.
+//! Room is what the program attached, or unbounded heap for `MPI_BUFFER_AUTOMATIC`.
+
+use super::{Data, SendArgs, SendMode};
+use crate::comm::Comm;
+use crate::error::{Class, Error, Result};
+use crate::process::Process;
+use crate::request::{Completion, Outcome, Request, Status};
+use garonne_engine::api::Peer;
+use garonne_sync::user::{Scratch, UserMem};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What may be attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffer {
+    /// The program's memory. It stays valid and untouched until detached.
+    User {
+        /// Where.
+        mem: UserMem,
+        /// Size in bytes.
+        len: u64,
+    },
+    /// `MPI_BUFFER_AUTOMATIC`: the library finds memory.
+    Automatic,
+}
+
+/// The buffer of one process, session or communicator.
+#[derive(Clone, Default)]
+pub struct Buffers(Arc<Mutex<Option<Attached>>>);
+
+struct Attached {
+    buffer: Buffer,
+    /// Messages under way, by offset where the buffer is the program's.
+    messages: Vec<Message>,
+}
+
+struct Message {
+    offset: u64,
+    len: u64,
+    send: Request,
+    /// Memory of an automatic buffer.
+    _copy: Option<Scratch>,
+}
+
+impl Attached {
+    /// Forgets messages that are over; `true` if none is left.
+    fn sweep(&mut self) -> bool {
+        self.messages.retain(|message| !message.send.over());
+        self.messages.is_empty()
+    }
+
+    /// First gap of `len` bytes, and the index at which its message belongs.
+    fn gap(&self, room: u64, len: u64) -> Option<(usize, u64)> {
+        let mut start = 0;
+        for (index, message) in self.messages.iter().enumerate() {
+            if message.offset - start >= len {
+                return Some((index, start));
+            }
+            start = message.offset + message.len;
+        }
+        (room - start >= len).then_some((self.messages.len(), start))
+    }
+}
+
+impl Buffers {
+    fn lock(&self) -> MutexGuard<'_, Option<Attached>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `MPI_Buffer_attach`, `MPI_Comm_attach_buffer`, `MPI_Session_attach_buffer`.
+    pub fn attach(&self, buffer: Buffer) -> Result<()> {
+        let mut attached = self.lock();
+        if attached.is_some() {
+            return Err(Error::new(Class::Buffer, "a buffer for buffered sends is attached already; detach it first"));
+        }
+        *attached = Some(Attached { buffer, messages: Vec::new() });
+        Ok(())
+    }
+
+    /// `MPI_Buffer_detach` and its kin: waits until all messages in the buffer are on their way, and gives it back.
+    /// `None` if nothing was attached: null address and size 0, as MPI 5.0 wants it.
+    pub fn detach(&self, process: &Process) -> Option<Buffer> {
+        self.flush(process);
+        self.lock().take().map(|attached| attached.buffer)
+    }
+
+    /// `MPI_Buffer_flush` and its kin.
+    pub fn flush(&self, process: &Process) {
+        if !self.empty() {
+            process.host.wait_until(&mut || self.empty());
+        }
+    }
+
+    /// `MPI_Buffer_iflush` and its kin.
+    pub fn iflush(&self, process: &Arc<Process>) -> Request {
+        Request::new(process, Arc::new(Flush(self.clone())))
+    }
+
+    fn empty(&self) -> bool {
+        self.lock().as_mut().is_none_or(Attached::sweep)
+    }
+
+    fn is_attached(&self) -> bool {
+        self.lock().is_some()
+    }
+}
+
+struct Flush(Buffers);
+
+impl Completion for Flush {
+    fn is_done(&self) -> bool {
+        self.0.empty()
+    }
+
+    fn peek(&self) -> Outcome {
+        Ok(Status::EMPTY)
+    }
+}
+
+impl Comm {
+    /// The buffer that buffered sends on this communicator use.
+    fn bsend_buffers(&self) -> &Buffers {
+        if self.0.buffers.is_attached() {
+            return &self.0.buffers;
+        }
+        match &self.0.session {
+            Some(session) if session.buffers().is_attached() => session.buffers(),
+            _ => &self.0.process.buffers,
+        }
+    }
+
+    /// Copies the data aside and starts the send.
+    pub(crate) fn buffered(&self, args: SendArgs, peer: Peer) -> Result<()> {
+        let buffers = self.bsend_buffers();
+        if let Some(done) = self.try_buffered(buffers, &args, peer) {
+            return done;
+        }
+        // Messages may have left meanwhile.
+        self.0.process.host.progress();
+        self.try_buffered(buffers, &args, peer).unwrap_or_else(|| {
+            let text = format!(
+                "has no room for a buffered send of {} bytes to rank {}: attach a larger buffer (each message needs \
+                 MPI_BSEND_OVERHEAD beside its data), or MPI_BUFFER_AUTOMATIC",
+                args.data.len, args.dest
+            );
+            Err(self.error(Class::Buffer, text))
+        })
+    }
+
+    fn try_buffered(&self, buffers: &Buffers, args: &SendArgs, peer: Peer) -> Option<Result<()>> {
+        let mut attached = buffers.lock();
+        let Some(attached) = attached.as_mut() else {
+            return Some(Err(self.error(Class::Buffer, "got a buffered send, but no buffer is attached")));
+        };
+        attached.sweep();
+        let len = args.data.len;
+        let (index, offset, mem, copy) = match attached.buffer {
+            Buffer::User { mem, len: room } => {
+                let (index, offset) = attached.gap(room, len)?;
+                (index, offset, mem.offset(offset as isize), None)
+            }
+            Buffer::Automatic => {
+                let Some(copy) = usize::try_from(len).ok().and_then(Scratch::new) else {
+                    return Some(Err(self.error(Class::NoMem, format!("has no memory to buffer {len} bytes"))));
+                };
+                (attached.messages.len(), 0, copy.mem(), Some(copy))
+            }
+        };
+        mem.with_mut(0, len as usize, |bytes| args.data.pack(0, bytes));
+        let send = SendArgs { data: Data::contiguous(mem, len), mode: SendMode::Standard, ..args.clone() };
+        let started = self.start_send(send, peer).map_err(|error| self.convert(error));
+        match started.and_then(|started| Request::of_send(self, started)) {
+            Ok(send) if send.over_at_birth() => Some(Ok(())),
+            Ok(send) => {
+                attached.messages.insert(index, Message { offset, len, send, _copy: copy });
+                Some(Ok(()))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+}

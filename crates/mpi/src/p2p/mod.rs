@@ -1,0 +1,196 @@
+//! Point-to-point communication: checks of arguments, then one call into the engine (MPI 5.0 chapter 3).
+//!
+//! Blocking calls allocate nothing and make no request when the engine completes at once. A nonblocking call's
+//! [`Request`] holds its communicator. The memory behind a [`Data`] belongs to the operation until it completes.
+
+pub mod buffer;
+mod pair;
+mod probe;
+
+pub use pair::ReplaceArgs;
+pub use probe::Message;
+
+use crate::comm::Comm;
+use crate::error::Result;
+use crate::request::{Request, Status};
+use garonne_engine::api::{self, Mode, Origin, Pattern, Peer, Source, Started};
+use garonne_sync::user::Data;
+
+/// The four send modes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendMode {
+    /// `MPI_Send`.
+    Standard,
+    /// `MPI_Rsend`: treated as standard, as the standard permits.
+    Ready,
+    /// `MPI_Ssend`.
+    Synchronous,
+    /// `MPI_Bsend`.
+    Buffered,
+}
+
+/// Arguments of a send.
+#[derive(Clone, Debug)]
+pub struct SendArgs {
+    /// The data.
+    pub data: Data,
+    /// Destination, or `MPI_PROC_NULL`.
+    pub dest: i32,
+    /// Tag.
+    pub tag: i32,
+    /// Mode.
+    pub mode: SendMode,
+    /// Who asks.
+    pub origin: Origin,
+}
+
+/// Arguments of a receive.
+#[derive(Clone, Debug)]
+pub struct RecvArgs {
+    /// Where the data goes.
+    pub data: Data,
+    /// Source, `MPI_ANY_SOURCE` or `MPI_PROC_NULL`.
+    pub source: i32,
+    /// Tag or `MPI_ANY_TAG`.
+    pub tag: i32,
+    /// Who asks.
+    pub origin: Origin,
+}
+
+impl Comm {
+    /// `MPI_Send`, `MPI_Ssend`, `MPI_Rsend`, `MPI_Bsend`.
+    #[inline]
+    pub fn send(&self, args: SendArgs) -> Result<()> {
+        self.check_tag(args.tag)?;
+        let Some(peer) = self.peer(args.dest)? else { return Ok(()) };
+        if args.mode == SendMode::Buffered {
+            return self.buffered(args, peer);
+        }
+        match self.start_send(args, peer) {
+            Ok(Started::Done(api::Status { error: None, .. })) => Ok(()),
+            other => self.finish_send(other),
+        }
+    }
+
+    #[inline]
+    fn start_send(&self, args: SendArgs, peer: Peer) -> Result<Started, api::Error> {
+        let mode = if args.mode == SendMode::Synchronous { Mode::Synchronous } else { Mode::Standard };
+        self.0.process.host.send(api::Send {
+            context: self.0.remote_context,
+            peer,
+            source: self.0.rank,
+            tag: args.tag,
+            data: args.data,
+            mode,
+            origin: args.origin,
+        })
+    }
+
+    /// The slow end of a blocking send: waits, or says what went wrong.
+    fn finish_send(&self, started: Result<Started, api::Error>) -> Result<()> {
+        match started.map_err(|error| self.convert(error))? {
+            Started::Done(api::Status { error: Some(error), .. }) => Err(self.convert(error)),
+            Started::Done(_) => Ok(()),
+            Started::Pending(name) => self.wait_for(name).map(drop),
+        }
+    }
+
+    /// `MPI_Isend` and its modes.
+    pub fn isend(&self, args: SendArgs) -> Result<Request> {
+        self.check_tag(args.tag)?;
+        let Some(peer) = self.peer(args.dest)? else { return Ok(Request::done(self.process(), Status::EMPTY)) };
+        if args.mode == SendMode::Buffered {
+            self.buffered(args, peer)?;
+            return Ok(Request::done(self.process(), Status::EMPTY));
+        }
+        let started = self.start_send(args, peer).map_err(|error| self.convert(error))?;
+        Request::of_send(self, started)
+    }
+
+    /// `MPI_Send_init` and its modes: an inactive persistent request.
+    pub fn send_init(&self, args: SendArgs) -> Result<Request> {
+        self.check_tag(args.tag)?;
+        self.peer(args.dest)?;
+        let comm = self.clone();
+        Ok(Request::persistent(self.process(), Box::new(move || comm.isend(args.clone()))))
+    }
+
+    /// `MPI_Recv`.
+    #[inline]
+    pub fn recv(&self, args: RecvArgs) -> Result<Status> {
+        let Some(pattern) = self.pattern(args.source, args.tag)? else { return Ok(Status::PROC_NULL) };
+        let host = &self.0.process.host;
+        let status = match host.recv(api::Recv { pattern, data: args.data, origin: args.origin }) {
+            Ok(Started::Done(status)) => status,
+            Ok(Started::Pending(name)) => self.wait_for(name)?,
+            Err(error) => return Err(self.convert(error)),
+        };
+        match status.error {
+            None => Ok(Status::of_receive(&status)),
+            Some(error) => Err(self.convert(error)),
+        }
+    }
+
+    /// `MPI_Irecv`.
+    pub fn irecv(&self, args: RecvArgs) -> Result<Request> {
+        let Some(pattern) = self.pattern(args.source, args.tag)? else {
+            return Ok(Request::done(self.process(), Status::PROC_NULL));
+        };
+        let recv = api::Recv { pattern, data: args.data, origin: args.origin };
+        let started = self.0.process.host.recv(recv).map_err(|error| self.convert(error))?;
+        Request::of_recv(self, started)
+    }
+
+    /// `MPI_Recv_init`.
+    pub fn recv_init(&self, args: RecvArgs) -> Result<Request> {
+        self.pattern(args.source, args.tag)?;
+        let comm = self.clone();
+        Ok(Request::persistent(self.process(), Box::new(move || comm.irecv(args.clone()))))
+    }
+
+    /// What a receive or probe accepts; `None` for `MPI_PROC_NULL`.
+    #[inline]
+    pub(crate) fn pattern(&self, source: i32, tag: i32) -> Result<Option<Pattern>> {
+        let tag = if tag == crate::ANY_TAG { None } else { Some(tag) };
+        if let Some(tag) = tag {
+            self.check_tag(tag)?;
+        }
+        let source = if source == crate::ANY_SOURCE {
+            None
+        } else {
+            match self.peer(source)? {
+                Some(peer) => Some(Source { rank: source as u32, peer }),
+                None => return Ok(None),
+            }
+        };
+        Ok(Some(Pattern { context: self.0.context, source, tag }))
+    }
+
+    /// Waits for an operation of the engine and gives its status; errors within it are converted for sends only.
+    fn wait_for(&self, name: api::Request) -> Result<api::Status> {
+        let host = &self.0.process.host;
+        let mut answer = host.take(name);
+        if let Ok(None) = answer {
+            host.wait_until(&mut || {
+                answer = host.take(name);
+                !matches!(answer, Ok(None))
+            });
+        }
+        match answer {
+            Ok(Some(api::Status { error: Some(error), .. })) | Err(error) => Err(self.convert(error)),
+            Ok(Some(status)) => Ok(status),
+            Ok(None) => Err(self.error(crate::error::Class::Intern, "waited, but the operation is not over")),
+        }
+    }
+
+    /// An engine's error with the communicator's name in front.
+    #[cold]
+    pub(crate) fn convert(&self, error: api::Error) -> crate::error::Error {
+        let mut error = self.0.process.convert(error);
+        error.detail = match error.detail.split_once('\n') {
+            Some((head, rest)) => format!("{head} on {}\n{rest}", self.label()),
+            None => format!("{}: {}", self.label(), error.detail),
+        };
+        error
+    }
+}

@@ -1,0 +1,142 @@
+//! A send and a receive as one operation (MPI 5.0 section 3.10).
+
+use super::{RecvArgs, SendArgs, SendMode};
+use crate::comm::Comm;
+use crate::error::{Class, Result};
+use crate::request::{Completion, Outcome, Request, Status, wait, wait_all};
+use garonne_engine::api::Origin;
+use garonne_sync::user::{Data, Scratch};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Arguments of `MPI_Sendrecv_replace`.
+#[derive(Clone, Debug)]
+pub struct ReplaceArgs {
+    /// What is sent, then overwritten.
+    pub data: Data,
+    /// Destination and tag of the send.
+    pub to: (i32, i32),
+    /// Source and tag of the receive.
+    pub from: (i32, i32),
+    /// Who asks.
+    pub origin: Origin,
+}
+
+impl Comm {
+    /// `MPI_Sendrecv`.
+    pub fn sendrecv(&self, send: SendArgs, recv: RecvArgs) -> Result<Status> {
+        // Checked before anything starts, so that a failed call leaves nothing behind.
+        self.check_send(&send)?;
+        let receive = self.irecv(recv)?;
+        let sending = self.isend(send)?;
+        let mut outcomes = [Ok(Status::EMPTY), Ok(Status::EMPTY)];
+        wait_all(&[Some(&receive), Some(&sending)], &mut |index, outcome| outcomes[index] = outcome);
+        let [received, sent] = outcomes;
+        sent?;
+        received
+    }
+
+    /// `MPI_Sendrecv_replace`.
+    pub fn sendrecv_replace(&self, args: ReplaceArgs) -> Result<Status> {
+        let (copy, send, recv) = self.split_replace(args)?;
+        let outcome = self.sendrecv(send, recv);
+        drop(copy);
+        outcome
+    }
+
+    /// `MPI_Isendrecv`.
+    pub fn isendrecv(&self, send: SendArgs, recv: RecvArgs) -> Result<Request> {
+        self.start_pair(send, recv, None)
+    }
+
+    /// `MPI_Isendrecv_replace`.
+    pub fn isendrecv_replace(&self, args: ReplaceArgs) -> Result<Request> {
+        let (copy, send, recv) = self.split_replace(args)?;
+        self.start_pair(send, recv, Some(copy))
+    }
+
+    fn check_send(&self, send: &SendArgs) -> Result<()> {
+        self.check_tag(send.tag)?;
+        self.peer(send.dest).map(drop)
+    }
+
+    /// Copies the outgoing data aside.
+    fn split_replace(&self, args: ReplaceArgs) -> Result<(Scratch, SendArgs, RecvArgs)> {
+        let len = args.data.len;
+        let copy = usize::try_from(len).ok().and_then(Scratch::new);
+        let copy = copy.ok_or_else(|| self.error(Class::NoMem, format!("has no memory for a copy of {len} bytes")))?;
+        copy.mem().with_mut(0, len as usize, |bytes| args.data.pack(0, bytes));
+        let data = Data::contiguous(copy.mem(), len);
+        let send = SendArgs { data, dest: args.to.0, tag: args.to.1, mode: SendMode::Standard, origin: args.origin };
+        let recv = RecvArgs { data: args.data, source: args.from.0, tag: args.from.1, origin: args.origin };
+        Ok((copy, send, recv))
+    }
+
+    fn start_pair(&self, send: SendArgs, recv: RecvArgs, copy: Option<Scratch>) -> Result<Request> {
+        self.check_send(&send)?;
+        let recv = self.irecv(recv)?;
+        let send = match self.isend(send) {
+            Ok(send) => send,
+            Err(error) => {
+                // The receive must not outlive the caller's buffer.
+                recv.cancel()?;
+                wait(&recv)?;
+                return Err(error);
+            }
+        };
+        let halves = Mutex::new(Halves { send: Half::Running(send), recv: Half::Running(recv) });
+        Ok(Request::new(self.process(), Arc::new(Pair { halves, copy })))
+    }
+}
+
+/// Both directions in flight.
+struct Pair {
+    halves: Mutex<Halves>,
+    /// Outgoing data of the replacing form.
+    copy: Option<Scratch>,
+}
+
+struct Halves {
+    send: Half,
+    recv: Half,
+}
+
+enum Half {
+    Running(Request),
+    Over(Outcome),
+}
+
+impl Half {
+    fn advance(&mut self) -> Option<&Outcome> {
+        if let Half::Running(request) = self {
+            *self = Half::Over(request.take()?);
+        }
+        match self {
+            Half::Over(outcome) => Some(outcome),
+            Half::Running(_) => None,
+        }
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if !self.is_done() {
+            // Freed by the program and never matched: the engine may still read the copy.
+            std::mem::forget(self.copy.take());
+        }
+    }
+}
+
+impl Completion for Pair {
+    fn is_done(&self) -> bool {
+        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
+        halves.send.advance().is_some() & halves.recv.advance().is_some()
+    }
+
+    fn peek(&self) -> Outcome {
+        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Err(error)) = halves.send.advance() {
+            return Err(error.clone());
+        }
+        halves.recv.advance().cloned().unwrap_or(Ok(Status::EMPTY))
+    }
+}

@@ -1,0 +1,88 @@
+//! Probes, and messages taken out of matching (MPI 5.0 section 3.8).
+
+use crate::comm::Comm;
+use crate::error::{Class, Error, Result};
+use crate::request::{Request, Status};
+use garonne_engine::api::{self, Origin, Started};
+use garonne_sync::user::Data;
+
+/// A message that a matched probe took: received once with [`Message::recv`] or [`Message::irecv`].
+pub enum Message {
+    /// `MPI_MESSAGE_NO_PROC`: from `MPI_PROC_NULL`.
+    NoProc,
+    /// A real one.
+    Taken(Comm, api::Message),
+}
+
+impl Comm {
+    /// `MPI_Iprobe`.
+    pub fn iprobe(&self, source: i32, tag: i32) -> Result<Option<Status>> {
+        let Some(pattern) = self.pattern(source, tag)? else { return Ok(Some(Status::PROC_NULL)) };
+        let found = self.0.process.host.probe(pattern).map_err(|error| self.convert(error))?;
+        Ok(found.map(|status| Status::of_receive(&status)))
+    }
+
+    /// `MPI_Probe`.
+    pub fn probe(&self, source: i32, tag: i32) -> Result<Status> {
+        self.until(|| self.iprobe(source, tag))
+    }
+
+    /// `MPI_Improbe`.
+    pub fn improbe(&self, source: i32, tag: i32) -> Result<Option<(Message, Status)>> {
+        let Some(pattern) = self.pattern(source, tag)? else { return Ok(Some((Message::NoProc, Status::PROC_NULL))) };
+        let found = self.0.process.host.mprobe(pattern).map_err(|error| self.convert(error))?;
+        Ok(found.map(|(message, status)| (Message::Taken(self.clone(), message), Status::of_receive(&status))))
+    }
+
+    /// `MPI_Mprobe`.
+    pub fn mprobe(&self, source: i32, tag: i32) -> Result<(Message, Status)> {
+        self.until(|| self.improbe(source, tag))
+    }
+
+    fn until<T>(&self, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+        let mut found = look();
+        if let Ok(None) = found {
+            self.0.process.host.wait_until(&mut || {
+                found = look();
+                !matches!(found, Ok(None))
+            });
+        }
+        found?.ok_or_else(|| self.error(Class::Intern, "waited for a message, but found none"))
+    }
+}
+
+impl Message {
+    /// The communicator it was probed on.
+    pub fn comm(&self) -> Option<&Comm> {
+        match self {
+            Message::NoProc => None,
+            Message::Taken(comm, _) => Some(comm),
+        }
+    }
+
+    /// `MPI_Mrecv`.
+    pub fn recv(self, data: Data, origin: Origin) -> Result<Status> {
+        match self {
+            Message::NoProc => Ok(Status::PROC_NULL),
+            Message::Taken(comm, message) => {
+                let started = start(&comm, message, data, origin)?;
+                crate::request::wait(&Request::of_recv(&comm, started)?)
+            }
+        }
+    }
+
+    /// `MPI_Imrecv`. `process` is the calling rank, for a message without communicator.
+    pub fn irecv(self, data: Data, origin: Origin, process: &std::sync::Arc<crate::process::Process>) -> Result<Request> {
+        match self {
+            Message::NoProc => Ok(Request::done(process, Status::PROC_NULL)),
+            Message::Taken(comm, message) => {
+                let started = start(&comm, message, data, origin)?;
+                Request::of_recv(&comm, started)
+            }
+        }
+    }
+}
+
+fn start(comm: &Comm, message: api::Message, data: Data, origin: Origin) -> Result<Started, Error> {
+    comm.process().host.mrecv(message, data, origin).map_err(|error| comm.convert(error))
+}

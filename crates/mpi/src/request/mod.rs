@@ -1,0 +1,289 @@
+//! Requests: everything that `MPI_Wait` and its family may wait for (MPI 5.0 sections 3.7, 3.9, 13.2).
+//!
+//! A [`Request`] is a value behind the edge's handle. After [`wait`], a true [`test`] or their kin gave its outcome,
+//! the edge drops it and nulls the handle, unless [`Request::is_persistent`]: then it is inactive and stays. Null
+//! handles are `None` in the slices here. At most one thread completes a request, as the standard demands; any may look
+//! at it with [`get_status`].
+//!
+//! Other modules make requests from an [`Arc<dyn Completion>`](Completion): collectives, constructors that do not
+//! block, generalised requests.
+
+pub mod general;
+mod wait;
+
+pub use wait::{TestAny, get_status, get_status_all, get_status_any, get_status_some, test, test_all, test_any, test_some,
+               wait, wait_all, wait_any, wait_some};
+
+use crate::comm::Comm;
+use crate::error::{Class, Error, Result};
+use crate::process::Process;
+use garonne_engine::api;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a completed operation tells (`MPI_Status`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// `MPI_SOURCE`.
+    pub source: i32,
+    /// `MPI_TAG`.
+    pub tag: i32,
+    /// Bytes received, from which `MPI_Get_count` computes.
+    pub len: u64,
+    /// `MPI_Test_cancelled`.
+    pub cancelled: bool,
+}
+
+impl Status {
+    /// The empty status of the standard: what null and inactive requests and sends give.
+    pub const EMPTY: Status = Status { source: crate::ANY_SOURCE, tag: crate::ANY_TAG, len: 0, cancelled: false };
+    /// What a receive from `MPI_PROC_NULL` gives.
+    pub const PROC_NULL: Status = Status { source: crate::PROC_NULL, tag: crate::ANY_TAG, len: 0, cancelled: false };
+
+    pub(crate) fn of_receive(status: &api::Status) -> Self {
+        Self { source: status.source as i32, tag: status.tag, len: status.len, cancelled: status.cancelled }
+    }
+}
+
+/// How an operation ended.
+pub type Outcome = Result<Status>;
+
+/// An operation beside the engine's own that completes some day: a collective's schedule, a constructor, a generalised
+/// request. Whoever completes it makes sure that waiters look again (a stepper's move does; otherwise `Host::wake`).
+pub trait Completion: Send + Sync {
+    /// Whether it is over. Cheap; makes no progress.
+    fn is_done(&self) -> bool;
+
+    /// Called on the user's thread inside a wait or test on this request, before `is_done`, for steps that run user
+    /// code (user operators). Most need nothing.
+    fn advance(&self) {}
+
+    /// How it ended, for `MPI_Request_get_status`. Only called once `is_done`; may be called several times.
+    fn peek(&self) -> Outcome;
+
+    /// How it ended, at the wait or test that frees the request. Only called once `is_done`, and once.
+    fn finish(&self) -> Outcome {
+        self.peek()
+    }
+
+    /// `MPI_Cancel`.
+    fn cancel(&self) -> Result<()> {
+        Err(Error::new(Class::Request, "MPI_Cancel: an operation of this kind cannot be cancelled"))
+    }
+
+    /// `MPI_Request_free` while active. The operation goes on.
+    fn free(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// One operation that the program can wait for.
+pub struct Request(Kind);
+
+enum Kind {
+    /// Over at birth; kept for its status.
+    Done(Status, Arc<Process>),
+    Send(Comm, api::Request),
+    Recv(Comm, api::Request),
+    Shared(Arc<Process>, Arc<dyn Completion>),
+    Persistent(Arc<Process>, Box<Persistent>),
+}
+
+struct Persistent {
+    start: Box<dyn Fn() -> Result<Request> + Send + Sync>,
+    active: Mutex<Option<Request>>,
+}
+
+impl Persistent {
+    fn active(&self) -> MutexGuard<'_, Option<Request>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Request {
+    /// An operation that was over when it started.
+    pub fn done(process: &Arc<Process>, status: Status) -> Self {
+        Self(Kind::Done(status, process.clone()))
+    }
+
+    /// Waits for `completion`.
+    pub fn new(process: &Arc<Process>, completion: Arc<dyn Completion>) -> Self {
+        Self(Kind::Shared(process.clone(), completion))
+    }
+
+    /// An inactive persistent request; `start` starts the operation once.
+    pub fn persistent(process: &Arc<Process>, start: Box<dyn Fn() -> Result<Request> + Send + Sync>) -> Self {
+        Self(Kind::Persistent(process.clone(), Box::new(Persistent { start, active: Mutex::new(None) })))
+    }
+
+    pub(crate) fn of_send(comm: &Comm, started: api::Started) -> Result<Self> {
+        match started {
+            api::Started::Done(api::Status { error: Some(error), .. }) => Err(comm.convert(error)),
+            api::Started::Done(_) => Ok(Self::done(comm.process(), Status::EMPTY)),
+            api::Started::Pending(name) => Ok(Self(Kind::Send(comm.clone(), name))),
+        }
+    }
+
+    pub(crate) fn of_recv(comm: &Comm, started: api::Started) -> Result<Self> {
+        match started {
+            api::Started::Done(api::Status { error: Some(error), .. }) => Err(comm.convert(error)),
+            api::Started::Done(status) => Ok(Self::done(comm.process(), Status::of_receive(&status))),
+            api::Started::Pending(name) => Ok(Self(Kind::Recv(comm.clone(), name))),
+        }
+    }
+
+    /// The rank it belongs to.
+    pub fn process(&self) -> &Arc<Process> {
+        match &self.0 {
+            Kind::Send(comm, _) | Kind::Recv(comm, _) => comm.process(),
+            Kind::Done(_, process) | Kind::Shared(process, _) | Kind::Persistent(process, _) => process,
+        }
+    }
+
+    /// The communicator whose error handler errors of this request belong to; `None`: `Process::raise`.
+    pub fn comm(&self) -> Option<Comm> {
+        match &self.0 {
+            Kind::Send(comm, _) | Kind::Recv(comm, _) => Some(comm.clone()),
+            Kind::Persistent(_, persistent) => persistent.active().as_ref().and_then(Request::comm),
+            _ => None,
+        }
+    }
+
+    /// Whether the handle survives completion (becomes inactive).
+    pub fn is_persistent(&self) -> bool {
+        matches!(self.0, Kind::Persistent(..))
+    }
+
+    /// `false` for a persistent request that is not started.
+    pub fn is_active(&self) -> bool {
+        match &self.0 {
+            Kind::Persistent(_, persistent) => persistent.active().is_some(),
+            _ => true,
+        }
+    }
+
+    /// `MPI_Start`.
+    pub fn start(&self) -> Result<()> {
+        let Kind::Persistent(_, persistent) = &self.0 else {
+            return Err(Error::new(Class::Request, "MPI_Start: this is not a persistent request"));
+        };
+        let mut active = persistent.active();
+        if active.is_some() {
+            return Err(Error::new(Class::Request, "MPI_Start: this persistent request is active already; wait for it first"));
+        }
+        *active = Some((persistent.start)()?);
+        Ok(())
+    }
+
+    /// `MPI_Cancel`. A receive that has not matched completes as cancelled; anything else in point-to-point completes
+    /// normally, as the standard permits.
+    pub fn cancel(&self) -> Result<()> {
+        match &self.0 {
+            Kind::Done(..) | Kind::Send(..) => Ok(()),
+            Kind::Recv(comm, name) => comm.process().host.cancel(*name).map_err(|error| comm.convert(error)),
+            Kind::Shared(_, completion) => completion.cancel(),
+            Kind::Persistent(_, persistent) => match &*persistent.active() {
+                Some(active) => active.cancel(),
+                None => Err(Error::new(Class::Request, "MPI_Cancel: this persistent request is not active")),
+            },
+        }
+    }
+
+    /// `MPI_Request_free`: the operation goes on, the handle is gone.
+    pub fn free(self) -> Result<()> {
+        match self.0 {
+            Kind::Done(..) => {}
+            Kind::Shared(process, completion) => {
+                completion.free()?;
+                process.retire(Request(Kind::Shared(process.clone(), completion)));
+            }
+            Kind::Persistent(_, persistent) => {
+                let active = persistent.active().take();
+                if let Some(active) = active {
+                    active.free()?;
+                }
+            }
+            Kind::Send(..) | Kind::Recv(..) => {
+                let process = self.process().clone();
+                process.retire(self);
+            }
+        }
+        Ok(())
+    }
+
+    /// The outcome if the operation is over, without making progress; the request stays.
+    fn peek(&self) -> Option<Outcome> {
+        match &self.0 {
+            Kind::Done(status, _) => Some(Ok(*status)),
+            Kind::Send(comm, name) => settle(comm, comm.process().host.peek(*name), |_| Status::EMPTY),
+            Kind::Recv(comm, name) => settle(comm, comm.process().host.peek(*name), Status::of_receive),
+            Kind::Shared(_, completion) => {
+                completion.advance();
+                completion.is_done().then(|| completion.peek())
+            }
+            Kind::Persistent(_, persistent) => match &*persistent.active() {
+                Some(active) => active.peek(),
+                None => Some(Ok(Status::EMPTY)),
+            },
+        }
+    }
+
+    /// Whether the operation is over, without making progress or calling user code for its status.
+    fn ready(&self) -> bool {
+        match &self.0 {
+            Kind::Shared(_, completion) => {
+                completion.advance();
+                completion.is_done()
+            }
+            Kind::Persistent(_, persistent) => persistent.active().as_ref().is_none_or(Request::ready),
+            _ => self.peek().is_some(),
+        }
+    }
+
+    /// The outcome if the operation is over, without making progress; the request is spent then, or inactive again.
+    pub(crate) fn take(&self) -> Option<Outcome> {
+        match &self.0 {
+            Kind::Done(status, _) => Some(Ok(*status)),
+            Kind::Send(comm, name) => settle(comm, comm.process().host.take(*name), |_| Status::EMPTY),
+            Kind::Recv(comm, name) => settle(comm, comm.process().host.take(*name), Status::of_receive),
+            Kind::Shared(_, completion) => {
+                completion.advance();
+                completion.is_done().then(|| completion.finish())
+            }
+            Kind::Persistent(_, persistent) => {
+                let mut active = persistent.active();
+                let Some(running) = &*active else { return Some(Ok(Status::EMPTY)) };
+                let outcome = running.take()?;
+                *active = None;
+                Some(outcome)
+            }
+        }
+    }
+
+    /// For freed requests: whether it is over, its engine slot given back.
+    pub(crate) fn over(&self) -> bool {
+        match &self.0 {
+            // Nobody wants its outcome, and a generalised request has called its free function.
+            Kind::Shared(_, completion) => completion.is_done(),
+            _ => self.take().is_some(),
+        }
+    }
+
+    /// Whether there is nothing to wait for and nothing to keep.
+    pub(crate) fn over_at_birth(&self) -> bool {
+        matches!(self.0, Kind::Done(..))
+    }
+
+    /// For freed requests: whether finalize waits for it.
+    pub(crate) fn must_finish(&self) -> bool {
+        matches!(self.0, Kind::Send(..))
+    }
+}
+
+fn settle(comm: &Comm, answer: Result<Option<api::Status>, api::Error>, status: fn(&api::Status) -> Status) -> Option<Outcome> {
+    match answer {
+        Ok(None) => None,
+        Ok(Some(api::Status { error: Some(error), .. })) => Some(Err(comm.convert(error))),
+        Ok(Some(ended)) => Some(Ok(status(&ended))),
+        Err(error) => Some(Err(comm.convert(error))),
+    }
+}

@@ -1,0 +1,208 @@
+//! The wait and test forms over mixtures of requests (MPI 5.0 section 3.7.3 to 3.7.6).
+//!
+//! All make progress, none allocates. Outcomes go to a closure with the index of their request, so that the edge writes
+//! statuses in place.
+
+use super::{Outcome, Request, Status};
+
+/// What `MPI_Testany` and `MPI_Request_get_status_any` found.
+#[derive(Debug)]
+pub enum TestAny {
+    /// No active request in the list: flag true, index `MPI_UNDEFINED`.
+    Nothing,
+    /// None is over yet.
+    NotYet,
+    /// This one is over.
+    Done(usize, Outcome),
+}
+
+type List<'a> = [Option<&'a Request>];
+
+fn active<'a>(list: &'a List<'a>) -> impl Iterator<Item = (usize, &'a Request)> {
+    list.iter().enumerate().filter_map(|(index, slot)| slot.filter(|request| request.is_active()).map(|r| (index, r)))
+}
+
+/// One poll of the rails on behalf of these requests.
+fn progress(list: &List<'_>) {
+    if let Some(request) = list.iter().flatten().next() {
+        request.process().host.progress();
+    }
+}
+
+/// `MPI_Wait`.
+pub fn wait(request: &Request) -> Outcome {
+    if let Some(outcome) = request.take() {
+        return outcome;
+    }
+    let mut outcome = None;
+    request.process().host.wait_until(&mut || {
+        outcome = request.take();
+        outcome.is_some()
+    });
+    outcome.unwrap_or(Ok(Status::EMPTY))
+}
+
+/// `MPI_Waitall`: calls `each` once for every request in the list, null ones with the empty status.
+pub fn wait_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) {
+    // Sends and receives mostly complete in order, so one cursor looks at each request about once.
+    let mut next = 0;
+    let mut pass = || {
+        while let Some(slot) = list.get(next) {
+            let outcome = match slot {
+                Some(request) => request.take(),
+                None => Some(Ok(Status::EMPTY)),
+            };
+            let Some(outcome) = outcome else { return false };
+            each(next, outcome);
+            next += 1;
+        }
+        true
+    };
+    if pass() {
+        return;
+    }
+    if let Some(request) = list.iter().flatten().next() {
+        request.process().host.wait_until(&mut pass);
+    }
+}
+
+/// `MPI_Waitany`: `None` when no request is active (index `MPI_UNDEFINED`, empty status).
+pub fn wait_any(list: &List<'_>) -> Option<(usize, Outcome)> {
+    let (_, first) = active(list).next()?;
+    let mut found = None;
+    let mut pass = || {
+        found = active(list).find_map(|(index, request)| request.take().map(|outcome| (index, outcome)));
+        found.is_some()
+    };
+    if !pass() {
+        first.process().host.wait_until(&mut pass);
+    }
+    found
+}
+
+/// `MPI_Waitsome`: the number of requests completed, `None` when none is active (`MPI_UNDEFINED`).
+pub fn wait_some(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> Option<usize> {
+    let (_, first) = active(list).next()?;
+    let mut count = 0;
+    let mut pass = || {
+        count += sweep(list, each);
+        count > 0
+    };
+    if !pass() {
+        first.process().host.wait_until(&mut pass);
+    }
+    Some(count)
+}
+
+/// Takes all that are over; gives their number.
+fn sweep(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> usize {
+    let mut count = 0;
+    for (index, request) in active(list) {
+        if let Some(outcome) = request.take() {
+            each(index, outcome);
+            count += 1;
+        }
+    }
+    count
+}
+
+/// `MPI_Test`.
+pub fn test(request: &Request) -> Option<Outcome> {
+    request.take().or_else(|| {
+        request.process().host.progress();
+        request.take()
+    })
+}
+
+/// `MPI_Testall`: if all are over, calls `each` for every one and gives `true`; otherwise changes nothing.
+pub fn test_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> bool {
+    let all_over = || list.iter().flatten().all(|request| request.ready());
+    if !all_over() {
+        progress(list);
+        if !all_over() {
+            return false;
+        }
+    }
+    for (index, slot) in list.iter().enumerate() {
+        let outcome = slot.and_then(Request::take).unwrap_or(Ok(Status::EMPTY));
+        each(index, outcome);
+    }
+    true
+}
+
+/// `MPI_Testany`.
+pub fn test_any(list: &List<'_>) -> TestAny {
+    any(list, Request::take)
+}
+
+fn any(list: &List<'_>, look: fn(&Request) -> Option<Outcome>) -> TestAny {
+    if active(list).next().is_none() {
+        return TestAny::Nothing;
+    }
+    let pass = || active(list).find_map(|(index, request)| look(request).map(|outcome| (index, outcome)));
+    let found = pass().or_else(|| {
+        progress(list);
+        pass()
+    });
+    found.map_or(TestAny::NotYet, |(index, outcome)| TestAny::Done(index, outcome))
+}
+
+/// `MPI_Testsome`: the number completed, `None` when none is active.
+pub fn test_some(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> Option<usize> {
+    active(list).next()?;
+    let count = sweep(list, each);
+    if count > 0 {
+        return Some(count);
+    }
+    progress(list);
+    Some(sweep(list, each))
+}
+
+/// `MPI_Request_get_status`.
+pub fn get_status(request: &Request) -> Option<Outcome> {
+    request.peek().or_else(|| {
+        request.process().host.progress();
+        request.peek()
+    })
+}
+
+/// `MPI_Request_get_status_any`.
+pub fn get_status_any(list: &List<'_>) -> TestAny {
+    any(list, Request::peek)
+}
+
+/// `MPI_Request_get_status_all`: like [`test_all`], but the requests stay.
+pub fn get_status_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> bool {
+    let all_over = || list.iter().flatten().all(|request| request.ready());
+    if !all_over() {
+        progress(list);
+        if !all_over() {
+            return false;
+        }
+    }
+    for (index, slot) in list.iter().enumerate() {
+        each(index, slot.and_then(Request::peek).unwrap_or(Ok(Status::EMPTY)));
+    }
+    true
+}
+
+/// `MPI_Request_get_status_some`: like [`test_some`], but the requests stay.
+pub fn get_status_some(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> Option<usize> {
+    active(list).next()?;
+    let mut pass = || {
+        let mut count = 0;
+        for (index, request) in active(list) {
+            if let Some(outcome) = request.peek() {
+                each(index, outcome);
+                count += 1;
+            }
+        }
+        count
+    };
+    let count = pass();
+    if count > 0 {
+        return Some(count);
+    }
+    progress(list);
+    Some(pass())
+}
