@@ -69,7 +69,7 @@ pub enum Class {
     ValueTooLarge = 59,
     Session = 60,
     Errhandler = 61,
-    Abi = 62,
+    AbiVersion = 62,
 }
 
 impl TryFrom<i32> for Class {
@@ -190,7 +190,7 @@ const TEXTS: [(Class, &str, &str); 63] = [
     (Class::ValueTooLarge, "MPI_ERR_VALUE_TOO_LARGE", "the value does not fit its type"),
     (Class::Session, "MPI_ERR_SESSION", "invalid session"),
     (Class::Errhandler, "MPI_ERR_ERRHANDLER", "invalid error handler"),
-    (Class::Abi, "MPI_ERR_ABI", "the library does not support this ABI"),
+    (Class::AbiVersion, "MPI_ERR_ABI", "the library does not support this ABI"),
 ];
 
 #[cfg(test)]
