@@ -1,0 +1,19 @@
+//! Barriers: no rank passes before all have come.
+
+use super::{minus, plus};
+use crate::coll::plan::Plan;
+use crate::error::Result;
+use garonne_sync::user::Data;
+
+/// Dissemination: in round k every rank tells the one 2^k further; `ceil(log2 n)` rounds for any n.
+pub(crate) fn dissemination(p: &mut impl Plan) -> Result<()> {
+    let (me, n) = (p.me(), p.size());
+    let mut distance = 1;
+    while distance < n {
+        p.recv(minus(me, distance, n), Data::empty())?;
+        p.send(plus(me, distance, n), Data::empty())?;
+        p.fence()?;
+        distance <<= 1;
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Collectives of an intercommunicator: what happens inside one group, and what goes across.
+//!
+//! Rank 0 of each group speaks for it. Within a group the ordinary algorithms run; tags keep their messages apart from those that go across.
+
+use super::{Reduction, barrier, bcast, gather, reduce};
+use crate::coll::blocks::Blocks;
+use crate::coll::plan::{Plan, Side, Site};
+use crate::error::Result;
+use garonne_sync::user::Data;
+
+/// The rank that speaks for its group.
+const LEADER: u32 = 0;
+const OTHER_LEADER: Site = Site { side: Side::Across, rank: LEADER };
+
+/// Where the root of a rooted call is, seen from the calling process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// This process is the root (`MPI_ROOT`).
+    Root,
+    /// The root is another process of the own group (`MPI_PROC_NULL`).
+    Bystander,
+    /// The root is this rank of the remote group.
+    Peer(u32),
+}
+
+/// Nobody leaves before all of both groups have come.
+pub(crate) fn barrier(p: &mut impl Plan) -> Result<()> {
+    barrier::dissemination(p)?;
+    if p.me() == LEADER {
+        p.recv_from(OTHER_LEADER, Data::empty())?;
+        p.send_to(OTHER_LEADER, Data::empty())?;
+        p.fence()?;
+    }
+    bcast::binomial(p, LEADER, &Data::empty())
+}
+
+/// The root's data to every process of the other group, through its leader.
+pub(crate) fn bcast(p: &mut impl Plan, role: Role, data: &Data) -> Result<()> {
+    match role {
+        Role::Root => p.send_to(OTHER_LEADER, data.clone()).map(drop),
+        Role::Bystander => Ok(()),
+        Role::Peer(root) => {
+            if p.me() == LEADER {
+                let token = p.recv_from(Site { side: Side::Across, rank: root }, data.clone())?;
+                p.wait(token)?;
+            }
+            bcast::binomial(p, LEADER, data)
+        }
+    }
+}
+
+/// Every process of the other group sends its block to the root.
+pub(crate) fn gather(p: &mut impl Plan, role: Role, mine: &Data, blocks: &Blocks<'_>) -> Result<()> {
+    match role {
+        Role::Root => gather::from_all(p, Side::Across, blocks),
+        Role::Peer(rank) if mine.len > 0 => p.send_to(Site { side: Side::Across, rank }, mine.clone()).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// The root sends a block to every process of the other group.
+pub(crate) fn scatter(p: &mut impl Plan, role: Role, mine: &Data, blocks: &Blocks<'_>) -> Result<()> {
+    match role {
+        Role::Root => gather::to_all(p, Side::Across, blocks),
+        Role::Peer(rank) if mine.len > 0 => p.recv_from(Site { side: Side::Across, rank }, mine.clone()).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Every process exchanges a block with every process of the other group: `send` may hold the same block for all.
+pub(crate) fn alltoall(p: &mut impl Plan, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<()> {
+    gather::from_all(p, Side::Across, recv)?;
+    gather::to_all(p, Side::Across, send)
+}
+
+/// The sum of the other group's contributions to the root.
+pub(crate) fn reduce(p: &mut impl Plan, role: Role, r: &Reduction<'_>) -> Result<()> {
+    match role {
+        Role::Root => p.recv_from(OTHER_LEADER, r.whole(r.output)).map(drop),
+        Role::Bystander => Ok(()),
+        Role::Peer(rank) => {
+            if let Some(sum) = own_sum(p, r)? {
+                p.send_to(Site { side: Side::Across, rank }, sum)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The sum of the own group's contributions, at its leader.
+fn own_sum(p: &mut impl Plan, r: &Reduction<'_>) -> Result<Option<Data>> {
+    let sum = if p.me() == LEADER { p.scratch_for(r.shape(), r.count)? } else { r.output };
+    reduce::binomial(p, LEADER, &r.to(sum))?;
+    Ok((p.me() == LEADER).then(|| r.whole(sum)))
+}
+
+/// The sum of the other group's contributions to every process.
+pub(crate) fn allreduce(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
+    swap_sums(p, r, r.whole(r.output))?;
+    bcast::binomial(p, LEADER, &r.whole(r.output))
+}
+
+/// The sum of the other group's contributions, divided among the own group.
+pub(crate) fn reduce_scatter(p: &mut impl Plan, r: &Reduction<'_>, counts: &dyn Fn(u32) -> u64) -> Result<()> {
+    let sum = if p.me() == LEADER { p.scratch_for(r.shape(), r.count)? } else { r.output };
+    swap_sums(p, r, r.whole(sum))?;
+    let mine = r.output().data(0, counts(p.me()));
+    if p.me() != LEADER {
+        return if mine.len > 0 { p.recv(LEADER, mine).map(drop) } else { Ok(()) };
+    }
+    let sums = super::Typed::new(sum, r.shape());
+    p.copy(sums.data(0, counts(LEADER)), mine)?;
+    let mut first = counts(LEADER);
+    for rank in 1..p.size() {
+        let theirs = sums.data(first as i64, counts(rank));
+        first += counts(rank);
+        if theirs.len > 0 {
+            p.send(rank, theirs)?;
+        }
+    }
+    Ok(())
+}
+
+/// The leaders swap their groups' sums; the other one arrives in `theirs`.
+fn swap_sums(p: &mut impl Plan, r: &Reduction<'_>, theirs: Data) -> Result<()> {
+    let own = own_sum(p, r)?;
+    if let Some(own) = own {
+        let token = p.recv_from(OTHER_LEADER, theirs)?;
+        p.send_to(OTHER_LEADER, own)?;
+        p.wait(token)?;
+    }
+    Ok(())
+}

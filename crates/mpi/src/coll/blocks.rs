@@ -1,0 +1,120 @@
+//! Buffers that hold one block per rank: where each rank's block lies.
+//!
+//! Used by gathers, scatters and all-to-alls; borrows the program's arrays of counts and displacements as they are, `int` or
+//! 64-bit, so that planning copies nothing.
+
+use super::typed::{Shape, Typed};
+use garonne_sync::user::{Data, UserMem};
+
+/// An array of counts or displacements as the program gave it. What an `int` call passes and what a `_c` call passes.
+#[derive(Clone, Copy, Debug)]
+pub enum Numbers<'a> {
+    /// `int`.
+    Int(&'a [i32]),
+    /// `MPI_Count` or `MPI_Aint`.
+    Wide(&'a [i64]),
+    /// The same for every rank.
+    All(i64),
+}
+
+impl Numbers<'_> {
+    /// The number for `rank`; 0 beyond the end.
+    pub fn get(&self, rank: u32) -> i64 {
+        match self {
+            Numbers::Int(values) => values.get(rank as usize).map_or(0, |&value| i64::from(value)),
+            Numbers::Wide(values) => values.get(rank as usize).copied().unwrap_or(0),
+            Numbers::All(value) => *value,
+        }
+    }
+
+    /// How many there are; `None` when any rank has one.
+    pub fn len(&self) -> Option<usize> {
+        match self {
+            Numbers::Int(values) => Some(values.len()),
+            Numbers::Wide(values) => Some(values.len()),
+            Numbers::All(_) => None,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    fn count(&self, rank: u32) -> u64 {
+        self.get(rank).max(0) as u64
+    }
+}
+
+/// A buffer of one block per rank.
+#[derive(Clone, Copy)]
+pub(crate) enum Blocks<'a> {
+    /// Nothing: on processes where the buffer is not significant.
+    None,
+    /// Blocks of `count` elements back to back.
+    Even {
+        /// Element 0 of rank 0's block.
+        typed: Typed<'a>,
+        /// Elements in each block.
+        count: u64,
+    },
+    /// Blocks of `counts[rank]` elements, each at its own displacement in extents.
+    Uneven {
+        /// The origin of displacements.
+        typed: Typed<'a>,
+        /// Elements of each block.
+        counts: Numbers<'a>,
+        /// Displacement of each block in extents.
+        displs: Numbers<'a>,
+    },
+    /// Blocks of different datatypes, displaced by bytes.
+    Each {
+        /// The origin of displacements.
+        mem: UserMem,
+        /// Elements of each block.
+        counts: Numbers<'a>,
+        /// Displacement of each block in bytes.
+        displs: Numbers<'a>,
+        /// Datatype of each block.
+        shapes: &'a dyn Fn(u32) -> &'a dyn Shape,
+    },
+}
+
+impl Blocks<'_> {
+    /// The block of `rank`.
+    pub fn one(&self, rank: u32) -> Data {
+        match self {
+            Blocks::None => Data::empty(),
+            Blocks::Even { typed, count } => typed.data((u64::from(rank) * count) as i64, *count),
+            Blocks::Uneven { typed, counts, displs } => typed.data(displs.get(rank), counts.count(rank)),
+            Blocks::Each { mem, counts, displs, shapes } => match counts.count(rank) {
+                0 => Data::empty(),
+                count => shapes(rank).data(mem.offset(displs.get(rank) as isize), count),
+            },
+        }
+    }
+
+    /// Packed length of the block of `rank`.
+    pub fn len(&self, rank: u32) -> u64 {
+        match self {
+            Blocks::None => 0,
+            Blocks::Even { typed, count } => typed.bytes(*count),
+            Blocks::Uneven { typed, counts, .. } => typed.bytes(counts.count(rank)),
+            Blocks::Each { counts, shapes, .. } => match counts.count(rank) {
+                0 => 0,
+                count => shapes(rank).size() * count,
+            },
+        }
+    }
+
+    /// The blocks of `ranks` successive ranks, of even blocks only.
+    pub fn run(&self, first: u32, ranks: u32) -> Data {
+        match self {
+            Blocks::Even { typed, count } => {
+                typed.data((u64::from(first) * count) as i64, u64::from(ranks) * count)
+            }
+            _ if ranks == 1 => self.one(first),
+            _ => unreachable!("only even blocks are handled in runs"),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! A collective as steps: what algorithms write to ([`Plan`]), and the recorded form ([`Schedule`]).
+//!
+//! An algorithm is a function that states its steps in order to a plan. Communication starts when its step is reached and
+//! goes on by itself; `wait` and `fence` hold later steps back until earlier communication is complete; copies and
+//! reductions happen where they stand. There are two plans: the immediate one in [`super::run`] performs each step as it is
+//! stated, for blocking calls, and builds nothing; [`Recorder`] keeps the steps, for nonblocking calls and for whatever
+//! starts the same schedule many times. Algorithms never look at data while planning, so both forms are the same messages.
+//!
+//! Rules that algorithms keep: messages of one collective between two processes are sent and received in the same order (the
+//! envelope order of the engine then matches them); a buffer that is being sent is not changed, and one that is being received
+//! is not read, before a `wait` or `fence` that covers it.
+
+use super::typed::{self, Fold, Shape, Typed};
+use crate::error::{Class, Error, Result};
+use garonne_sync::user::{Data, Scratch, UserMem};
+use std::sync::Arc;
+
+/// Which group of the communicator a rank is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The group of the calling process.
+    Own,
+    /// The remote group of an intercommunicator.
+    Across,
+}
+
+/// One process as an algorithm names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Site {
+    /// The group.
+    pub side: Side,
+    /// The rank in it.
+    pub rank: u32,
+}
+
+/// Names a communication of a plan, for waiting: its number among the plan's communications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Token(pub u32);
+
+/// What an algorithm writes its steps to.
+pub(crate) trait Plan {
+    /// The calling process's rank in its own group.
+    fn me(&self) -> u32;
+    /// Size of its own group.
+    fn size(&self) -> u32;
+    /// Size of the remote group; 0 without one.
+    fn across(&self) -> u32;
+
+    /// Starts a send.
+    fn send_to(&mut self, site: Site, data: Data) -> Result<Token>;
+    /// Starts a receive.
+    fn recv_from(&mut self, site: Site, data: Data) -> Result<Token>;
+    /// Later steps happen after this communication is complete.
+    fn wait(&mut self, token: Token) -> Result<()>;
+    /// Later steps happen after all communication stated so far is complete.
+    fn fence(&mut self) -> Result<()>;
+    /// Copies the packed stream of `src` to `dst`.
+    fn copy(&mut self, src: Data, dst: Data) -> Result<()>;
+    /// `into = left op into`.
+    fn fold(&mut self, fold: &dyn Fold, left: UserMem, into: UserMem, count: u64) -> Result<()>;
+    /// `len` bytes that live until the plan has been carried out.
+    fn scratch(&mut self, len: u64) -> Result<UserMem>;
+
+    /// Starts a send to a rank of the own group.
+    fn send(&mut self, rank: u32, data: Data) -> Result<Token> {
+        self.send_to(Site { side: Side::Own, rank }, data)
+    }
+
+    /// Starts a receive from a rank of the own group.
+    fn recv(&mut self, rank: u32, data: Data) -> Result<Token> {
+        self.recv_from(Site { side: Side::Own, rank }, data)
+    }
+
+    /// Scratch room for `count` elements of `shape`; the address is that of element 0.
+    fn scratch_for(&mut self, shape: &dyn Shape, count: u64) -> Result<UserMem> {
+        let (low, len) = typed::span(shape, count);
+        Ok(self.scratch(len)?.offset(-low as isize))
+    }
+
+    /// Scratch elements of the same datatype as `like`.
+    fn scratch_like<'a>(&mut self, like: &Typed<'a>, count: u64) -> Result<Typed<'a>> {
+        Ok(Typed::new(self.scratch_for(like.shape, count)?, like.shape))
+    }
+}
+
+/// Allocates scratch memory, or says that there is none.
+pub(crate) fn scratch(len: u64) -> Result<Scratch> {
+    usize::try_from(len)
+        .ok()
+        .and_then(Scratch::new)
+        .ok_or_else(|| Error::new(Class::NoMem, format!("no memory for {len} bytes of temporary space of a collective")))
+}
+
+/// One step of a recorded schedule.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Start a send.
+    Send(Site, Data),
+    /// Start a receive.
+    Recv(Site, Data),
+    /// Hold until this communication is complete.
+    Wait(Token),
+    /// Hold until all communication so far is complete.
+    Fence,
+    /// Copy a packed stream.
+    Copy(Data, Data),
+    /// Combine two runs of elements.
+    Fold(Combine),
+}
+
+/// A reduction step: `into = left op into`.
+#[derive(Debug)]
+pub(crate) struct Combine {
+    /// Operation and datatype.
+    pub fold: Arc<dyn Fold>,
+    /// Left operand.
+    pub left: UserMem,
+    /// Right operand and result.
+    pub into: UserMem,
+    /// Elements.
+    pub count: u64,
+}
+
+/// All steps of one process in one collective, with the temporary memory they use.
+#[derive(Debug, Default)]
+pub(crate) struct Schedule {
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// Kept alive for the steps' views of it.
+    pub scratch: Vec<Scratch>,
+}
+
+impl Schedule {
+    /// Whether a step runs the program's own code, and so may only be taken on a user thread inside an MPI call.
+    pub fn runs_user_code(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Fold(combine) if combine.fold.user()))
+    }
+}
+
+/// The plan that keeps its steps.
+pub(crate) struct Recorder {
+    me: u32,
+    size: u32,
+    across: u32,
+    started: u32,
+    schedule: Schedule,
+    last_fold: Option<Arc<dyn Fold>>,
+}
+
+impl Recorder {
+    /// An empty plan for rank `me` of `size`, with `across` processes in the remote group.
+    pub fn new(me: u32, size: u32, across: u32) -> Self {
+        Self { me, size, across, started: 0, schedule: Schedule::default(), last_fold: None }
+    }
+
+    /// The steps stated, closed by a fence.
+    pub fn finish(mut self) -> Schedule {
+        self.schedule.steps.push(Step::Fence);
+        self.schedule
+    }
+
+    fn token(&mut self) -> Token {
+        self.started += 1;
+        Token(self.started - 1)
+    }
+}
+
+impl Plan for Recorder {
+    fn me(&self) -> u32 {
+        self.me
+    }
+
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    fn across(&self) -> u32 {
+        self.across
+    }
+
+    fn send_to(&mut self, site: Site, data: Data) -> Result<Token> {
+        self.schedule.steps.push(Step::Send(site, data));
+        Ok(self.token())
+    }
+
+    fn recv_from(&mut self, site: Site, data: Data) -> Result<Token> {
+        self.schedule.steps.push(Step::Recv(site, data));
+        Ok(self.token())
+    }
+
+    fn wait(&mut self, token: Token) -> Result<()> {
+        self.schedule.steps.push(Step::Wait(token));
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<()> {
+        self.schedule.steps.push(Step::Fence);
+        Ok(())
+    }
+
+    fn copy(&mut self, src: Data, dst: Data) -> Result<()> {
+        self.schedule.steps.push(Step::Copy(src, dst));
+        Ok(())
+    }
+
+    fn fold(&mut self, fold: &dyn Fold, left: UserMem, into: UserMem, count: u64) -> Result<()> {
+        let fold = self.last_fold.get_or_insert_with(|| fold.keep()).clone();
+        self.schedule.steps.push(Step::Fold(Combine { fold, left, into, count }));
+        Ok(())
+    }
+
+    fn scratch(&mut self, len: u64) -> Result<UserMem> {
+        let scratch = scratch(len)?;
+        let mem = scratch.mem();
+        self.schedule.scratch.push(scratch);
+        Ok(mem)
+    }
+}

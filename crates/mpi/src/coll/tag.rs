@@ -1,0 +1,151 @@
+//! Numbers of collectives: the tag that keeps the messages of one collective apart from those of all others.
+//!
+//! Every communicator counts its collectives, equally on all its processes since all call them in the same order. A tag carries
+//! that number and the kind of call, so a mismatch (one process in a broadcast, another in a barrier) leaves a message with
+//! the right number and another kind in the unexpected queue, where `garonne who` finds it and names both calls.
+
+use std::fmt;
+
+/// Kinds of collective, as tags and events carry them. The numbers are part of the format: append, never renumber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "the standard documents the names")]
+pub enum Kind {
+    /// Inner use of the library (agreeing on a context, splitting a communicator).
+    Internal = 0,
+    Barrier = 1,
+    Bcast = 2,
+    Gather = 3,
+    Gatherv = 4,
+    Scatter = 5,
+    Scatterv = 6,
+    Allgather = 7,
+    Allgatherv = 8,
+    Alltoall = 9,
+    Alltoallv = 10,
+    Alltoallw = 11,
+    Reduce = 12,
+    Allreduce = 13,
+    ReduceScatter = 14,
+    ReduceScatterBlock = 15,
+    Scan = 16,
+    Exscan = 17,
+}
+
+const KINDS: [Kind; 18] = [
+    Kind::Internal,
+    Kind::Barrier,
+    Kind::Bcast,
+    Kind::Gather,
+    Kind::Gatherv,
+    Kind::Scatter,
+    Kind::Scatterv,
+    Kind::Allgather,
+    Kind::Allgatherv,
+    Kind::Alltoall,
+    Kind::Alltoallv,
+    Kind::Alltoallw,
+    Kind::Reduce,
+    Kind::Allreduce,
+    Kind::ReduceScatter,
+    Kind::ReduceScatterBlock,
+    Kind::Scan,
+    Kind::Exscan,
+];
+
+impl Kind {
+    /// Its name as programs write it, in its blocking form.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Internal => "a communicator operation",
+            Kind::Barrier => "MPI_Barrier",
+            Kind::Bcast => "MPI_Bcast",
+            Kind::Gather => "MPI_Gather",
+            Kind::Gatherv => "MPI_Gatherv",
+            Kind::Scatter => "MPI_Scatter",
+            Kind::Scatterv => "MPI_Scatterv",
+            Kind::Allgather => "MPI_Allgather",
+            Kind::Allgatherv => "MPI_Allgatherv",
+            Kind::Alltoall => "MPI_Alltoall",
+            Kind::Alltoallv => "MPI_Alltoallv",
+            Kind::Alltoallw => "MPI_Alltoallw",
+            Kind::Reduce => "MPI_Reduce",
+            Kind::Allreduce => "MPI_Allreduce",
+            Kind::ReduceScatter => "MPI_Reduce_scatter",
+            Kind::ReduceScatterBlock => "MPI_Reduce_scatter_block",
+            Kind::Scan => "MPI_Scan",
+            Kind::Exscan => "MPI_Exscan",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One collective on one communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Its number among the communicator's collectives, modulo 2^24.
+    pub number: u32,
+    /// What was called.
+    pub kind: Kind,
+}
+
+/// Numbers wrap here: a process would have to be 16 million collectives ahead of another to confuse two of them.
+const NUMBERS: u32 = 1 << 24;
+const KIND_BITS: u32 = 6;
+const _: () = assert!(KINDS.len() <= 1 << KIND_BITS);
+
+impl Call {
+    /// The `number`-th collective of a communicator.
+    pub fn new(number: u32, kind: Kind) -> Self {
+        Self { number: number % NUMBERS, kind }
+    }
+
+    /// Tag of its messages. `inside` marks those that stay inside one group of an intercommunicator, since both groups
+    /// count their ranks from 0.
+    pub(crate) fn tag(self, inside: Inside) -> i32 {
+        let inside = (inside == Inside::OneGroup) as u32;
+        ((self.number << (KIND_BITS + 1)) | ((self.kind as u32) << 1) | inside) as i32
+    }
+
+    /// The call that a tag on a collective context belongs to; `None` for a tag that this version does not write.
+    pub fn from_tag(tag: i32) -> Option<Self> {
+        let bits = u32::try_from(tag).ok()?;
+        let kind = *KINDS.get(((bits >> 1) & ((1 << KIND_BITS) - 1)) as usize)?;
+        Some(Self { number: bits >> (KIND_BITS + 1), kind })
+    }
+}
+
+/// Between which processes of a communicator a message travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inside {
+    /// Intracommunicator, or from one group of an intercommunicator to the other.
+    Whole,
+    /// Within one group of an intercommunicator.
+    OneGroup,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_names_the_call_it_came_from() {
+        for (index, &kind) in KINDS.iter().enumerate() {
+            assert_eq!(kind as usize, index);
+            for number in [0, 1, 77, NUMBERS - 1, NUMBERS, u32::MAX] {
+                let call = Call::new(number, kind);
+                for inside in [Inside::Whole, Inside::OneGroup] {
+                    assert!(call.tag(inside) >= 0);
+                    assert_eq!(Call::from_tag(call.tag(inside)), Some(call));
+                }
+            }
+        }
+        assert_eq!(Call::from_tag(-1), None);
+        assert_eq!(Call::from_tag(63 << 1), None);
+    }
+}
