@@ -14,4 +14,27 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attr;
 pub mod coll;
+pub mod comm;
+pub mod datatype;
+pub mod errhandler;
+pub mod error;
+pub mod group;
+pub mod info;
+pub mod limits;
+pub mod p2p;
+pub mod process;
+pub mod request;
+pub mod session;
+
+/// `MPI_ANY_SOURCE` of the standard ABI.
+pub const ANY_SOURCE: i32 = -1;
+/// `MPI_ANY_TAG` of the standard ABI.
+pub const ANY_TAG: i32 = -2;
+/// `MPI_PROC_NULL` of the standard ABI.
+pub const PROC_NULL: i32 = -3;
+/// `MPI_ROOT` of the standard ABI.
+pub const ROOT: i32 = -4;
+/// `MPI_UNDEFINED` of the standard ABI.
+pub const UNDEFINED: i32 = -32766;
