@@ -1,8 +1,36 @@
 # Sourced by ./x: builds the release and lays it out under a prefix.
 
+garonne_version() { sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -1; }
+
 # The release profile of everything that is installed.
 build_dist() {
-    say "building (profile dist)"
-    cargo build --profile dist --workspace --bins --lib
+    say "building the release (the first time takes some minutes)"
+    cargo build --profile dist -p garonne-cli -p garonne-mpi-abi
 }
-install_into() { die "installing is not written yet"; }
+
+# Writes a template with its @WORDS@ filled in: fill TEMPLATE TARGET NAME
+fill() {
+    sed -e "s|@VERSION@|$(garonne_version)|g" -e "s|@NAME@|${3:-}|g" "install/$1" >"$2"
+}
+
+# install_into PREFIX: nothing in it depends on where PREFIX is, so it may be moved afterwards.
+# Files are replaced, never written over: a running program keeps what it has mapped.
+install_into() {
+    local prefix=$1 built=$CARGO_TARGET_DIR/dist name
+    mkdir -p "$prefix"/{bin,include,lib/pkgconfig,lib/cmake/garonne} || die "cannot write to $prefix"
+    say "installing into $prefix"
+    place "$built/garonne" "$prefix/bin/garonne" 755
+    place "$built/libmpi_abi.so" "$prefix/lib/libmpi_abi.so.1" 755
+    place crates/mpi-abi/include/mpi.h "$prefix/include/mpi.h" 644
+    fill mpicc.in "$prefix/bin/.new" && chmod 755 "$prefix/bin/.new" && mv -f "$prefix/bin/.new" "$prefix/bin/mpicc"
+    for name in mpicc_abi mpicxx mpic++ mpiCC mpicxx_abi; do ln -sf mpicc "$prefix/bin/$name"; done
+    for name in mpirun mpiexec; do ln -sf garonne "$prefix/bin/$name"; done
+    # Build files that say -lmpi find the standard ABI too.
+    for name in libmpi_abi.so libmpi.so; do ln -sf libmpi_abi.so.1 "$prefix/lib/$name"; done
+    for name in mpi mpi-c mpi-cxx garonne; do fill mpi.pc.in "$prefix/lib/pkgconfig/$name.pc" "$name"; done
+    fill garonne-config.cmake.in "$prefix/lib/cmake/garonne/garonne-config.cmake"
+}
+
+place() {
+    cp "$1" "$2.new" && chmod "$3" "$2.new" && mv -f "$2.new" "$2"
+}

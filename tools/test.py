@@ -18,12 +18,12 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from testing.runner import Context, Outcome, Tally, run_cases  # noqa: E402
 
 # In the order in which a failure tells most: the crates, then our C programs, then other people's programs.
-SUITES = ["rust"]
+SUITES = ["rust", "c"]
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="./x test", description=__doc__.splitlines()[0])
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help="only these; SUITE/TEXT only cases whose name has TEXT")
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help="only these; SUITE/TEXT: only cases whose name begins so")
     parser.add_argument("--list", action="store_true", help="name the suites and stop")
     parser.add_argument("--soak", action="store_true", help="the long forms")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="cases at a time (default: cores)")
@@ -36,8 +36,10 @@ def main():
     if args.list:
         print("\n".join(SUITES))
         return 0
-    wanted = dict(name.partition("/")[::2] for name in args.suites) or dict.fromkeys(SUITES, "")
-    for name in wanted:
+    wanted = {}
+    for word in args.suites or SUITES:
+        name, _, text = word.partition("/")
+        wanted.setdefault(name, []).append(f"{name}/{text}")
         if name not in SUITES:
             sys.exit(f"error: no suite '{name}'; there are: {' '.join(SUITES)}")
     context = Context(root=pathlib.Path(os.environ["GARONNE_ROOT"]), soak=args.soak, jobs=args.jobs, against=args.against)
@@ -50,7 +52,7 @@ def main():
         except Exception as error:  # a suite that cannot be built is a failure of its own, not the end of the run
             tally.add(Outcome(f"{name}: set-up", "failed", str(error)))
             continue
-        run_cases(context, [case for case in cases if wanted[name] in case.name], tally)
+        run_cases(context, [c for c in cases if any(c.name.startswith(text) for text in wanted[name])], tally)
     (context.state / "test" / "results.json").write_text(json.dumps(tally.as_json(), indent=1))
     for outcome in tally.skips():
         print(f"skipped  {outcome.name}: {outcome.detail}")

@@ -1,0 +1,39 @@
+"""The conformance programs of tests/c: one per chapter of the standard, on the numbers of ranks that each declares."""
+
+import re
+
+from ..runner import Case, check
+
+# With a sanitizer's or a debugger's slowness in mind; a program may declare its own.
+LIMIT_S = 60
+FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
+
+
+def suite(context):
+    context.installed()
+    binaries = context.work / "c"
+    binaries.mkdir(exist_ok=True)
+    for source in sorted((context.root / "tests" / "c").glob("*.c")):
+        head = source.read_text().split("*/", 1)[0]
+        ranks = [int(n) for n in re.search(r"ranks: ([\d ]+)", head).group(1).split()]
+        limit = re.search(r"limit: (\d+)", head)
+        program = binaries / source.stem
+        build(context, source, program)
+        for n in ranks:
+            yield program_case(context, program, n, int(limit.group(1)) if limit else LIMIT_S)
+
+
+def build(context, source, program):
+    if program.exists():
+        program.unlink()
+    command = [context.mpicc(), *FLAGS, str(source), "-o", str(program), "-lm", "-lpthread"]
+    check(context.execute(f"c build {source.stem}", command, timeout=60))
+
+
+def program_case(context, program, ranks, limit):
+    name = f"c/{program.name} on {ranks}"
+
+    def run():
+        check(context.execute(name, context.launcher(ranks) + [str(program)], timeout=limit))
+
+    return Case(name, run)
