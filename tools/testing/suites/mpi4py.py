@@ -1,0 +1,67 @@
+"""mpi4py's own suite, built unmodified against our mpicc: whole on 2 ranks, a part of it on 1, 3 and 5.
+
+What is skipped is decided by tests/mpi4py/run.py from the table of functions, and counted here by function.
+"""
+
+import collections
+import json
+import shutil
+
+from ..runner import TAIL_LINES, Case, Outcome, check
+
+# The whole suite takes about three minutes on 2 ranks with other MPIs on 2 cores.
+WHOLE_LIMIT_S = 1200
+PART_LIMIT_S = 400
+SOAK_LIMIT_S = 5400
+# Modules whose behaviour depends most on the number of ranks.
+PART = ["test_cco_buf", "test_cco_vec", "test_cco_nb_buf", "test_comm$", "test_comm_inter", "test_comm_topo", "test_group",
+        "test_p2p_buf", "test_p2p_obj", "test_request", "test_threads"]
+
+
+def suite(context):
+    context.installed()
+    check(context.execute("mpi4py build", ["tools/mpi4py.sh", str(context.prefix)], timeout=1500))
+    whole = [1, 2, 3, 4, 5] if context.soak else [2]
+    for ranks in whole:
+        limit = SOAK_LIMIT_S if context.soak else WHOLE_LIMIT_S
+        yield run_case(context, f"mpi4py/whole on {ranks}", ranks, [], limit)
+    if not context.soak:
+        for ranks in [1, 3, 5]:
+            include = [word for module in PART for word in ("-i", module.replace("$", r"\.py"))]
+            yield run_case(context, f"mpi4py/part on {ranks}", ranks, include, PART_LIMIT_S)
+
+
+def run_case(context, name, ranks, arguments, limit):
+    state = context.state
+
+    def run():
+        report = context.work / name.replace("/", ".").replace(" ", "_")
+        shutil.rmtree(report, ignore_errors=True)
+        report.mkdir(parents=True)
+        program = [state / "venv/bin/python", context.root / "tests/mpi4py/run.py", state / "mpi4py/test",
+                   context.root / "crates/mpi-abi/abi/functions.txt", report, "-v", *arguments]
+        env = context.environment({"MPI4PY_LIBMPI": str(context.prefix / "lib/libmpi_abi.so.1")})
+        result = context.execute(name, context.launcher(ranks) + list(map(str, program)), timeout=limit, env=env)
+        scores = [json.loads(path.read_text()) for path in sorted(report.glob("rank*.json"))]
+        outcomes = judge(name, scores, result.log)
+        if len(scores) != ranks or (result.code != 0 and not any(o.status == "failed" for o in outcomes)):
+            tail = "\n".join(result.output.splitlines()[-TAIL_LINES:])
+            why = "time limit reached" if result.timed_out else f"exit code {result.code}"
+            outcomes.append(Outcome(f"{name}: the run", "failed", f"{why}, {len(scores)} of {ranks} ranks reported (log: {result.log})\n{tail}"))
+        return outcomes
+
+    return Case(name, run, alone=True)
+
+
+def judge(name, scores, log):
+    """One outcome for all that passed, one per failed test (whatever the number of ranks), skips by their reason."""
+    failed = {}
+    for rank, score in enumerate(scores):
+        for test, text in score["failed"]:
+            failed.setdefault(test, f"first on rank {rank} (log: {log})\n{text.strip().splitlines()[-1]}")
+    outcomes = [Outcome(f"{name}: {test}", "failed", text) for test, text in failed.items()]
+    if scores:
+        reasons = collections.Counter(reason for _, reason in scores[0]["skipped"])
+        outcomes += [Outcome(name, "skipped", reason, count=count) for reason, count in reasons.items()]
+        outcomes.insert(0, Outcome(name, "passed", count=max(0, scores[0]["passed"] - len(failed))))
+    return outcomes
