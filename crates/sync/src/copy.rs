@@ -3,7 +3,7 @@
 //! glibc's `memcpy` turns to `rep movsb` at some kilobytes, which between two cores can be three times slower than a loop
 //! of vector moves; beyond the caches, stores that bypass them can win. Which holds where is measured by the cost model,
 //! which then calls [`choose`]. Until then: vector moves where the processor has them, nothing that bypasses caches.
-//! Safe code reaches it through `Shm` and [`copy_mem`].
+//! Safe code reaches it through `Segment` and [`copy_mem`].
 
 use crate::user::UserMem;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};

@@ -7,7 +7,7 @@ pub use crate::ring::{Full, Geometry, INLINE_MAX, Priority, UNIT};
 
 use crate::facade::{AtomicU32, AtomicU64};
 use crate::ring::{Claim, Look, Memory, PLACE_WORD, Reader, SLOT_WORDS, Sharing, Writer};
-use crate::shm::Shm;
+use crate::shm;
 use crate::user::UserMem;
 use std::io::{Error, ErrorKind, Result};
 
@@ -43,7 +43,7 @@ struct Segment {
     cards: *mut u8,
     writers: u16,
     geometry: Geometry,
-    _keep: Shm,
+    _keep: shm::Segment,
 }
 
 // SAFETY: the pointers lead into the mapping that `_keep` holds, which is not bound to a thread.
@@ -52,7 +52,7 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    fn new(shm: &Shm, place: Place) -> Result<Self> {
+    fn new(shm: &shm::Segment, place: Place) -> Result<Self> {
         let Geometry { slots, units, reserved_slots, reserved_units } = place.geometry;
         let sane = slots.is_power_of_two()
             && units.is_power_of_two()
@@ -64,7 +64,10 @@ impl Segment {
         if !sane {
             return Err(Error::new(ErrorKind::InvalidInput, "a ring of impossible shape"));
         }
-        let at = |offset: usize, len: usize| shm.part(offset, len).map(|part| part.at(0, len));
+        let at = |offset: usize, len: usize| match offset.checked_add(len) {
+            Some(end) if end <= shm.len() => Ok(shm.ptr(offset, len)),
+            _ => Err(Error::new(ErrorKind::InvalidInput, "the ring reaches beyond its segment")),
+        };
         Ok(Self {
             slots: at(place.slots, slots as usize * UNIT)?,
             control: at(place.control, CONTROL_BYTES)?,
@@ -170,7 +173,7 @@ pub struct Claimed {
 
 impl Outlet {
     /// The mailbox end of writer `me`.
-    pub fn mailbox(shm: &Shm, place: Place, me: u16) -> Result<Self> {
+    pub fn mailbox(shm: &shm::Segment, place: Place, me: u16) -> Result<Self> {
         if me >= place.writers {
             return Err(Error::new(ErrorKind::InvalidInput, "a writer without a card"));
         }
@@ -178,7 +181,7 @@ impl Outlet {
     }
 
     /// The end of the only writer of a lane, which is empty.
-    pub fn lane(shm: &Shm, place: Place, me: u16) -> Result<Self> {
+    pub fn lane(shm: &shm::Segment, place: Place, me: u16) -> Result<Self> {
         Ok(Self(Writer::new(Segment::new(shm, place)?, me, Sharing::Lane)))
     }
 
@@ -259,7 +262,7 @@ pub struct Record {
 
 impl Intake {
     /// The reader of a ring. One per ring.
-    pub fn new(shm: &Shm, place: Place) -> Result<Self> {
+    pub fn new(shm: &shm::Segment, place: Place) -> Result<Self> {
         Ok(Self { reader: Reader::new(Segment::new(shm, place)?), starving: false })
     }
 
@@ -368,7 +371,7 @@ mod tests {
 
     #[test]
     fn records_of_every_length_arrive_in_order_and_whole() {
-        let shm = Shm::anonymous(BYTES).unwrap();
+        let shm = shm::Segment::anonymous(BYTES).unwrap();
         let mut outlet = Outlet::mailbox(&shm, PLACE, 3).unwrap();
         let mut intake = Intake::new(&shm, PLACE).unwrap();
         for round in 0..2000usize {
@@ -381,7 +384,7 @@ mod tests {
 
     #[test]
     fn data_cannot_take_the_room_reserved_for_control() {
-        let shm = Shm::anonymous(BYTES).unwrap();
+        let shm = shm::Segment::anonymous(BYTES).unwrap();
         let mut outlet = Outlet::mailbox(&shm, PLACE, 0).unwrap();
         let mut sent = 0;
         while send(&mut outlet, sent, 8).is_ok() {
@@ -401,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_claim_given_back_is_passed_over() {
-        let shm = Shm::anonymous(BYTES).unwrap();
+        let shm = shm::Segment::anonymous(BYTES).unwrap();
         let mut outlet = Outlet::lane(&shm, PLACE, 0).unwrap();
         let mut intake = Intake::new(&shm, PLACE).unwrap();
         let claimed = outlet.claim(500, Priority::Data).unwrap();
@@ -412,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_claim_of_a_dead_writer_is_skipped_with_its_payload() {
-        let shm = Shm::anonymous(BYTES).unwrap();
+        let shm = shm::Segment::anonymous(BYTES).unwrap();
         let mut dead = Outlet::mailbox(&shm, PLACE, 1).unwrap();
         let mut alive = Outlet::mailbox(&shm, PLACE, 2).unwrap();
         let mut intake = Intake::new(&shm, PLACE).unwrap();
@@ -426,7 +429,7 @@ mod tests {
 
     #[test]
     fn whatever_a_peer_writes_into_slots_the_reader_stays_inside() {
-        let shm = Shm::anonymous(BYTES).unwrap();
+        let shm = shm::Segment::anonymous(BYTES).unwrap();
         let mut intake = Intake::new(&shm, PLACE).unwrap();
         let mut random = 0x9e37_79b9_7f4a_7c15u64;
         let mut broken = 0;
@@ -448,7 +451,7 @@ mod tests {
 
     #[test]
     fn many_threads_lose_nothing_and_keep_their_order() {
-        let shm = Shm::anonymous(BYTES).unwrap();
+        let shm = shm::Segment::anonymous(BYTES).unwrap();
         let mut intake = Intake::new(&shm, PLACE).unwrap();
         std::thread::scope(|scope| {
             for me in 0..4u16 {

@@ -1,0 +1,97 @@
+//! A rank without MPI, for the tests of launcher and agent: joins, does what its arguments say, leaves.
+//!
+//! Arguments are commands, done in order: `hello`, `ring` (talks through every inbox), `fence`, `put K V`, `get K`,
+//! `sleep MS`, `spin MS`, `report TEXT`, `say TEXT`, `abort CODE TEXT`, `crash`, `exit CODE`, `only RANK` (the others
+//! skip the next command), `finalize`, `forever`.
+
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::{Duration, Instant};
+
+use garonne_node::client::Client;
+
+fn main() {
+    let client = match Client::from_env() {
+        Ok(client) => client,
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::exit(9);
+        }
+    };
+    let Some(client) = client else {
+        println!("a world of one");
+        return;
+    };
+    let mut args = std::env::args().skip(1);
+    while let Some(word) = args.next() {
+        if word == "only" {
+            let rank: u32 = args.next().expect("only RANK").parse().expect("a rank");
+            if rank != client.world().rank {
+                let skipped = args.next().expect("a command after `only RANK`");
+                (0..operands(&skipped)).for_each(|_| drop(args.next()));
+            }
+            continue;
+        }
+        let operands: Vec<String> = args.by_ref().take(operands(&word)).collect();
+        obey(&client, &word, &operands);
+    }
+}
+
+fn operands(word: &str) -> usize {
+    match word {
+        "put" | "abort" => 2,
+        "get" | "sleep" | "spin" | "report" | "say" | "exit" => 1,
+        _ => 0,
+    }
+}
+
+fn obey(client: &Client, word: &str, operands: &[String]) {
+    let world = client.world();
+    let number = || operands[0].parse::<i64>().expect("a number");
+    let fine =
+        |result: Result<(), garonne_node::Error>| result.unwrap_or_else(|error| panic!("{word}: {error}"));
+    match word {
+        "hello" => println!("rank {} of {} in world {}", world.rank, world.size, world.epoch),
+        "ring" => ring(client),
+        "fence" => fine(client.fence()),
+        "put" => fine(client.put(&operands[0], operands[1].as_bytes())),
+        "get" => println!(
+            "{}",
+            String::from_utf8_lossy(&client.get(&operands[0]).expect("a value"))
+        ),
+        "sleep" => std::thread::sleep(Duration::from_millis(number() as u64)),
+        "spin" => {
+            let end = Instant::now() + Duration::from_millis(number() as u64);
+            while Instant::now() < end {
+                std::hint::spin_loop();
+            }
+        }
+        "report" => fine(client.report(&operands[0])),
+        "say" => eprintln!("{}", operands[0]),
+        "abort" => {
+            fine(client.abort(number() as i32, &operands[1]));
+            std::process::exit(99);
+        }
+        "crash" => std::process::abort(),
+        "exit" => std::process::exit(number() as i32),
+        "finalize" => fine(client.finalized()),
+        "forever" => loop {
+            std::thread::sleep(Duration::from_secs(1));
+        },
+        other => panic!("unknown command '{other}'"),
+    }
+}
+
+/// Writes a token into the next rank's inbox and waits for the previous rank's in its own.
+fn ring(client: &Client) {
+    let world = client.world();
+    let next = client
+        .map_peer((world.rank + 1) % world.size)
+        .expect("the next rank's inbox");
+    next.atomic_u32(64).store(world.rank + 1, Release);
+    let own = client.own_inbox();
+    let expected = (world.rank + world.size - 1) % world.size + 1;
+    while own.atomic_u32(64).load(Acquire) != expected {
+        std::thread::yield_now();
+    }
+    println!("rank {} heard from rank {}", world.rank, expected - 1);
+}

@@ -1,0 +1,328 @@
+//! What registered processes and tools ask of the agent, and its answers.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::{Pid, PidfdFlags};
+
+use super::{Agent, Member, Token};
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::layout::{Card, State};
+use crate::processes;
+use crate::sys::{self, Received};
+use crate::wire::{PROTOCOL_MAX, PROTOCOL_MIN, ToAgent, ToRank};
+
+/// A registration as received.
+struct Request {
+    protocols: (u16, u16),
+    rank: u32,
+    /// Process id as the process sees it, and as the kernel says it to us (0: not visible from here).
+    pid: (u32, i32),
+    version: String,
+}
+
+/// What becomes of a registration.
+enum Verdict {
+    Join { epoch: u32 },
+    Alone,
+}
+
+fn reply(socket: BorrowedFd<'_>, message: &ToRank, fds: &[BorrowedFd<'_>]) {
+    // Who asked and went away needs no answer; and nobody may make the agent wait.
+    let _ = sys::send(socket, &message.encode(), fds, SendFlags::DONTWAIT);
+}
+
+impl Agent<'_> {
+    /// Messages on the socket that everybody can reach.
+    pub(super) fn serve_hello(&mut self) {
+        while let Ok(received) = sys::recv(self.hello.as_fd(), RecvFlags::DONTWAIT) {
+            self.serve_hello_message(received);
+        }
+    }
+
+    fn serve_hello_message(&mut self, received: Received) {
+        let Some(socket) = received.fds.into_iter().next() else {
+            return;
+        };
+        let (pid, uid) = received.sender.unwrap_or((0, u32::MAX));
+        if uid != rustix::process::geteuid().as_raw() && uid != 0 {
+            return;
+        }
+        match ToAgent::decode(&received.bytes) {
+            Ok(ToAgent::Register {
+                protocols,
+                job,
+                rank,
+                pid: own_pid,
+                version,
+            }) if job == self.id.0 => {
+                self.register(
+                    Request {
+                        protocols,
+                        rank,
+                        pid: (own_pid, pid),
+                        version,
+                    },
+                    socket,
+                );
+            }
+            Ok(ToAgent::Attach) => self.attach(&socket),
+            _ => {}
+        }
+    }
+
+    fn attach(&self, socket: &OwnedFd) {
+        let message = ToRank::Attached {
+            command: self.job.command.chars().take(4096).collect(),
+            launcher: self.launcher as u32,
+            ranks: self.slots.len() as u32,
+        };
+        let file: Vec<_> = self
+            .worlds
+            .last()
+            .map(|world| world.file.as_fd())
+            .into_iter()
+            .collect();
+        reply(socket.as_fd(), &message, &file);
+    }
+
+    fn register(&mut self, request: Request, socket: OwnedFd) {
+        let verdict = self.judge(&request).and_then(|verdict| match verdict {
+            Verdict::Alone => {
+                reply(socket.as_fd(), &ToRank::Alone, &[]);
+                Ok(None)
+            }
+            Verdict::Join { epoch } => self.own_lifeline().map(|lifeline| Some((epoch, lifeline))),
+        });
+        match verdict {
+            Ok(None) => {}
+            Ok(Some((epoch, lifeline))) => self.welcome(&request, epoch, socket, &lifeline),
+            Err(error) => {
+                let (code, text) = (error.code().to_owned(), error.to_string());
+                let text = text
+                    .split_once("]: ")
+                    .map_or(text.as_str(), |(_, text)| text)
+                    .to_owned();
+                reply(socket.as_fd(), &ToRank::Refused { code, text }, &[]);
+            }
+        }
+    }
+
+    fn judge(&mut self, request: &Request) -> Result<Verdict> {
+        let Request {
+            protocols,
+            rank,
+            pid,
+            version,
+        } = request;
+        if *rank as usize >= self.slots.len() {
+            return Err(Error::misuse(
+                codes::G0212,
+                format!("this job has {} ranks and no rank {rank}", self.slots.len()),
+            ));
+        }
+        if protocols.0 > PROTOCOL_MAX || protocols.1 < PROTOCOL_MIN {
+            let text = format!(
+                "rank {rank} loaded Garonne {version} (protocols {} to {}), but `garonne` is {} (protocols {PROTOCOL_MIN} to {PROTOCOL_MAX})",
+                protocols.0,
+                protocols.1,
+                crate::wire::LIBRARY_VERSION
+            );
+            return Err(Error::peer(codes::G0203, text));
+        }
+        let mut epoch = 0;
+        if let Some(holder) = self.slots[*rank as usize]
+            .member
+            .map(|index| &self.members[index as usize])
+        {
+            let alive = !holder.gone && (!holder.direct || self.slots[*rank as usize].ended.is_none());
+            if alive && (pid.1 == holder.pid || processes::is_ancestor(holder.pid, pid.1)) {
+                return Ok(Verdict::Alone);
+            }
+            if !holder.finalized {
+                let text = format!(
+                    "process {} wants to be rank {rank}, which process {} is already",
+                    pid.0, holder.pid
+                );
+                return Err(Error::misuse(codes::G0205, text));
+            }
+            epoch = holder.epoch + 1;
+        }
+        if epoch as usize >= self.worlds.len() {
+            self.new_world(epoch, version, *rank)?;
+        }
+        let world = &self.worlds[epoch as usize];
+        if world.version != *version {
+            let text = format!(
+                "rank {rank} loaded Garonne {version}, rank {} loaded {}",
+                world.by, world.version
+            );
+            return Err(Error::peer(codes::G0203, text));
+        }
+        Ok(Verdict::Join { epoch })
+    }
+
+    /// A reading end of the lifeline with a file description of its own: owner and signal are set per description.
+    fn own_lifeline(&self) -> Result<OwnedFd> {
+        use rustix::fs::{Mode, OFlags};
+        use std::os::fd::AsRawFd;
+        let path = format!("/proc/self/fd/{}", self.lifeline.0.as_raw_fd());
+        rustix::fs::open(
+            path,
+            OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|error| Error::system(codes::G0209, "cannot make a lifeline (is /proc mounted?)", error))
+    }
+
+    fn welcome(&mut self, request: &Request, epoch: u32, socket: OwnedFd, lifeline: &OwnedFd) {
+        let slot = &mut self.slots[request.rank as usize];
+        let direct = request.pid.1 == slot.pid;
+        // Without room for a descriptor, or from another PID namespace, the end of its socket tells of its death.
+        let pidfd = match direct {
+            true => None,
+            false => Pid::from_raw(request.pid.1)
+                .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()),
+        };
+        let index = self.members.len() as u32;
+        slot.member = Some(index);
+        let world = &self.worlds[epoch as usize];
+        let cpu = self
+            .job
+            .placement
+            .masks
+            .get(request.rank as usize)
+            .and_then(|mask| first_cpu(mask));
+        Card::of(&world.board, request.rank).set_place(cpu, direct);
+        let message = ToRank::Welcome {
+            protocol: PROTOCOL_MAX.min(request.protocols.1),
+            rank: request.rank,
+        };
+        reply(socket.as_fd(), &message, &[world.file.as_fd(), lifeline.as_fd()]);
+        let _ = self.listen(socket.as_fd(), Token::Control(index));
+        if let Some(pidfd) = &pidfd {
+            let _ = self.listen(pidfd.as_fd(), Token::Process(index));
+        }
+        self.members.push(Member {
+            epoch,
+            pid: request.pid.1,
+            socket: Some(socket),
+            pidfd,
+            direct,
+            finalized: false,
+            gone: false,
+            report: String::new(),
+        });
+    }
+
+    /// The rank that a member is or was.
+    pub(super) fn rank_of(&self, member: u32) -> Option<u32> {
+        self.slots
+            .iter()
+            .position(|slot| slot.member == Some(member))
+            .map(|rank| rank as u32)
+    }
+
+    /// Messages of one registered process.
+    pub(super) fn serve_member(&mut self, index: u32) {
+        loop {
+            let Some(socket) = &self.members[index as usize].socket else {
+                return;
+            };
+            let received = sys::recv(socket.as_fd(), RecvFlags::DONTWAIT);
+            let bytes = match received {
+                Ok(received) if !received.bytes.is_empty() => received.bytes,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                _ => {
+                    let member = &mut self.members[index as usize];
+                    member.socket = None;
+                    if !member.direct && member.pidfd.is_none() {
+                        self.member_gone(index);
+                    }
+                    return;
+                }
+            };
+            let Some(rank) = self.rank_of(index) else { return };
+            match ToAgent::decode(&bytes) {
+                Ok(message) => self.serve_message(index, rank, message),
+                // A rank that talks nonsense has overwritten itself; it will fail with its own words.
+                Err(_) => self.members[index as usize].socket = None,
+            }
+        }
+    }
+
+    fn serve_message(&mut self, index: u32, rank: u32, message: ToAgent) {
+        let epoch = self.members[index as usize].epoch as usize;
+        match message {
+            ToAgent::Finalized => self.members[index as usize].finalized = true,
+            ToAgent::Abort { code, text } => self.aborted(rank, code, &text),
+            ToAgent::Report { text } => self.members[index as usize].report = text,
+            ToAgent::Put { key, value } => {
+                let world = &mut self.worlds[epoch];
+                let (ready, waiting) = world.waiting.drain(..).partition(|(_, wanted)| *wanted == key);
+                world.waiting = waiting;
+                let ready: Vec<(u32, String)> = ready;
+                for (member, _) in ready {
+                    self.answer(member, &ToRank::Value { value: value.clone() });
+                }
+                self.worlds[epoch].store.entry(key).or_insert(value);
+            }
+            ToAgent::Get { key } => match self.worlds[epoch].store.get(&key).cloned() {
+                Some(value) => self.answer(index, &ToRank::Value { value }),
+                None => self.worlds[epoch].waiting.push((index, key)),
+            },
+            ToAgent::Fence => {
+                let world = &mut self.worlds[epoch];
+                world.fence.push(index);
+                if world.fence.len() == world.shape.size as usize {
+                    for member in std::mem::take(&mut world.fence) {
+                        self.answer(member, &ToRank::Fenced);
+                    }
+                }
+            }
+            ToAgent::Register { .. } | ToAgent::Attach => {}
+        }
+    }
+
+    fn answer(&self, member: u32, message: &ToRank) {
+        if let Some(socket) = &self.members[member as usize].socket {
+            reply(socket.as_fd(), message, &[]);
+        }
+    }
+
+    /// A process that registered from behind a wrapper is gone.
+    pub(super) fn member_gone(&mut self, index: u32) {
+        let member = &mut self.members[index as usize];
+        if std::mem::replace(&mut member.gone, true) {
+            return;
+        }
+        // What it said before it died still counts (Finalized, Abort).
+        member.pidfd = None;
+        self.serve_member(index);
+        let finalized = self.members[index as usize].finalized;
+        if let Some(rank) = self.rank_of(index) {
+            self.mark_gone(rank);
+            if !finalized {
+                self.unfinalized_member_gone(rank);
+            }
+        }
+    }
+
+    /// Shows on the board that a rank's process is gone.
+    pub(super) fn mark_gone(&self, rank: u32) {
+        if let Some(member) = self.slots[rank as usize]
+            .member
+            .map(|index| &self.members[index as usize])
+        {
+            Card::of(&self.worlds[member.epoch as usize].board, rank).set_state(State::Gone);
+        }
+    }
+}
+
+fn first_cpu(mask: &[u64]) -> Option<u32> {
+    mask.iter()
+        .enumerate()
+        .find(|(_, word)| **word != 0)
+        .map(|(i, word)| i as u32 * 64 + word.trailing_zeros())
+}

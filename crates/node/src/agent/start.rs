@@ -1,0 +1,302 @@
+//! Starting the ranks: environment, program lookup, pipes.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::pipe::PipeFlags;
+use rustix::process::Resource;
+
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::job::{Job, Program, Stdin};
+use crate::layout::JobId;
+use crate::limits;
+use crate::rendezvous::{self, Invitation, JobName};
+use crate::sys;
+
+/// What every rank's start has in common.
+pub(super) struct Starter<'a> {
+    pub job: &'a Job,
+    pub id: JobId,
+    pub name: &'a JobName,
+    /// The socket that ranks inherit.
+    pub shared: &'a OwnedFd,
+    pub signals: &'a sys::Signals,
+    null: OwnedFd,
+    nofile: Option<(u64, u64)>,
+    number: i32,
+}
+
+/// A rank that runs, and the agent's ends of its output.
+pub(super) struct Started {
+    pub pid: i32,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+/// A program made ready to execute.
+pub(super) struct Ready {
+    path: CString,
+    argv: Vec<CString>,
+    dir: Option<CString>,
+    env: Vec<(OsString, OsString)>,
+}
+
+impl<'a> Starter<'a> {
+    pub fn new(
+        job: &'a Job,
+        id: JobId,
+        name: &'a JobName,
+        shared: &'a OwnedFd,
+        signals: &'a sys::Signals,
+    ) -> Result<Self> {
+        let null = rustix::fs::open(
+            "/dev/null",
+            rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+            0.into(),
+        )
+        .map_err(|error| Error::system(codes::G0210, "cannot open /dev/null", error))?;
+        let nofile = raise_nofile();
+        let room = nofile.map_or_else(
+            || rustix::process::getrlimit(Resource::Nofile).current,
+            |(soft, _)| Some(soft),
+        );
+        let room = i32::try_from(room.unwrap_or(u64::MAX)).unwrap_or(i32::MAX);
+        let number = limits::CONTROL_FD_MIN.min(room - 1).max(3);
+        Ok(Self {
+            job,
+            id,
+            name,
+            shared,
+            signals,
+            null,
+            nofile,
+            number,
+        })
+    }
+
+    /// Looks a program up and builds what its ranks share.
+    pub fn prepare(&self, program: &Program) -> Result<Ready> {
+        let word = program
+            .argv
+            .first()
+            .ok_or_else(|| Error::misuse(codes::G0211, "no program to run"))?;
+        let mut env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        for (name, value) in &program.env {
+            env.retain(|(known, _)| known != name);
+            env.extend(value.clone().map(|value| (name.clone(), value)));
+        }
+        let path = env
+            .iter()
+            .find(|(name, _)| name == "PATH")
+            .map(|(_, value)| value.as_os_str());
+        let path = find(word, path, program.dir.as_deref())?;
+        let argv = program
+            .argv
+            .iter()
+            .map(|word| c_string(word))
+            .collect::<Result<_>>()?;
+        let dir = program
+            .dir
+            .as_deref()
+            .map(|dir| c_string(dir.as_os_str()))
+            .transpose()?;
+        if let Some(dir) = &program.dir {
+            // What shells and other launchers do on `cd`: programs that print their directory expect it.
+            env.retain(|(name, _)| name != "PWD");
+            env.push((
+                "PWD".into(),
+                std::path::absolute(dir).unwrap_or_else(|_| dir.clone()).into(),
+            ));
+        }
+        let own = Invitation::vars(self.id, self.name, self.shared, self.number)?;
+        env.retain(|(name, _)| !own.iter().any(|(known, _)| name == known.as_str()));
+        env.extend(own.into_iter().map(|(name, value)| (name.into(), value.into())));
+        Ok(Ready {
+            path: c_string(path.as_os_str())?,
+            argv,
+            dir,
+            env,
+        })
+    }
+
+    /// Starts `rank`.
+    pub fn start(&self, rank: u32, ready: &Ready) -> Result<Started> {
+        let (stdout, stdout_theirs) = pipe()?;
+        let (stderr, stderr_theirs) = pipe()?;
+        let envp = environment(ready, rank, self.job.size())?;
+        let mask = self
+            .job
+            .placement
+            .masks
+            .get(rank as usize)
+            .map_or(&[][..], |mask| mask);
+        let exec = sys::Exec {
+            path: &ready.path,
+            argv: &ready.argv,
+            envp: &envp,
+            dir: ready.dir.as_ref(),
+            stdin: (self.job.stdin != Stdin::Rank(rank)).then_some(self.null.as_fd()),
+            stdout: stdout_theirs.as_fd(),
+            stderr: stderr_theirs.as_fd(),
+            pass: (self.shared.as_fd(), self.number),
+            cpus: mask,
+            nofile: self.nofile,
+            signals: self.signals,
+        };
+        let program = ready.path.to_string_lossy();
+        let pid = sys::spawn(&exec).map_err(|error| match error {
+            sys::SpawnError::Fork(error) => Error::resource(
+                codes::G0303,
+                format!("cannot start a process for rank {rank}: {error}"),
+            ),
+            sys::SpawnError::Chdir(error) => {
+                let dir = ready
+                    .dir
+                    .as_ref()
+                    .map(|dir| dir.to_string_lossy())
+                    .unwrap_or_default();
+                Error::system(
+                    codes::G0210,
+                    format!("cannot change to the directory '{dir}'"),
+                    error,
+                )
+            }
+            sys::SpawnError::Exec(error) => {
+                Error::system(codes::G0210, format!("cannot execute '{program}'"), error)
+            }
+        })?;
+        Ok(Started { pid, stdout, stderr })
+    }
+}
+
+/// Lifts the soft limit of open files to the hard one; returns what ranks shall have instead.
+fn raise_nofile() -> Option<(u64, u64)> {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let (soft, hard) = (limit.current?, limit.maximum?);
+    let raised = rustix::process::Rlimit {
+        current: Some(hard),
+        maximum: Some(hard),
+    };
+    (soft < hard && rustix::process::setrlimit(Resource::Nofile, raised).is_ok()).then_some((soft, hard))
+}
+
+/// A pipe whose reading end does not block.
+fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let failed = |error| Error::system(codes::G0302, "cannot make a pipe for a rank's output", error);
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
+    rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::NONBLOCK).map_err(failed)?;
+    Ok((read, write))
+}
+
+fn c_string(text: &OsStr) -> Result<CString> {
+    CString::new(text.as_bytes())
+        .map_err(|_| Error::misuse(codes::G0211, format!("{text:?} contains a zero byte")))
+}
+
+/// The environment of one rank: the shared part, then its place, also under the names that scripts written for other
+/// launchers read.
+fn environment(ready: &Ready, rank: u32, size: u32) -> Result<Vec<CString>> {
+    let (rank, size) = (rank.to_string(), size.to_string());
+    let place = [
+        (rendezvous::ENV_RANK, &rank),
+        (rendezvous::ENV_SIZE, &size),
+        ("OMPI_COMM_WORLD_RANK", &rank),
+        ("OMPI_COMM_WORLD_SIZE", &size),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", &rank),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", &size),
+        ("PMI_RANK", &rank),
+        ("PMI_SIZE", &size),
+        ("MPI_LOCALRANKID", &rank),
+        ("MPI_LOCALNRANKS", &size),
+    ];
+    let shared = ready
+        .env
+        .iter()
+        .filter(|(name, _)| !place.iter().any(|(known, _)| name == known));
+    let shared = shared.map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
+    let place = place
+        .iter()
+        .map(|(name, value)| format!("{name}={value}").into_bytes());
+    shared
+        .chain(place)
+        .map(|entry| c_string(&OsString::from_vec(entry)))
+        .collect()
+}
+
+/// The file to execute for `word`: as given if it contains a slash, else from the search path, else from the directory.
+fn find(word: &OsStr, search: Option<&OsStr>, dir: Option<&Path>) -> Result<PathBuf> {
+    let base = dir.unwrap_or(Path::new("."));
+    if word.as_bytes().contains(&b'/') {
+        let path = base.join(word);
+        return match path.metadata() {
+            Ok(meta) if meta.is_dir() => Err(cannot(word, base, "it is a directory")),
+            Ok(_) if !executable(&path) => Err(cannot(word, base, "it is not executable")),
+            Ok(_) => Ok(PathBuf::from(word)),
+            Err(error) => Err(cannot(word, base, &error.to_string())),
+        };
+    }
+    let search = search.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
+    for place in std::env::split_paths(search) {
+        // An empty entry is the directory itself.
+        let path = if place.as_os_str().is_empty() { Path::new(".").join(word) } else { place.join(word) };
+        if executable(&base.join(&path)) {
+            return Ok(path);
+        }
+    }
+    let local = Path::new(".").join(word);
+    if executable(&base.join(&local)) {
+        Ok(local)
+    } else {
+        Err(cannot(
+            word,
+            base,
+            "not found in PATH nor in the working directory",
+        ))
+    }
+}
+
+fn executable(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+fn cannot(word: &OsStr, dir: &Path, why: &str) -> Error {
+    let place = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    Error::misuse(
+        codes::G0210,
+        format!(
+            "cannot run '{}' (in {}): {why}",
+            word.to_string_lossy(),
+            place.display()
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_in_the_path_then_in_the_directory() {
+        let sh = find(OsStr::new("sh"), Some(OsStr::new("/nowhere:/bin")), None).unwrap();
+        assert_eq!(sh, Path::new("/bin/sh"));
+        assert_eq!(
+            find(OsStr::new("sh"), Some(OsStr::new("")), Some(Path::new("/bin"))).unwrap(),
+            Path::new("./sh")
+        );
+        assert_eq!(
+            find(OsStr::new("./sh"), None, Some(Path::new("/bin"))).unwrap(),
+            Path::new("./sh")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_said_with_the_reason() {
+        let error = |word: &str| find(OsStr::new(word), None, None).unwrap_err().to_string();
+        assert!(error("/etc/passwd").contains("not executable"));
+        assert!(error("/etc").contains("directory"));
+        assert!(error("no-such-program").contains("PATH"));
+    }
+}

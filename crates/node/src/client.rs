@@ -1,0 +1,396 @@
+//! A rank's connection to its agent: registration, the world's shared memory, the end of the job.
+//!
+//! Owned by the MPI library of one process, which makes at most one [`Client`] at a time. It opens three descriptors,
+//! all close-on-exec (a private socket, the memory file, the lifeline), starts no thread, prints nothing and never
+//! ends the process itself; the kernel does, when the agent is gone. In a forked child every call is refused.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard};
+
+use garonne_sync::shm::{Access, Segment};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::layout::{Card, JobId, Shape, State};
+use crate::rendezvous::{self, Invitation};
+use crate::wire::{self, ToAgent, ToRank};
+use crate::{limits, memory, sys};
+
+/// What a rank knows about its world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorldInfo {
+    /// Identity of the job.
+    pub job: JobId,
+    /// Which world of the job: 0, or more when a script runs MPI programs one after the other.
+    pub epoch: u32,
+    /// This process's rank.
+    pub rank: u32,
+    /// Number of ranks; all of them are on this node.
+    pub size: u32,
+    /// Which life of this rank it is.
+    pub incarnation: u32,
+    /// Processor time that the ranks may use together, in thousandths of a core.
+    pub cpus_milli: u32,
+    /// Whether every rank is bound to a core of its own.
+    pub bound: bool,
+}
+
+impl WorldInfo {
+    /// Whether there are more ranks than cores: then waiting by spinning takes time from a rank that could run.
+    pub fn oversubscribed(&self) -> bool {
+        u64::from(self.size) * 1000 > u64::from(self.cpus_milli)
+    }
+}
+
+/// A registered rank.
+#[derive(Debug)]
+pub struct Client {
+    control: Mutex<OwnedFd>,
+    // Held open, never read: its end is this process's end.
+    _lifeline: OwnedFd,
+    file: OwnedFd,
+    shape: Shape,
+    rank: u32,
+    board: Segment,
+    own_inbox: Segment,
+    guard: sys::ForkGuard,
+}
+
+impl Client {
+    /// Joins the job that the environment names. `None`: there is none, or this process was started by a rank without
+    /// being one; it is then a world of one, without an agent.
+    pub fn from_env() -> Result<Option<Self>> {
+        match Invitation::from_env()? {
+            None => Ok(None),
+            Some(invitation) => Self::register(&invitation, wire::LIBRARY_VERSION),
+        }
+    }
+
+    fn register(invitation: &Invitation, version: &str) -> Result<Option<Self>> {
+        let guard = sys::ForkGuard::new()
+            .map_err(|e| Error::system(codes::G0304, "cannot set up a page for fork detection", e))?;
+        let hello = invitation.connect()?;
+        let (ours, theirs) = private_pair()?;
+        let pid = rustix::process::getpid().as_raw_pid() as u32;
+        let request = ToAgent::Register {
+            protocols: (wire::PROTOCOL_MIN, wire::PROTOCOL_MAX),
+            job: invitation.job.0,
+            rank: invitation.rank,
+            pid,
+            version: version.to_owned(),
+        };
+        let lost = |error| Error::system(codes::G0209, "cannot talk to the agent of this job", error);
+        sys::send(
+            hello.as_fd(),
+            &request.encode(),
+            &[theirs.as_fd()],
+            SendFlags::empty(),
+        )
+        .map_err(lost)?;
+        drop((hello, theirs));
+        let reply = sys::recv(ours.as_fd(), RecvFlags::empty()).map_err(lost)?;
+        let rank = match decode(&reply)? {
+            ToRank::Welcome { rank, .. } => rank,
+            ToRank::Alone => return Ok(None),
+            ToRank::Refused { code, text } => return Err(refusal(&code, text)),
+            other => return Err(unexpected(&other)),
+        };
+        let [file, lifeline] = <[OwnedFd; 2]>::try_from(reply.fds).map_err(|_| {
+            Error::resource(codes::G0302, "no room for the descriptors of the job (ulimit -n)")
+        })?;
+        sys::die_with(lifeline.as_fd())
+            .map_err(|e| Error::system(codes::G0209, "cannot arm the lifeline to the agent", e))?;
+        let (shape, board) = memory::open(file.as_fd(), Access::ReadWrite)?;
+        if rank >= shape.size {
+            return Err(Error::peer(
+                codes::G0209,
+                format!("the agent says rank {rank} in a world of {}", shape.size),
+            ));
+        }
+        let own_inbox = memory::map(
+            file.as_fd(),
+            shape.inbox_offset(rank),
+            shape.inbox_bytes,
+            Access::ReadWrite,
+        )?;
+        let card = Card::of(&board, rank);
+        card.set_pid(pid, pid_space(), sys::monotonic_ns());
+        card.set_state(State::Running);
+        Ok(Some(Self {
+            control: Mutex::new(ours),
+            _lifeline: lifeline,
+            file,
+            shape,
+            rank,
+            board,
+            own_inbox,
+            guard,
+        }))
+    }
+
+    /// Facts about the world and this rank's place in it.
+    pub fn world(&self) -> WorldInfo {
+        WorldInfo {
+            job: self.shape.job,
+            epoch: self.shape.epoch,
+            rank: self.rank,
+            size: self.shape.size,
+            incarnation: self.card(self.rank).incarnation(),
+            cpus_milli: self.shape.cpus_milli,
+            bound: self.shape.bound,
+        }
+    }
+
+    /// Header and cards of the world.
+    pub fn board(&self) -> Segment {
+        self.board.clone()
+    }
+
+    /// The card of a rank. `rank` must be below the world's size.
+    pub fn card(&self, rank: u32) -> Card {
+        Card::of(&self.board, rank)
+    }
+
+    /// Maps the area that collectives share. Zero at first, the same for all ranks.
+    pub fn collective_area(&self) -> Result<Segment> {
+        self.check_owner()?;
+        memory::map(
+            self.file.as_fd(),
+            self.shape.coll_offset(),
+            self.shape.coll_bytes,
+            Access::ReadWrite,
+        )
+    }
+
+    /// The inbox that peers write to.
+    pub fn own_inbox(&self) -> Segment {
+        self.own_inbox.clone()
+    }
+
+    /// Maps the inbox of a peer. It exists (zeroed) also before the peer has started. No message to the agent.
+    pub fn map_peer(&self, rank: u32) -> Result<Segment> {
+        self.check_owner()?;
+        if rank >= self.shape.size {
+            return Err(Error::misuse(
+                codes::G0102,
+                format!("no rank {rank} in a world of {}", self.shape.size),
+            ));
+        }
+        memory::map(
+            self.file.as_fd(),
+            self.shape.inbox_offset(rank),
+            self.shape.inbox_bytes,
+            Access::ReadWrite,
+        )
+    }
+
+    /// Whether this is the process that registered (a plain load; false in a forked child).
+    pub fn is_owner(&self) -> bool {
+        self.guard.is_owner()
+    }
+
+    fn check_owner(&self) -> Result<()> {
+        if self.is_owner() {
+            return Ok(());
+        }
+        let text = format!(
+            "a forked child of rank {} used MPI; its parent's communication is not the child's",
+            self.rank
+        );
+        Err(Error::misuse(codes::G0109, text))
+    }
+
+    fn control(&self) -> Result<MutexGuard<'_, OwnedFd>> {
+        self.check_owner()?;
+        Ok(self
+            .control
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner()))
+    }
+
+    fn tell(&self, message: &ToAgent) -> Result<()> {
+        let control = self.control()?;
+        send(&control, message)
+    }
+
+    fn ask(&self, message: &ToAgent) -> Result<ToRank> {
+        let control = self.control()?;
+        send(&control, message)?;
+        receive(&control)
+    }
+
+    /// Tells the agent that MPI_Finalize has completed: from now on this process may end as it likes.
+    pub fn finalized(&self) -> Result<()> {
+        self.check_owner()?;
+        self.card(self.rank).set_state(State::Finalized);
+        self.tell(&ToAgent::Finalized)
+    }
+
+    /// Ends the job with this exit code; the agent prints `text` (or a line of its own if it is empty). Returns when
+    /// the agent is gone, which also ends this process; the caller exits with the code should it return.
+    pub fn abort(&self, code: i32, text: &str) -> Result<()> {
+        let control = self.control()?;
+        send(
+            &control,
+            &ToAgent::Abort {
+                code,
+                text: cut(text),
+            },
+        )?;
+        // Nothing answers: the read ends with the agent.
+        while !sys::recv(control.as_fd(), RecvFlags::empty()).map_or(true, |message| message.bytes.is_empty())
+        {
+        }
+        Ok(())
+    }
+
+    /// Leaves the text to print as this rank's last words should it end before MPI_Finalize.
+    pub fn report(&self, text: &str) -> Result<()> {
+        self.tell(&ToAgent::Report { text: cut(text) })
+    }
+
+    /// Waits until all ranks of the world have called it.
+    pub fn fence(&self) -> Result<()> {
+        match self.ask(&ToAgent::Fence)? {
+            ToRank::Fenced => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Stores a value under a key that all ranks can read. A key is written once.
+    pub fn put(&self, key: &str, value: &[u8]) -> Result<()> {
+        if key.len() > limits::KEY_BYTES_MAX || value.len() > limits::VALUE_BYTES_MAX {
+            let text = format!(
+                "key of {} bytes or value of {} bytes is too long to exchange",
+                key.len(),
+                value.len()
+            );
+            return Err(Error::resource(codes::G0304, text));
+        }
+        self.tell(&ToAgent::Put {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        })
+    }
+
+    /// The value of a key; waits until a rank has stored it.
+    pub fn get(&self, key: &str) -> Result<Vec<u8>> {
+        match self.ask(&ToAgent::Get { key: key.to_owned() })? {
+            ToRank::Value { value } => Ok(value),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// A socket pair for one rank and the agent.
+fn private_pair() -> Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|error| Error::system(codes::G0209, "cannot make a socket to the agent", error))
+}
+
+fn send(control: &OwnedFd, message: &ToAgent) -> Result<()> {
+    sys::send(control.as_fd(), &message.encode(), &[], SendFlags::empty())
+        .map_err(|error| Error::system(codes::G0209, "cannot talk to the agent of this job", error))
+}
+
+fn receive(control: &OwnedFd) -> Result<ToRank> {
+    let message = sys::recv(control.as_fd(), RecvFlags::empty())
+        .map_err(|error| Error::system(codes::G0209, "cannot hear the agent of this job", error))?;
+    decode(&message)
+}
+
+fn decode(message: &sys::Received) -> Result<ToRank> {
+    if message.bytes.is_empty() {
+        return Err(Error::peer(
+            codes::G0209,
+            "the agent of this job has closed the connection",
+        ));
+    }
+    ToRank::decode(&message.bytes)
+}
+
+fn refusal(code: &str, text: String) -> Error {
+    let code = codes::find(code).map_or(codes::G0209, |code| code.id);
+    if code == codes::G0205 {
+        Error::misuse(code, text)
+    } else {
+        Error::peer(code, text)
+    }
+}
+
+fn unexpected(message: &ToRank) -> Error {
+    Error::peer(
+        codes::G0209,
+        format!("unexpected answer from the agent: {message:?}"),
+    )
+}
+
+/// Texts longer than a message are cut at a character.
+fn cut(text: &str) -> String {
+    let mut end = text.len().min(limits::MESSAGE_BYTES_MAX - 64);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+/// Identity of this process's PID namespace; 0 if /proc does not say.
+fn pid_space() -> u64 {
+    rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
+}
+
+/// A read-only look at a running job, for tools.
+#[derive(Debug)]
+pub struct Visit {
+    /// Command line of the job.
+    pub command: String,
+    /// Process id of its launcher.
+    pub launcher: u32,
+    /// Ranks started.
+    pub ranks: u32,
+    /// Shape and board of its newest world; `None` before any rank called MPI_Init.
+    pub world: Option<(Shape, Segment)>,
+}
+
+/// Asks the agent of the job named `name` (see [`rendezvous::jobs`]) for a look.
+pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
+    let hello = rendezvous::connect(name)?;
+    let (ours, theirs) = private_pair()?;
+    sys::send(
+        hello.as_fd(),
+        &ToAgent::Attach.encode(),
+        &[theirs.as_fd()],
+        SendFlags::empty(),
+    )
+    .map_err(|error| Error::system(codes::G0209, "cannot talk to the agent of that job", error))?;
+    drop((hello, theirs));
+    let reply = sys::recv(ours.as_fd(), RecvFlags::empty())
+        .map_err(|error| Error::system(codes::G0209, "cannot hear the agent of that job", error))?;
+    match decode(&reply)? {
+        ToRank::Attached {
+            command,
+            launcher,
+            ranks,
+        } => {
+            let world = reply
+                .fds
+                .first()
+                .map(|file| memory::open(file.as_fd(), Access::Read))
+                .transpose()?;
+            Ok(Visit {
+                command,
+                launcher,
+                ranks,
+                world,
+            })
+        }
+        ToRank::Refused { code, text } => Err(refusal(&code, text)),
+        other => Err(unexpected(&other)),
+    }
+}

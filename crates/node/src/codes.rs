@@ -1,0 +1,179 @@
+//! The error codes of Garonne: one table that messages cite and `garonne explain` expands.
+//!
+//! G01xx are errors of MPI calls, G02xx of jobs and the agent, G03xx of resources of this machine. A code, once
+//! published, keeps its meaning.
+
+/// The long story of one error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// For instance `G0201`.
+    pub id: &'static str,
+    /// One line, as in the error message.
+    pub title: &'static str,
+    /// What happened.
+    pub what: &'static str,
+    /// Where to look.
+    pub whence: &'static str,
+    /// What to do.
+    pub todo: &'static str,
+}
+
+/// Finds a code by its name, in any case, with or without the leading `G`.
+pub fn find(name: &str) -> Option<&'static Code> {
+    let digits = name.trim().trim_start_matches(['g', 'G']);
+    CODES.iter().find(|code| code.id[1..] == *digits)
+}
+
+macro_rules! codes {
+    ($($id:ident: $title:literal, $what:literal, $whence:literal, $todo:literal;)*) => {
+        $(#[doc = $title] pub const $id: &str = stringify!($id);)*
+        /// All codes, in order.
+        pub const CODES: &[Code] = &[$(Code { id: stringify!($id), title: $title, what: $what, whence: $whence, todo: $todo },)*];
+    };
+}
+
+codes! {
+    G0101: "invalid argument of an MPI call",
+        "A call received an argument that the standard does not allow: a negative count, a null pointer with a count above zero, a handle of another kind.",
+        "The message names the call, the argument and the place in the program that called.",
+        "Correct the argument at that place.";
+    G0102: "invalid rank",
+        "A call named a rank that its communicator does not have.",
+        "The message names the call, the rank, the communicator and its size.",
+        "Ranks go from 0 to size - 1; MPI_PROC_NULL and, for receives, MPI_ANY_SOURCE are the only others.";
+    G0103: "invalid tag",
+        "A call used a tag that is negative or above MPI_TAG_UB.",
+        "The message names the call and the tag.",
+        "Use tags from 0 to MPI_TAG_UB; MPI_ANY_TAG is for receives and probes only.";
+    G0104: "invalid communicator, group or other handle",
+        "A call received a handle that is null, was freed, or belongs to another kind of object.",
+        "The message names the call and the handle.",
+        "Look for a handle that is used after it was freed, or before it was made.";
+    G0105: "invalid datatype",
+        "A call used a datatype that is not committed, was freed, or cannot be used there.",
+        "The message names the call and the datatype.",
+        "Commit derived datatypes with MPI_Type_commit before using them in communication.";
+    G0106: "function not implemented yet",
+        "The program called an MPI function that this version of Garonne exports but does not implement.",
+        "The message names the function; docs/conformance.md lists all that are not there yet.",
+        "Use another function, or a version of Garonne whose conformance list has it.";
+    G0107: "message truncated",
+        "A message was larger than the receive that matched it. No byte beyond the receive buffer was written.",
+        "The message shows both sides: rank, call, count, datatype, bytes, communicator, and the places in the program.",
+        "Make the receive at least as large as the send, or learn the size first with MPI_Mprobe and MPI_Get_count.";
+    G0108: "MPI called before MPI_Init or after MPI_Finalize",
+        "A communication call was made outside the part of the program in which MPI is usable.",
+        "The message names the call.",
+        "Call MPI_Init or MPI_Init_thread first; call nothing but the queries that the standard allows after MPI_Finalize.";
+    G0109: "MPI called in a forked child",
+        "A process that was made by fork() called MPI. Its parent's communication state is not the child's to use.",
+        "The message names the call and both processes.",
+        "Call MPI only in the process that called MPI_Init; start other programs with exec after fork.";
+    G0110: "buffer is not host memory",
+        "A call received a pointer to device memory, which this version cannot reach.",
+        "The message names the call and the pointer.",
+        "Copy the data to host memory first, or use managed memory that the host can read.";
+    G0111: "invalid operation for the datatype",
+        "A reduction was asked to combine elements of a datatype for which its operation is not defined.",
+        "The message names the operation and the datatype.",
+        "Use an operation that the standard defines for that datatype, or make one with MPI_Op_create.";
+    G0112: "ranks disagree about a collective",
+        "The members of a communicator called different collectives, or the same with different roots or sizes.",
+        "The message names the communicator, the number of the collective, and what each side called.",
+        "Every rank of the communicator must call the same collectives in the same order.";
+    G0201: "a rank ended without MPI_Finalize",
+        "A process that had called MPI_Init ended (by returning, by exit(), by an exception, or by a nonzero exit status) before MPI_Finalize. The other ranks would have waited for it for ever, so the job was ended.",
+        "The line names the rank, its program, its process and its exit status; its own last words are printed before it.",
+        "Mend what made that rank end. If it ends on purpose, call MPI_Finalize, or MPI_Abort to end the whole job with an exit code.";
+    G0202: "MPI_Abort was called",
+        "A rank asked for the end of the whole job, with the exit code that it named.",
+        "The line names the rank and the code; what the rank printed before it says why.",
+        "Nothing is wrong with the job's start or its communication; look at the program's reason.";
+    G0203: "different versions of Garonne in one job",
+        "Two ranks of one job loaded libraries of different versions, or a library and `garonne` do not share a protocol version.",
+        "The line names both versions and the ranks.",
+        "Build all programs of the job against one installation, and check LD_LIBRARY_PATH and the wheels or containers in use.";
+    G0204: "the agent of the job died",
+        "The process that starts and watches the ranks was killed (by hand, or by the kernel when memory ran out). The launcher ended everything that was left.",
+        "`dmesg` shows whether the kernel ran out of memory.",
+        "Start the job again, with fewer ranks or less memory per rank if memory ran out.";
+    G0205: "this rank's place is taken",
+        "A second process wanted to be a rank that another running process already is.",
+        "The line names the rank and the process that holds it.",
+        "A rank is one MPI process. To start further MPI processes use `:` on the command line, or a larger -n.";
+    G0206: "a rank was killed by a signal",
+        "A signal ended a rank: a crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), the kernel's out-of-memory killer or a person (SIGKILL). The job was ended.",
+        "The line names the rank, its process and the signal; its last words are printed before it.",
+        "For a crash: run the program under `garonne run -n N gdb -batch -ex run -ex bt --args program`, or with a sanitizer. For SIGKILL: look at `dmesg`.";
+    G0207: "a rank's program ended with an error",
+        "A program exited with a status that is not zero. The job was ended with that status.",
+        "The line names the rank, the program and the status.",
+        "Look at what that program printed.";
+    G0208: "the job ran out of time",
+        "The time given with --timeout (or MPIEXEC_TIMEOUT) passed before the job ended. It was ended with exit code 124.",
+        "The line names the ranks that were still running.",
+        "Give more time, or find out what the ranks waited for with `garonne who` while the job runs.";
+    G0209: "the connection to the agent broke",
+        "A rank could not talk to the agent of its job any more.",
+        "The line names the system's error.",
+        "Usually the job is ending already; the first error printed is the one to look at.";
+    G0210: "the program cannot be started",
+        "The file is not there, is not executable, or its interpreter is missing.",
+        "The line names the program, the directory and the system's reason.",
+        "Check the path (programs without a slash are looked for in PATH, then in the working directory), `chmod +x`, and the first line of scripts.";
+    G0211: "the command line is not understood",
+        "An option or its value is not one that `garonne run` knows.",
+        "The line names the option, and the one that was probably meant.",
+        "`garonne run --help` lists all options. Options of the program go after its name.";
+    G0212: "the environment names a job that is not there",
+        "The environment says that this process is a rank, but no agent of that job can be reached.",
+        "The line names the job and the variable.",
+        "If the variables were inherited by accident (nohup, screen, a service), unset GARONNE_FD, GARONNE_AGENT and GARONNE_RANK to run as a world of one.";
+    G0213: "a rank left its wrapper in the dark",
+        "A registered process disappeared and nobody could say with which status; it had not called MPI_Finalize. The job was ended.",
+        "The line names the rank and the process.",
+        "Look at what the rank printed; run it without its wrapper to see its status.";
+    G0301: "no shared memory",
+        "The memory file that ranks of one node talk through could not be made, or is not sealed as it must be.",
+        "The line names the system's error.",
+        "Check the memory limit of the container or cgroup; `garonne doctor` tries the mechanisms one by one.";
+    G0302: "too many open files",
+        "A process reached its limit of open file descriptors.",
+        "The line names the limit. The agent needs three per rank, a rank three in all.",
+        "Raise it with `ulimit -n`, or start fewer ranks.";
+    G0303: "too many processes",
+        "The system refused to start another process.",
+        "The line names the rank and the system's error.",
+        "Raise the limit with `ulimit -u`, or the pids limit of the container, or start fewer ranks.";
+    G0304: "out of memory",
+        "An allocation failed inside Garonne.",
+        "The line names what it was for and how large.",
+        "Give the job more memory or start fewer ranks.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_in_order_and_every_part_is_told() {
+        assert!(CODES.windows(2).all(|pair| pair[0].id < pair[1].id));
+        for code in CODES {
+            assert!(
+                code.id.len() == 5
+                    && [code.title, code.what, code.whence, code.todo]
+                        .iter()
+                        .all(|text| text.len() > 8),
+                "{}",
+                code.id
+            );
+        }
+    }
+
+    #[test]
+    fn a_code_is_found_in_any_spelling() {
+        assert_eq!(find("g0107"), find("0107"));
+        assert_eq!(find("G0107").unwrap().title, "message truncated");
+        assert_eq!(find("G9999"), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! Errors of this crate: who is at fault, the code that `garonne explain` expands, and one line of text.
+
+use crate::codes;
+
+/// Why something could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The caller (the program, its environment, its command line) did something that cannot work.
+    #[error("error[{code}]: {text}")]
+    Misuse {
+        /// Code for `garonne explain`.
+        code: &'static str,
+        /// One line that says what.
+        text: String,
+    },
+    /// Another process of the job misbehaved, died, or has another version.
+    #[error("error[{code}]: {text}")]
+    Peer {
+        /// Code for `garonne explain`.
+        code: &'static str,
+        /// One line that says what.
+        text: String,
+    },
+    /// Something is full or limited.
+    #[error("error[{code}]: {text}")]
+    Resource {
+        /// Code for `garonne explain`.
+        code: &'static str,
+        /// One line that says what.
+        text: String,
+    },
+    /// The system refused; `source` has its reason.
+    #[error("error[{code}]: {text}: {source}")]
+    System {
+        /// Code for `garonne explain`.
+        code: &'static str,
+        /// One line that says what was tried.
+        text: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// Time ran out.
+    #[error("error[{code}]: {text}")]
+    Timeout {
+        /// Code for `garonne explain`.
+        code: &'static str,
+        /// One line that says what.
+        text: String,
+    },
+}
+
+impl Error {
+    /// The code for `garonne explain`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Misuse { code, .. }
+            | Error::Peer { code, .. }
+            | Error::Resource { code, .. }
+            | Error::System { code, .. }
+            | Error::Timeout { code, .. } => code,
+        }
+    }
+
+    pub(crate) fn misuse(code: &'static str, text: impl Into<String>) -> Self {
+        Error::Misuse {
+            code,
+            text: text.into(),
+        }
+    }
+
+    pub(crate) fn peer(code: &'static str, text: impl Into<String>) -> Self {
+        Error::Peer {
+            code,
+            text: text.into(),
+        }
+    }
+
+    pub(crate) fn resource(code: &'static str, text: impl Into<String>) -> Self {
+        Error::Resource {
+            code,
+            text: text.into(),
+        }
+    }
+
+    /// An operating-system error; running out of descriptors or processes becomes `Resource` with its own code.
+    pub(crate) fn system(
+        code: &'static str,
+        text: impl Into<String>,
+        source: impl Into<std::io::Error>,
+    ) -> Self {
+        let source = source.into();
+        match source.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => {
+                Error::resource(codes::G0302, format!("{}: {source}", text.into()))
+            }
+            _ => Error::System {
+                code,
+                text: text.into(),
+                source,
+            },
+        }
+    }
+}
+
+/// Result with this crate's error.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,119 @@
+//! What a job is: the programs, their ranks, and how they are run. Filled in by the command line, obeyed by the agent.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::limits;
+
+/// One program of the job (they are separated by `:` on the command line).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    /// Program and arguments.
+    pub argv: Vec<OsString>,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Variables to set, or to remove.
+    pub env: Vec<(OsString, Option<OsString>)>,
+    /// Working directory.
+    pub dir: Option<PathBuf>,
+}
+
+/// What stands before each line of output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tags {
+    /// Nothing.
+    #[default]
+    None,
+    /// `[3] `
+    Rank,
+    /// `[1,3]<stdout>: `, the habit of Open MPI.
+    Stream,
+}
+
+/// Whether ranks' tags are coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Colour {
+    /// Plain.
+    #[default]
+    Never,
+    /// One colour per rank.
+    Always,
+}
+
+/// Who reads the launcher's standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stdin {
+    /// This rank, directly.
+    Rank(u32),
+    /// Nobody.
+    Nobody,
+}
+
+/// Where the ranks run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// Per rank the CPUs it is bound to, as words of a mask; empty: not bound. No entries: nobody is bound.
+    pub masks: Vec<Vec<u64>>,
+    /// Processor time that the job may use, in thousandths of a core.
+    pub cpus_milli: u32,
+}
+
+/// A job.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Programs in the order of their ranks.
+    pub programs: Vec<Program>,
+    /// Command line, for tools that list jobs.
+    pub command: String,
+    /// What stands before each line of output.
+    pub tags: Tags,
+    /// Whether tags are coloured.
+    pub colour: Colour,
+    /// Who reads standard input.
+    pub stdin: Stdin,
+    /// Ends the job after this long.
+    pub timeout: Option<Duration>,
+    /// Where the ranks run.
+    pub placement: Placement,
+    /// Bytes of each inbox.
+    pub inbox_bytes: u64,
+    /// Bytes of the collective area.
+    pub coll_bytes: u64,
+}
+
+impl Job {
+    /// A job with default settings.
+    pub fn new(programs: Vec<Program>) -> Self {
+        let words = programs
+            .iter()
+            .flat_map(|program| &program.argv)
+            .map(|word| word.to_string_lossy());
+        let command = words.collect::<Vec<_>>().join(" ");
+        Self {
+            programs,
+            command,
+            tags: Tags::None,
+            colour: Colour::Never,
+            stdin: Stdin::Rank(0),
+            timeout: None,
+            placement: Placement::default(),
+            inbox_bytes: limits::INBOX_BYTES_DEFAULT,
+            coll_bytes: limits::COLL_BYTES_DEFAULT,
+        }
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> u32 {
+        self.programs.iter().map(|program| program.ranks).sum()
+    }
+
+    /// The program of each rank, as an index.
+    pub fn program_of_rank(&self) -> Vec<usize> {
+        self.programs
+            .iter()
+            .enumerate()
+            .flat_map(|(i, program)| std::iter::repeat_n(i, program.ranks as usize))
+            .collect()
+    }
+}

@@ -1,0 +1,461 @@
+//! The shared memory of a world: one sealed memory file with a header, a card per rank, an area for collectives and
+//! an inbox per rank.
+//!
+//! Owns the byte layout (docs/formats.md, clauses B1 to B9, says the same in words) and the views that read and write
+//! it. The agent makes the file and fills in the header; each rank writes only its own card, the areas that the
+//! rails give it, and the doorbells of others. Everything is zero at first, and zero is a valid state of every field,
+//! so a rank may write to a peer that has not started. Sizes in the header are checked before anything is mapped.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+use garonne_sync::shm::Segment;
+
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::limits;
+
+/// First eight bytes of the file.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"GARONNEb");
+/// Version of this layout. A library accepts exactly this one.
+pub const FORMAT: u32 = 1;
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 4096;
+/// Bytes of a card: four cache lines (identity, doorbell, two for what the rank waits for).
+pub const CARD_BYTES: usize = 256;
+/// Alignment of the card table's end, the collective area and each inbox.
+pub const PART_ALIGN: u64 = 4096;
+
+mod header {
+    pub const MAGIC: usize = 0;
+    pub const FORMAT: usize = 8;
+    pub const SIZE: usize = 12;
+    pub const JOB_LOW: usize = 16;
+    pub const JOB_HIGH: usize = 24;
+    pub const EPOCH: usize = 32;
+    pub const CPUS_MILLI: usize = 36;
+    pub const COLL_OFFSET: usize = 48;
+    pub const COLL_BYTES: usize = 56;
+    pub const INBOX_OFFSET: usize = 64;
+    pub const INBOX_BYTES: usize = 72;
+    pub const ENDING: usize = 80;
+    pub const BOUND: usize = 84;
+}
+
+mod card {
+    pub const PID: usize = 0;
+    pub const INCARNATION: usize = 4;
+    pub const STATE: usize = 8;
+    pub const FLAGS: usize = 12;
+    pub const CPU: usize = 16;
+    pub const PID_SPACE: usize = 24;
+    pub const STARTED_NS: usize = 32;
+    pub const DOORBELL: usize = 64;
+    pub const SLEEPERS: usize = 68;
+    pub const WAIT_SEQ: usize = 128;
+    pub const WAIT_CALL: usize = 132;
+    pub const WAIT_PEER: usize = 136;
+    pub const WAIT_TAG: usize = 140;
+    pub const WAIT_COMM: usize = 144;
+    pub const WAIT_BYTES: usize = 152;
+    pub const WAIT_SINCE_NS: usize = 160;
+    pub const WAIT_COLLECTIVE: usize = 168;
+    pub const WAIT_SITE: usize = 176;
+    pub const SENT_MESSAGES: usize = 192;
+    pub const SENT_BYTES: usize = 200;
+    pub const UNEXPECTED: usize = 208;
+}
+
+/// Identity of a job: random, the same on all its nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct JobId(pub u128);
+
+impl std::fmt::Display for JobId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", (self.0 >> 64) as u64 ^ self.0 as u64)
+    }
+}
+
+/// What the agent decides about a world before its first rank joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The job.
+    pub job: JobId,
+    /// Which world of the job this is: 0, or more when a script runs MPI programs one after the other.
+    pub epoch: u32,
+    /// Number of ranks.
+    pub size: u32,
+    /// Bytes of the collective area.
+    pub coll_bytes: u64,
+    /// Bytes of each inbox.
+    pub inbox_bytes: u64,
+    /// Processor time that the ranks may use together, in thousandths of a core (allowed CPUs, cgroup quota).
+    pub cpus_milli: u32,
+    /// Whether each rank is bound to its own core.
+    pub bound: bool,
+}
+
+impl Shape {
+    fn aligned(bytes: u64) -> u64 {
+        bytes.next_multiple_of(PART_ALIGN)
+    }
+
+    /// Offset of the collective area: after header and cards.
+    pub fn coll_offset(&self) -> u64 {
+        Self::aligned(HEADER_BYTES as u64 + u64::from(self.size) * CARD_BYTES as u64)
+    }
+
+    /// Offset of the inbox of `rank`.
+    pub fn inbox_offset(&self, rank: u32) -> u64 {
+        self.coll_offset()
+            + Self::aligned(self.coll_bytes)
+            + u64::from(rank) * Self::aligned(self.inbox_bytes)
+    }
+
+    /// Bytes of the whole file.
+    pub fn total(&self) -> u64 {
+        self.inbox_offset(self.size)
+    }
+
+    fn check(&self) -> Result<()> {
+        let sane = (1..=limits::RANKS_MAX).contains(&self.size)
+            && self.coll_bytes <= limits::PART_BYTES_MAX
+            && (1..=limits::PART_BYTES_MAX).contains(&self.inbox_bytes);
+        if sane {
+            Ok(())
+        } else {
+            Err(Error::peer(
+                codes::G0301,
+                "the header of the world's shared memory is damaged",
+            ))
+        }
+    }
+
+    /// Writes the header of a new world. `board` covers at least the header.
+    pub fn publish(&self, board: &Segment) -> Result<()> {
+        self.check()?;
+        let word = |offset, value| board.atomic_u32(offset).store(value, Relaxed);
+        let long = |offset, value| board.atomic_u64(offset).store(value, Relaxed);
+        word(header::SIZE, self.size);
+        long(header::JOB_LOW, self.job.0 as u64);
+        long(header::JOB_HIGH, (self.job.0 >> 64) as u64);
+        word(header::EPOCH, self.epoch);
+        word(header::CPUS_MILLI, self.cpus_milli);
+        word(header::BOUND, self.bound.into());
+        long(header::COLL_OFFSET, self.coll_offset());
+        long(header::COLL_BYTES, self.coll_bytes);
+        long(header::INBOX_OFFSET, self.inbox_offset(0));
+        long(header::INBOX_BYTES, self.inbox_bytes);
+        word(header::FORMAT, FORMAT);
+        // SYNC(board-header): readers check the magic first (Acquire in `read`), then see the rest.
+        board.atomic_u64(header::MAGIC).store(MAGIC, Release);
+        Ok(())
+    }
+
+    /// Reads and checks the header; `file_len` is the size of the file that it lies in.
+    pub fn read(board: &Segment, file_len: u64) -> Result<Self> {
+        // SYNC(board-header)
+        if board.len() < HEADER_BYTES || board.atomic_u64(header::MAGIC).load(Acquire) != MAGIC {
+            return Err(Error::peer(
+                codes::G0301,
+                "the shared memory handed over is not a world of Garonne's",
+            ));
+        }
+        let word = |offset| board.atomic_u32(offset).load(Relaxed);
+        let long = |offset| board.atomic_u64(offset).load(Relaxed);
+        let format = word(header::FORMAT);
+        if format != FORMAT {
+            let text =
+                format!("the agent's shared memory has format {format}, this library knows format {FORMAT}");
+            return Err(Error::peer(codes::G0203, text));
+        }
+        let shape = Self {
+            job: JobId(u128::from(long(header::JOB_LOW)) | u128::from(long(header::JOB_HIGH)) << 64),
+            epoch: word(header::EPOCH),
+            size: word(header::SIZE),
+            coll_bytes: long(header::COLL_BYTES),
+            inbox_bytes: long(header::INBOX_BYTES),
+            cpus_milli: word(header::CPUS_MILLI),
+            bound: word(header::BOUND) != 0,
+        };
+        shape.check()?;
+        let agrees = shape.total() <= file_len
+            && long(header::COLL_OFFSET) == shape.coll_offset()
+            && long(header::INBOX_OFFSET) == shape.inbox_offset(0);
+        if !agrees {
+            return Err(Error::peer(
+                codes::G0301,
+                "the header of the world's shared memory contradicts its size",
+            ));
+        }
+        Ok(shape)
+    }
+}
+
+/// What a rank does, as seen by others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not registered yet.
+    Absent,
+    /// Between MPI_Init and MPI_Finalize.
+    Running,
+    /// After MPI_Finalize.
+    Finalized,
+    /// Its process is gone.
+    Gone,
+}
+
+impl State {
+    fn code(self) -> u32 {
+        match self {
+            State::Absent => 0,
+            State::Running => 1,
+            State::Finalized => 2,
+            State::Gone => 3,
+        }
+    }
+
+    fn from_code(code: u32) -> Self {
+        match code {
+            0 => State::Absent,
+            1 => State::Running,
+            2 => State::Finalized,
+            _ => State::Gone,
+        }
+    }
+}
+
+/// What a rank waits for. Numbers that mean nothing for a call are zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// Number of the MPI call (index in the table of the ABI's functions), 0: waits for nothing.
+    pub call: u32,
+    /// Rank of the peer in the communicator (or -1: any source).
+    pub peer: i32,
+    /// Tag (or -2: any tag).
+    pub tag: i32,
+    /// Context id of the communicator.
+    pub comm: u64,
+    /// Bytes of the operation.
+    pub bytes: u64,
+    /// When the wait began, CLOCK_MONOTONIC in nanoseconds.
+    pub since_ns: u64,
+    /// Number of the collective on its communicator, 0: none.
+    pub collective: u64,
+    /// Return address of the MPI call in the program.
+    pub site: u64,
+}
+
+/// A rank's card on the board.
+#[derive(Clone, Debug)]
+pub struct Card {
+    at: Segment,
+}
+
+impl Card {
+    /// The card of `rank` on a board that covers header and cards.
+    pub fn of(board: &Segment, rank: u32) -> Self {
+        Self {
+            at: board.part(HEADER_BYTES + rank as usize * CARD_BYTES, CARD_BYTES),
+        }
+    }
+
+    /// The word that a sleeping rank waits on (futex, shared). Who rings adds 1 and wakes.
+    pub fn doorbell(&self) -> &AtomicU32 {
+        self.at.atomic_u32(card::DOORBELL)
+    }
+
+    /// Number of threads that sleep, or are about to, on the doorbell: who rings wakes only if it is not zero.
+    pub fn sleepers(&self) -> &AtomicU32 {
+        self.at.atomic_u32(card::SLEEPERS)
+    }
+
+    /// Process id as the rank itself sees it; 0 before it registered.
+    pub fn pid(&self) -> u32 {
+        // SYNC(card-pid): the rank stores it after its PID space.
+        self.at.atomic_u32(card::PID).load(Acquire)
+    }
+
+    /// Identity of the PID namespace that `pid` is valid in; two ranks can name each other only if it is the same.
+    pub fn pid_space(&self) -> u64 {
+        self.at.atomic_u64(card::PID_SPACE).load(Relaxed)
+    }
+
+    /// Which life of this rank it is: 0 in the first.
+    pub fn incarnation(&self) -> u32 {
+        self.at.atomic_u32(card::INCARNATION).load(Relaxed)
+    }
+
+    /// What the rank does.
+    pub fn state(&self) -> State {
+        State::from_code(self.at.atomic_u32(card::STATE).load(Acquire))
+    }
+
+    /// Whether the agent is the parent of the rank's process: a dead one then stays unreaped until the job ends, so its
+    /// process id cannot be given to another.
+    pub fn agent_is_parent(&self) -> bool {
+        self.at.atomic_u32(card::FLAGS).load(Relaxed) & 1 != 0
+    }
+
+    /// The CPU that the agent bound the rank to.
+    pub fn cpu(&self) -> Option<u32> {
+        self.at.atomic_u32(card::CPU).load(Relaxed).checked_sub(1)
+    }
+
+    /// When the rank registered, CLOCK_MONOTONIC in nanoseconds.
+    pub fn started_ns(&self) -> u64 {
+        self.at.atomic_u64(card::STARTED_NS).load(Relaxed)
+    }
+
+    pub(crate) fn set_pid(&self, pid: u32, pid_space: u64, now_ns: u64) {
+        self.at.atomic_u64(card::PID_SPACE).store(pid_space, Relaxed);
+        self.at.atomic_u64(card::STARTED_NS).store(now_ns, Relaxed);
+        // SYNC(card-pid)
+        self.at.atomic_u32(card::PID).store(pid, Release);
+    }
+
+    pub(crate) fn set_state(&self, state: State) {
+        self.at.atomic_u32(card::STATE).store(state.code(), Release);
+    }
+
+    pub(crate) fn set_place(&self, cpu: Option<u32>, agent_is_parent: bool) {
+        self.at
+            .atomic_u32(card::CPU)
+            .store(cpu.map_or(0, |cpu| cpu + 1), Relaxed);
+        self.at
+            .atomic_u32(card::FLAGS)
+            .store(agent_is_parent.into(), Relaxed);
+    }
+
+    /// Publishes what this rank waits for. Only the rank itself may call it, one thread at a time.
+    pub fn publish_wait(&self, wait: &Wait) {
+        let seq = self.at.atomic_u32(card::WAIT_SEQ);
+        let next = seq.load(Relaxed).wrapping_add(1) | 1;
+        seq.store(next, Relaxed);
+        // SYNC(card-wait): odd while the fields change; readers retry unless they see the same even number around them.
+        fence(Release);
+        self.at.atomic_u32(card::WAIT_CALL).store(wait.call, Relaxed);
+        self.at
+            .atomic_u32(card::WAIT_PEER)
+            .store(wait.peer as u32, Relaxed);
+        self.at.atomic_u32(card::WAIT_TAG).store(wait.tag as u32, Relaxed);
+        self.at.atomic_u64(card::WAIT_COMM).store(wait.comm, Relaxed);
+        self.at.atomic_u64(card::WAIT_BYTES).store(wait.bytes, Relaxed);
+        self.at
+            .atomic_u64(card::WAIT_SINCE_NS)
+            .store(wait.since_ns, Relaxed);
+        self.at
+            .atomic_u64(card::WAIT_COLLECTIVE)
+            .store(wait.collective, Relaxed);
+        self.at.atomic_u64(card::WAIT_SITE).store(wait.site, Relaxed);
+        seq.store(next.wrapping_add(1), Release);
+    }
+
+    /// What the rank waits for: `None` if it kept changing while being read.
+    pub fn wait(&self) -> Option<Wait> {
+        let seq = self.at.atomic_u32(card::WAIT_SEQ);
+        for _ in 0..64 {
+            // SYNC(card-wait)
+            let before = seq.load(Acquire);
+            let wait = Wait {
+                call: self.at.atomic_u32(card::WAIT_CALL).load(Relaxed),
+                peer: self.at.atomic_u32(card::WAIT_PEER).load(Relaxed) as i32,
+                tag: self.at.atomic_u32(card::WAIT_TAG).load(Relaxed) as i32,
+                comm: self.at.atomic_u64(card::WAIT_COMM).load(Relaxed),
+                bytes: self.at.atomic_u64(card::WAIT_BYTES).load(Relaxed),
+                since_ns: self.at.atomic_u64(card::WAIT_SINCE_NS).load(Relaxed),
+                collective: self.at.atomic_u64(card::WAIT_COLLECTIVE).load(Relaxed),
+                site: self.at.atomic_u64(card::WAIT_SITE).load(Relaxed),
+            };
+            fence(Acquire);
+            if before & 1 == 0 && seq.load(Relaxed) == before {
+                return Some(wait);
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// Messages sent so far; the rank adds to it.
+    pub fn sent_messages(&self) -> &AtomicU64 {
+        self.at.atomic_u64(card::SENT_MESSAGES)
+    }
+
+    /// Bytes sent so far; the rank adds to it.
+    pub fn sent_bytes(&self) -> &AtomicU64 {
+        self.at.atomic_u64(card::SENT_BYTES)
+    }
+
+    /// Unexpected messages that wait at the rank now; the rank stores it.
+    pub fn unexpected(&self) -> &AtomicU64 {
+        self.at.atomic_u64(card::UNEXPECTED)
+    }
+}
+
+/// Set by the agent once the job is ending: ranks then need not report failures that follow from the first.
+pub fn ending(board: &Segment) -> &AtomicU32 {
+    board.atomic_u32(header::ENDING)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape() -> Shape {
+        Shape {
+            job: JobId(7 << 64 | 9),
+            epoch: 1,
+            size: 3,
+            coll_bytes: 100,
+            inbox_bytes: 5000,
+            cpus_milli: 1500,
+            bound: true,
+        }
+    }
+
+    #[test]
+    fn a_header_reads_back_as_written() {
+        let board = Segment::anonymous(shape().total() as usize).unwrap();
+        shape().publish(&board).unwrap();
+        assert_eq!(Shape::read(&board, board.len() as u64).unwrap(), shape());
+    }
+
+    #[test]
+    fn a_header_that_promises_more_than_the_file_holds_is_refused() {
+        let board = Segment::anonymous(shape().total() as usize).unwrap();
+        shape().publish(&board).unwrap();
+        assert!(Shape::read(&board, board.len() as u64 - 1).is_err());
+        board.atomic_u32(header::SIZE).store(u32::MAX, Relaxed);
+        assert!(Shape::read(&board, u64::MAX).is_err());
+        board.atomic_u64(header::MAGIC).store(0, Relaxed);
+        assert!(Shape::read(&board, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn parts_do_not_overlap() {
+        let shape = shape();
+        assert!(shape.coll_offset() >= HEADER_BYTES as u64 + 3 * CARD_BYTES as u64);
+        assert!(shape.inbox_offset(0) >= shape.coll_offset() + shape.coll_bytes);
+        assert_eq!(shape.inbox_offset(1) - shape.inbox_offset(0), 8192);
+    }
+
+    #[test]
+    fn a_published_wait_reads_back() {
+        let board = Segment::anonymous(shape().total() as usize).unwrap();
+        let card = Card::of(&board, 2);
+        assert_eq!(card.wait(), Some(Wait::default()));
+        let wait = Wait {
+            call: 3,
+            peer: -1,
+            tag: 5,
+            comm: 2,
+            bytes: 8,
+            since_ns: 11,
+            collective: 0,
+            site: 99,
+        };
+        card.publish_wait(&wait);
+        assert_eq!(Card::of(&board, 2).wait(), Some(wait));
+        assert_eq!(Card::of(&board, 1).wait(), Some(Wait::default()));
+    }
+}

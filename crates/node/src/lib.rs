@@ -1,0 +1,25 @@
+//! Starting, watching and serving the ranks of a job on one node.
+//!
+//! Three roles share this crate, each in its own process: the **launcher** ([`launcher`], the `garonne run` that the
+//! user sees), the **agent** ([`agent`], which starts the ranks, passes their output on and ends the job at the first
+//! failure), and the **client** ([`client`], the part of the MPI library that registers with the agent and maps the
+//! shared memory). [`layout`] and [`wire`] are what they agree on; [`codes`] is the table of error codes.
+
+#![deny(unsafe_code)]
+
+pub mod agent;
+pub mod client;
+pub mod codes;
+pub mod error;
+pub mod job;
+pub mod launcher;
+pub mod layout;
+pub mod limits;
+mod memory;
+mod processes;
+pub mod rendezvous;
+#[allow(unsafe_code)]
+mod sys;
+pub mod wire;
+
+pub use error::{Error, Result};

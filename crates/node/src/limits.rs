@@ -1,0 +1,57 @@
+//! The limits of this crate, each with the reason for its value.
+
+use std::time::Duration;
+
+/// Bytes of one control message. Larger ones (a long abort text) are cut: the socket's buffer holds many of this size.
+pub const MESSAGE_BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes of a key in the exchange of blobs: a name, not data.
+pub const KEY_BYTES_MAX: usize = 256;
+
+/// Bytes of a value in the exchange of blobs: addresses and small descriptors fit, bulk data belongs on a rail.
+pub const VALUE_BYTES_MAX: usize = 16 * 1024;
+
+/// Ranks of one job on one node. Cards and inboxes are virtual until touched; this bounds a mistyped `-n`.
+pub const RANKS_MAX: u32 = 16_384;
+
+/// Bytes of an inbox when the caller does not say: virtual until touched.
+pub const INBOX_BYTES_DEFAULT: u64 = 1 << 20;
+
+/// Bytes of the collective area when the caller does not say: virtual until touched.
+pub const COLL_BYTES_DEFAULT: u64 = 8 << 20;
+
+/// Largest size accepted for one part of a world's shared memory; a larger one is a damaged header.
+pub const PART_BYTES_MAX: u64 = 1 << 32;
+
+/// Worlds that one job may go through (a script that runs MPI programs one after the other): each holds a memory file.
+pub const WORLDS_MAX: u32 = 256;
+
+/// A line of output longer than this is passed on in pieces: what a rank can make the agent hold per stream.
+pub const LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// Output that waits for a slow reader. Beyond it the agent stops reading from ranks, which then block in `write`.
+pub const OUTPUT_PENDING_BYTES_MAX: usize = 1 << 20;
+
+/// An unfinished line (a prompt, a progress bar) is passed on after this long without a newline.
+pub const PARTIAL_LINE_WAIT: Duration = Duration::from_millis(60);
+
+/// Between asking the other ranks to end (SIGTERM) and ending them: time for a handler, and still "under a second".
+pub const TERM_GRACE: Duration = Duration::from_millis(250);
+
+/// What a finalised rank gets to end by itself when another one failed after `MPI_Finalize`.
+pub const FINALIZED_GRACE: Duration = Duration::from_millis(400);
+
+/// What processes that a rank left behind get to end by themselves after a successful job.
+pub const LEFTOVER_GRACE: Duration = Duration::from_millis(300);
+
+/// How long the agent waits for a wrapper to say with which status its registered child ended.
+pub const WRAPPER_WAIT: Duration = Duration::from_millis(120);
+
+/// How long output is still collected after the last rank has gone but something holds its pipe open.
+pub const DRAIN_WAIT: Duration = Duration::from_millis(100);
+
+/// How long killed processes may take to disappear (one may sit in the kernel, waiting for a disk) before the agent gives up.
+pub const SWEEP_WAIT: Duration = Duration::from_secs(5);
+
+/// Lowest number of the control socket in a rank: out of the way of shells and programs that use small numbers by hand.
+pub const CONTROL_FD_MIN: i32 = 100;

@@ -1,0 +1,161 @@
+//! The process tree below this process, and its end.
+//!
+//! Both launcher and agent are subreapers: whatever a rank started becomes theirs when its parent dies, so killing
+//! all descendants until none is left misses nothing, also processes that changed their session or daemonised.
+
+use std::time::Instant;
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions};
+
+use crate::limits::SWEEP_WAIT;
+use crate::sys;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With this exit status.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Ended {
+    /// The exit code that a shell would report.
+    pub fn code(self) -> i32 {
+        match self {
+            Ended::Exit(code) => code,
+            Ended::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// Makes this process the parent of its descendants' orphans.
+pub fn adopt_orphans() -> std::io::Result<()> {
+    Ok(rustix::process::set_child_subreaper(Some(
+        rustix::process::getpid(),
+    ))?)
+}
+
+/// Processes whose parent is `pid`, also those started by its other threads.
+pub fn children_of(pid: i32) -> Vec<i32> {
+    let mut children = Vec::new();
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return children;
+    };
+    for task in tasks.flatten() {
+        let Ok(list) = std::fs::read_to_string(task.path().join("children")) else {
+            continue;
+        };
+        children.extend(
+            list.split_ascii_whitespace()
+                .filter_map(|pid| pid.parse::<i32>().ok()),
+        );
+    }
+    children
+}
+
+/// All processes below `pid`, nearest first.
+pub fn descendants(pid: i32) -> Vec<i32> {
+    let mut all = children_of(pid);
+    let mut next = 0;
+    while next < all.len() {
+        let below = children_of(all[next]);
+        all.extend(
+            below
+                .into_iter()
+                .filter(|pid| !all.contains(pid))
+                .collect::<Vec<_>>(),
+        );
+        next += 1;
+    }
+    all
+}
+
+/// The parent of a process.
+pub fn parent_of(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may contain anything; the fields after the last one are state and parent.
+    stat.rsplit_once(')')?
+        .1
+        .split_ascii_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
+}
+
+/// Whether `ancestor` is above `pid`.
+pub fn is_ancestor(ancestor: i32, pid: i32) -> bool {
+    std::iter::successors(parent_of(pid), |&pid| (pid > 1).then(|| parent_of(pid)).flatten())
+        .any(|pid| pid == ancestor)
+}
+
+/// The end of a child if it has ended. It stays unreaped: nobody else can get its process id until [`kill_all`].
+pub fn ended(pid: i32) -> Option<Ended> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = rustix::process::waitid(WaitId::Pid(Pid::from_raw(pid)?), options).ok()??;
+    let code = status.exit_status().map(Ended::Exit);
+    code.or_else(|| status.terminating_signal().map(Ended::Signal))
+}
+
+/// Takes an ended child out of the process table.
+pub fn reap(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
+    }
+}
+
+/// Kills everything below this process and waits until it is gone. `false`: something is stuck in the kernel.
+pub fn kill_all() -> bool {
+    let me = rustix::process::getpid().as_raw_pid();
+    let deadline = Instant::now() + SWEEP_WAIT;
+    loop {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                // No children at all.
+                Err(_) => return true,
+            }
+        }
+        if Instant::now() > deadline {
+            return false;
+        }
+        for pid in descendants(me) {
+            sys::kill(pid, libc::SIGKILL);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// Whether this process has children that have not ended.
+pub fn any_alive() -> bool {
+    children_of(rustix::process::getpid().as_raw_pid())
+        .into_iter()
+        .any(|pid| ended(pid).is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_is_found_below_its_parent_and_the_parent_above_it() {
+        let mut child = std::process::Command::new("sleep").arg("5").spawn().unwrap();
+        let (me, pid) = (std::process::id() as i32, child.id() as i32);
+        assert!(children_of(me).contains(&pid));
+        assert_eq!(parent_of(pid), Some(me));
+        assert!(is_ancestor(me, pid));
+        assert!(!is_ancestor(pid, me));
+        assert_eq!(ended(pid), None);
+        child.kill().unwrap();
+        while ended(pid).is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(
+            ended(pid),
+            Some(Ended::Signal(9)),
+            "and it can be asked again, since it is not reaped"
+        );
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,198 @@
+//! How a process finds the agent of its job, and a tool the jobs of this machine: without files.
+//!
+//! The agent binds one datagram socket to an abstract name. A rank inherits a socket that is connected to it (the
+//! number and inode are in the environment); if a wrapper closed that, the name serves. Messages on it carry the
+//! agent's end of a private socket, over which everything else goes, so that many processes may share the inherited one.
+
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::layout::JobId;
+use crate::sys;
+
+/// Inherited socket, as `number:inode`.
+pub const ENV_FD: &str = "GARONNE_FD";
+/// Abstract name of the agent's socket.
+pub const ENV_AGENT: &str = "GARONNE_AGENT";
+/// Secret of the job, 32 hexadecimal digits.
+pub const ENV_JOB: &str = "GARONNE_JOB";
+/// Rank of the process.
+pub const ENV_RANK: &str = "GARONNE_RANK";
+/// Number of ranks.
+pub const ENV_SIZE: &str = "GARONNE_SIZE";
+
+const PREFIX: &str = "garonne/job/";
+
+/// Abstract name of an agent's socket.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JobName(pub String);
+
+impl JobName {
+    /// The name for a job of this process: the launcher's process id makes it readable, random digits make it unique.
+    pub fn new(launcher: u32, job: JobId) -> Self {
+        Self(format!("{PREFIX}{launcher}/{job}"))
+    }
+
+    /// Process id of the launcher.
+    pub fn launcher(&self) -> Option<u32> {
+        self.0.strip_prefix(PREFIX)?.split('/').next()?.parse().ok()
+    }
+
+    fn address(&self) -> Result<SocketAddr> {
+        SocketAddr::from_abstract_name(&self.0)
+            .map_err(|error| Error::system(codes::G0212, "the job's name is no address", error))
+    }
+}
+
+/// The jobs that run on this machine (in this network namespace), oldest first.
+pub fn jobs() -> Vec<JobName> {
+    let mut jobs: Vec<_> = abstract_names()
+        .into_iter()
+        .filter(|name| name.starts_with(PREFIX))
+        .map(JobName)
+        .collect();
+    jobs.sort_by_key(JobName::launcher);
+    jobs.dedup();
+    jobs
+}
+
+/// All abstract socket names of this network namespace.
+pub(crate) fn abstract_names() -> Vec<String> {
+    let table = std::fs::read("/proc/net/unix").unwrap_or_default();
+    let table = String::from_utf8_lossy(&table);
+    table
+        .lines()
+        .filter_map(|line| {
+            line.split_once(" @")
+                .map(|(_, name)| name.trim_end_matches('@').to_owned())
+        })
+        .collect()
+}
+
+/// A socket connected to the agent of `name`.
+pub(crate) fn connect(name: &JobName) -> Result<OwnedFd> {
+    let gone = |error| {
+        Error::system(
+            codes::G0212,
+            format!(
+                "no agent answers under the name '{}' that {ENV_AGENT} gives",
+                name.0
+            ),
+            error,
+        )
+    };
+    let socket = UnixDatagram::unbound().map_err(gone)?;
+    socket.connect_addr(&name.address()?).map_err(gone)?;
+    Ok(socket.into())
+}
+
+/// The agent's socket, and the one that ranks inherit.
+pub(crate) fn bind(name: &JobName) -> Result<(OwnedFd, OwnedFd)> {
+    let failed = |error| Error::system(codes::G0209, "cannot make the agent's socket", error);
+    let listener = UnixDatagram::bind_addr(&name.address()?).map_err(failed)?;
+    let shared = UnixDatagram::unbound().map_err(failed)?;
+    shared.connect_addr(&name.address()?).map_err(failed)?;
+    rustix::net::sockopt::set_socket_passcred(&listener, true).map_err(|error| failed(error.into()))?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok((listener.into(), shared.into()))
+}
+
+/// What the environment says about the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invitation {
+    /// Secret of the job.
+    pub job: JobId,
+    /// Rank of this process.
+    pub rank: u32,
+    /// Name of the agent.
+    pub agent: JobName,
+    /// Number and inode of the inherited socket.
+    pub inherited: Option<(RawFd, u64)>,
+}
+
+impl Invitation {
+    /// Reads the environment; `None` if it names no job.
+    pub fn from_env() -> Result<Option<Self>> {
+        Self::from_vars(|name| std::env::var(name).ok())
+    }
+
+    fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
+        let Some(agent) = var(ENV_AGENT) else {
+            return Ok(None);
+        };
+        let bad = |name: &str| {
+            let text = format!(
+                "{ENV_AGENT} names a job, but {name} is missing or damaged (its value: {:?})",
+                var(name)
+            );
+            Error::misuse(codes::G0212, text)
+        };
+        let job = var(ENV_JOB)
+            .and_then(|text| u128::from_str_radix(&text, 16).ok())
+            .ok_or_else(|| bad(ENV_JOB))?;
+        let rank = var(ENV_RANK)
+            .and_then(|text| text.parse().ok())
+            .ok_or_else(|| bad(ENV_RANK))?;
+        let inherited = var(ENV_FD).and_then(|text| {
+            let (number, inode) = text.split_once(':')?;
+            Some((number.parse().ok()?, inode.parse().ok()?))
+        });
+        Ok(Some(Self {
+            job: JobId(job),
+            rank,
+            agent: JobName(agent),
+            inherited,
+        }))
+    }
+
+    /// The inherited socket if it is still there, else a connection by name.
+    pub(crate) fn connect(&self) -> Result<OwnedFd> {
+        let inherited = self
+            .inherited
+            .and_then(|(number, inode)| sys::adopt_socket(number, inode));
+        inherited.map_or_else(|| connect(&self.agent), Ok)
+    }
+
+    /// The variables that tell a rank of this job about it. `number` is where it finds the inherited socket.
+    pub(crate) fn vars(
+        job: JobId,
+        agent: &JobName,
+        shared: &OwnedFd,
+        number: RawFd,
+    ) -> Result<Vec<(String, String)>> {
+        let stat = rustix::fs::fstat(shared.as_fd())
+            .map_err(|error| Error::system(codes::G0209, "cannot examine the agent's socket", error))?;
+        Ok(vec![
+            (ENV_FD.into(), format!("{number}:{}", stat.st_ino)),
+            (ENV_AGENT.into(), agent.0.clone()),
+            (ENV_JOB.into(), format!("{:032x}", job.0)),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_variables_there_is_no_job() {
+        assert_eq!(Invitation::from_vars(|_| None).unwrap(), None);
+    }
+
+    #[test]
+    fn half_an_invitation_is_an_error_that_names_the_variable() {
+        let error = Invitation::from_vars(|name| (name == ENV_AGENT).then(|| "x".into())).unwrap_err();
+        assert!(error.to_string().contains(ENV_JOB), "{error}");
+    }
+
+    #[test]
+    fn a_bound_name_is_listed_and_knows_its_launcher() {
+        let name = JobName::new(4_000_001, JobId(u128::from(std::process::id()) << 64 | 77));
+        let _sockets = bind(&name).unwrap();
+        assert!(jobs().contains(&name));
+        assert_eq!(name.launcher(), Some(4_000_001));
+    }
+}

@@ -1,0 +1,545 @@
+//! The system calls of this crate that safe wrappers do not offer: starting a process without copying the parent's
+//! page tables, signals as descriptors, descriptors by number, death by lifeline, memory that a fork wipes.
+//!
+//! Only this crate calls it. Every function is a thin layer whose contract is in its comment.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+
+use crate::limits::MESSAGE_BYTES_MAX;
+
+/// One message as received.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// Its bytes; empty at the end of the stream.
+    pub bytes: Vec<u8>,
+    /// Descriptors that came with it, close-on-exec.
+    pub fds: Vec<OwnedFd>,
+    /// Process and user of the sender as this process's namespaces name them (0: not visible), if asked for.
+    pub sender: Option<(i32, u32)>,
+}
+
+/// Sends one message with descriptors. Never raises SIGPIPE.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<()> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = flags | SendFlags::NOSIGNAL;
+    loop {
+        match rustix::net::sendmsg(socket, &[io::IoSlice::new(bytes)], &mut control, flags) {
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Receives one message. Descriptors for which there is no room in this process are dropped by the kernel.
+pub fn recv(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Received> {
+    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4), ScmCredentials(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = loop {
+        let flags = flags | RecvFlags::CMSG_CLOEXEC;
+        match rustix::net::recvmsg(
+            socket,
+            &mut [io::IoSliceMut::new(&mut bytes)],
+            &mut control,
+            flags,
+        ) {
+            Ok(got) => break got,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+    };
+    if got.flags.contains(ReturnFlags::TRUNC) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "message longer than any of this protocol",
+        ));
+    }
+    bytes.truncate(got.bytes);
+    let mut received = Received {
+        bytes,
+        ..Received::default()
+    };
+    for message in control.drain() {
+        match message {
+            RecvAncillaryMessage::ScmRights(fds) => received.fds.extend(fds),
+            RecvAncillaryMessage::ScmCredentials(who) => {
+                received.sender = Some((rustix::process::Pid::as_raw(Some(who.pid)), who.uid.as_raw()));
+            }
+            _ => {}
+        }
+    }
+    Ok(received)
+}
+
+/// Takes over the descriptor `number` if it is open and refers to the socket with inode `inode`: the test that tells
+/// the descriptor that our launcher left from another that a program opened under the same number.
+pub fn adopt_socket(number: RawFd, inode: u64) -> Option<OwnedFd> {
+    if number < 0 {
+        return None;
+    }
+    // SAFETY: all zeroes is a valid value of this plain C structure.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is a valid place to write to; a closed number yields an error.
+    if unsafe { libc::fstat(number, &mut stat) } != 0
+        || stat.st_mode & libc::S_IFMT != libc::S_IFSOCK
+        || stat.st_ino != inode
+    {
+        return None;
+    }
+    // SAFETY: the number is open and, by its inode, ours; the caller takes it once.
+    let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC).ok()?;
+    Some(fd)
+}
+
+/// `fcntl` command that chooses the signal of asynchronous input; the same number on all architectures of Linux.
+const F_SETSIG: i32 = 10;
+
+/// Has the kernel kill this process when the other end of `lifeline` closes, whatever the process does then.
+pub fn die_with(lifeline: BorrowedFd<'_>) -> io::Result<()> {
+    let fd = lifeline.as_raw_fd();
+    // SAFETY: fcntl on an open descriptor with integer arguments.
+    let failed = unsafe {
+        libc::fcntl(fd, F_SETSIG, libc::SIGKILL) != 0
+            || libc::fcntl(fd, libc::F_SETOWN, libc::getpid()) != 0
+            || libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) != 0
+    };
+    if failed {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// A word of memory that reads 1 in the process that made it and 0 in a child that it forks.
+#[derive(Debug)]
+pub struct ForkGuard {
+    word: *mut u8,
+}
+
+// SAFETY: the page is only read after construction.
+unsafe impl Send for ForkGuard {}
+// SAFETY: as above.
+unsafe impl Sync for ForkGuard {}
+
+impl ForkGuard {
+    const BYTES: usize = 4096;
+
+    /// Sets one up.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: a fresh private mapping; advice and store stay within it. With pages larger than `BYTES` the kernel
+        // rounds all lengths up alike.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let page = libc::mmap(
+                std::ptr::null_mut(),
+                Self::BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            );
+            if page == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            if libc::madvise(page, Self::BYTES, libc::MADV_WIPEONFORK) != 0 {
+                let error = io::Error::last_os_error();
+                libc::munmap(page, Self::BYTES);
+                return Err(error);
+            }
+            AtomicU32::from_ptr(page.cast()).store(1, Relaxed);
+            Ok(Self { word: page.cast() })
+        }
+    }
+
+    /// Whether this is the process that made the guard.
+    pub fn is_owner(&self) -> bool {
+        // SAFETY: the page stays mapped until the guard is dropped.
+        unsafe { AtomicU32::from_ptr(self.word.cast()).load(Relaxed) == 1 }
+    }
+}
+
+impl Drop for ForkGuard {
+    fn drop(&mut self) {
+        // SAFETY: the page was mapped by `new` and is not used after.
+        unsafe { libc::munmap(self.word.cast(), Self::BYTES) };
+    }
+}
+
+/// Signals that the launcher and the agent receive through a descriptor.
+pub const WATCHED: [i32; 10] = [
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGTSTP,
+    libc::SIGCONT,
+    libc::SIGWINCH,
+    libc::SIGCHLD,
+];
+
+fn watched_set() -> libc::sigset_t {
+    // SAFETY: the set is initialised by sigemptyset before use.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in WATCHED {
+            libc::sigaddset(&mut set, signal);
+        }
+        set
+    }
+}
+
+/// A signal taken from the descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// Its number.
+    pub number: i32,
+    /// Whether the kernel sent it (a key on the terminal: then the whole process group has it).
+    pub from_kernel: bool,
+}
+
+/// The descriptor of the watched signals, and the signal mask as it was before.
+#[derive(Debug)]
+pub struct Signals {
+    fd: OwnedFd,
+    before: libc::sigset_t,
+}
+
+impl std::os::fd::AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Signals {
+    /// The same for a forked child: a descriptor of its own, and the mask that its parent started with.
+    pub fn renew(self) -> io::Result<Self> {
+        let fresh = Self::watch()?;
+        Ok(Self {
+            fd: fresh.fd,
+            before: self.before,
+        })
+    }
+
+    /// Blocks the watched signals in this thread and opens the descriptor.
+    pub fn watch() -> io::Result<Self> {
+        let set = watched_set();
+        // SAFETY: both sets are valid; the descriptor is fresh.
+        unsafe {
+            let mut before = std::mem::zeroed();
+            if libc::sigprocmask(libc::SIG_BLOCK, &set, &mut before) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let fd = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Self {
+                fd: OwnedFd::from_raw_fd(fd),
+                before,
+            })
+        }
+    }
+
+    /// The next pending signal.
+    pub fn next(&self) -> Option<Signal> {
+        // SAFETY: all zeroes is a valid value of this plain C structure, and the read is bounded by its size.
+        unsafe {
+            let mut info: libc::signalfd_siginfo = std::mem::zeroed();
+            let size = std::mem::size_of_val(&info);
+            let got = libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), size);
+            (got == size as isize).then(|| Signal {
+                number: info.ssi_signo as i32,
+                from_kernel: info.ssi_code == libc::SI_KERNEL,
+            })
+        }
+    }
+}
+
+/// Stops this process as its shell expects of a SIGTSTP; returns when it is continued.
+pub fn stop_self() {
+    // SAFETY: raising a signal has no memory effects.
+    unsafe { libc::raise(libc::SIGSTOP) };
+}
+
+/// Sends a signal; errors (the process is gone) are of no interest to any caller.
+pub fn kill(pid: i32, signal: i32) {
+    if pid > 1 {
+        // SAFETY: sending a signal has no memory effects here.
+        unsafe { libc::kill(pid, signal) };
+    }
+}
+
+/// Which side of a fork this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forked {
+    /// The new process.
+    Child,
+    /// The old process, with the child's id.
+    Parent(i32),
+}
+
+/// Forks. The process must have one thread (the launcher has): then the child may go on as an ordinary program.
+pub fn fork() -> io::Result<Forked> {
+    // SAFETY: with a single thread no lock is held by another, so the child is as good as the parent.
+    match unsafe { libc::fork() } {
+        0 => Ok(Forked::Child),
+        pid if pid > 0 => Ok(Forked::Parent(pid)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Ends the process at once, without running what the parent registered to run at exit.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: does not return and touches no memory.
+    unsafe { libc::_exit(code) }
+}
+
+/// A program to start. All strings were prepared by the caller: the child must not allocate.
+#[derive(Debug)]
+pub struct Exec<'a> {
+    /// File to execute.
+    pub path: &'a CString,
+    /// Arguments, the first being the program's name.
+    pub argv: &'a [CString],
+    /// The whole environment, `NAME=value`.
+    pub envp: &'a [CString],
+    /// Directory to change to first.
+    pub dir: Option<&'a CString>,
+    /// Becomes descriptor 0; `None` keeps the parent's.
+    pub stdin: Option<BorrowedFd<'a>>,
+    /// Becomes descriptor 1.
+    pub stdout: BorrowedFd<'a>,
+    /// Becomes descriptor 2.
+    pub stderr: BorrowedFd<'a>,
+    /// A descriptor to pass on under the number given.
+    pub pass: (BorrowedFd<'a>, RawFd),
+    /// CPUs to run on, as a mask of 64-bit words; empty: as the parent.
+    pub cpus: &'a [u64],
+    /// Limit of open files to set (soft, hard), if the parent raised its own.
+    pub nofile: Option<(u64, u64)>,
+    /// Signal mask to restore.
+    pub signals: &'a Signals,
+}
+
+/// What the child reads and the parent reads back after it; they share memory until exec.
+struct Shared<'a> {
+    exec: &'a Exec<'a>,
+    argv: Vec<*const libc::c_char>,
+    shell_argv: Vec<*const libc::c_char>,
+    envp: Vec<*const libc::c_char>,
+    parent: i32,
+    errno: i32,
+    in_chdir: bool,
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings
+        .iter()
+        .map(|s| s.as_ptr())
+        .chain([std::ptr::null()])
+        .collect()
+}
+
+const STACK_BYTES: usize = 64 * 1024;
+
+/// Why a program could not be started.
+#[derive(Debug)]
+pub enum SpawnError {
+    /// No new process.
+    Fork(io::Error),
+    /// The directory could not be entered.
+    Chdir(io::Error),
+    /// The file could not be executed.
+    Exec(io::Error),
+}
+
+/// Starts a program as a child that dies with this process, and returns its process id once it is running.
+///
+/// The child borrows this process's memory until it executes (as `posix_spawn` does), so the cost does not grow with
+/// the parent's memory. All signals that are watched must be blocked in the caller.
+pub fn spawn(exec: &Exec<'_>) -> Result<i32, SpawnError> {
+    let argv = pointers(exec.argv);
+    let mut shell_argv = vec![c"/bin/sh".as_ptr(), exec.path.as_ptr()];
+    shell_argv.extend(&argv[1..]);
+    // SAFETY: getpid cannot fail.
+    let parent = unsafe { libc::getpid() };
+    let mut shared = Shared {
+        exec,
+        argv,
+        shell_argv,
+        envp: pointers(exec.envp),
+        parent,
+        errno: 0,
+        in_chdir: false,
+    };
+    let mut stack = vec![0u128; STACK_BYTES / 16];
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: CLONE_VFORK suspends this thread until the child has executed or ended, so `shared` and `stack` outlive
+    // the child's use and nobody else touches them; the stack grows down from its aligned end and is large enough for
+    // `child`, which calls nothing but system calls.
+    let pid = unsafe {
+        libc::clone(
+            child,
+            stack.as_mut_ptr_range().end.cast(),
+            flags,
+            (&raw mut shared).cast(),
+        )
+    };
+    if pid < 0 {
+        return Err(SpawnError::Fork(io::Error::last_os_error()));
+    }
+    if shared.errno != 0 {
+        // SAFETY: waits for the child just made, which has ended.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+        let error = io::Error::from_raw_os_error(shared.errno);
+        return Err(if shared.in_chdir {
+            SpawnError::Chdir(error)
+        } else {
+            SpawnError::Exec(error)
+        });
+    }
+    Ok(pid)
+}
+
+/// The child between clone and exec.
+extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `spawn` passes a pointer to its `Shared` and is suspended while this runs; only async-signal-safe calls
+    // are made, on arguments prepared before.
+    unsafe {
+        let shared = &mut *shared.cast::<Shared<'_>>();
+        let exec = shared.exec;
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid() != shared.parent {
+            libc::_exit(127);
+        }
+        if !exec.cpus.is_empty() {
+            // A refusal (a CPU went offline) leaves the rank unbound, which is always correct.
+            libc::syscall(
+                libc::SYS_sched_setaffinity,
+                0,
+                std::mem::size_of_val(exec.cpus),
+                exec.cpus.as_ptr(),
+            );
+        }
+        if let Some((soft, hard)) = exec.nofile {
+            libc::setrlimit(
+                libc::RLIMIT_NOFILE,
+                &libc::rlimit {
+                    rlim_cur: soft,
+                    rlim_max: hard,
+                },
+            );
+        }
+        shared.errno = match prepare_descriptors(exec) {
+            true => 0,
+            false => *libc::__errno_location(),
+        };
+        if shared.errno == 0
+            && let Some(dir) = exec.dir
+            && libc::chdir(dir.as_ptr()) != 0
+        {
+            shared.in_chdir = true;
+            shared.errno = *libc::__errno_location();
+        }
+        if shared.errno == 0 {
+            for signal in WATCHED
+                .into_iter()
+                .chain([libc::SIGPIPE, libc::SIGTTIN, libc::SIGTTOU])
+            {
+                // The agent ignores none of these, but Rust's runtime ignores SIGPIPE.
+                if signal == libc::SIGPIPE {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
+            }
+            libc::sigprocmask(libc::SIG_SETMASK, &exec.signals.before, std::ptr::null_mut());
+            libc::execve(exec.path.as_ptr(), shared.argv.as_ptr(), shared.envp.as_ptr());
+            if *libc::__errno_location() == libc::ENOEXEC {
+                libc::execve(
+                    c"/bin/sh".as_ptr(),
+                    shared.shell_argv.as_ptr(),
+                    shared.envp.as_ptr(),
+                );
+            }
+            shared.errno = *libc::__errno_location();
+        }
+        libc::_exit(127)
+    }
+}
+
+/// Puts the descriptors of `exec` where the program expects them.
+///
+/// # Safety
+/// Only between clone and exec.
+unsafe fn prepare_descriptors(exec: &Exec<'_>) -> bool {
+    // SAFETY: dup2 on open descriptors; the sources are above 2 (the agent opened 0 to 2 first), so no target is one.
+    unsafe {
+        let place = |from: RawFd, to: RawFd| match from == to {
+            true => libc::fcntl(to, libc::F_SETFD, 0) != -1,
+            false => libc::dup2(from, to) != -1,
+        };
+        exec.stdin.is_none_or(|fd| place(fd.as_raw_fd(), 0))
+            && place(exec.stdout.as_raw_fd(), 1)
+            && place(exec.stderr.as_raw_fd(), 2)
+            && place(exec.pass.0.as_raw_fd(), exec.pass.1)
+    }
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fork_guard_knows_its_process() {
+        let guard = ForkGuard::new().unwrap();
+        assert!(guard.is_owner());
+        // SAFETY: the child only reads memory and exits.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            exit_now(guard.is_owner().into());
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child just made.
+        unsafe { libc::waitpid(pid, &mut status, 0) };
+        assert_eq!(
+            libc::WEXITSTATUS(status),
+            0,
+            "the child took itself for the owner"
+        );
+    }
+
+    #[test]
+    fn a_descriptor_with_another_inode_is_not_adopted() {
+        let (a, _b) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(adopt_socket(a.as_raw_fd(), 1).is_none());
+        assert!(adopt_socket(-1, 1).is_none());
+        assert!(adopt_socket(99_999, 1).is_none());
+    }
+}

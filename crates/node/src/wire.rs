@@ -1,0 +1,436 @@
+//! The messages between a rank and its agent, and between launcher and agent (docs/formats.md, clauses C1 to C8).
+//!
+//! Owns their encoding: a header of eight bytes (magic, protocol version, kind), then fields in little-endian order,
+//! byte strings with a 32-bit length before them. One message is one datagram. Decoding never trusts a length; a
+//! message that is too short, too long or of an unknown kind is an error that names it.
+
+use crate::codes;
+use crate::error::{Error, Result};
+
+/// Oldest protocol that this side speaks.
+pub const PROTOCOL_MIN: u16 = 1;
+/// Newest protocol that this side speaks.
+pub const PROTOCOL_MAX: u16 = 1;
+/// Version of this library; all ranks of a world must have the same.
+pub const LIBRARY_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+const MAGIC: u32 = u32::from_le_bytes(*b"GARc");
+
+/// From a rank (or a tool that asks about the job) to the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToAgent {
+    /// The calling process is the MPI process of `rank`. Carries the agent's end of a private socket.
+    Register {
+        /// Oldest and newest protocol that the library speaks.
+        protocols: (u16, u16),
+        /// The secret of the job, from the environment.
+        job: u128,
+        /// The rank, from the environment.
+        rank: u32,
+        /// Process id as the process itself sees it.
+        pid: u32,
+        /// Version of the library.
+        version: String,
+    },
+    /// A tool asks for a read-only look. Carries the agent's end of a private socket.
+    Attach,
+    /// MPI_Finalize has completed.
+    Finalized,
+    /// End the job.
+    Abort {
+        /// Exit code that the program asked for.
+        code: i32,
+        /// What to print; may be empty.
+        text: String,
+    },
+    /// What went wrong, should this rank end soon; printed as its last words.
+    Report {
+        /// What to print.
+        text: String,
+    },
+    /// Stores a value under a key.
+    Put {
+        /// Name.
+        key: String,
+        /// Bytes.
+        value: Vec<u8>,
+    },
+    /// Asks for the value of a key; answered when there is one.
+    Get {
+        /// Name.
+        key: String,
+    },
+    /// Answered when all ranks of the world have sent it.
+    Fence,
+}
+
+/// From the agent to a rank or tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToRank {
+    /// Registered. Carries the world's memory file and the lifeline.
+    Welcome {
+        /// Protocol chosen.
+        protocol: u16,
+        /// Rank.
+        rank: u32,
+    },
+    /// The process should be a world of one: it was started by a rank, and is not one itself.
+    Alone,
+    /// Not registered.
+    Refused {
+        /// Code for `garonne explain`.
+        code: String,
+        /// One line.
+        text: String,
+    },
+    /// Answer to `Get`.
+    Value {
+        /// Bytes.
+        value: Vec<u8>,
+    },
+    /// Answer to `Fence`.
+    Fenced,
+    /// Answer to `Attach`. Carries the memory file of the newest world, if there is one.
+    Attached {
+        /// Command line of the job.
+        command: String,
+        /// Process id of the launcher.
+        launcher: u32,
+        /// Number of ranks started.
+        ranks: u32,
+    },
+}
+
+/// Between launcher and agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// The launcher received this signal; `broadcast` when the kernel sent it to the whole process group already.
+    Signal {
+        /// Signal number.
+        signal: i32,
+        /// Whether ranks have it already.
+        broadcast: bool,
+    },
+    /// The job is over with this exit code.
+    Done {
+        /// Exit code.
+        code: i32,
+    },
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn new(kind: u16) -> Self {
+        let mut bytes = Vec::with_capacity(64);
+        bytes.extend(MAGIC.to_le_bytes());
+        bytes.extend(PROTOCOL_MAX.to_le_bytes());
+        bytes.extend(kind.to_le_bytes());
+        Self(bytes)
+    }
+
+    fn raw<const N: usize>(mut self, bytes: [u8; N]) -> Self {
+        self.0.extend(bytes);
+        self
+    }
+
+    fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.extend((bytes.len() as u32).to_le_bytes());
+        self.0.extend(bytes);
+        self
+    }
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn new(message: &'a [u8]) -> Result<(u16, Self)> {
+        let mut reader = Self { rest: message };
+        let magic = u32::from_le_bytes(reader.raw()?);
+        let protocol = u16::from_le_bytes(reader.raw()?);
+        let kind = u16::from_le_bytes(reader.raw()?);
+        if magic != MAGIC {
+            return Err(damaged("it does not begin as one"));
+        }
+        // Registration is understood in every protocol, so that versions can be told apart by name.
+        if protocol > PROTOCOL_MAX && kind != 1 {
+            return Err(Error::peer(
+                codes::G0203,
+                format!("message of protocol {protocol}, this side knows up to {PROTOCOL_MAX}"),
+            ));
+        }
+        Ok((kind, reader))
+    }
+
+    fn raw<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let (head, rest) = self
+            .rest
+            .split_first_chunk::<N>()
+            .ok_or_else(|| damaged("it is too short"))?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    fn u16(&mut self) -> Result<u16> {
+        self.raw().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32> {
+        self.raw().map(u32::from_le_bytes)
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8]> {
+        let len = self.u32()? as usize;
+        let (head, rest) = self
+            .rest
+            .split_at_checked(len)
+            .ok_or_else(|| damaged("a length reaches beyond its end"))?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    fn text(&mut self) -> Result<String> {
+        Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
+    }
+
+    fn end<T>(self, value: T) -> Result<T> {
+        if self.rest.is_empty() {
+            Ok(value)
+        } else {
+            Err(damaged("it is too long"))
+        }
+    }
+}
+
+fn damaged(why: &str) -> Error {
+    Error::peer(codes::G0209, format!("a control message is damaged: {why}"))
+}
+
+impl ToAgent {
+    /// Bytes of the message.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            ToAgent::Register {
+                protocols,
+                job,
+                rank,
+                pid,
+                version,
+            } => Writer::new(1)
+                .raw(protocols.0.to_le_bytes())
+                .raw(protocols.1.to_le_bytes())
+                .raw(job.to_le_bytes())
+                .raw(rank.to_le_bytes())
+                .raw(pid.to_le_bytes())
+                .bytes(version.as_bytes()),
+            ToAgent::Attach => Writer::new(2),
+            ToAgent::Finalized => Writer::new(3),
+            ToAgent::Abort { code, text } => Writer::new(4).raw(code.to_le_bytes()).bytes(text.as_bytes()),
+            ToAgent::Report { text } => Writer::new(5).bytes(text.as_bytes()),
+            ToAgent::Put { key, value } => Writer::new(6).bytes(key.as_bytes()).bytes(value),
+            ToAgent::Get { key } => Writer::new(7).bytes(key.as_bytes()),
+            ToAgent::Fence => Writer::new(8),
+        }
+        .0
+    }
+
+    /// Reads a message.
+    pub fn decode(message: &[u8]) -> Result<Self> {
+        let (kind, mut r) = Reader::new(message)?;
+        let value = match kind {
+            1 => ToAgent::Register {
+                protocols: (r.u16()?, r.u16()?),
+                job: u128::from_le_bytes(r.raw()?),
+                rank: r.u32()?,
+                pid: r.u32()?,
+                version: r.text()?,
+            },
+            2 => ToAgent::Attach,
+            3 => ToAgent::Finalized,
+            4 => ToAgent::Abort {
+                code: r.u32()? as i32,
+                text: r.text()?,
+            },
+            5 => ToAgent::Report { text: r.text()? },
+            6 => ToAgent::Put {
+                key: r.text()?,
+                value: r.bytes()?.to_vec(),
+            },
+            7 => ToAgent::Get { key: r.text()? },
+            8 => ToAgent::Fence,
+            _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
+        };
+        r.end(value)
+    }
+}
+
+impl ToRank {
+    /// Bytes of the message.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            ToRank::Welcome { protocol, rank } => Writer::new(101)
+                .raw(protocol.to_le_bytes())
+                .raw(rank.to_le_bytes()),
+            ToRank::Alone => Writer::new(102),
+            ToRank::Refused { code, text } => Writer::new(103).bytes(code.as_bytes()).bytes(text.as_bytes()),
+            ToRank::Value { value } => Writer::new(104).bytes(value),
+            ToRank::Fenced => Writer::new(105),
+            ToRank::Attached {
+                command,
+                launcher,
+                ranks,
+            } => Writer::new(106)
+                .bytes(command.as_bytes())
+                .raw(launcher.to_le_bytes())
+                .raw(ranks.to_le_bytes()),
+        }
+        .0
+    }
+
+    /// Reads a message.
+    pub fn decode(message: &[u8]) -> Result<Self> {
+        let (kind, mut r) = Reader::new(message)?;
+        let value = match kind {
+            101 => ToRank::Welcome {
+                protocol: r.u16()?,
+                rank: r.u32()?,
+            },
+            102 => ToRank::Alone,
+            103 => ToRank::Refused {
+                code: r.text()?,
+                text: r.text()?,
+            },
+            104 => ToRank::Value {
+                value: r.bytes()?.to_vec(),
+            },
+            105 => ToRank::Fenced,
+            106 => ToRank::Attached {
+                command: r.text()?,
+                launcher: r.u32()?,
+                ranks: r.u32()?,
+            },
+            _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
+        };
+        r.end(value)
+    }
+}
+
+impl Link {
+    /// Bytes of the message.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Link::Signal { signal, broadcast } => Writer::new(201)
+                .raw(signal.to_le_bytes())
+                .raw(u32::from(*broadcast).to_le_bytes()),
+            Link::Done { code } => Writer::new(202).raw(code.to_le_bytes()),
+        }
+        .0
+    }
+
+    /// Reads a message.
+    pub fn decode(message: &[u8]) -> Result<Self> {
+        let (kind, mut r) = Reader::new(message)?;
+        let value = match kind {
+            201 => Link::Signal {
+                signal: r.u32()? as i32,
+                broadcast: r.u32()? != 0,
+            },
+            202 => Link::Done {
+                code: r.u32()? as i32,
+            },
+            _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
+        };
+        r.end(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<ToAgent> {
+        vec![
+            ToAgent::Register {
+                protocols: (1, 3),
+                job: 5 << 90,
+                rank: 7,
+                pid: 9,
+                version: "0.1.0".into(),
+            },
+            ToAgent::Attach,
+            ToAgent::Finalized,
+            ToAgent::Abort {
+                code: -3,
+                text: "so".into(),
+            },
+            ToAgent::Report { text: "é".into() },
+            ToAgent::Put {
+                key: "k".into(),
+                value: vec![0, 1, 255],
+            },
+            ToAgent::Get { key: String::new() },
+            ToAgent::Fence,
+        ]
+    }
+
+    #[test]
+    fn messages_read_back_as_written() {
+        for message in samples() {
+            assert_eq!(ToAgent::decode(&message.encode()).unwrap(), message);
+        }
+        for message in [
+            ToRank::Welcome { protocol: 1, rank: 3 },
+            ToRank::Alone,
+            ToRank::Refused {
+                code: "G0203".into(),
+                text: "no".into(),
+            },
+            ToRank::Value { value: vec![] },
+            ToRank::Fenced,
+            ToRank::Attached {
+                command: "a b".into(),
+                launcher: 4,
+                ranks: 2,
+            },
+        ] {
+            assert_eq!(ToRank::decode(&message.encode()).unwrap(), message);
+        }
+        let link = Link::Signal {
+            signal: 15,
+            broadcast: true,
+        };
+        assert_eq!(Link::decode(&link.encode()).unwrap(), link);
+        assert_eq!(
+            Link::decode(&Link::Done { code: -1 }.encode()).unwrap(),
+            Link::Done { code: -1 }
+        );
+    }
+
+    #[test]
+    fn no_prefix_and_no_extension_of_a_message_is_accepted() {
+        for message in samples() {
+            let bytes = message.encode();
+            for cut in 0..bytes.len() {
+                assert!(
+                    ToAgent::decode(&bytes[..cut]).is_err(),
+                    "{message:?} cut to {cut}"
+                );
+            }
+            let mut longer = bytes.clone();
+            longer.push(0);
+            assert!(ToAgent::decode(&longer).is_err(), "{message:?} extended");
+        }
+    }
+
+    #[test]
+    fn a_registration_of_a_newer_protocol_is_still_readable() {
+        let mut bytes = samples()[0].encode();
+        bytes[4] = 9;
+        assert!(ToAgent::decode(&bytes).is_ok());
+        let mut bytes = ToAgent::Fence.encode();
+        bytes[4] = 9;
+        assert_eq!(ToAgent::decode(&bytes).unwrap_err().code(), codes::G0203);
+    }
+}
