@@ -437,7 +437,7 @@ mod tests {
             for word in 0..8 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let value = if word == 0 { u64::from(round + 1) | random << 32 } else { random.rotate_left(17) & if round % 3 == 0 { u64::MAX } else { 0xff_0000_00ff } };
-                shm.u64_at(PLACE.slots + (round % 8) as usize * UNIT + word * 8).store(value, std::sync::atomic::Ordering::Relaxed);
+                shm.atomic_u64(PLACE.slots + (round % 8) as usize * UNIT + word * 8).store(value, std::sync::atomic::Ordering::Relaxed);
             }
             let taken = intake.take(|record| {
                 let mut data = vec![0; record.room];
