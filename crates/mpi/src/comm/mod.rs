@@ -225,6 +225,11 @@ impl Comm {
         *lock(&self.0.name) = name[..end].to_string();
     }
 
+    /// Buffer of `MPI_Comm_attach_buffer`.
+    pub fn buffers(&self) -> &Buffers {
+        &self.0.buffers
+    }
+
     /// The name for messages to people: the given one, or one that tells the context.
     pub fn label(&self) -> String {
         let name = self.name();
