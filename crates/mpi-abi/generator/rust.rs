@@ -165,6 +165,10 @@ fn body_name(f: &Function, shared: bool) -> String {
 
 /// Whose error handler hears of a failure: the first communicator, window, file or session among the arguments.
 fn holder(f: &Function) -> String {
+    // A file that cannot be opened or deleted is heard of by the null file's error handler.
+    if matches!(f.name.as_str(), "MPI_File_open" | "MPI_File_delete") {
+        return "Holder::File(crate::constants::MPI_FILE_NULL)".into();
+    }
     let found = f.params.iter().find(|p| {
         p.depth == 0
             && matches!(

@@ -6,6 +6,7 @@
 use crate::exports::NAMES;
 use crate::handle::{MPI_Comm, MPI_File, MPI_Session, MPI_Win};
 use garonne_engine::api::Origin;
+use garonne_mpi::comm::Comm;
 use garonne_mpi::error::{Class, Error};
 use std::ffi::c_int;
 
@@ -48,12 +49,15 @@ pub(crate) enum Holder {
 #[derive(Debug)]
 pub(crate) struct Fault(Box<Inner>);
 
-#[derive(Debug)]
 struct Inner {
-    /// Error class of the standard, or a code that the program added.
-    code: c_int,
-    detail: String,
-    holder: Option<Holder>,
+    error: Error,
+    comm: Option<Comm>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
 }
 
 /// What bodies return.
@@ -63,44 +67,40 @@ impl Fault {
     /// A fault of a class of the standard.
     #[cold]
     pub fn new(class: Class, detail: impl Into<String>) -> Self {
-        Self(Box::new(Inner {
-            code: class as c_int,
-            detail: detail.into(),
-            holder: None,
-        }))
+        Self::from(Error::new(class, detail))
     }
 
-    /// A fault with a code that a callback of the program returned, or that the program names itself.
-    #[cold]
-    pub fn code(code: c_int, detail: impl Into<String>) -> Self {
-        Self(Box::new(Inner {
-            code,
-            detail: detail.into(),
-            holder: None,
-        }))
-    }
-
-    /// The same, heard by another object than the call's own (the communicator of a request).
-    pub fn on(mut self, holder: Holder) -> Self {
-        self.0.holder = Some(holder);
+    /// The same, heard by another communicator than the call's own argument (that of a request).
+    pub fn on(mut self, comm: Option<Comm>) -> Self {
+        self.0.comm = comm;
         self
     }
 
-    /// The error class or code.
-    pub fn value(&self) -> c_int {
-        self.0.code
+    /// The communicator whose error handler hears of it, if it is not the call's own argument.
+    pub fn comm(&self) -> Option<&Comm> {
+        self.0.comm.as_ref()
+    }
+
+    /// The error class, or the code that a callback of the program returned.
+    pub fn code(&self) -> c_int {
+        self.0.error.code
+    }
+
+    /// The error class of the standard.
+    pub fn class(&self) -> Class {
+        self.0.error.class
     }
 
     /// The sentence for people.
     pub fn detail(&self) -> &str {
-        &self.0.detail
+        &self.0.error.detail
     }
 }
 
 impl From<Error> for Fault {
     #[cold]
     fn from(error: Error) -> Self {
-        Self::new(error.class, error.detail)
+        Self(Box::new(Inner { error, comm: None }))
     }
 }
 

@@ -1,10 +1,140 @@
-//! Versions, timers, profiling control.
+//! Starting and ending, versions, timers, memory, profiling control.
 
-use crate::call::{Call, Result};
+use crate::call::{Call, Fault, Result};
 use crate::constants::*;
-use crate::edge::{Ptr, StrOut};
-use std::ffi::c_int;
-use std::time::Instant;
+use crate::edge::{Buf, Ptr, StrIn, StrOut};
+use crate::handle::*;
+use crate::objects::{self, INFOS, publish};
+use crate::state::{self, Phase};
+use crate::{site, world};
+use garonne_mpi::error::Class;
+use garonne_mpi::info::Info;
+use garonne_mpi::process::{Process, ThreadLevel};
+use std::ffi::{c_char, c_int};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Held while the first user of the library brings it up or the last one takes it down.
+static LIFE: Mutex<()> = Mutex::new(());
+
+/// This rank, brought up if this is the first use (the world model or a session).
+pub(crate) fn join() -> Result<Arc<Process>> {
+    let _life = LIFE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(process) = state::find_process() {
+        return Ok(process);
+    }
+    let process = Process::new(world::enter()?);
+    state::set_process(Some(process.clone()));
+    Ok(process)
+}
+
+/// Takes this rank out of its job if nothing uses the library any more.
+pub(crate) fn leave_if_unused() {
+    let _life = LIFE.lock().unwrap_or_else(PoisonError::into_inner);
+    if state::find_process().is_some_and(|process| process.users() == 0) {
+        drop(state::set_process(None));
+        world::leave();
+    }
+}
+
+pub(crate) fn init(call: Call, _argc: Ptr<c_int>, _argv: Ptr<Ptr<StrIn>>) -> Result<()> {
+    start(call, MPI_THREAD_SINGLE).map(drop)
+}
+
+pub(crate) fn init_thread(
+    call: Call,
+    _argc: Ptr<c_int>,
+    _argv: Ptr<Ptr<StrIn>>,
+    required: c_int,
+    provided: Ptr<c_int>,
+) -> Result<()> {
+    provided.set(start(call, required)?)
+}
+
+fn start(call: Call, required: c_int) -> Result<c_int> {
+    match state::phase() {
+        Phase::Before => {}
+        Phase::Running => {
+            return Err(Fault::new(
+                Class::Other,
+                format!("{} was called a second time", call.name()),
+            ));
+        }
+        Phase::Finalized => {
+            return Err(Fault::new(
+                Class::Other,
+                "MPI cannot be initialised again after MPI_Finalize",
+            ));
+        }
+    }
+    let required = ThreadLevel::try_from(required)?;
+    let process = join()?;
+    let provided = process.init(required)? as c_int;
+    state::set_main_thread(provided);
+    objects::set_world(process.world().zip(process.self_comm()));
+    state::enter(Phase::Running);
+    Ok(provided)
+}
+
+pub(crate) fn finalize(_: Call) -> Result<()> {
+    match state::phase() {
+        Phase::Before => {
+            return Err(Fault::new(
+                Class::Other,
+                "MPI_Finalize was called before MPI_Init",
+            ));
+        }
+        Phase::Running => {}
+        Phase::Finalized => return Err(Fault::new(Class::Other, "MPI_Finalize was called a second time")),
+    }
+    state::process()?.finalize()?;
+    state::enter(Phase::Finalized);
+    objects::set_world(None);
+    leave_if_unused();
+    Ok(())
+}
+
+pub(crate) fn initialized(_: Call, flag: Ptr<c_int>) -> Result<()> {
+    flag.set((state::phase() != Phase::Before).into())
+}
+
+pub(crate) fn finalized(_: Call, flag: Ptr<c_int>) -> Result<()> {
+    flag.set((state::phase() == Phase::Finalized).into())
+}
+
+pub(crate) fn query_thread(_: Call, provided: Ptr<c_int>) -> Result<()> {
+    state::process()?;
+    provided.set(state::provided())
+}
+
+pub(crate) fn is_thread_main(_: Call, flag: Ptr<c_int>) -> Result<()> {
+    state::process()?;
+    flag.set(state::is_main_thread().into())
+}
+
+/// Ends the whole job, whatever the communicator: what the standard recommends for the world's.
+pub(crate) fn abort(call: Call, on: MPI_Comm, code: c_int) -> Result<()> {
+    let place = site::describe(call.origin().site);
+    let label = objects::find_comm(on).map_or(String::from("an invalid communicator"), |comm| comm.label());
+    let process = state::find_process();
+    let rank = process
+        .as_ref()
+        .map_or(String::new(), |process| format!("rank {} ", process.host.me()));
+    let message = format!("{rank}called MPI_Abort({label}, {code})   at {place}");
+    die(process.as_deref(), code, &message)
+}
+
+/// Ends the job, or this process if there is none, with these last words.
+pub(crate) fn die(process: Option<&Process>, code: c_int, message: &str) -> ! {
+    // SAFETY: writes out what the program printed so far; takes no argument of ours.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    if let Some(process) = process {
+        process.abort(code, message);
+    }
+    eprintln!("{message}");
+    let status = if code & 0xff == 0 { 1 } else { code };
+    // SAFETY: ends the process; exit handlers of a program in an unknown state do not run.
+    unsafe { libc::_exit(status) }
+}
 
 pub(crate) fn get_version(_: Call, version: Ptr<c_int>, subversion: Ptr<c_int>) -> Result<()> {
     version.set(MPI_VERSION)?;
@@ -17,15 +147,72 @@ pub(crate) fn get_library_version(_: Call, text: StrOut, len: Ptr<c_int>) -> Res
     len.set(written as c_int)
 }
 
-/// Seconds since the first call; usable before `MPI_Init` and after `MPI_Finalize`.
+/// The name of this host.
+pub(crate) fn processor_name() -> String {
+    let mut name = [0_u8; 256];
+    // SAFETY: the call writes at most `len` bytes to the array.
+    let failed = unsafe { libc::gethostname(name.as_mut_ptr().cast::<c_char>(), name.len()) } != 0;
+    let len = name.iter().position(|byte| *byte == 0).unwrap_or(0);
+    if failed {
+        "localhost".into()
+    } else {
+        String::from_utf8_lossy(&name[..len]).into_owned()
+    }
+}
+
+pub(crate) fn get_processor_name(_: Call, name: StrOut, len: Ptr<c_int>) -> Result<()> {
+    let process = state::process()?;
+    let written = name.write(&process.config.processor_name, MPI_MAX_PROCESSOR_NAME as usize)?;
+    len.set(written as c_int)
+}
+
+/// No hardware resources beyond the standard's own key are told yet: an empty object is what the standard allows.
+pub(crate) fn get_hw_resource_info(_: Call, out: Ptr<MPI_Info>) -> Result<()> {
+    out.set(publish(&INFOS, Info::new())?)
+}
+
+/// The machine's monotonic clock, which all ranks of a node share.
 pub(crate) fn wtime(_: Call) -> f64 {
-    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_secs_f64()
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: fills in the place it is given.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
 }
 
 /// The clock counts nanoseconds.
 pub(crate) fn wtick(_: Call) -> f64 {
     1e-9
+}
+
+/// Alignment of `MPI_Alloc_mem` unless the info asks for more: a cache line, which every basic type is content with.
+const ALLOC_ALIGN: usize = 64;
+
+pub(crate) fn alloc_mem(_: Call, size: MPI_Aint, hints: MPI_Info, base: Buf) -> Result<()> {
+    let size = usize::try_from(size)
+        .map_err(|_| Fault::new(Class::Arg, format!("the size is {size}; it must not be negative")))?;
+    let wanted = objects::info_or_null(hints)?.lookup("mpi_minimum_memory_alignment");
+    let align = wanted
+        .and_then(|text| text.parse::<usize>().ok())
+        .filter(|align| align.is_power_of_two());
+    let align = align.unwrap_or(ALLOC_ALIGN).max(ALLOC_ALIGN);
+    let mut place = std::ptr::null_mut();
+    // SAFETY: fills in the place; the alignment is a power of two and a multiple of a pointer's size.
+    if unsafe { libc::posix_memalign(&mut place, align, size.max(1)) } != 0 {
+        return Err(Fault::new(
+            Class::NoMem,
+            format!("there is no memory for {size} bytes"),
+        ));
+    }
+    base.store(place.expose_provenance())
+}
+
+pub(crate) fn free_mem(_: Call, base: Buf) -> Result<()> {
+    // SAFETY: the standard demands an address from `MPI_Alloc_mem`, which came from the C allocator.
+    unsafe { libc::free(base.raw()) };
+    Ok(())
 }
 
 /// Nothing to control: profiling tools replace this function.

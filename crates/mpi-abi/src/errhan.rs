@@ -1,115 +1,336 @@
 //! Error handlers: raising a fault, classes and codes that the program adds, error strings.
 
 use crate::call::{Call, Fault, Holder, Result};
+use crate::callback;
 use crate::constants::*;
-use crate::edge::{Ptr, StrOut};
+use crate::edge::{Callback, Ptr, StrIn, StrOut};
+use crate::handle::*;
+use crate::objects::{self, ERRHANDLERS, comm, errhandler, find_comm, publish};
+use crate::session::{find_session, session};
+use crate::{site, state};
+use garonne_mpi::errhandler::{Errhandler, Kind};
 use garonne_mpi::error::Class;
+use std::collections::BTreeMap;
 use std::ffi::c_int;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The error handler of `MPI_FILE_NULL`, which new files get and which hears of failures to open one.
+static FILES: Mutex<Errhandler> = Mutex::new(Errhandler::Return);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code of the program's runs under these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Raises `fault` on the error handler that `holder` has, and returns what the call returns.
 #[cold]
 #[inline(never)]
 pub(crate) fn raise(call: Call, holder: Holder, fault: &Fault) -> c_int {
-    let _ = holder;
-    die(call, fault)
+    let site = crate::thunk::call_site();
+    let (handler, object) = handler_of(holder, fault);
+    match handler {
+        Errhandler::Return => {}
+        Errhandler::User(user) => (user.callback)(object, fault.code()),
+        Errhandler::Fatal | Errhandler::Abort => fatal(call, site, fault),
+    }
+    fault.code()
 }
 
-/// `MPI_ERRORS_ARE_FATAL` before there is a job: says what happened and ends this process.
-fn die(call: Call, fault: &Fault) -> ! {
-    eprintln!(
-        "error[MPI {}]: {}\n  in {}",
-        fault.value(),
+/// The error handler that hears of a fault, and the handle of its object.
+fn handler_of(holder: Holder, fault: &Fault) -> (Errhandler, usize) {
+    if let Some(comm) = fault.comm() {
+        return (comm.errhandler(), comm.handle());
+    }
+    let own = match holder {
+        Holder::Comm(handle) => find_comm(handle).map(|comm| (comm.errhandler(), handle.0)),
+        Holder::Session(handle) => find_session(handle).map(|session| (session.errhandler(), handle.0)),
+        Holder::File(handle) => Some((lock(&FILES).clone(), handle.0)),
+        Holder::Win(_) | Holder::None => None,
+    };
+    // Without an object of its own a fault belongs to MPI_COMM_SELF; where there is none, the initial handler is fatal.
+    own.or_else(|| find_comm(MPI_COMM_SELF).map(|comm| (comm.errhandler(), MPI_COMM_SELF.0)))
+        .unwrap_or((Errhandler::Fatal, MPI_COMM_NULL.0))
+}
+
+/// `MPI_ERRORS_ARE_FATAL`: ends the job with the message as its last words.
+fn fatal(call: Call, site: u64, fault: &Fault) -> ! {
+    let place = site::describe(site);
+    let process = state::find_process();
+    let rank = process
+        .as_ref()
+        .map_or(String::new(), |process| format!("rank {}  ", process.host.me()));
+    let message = format!(
+        "error[G{:04}]: {}\n  {rank}{}   at {place}\n  help: {}",
+        FIRST_EXPLAINED + fault.class() as i32,
         fault.detail(),
-        call.name()
+        call.name(),
+        help(fault),
     );
-    // SAFETY: flushes and ends the process; exit handlers of a program in an unknown state do not run.
-    unsafe {
-        libc::fflush(std::ptr::null_mut());
-        libc::_exit(1)
+    crate::env::die(process.as_deref(), fault.class() as i32, &message)
+}
+
+/// `garonne explain G0115` tells about error class 15.
+const FIRST_EXPLAINED: i32 = 100;
+
+fn help(fault: &Fault) -> String {
+    match fault.class() {
+        Class::Truncate => {
+            "the receive is smaller than the message; receive with the sender's count, or use MPI_Mprobe"
+                .into()
+        }
+        Class::UnsupportedOperation => "docs/conformance.md lists what is there".into(),
+        class => format!(
+            "{}; set MPI_ERRORS_RETURN to handle it in the program",
+            class.name()
+        ),
     }
 }
 
-pub(crate) fn error_class(call: Call, code: c_int, class: Ptr<c_int>) -> Result<()> {
-    let _ = call;
-    if string_of(code).is_none() {
-        return Err(Fault::new(Class::Arg, format!("{code} is no error code")));
-    }
-    class.set(code)
+pub(crate) fn comm_create_errhandler(_: Call, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()> {
+    create(Kind::Comm, function, out)
 }
 
-pub(crate) fn error_string(call: Call, code: c_int, text: StrOut, len: Ptr<c_int>) -> Result<()> {
-    let _ = call;
-    let string = string_of(code).ok_or_else(|| Fault::new(Class::Arg, format!("{code} is no error code")))?;
-    let written = text.write(string, MPI_MAX_ERROR_STRING as usize)?;
+pub(crate) fn file_create_errhandler(_: Call, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()> {
+    create(Kind::File, function, out)
+}
+
+pub(crate) fn session_create_errhandler(_: Call, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()> {
+    create(Kind::Session, function, out)
+}
+
+pub(crate) fn win_create_errhandler(_: Call, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()> {
+    create(Kind::Window, function, out)
+}
+
+fn create(kind: Kind, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()> {
+    if function.is_null() {
+        return Err(Fault::new(
+            Class::Arg,
+            "the error handler function is a null pointer",
+        ));
+    }
+    out.set(publish(
+        &ERRHANDLERS,
+        Errhandler::user(kind, callback::errhandler(function)),
+    )?)
+}
+
+pub(crate) fn comm_set_errhandler(_: Call, on: MPI_Comm, handler: MPI_Errhandler) -> Result<()> {
+    Ok(comm(on)?.set_errhandler(errhandler(handler)?)?)
+}
+
+pub(crate) fn comm_get_errhandler(_: Call, on: MPI_Comm, out: Ptr<MPI_Errhandler>) -> Result<()> {
+    give(comm(on)?.errhandler(), out)
+}
+
+pub(crate) fn session_set_errhandler(_: Call, on: MPI_Session, handler: MPI_Errhandler) -> Result<()> {
+    Ok(session(on)?.set_errhandler(errhandler(handler)?)?)
+}
+
+pub(crate) fn session_get_errhandler(_: Call, on: MPI_Session, out: Ptr<MPI_Errhandler>) -> Result<()> {
+    give(session(on)?.errhandler(), out)
+}
+
+/// Only `MPI_FILE_NULL` has an error handler as long as files cannot be opened.
+pub(crate) fn file_set_errhandler(_: Call, on: MPI_File, handler: MPI_Errhandler) -> Result<()> {
+    let handler = errhandler(handler)?;
+    null_file(on)?;
+    if !handler.fits(Kind::File) {
+        return Err(Fault::new(Class::Arg, "the error handler was not made for files"));
+    }
+    *lock(&FILES) = handler;
+    Ok(())
+}
+
+pub(crate) fn file_get_errhandler(_: Call, on: MPI_File, out: Ptr<MPI_Errhandler>) -> Result<()> {
+    null_file(on)?;
+    give(lock(&FILES).clone(), out)
+}
+
+fn null_file(on: MPI_File) -> Result<()> {
+    if on == MPI_FILE_NULL {
+        Ok(())
+    } else {
+        Err(objects::unknown(Class::File, "file", on.0, 0))
+    }
+}
+
+/// Each handle given out is the program's to free.
+fn give(handler: Errhandler, out: Ptr<MPI_Errhandler>) -> Result<()> {
+    out.set(match handler {
+        Errhandler::Fatal => MPI_ERRORS_ARE_FATAL,
+        Errhandler::Abort => MPI_ERRORS_ABORT,
+        Errhandler::Return => MPI_ERRORS_RETURN,
+        user => publish(&ERRHANDLERS, user)?,
+    })
+}
+
+pub(crate) fn errhandler_free(_: Call, handle: Ptr<MPI_Errhandler>) -> Result<()> {
+    let old = handle.get()?;
+    let predefined = matches!(old, MPI_ERRORS_ARE_FATAL | MPI_ERRORS_ABORT | MPI_ERRORS_RETURN);
+    if !predefined && ERRHANDLERS.remove(old).is_none() {
+        return Err(objects::unknown(
+            Class::Errhandler,
+            "error handler",
+            old.0,
+            MPI_ERRHANDLER_NULL.0,
+        ));
+    }
+    handle.set(MPI_ERRHANDLER_NULL)
+}
+
+/// The call itself succeeds if the handler comes back.
+fn call_handler(call: Call, holder: Holder, code: c_int) -> Result<()> {
+    let class = Class::try_from(class_of(code)?).unwrap_or(Class::Other);
+    let detail = text_of(code).unwrap_or_default();
+    let mut error =
+        garonne_mpi::error::Error::new(class, format!("the program raised error {code}: {detail}"));
+    error.code = code;
+    raise(call, holder, &Fault::from(error));
+    Ok(())
+}
+
+pub(crate) fn comm_call_errhandler(call: Call, on: MPI_Comm, code: c_int) -> Result<()> {
+    comm(on)?;
+    call_handler(call, Holder::Comm(on), code)
+}
+
+pub(crate) fn session_call_errhandler(call: Call, on: MPI_Session, code: c_int) -> Result<()> {
+    session(on)?;
+    call_handler(call, Holder::Session(on), code)
+}
+
+pub(crate) fn file_call_errhandler(call: Call, on: MPI_File, code: c_int) -> Result<()> {
+    null_file(on)?;
+    call_handler(call, Holder::File(on), code)
+}
+
+/// Classes and codes that the program added: the class of each, and its text.
+static ADDED: Mutex<Added> = Mutex::new(Added {
+    codes: BTreeMap::new(),
+    last: MPI_ERR_LASTCODE,
+});
+
+struct Added {
+    codes: BTreeMap<c_int, (c_int, String)>,
+    /// `MPI_LASTUSEDCODE`.
+    last: c_int,
+}
+
+impl Added {
+    fn add(&mut self, class: Option<c_int>) -> Result<c_int> {
+        let code = self
+            .last
+            .checked_add(1)
+            .ok_or_else(|| Fault::new(Class::Other, "no error codes are left"))?;
+        self.last = code;
+        self.codes.insert(code, (class.unwrap_or(code), String::new()));
+        Ok(code)
+    }
+}
+
+/// `MPI_LASTUSEDCODE`.
+pub(crate) fn last_used_code() -> c_int {
+    lock(&ADDED).last
+}
+
+pub(crate) fn add_error_class(_: Call, out: Ptr<c_int>) -> Result<()> {
+    out.set(lock(&ADDED).add(None)?)
+}
+
+pub(crate) fn add_error_code(_: Call, class: c_int, out: Ptr<c_int>) -> Result<()> {
+    if class_of(class)? != class {
+        return Err(not_a(class, "error class"));
+    }
+    out.set(lock(&ADDED).add(Some(class))?)
+}
+
+pub(crate) fn add_error_string(_: Call, code: c_int, text: StrIn) -> Result<()> {
+    let text = text.text()?;
+    match lock(&ADDED).codes.get_mut(&code) {
+        Some(entry) => entry.1 = text,
+        None => return Err(not_a(code, "error class or code that the program added")),
+    }
+    Ok(())
+}
+
+pub(crate) fn remove_error_class(_: Call, class: c_int) -> Result<()> {
+    let mut added = lock(&ADDED);
+    let own = added.codes.get(&class).is_some_and(|entry| entry.0 == class);
+    if !own
+        || added
+            .codes
+            .iter()
+            .any(|(code, entry)| *code != class && entry.0 == class)
+    {
+        return Err(not_a(
+            class,
+            "error class that the program added and that has no codes left",
+        ));
+    }
+    added.codes.remove(&class);
+    Ok(())
+}
+
+pub(crate) fn remove_error_code(_: Call, code: c_int) -> Result<()> {
+    let mut added = lock(&ADDED);
+    if added.codes.get(&code).is_none_or(|entry| entry.0 == code) {
+        return Err(not_a(code, "error code that the program added"));
+    }
+    added.codes.remove(&code);
+    Ok(())
+}
+
+pub(crate) fn remove_error_string(_: Call, code: c_int) -> Result<()> {
+    match lock(&ADDED).codes.get_mut(&code) {
+        Some(entry) if !entry.1.is_empty() => entry.1.clear(),
+        _ => {
+            return Err(not_a(
+                code,
+                "error class or code with a string that the program added",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn not_a(code: c_int, what: &str) -> Fault {
+    Fault::new(Class::Arg, format!("{code} is no {what}"))
+}
+
+fn class_of(code: c_int) -> Result<c_int> {
+    if Class::try_from(code).is_ok() || tool_string(code).is_some() {
+        return Ok(code);
+    }
+    lock(&ADDED)
+        .codes
+        .get(&code)
+        .map(|entry| entry.0)
+        .ok_or_else(|| not_a(code, "error code"))
+}
+
+pub(crate) fn error_class(_: Call, code: c_int, class: Ptr<c_int>) -> Result<()> {
+    class.set(class_of(code)?)
+}
+
+fn text_of(code: c_int) -> Option<String> {
+    if let Ok(class) = Class::try_from(code) {
+        return Some(format!("{}: {}", class.name(), class.text()));
+    }
+    tool_string(code)
+        .map(String::from)
+        .or_else(|| lock(&ADDED).codes.get(&code).map(|entry| entry.1.clone()))
+}
+
+pub(crate) fn error_string(_: Call, code: c_int, text: StrOut, len: Ptr<c_int>) -> Result<()> {
+    let string = text_of(code).ok_or_else(|| not_a(code, "error code"))?;
+    let written = text.write(&string, MPI_MAX_ERROR_STRING as usize)?;
     len.set(written as c_int)
 }
 
-/// The sentence of an error class of the standard.
-fn string_of(code: c_int) -> Option<&'static str> {
+/// The sentence of a code of the tool interface.
+fn tool_string(code: c_int) -> Option<&'static str> {
     Some(match code {
-        MPI_SUCCESS => "MPI_SUCCESS: no error",
-        MPI_ERR_BUFFER => "MPI_ERR_BUFFER: invalid buffer pointer",
-        MPI_ERR_COUNT => "MPI_ERR_COUNT: invalid count argument",
-        MPI_ERR_TYPE => "MPI_ERR_TYPE: invalid datatype argument",
-        MPI_ERR_TAG => "MPI_ERR_TAG: invalid tag argument",
-        MPI_ERR_COMM => "MPI_ERR_COMM: invalid communicator",
-        MPI_ERR_RANK => "MPI_ERR_RANK: invalid rank",
-        MPI_ERR_REQUEST => "MPI_ERR_REQUEST: invalid request",
-        MPI_ERR_ROOT => "MPI_ERR_ROOT: invalid root",
-        MPI_ERR_GROUP => "MPI_ERR_GROUP: invalid group",
-        MPI_ERR_OP => "MPI_ERR_OP: invalid operation, or one that does not take this datatype",
-        MPI_ERR_TOPOLOGY => "MPI_ERR_TOPOLOGY: the communicator has no such topology",
-        MPI_ERR_DIMS => "MPI_ERR_DIMS: invalid dimension argument",
-        MPI_ERR_ARG => "MPI_ERR_ARG: invalid argument",
-        MPI_ERR_UNKNOWN => "MPI_ERR_UNKNOWN: unknown error",
-        MPI_ERR_TRUNCATE => "MPI_ERR_TRUNCATE: the message is longer than the receive",
-        MPI_ERR_OTHER => "MPI_ERR_OTHER: an error outside the other classes",
-        MPI_ERR_INTERN => "MPI_ERR_INTERN: internal error of the library",
-        MPI_ERR_PENDING => "MPI_ERR_PENDING: the request is neither complete nor failed",
-        MPI_ERR_IN_STATUS => "MPI_ERR_IN_STATUS: the error codes are in the statuses",
-        MPI_ERR_ACCESS => "MPI_ERR_ACCESS: permission denied",
-        MPI_ERR_AMODE => "MPI_ERR_AMODE: invalid access mode",
-        MPI_ERR_ASSERT => "MPI_ERR_ASSERT: invalid assertion argument",
-        MPI_ERR_BAD_FILE => "MPI_ERR_BAD_FILE: invalid file name",
-        MPI_ERR_BASE => "MPI_ERR_BASE: invalid base address",
-        MPI_ERR_CONVERSION => "MPI_ERR_CONVERSION: a data conversion function failed",
-        MPI_ERR_DISP => "MPI_ERR_DISP: invalid displacement",
-        MPI_ERR_DUP_DATAREP => "MPI_ERR_DUP_DATAREP: the data representation is registered already",
-        MPI_ERR_FILE_EXISTS => "MPI_ERR_FILE_EXISTS: the file exists",
-        MPI_ERR_FILE_IN_USE => "MPI_ERR_FILE_IN_USE: the file is open elsewhere",
-        MPI_ERR_FILE => "MPI_ERR_FILE: invalid file handle",
-        MPI_ERR_INFO_KEY => "MPI_ERR_INFO_KEY: the info key is empty or too long",
-        MPI_ERR_INFO_NOKEY => "MPI_ERR_INFO_NOKEY: no such key in the info object",
-        MPI_ERR_INFO_VALUE => "MPI_ERR_INFO_VALUE: the info value is null or too long",
-        MPI_ERR_INFO => "MPI_ERR_INFO: invalid info object",
-        MPI_ERR_IO => "MPI_ERR_IO: input or output failed",
-        MPI_ERR_KEYVAL => "MPI_ERR_KEYVAL: invalid attribute key",
-        MPI_ERR_LOCKTYPE => "MPI_ERR_LOCKTYPE: invalid lock type",
-        MPI_ERR_NAME => "MPI_ERR_NAME: the service name is not published",
-        MPI_ERR_NO_MEM => "MPI_ERR_NO_MEM: out of memory",
-        MPI_ERR_NOT_SAME => "MPI_ERR_NOT_SAME: a collective argument differs among the processes",
-        MPI_ERR_NO_SPACE => "MPI_ERR_NO_SPACE: not enough space",
-        MPI_ERR_NO_SUCH_FILE => "MPI_ERR_NO_SUCH_FILE: no such file",
-        MPI_ERR_PORT => "MPI_ERR_PORT: invalid port name",
-        MPI_ERR_QUOTA => "MPI_ERR_QUOTA: quota exceeded",
-        MPI_ERR_READ_ONLY => "MPI_ERR_READ_ONLY: read-only file or file system",
-        MPI_ERR_RMA_ATTACH => "MPI_ERR_RMA_ATTACH: memory cannot be attached",
-        MPI_ERR_RMA_CONFLICT => "MPI_ERR_RMA_CONFLICT: conflicting accesses to a window",
-        MPI_ERR_RMA_RANGE => "MPI_ERR_RMA_RANGE: the target memory is not part of the window",
-        MPI_ERR_RMA_SHARED => "MPI_ERR_RMA_SHARED: memory cannot be shared",
-        MPI_ERR_RMA_SYNC => "MPI_ERR_RMA_SYNC: wrong synchronisation of a window",
-        MPI_ERR_SERVICE => "MPI_ERR_SERVICE: invalid service name",
-        MPI_ERR_SIZE => "MPI_ERR_SIZE: invalid size",
-        MPI_ERR_SPAWN => "MPI_ERR_SPAWN: processes could not be started",
-        MPI_ERR_UNSUPPORTED_DATAREP => "MPI_ERR_UNSUPPORTED_DATAREP: unknown data representation",
-        MPI_ERR_UNSUPPORTED_OPERATION => "MPI_ERR_UNSUPPORTED_OPERATION: the operation is not supported",
-        MPI_ERR_WIN => "MPI_ERR_WIN: invalid window",
-        MPI_ERR_RMA_FLAVOR => "MPI_ERR_RMA_FLAVOR: the window is of another flavour",
-        MPI_ERR_PROC_ABORTED => "MPI_ERR_PROC_ABORTED: a peer process has aborted",
-        MPI_ERR_VALUE_TOO_LARGE => "MPI_ERR_VALUE_TOO_LARGE: a value does not fit",
-        MPI_ERR_SESSION => "MPI_ERR_SESSION: invalid session",
-        MPI_ERR_ERRHANDLER => "MPI_ERR_ERRHANDLER: invalid error handler",
-        MPI_ERR_ABI => "MPI_ERR_ABI: ABI versions do not match",
         MPI_T_ERR_CANNOT_INIT => "MPI_T_ERR_CANNOT_INIT: the tool interface cannot be initialised",
         MPI_T_ERR_NOT_ACCESSIBLE => "MPI_T_ERR_NOT_ACCESSIBLE: not accessible",
         MPI_T_ERR_NOT_INITIALIZED => "MPI_T_ERR_NOT_INITIALIZED: the tool interface is not initialised",

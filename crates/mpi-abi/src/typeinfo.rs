@@ -1,8 +1,14 @@
 //! Addresses, and queries of datatypes.
 
-use crate::call::{Call, Result};
-use crate::edge::{Buf, Ptr};
-use crate::handle::MPI_Aint;
+use crate::call::{Call, Fault, Result};
+use crate::constants::*;
+use crate::edge::{Buf, CountOut, Ptr, StrIn, StrOut};
+use crate::group::length;
+use crate::handle::*;
+use crate::objects::{datatype, publish_type};
+use garonne_mpi::datatype::{Contents, Datatype, TypeClass};
+use garonne_mpi::error::Class;
+use std::ffi::c_int;
 
 pub(crate) fn get_address(_: Call, location: Buf, address: Ptr<MPI_Aint>) -> Result<()> {
     address.set(location.addr() as MPI_Aint)
@@ -14,4 +20,211 @@ pub(crate) fn aint_add(_: Call, base: MPI_Aint, disp: MPI_Aint) -> MPI_Aint {
 
 pub(crate) fn aint_diff(_: Call, left: MPI_Aint, right: MPI_Aint) -> MPI_Aint {
     left.wrapping_sub(right)
+}
+
+pub(crate) fn type_size(_: Call, handle: MPI_Datatype, size: CountOut) -> Result<()> {
+    size.set_or_undefined(i64::try_from(datatype(handle)?.size()).unwrap_or(i64::from(MPI_UNDEFINED)))
+}
+
+pub(crate) fn type_size_x(call: Call, handle: MPI_Datatype, size: Ptr<MPI_Count>) -> Result<()> {
+    type_size(call, handle, size.into())
+}
+
+pub(crate) fn type_get_extent(_: Call, handle: MPI_Datatype, lb: CountOut, extent: CountOut) -> Result<()> {
+    let found = datatype(handle)?;
+    lb.set_or_undefined(found.lb())?;
+    extent.set_or_undefined(found.extent())
+}
+
+pub(crate) fn type_get_extent_x(
+    call: Call,
+    handle: MPI_Datatype,
+    lb: Ptr<MPI_Count>,
+    extent: Ptr<MPI_Count>,
+) -> Result<()> {
+    type_get_extent(call, handle, lb.into(), extent.into())
+}
+
+pub(crate) fn type_get_true_extent(
+    _: Call,
+    handle: MPI_Datatype,
+    lb: CountOut,
+    extent: CountOut,
+) -> Result<()> {
+    let found = datatype(handle)?;
+    lb.set_or_undefined(found.true_lb())?;
+    extent.set_or_undefined(found.true_extent())
+}
+
+pub(crate) fn type_get_true_extent_x(
+    call: Call,
+    handle: MPI_Datatype,
+    lb: Ptr<MPI_Count>,
+    extent: Ptr<MPI_Count>,
+) -> Result<()> {
+    type_get_true_extent(call, handle, lb.into(), extent.into())
+}
+
+pub(crate) fn type_get_name(_: Call, handle: MPI_Datatype, name: StrOut, len: Ptr<c_int>) -> Result<()> {
+    let written = name.write(&datatype(handle)?.name(), MPI_MAX_OBJECT_NAME as usize)?;
+    len.set(written as c_int)
+}
+
+pub(crate) fn type_set_name(_: Call, handle: MPI_Datatype, name: StrIn) -> Result<()> {
+    datatype(handle)?.set_name(&name.text()?);
+    Ok(())
+}
+
+fn int_form_only(of: &Datatype) -> Result<()> {
+    if of.envelope().large_counts == 0 {
+        return Ok(());
+    }
+    Err(Fault::new(
+        Class::Type,
+        format!("{of} was made with large counts; call the `_c` function"),
+    ))
+}
+
+pub(crate) fn type_get_envelope(
+    _: Call,
+    handle: MPI_Datatype,
+    integers: Ptr<c_int>,
+    addresses: Ptr<c_int>,
+    types: Ptr<c_int>,
+    combiner: Ptr<c_int>,
+) -> Result<()> {
+    let found = datatype(handle)?;
+    int_form_only(found)?;
+    let envelope = found.envelope();
+    CountOut::from(integers).set(envelope.integers as i64)?;
+    CountOut::from(addresses).set(envelope.addresses as i64)?;
+    CountOut::from(types).set(envelope.types as i64)?;
+    combiner.set(envelope.combiner as c_int)
+}
+
+pub(crate) fn type_get_envelope_c(
+    _: Call,
+    handle: MPI_Datatype,
+    integers: Ptr<MPI_Count>,
+    addresses: Ptr<MPI_Count>,
+    large_counts: Ptr<MPI_Count>,
+    types: Ptr<MPI_Count>,
+    combiner: Ptr<c_int>,
+) -> Result<()> {
+    let envelope = datatype(handle)?.envelope();
+    integers.set(envelope.integers as i64)?;
+    addresses.set(envelope.addresses as i64)?;
+    large_counts.set(envelope.large_counts as i64)?;
+    types.set(envelope.types as i64)?;
+    combiner.set(envelope.combiner as c_int)
+}
+
+fn contents_of(handle: MPI_Datatype) -> Result<Contents> {
+    let found = datatype(handle)?;
+    if found.code().is_some() {
+        return Err(Fault::new(
+            Class::Type,
+            format!("{found} is a named predefined type: it has no contents"),
+        ));
+    }
+    Ok(found.contents())
+}
+
+/// Room for `max` entries suffices for `have`.
+fn room(what: &str, max: i64, have: usize) -> Result<()> {
+    if length(max, what)? >= have {
+        return Ok(());
+    }
+    Err(Fault::new(
+        Class::Arg,
+        format!("there is room for {max} {what}, but the datatype has {have}"),
+    ))
+}
+
+fn give_types(types: Vec<Datatype>, out: Ptr<MPI_Datatype>) -> Result<()> {
+    let handles = types.into_iter().map(publish_type).collect::<Result<Vec<_>>>()?;
+    out.fill(handles)
+}
+
+pub(crate) fn type_get_contents(
+    _: Call,
+    handle: MPI_Datatype,
+    max_integers: c_int,
+    max_addresses: c_int,
+    max_types: c_int,
+    integers: Ptr<c_int>,
+    addresses: Ptr<MPI_Aint>,
+    types: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    let contents = contents_of(handle)?;
+    int_form_only(datatype(handle)?)?;
+    room("integers", max_integers.into(), contents.integers.len())?;
+    room("addresses", max_addresses.into(), contents.addresses.len())?;
+    room("datatypes", max_types.into(), contents.types.len())?;
+    integers.fill(contents.integers)?;
+    addresses.fill(contents.addresses.into_iter().map(|address| address as MPI_Aint))?;
+    give_types(contents.types, types)
+}
+
+pub(crate) fn type_get_contents_c(
+    _: Call,
+    handle: MPI_Datatype,
+    max_integers: MPI_Count,
+    max_addresses: MPI_Count,
+    max_large_counts: MPI_Count,
+    max_types: MPI_Count,
+    integers: Ptr<c_int>,
+    addresses: Ptr<MPI_Aint>,
+    large_counts: Ptr<MPI_Count>,
+    types: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    let contents = contents_of(handle)?;
+    room("integers", max_integers, contents.integers.len())?;
+    room("addresses", max_addresses, contents.addresses.len())?;
+    room("large counts", max_large_counts, contents.large_counts.len())?;
+    room("datatypes", max_types, contents.types.len())?;
+    integers.fill(contents.integers)?;
+    addresses.fill(contents.addresses.into_iter().map(|address| address as MPI_Aint))?;
+    large_counts.fill(contents.large_counts)?;
+    give_types(contents.types, types)
+}
+
+pub(crate) fn type_get_value_index(
+    _: Call,
+    value: MPI_Datatype,
+    index: MPI_Datatype,
+    pair: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    match Datatype::value_index(datatype(value)?, datatype(index)?) {
+        Some(found) => pair.set(publish_type(found)?),
+        None => pair.set(MPI_DATATYPE_NULL),
+    }
+}
+
+pub(crate) fn type_match_size(_: Call, class: c_int, size: c_int, out: Ptr<MPI_Datatype>) -> Result<()> {
+    let class = TypeClass::from_abi(class)
+        .ok_or_else(|| Fault::new(Class::Arg, format!("{class} is no type class (MPI_TYPECLASS_*)")))?;
+    out.set(publish_type(Datatype::match_size(class, size)?)?)
+}
+
+pub(crate) fn type_create_f90_real(
+    _: Call,
+    precision: c_int,
+    range: c_int,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    out.set(publish_type(Datatype::f90_real(precision, range)?)?)
+}
+
+pub(crate) fn type_create_f90_complex(
+    _: Call,
+    precision: c_int,
+    range: c_int,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    out.set(publish_type(Datatype::f90_complex(precision, range)?)?)
+}
+
+pub(crate) fn type_create_f90_integer(_: Call, range: c_int, out: Ptr<MPI_Datatype>) -> Result<()> {
+    out.set(publish_type(Datatype::f90_integer(range)?)?)
 }

@@ -1,0 +1,189 @@
+//! Attributes cached on communicators and datatypes, and the predefined ones.
+
+use crate::call::{Call, Fault, Result};
+use crate::callback::Attribute;
+use crate::constants::*;
+use crate::edge::{Buf, Callback, Ptr};
+use crate::errhan::last_used_code;
+use crate::handle::*;
+use crate::objects::{comm, datatype};
+use crate::state;
+use garonne_mpi::attr::{Attrs, Kind, Target};
+use garonne_mpi::datatype::Datatype;
+use garonne_mpi::error::Class;
+use garonne_mpi::process::PredefinedKey;
+use std::any::Any;
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+fn create(kind: Kind, functions: Attribute, keyval: Ptr<c_int>) -> Result<()> {
+    keyval.set(state::process()?.keyvals.create(kind, Arc::new(functions))?)
+}
+
+fn free(kind: Kind, keyval: Ptr<c_int>) -> Result<()> {
+    state::process()?.keyvals.free(kind, keyval.get()?)?;
+    keyval.set(MPI_KEYVAL_INVALID)
+}
+
+pub(crate) fn comm_create_keyval(
+    _: Call,
+    copy: Callback,
+    delete: Callback,
+    keyval: Ptr<c_int>,
+    extra: Buf,
+) -> Result<()> {
+    create(Kind::Comm, Attribute { copy, delete, extra }, keyval)
+}
+
+pub(crate) fn type_create_keyval(
+    _: Call,
+    copy: Callback,
+    delete: Callback,
+    keyval: Ptr<c_int>,
+    extra: Buf,
+) -> Result<()> {
+    create(Kind::Datatype, Attribute { copy, delete, extra }, keyval)
+}
+
+pub(crate) fn win_create_keyval(
+    _: Call,
+    copy: Callback,
+    delete: Callback,
+    keyval: Ptr<c_int>,
+    extra: Buf,
+) -> Result<()> {
+    create(Kind::Window, Attribute { copy, delete, extra }, keyval)
+}
+
+pub(crate) fn comm_free_keyval(_: Call, keyval: Ptr<c_int>) -> Result<()> {
+    free(Kind::Comm, keyval)
+}
+
+pub(crate) fn type_free_keyval(_: Call, keyval: Ptr<c_int>) -> Result<()> {
+    free(Kind::Datatype, keyval)
+}
+
+pub(crate) fn win_free_keyval(_: Call, keyval: Ptr<c_int>) -> Result<()> {
+    free(Kind::Window, keyval)
+}
+
+pub(crate) fn comm_set_attr(_: Call, on: MPI_Comm, keyval: c_int, value: Buf) -> Result<()> {
+    let comm = comm(on)?;
+    changeable(keyval)?;
+    Ok(comm.set_attr(keyval, value.addr())?)
+}
+
+pub(crate) fn comm_get_attr(
+    _: Call,
+    on: MPI_Comm,
+    keyval: c_int,
+    value: Buf,
+    flag: Ptr<c_int>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    let found = match predefined(keyval) {
+        Some(found) => found,
+        None => comm.get_attr(keyval)?,
+    };
+    answer(found, value, flag)
+}
+
+pub(crate) fn comm_delete_attr(_: Call, on: MPI_Comm, keyval: c_int) -> Result<()> {
+    let comm = comm(on)?;
+    changeable(keyval)?;
+    Ok(comm.delete_attr(keyval)?)
+}
+
+pub(crate) fn keyval_create(
+    _: Call,
+    copy: Callback,
+    delete: Callback,
+    keyval: Ptr<c_int>,
+    extra: Buf,
+) -> Result<()> {
+    create(Kind::Comm, Attribute { copy, delete, extra }, keyval)
+}
+
+pub(crate) fn keyval_free(_: Call, keyval: Ptr<c_int>) -> Result<()> {
+    free(Kind::Comm, keyval)
+}
+
+pub(crate) fn attr_put(call: Call, on: MPI_Comm, keyval: c_int, value: Buf) -> Result<()> {
+    comm_set_attr(call, on, keyval, value)
+}
+
+pub(crate) fn attr_get(call: Call, on: MPI_Comm, keyval: c_int, value: Buf, flag: Ptr<c_int>) -> Result<()> {
+    comm_get_attr(call, on, keyval, value, flag)
+}
+
+pub(crate) fn attr_delete(call: Call, on: MPI_Comm, keyval: c_int) -> Result<()> {
+    comm_delete_attr(call, on, keyval)
+}
+
+fn answer(found: Option<usize>, value: Buf, flag: Ptr<c_int>) -> Result<()> {
+    if let Some(found) = found {
+        value.store(found)?;
+    }
+    flag.set(found.is_some().into())
+}
+
+/// The predefined attributes of communicators, as C has them: the address of an `int`. `None` for other keys.
+fn predefined(keyval: c_int) -> Option<Option<usize>> {
+    static VALUES: [AtomicI32; 7] = [const { AtomicI32::new(0) }; 7];
+    let key = PredefinedKey::from_number(keyval)?;
+    let place = &VALUES[(keyval - MPI_TAG_UB) as usize];
+    let value = match key {
+        PredefinedKey::LastUsedCode => Some(last_used_code()),
+        _ => state::find_process().and_then(|process| process.predefined_attr(key)),
+    };
+    let Some(value) = value else { return Some(None) };
+    place.store(value, Ordering::Relaxed);
+    Some(Some(place.as_ptr().expose_provenance()))
+}
+
+fn changeable(keyval: c_int) -> Result<()> {
+    if predefined(keyval).is_none() {
+        return Ok(());
+    }
+    Err(Fault::new(
+        Class::Keyval,
+        format!("attribute {keyval} is predefined and cannot be changed"),
+    ))
+}
+
+/// The attributes of a datatype.
+pub(crate) fn attrs(of: &Datatype) -> Result<&Attrs> {
+    let slot = of
+        .slot()
+        .get_or_init(|| Arc::new(Attrs::default()) as Arc<dyn Any + Send + Sync>);
+    slot.downcast_ref()
+        .ok_or_else(|| Fault::new(Class::Intern, "the slot of a datatype holds no attributes"))
+}
+
+fn target(on: MPI_Datatype, keyval: c_int) -> Target {
+    Target {
+        kind: Kind::Datatype,
+        owner: on.0,
+        keyval,
+    }
+}
+
+pub(crate) fn type_set_attr(_: Call, on: MPI_Datatype, keyval: c_int, value: Buf) -> Result<()> {
+    Ok(attrs(datatype(on)?)?.set(&state::process()?.keyvals, target(on, keyval), value.addr())?)
+}
+
+pub(crate) fn type_get_attr(
+    _: Call,
+    on: MPI_Datatype,
+    keyval: c_int,
+    value: Buf,
+    flag: Ptr<c_int>,
+) -> Result<()> {
+    let found = attrs(datatype(on)?)?.get(&state::process()?.keyvals, Kind::Datatype, keyval)?;
+    answer(found, value, flag)
+}
+
+pub(crate) fn type_delete_attr(_: Call, on: MPI_Datatype, keyval: c_int) -> Result<()> {
+    Ok(attrs(datatype(on)?)?.delete(&state::process()?.keyvals, target(on, keyval))?)
+}

@@ -1,0 +1,109 @@
+//! Buffers for buffered sends: of the process, of communicators, of sessions.
+
+use crate::call::{Call, Fault, Result};
+use crate::edge::{Buf, CountOut, Ptr};
+use crate::handle::*;
+use crate::objects::comm;
+use crate::request::give_request;
+use crate::session::session;
+use crate::state;
+use garonne_mpi::error::Class;
+use garonne_mpi::p2p::buffer::{Buffer, Buffers};
+use garonne_mpi::process::Process;
+use std::sync::Arc;
+
+fn attach(to: &Buffers, buf: Buf, size: MPI_Count) -> Result<()> {
+    if buf.addr() == Buf::AUTOMATIC {
+        return Ok(to.attach(Buffer::Automatic)?);
+    }
+    let len = u64::try_from(size).map_err(|_| {
+        Fault::new(
+            Class::Arg,
+            format!("the buffer's size is {size}; it must not be negative"),
+        )
+    })?;
+    if buf.addr() == 0 && len > 0 {
+        return Err(Fault::new(
+            Class::Buffer,
+            format!("the buffer of {len} bytes is at a null pointer"),
+        ));
+    }
+    Ok(to.attach(Buffer::User { mem: buf.mem(), len })?)
+}
+
+/// Tells the program where its buffer is and how large, once it is empty. Detaching none is an error.
+fn detach(from: &Buffers, process: &Process, addr: Buf, size: CountOut) -> Result<()> {
+    let (at, len) = match from.detach(process) {
+        Some(Buffer::Automatic) => (Buf::AUTOMATIC, 0),
+        Some(Buffer::User { mem, len }) => (mem.addr(0), len as i64),
+        None => {
+            return Err(Fault::new(
+                Class::Buffer,
+                "no buffer for buffered sends is attached",
+            ));
+        }
+    };
+    addr.store(at)?;
+    size.set(len)
+}
+
+pub(crate) fn buffer_attach(_: Call, buf: Buf, size: MPI_Count) -> Result<()> {
+    attach(&state::process()?.buffers, buf, size)
+}
+
+pub(crate) fn buffer_detach(_: Call, addr: Buf, size: CountOut) -> Result<()> {
+    let process = state::process()?;
+    detach(&process.buffers, &process, addr, size)
+}
+
+pub(crate) fn buffer_flush(_: Call) -> Result<()> {
+    let process = state::process()?;
+    process.buffers.flush(&process);
+    Ok(())
+}
+
+pub(crate) fn buffer_iflush(_: Call, out: Ptr<MPI_Request>) -> Result<()> {
+    let process = state::process()?;
+    give_request(process.buffers.iflush(&process), out)
+}
+
+pub(crate) fn comm_attach_buffer(_: Call, on: MPI_Comm, buf: Buf, size: MPI_Count) -> Result<()> {
+    attach(comm(on)?.buffers(), buf, size)
+}
+
+pub(crate) fn comm_detach_buffer(_: Call, on: MPI_Comm, addr: Buf, size: CountOut) -> Result<()> {
+    let comm = comm(on)?;
+    detach(comm.buffers(), comm.process(), addr, size)
+}
+
+pub(crate) fn comm_flush_buffer(_: Call, on: MPI_Comm) -> Result<()> {
+    let comm = comm(on)?;
+    comm.buffers().flush(comm.process());
+    Ok(())
+}
+
+pub(crate) fn comm_iflush_buffer(_: Call, on: MPI_Comm, out: Ptr<MPI_Request>) -> Result<()> {
+    let comm = comm(on)?;
+    let process: &Arc<Process> = comm.process();
+    give_request(comm.buffers().iflush(process), out)
+}
+
+pub(crate) fn session_attach_buffer(_: Call, on: MPI_Session, buf: Buf, size: MPI_Count) -> Result<()> {
+    attach(session(on)?.buffers(), buf, size)
+}
+
+pub(crate) fn session_detach_buffer(_: Call, on: MPI_Session, addr: Buf, size: CountOut) -> Result<()> {
+    let session = session(on)?;
+    detach(session.buffers(), session.process(), addr, size)
+}
+
+pub(crate) fn session_flush_buffer(_: Call, on: MPI_Session) -> Result<()> {
+    let session = session(on)?;
+    session.buffers().flush(session.process());
+    Ok(())
+}
+
+pub(crate) fn session_iflush_buffer(_: Call, on: MPI_Session, out: Ptr<MPI_Request>) -> Result<()> {
+    let session = session(on)?;
+    give_request(session.buffers().iflush(session.process()), out)
+}

@@ -1,0 +1,324 @@
+//! Making and freeing datatypes.
+
+use crate::attr::attrs;
+use crate::call::{Call, Fault, Result};
+use crate::constants::*;
+use crate::edge::{Counts, In, Ptr};
+use crate::group::length;
+use crate::handle::*;
+use crate::objects::{TYPES, datatype, publish, unknown};
+use garonne_mpi::datatype::{Constructor, DarrayDim, Datatype, Distribution, Form, Order};
+use garonne_mpi::error::Class;
+use std::ffi::c_int;
+
+/// Makes a type; the form is remembered for `MPI_Type_get_contents`.
+fn make(call: Call, constructor: Constructor, out: Ptr<MPI_Datatype>) -> Result<()> {
+    let form = if call.name().ends_with("_c") {
+        Form::Large
+    } else {
+        Form::Int
+    };
+    out.set(publish(&TYPES, Datatype::construct(constructor, form)?)?)
+}
+
+fn count_of(count: MPI_Count) -> Result<usize> {
+    usize::try_from(count)
+        .map_err(|_| Fault::new(Class::Count, format!("count is {count}; it must not be negative")))
+}
+
+fn types(handles: In<MPI_Datatype>, n: usize) -> Result<Vec<Datatype>> {
+    handles
+        .take(n)?
+        .into_iter()
+        .map(|handle| datatype(handle).cloned())
+        .collect()
+}
+
+pub(crate) fn type_contiguous(
+    call: Call,
+    count: MPI_Count,
+    old: MPI_Datatype,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    make(
+        call,
+        Constructor::Contiguous {
+            count,
+            old: datatype(old)?.clone(),
+        },
+        out,
+    )
+}
+
+pub(crate) fn type_vector(
+    call: Call,
+    count: MPI_Count,
+    blocklength: MPI_Count,
+    stride: MPI_Count,
+    old: MPI_Datatype,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    make(
+        call,
+        Constructor::Vector {
+            count,
+            blocklength,
+            stride,
+            old: datatype(old)?.clone(),
+        },
+        out,
+    )
+}
+
+pub(crate) fn type_create_hvector(
+    call: Call,
+    count: MPI_Count,
+    blocklength: MPI_Count,
+    stride: MPI_Count,
+    old: MPI_Datatype,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    make(
+        call,
+        Constructor::Hvector {
+            count,
+            blocklength,
+            stride,
+            old: datatype(old)?.clone(),
+        },
+        out,
+    )
+}
+
+pub(crate) fn type_indexed(
+    call: Call,
+    count: MPI_Count,
+    blocklengths: Counts,
+    displacements: Counts,
+    old: MPI_Datatype,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    let n = count_of(count)?;
+    let (blocklengths, displacements) = (blocklengths.take(n)?, displacements.take(n)?);
+    make(
+        call,
+        Constructor::Indexed {
+            blocklengths,
+            displacements,
+            old: datatype(old)?.clone(),
+        },
+        out,
+    )
+}
+
+pub(crate) fn type_create_hindexed(
+    call: Call,
+    count: MPI_Count,
+    blocklengths: Counts,
+    displacements: Counts,
+    old: MPI_Datatype,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    let n = count_of(count)?;
+    let (blocklengths, displacements) = (blocklengths.take(n)?, displacements.take(n)?);
+    make(
+        call,
+        Constructor::Hindexed {
+            blocklengths,
+            displacements,
+            old: datatype(old)?.clone(),
+        },
+        out,
+    )
+}
+
+pub(crate) fn type_create_indexed_block(
+    call: Call,
+    count: MPI_Count,
+    blocklength: MPI_Count,
+    displacements: Counts,
+    old: MPI_Datatype,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    let displacements = displacements.take(count_of(count)?)?;
+    make(
+        call,
+        Constructor::IndexedBlock {
+            blocklength,
+            displacements,
+            old: datatype(old)?.clone(),
+        },
+        out,
+    )
+}
+
+pub(crate) fn type_create_hindexed_block(
+    call: Call,
+    count: MPI_Count,
+    blocklength: MPI_Count,
+    displacements: Counts,
+    old: MPI_Datatype,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    let displacements = displacements.take(count_of(count)?)?;
+    make(
+        call,
+        Constructor::HindexedBlock {
+            blocklength,
+            displacements,
+            old: datatype(old)?.clone(),
+        },
+        out,
+    )
+}
+
+pub(crate) fn type_create_struct(
+    call: Call,
+    count: MPI_Count,
+    blocklengths: Counts,
+    displacements: Counts,
+    handles: In<MPI_Datatype>,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    let n = count_of(count)?;
+    let (blocklengths, displacements) = (blocklengths.take(n)?, displacements.take(n)?);
+    make(
+        call,
+        Constructor::Struct {
+            blocklengths,
+            displacements,
+            types: types(handles, n)?,
+        },
+        out,
+    )
+}
+
+fn order(order: c_int) -> Result<Order> {
+    Order::from_abi(order).ok_or_else(|| {
+        Fault::new(
+            Class::Arg,
+            format!("order {order} is neither MPI_ORDER_C nor MPI_ORDER_FORTRAN"),
+        )
+    })
+}
+
+pub(crate) fn type_create_subarray(
+    call: Call,
+    ndims: c_int,
+    sizes: Counts,
+    subsizes: Counts,
+    starts: Counts,
+    memory_order: c_int,
+    old: MPI_Datatype,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    let n = length(ndims, "the number of dimensions")?;
+    let (sizes, subsizes, starts) = (sizes.take(n)?, subsizes.take(n)?, starts.take(n)?);
+    let (order, old) = (order(memory_order)?, datatype(old)?.clone());
+    make(
+        call,
+        Constructor::Subarray {
+            sizes,
+            subsizes,
+            starts,
+            order,
+            old,
+        },
+        out,
+    )
+}
+
+pub(crate) fn type_create_darray(
+    call: Call,
+    size: c_int,
+    rank: c_int,
+    ndims: c_int,
+    gsizes: Counts,
+    distribs: In<c_int>,
+    dargs: In<c_int>,
+    psizes: In<c_int>,
+    memory_order: c_int,
+    old: MPI_Datatype,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    let dim = |i: usize| {
+        let (distribution, darg) = (distribs.at(i)?, dargs.at(i)?);
+        Ok(DarrayDim {
+            gsize: gsizes.at(i)?,
+            distribution: Distribution::from_abi(distribution).ok_or_else(|| {
+                Fault::new(
+                    Class::Arg,
+                    format!("{distribution} is no distribution (MPI_DISTRIBUTE_*)"),
+                )
+            })?,
+            darg: (darg != MPI_DISTRIBUTE_DFLT_DARG).then_some(darg),
+            psize: psizes.at(i)?,
+        })
+    };
+    let dims = (0..length(ndims, "the number of dimensions")?)
+        .map(dim)
+        .collect::<Result<_>>()?;
+    let (order, old) = (order(memory_order)?, datatype(old)?.clone());
+    make(
+        call,
+        Constructor::Darray {
+            size,
+            rank,
+            dims,
+            order,
+            old,
+        },
+        out,
+    )
+}
+
+pub(crate) fn type_create_resized(
+    call: Call,
+    old: MPI_Datatype,
+    lb: MPI_Count,
+    extent: MPI_Count,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    make(
+        call,
+        Constructor::Resized {
+            lb,
+            extent,
+            old: datatype(old)?.clone(),
+        },
+        out,
+    )
+}
+
+pub(crate) fn type_dup(_: Call, old: MPI_Datatype, out: Ptr<MPI_Datatype>) -> Result<()> {
+    let original = datatype(old)?;
+    let new = original.dup()?;
+    if original.slot().get().is_some() {
+        attrs(original)?.copy_to(old.0, attrs(&new)?)?;
+    }
+    out.set(publish(&TYPES, new)?)
+}
+
+pub(crate) fn type_commit(_: Call, handle: Ptr<MPI_Datatype>) -> Result<()> {
+    datatype(handle.get()?)?.commit();
+    Ok(())
+}
+
+/// Operations that use the type keep it alive.
+pub(crate) fn type_free(_: Call, handle: Ptr<MPI_Datatype>) -> Result<()> {
+    let old = handle.get()?;
+    let found = datatype(old)?;
+    if found.is_predefined() {
+        return Err(Fault::new(
+            Class::Type,
+            format!("{found} is predefined and cannot be freed"),
+        ));
+    }
+    if found.slot().get().is_some() {
+        attrs(found)?.delete_all(old.0)?;
+    }
+    if TYPES.remove(old).is_none() {
+        return Err(unknown(Class::Type, "datatype", old.0, MPI_DATATYPE_NULL.0));
+    }
+    handle.set(MPI_DATATYPE_NULL)
+}

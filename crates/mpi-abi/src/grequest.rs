@@ -1,0 +1,35 @@
+//! Generalised requests: operations that the program itself completes.
+
+use crate::call::{Call, Fault, Result};
+use crate::callback::General;
+use crate::edge::{Buf, Callback, Ptr};
+use crate::handle::*;
+use crate::request::{entry, give_general};
+use crate::state;
+use garonne_mpi::error::Class;
+use garonne_mpi::request::general;
+
+pub(crate) fn grequest_start(
+    _: Call,
+    query: Callback,
+    free: Callback,
+    cancel: Callback,
+    extra: Buf,
+    out: Ptr<MPI_Request>,
+) -> Result<()> {
+    let operations = General {
+        query,
+        free,
+        cancel,
+        extra,
+    };
+    let (general, request) = general::start(&state::process()?, Box::new(operations));
+    give_general(request, general, out)
+}
+
+pub(crate) fn grequest_complete(_: Call, handle: MPI_Request) -> Result<()> {
+    let general = entry(handle)?.general.clone();
+    let general =
+        general.ok_or_else(|| Fault::new(Class::Request, "this request is not a generalized one"))?;
+    Ok(general.complete()?)
+}

@@ -1,0 +1,139 @@
+//! Groups.
+
+use crate::call::{Call, Fault, Result};
+use crate::constants::*;
+use crate::edge::{In, Ptr};
+use crate::handle::MPI_Group;
+use crate::objects::{self, GROUPS, group, publish};
+use crate::state;
+use garonne_mpi::error::Class;
+use garonne_mpi::group::{Comparison, Group, Range};
+use std::ffi::c_int;
+
+/// `MPI_IDENT` and its kind.
+pub(crate) fn comparison(result: Comparison) -> c_int {
+    match result {
+        Comparison::Ident => MPI_IDENT,
+        Comparison::Congruent => MPI_CONGRUENT,
+        Comparison::Similar => MPI_SIMILAR,
+        Comparison::Unequal => MPI_UNEQUAL,
+    }
+}
+
+/// The number of elements that a count argument names.
+pub(crate) fn length(n: impl Into<i64>, what: &str) -> Result<usize> {
+    let n = n.into();
+    usize::try_from(n).map_err(|_| Fault::new(Class::Arg, format!("{what} is {n}; it must not be negative")))
+}
+
+/// Gives a new group a handle; an empty one is `MPI_GROUP_EMPTY`.
+pub(crate) fn publish_group(new: Group, out: Ptr<MPI_Group>) -> Result<()> {
+    let handle = if new.size() == 0 {
+        MPI_GROUP_EMPTY
+    } else {
+        publish(&GROUPS, new)?
+    };
+    out.set(handle)
+}
+
+pub(crate) fn group_size(_: Call, handle: MPI_Group, size: Ptr<c_int>) -> Result<()> {
+    size.set(group(handle)?.size() as c_int)
+}
+
+pub(crate) fn group_rank(_: Call, handle: MPI_Group, rank: Ptr<c_int>) -> Result<()> {
+    let me = state::process()?.host.me();
+    rank.set(
+        group(handle)?
+            .rank_of(me)
+            .map_or(MPI_UNDEFINED, |rank| rank as c_int),
+    )
+}
+
+pub(crate) fn group_compare(_: Call, a: MPI_Group, b: MPI_Group, result: Ptr<c_int>) -> Result<()> {
+    result.set(comparison(group(a)?.compare(group(b)?)))
+}
+
+pub(crate) fn group_translate_ranks(
+    _: Call,
+    from: MPI_Group,
+    n: c_int,
+    ranks: In<c_int>,
+    to: MPI_Group,
+    out: Ptr<c_int>,
+) -> Result<()> {
+    let ranks = ranks.take(length(n, "the number of ranks")?)?;
+    out.fill(group(from)?.translate(&ranks, group(to)?)?)
+}
+
+pub(crate) fn group_union(_: Call, a: MPI_Group, b: MPI_Group, out: Ptr<MPI_Group>) -> Result<()> {
+    publish_group(group(a)?.union(group(b)?), out)
+}
+
+pub(crate) fn group_intersection(_: Call, a: MPI_Group, b: MPI_Group, out: Ptr<MPI_Group>) -> Result<()> {
+    publish_group(group(a)?.intersection(group(b)?), out)
+}
+
+pub(crate) fn group_difference(_: Call, a: MPI_Group, b: MPI_Group, out: Ptr<MPI_Group>) -> Result<()> {
+    publish_group(group(a)?.difference(group(b)?), out)
+}
+
+pub(crate) fn group_incl(
+    _: Call,
+    of: MPI_Group,
+    n: c_int,
+    ranks: In<c_int>,
+    out: Ptr<MPI_Group>,
+) -> Result<()> {
+    let ranks = ranks.take(length(n, "the number of ranks")?)?;
+    publish_group(group(of)?.incl(&ranks)?, out)
+}
+
+pub(crate) fn group_excl(
+    _: Call,
+    of: MPI_Group,
+    n: c_int,
+    ranks: In<c_int>,
+    out: Ptr<MPI_Group>,
+) -> Result<()> {
+    let ranks = ranks.take(length(n, "the number of ranks")?)?;
+    publish_group(group(of)?.excl(&ranks)?, out)
+}
+
+fn ranges(n: c_int, triples: Ptr<[c_int; 3]>) -> Result<Vec<Range>> {
+    let triples = match length(n, "the number of ranges")? {
+        0 => Vec::new(),
+        n => triples.take(n)?,
+    };
+    Ok(triples
+        .into_iter()
+        .map(|[first, last, stride]| Range { first, last, stride })
+        .collect())
+}
+
+pub(crate) fn group_range_incl(
+    _: Call,
+    of: MPI_Group,
+    n: c_int,
+    triples: Ptr<[c_int; 3]>,
+    out: Ptr<MPI_Group>,
+) -> Result<()> {
+    publish_group(group(of)?.range_incl(&ranges(n, triples)?)?, out)
+}
+
+pub(crate) fn group_range_excl(
+    _: Call,
+    of: MPI_Group,
+    n: c_int,
+    triples: Ptr<[c_int; 3]>,
+    out: Ptr<MPI_Group>,
+) -> Result<()> {
+    publish_group(group(of)?.range_excl(&ranges(n, triples)?)?, out)
+}
+
+pub(crate) fn group_free(_: Call, handle: Ptr<MPI_Group>) -> Result<()> {
+    let old = handle.get()?;
+    if old != MPI_GROUP_EMPTY && GROUPS.remove(old).is_none() {
+        return Err(objects::unknown(Class::Group, "group", old.0, MPI_GROUP_NULL.0));
+    }
+    handle.set(MPI_GROUP_NULL)
+}

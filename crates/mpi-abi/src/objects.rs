@@ -1,0 +1,199 @@
+//! The objects behind handles: one table per kind, the predefined ones, and lookups that say what is wrong.
+//!
+//! A lookup gives a reference that lives until the program frees the handle; the standard forbids to free it while a
+//! call uses it. What must outlive the call (pending operations) takes a clone.
+
+use crate::call::{Fault, Result};
+use crate::constants::*;
+use crate::handle::*;
+use crate::state;
+use garonne_mpi::comm::Comm;
+use garonne_mpi::datatype::Datatype;
+use garonne_mpi::errhandler::Errhandler;
+use garonne_mpi::error::Class;
+use garonne_mpi::group::Group;
+use garonne_mpi::info::Info;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+pub(crate) static COMMS: Table<Comm> = Table::new();
+pub(crate) static GROUPS: Table<Group> = Table::new();
+pub(crate) static TYPES: Table<Datatype> = Table::new();
+pub(crate) static INFOS: Table<Info> = Table::new();
+pub(crate) static ERRHANDLERS: Table<Errhandler> = Table::new();
+
+/// `MPI_COMM_WORLD` and `MPI_COMM_SELF` between init and finalize.
+static WORLD: AtomicPtr<Comm> = AtomicPtr::new(std::ptr::null_mut());
+static SELF: AtomicPtr<Comm> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Makes the world's communicators known, or, given `None`, unknown again.
+pub(crate) fn set_world(world: Option<(Comm, Comm)>) {
+    let (world, self_) = match world {
+        Some((world, self_)) => {
+            world.set_handle(MPI_COMM_WORLD.0);
+            self_.set_handle(MPI_COMM_SELF.0);
+            (Box::into_raw(Box::new(world)), Box::into_raw(Box::new(self_)))
+        }
+        None => (std::ptr::null_mut(), std::ptr::null_mut()),
+    };
+    for (place, new) in [(&WORLD, world), (&SELF, self_)] {
+        // SYNC(world): publishes the communicator; also takes the old one over.
+        let old = place.swap(new, Ordering::AcqRel);
+        if !old.is_null() {
+            // SAFETY: came from `Box::into_raw` above and nobody finds it any more; calls that still use it while the
+            // program finalizes are excluded by the standard.
+            drop(unsafe { Box::from_raw(old) });
+        }
+    }
+}
+
+fn predefined_comm(handle: MPI_Comm) -> Option<&'static Comm> {
+    let place = match handle {
+        MPI_COMM_WORLD => &WORLD,
+        MPI_COMM_SELF => &SELF,
+        _ => return None,
+    };
+    // SYNC(world): pairs with the publication in `set_world`.
+    // SAFETY: null or a boxed communicator that lives until finalize.
+    unsafe { place.load(Ordering::Acquire).as_ref() }
+}
+
+/// The communicator of a handle.
+#[inline]
+pub(crate) fn comm(handle: MPI_Comm) -> Result<&'static Comm> {
+    let found = if handle.0 < LIVE {
+        predefined_comm(handle)
+    } else {
+        COMMS.get(handle)
+    };
+    found.ok_or_else(|| unknown(Class::Comm, "communicator", handle.0, MPI_COMM_NULL.0))
+}
+
+/// As [`comm`], without a complaint.
+pub(crate) fn find_comm(handle: MPI_Comm) -> Option<&'static Comm> {
+    if handle.0 < LIVE {
+        predefined_comm(handle)
+    } else {
+        COMMS.get(handle)
+    }
+}
+
+/// The datatype of a handle.
+#[inline]
+pub(crate) fn datatype(handle: MPI_Datatype) -> Result<&'static Datatype> {
+    let found = if handle.0 < LIVE {
+        Datatype::predefined_ref(handle.0 as u16)
+    } else {
+        TYPES.get(handle)
+    };
+    found.ok_or_else(|| unknown(Class::Type, "datatype", handle.0, MPI_DATATYPE_NULL.0))
+}
+
+/// The datatype of a handle, for communication: it must be committed.
+#[inline]
+pub(crate) fn committed(handle: MPI_Datatype) -> Result<&'static Datatype> {
+    let found = datatype(handle)?;
+    if found.is_committed() {
+        Ok(found)
+    } else {
+        Err(uncommitted(found))
+    }
+}
+
+#[cold]
+fn uncommitted(datatype: &Datatype) -> Fault {
+    Fault::new(
+        Class::Type,
+        format!("{datatype} is not committed; call MPI_Type_commit before communicating with it"),
+    )
+}
+
+/// The group of a handle.
+pub(crate) fn group(handle: MPI_Group) -> Result<&'static Group> {
+    static EMPTY: LazyLock<Group> = LazyLock::new(|| Group::compact(Vec::new()));
+    let found = if handle == MPI_GROUP_EMPTY {
+        Some(&*EMPTY)
+    } else {
+        GROUPS.get(handle)
+    };
+    found.ok_or_else(|| unknown(Class::Group, "group", handle.0, MPI_GROUP_NULL.0))
+}
+
+/// The info object of a handle.
+pub(crate) fn info(handle: MPI_Info) -> Result<&'static Info> {
+    let found = if handle == MPI_INFO_ENV {
+        Some(state::info_env())
+    } else {
+        INFOS.get(handle)
+    };
+    found.ok_or_else(|| unknown(Class::Info, "info object", handle.0, MPI_INFO_NULL.0))
+}
+
+/// The info object of a handle that may be `MPI_INFO_NULL`.
+pub(crate) fn info_or_null(handle: MPI_Info) -> Result<Info> {
+    if handle == MPI_INFO_NULL {
+        Ok(Info::new())
+    } else {
+        info(handle).cloned()
+    }
+}
+
+/// The error handler of a handle.
+pub(crate) fn errhandler(handle: MPI_Errhandler) -> Result<Errhandler> {
+    match handle {
+        MPI_ERRORS_ARE_FATAL => Ok(Errhandler::Fatal),
+        MPI_ERRORS_ABORT => Ok(Errhandler::Abort),
+        MPI_ERRORS_RETURN => Ok(Errhandler::Return),
+        _ => ERRHANDLERS.get(handle).cloned().ok_or_else(|| {
+            unknown(
+                Class::Errhandler,
+                "error handler",
+                handle.0,
+                MPI_ERRHANDLER_NULL.0,
+            )
+        }),
+    }
+}
+
+/// A new handle for an object of `table`.
+pub(crate) fn publish<T, H: Handle>(table: &Table<T>, object: T) -> Result<H> {
+    table.insert(object).ok_or_else(|| {
+        Fault::new(
+            Class::Other,
+            format!("{OBJECTS_MAX} objects of this kind exist already; some are never freed"),
+        )
+    })
+}
+
+/// A new communicator's handle, `MPI_COMM_NULL` for none.
+pub(crate) fn publish_comm(comm: Option<Comm>) -> Result<MPI_Comm> {
+    let Some(comm) = comm else {
+        return Ok(MPI_COMM_NULL);
+    };
+    let handle = publish(&COMMS, comm.clone())?;
+    comm.set_handle(Handle::word(handle));
+    Ok(handle)
+}
+
+/// The handle of a datatype as the program shall see it: the code of a predefined one, else a new handle.
+pub(crate) fn publish_type(datatype: Datatype) -> Result<MPI_Datatype> {
+    match datatype.code() {
+        Some(code) => Ok(MPI_Datatype(code.into())),
+        None => publish(&TYPES, datatype),
+    }
+}
+
+/// What to say about a handle that names nothing.
+#[cold]
+pub(crate) fn unknown(class: Class, kind: &str, word: usize, null: usize) -> Fault {
+    let what = if word == null {
+        format!("the {kind} is null")
+    } else if let Some(why) = state::not_running().filter(|_| word < LIVE) {
+        why.into()
+    } else if word < LIVE {
+        format!("{word:#x} is no {kind}: a handle of another kind, or not initialised")
+    } else {
+        format!("{word:#x} is no {kind}: it was freed already, or is a handle of another kind")
+    };
+    Fault::new(class, what)
+}

@@ -1,0 +1,353 @@
+//! Sends and receives.
+
+use crate::call::{Call, Fault, Result};
+use crate::edge::{Buf, Ptr};
+use crate::handle::*;
+use crate::objects::{comm, committed};
+use crate::request::give_request;
+use crate::status::give;
+use garonne_mpi::error::Class;
+use garonne_mpi::p2p::{RecvArgs, ReplaceArgs, SendArgs, SendMode};
+use garonne_sync::user::Data;
+use std::ffi::c_int;
+
+/// A buffer argument as memory with a shape. The count is checked first, then the type, then the address.
+#[inline]
+pub(crate) fn data(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Data> {
+    if count < 0 {
+        return Err(bad_count(count));
+    }
+    let datatype = committed(handle)?;
+    // Types made of absolute addresses go with MPI_BOTTOM, which is null; a predefined type at null is a mistake.
+    if buf.addr() <= Buf::AUTOMATIC && count > 0 && datatype.code().is_some() {
+        return Err(bad_buffer(buf, count));
+    }
+    Ok(datatype.data(buf.mem(), count as u64)?)
+}
+
+#[cold]
+pub(crate) fn bad_count(count: MPI_Count) -> Fault {
+    Fault::new(Class::Count, format!("count is {count}; it must not be negative"))
+}
+
+#[cold]
+fn bad_buffer(buf: Buf, count: MPI_Count) -> Fault {
+    let what = if buf.is_in_place() {
+        "MPI_IN_PLACE, which is not allowed here"
+    } else {
+        "no address of data"
+    };
+    Fault::new(
+        Class::Buffer,
+        format!("the buffer is {what} ({:#x}), but count is {count}", buf.addr()),
+    )
+}
+
+/// The arguments that all sends share, as C gives them.
+struct ToSend {
+    buf: Buf,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+}
+
+impl ToSend {
+    #[inline]
+    fn args(self, call: Call, mode: SendMode) -> Result<SendArgs> {
+        let data = data(self.buf, self.count, self.datatype)?;
+        Ok(SendArgs {
+            data,
+            dest: self.dest,
+            tag: self.tag,
+            mode,
+            origin: call.origin(),
+        })
+    }
+}
+
+/// `MPI_Send`, `MPI_Isend` and `MPI_Send_init` of one mode.
+macro_rules! sends {
+    ($($mode:ident: $blocking:ident $nonblocking:ident;)*) => {$(
+        #[inline]
+        pub(crate) fn $blocking(
+            call: Call,
+            buf: Buf,
+            count: MPI_Count,
+            datatype: MPI_Datatype,
+            dest: c_int,
+            tag: c_int,
+            on: MPI_Comm,
+        ) -> Result<()> {
+            let comm = comm(on)?;
+            let args = ToSend { buf, count, datatype, dest, tag }.args(call, SendMode::$mode)?;
+            Ok(comm.send(args)?)
+        }
+
+        pub(crate) fn $nonblocking(
+            call: Call,
+            buf: Buf,
+            count: MPI_Count,
+            datatype: MPI_Datatype,
+            dest: c_int,
+            tag: c_int,
+            on: MPI_Comm,
+            out: Ptr<MPI_Request>,
+        ) -> Result<()> {
+            let comm = comm(on)?;
+            let args = ToSend { buf, count, datatype, dest, tag }.args(call, SendMode::$mode)?;
+            give_request(comm.isend(args)?, out)
+        }
+    )*};
+}
+
+sends! {
+    Standard: send isend;
+    Ready: rsend irsend;
+    Synchronous: ssend issend;
+    Buffered: bsend ibsend;
+}
+
+/// `MPI_Send_init` and its kin.
+macro_rules! send_inits {
+    ($($mode:ident: $name:ident;)*) => {$(
+        pub(crate) fn $name(
+            call: Call,
+            buf: Buf,
+            count: MPI_Count,
+            datatype: MPI_Datatype,
+            dest: c_int,
+            tag: c_int,
+            on: MPI_Comm,
+            out: Ptr<MPI_Request>,
+        ) -> Result<()> {
+            let comm = comm(on)?;
+            let args = ToSend { buf, count, datatype, dest, tag }.args(call, SendMode::$mode)?;
+            give_request(comm.send_init(args)?, out)
+        }
+    )*};
+}
+
+send_inits! {
+    Standard: send_init;
+    Ready: rsend_init;
+    Synchronous: ssend_init;
+    Buffered: bsend_init;
+}
+
+#[inline]
+pub(crate) fn recv(
+    call: Call,
+    buf: Buf,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    on: MPI_Comm,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    let data = data(buf, count, datatype)?;
+    give(
+        status,
+        &comm.recv(RecvArgs {
+            data,
+            source,
+            tag,
+            origin: call.origin(),
+        })?,
+    )
+}
+
+pub(crate) fn irecv(
+    call: Call,
+    buf: Buf,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    on: MPI_Comm,
+    out: Ptr<MPI_Request>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    let data = data(buf, count, datatype)?;
+    give_request(
+        comm.irecv(RecvArgs {
+            data,
+            source,
+            tag,
+            origin: call.origin(),
+        })?,
+        out,
+    )
+}
+
+pub(crate) fn recv_init(
+    call: Call,
+    buf: Buf,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    on: MPI_Comm,
+    out: Ptr<MPI_Request>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    let data = data(buf, count, datatype)?;
+    give_request(
+        comm.recv_init(RecvArgs {
+            data,
+            source,
+            tag,
+            origin: call.origin(),
+        })?,
+        out,
+    )
+}
+
+/// The arguments of `MPI_Sendrecv` and `MPI_Isendrecv`, as C gives them.
+struct Both {
+    sendbuf: Buf,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    recvbuf: Buf,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
+    source: c_int,
+    recvtag: c_int,
+}
+
+impl Both {
+    fn args(self, call: Call) -> Result<(SendArgs, RecvArgs)> {
+        let origin = call.origin();
+        let send = SendArgs {
+            data: data(self.sendbuf, self.sendcount, self.sendtype)?,
+            dest: self.dest,
+            tag: self.sendtag,
+            mode: SendMode::Standard,
+            origin,
+        };
+        let data = data(self.recvbuf, self.recvcount, self.recvtype)?;
+        Ok((
+            send,
+            RecvArgs {
+                data,
+                source: self.source,
+                tag: self.recvtag,
+                origin,
+            },
+        ))
+    }
+}
+
+pub(crate) fn sendrecv(
+    call: Call,
+    sendbuf: Buf,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    recvbuf: Buf,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
+    source: c_int,
+    recvtag: c_int,
+    on: MPI_Comm,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    let both = Both {
+        sendbuf,
+        sendcount,
+        sendtype,
+        dest,
+        sendtag,
+        recvbuf,
+        recvcount,
+        recvtype,
+        source,
+        recvtag,
+    };
+    let (send, recv) = both.args(call)?;
+    give(status, &comm.sendrecv(send, recv)?)
+}
+
+pub(crate) fn isendrecv(
+    call: Call,
+    sendbuf: Buf,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    recvbuf: Buf,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
+    source: c_int,
+    recvtag: c_int,
+    on: MPI_Comm,
+    out: Ptr<MPI_Request>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    let both = Both {
+        sendbuf,
+        sendcount,
+        sendtype,
+        dest,
+        sendtag,
+        recvbuf,
+        recvcount,
+        recvtype,
+        source,
+        recvtag,
+    };
+    let (send, recv) = both.args(call)?;
+    give_request(comm.isendrecv(send, recv)?, out)
+}
+
+pub(crate) fn sendrecv_replace(
+    call: Call,
+    buf: Buf,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    source: c_int,
+    recvtag: c_int,
+    on: MPI_Comm,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    let data = data(buf, count, datatype)?;
+    let args = ReplaceArgs {
+        data,
+        to: (dest, sendtag),
+        from: (source, recvtag),
+        origin: call.origin(),
+    };
+    give(status, &comm.sendrecv_replace(args)?)
+}
+
+pub(crate) fn isendrecv_replace(
+    call: Call,
+    buf: Buf,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    source: c_int,
+    recvtag: c_int,
+    on: MPI_Comm,
+    out: Ptr<MPI_Request>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    let data = data(buf, count, datatype)?;
+    let args = ReplaceArgs {
+        data,
+        to: (dest, sendtag),
+        from: (source, recvtag),
+        origin: call.origin(),
+    };
+    give_request(comm.isendrecv_replace(args)?, out)
+}

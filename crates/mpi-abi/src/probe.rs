@@ -1,0 +1,132 @@
+//! Probes, and messages that a matched probe took.
+
+use crate::call::{Call, Fault, Result};
+use crate::constants::*;
+use crate::edge::{Buf, Ptr};
+use crate::handle::*;
+use crate::objects::{comm, publish, unknown};
+use crate::p2p::data;
+use crate::request::give_request;
+use crate::state;
+use crate::status::give;
+use garonne_mpi::error::Class;
+use garonne_mpi::p2p::Message;
+use garonne_mpi::request::Status;
+use std::ffi::c_int;
+
+static MESSAGES: Table<Message> = Table::new();
+
+pub(crate) fn probe(_: Call, source: c_int, tag: c_int, on: MPI_Comm, status: Ptr<MPI_Status>) -> Result<()> {
+    give(status, &comm(on)?.probe(source, tag)?)
+}
+
+pub(crate) fn iprobe(
+    _: Call,
+    source: c_int,
+    tag: c_int,
+    on: MPI_Comm,
+    flag: Ptr<c_int>,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let found = comm(on)?.iprobe(source, tag)?;
+    flag.set(found.is_some().into())?;
+    found.map_or(Ok(()), |found| give(status, &found))
+}
+
+fn give_message(message: Message, out: Ptr<MPI_Message>) -> Result<()> {
+    out.set(match message {
+        Message::NoProc => MPI_MESSAGE_NO_PROC,
+        taken => publish(&MESSAGES, taken)?,
+    })
+}
+
+pub(crate) fn mprobe(
+    _: Call,
+    source: c_int,
+    tag: c_int,
+    on: MPI_Comm,
+    message: Ptr<MPI_Message>,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let (found, filled) = comm(on)?.mprobe(source, tag)?;
+    give_message(found, message)?;
+    give(status, &filled)
+}
+
+pub(crate) fn improbe(
+    _: Call,
+    source: c_int,
+    tag: c_int,
+    on: MPI_Comm,
+    flag: Ptr<c_int>,
+    message: Ptr<MPI_Message>,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let found = comm(on)?.improbe(source, tag)?;
+    flag.set(found.is_some().into())?;
+    let Some((found, filled)) = found else {
+        return message.set(MPI_MESSAGE_NULL);
+    };
+    give_message(found, message)?;
+    give(status, &filled)
+}
+
+/// The message of a handle, which the receive consumes.
+fn take(place: Ptr<MPI_Message>) -> Result<Message> {
+    let handle = place.get()?;
+    let taken = if handle == MPI_MESSAGE_NO_PROC {
+        Some(Message::NoProc)
+    } else {
+        MESSAGES.remove(handle)
+    };
+    let taken = taken.ok_or_else(|| unknown(Class::Request, "message", handle.0, MPI_MESSAGE_NULL.0))?;
+    place.set(MPI_MESSAGE_NULL)?;
+    Ok(taken)
+}
+
+pub(crate) fn mrecv(
+    call: Call,
+    buf: Buf,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    message: Ptr<MPI_Message>,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let origin = call.origin();
+    if message.get()? == MPI_MESSAGE_NO_PROC {
+        message.set(MPI_MESSAGE_NULL)?;
+        return give(status, &Status::PROC_NULL);
+    }
+    let data = data(buf, count, datatype)?;
+    let message = take(message)?;
+    let comm = message.comm().cloned();
+    let filled = message
+        .recv(data, origin)
+        .map_err(|error| Fault::from(error).on(comm))?;
+    give(status, &filled)
+}
+
+pub(crate) fn imrecv(
+    call: Call,
+    buf: Buf,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    message: Ptr<MPI_Message>,
+    out: Ptr<MPI_Request>,
+) -> Result<()> {
+    let origin = call.origin();
+    let process = state::process()?;
+    let data = if message.get()? == MPI_MESSAGE_NO_PROC {
+        garonne_sync::user::Data::empty()
+    } else {
+        data(buf, count, datatype)?
+    };
+    let message = take(message)?;
+    let comm = message.comm().cloned();
+    give_request(
+        message
+            .irecv(data, origin, &process)
+            .map_err(|error| Fault::from(error).on(comm))?,
+        out,
+    )
+}

@@ -1,0 +1,447 @@
+//! Requests: waiting, testing, starting, cancelling, freeing.
+//!
+//! A completed request's handle becomes `MPI_REQUEST_NULL` and its object goes, unless it is persistent. Errors of
+//! several requests at once are told in the statuses and as `MPI_ERR_IN_STATUS`.
+
+use crate::call::{Call, Fault, Result};
+use crate::constants::*;
+use crate::edge::{In, Ptr};
+use crate::group::length;
+use crate::handle::*;
+use crate::objects::{publish, unknown};
+use crate::status::{encode, give};
+use garonne_mpi::comm::Comm;
+use garonne_mpi::error::{Class, Error};
+use garonne_mpi::request::general::General;
+use garonne_mpi::request::{self, Outcome, Request, Status, TestAny};
+use smallvec::SmallVec;
+use std::ffi::c_int;
+use std::sync::Arc;
+
+/// What is behind a request's handle.
+pub(crate) struct Entry {
+    request: Request,
+    /// The program's side of a generalised request.
+    pub general: Option<Arc<General>>,
+}
+
+static REQUESTS: Table<Entry> = Table::new();
+
+/// Gives a new request a handle.
+#[inline]
+pub(crate) fn give_request(new: Request, out: Ptr<MPI_Request>) -> Result<()> {
+    give_entry(
+        Entry {
+            request: new,
+            general: None,
+        },
+        out,
+    )
+}
+
+/// Gives a generalised request a handle.
+pub(crate) fn give_general(new: Request, general: Arc<General>, out: Ptr<MPI_Request>) -> Result<()> {
+    give_entry(
+        Entry {
+            request: new,
+            general: Some(general),
+        },
+        out,
+    )
+}
+
+fn give_entry(entry: Entry, out: Ptr<MPI_Request>) -> Result<()> {
+    out.set(publish(&REQUESTS, entry)?)
+}
+
+/// What is behind a handle that is not null.
+pub(crate) fn entry(handle: MPI_Request) -> Result<&'static Entry> {
+    REQUESTS
+        .get(handle)
+        .ok_or_else(|| unknown(Class::Request, "request", handle.0, MPI_REQUEST_NULL.0))
+}
+
+fn find(handle: MPI_Request) -> Result<Option<&'static Request>> {
+    if handle == MPI_REQUEST_NULL {
+        Ok(None)
+    } else {
+        entry(handle).map(|entry| Some(&entry.request))
+    }
+}
+
+/// Forgets a request whose outcome was taken.
+fn spend(place: Ptr<MPI_Request>) -> Result<()> {
+    let handle = place.get()?;
+    let persistent = REQUESTS
+        .get(handle)
+        .is_none_or(|entry| entry.request.is_persistent());
+    if !persistent {
+        REQUESTS.remove(handle);
+        place.set(MPI_REQUEST_NULL)?;
+    }
+    Ok(())
+}
+
+/// Reports one outcome: the status, or the error on the request's communicator.
+fn report(outcome: Outcome, comm: Option<Comm>, place: Ptr<MPI_Status>) -> Result<()> {
+    match outcome {
+        Ok(status) => give(place, &status),
+        Err(error) => Err(Fault::from(error).on(comm)),
+    }
+}
+
+/// The communicator that hears of an error, asked only when there is one.
+fn listener(request: &Request, outcome: &Outcome) -> Option<Comm> {
+    if outcome.is_err() { request.comm() } else { None }
+}
+
+pub(crate) fn wait(_: Call, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()> {
+    let Some(request) = find(place.get()?)? else {
+        return give(status, &Status::EMPTY);
+    };
+    let outcome = request::wait(request);
+    let comm = listener(request, &outcome);
+    spend(place)?;
+    report(outcome, comm, status)
+}
+
+pub(crate) fn test(
+    _: Call,
+    place: Ptr<MPI_Request>,
+    flag: Ptr<c_int>,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let Some(request) = find(place.get()?)? else {
+        flag.set(1)?;
+        return give(status, &Status::EMPTY);
+    };
+    let Some(outcome) = request::test(request) else {
+        return flag.set(0);
+    };
+    let comm = listener(request, &outcome);
+    flag.set(1)?;
+    spend(place)?;
+    report(outcome, comm, status)
+}
+
+/// The requests of an array argument.
+struct List {
+    requests: SmallVec<[Option<&'static Request>; 16]>,
+    places: Ptr<MPI_Request>,
+}
+
+impl List {
+    fn new(count: c_int, places: Ptr<MPI_Request>) -> Result<Self> {
+        let n = usize::try_from(count).map_err(|_| bad_count(count))?;
+        let requests = (0..n).map(|i| find(places.at(i)?)).collect::<Result<_>>()?;
+        Ok(Self { requests, places })
+    }
+
+    /// For calls that leave the requests alone.
+    fn to_look_at(count: c_int, handles: In<MPI_Request>) -> Result<Self> {
+        let n = usize::try_from(count).map_err(|_| bad_count(count))?;
+        let requests = (0..n).map(|i| find(handles.at(i)?)).collect::<Result<_>>()?;
+        Ok(Self {
+            requests,
+            places: Ptr::ignore(),
+        })
+    }
+}
+
+fn bad_count(count: c_int) -> Fault {
+    Fault::new(
+        Class::Count,
+        format!("the number of requests is {count}; it must not be negative"),
+    )
+}
+
+/// Several outcomes as they come in: statuses in order of arrival or in the place of their request.
+struct Report {
+    statuses: Ptr<MPI_Status>,
+    /// Of each outcome: the request's index.
+    indices: SmallVec<[usize; 16]>,
+    failed: Option<(Error, Option<Comm>)>,
+    /// What went wrong in our own writing.
+    trouble: Option<Fault>,
+}
+
+impl Report {
+    fn new(statuses: Ptr<MPI_Status>) -> Self {
+        Self {
+            statuses,
+            indices: SmallVec::new(),
+            failed: None,
+            trouble: None,
+        }
+    }
+
+    /// Notes the outcome of request `index`, its status going to element `at`.
+    fn add(&mut self, list: &List, (index, at): (usize, usize), outcome: Outcome) {
+        let (mut status, code) = match &outcome {
+            Ok(status) => (encode(status), MPI_SUCCESS),
+            Err(error) => (encode(&Status::EMPTY), error.code),
+        };
+        status.error = code;
+        self.statuses.element(at).set_if(status);
+        if let Err(error) = outcome
+            && self.failed.is_none()
+        {
+            let comm = list
+                .requests
+                .get(index)
+                .copied()
+                .flatten()
+                .and_then(Request::comm);
+            self.failed = Some((error, comm));
+        }
+        self.indices.push(index);
+    }
+
+    /// Spends the requests reported and says whether any failed.
+    fn finish(mut self, list: &List) -> Result<SmallVec<[usize; 16]>> {
+        for &index in &self.indices {
+            if list.requests[index].is_some()
+                && let Err(fault) = spend(list.places.element(index))
+            {
+                self.trouble.get_or_insert(fault);
+            }
+        }
+        if let Some((error, comm)) = self.failed {
+            return Err(Fault::new(Class::InStatus, error.detail).on(comm));
+        }
+        self.trouble.map_or(Ok(self.indices), Err)
+    }
+}
+
+pub(crate) fn waitall(
+    _: Call,
+    count: c_int,
+    places: Ptr<MPI_Request>,
+    statuses: Ptr<MPI_Status>,
+) -> Result<()> {
+    let list = List::new(count, places)?;
+    let mut report = Report::new(statuses);
+    request::wait_all(&list.requests, &mut |index, outcome| {
+        report.add(&list, (index, index), outcome)
+    });
+    report.finish(&list).map(drop)
+}
+
+pub(crate) fn testall(
+    _: Call,
+    count: c_int,
+    places: Ptr<MPI_Request>,
+    flag: Ptr<c_int>,
+    statuses: Ptr<MPI_Status>,
+) -> Result<()> {
+    let list = List::new(count, places)?;
+    let mut report = Report::new(statuses);
+    let all = request::test_all(&list.requests, &mut |index, outcome| {
+        report.add(&list, (index, index), outcome)
+    });
+    flag.set(all.into())?;
+    report.finish(&list).map(drop)
+}
+
+pub(crate) fn waitany(
+    _: Call,
+    count: c_int,
+    places: Ptr<MPI_Request>,
+    index: Ptr<c_int>,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let list = List::new(count, places)?;
+    let Some((at, outcome)) = request::wait_any(&list.requests) else {
+        index.set(MPI_UNDEFINED)?;
+        return give(status, &Status::EMPTY);
+    };
+    one_of(&list, (at, outcome), index, status)
+}
+
+pub(crate) fn testany(
+    _: Call,
+    count: c_int,
+    places: Ptr<MPI_Request>,
+    index: Ptr<c_int>,
+    flag: Ptr<c_int>,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let list = List::new(count, places)?;
+    match request::test_any(&list.requests) {
+        TestAny::Done(at, outcome) => {
+            flag.set(1)?;
+            one_of(&list, (at, outcome), index, status)
+        }
+        TestAny::Nothing => {
+            flag.set(1)?;
+            index.set(MPI_UNDEFINED)?;
+            give(status, &Status::EMPTY)
+        }
+        TestAny::NotYet => {
+            flag.set(0)?;
+            index.set(MPI_UNDEFINED)
+        }
+    }
+}
+
+fn one_of(
+    list: &List,
+    (at, outcome): (usize, Outcome),
+    index: Ptr<c_int>,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let comm = list.requests[at].and_then(|request| listener(request, &outcome));
+    index.set(at as c_int)?;
+    spend(list.places.element(at))?;
+    report(outcome, comm, status)
+}
+
+/// `MPI_Waitsome` and its kin: how many were over, their indices, their statuses packed together.
+struct Some_ {
+    count: Ptr<c_int>,
+    indices: Ptr<c_int>,
+}
+
+impl Some_ {
+    fn answer(self, list: &List, found: Option<usize>, report: Report) -> Result<()> {
+        if found.is_none() {
+            return self.count.set(MPI_UNDEFINED);
+        }
+        self.count.set(report.indices.len() as c_int)?;
+        self.indices
+            .fill(report.indices.iter().map(|&index| index as c_int))?;
+        report.finish(list).map(drop)
+    }
+}
+
+pub(crate) fn waitsome(
+    _: Call,
+    incount: c_int,
+    places: Ptr<MPI_Request>,
+    count: Ptr<c_int>,
+    indices: Ptr<c_int>,
+    statuses: Ptr<MPI_Status>,
+) -> Result<()> {
+    let list = List::new(incount, places)?;
+    let mut report = Report::new(statuses);
+    let found = request::wait_some(&list.requests, &mut |index, outcome| {
+        report.add(&list, (index, report.indices.len()), outcome);
+    });
+    Some_ { count, indices }.answer(&list, found, report)
+}
+
+pub(crate) fn testsome(
+    _: Call,
+    incount: c_int,
+    places: Ptr<MPI_Request>,
+    count: Ptr<c_int>,
+    indices: Ptr<c_int>,
+    statuses: Ptr<MPI_Status>,
+) -> Result<()> {
+    let list = List::new(incount, places)?;
+    let mut report = Report::new(statuses);
+    let found = request::test_some(&list.requests, &mut |index, outcome| {
+        report.add(&list, (index, report.indices.len()), outcome);
+    });
+    Some_ { count, indices }.answer(&list, found, report)
+}
+
+pub(crate) fn request_get_status(
+    _: Call,
+    handle: MPI_Request,
+    flag: Ptr<c_int>,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let Some(request) = find(handle)? else {
+        flag.set(1)?;
+        return give(status, &Status::EMPTY);
+    };
+    let Some(outcome) = request::get_status(request) else {
+        return flag.set(0);
+    };
+    flag.set(1)?;
+    let comm = listener(request, &outcome);
+    report(outcome, comm, status)
+}
+
+pub(crate) fn request_get_status_any(
+    _: Call,
+    count: c_int,
+    handles: In<MPI_Request>,
+    index: Ptr<c_int>,
+    flag: Ptr<c_int>,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let list = List::to_look_at(count, handles)?;
+    let (over, at, outcome) = match request::get_status_any(&list.requests) {
+        TestAny::Done(at, outcome) => (1, at as c_int, Some(outcome)),
+        TestAny::Nothing => (1, MPI_UNDEFINED, Some(Ok(Status::EMPTY))),
+        TestAny::NotYet => (0, MPI_UNDEFINED, None),
+    };
+    flag.set(over)?;
+    index.set(at)?;
+    outcome.map_or(Ok(()), |outcome| report(outcome, None, status))
+}
+
+pub(crate) fn request_get_status_all(
+    _: Call,
+    count: c_int,
+    handles: In<MPI_Request>,
+    flag: Ptr<c_int>,
+    statuses: Ptr<MPI_Status>,
+) -> Result<()> {
+    let list = List::to_look_at(count, handles)?;
+    let mut report = Report::new(statuses);
+    let all = request::get_status_all(&list.requests, &mut |index, outcome| {
+        report.add(&list, (index, index), outcome)
+    });
+    flag.set(all.into())
+}
+
+pub(crate) fn request_get_status_some(
+    _: Call,
+    incount: c_int,
+    handles: In<MPI_Request>,
+    count: Ptr<c_int>,
+    indices: Ptr<c_int>,
+    statuses: Ptr<MPI_Status>,
+) -> Result<()> {
+    let list = List::to_look_at(incount, handles)?;
+    let mut report = Report::new(statuses);
+    let found = request::get_status_some(&list.requests, &mut |index, outcome| {
+        report.add(&list, (index, report.indices.len()), outcome);
+    });
+    count.set(found.map_or(MPI_UNDEFINED, |n| n as c_int))?;
+    indices.fill(report.indices.iter().map(|&index| index as c_int))
+}
+
+pub(crate) fn start(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
+    start_one(place.get()?)
+}
+
+fn start_one(handle: MPI_Request) -> Result<()> {
+    let request = &entry(handle)?.request;
+    request
+        .start()
+        .map_err(|error| Fault::from(error).on(request.comm()))
+}
+
+pub(crate) fn startall(_: Call, count: c_int, places: Ptr<MPI_Request>) -> Result<()> {
+    (0..length(count, "the number of requests")?).try_for_each(|i| start_one(places.at(i)?))
+}
+
+pub(crate) fn cancel(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
+    let request = &entry(place.get()?)?.request;
+    request
+        .cancel()
+        .map_err(|error| Fault::from(error).on(request.comm()))
+}
+
+pub(crate) fn request_free(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
+    let handle = place.get()?;
+    let Some(entry) = REQUESTS.remove(handle) else {
+        return Err(unknown(Class::Request, "request", handle.0, MPI_REQUEST_NULL.0));
+    };
+    place.set(MPI_REQUEST_NULL)?;
+    Ok(entry.request.free()?)
+}

@@ -1,0 +1,123 @@
+//! Where this process is in its life with MPI: before, between or after init and finalize, in the world model and in
+//! sessions.
+
+use crate::call::{Fault, Result};
+use garonne_mpi::error::Class;
+use garonne_mpi::info::Info;
+use garonne_mpi::process::Process;
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::thread::ThreadId;
+
+/// The world model's phase.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// `MPI_Init` was not called.
+    Before = 0,
+    /// Between init and finalize.
+    Running = 1,
+    /// After `MPI_Finalize`.
+    Finalized = 2,
+}
+
+static PHASE: AtomicU8 = AtomicU8::new(Phase::Before as u8);
+static PROVIDED: AtomicI32 = AtomicI32::new(0);
+static PROCESS: RwLock<Option<Arc<Process>>> = RwLock::new(None);
+static MAIN: RwLock<Option<ThreadId>> = RwLock::new(None);
+
+/// The phase of the world model.
+pub(crate) fn phase() -> Phase {
+    match PHASE.load(Ordering::Acquire) {
+        0 => Phase::Before,
+        1 => Phase::Running,
+        _ => Phase::Finalized,
+    }
+}
+
+/// Enters a phase.
+pub(crate) fn enter(phase: Phase) {
+    PHASE.store(phase as u8, Ordering::Release);
+}
+
+/// This rank, while the world or a session lives.
+pub(crate) fn process() -> Result<Arc<Process>> {
+    find_process().ok_or_else(|| Fault::new(Class::Other, not_running().unwrap_or("MPI is not initialised")))
+}
+
+/// This rank, if there is one.
+pub(crate) fn find_process() -> Option<Arc<Process>> {
+    PROCESS.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Says which rank this process is; `None` when it leaves the job.
+pub(crate) fn set_process(process: Option<Arc<Process>>) -> Option<Arc<Process>> {
+    std::mem::replace(
+        &mut *PROCESS.write().unwrap_or_else(PoisonError::into_inner),
+        process,
+    )
+}
+
+/// Remembers the calling thread as the main one and the thread level that it was promised.
+pub(crate) fn set_main_thread(provided: i32) {
+    *MAIN.write().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current().id());
+    PROVIDED.store(provided, Ordering::Relaxed);
+}
+
+/// Whether the calling thread initialised MPI.
+pub(crate) fn is_main_thread() -> bool {
+    *MAIN.read().unwrap_or_else(PoisonError::into_inner) == Some(std::thread::current().id())
+}
+
+/// The thread level promised.
+pub(crate) fn provided() -> i32 {
+    PROVIDED.load(Ordering::Relaxed)
+}
+
+/// Why predefined objects do not exist now, if they do not.
+pub(crate) fn not_running() -> Option<&'static str> {
+    match phase() {
+        Phase::Before => Some("MPI was not initialised: call MPI_Init first"),
+        Phase::Running => None,
+        Phase::Finalized => Some("MPI was finalized already"),
+    }
+}
+
+/// `MPI_INFO_ENV`.
+pub(crate) fn info_env() -> &'static Info {
+    static ENV: LazyLock<Info> = LazyLock::new(|| Info::from_pairs(env_pairs()));
+    &ENV
+}
+
+/// What the standard lists for `MPI_INFO_ENV` and what is known here.
+pub(crate) fn env_pairs() -> Vec<(String, String)> {
+    let mut pairs = Vec::new();
+    let mut add = |key: &str, value: String| {
+        if !value.is_empty() && value.len() < crate::constants::MPI_MAX_INFO_VAL as usize {
+            pairs.push((key.to_string(), value));
+        }
+    };
+    let mut args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
+    add("command", args.next().unwrap_or_default());
+    add("argv", args.collect::<Vec<_>>().join(" "));
+    add(
+        "wdir",
+        std::env::current_dir()
+            .map(|dir| dir.display().to_string())
+            .unwrap_or_default(),
+    );
+    add("arch", std::env::consts::ARCH.into());
+    add("host", crate::env::processor_name());
+    add("thread_level", thread_level_name(provided()).into());
+    pairs
+}
+
+fn thread_level_name(level: i32) -> &'static str {
+    use crate::constants::*;
+    match level {
+        MPI_THREAD_FUNNELED => "MPI_THREAD_FUNNELED",
+        MPI_THREAD_SERIALIZED => "MPI_THREAD_SERIALIZED",
+        MPI_THREAD_MULTIPLE => "MPI_THREAD_MULTIPLE",
+        _ => "MPI_THREAD_SINGLE",
+    }
+}

@@ -1,0 +1,145 @@
+//! Statuses: filling them in, and what programs read from and write into them.
+
+use crate::call::{Call, Fault, Result};
+use crate::constants::*;
+use crate::edge::{CountOut, In, Ptr};
+use crate::handle::*;
+use crate::objects::datatype;
+use garonne_mpi::error::Class;
+use garonne_mpi::request::Status;
+use std::ffi::c_int;
+
+/// Fills in a status unless the program ignores it. `MPI_ERROR` is left as it was, as the standard says for calls that
+/// complete one operation.
+#[inline]
+pub(crate) fn give(place: Ptr<MPI_Status>, status: &Status) -> Result<()> {
+    if place.is_null() {
+        return Ok(());
+    }
+    let mut filled = encode(status);
+    filled.error = place.get()?.error;
+    place.set(filled)
+}
+
+/// The C form of a status, without an error.
+pub(crate) fn encode(status: &Status) -> MPI_Status {
+    MPI_Status::new(status.source, status.tag, status.len, status.cancelled)
+}
+
+/// What a query function of the program's filled in.
+pub(crate) fn decode(status: &MPI_Status) -> Status {
+    Status {
+        source: status.source,
+        tag: status.tag,
+        len: status.bytes(),
+        cancelled: status.cancelled(),
+    }
+}
+
+fn change(place: Ptr<MPI_Status>, change: impl FnOnce(&mut MPI_Status)) -> Result<()> {
+    let mut status = place.get()?;
+    change(&mut status);
+    place.set(status)
+}
+
+pub(crate) fn get_count(
+    _: Call,
+    status: In<MPI_Status>,
+    handle: MPI_Datatype,
+    count: CountOut,
+) -> Result<()> {
+    let (bytes, size) = (status.get()?.bytes(), datatype(handle)?.size());
+    let whole = match (bytes, size) {
+        (0, _) => Some(0),
+        (_, 0) => None,
+        _ => (bytes % size == 0).then(|| bytes / size),
+    };
+    count.set_or_undefined(
+        whole
+            .and_then(|n| i64::try_from(n).ok())
+            .unwrap_or(MPI_UNDEFINED.into()),
+    )
+}
+
+pub(crate) fn get_elements(
+    _: Call,
+    status: In<MPI_Status>,
+    handle: MPI_Datatype,
+    count: CountOut,
+) -> Result<()> {
+    let elements = datatype(handle)?.elements_in(status.get()?.bytes());
+    count.set_or_undefined(
+        elements
+            .and_then(|n| i64::try_from(n).ok())
+            .unwrap_or(MPI_UNDEFINED.into()),
+    )
+}
+
+pub(crate) fn get_elements_x(
+    call: Call,
+    status: In<MPI_Status>,
+    handle: MPI_Datatype,
+    count: Ptr<MPI_Count>,
+) -> Result<()> {
+    get_elements(call, status, handle, count.into())
+}
+
+pub(crate) fn status_set_elements(
+    _: Call,
+    status: Ptr<MPI_Status>,
+    handle: MPI_Datatype,
+    count: MPI_Count,
+) -> Result<()> {
+    let datatype = datatype(handle)?;
+    let bytes = u64::try_from(count)
+        .ok()
+        .and_then(|elements| datatype.bytes_of_elements(elements));
+    let bytes = bytes.ok_or_else(|| {
+        Fault::new(
+            Class::Count,
+            format!("{count} is no number of elements of {datatype}"),
+        )
+    })?;
+    change(status, |status| status.set_bytes(bytes))
+}
+
+pub(crate) fn status_set_elements_x(
+    call: Call,
+    status: Ptr<MPI_Status>,
+    handle: MPI_Datatype,
+    count: MPI_Count,
+) -> Result<()> {
+    status_set_elements(call, status, handle, count)
+}
+
+pub(crate) fn status_set_cancelled(_: Call, status: Ptr<MPI_Status>, flag: c_int) -> Result<()> {
+    change(status, |status| status.set_cancelled(flag != 0))
+}
+
+pub(crate) fn test_cancelled(_: Call, status: In<MPI_Status>, flag: Ptr<c_int>) -> Result<()> {
+    flag.set(status.get()?.cancelled().into())
+}
+
+pub(crate) fn status_get_source(_: Call, status: In<MPI_Status>, source: Ptr<c_int>) -> Result<()> {
+    source.set(status.get()?.source)
+}
+
+pub(crate) fn status_get_tag(_: Call, status: In<MPI_Status>, tag: Ptr<c_int>) -> Result<()> {
+    tag.set(status.get()?.tag)
+}
+
+pub(crate) fn status_get_error(_: Call, status: In<MPI_Status>, error: Ptr<c_int>) -> Result<()> {
+    error.set(status.get()?.error)
+}
+
+pub(crate) fn status_set_source(_: Call, status: Ptr<MPI_Status>, source: c_int) -> Result<()> {
+    change(status, |status| status.source = source)
+}
+
+pub(crate) fn status_set_tag(_: Call, status: Ptr<MPI_Status>, tag: c_int) -> Result<()> {
+    change(status, |status| status.tag = tag)
+}
+
+pub(crate) fn status_set_error(_: Call, status: Ptr<MPI_Status>, error: c_int) -> Result<()> {
+    change(status, |status| status.error = error)
+}
