@@ -6,5 +6,21 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod arrive;
+mod copy;
+mod core;
+pub mod event;
+mod gate;
+mod held;
 pub mod limits;
+mod matcher;
+mod pump;
 pub mod rail;
+mod request;
+pub mod shard;
+mod store;
+pub mod strategy;
+mod table;
+mod wire;
+
+pub use gate::Quotas;

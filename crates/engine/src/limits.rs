@@ -5,3 +5,45 @@ pub const DESCRIPTOR_BLOB_MAX: usize = 40;
 
 /// Payload that every control packet may carry: an announcement with the largest descriptor fits, and two cache lines hold it with its header.
 pub const CONTROL_PAYLOAD_MAX: usize = 88;
+
+/// Unexpected envelopes that one peer may leave here: enough that a burst of small sends to a busy receiver never waits.
+pub const ENVELOPE_QUOTA: u32 = 1024;
+
+/// Unexpected payload in bytes that one peer may leave here in a small job; larger jobs share [`PAYLOAD_TOTAL`].
+pub const PAYLOAD_CREDIT_MAX: u64 = 512 << 10;
+
+/// Least unexpected payload in bytes granted to a peer: a handful of eager messages.
+pub const PAYLOAD_CREDIT_MIN: u64 = 16 << 10;
+
+/// Unexpected payload in bytes that all peers together may leave here, as long as the minimum per peer allows it.
+pub const PAYLOAD_TOTAL: u64 = 16 << 20;
+
+/// Payload in bytes that sends to oneself may leave unexpected before they wait for their receive instead.
+pub const SELF_CREDIT: u64 = 4 << 20;
+
+/// A send to oneself up to this length is copied once more rather than made to wait for its receive.
+pub const SELF_EAGER_MAX: u64 = 64 << 10;
+
+/// Payload kept inside the record of an unexpected message: what a small slot of a rail carries.
+pub const KEPT_INLINE: usize = 32;
+
+/// Largest buffer that the store of unexpected payload keeps for reuse: above it rendezvous is the rule.
+pub const KEPT_BUFFER_LOG2_MAX: u32 = 17;
+
+/// Buffers of one size that the store keeps for reuse: more would only be left behind by a past flood.
+pub const KEPT_BUFFERS: usize = 64;
+
+/// Events that a rank remembers: the last few thousand say what led to where it is, in 64 KB.
+pub const EVENTS: usize = 2048;
+
+/// Packets taken from a rail in one poll: large enough to hide the poll's own cost, small enough that waiting code gets its turn.
+pub const POLL_BUDGET: u32 = 32;
+
+/// Pieces of large messages that one pass sends to one peer before others get their turn.
+pub const PIECES_PER_PASS: u32 = 8;
+
+/// Bytes gathered at a time between two non-contiguous sides: fits the first cache.
+pub const BOUNCE: usize = 4096;
+
+/// Blocks of a layout looked up at a time when large blocks are copied in place.
+pub const BLOCKS_AT_A_TIME: usize = 64;

@@ -1,0 +1,291 @@
+//! Packets in: validation of what peers send, and the dispatch to the core.
+//!
+//! Called by the rail's poll. Everything in a packet is a claim of its sender: lengths, names and numbers are checked, and a peer that
+//! breaks the format is treated as gone, which bounds what it can do to its own messages.
+
+use crate::api::{Error, Peer};
+use crate::core::{Core, Incoming};
+use crate::copy::copy_in;
+use crate::event::What;
+use crate::gate::{Bound, Odd, Stream};
+use crate::rail::{Descriptor, Header, Kind, Sink, Token};
+use crate::request::{Side, State, from_wire, to_wire};
+use crate::store::Meta;
+use crate::table::NONE;
+use crate::wire::{Announce, Bytes, Clear, FLAG_TAKEN, Finish};
+use crate::rail::Reach;
+use garonne_sync::user::UserMem;
+
+/// What a gate assumes of its peer until the rail was asked.
+const UNKNOWN: Reach =
+    Reach { eager_max: 0, can_read: false, can_write: false, read_from: u64::MAX, pipeline_chunk: 4096, read_chunk: u64::MAX };
+
+impl Sink for Core {
+    #[inline]
+    fn packet(&mut self, peer: Peer, header: Header, payload: UserMem, len: usize) {
+        let Some(gate) = self.hear(peer) else { return };
+        let meta = Meta {
+            context: header.context,
+            peer,
+            source: header.source,
+            tag: header.tag,
+            sequence: header.sequence,
+            len: len as u64,
+            waiting: None,
+            credited: true,
+        };
+        if header.kind == Kind::Eager as u8 && header.flags & FLAG_TAKEN == 0 && !self.overdrawn(gate) {
+            self.envelope(gate, &header, meta, Incoming::Payload(payload));
+            return;
+        }
+        if self.other(gate, header, meta, payload).is_none() {
+            self.note(What::Broken, peer, header.context, header.tag, len as u64);
+            self.lose(gate, "it sent a packet that breaks the format");
+        }
+    }
+
+    fn exposed(&mut self, token: Token, descriptor: Option<Descriptor>) {
+        let Some(index) = self.requests.find(from_wire(token)) else { return };
+        let operation = self.requests.at(index);
+        operation.exposed = descriptor.is_some();
+        operation.region = descriptor.map(Box::new);
+        operation.remote = 1;
+        self.pending = true;
+    }
+
+    fn revoked(&mut self, token: Token) {
+        if let Some(index) = self.requests.find(from_wire(token)) {
+            self.requests.at(index).exposed = false;
+            let error = self.requests.at(index).error.take();
+            self.complete(index, error);
+        }
+    }
+
+    fn bulk_done(&mut self, token: Token, result: Result<(), Error>) {
+        if let Some(index) = self.requests.find(from_wire(token)) {
+            self.bulk_moved(index, result);
+        }
+    }
+
+    fn gone(&mut self, peer: Peer) {
+        if let Some(gate) = self.hear(peer) {
+            self.lose(gate, "it died or cut the connection");
+        }
+    }
+}
+
+impl Core {
+    /// The gate of a peer that was heard of.
+    #[inline]
+    fn hear(&mut self, peer: Peer) -> Option<u32> {
+        match self.gate(peer) {
+            Some(gate) => (!self.gates[gate as usize].gone).then_some(gate),
+            None if peer < self.world => {
+                self.fresh_gates = true;
+                Some(self.open_gate(peer, UNKNOWN))
+            }
+            None => None,
+        }
+    }
+
+    /// Every kind but the plain eager envelope. `None`: the peer broke the format.
+    #[cold]
+    #[inline(never)]
+    fn other(&mut self, gate: u32, header: Header, mut meta: Meta, payload: UserMem) -> Option<()> {
+        let kind = Kind::from_code(header.kind)?;
+        let len = meta.len as usize;
+        match kind {
+            Kind::Eager if header.flags & FLAG_TAKEN == 0 => return None,
+            Kind::Eager => self.envelope(gate, &header, meta, Incoming::Payload(payload)),
+            Kind::EagerSync => {
+                let body = len.checked_sub(8)?;
+                let mut name = [0; 8];
+                payload.read(0, &mut name);
+                meta.waiting = Some(u64::from_le_bytes(name));
+                meta.len = body as u64;
+                self.count(gate, &header)?;
+                self.envelope(gate, &header, meta, Incoming::Payload(payload.offset(8)));
+            }
+            Kind::Announce => {
+                let announce = Announce::decode(&Bytes::copy(payload, len)?, header.flags)?;
+                meta.len = announce.total;
+                self.count(gate, &header)?;
+                self.envelope(gate, &header, meta, Incoming::Announced(announce));
+            }
+            Kind::Piece => self.piece(meta.peer, &header, payload, len)?,
+            Kind::Clear => self.cleared(meta.peer, Clear::decode(&Bytes::copy(payload, len)?)?)?,
+            Kind::Finish => {
+                let finish = Finish::decode(&Bytes::copy(payload, len)?)?;
+                // A send that ended meanwhile (abandoned by an error) is no fault of the peer's.
+                if let Some(index) = self.requests.find(from_wire(finish.send)) {
+                    let operation = self.requests.peek(index);
+                    if operation.side != Side::Send || operation.peer != meta.peer || operation.state != State::Active {
+                        return None;
+                    }
+                    self.end(index, None);
+                }
+            }
+            Kind::Credit => self.credited(gate, header.context, header.source)?,
+            Kind::Held | Kind::Query | Kind::Offer | Kind::Nothing | Kind::Take => {
+                self.about_window(gate, kind, &header, &Bytes::copy(payload, len)?)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Counts an envelope against its sender's quota unless it was asked for.
+    fn count(&mut self, gate: u32, header: &Header) -> Option<()> {
+        (header.flags & FLAG_TAKEN != 0 || !self.overdrawn(gate)).then_some(())
+    }
+
+    /// Credits came back.
+    fn credited(&mut self, gate: u32, envelopes: u32, payload: u32) -> Option<()> {
+        let quotas = self.quotas;
+        let entry = &mut self.gates[gate as usize];
+        entry.envelopes = entry.envelopes.checked_add(envelopes).filter(|&sum| sum <= quotas.envelopes)?;
+        entry.payload = entry.payload.checked_add(u64::from(payload)).filter(|&sum| sum <= quotas.payload)?;
+        self.pending = true;
+        Some(())
+    }
+
+    /// A piece of a message that this side asked for by packets.
+    fn piece(&mut self, peer: Peer, header: &Header, payload: UserMem, len: usize) -> Option<()> {
+        let name = u64::from(header.context) | u64::from(header.source) << 32;
+        let from = u64::from(header.tag as u32) | u64::from(header.sequence) << 32;
+        let Some(index) = self.requests.find(from_wire(name)) else { return Some(()) };
+        let operation = self.requests.at(index);
+        let fits = from.checked_add(len as u64).is_some_and(|end| end <= operation.total.min(operation.data.len));
+        if operation.side != Side::Recv || operation.peer != peer || operation.state != State::Active || !fits {
+            return None;
+        }
+        copy_in(&operation.data, from, payload, len, &mut self.bounce);
+        operation.moved += len as u64;
+        if operation.moved >= operation.total {
+            self.complete(index, None);
+        }
+        Some(())
+    }
+
+    /// A send may stream its message.
+    fn cleared(&mut self, peer: Peer, clear: Clear) -> Option<()> {
+        let Some(index) = self.requests.find(from_wire(clear.send)) else { return Some(()) };
+        let operation = self.requests.at(index);
+        if operation.side != Side::Send || operation.peer != peer || operation.state != State::Active {
+            return None;
+        }
+        operation.remote = clear.recv;
+        operation.moved = 0;
+        if !self.streams_out.contains(&index) {
+            self.streams_out.push_back(index);
+        }
+        self.pending = true;
+        Some(())
+    }
+
+    /// A bulk read moved bytes, or failed: then packets must do.
+    pub(crate) fn bulk_moved(&mut self, index: u32, result: Result<(), Error>) {
+        let operation = self.requests.at(index);
+        if operation.state != State::Active || operation.side != Side::Recv {
+            return;
+        }
+        match result {
+            Ok(()) if operation.moved >= operation.total => {
+                let (peer, send) = (operation.peer, operation.remote);
+                self.finish(peer, send);
+                self.complete(index, None);
+            }
+            Ok(()) => {
+                self.pulls.push_back(index);
+                self.pending = true;
+            }
+            Err(Error::Peer { what, .. }) => {
+                let peer = operation.peer;
+                self.complete(index, Some(Error::Peer { peer, what }));
+            }
+            Err(_) => self.ask_for_packets(index),
+        }
+    }
+
+    /// An envelope that is early, late, or was taken by a query.
+    #[cold]
+    pub(crate) fn out_of_sequence(&mut self, gate: u32, at: u32, number: u64, flags: u8, meta: Meta, incoming: Incoming) {
+        let stream = self.streams.get_mut(at);
+        let next = stream.next_rx;
+        let odd = stream.odd.get_or_insert_default();
+        if let Some(bound) = odd.bound.remove(&number) {
+            odd.finish(number);
+            if flags & FLAG_TAKEN == 0 {
+                // It was sent before its sender heard that it was taken: it used credits as any other.
+                self.release(gate, &incoming, meta.len);
+            }
+            self.deliver_bound(bound, meta, incoming);
+            self.catch_up(gate, at);
+        } else if number == next {
+            stream.next_rx += 1;
+            self.deliver(gate, meta, incoming);
+            self.catch_up(gate, at);
+        } else if number > next && !odd.finished(number) && !odd.early.contains_key(&number) {
+            match self.bodied(&meta, incoming) {
+                Ok(body) => {
+                    let item = self.store.insert(meta, body);
+                    if let Some(odd) = &mut self.streams.get_mut(at).odd {
+                        odd.early.insert(number, item);
+                    }
+                }
+                Err(_) => self.lose(gate, "its message could not be kept for want of memory"),
+            }
+        } else {
+            self.lose(gate, "it sent an envelope twice");
+        }
+    }
+
+    /// Lets everything enter whose turn has come.
+    pub(crate) fn catch_up(&mut self, gate: u32, at: u32) {
+        loop {
+            let stream: &mut Stream = self.streams.get_mut(at);
+            let next = stream.next_rx;
+            let Some(odd) = stream.odd.as_deref_mut() else { return };
+            if let Some(end) = odd.done.remove(&next) {
+                stream.next_rx = end;
+            } else if let Some(item) = odd.early.remove(&next) {
+                stream.next_rx += 1;
+                self.enter_kept(gate, item);
+            } else {
+                if Odd::is_empty(odd) {
+                    stream.odd = None;
+                }
+                return;
+            }
+        }
+    }
+
+    /// An envelope that was kept because it came early has its turn.
+    fn enter_kept(&mut self, gate: u32, item: u32) {
+        let meta = self.store.get(item).meta;
+        let envelope = crate::matcher::Envelope { context: meta.context, peer: meta.peer, tag: meta.tag };
+        match self.matcher.arrive(&envelope) {
+            Some(receive) => self.hand_over(receive, item),
+            None => {
+                self.matcher.keep(&envelope, item);
+                self.completions += 1;
+            }
+        }
+        let _ = gate;
+    }
+
+    /// Gives an envelope that a query took to whom it was taken for.
+    fn deliver_bound(&mut self, bound: Bound, meta: Meta, incoming: Incoming) {
+        match bound {
+            Bound::Receive(receive) => self.fulfil(receive, meta, incoming),
+            Bound::Message(item) => self.fill_message(item, meta, incoming),
+        }
+    }
+
+    /// The wire name of a living operation.
+    pub(crate) fn wire_name(&self, index: u32) -> u64 {
+        to_wire(self.requests.name(index))
+    }
+}
+
+/// A gate index for "this rank itself".
+pub(crate) const SELF_GATE: u32 = NONE;

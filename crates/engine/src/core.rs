@@ -1,0 +1,437 @@
+//! The core of an engine: everything that needs no rail. Envelopes in, matches and completions out, control packets queued.
+//!
+//! Owned by a [`crate::shard::Shard`], which couples it with a rail: the rail's polls call it through `Sink`, and what it wants
+//! to send leaves through its outbox and work lists when the shard pumps. Bounded by requests, credits and gates.
+
+use crate::api::{Error, Origin, Peer, Status, Truncation};
+use crate::copy::{Bounce, copy_between, copy_in};
+use crate::event::{Event, Events, What};
+use crate::gate::{Gate, Quotas, Stream, stream_key, widen};
+use crate::limits::SELF_CREDIT;
+use crate::matcher::{Envelope, Matcher};
+use crate::rail::{Header, Kind, Reach};
+use crate::request::{Requests, Side, State, from_wire};
+use crate::store::{Body, Meta, Store};
+use crate::table::{KeyMap, Lists, NONE};
+use crate::wire::{Announce, Bytes, Clear, Finish};
+use garonne_sync::user::UserMem;
+use std::collections::VecDeque;
+
+/// One control packet that waits for room.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub peer: Peer,
+    pub header: Header,
+    pub bytes: Bytes,
+}
+
+/// Bytes that arrived or wait for their receive.
+pub(crate) enum Incoming {
+    /// In memory: a packet's payload or a kept buffer.
+    Payload(UserMem),
+    /// To be fetched.
+    Announced(Announce),
+    /// A send of this rank, by its slot.
+    Local(u32),
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub me: Peer,
+    pub world: u32,
+    pub quotas: Quotas,
+    /// Index into `gates` by peer.
+    pub gate_of: Vec<u32>,
+    pub gates: Vec<Gate>,
+    pub streams: KeyMap<Stream>,
+    pub matcher: Matcher,
+    pub requests: Requests,
+    pub store: Store,
+    /// Sends in windows, in three kinds of list; see `held`.
+    pub window: Lists,
+    pub outbox: VecDeque<Control>,
+    /// Receives that read their sender's region.
+    pub pulls: VecDeque<u32>,
+    /// Sends that were cleared to send by packets.
+    pub streams_out: VecDeque<u32>,
+    /// Regions to revoke.
+    pub revokes: Vec<u32>,
+    /// Gates whose window may move.
+    pub blocked: Vec<u32>,
+    /// Sends that receivers took out of windows.
+    pub taken: VecDeque<u32>,
+    /// Peers that hold envelopes back, as far as known.
+    pub holders: u32,
+    /// Something is queued that a pump can work on.
+    pub pending: bool,
+    /// Peers were heard of that the rail was not asked about yet.
+    pub fresh_gates: bool,
+    /// Completions so far; changes tell waiters to look.
+    pub completions: u64,
+    pub self_credit: u64,
+    pub events: Events,
+    pub bounce: Bounce,
+}
+
+impl Core {
+    pub(crate) fn new(me: Peer, world: u32, quotas: Quotas) -> Self {
+        Self {
+            me,
+            world,
+            quotas,
+            gate_of: vec![NONE; world as usize],
+            gates: Vec::new(),
+            streams: KeyMap::new(),
+            matcher: Matcher::new(),
+            requests: Requests::new(),
+            store: Store::new(),
+            window: Lists::new(),
+            outbox: VecDeque::new(),
+            pulls: VecDeque::new(),
+            streams_out: VecDeque::new(),
+            revokes: Vec::new(),
+            blocked: Vec::new(),
+            taken: VecDeque::new(),
+            holders: 0,
+            pending: false,
+            fresh_gates: false,
+            completions: 0,
+            self_credit: SELF_CREDIT,
+            events: Events::new(),
+            bounce: Bounce::new(),
+        }
+    }
+
+    /// The open gate to `peer`.
+    #[inline]
+    pub(crate) fn gate(&self, peer: Peer) -> Option<u32> {
+        match self.gate_of.get(peer as usize) {
+            Some(&gate) if gate != NONE => Some(gate),
+            _ => None,
+        }
+    }
+
+    /// Opens the gate to `peer`, a process of the job.
+    #[cold]
+    pub(crate) fn open_gate(&mut self, peer: Peer, reach: Reach) -> u32 {
+        let gate = self.gates.len() as u32;
+        self.gates.push(Gate::new(peer, reach, self.quotas));
+        self.gate_of[peer as usize] = gate;
+        gate
+    }
+
+    /// Queues a control packet.
+    pub(crate) fn tell(&mut self, peer: Peer, mut header: Header, bytes: Bytes) {
+        header.len = bytes.len as u32;
+        self.outbox.push_back(Control { peer, header, bytes });
+        self.pending = true;
+    }
+
+    /// Notes an event that is not the direct result of a call.
+    #[inline]
+    pub(crate) fn note(&mut self, what: What, peer: Peer, context: u32, tag: i32, len: u64) {
+        self.events.push(Event { len, site: 0, peer, context, tag, call: 0, what });
+    }
+
+    #[inline]
+    pub(crate) fn note_call(&mut self, event: Event, origin: Origin) {
+        self.events.push(Event { site: origin.site, call: origin.call, ..event });
+    }
+
+    /// Ends the operation in slot `index`.
+    pub(crate) fn complete(&mut self, index: u32, error: Option<Error>) {
+        let operation = self.requests.at(index);
+        operation.state = State::Complete;
+        operation.data.layout = None;
+        operation.region = None;
+        operation.error = error;
+        self.completions += 1;
+        if operation.abandoned {
+            self.requests.close(index);
+        }
+    }
+
+    /// A whole envelope arrived from a peer: in sequence it enters the matcher, else it waits.
+    #[inline]
+    pub(crate) fn envelope(&mut self, gate: u32, header: &Header, meta: Meta, incoming: Incoming) {
+        let at = self.streams.find_or_insert(stream_key(meta.context, meta.peer));
+        let stream = self.streams.get_mut(at);
+        if stream.odd.is_none() && header.sequence == stream.next_rx as u32 {
+            stream.next_rx += 1;
+            self.deliver(gate, meta, incoming);
+        } else {
+            let number = widen(stream.next_rx, header.sequence);
+            self.out_of_sequence(gate, at, number, header.flags, meta, incoming);
+        }
+    }
+
+    /// Hands an envelope whose turn it is to the receive it matches, or keeps it.
+    #[inline]
+    pub(crate) fn deliver(&mut self, gate: u32, meta: Meta, incoming: Incoming) {
+        let envelope = Envelope { context: meta.context, peer: meta.peer, tag: meta.tag };
+        match self.matcher.arrive(&envelope) {
+            Some(receive) => {
+                self.release(gate, &incoming, meta.len);
+                self.fulfil(receive, meta, incoming);
+            }
+            None => self.keep(gate, meta, incoming),
+        }
+    }
+
+    #[cold]
+    fn keep(&mut self, gate: u32, meta: Meta, incoming: Incoming) {
+        self.note(What::Keep, meta.peer, meta.context, meta.tag, meta.len);
+        match self.bodied(&meta, incoming) {
+            Ok(body) => {
+                let item = self.store.insert(meta, body);
+                self.matcher.keep(&Envelope { context: meta.context, peer: meta.peer, tag: meta.tag }, item);
+                self.completions += 1;
+            }
+            // The credits bound what is kept; if even that does not fit, the peer's message cannot be kept for anybody.
+            Err(_) => self.lose(gate, "its message could not be kept for want of memory"),
+        }
+    }
+
+    /// Makes incoming bytes ours to keep.
+    pub(crate) fn bodied(&mut self, meta: &Meta, incoming: Incoming) -> Result<Body, Error> {
+        Ok(match incoming {
+            Incoming::Payload(payload) => self.store.copy(payload, meta.len as usize)?,
+            Incoming::Announced(announce) => Body::Announced(Box::new(announce)),
+            Incoming::Local(send) => Body::Local(send),
+        })
+    }
+
+    /// Returns the credits of an envelope that left the unexpected store or never entered it.
+    #[inline]
+    pub(crate) fn release(&mut self, gate: u32, incoming: &Incoming, len: u64) {
+        let payload = if matches!(incoming, Incoming::Payload(_)) { len } else { 0 };
+        self.release_credits(gate, payload);
+    }
+
+    /// Returns one envelope's credit and `payload` bytes of credit.
+    #[inline]
+    pub(crate) fn release_credits(&mut self, gate: u32, payload: u64) {
+        if gate == NONE {
+            return;
+        }
+        let quotas = self.quotas;
+        let at = gate;
+        let gate = &mut self.gates[at as usize];
+        gate.owed_envelopes += 1;
+        gate.owed_payload += payload;
+        let enough = gate.owed_envelopes * 2 >= quotas.envelopes || gate.owed_payload * 2 >= quotas.payload;
+        if enough || gate.asking.held {
+            self.return_credits(at);
+        }
+    }
+
+    /// Sends back the credits that are owed to a peer.
+    #[cold]
+    pub(crate) fn return_credits(&mut self, gate: u32) {
+        let gate = &mut self.gates[gate as usize];
+        if gate.owed_envelopes == 0 {
+            return;
+        }
+        let header = Header {
+            kind: Kind::Credit as u8,
+            context: gate.owed_envelopes,
+            source: gate.owed_payload as u32,
+            ..Header::default()
+        };
+        gate.outstanding = gate.outstanding.saturating_sub(gate.owed_envelopes);
+        gate.owed_envelopes = 0;
+        gate.owed_payload = 0;
+        let peer = gate.peer;
+        self.tell(peer, header, Bytes::new());
+    }
+
+    /// A message and its receive have met.
+    #[inline]
+    pub(crate) fn fulfil(&mut self, receive: u32, meta: Meta, incoming: Incoming) {
+        let operation = self.requests.at(receive);
+        operation.peer = meta.peer;
+        operation.source = meta.source;
+        operation.tag = meta.tag;
+        operation.sequence = meta.sequence;
+        operation.total = meta.len;
+        operation.moved = 0;
+        let room = operation.data.len;
+        let error = if meta.len > room { Some(truncation(&meta, room, operation.origin)) } else { None };
+        match incoming {
+            Incoming::Payload(payload) => {
+                let len = meta.len.min(room) as usize;
+                if operation.data.layout.is_none() {
+                    operation.data.mem.copy_from(0, payload, 0, len);
+                } else {
+                    copy_in(&operation.data, 0, payload, len, &mut self.bounce);
+                }
+                if let Some(send) = meta.waiting {
+                    self.finish(meta.peer, send);
+                }
+                self.complete(receive, error);
+            }
+            Incoming::Announced(announce) => self.fetch(receive, &meta, announce, error),
+            Incoming::Local(send) => self.meet(send, receive, error),
+        }
+    }
+
+    /// Tells the sender that its send needs nothing more.
+    pub(crate) fn finish(&mut self, peer: Peer, send: u64) {
+        if peer == self.me {
+            if let Some(index) = self.requests.find(from_wire(send)) {
+                self.complete(index, None);
+            }
+            return;
+        }
+        self.tell(peer, Header { kind: Kind::Finish as u8, ..Header::default() }, Finish { send }.encode());
+    }
+
+    /// Begins to fetch an announced message.
+    fn fetch(&mut self, receive: u32, meta: &Meta, announce: Announce, error: Option<Error>) {
+        self.note(What::Move, meta.peer, meta.context, meta.tag, meta.len);
+        if error.is_some() || meta.len == 0 {
+            self.finish(meta.peer, announce.send);
+            self.complete(receive, error);
+            return;
+        }
+        let operation = self.requests.at(receive);
+        operation.state = State::Active;
+        operation.remote = announce.send;
+        match announce.region {
+            Some(region) => {
+                operation.region = Some(Box::new(region));
+                self.pulls.push_back(receive);
+                self.pending = true;
+            }
+            None => self.ask_for_packets(receive),
+        }
+    }
+
+    /// Asks the sender for the message by packets.
+    pub(crate) fn ask_for_packets(&mut self, receive: u32) {
+        let operation = self.requests.at(receive);
+        operation.region = None;
+        operation.moved = 0;
+        let (peer, send) = (operation.peer, operation.remote);
+        let clear = Clear { send, recv: crate::request::to_wire(self.requests.name(receive)) };
+        self.tell(peer, Header { kind: Kind::Clear as u8, ..Header::default() }, clear.encode());
+    }
+
+    /// A send and a receive of this very rank have met.
+    fn meet(&mut self, send: u32, receive: u32, error: Option<Error>) {
+        let source = self.requests.peek(send).data.clone();
+        let target = self.requests.peek(receive).data.clone();
+        let len = source.len.min(target.len);
+        copy_between(&source, &target, len, &mut self.bounce);
+        self.complete(receive, error);
+        self.complete(send, None);
+    }
+
+    /// Gives a kept message to the receive in slot `receive`.
+    pub(crate) fn hand_over(&mut self, receive: u32, item: u32) {
+        let (meta, body) = self.store.remove(item);
+        let payload = if matches!(body, Body::Inline(_) | Body::Buffer(_)) { meta.len } else { 0 };
+        if meta.peer == self.me {
+            self.self_credit += payload;
+        } else if meta.credited
+            && let Some(gate) = self.gate(meta.peer)
+        {
+            self.release_credits(gate, payload);
+        }
+        match body {
+            Body::Inline(bytes) => self.fulfil_from(receive, meta, &bytes),
+            Body::Buffer(buffer) => {
+                self.fulfil(receive, meta, Incoming::Payload(buffer.mem()));
+                self.store.recycle(Body::Buffer(buffer));
+            }
+            Body::Announced(announce) => self.fulfil(receive, meta, Incoming::Announced(*announce)),
+            Body::Local(send) => self.fulfil(receive, meta, Incoming::Local(send)),
+            Body::Free(_) | Body::Coming | Body::Awaited(_) => {}
+        }
+    }
+
+    fn fulfil_from(&mut self, receive: u32, mut meta: Meta, bytes: &[u8]) {
+        // The few bytes lie in the record: they are written from here, and the rest of the way is that of an empty payload.
+        let len = meta.len;
+        let operation = self.requests.at(receive);
+        let room = operation.data.len;
+        let moved = len.min(room) as usize;
+        operation.data.unpack(0, &bytes[..moved]);
+        let error = if len > room { Some(truncation(&meta, room, operation.origin)) } else { None };
+        meta.len = 0;
+        self.fulfil(receive, meta, Incoming::Payload(UserMem::null()));
+        let operation = self.requests.at(receive);
+        if operation.state != State::Free {
+            operation.total = len;
+            operation.error = error;
+        }
+    }
+
+    /// The status a probe reports for a kept message.
+    pub(crate) fn probed(&self, item: u32) -> Status {
+        let meta = &self.store.get(item).meta;
+        Status { source: meta.source, tag: meta.tag, len: meta.len, cancelled: false, error: None }
+    }
+
+    /// A peer is dead or broke the format: everything that depends on it ends with an error.
+    #[cold]
+    pub(crate) fn lose(&mut self, gate: u32, what: &'static str) {
+        let Some(entry) = self.gates.get_mut(gate as usize) else { return };
+        if entry.gone {
+            return;
+        }
+        entry.gone = true;
+        self.holders -= u32::from(entry.asking.held);
+        entry.asking = Default::default();
+        let peer = entry.peer;
+        self.note(What::Gone, peer, 0, 0, 0);
+        self.outbox.retain(|control| control.peer != peer);
+        let hit = self.requests.select(|operation| match (operation.side, operation.state) {
+            (_, State::Complete | State::Free) => false,
+            (Side::Recv, State::Posted) => operation.pattern.source.is_some_and(|source| source.peer == peer),
+            _ => operation.peer == peer,
+        });
+        for index in hit {
+            let operation = self.requests.peek(index);
+            match operation.state {
+                State::Posted => {
+                    let pattern = operation.pattern;
+                    self.matcher.withdraw(&pattern, index);
+                }
+                State::Held => self.unhold(index),
+                _ => {}
+            }
+            self.pulls.retain(|&pull| pull != index);
+            self.streams_out.retain(|&send| send != index);
+            self.end(index, Some(Error::Peer { peer, what }));
+        }
+        self.completions += 1;
+    }
+
+    /// Ends an operation; one with an exposed region ends when that is revoked.
+    pub(crate) fn end(&mut self, index: u32, error: Option<Error>) {
+        if self.requests.peek(index).exposed {
+            self.requests.at(index).error = error;
+            self.revokes.push(index);
+            self.pending = true;
+        } else {
+            self.complete(index, error);
+        }
+    }
+
+    /// Bound on what may still arrive from a peer: it must not send more envelopes than it has credits for.
+    #[inline]
+    pub(crate) fn overdrawn(&mut self, gate: u32) -> bool {
+        let entry = &mut self.gates[gate as usize];
+        entry.outstanding += 1;
+        entry.outstanding > self.quotas.envelopes
+    }
+
+}
+
+/// The error of a message that is longer than its receive.
+#[cold]
+pub(crate) fn truncation(meta: &Meta, room: u64, origin: Origin) -> Error {
+    Error::Truncated(Box::new(Truncation { sent: meta.len, room, peer: meta.peer, sequence: meta.sequence, origin }))
+}

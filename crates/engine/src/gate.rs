@@ -1,0 +1,211 @@
+//! A gate: the engine's connection to one peer engine. Credits in both directions and the state of the sender's window.
+//!
+//! Owned by the engine's core; opened when the peer is first spoken to or heard of. Also home of the per-context streams
+//! that number envelopes. Bounded by the peers spoken to and the contexts used with them.
+
+use crate::api::{Context, Peer};
+use crate::limits::{PAYLOAD_CREDIT_MAX, PAYLOAD_CREDIT_MIN, PAYLOAD_TOTAL};
+use crate::rail::Reach;
+use crate::table::Key;
+use std::collections::{BTreeMap, VecDeque};
+
+/// What every engine of a job grants its peers; both sides compute it from the same numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quotas {
+    /// Envelopes that a peer may have sent and that were not matched.
+    pub envelopes: u32,
+    /// Payload bytes in them.
+    pub payload: u64,
+}
+
+impl Quotas {
+    /// The quotas of a job of `world` processes.
+    pub fn for_world(world: u32) -> Self {
+        let share = PAYLOAD_TOTAL / u64::from(world.max(1));
+        Self { envelopes: crate::limits::ENVELOPE_QUOTA, payload: share.clamp(PAYLOAD_CREDIT_MIN, PAYLOAD_CREDIT_MAX) }
+    }
+}
+
+/// A receive or probe that asks the peer's window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// The receive of this slot and generation.
+    Receive(u32, u32),
+    /// A probe.
+    Probe,
+}
+
+/// One question to a peer's window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    pub asker: Asker,
+    pub context: Context,
+    pub tag: Option<i32>,
+}
+
+/// A peer's answer that probes may use: this envelope is held there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub context: Context,
+    pub source: u32,
+    pub tag: i32,
+    pub sequence: u64,
+    pub len: u64,
+}
+
+/// The receiving side's view of a peer's window.
+#[derive(Debug, Default)]
+pub(crate) struct Asking {
+    /// The peer holds envelopes back, as far as known.
+    pub held: bool,
+    /// Its window's epoch, as far as known.
+    pub epoch: u32,
+    /// Questions of this pass, oldest posting first.
+    pub queue: VecDeque<Question>,
+    /// The one that is on its way.
+    pub asked: Option<Question>,
+    /// An offer that waits for envelopes sent before it.
+    pub offer: Option<(Held, u64)>,
+    /// Probes answered in this epoch with "nothing".
+    pub denied: Vec<(Context, Option<i32>)>,
+    /// What probes were offered and nobody took yet, with the tag they asked for.
+    pub offers: Vec<(Option<i32>, Held)>,
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub peer: Peer,
+    pub reach: Reach,
+    pub gone: bool,
+    /// Envelopes and payload that may still be sent.
+    pub envelopes: u32,
+    pub payload: u64,
+    /// Sends in the window.
+    pub held: u32,
+    /// Changes when an envelope joins a window that a query found without a match.
+    pub epoch: u32,
+    /// Such a query was answered in this epoch.
+    pub denied: bool,
+    /// The peer was told that envelopes are held.
+    pub told: bool,
+    /// Credits to return.
+    pub owed_envelopes: u32,
+    pub owed_payload: u64,
+    /// Envelopes of the peer that count against its quota, to find one that overdraws.
+    pub outstanding: u32,
+    pub asking: Asking,
+}
+
+impl Gate {
+    pub(crate) fn new(peer: Peer, reach: Reach, quotas: Quotas) -> Self {
+        Self {
+            peer,
+            reach,
+            gone: false,
+            envelopes: quotas.envelopes,
+            payload: quotas.payload,
+            held: 0,
+            epoch: 0,
+            denied: false,
+            told: false,
+            owed_envelopes: 0,
+            owed_payload: 0,
+            outstanding: 0,
+            asking: Asking::default(),
+        }
+    }
+}
+
+/// The numbering of envelopes of one context between this rank and one peer.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    /// Next number to send.
+    pub next_tx: u64,
+    /// Next number to enter the matcher.
+    pub next_rx: u64,
+    /// Present only while something is out of sequence.
+    pub odd: Option<Box<Odd>>,
+}
+
+/// What is out of sequence in a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Odd {
+    /// Envelopes that arrived early, by number: slots of the store.
+    pub early: BTreeMap<u64, u32>,
+    /// Numbers taken by a query whose envelope is on its way: the receive's slot and generation, or a taken probe's message.
+    pub bound: BTreeMap<u64, Bound>,
+    /// Numbers that already were delivered out of sequence, as ranges start to end (exclusive).
+    pub done: BTreeMap<u64, u64>,
+}
+
+/// Who gets an envelope that was taken out of sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// The receive in this slot.
+    Receive(u32),
+    /// The message in this slot of the store, taken by a matched probe.
+    Message(u32),
+}
+
+impl Odd {
+    /// Nothing is out of sequence any more.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.early.is_empty() && self.bound.is_empty() && self.done.is_empty()
+    }
+
+    /// Notes that `number` was delivered, joining neighbouring ranges.
+    pub(crate) fn finish(&mut self, number: u64) {
+        let mut end = number + 1;
+        if let Some(next) = self.done.remove(&end) {
+            end = next;
+        }
+        if let Some((_, last)) = self.done.range_mut(..number).next_back()
+            && *last == number
+        {
+            *last = end;
+            return;
+        }
+        self.done.insert(number, end);
+    }
+
+    /// Whether `number` was delivered out of sequence.
+    pub(crate) fn finished(&self, number: u64) -> bool {
+        self.done.range(..=number).next_back().is_some_and(|(_, end)| number < *end)
+    }
+}
+
+/// The key of the stream between this rank and `peer` in `context`.
+#[inline]
+pub(crate) fn stream_key(context: Context, peer: Peer) -> Key {
+    Key(u64::from(context) << 32 | u64::from(peer), 0)
+}
+
+/// The full number of which `sequence` is the low half, the one nearest to `near`.
+#[inline]
+pub(crate) fn widen(near: u64, sequence: u32) -> u64 {
+    near.wrapping_add_signed(i64::from(sequence.wrapping_sub(near as u32) as i32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_survive_the_wrap_of_their_low_half() {
+        let near = (7u64 << 32) - 2;
+        assert_eq!(widen(near, 3), (7 << 32) + 3);
+        assert_eq!(widen((7 << 32) + 1, u32::MAX), (7 << 32) - 1);
+        assert_eq!(widen(0, 5), 5);
+    }
+
+    #[test]
+    fn delivered_numbers_join_into_ranges() {
+        let mut odd = Odd::default();
+        for number in [5, 7, 6, 1, 9, 8] {
+            odd.finish(number);
+        }
+        assert_eq!(odd.done, BTreeMap::from([(1, 2), (5, 10)]));
+        assert!(odd.finished(9) && !odd.finished(10) && !odd.finished(4));
+    }
+}

@@ -1,0 +1,234 @@
+//! Matching in constant time, wildcards included: which receive gets which message.
+//!
+//! Owned by the engine's core, which feeds it envelopes in their sequence. Knows only numbers: receives and messages are
+//! slots of their owners. Posted receives wait in the list of their own pattern (exact, any source, any tag, or both) and a
+//! message looks at the heads of at most four lists, where the oldest posting wins; messages that came too early stand in
+//! one list for each kind of pattern that could find them. Bounded by the requests and the unexpected store.
+
+use crate::api::{Context, Pattern, Peer};
+use crate::table::{Key, Lists};
+
+const ANY_PEER: u32 = u32::MAX;
+const ANY_TAG: u64 = 1 << 32;
+
+/// What the matcher sees of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Envelope {
+    pub context: Context,
+    pub peer: Peer,
+    pub tag: i32,
+}
+
+#[inline]
+fn key(context: Context, peer: Peer, tag: u64) -> Key {
+    Key(u64::from(context) << 32 | u64::from(peer), tag)
+}
+
+#[inline]
+fn tag_word(tag: i32) -> u64 {
+    u64::from(tag as u32)
+}
+
+#[inline]
+fn pattern_key(pattern: &Pattern) -> (Key, usize) {
+    let peer = pattern.source.map_or(ANY_PEER, |source| source.peer);
+    let tag = pattern.tag.map_or(ANY_TAG, tag_word);
+    let kind = usize::from(pattern.source.is_none()) | usize::from(pattern.tag.is_none()) << 1;
+    (key(pattern.context, peer, tag), kind)
+}
+
+impl Envelope {
+    /// The four lists that may concern this message, by kind of pattern.
+    #[inline]
+    fn key(&self, kind: usize) -> Key {
+        let peer = if kind & 1 == 0 { self.peer } else { ANY_PEER };
+        let tag = if kind & 2 == 0 { tag_word(self.tag) } else { ANY_TAG };
+        key(self.context, peer, tag)
+    }
+}
+
+/// Whether `pattern` accepts the message.
+pub(crate) fn accepts(pattern: &Pattern, envelope: &Envelope) -> bool {
+    pattern.context == envelope.context
+        && pattern.source.is_none_or(|source| source.peer == envelope.peer)
+        && pattern.tag.is_none_or(|tag| tag == envelope.tag)
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(crate) struct Matcher {
+    posted: Lists,
+    /// Posting order, by receive slot.
+    order: Vec<u64>,
+    next_order: u64,
+    /// Receives posted, by kind of pattern; spares the look into lists that cannot hold anything.
+    posted_of: [u32; 4],
+    unexpected: Lists,
+}
+
+impl Matcher {
+    pub(crate) fn new() -> Self {
+        Self { posted: Lists::new(), order: Vec::new(), next_order: 0, posted_of: [0; 4], unexpected: Lists::new() }
+    }
+
+    /// Posts the receive in slot `receive`.
+    #[inline]
+    pub(crate) fn post(&mut self, pattern: &Pattern, receive: u32) {
+        let (key, kind) = pattern_key(pattern);
+        self.posted.push(key, receive);
+        self.posted_of[kind] += 1;
+        if receive as usize >= self.order.len() {
+            self.order.resize(receive as usize + 1, 0);
+        }
+        self.order[receive as usize] = self.next_order;
+        self.next_order += 1;
+    }
+
+    /// Withdraws a posted receive.
+    #[inline]
+    pub(crate) fn withdraw(&mut self, pattern: &Pattern, receive: u32) {
+        self.posted.remove(receive);
+        self.posted_of[pattern_key(pattern).1] -= 1;
+    }
+
+    /// The age of a posted receive: smaller is older.
+    pub(crate) fn order(&self, receive: u32) -> u64 {
+        self.order[receive as usize]
+    }
+
+    /// The receive that gets this message, taken off the posted ones.
+    #[inline]
+    pub(crate) fn arrive(&mut self, envelope: &Envelope) -> Option<u32> {
+        let mut best = None;
+        let mut best_kind = 0;
+        for kind in 0..4 {
+            if self.posted_of[kind] == 0 {
+                continue;
+            }
+            if let Some(receive) = self.posted.head(envelope.key(kind))
+                && best.is_none_or(|other: u32| self.order[receive as usize] < self.order[other as usize])
+            {
+                best = Some(receive);
+                best_kind = kind;
+            }
+        }
+        let receive = best?;
+        self.posted.remove(receive);
+        self.posted_of[best_kind] -= 1;
+        Some(receive)
+    }
+
+    /// Keeps the message in slot `item` until a receive or probe finds it.
+    pub(crate) fn keep(&mut self, envelope: &Envelope, item: u32) {
+        for kind in 0..4 {
+            self.unexpected.push(envelope.key(kind), item * 4 + kind as u32);
+        }
+    }
+
+    /// The oldest kept message that `pattern` accepts.
+    #[inline]
+    pub(crate) fn find(&self, pattern: &Pattern) -> Option<u32> {
+        if self.unexpected.is_empty() {
+            return None;
+        }
+        self.unexpected.head(pattern_key(pattern).0).map(|link| link / 4)
+    }
+
+    /// Takes a kept message out.
+    pub(crate) fn drop_kept(&mut self, item: u32) {
+        for kind in 0..4 {
+            self.unexpected.remove(item * 4 + kind);
+        }
+    }
+
+    /// Receives posted and not matched.
+    pub(crate) fn posted_len(&self) -> u32 {
+        self.posted_of.iter().sum()
+    }
+
+    /// Nothing posted and nothing kept.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.posted_len() == 0 && self.unexpected.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Source;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Post(Pattern),
+        Arrive(Envelope),
+        Probe(Pattern),
+        Withdraw(usize),
+    }
+
+    fn pattern() -> impl Strategy<Value = Pattern> {
+        (0u32..2, proptest::option::of(0u32..3), proptest::option::of(0i32..3)).prop_map(|(context, peer, tag)| Pattern {
+            context,
+            source: peer.map(|peer| Source { rank: peer, peer }),
+            tag,
+        })
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => pattern().prop_map(Step::Post),
+            4 => (0u32..2, 0u32..3, 0i32..3).prop_map(|(context, peer, tag)| Step::Arrive(Envelope { context, peer, tag })),
+            1 => pattern().prop_map(Step::Probe),
+            1 => (0usize..8).prop_map(Step::Withdraw),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_message_goes_where_a_search_in_posting_and_arrival_order_puts_it(steps in proptest::collection::vec(step(), 1..200)) {
+            let mut matcher = Matcher::new();
+            let mut posted: Vec<(u32, Pattern)> = Vec::new();
+            let mut kept: Vec<(u32, Envelope)> = Vec::new();
+            let mut next = 0u32;
+            for step in steps {
+                next += 1;
+                match step {
+                    Step::Post(pattern) => {
+                        let model = kept.iter().position(|(_, envelope)| accepts(&pattern, envelope));
+                        let found = matcher.find(&pattern);
+                        prop_assert_eq!(found, model.map(|at| kept[at].0));
+                        match model {
+                            Some(at) => matcher.drop_kept(kept.remove(at).0),
+                            None => {
+                                matcher.post(&pattern, next);
+                                posted.push((next, pattern));
+                            }
+                        }
+                    }
+                    Step::Arrive(envelope) => {
+                        let model = posted.iter().position(|(_, pattern)| accepts(pattern, &envelope));
+                        prop_assert_eq!(matcher.arrive(&envelope), model.map(|at| posted[at].0));
+                        match model {
+                            Some(at) => { posted.remove(at); }
+                            None => {
+                                matcher.keep(&envelope, next);
+                                kept.push((next, envelope));
+                            }
+                        }
+                    }
+                    Step::Probe(pattern) => {
+                        let model = kept.iter().find(|(_, envelope)| accepts(&pattern, envelope)).map(|kept| kept.0);
+                        prop_assert_eq!(matcher.find(&pattern), model);
+                    }
+                    Step::Withdraw(at) => {
+                        if at < posted.len() {
+                            let (receive, pattern) = posted.remove(at);
+                            matcher.withdraw(&pattern, receive);
+                        }
+                    }
+                }
+                prop_assert_eq!(matcher.posted_len() as usize, posted.len());
+            }
+        }
+    }
+}

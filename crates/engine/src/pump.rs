@@ -1,0 +1,397 @@
+//! Moving what is queued: control packets, windows, reads of regions, streams of pieces, revocations.
+//!
+//! The second half of a shard: everything here needs the rail. Each pass is bounded (pieces per peer, one bulk read per message), so
+//! that a caller who only wants to look gets its turn. What does not fit now stays queued and sets `pending`.
+
+use crate::api::{Error, Peer};
+use crate::copy::copy_out;
+use crate::gate::stream_key;
+use crate::limits::PIECES_PER_PASS;
+use crate::rail::{Bulk, Class, Ending, Exposing, Header, Kind, Rail, Refusal};
+use crate::request::{Side, State};
+use crate::shard::Shard;
+use crate::strategy::{self, Step, View};
+use crate::wire::{Announce, FLAG_REGION, FLAG_TAKEN};
+
+/// How far a region is exposed, kept in a send's `remote` until the receiver's name takes its place.
+pub(crate) mod exposure {
+    /// The rail was not asked.
+    pub const UNASKED: u64 = 0;
+    /// The rail answered; the operation's region says how.
+    pub const ANSWERED: u64 = 1;
+    /// The rail will answer.
+    pub const ASKED: u64 = 2;
+}
+
+/// Whether an envelope left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Emitted {
+    Sent,
+    /// No room on the rail, or the region is not ready.
+    Later,
+    Gone,
+}
+
+impl<R: Rail> Shard<R> {
+    /// Numbers a send's envelope and sends it, or lets it join the window.
+    pub(crate) fn submit(&mut self, index: u32) {
+        let operation = self.core.requests.peek(index);
+        let (context, peer) = (operation.context, operation.peer);
+        let stream = self.core.streams.find_or_insert(stream_key(context, peer));
+        let stream = self.core.streams.get_mut(stream);
+        let sequence = stream.next_tx as u32;
+        stream.next_tx += 1;
+        self.core.requests.at(index).sequence = sequence;
+        let Some(gate) = self.core.gate(peer) else { return };
+        if self.core.gates[gate as usize].held != 0 || !self.send_from_window(gate, index) {
+            self.core.hold(gate, index);
+        }
+    }
+
+    /// Asks the strategy about the next envelope of a window and does it. `false`: it has to wait.
+    fn send_from_window(&mut self, gate: u32, index: u32) -> bool {
+        let entry = &self.core.gates[gate as usize];
+        let operation = self.core.requests.peek(index);
+        let view = View {
+            envelopes: entry.envelopes,
+            payload: entry.payload,
+            eager_max: (entry.reach.eager_max as u64).min(self.limits.packet_max as u64 - 8),
+            len: operation.data.len,
+        };
+        let step = strategy::next(&view);
+        let payload = match step {
+            Step::Hold => return false,
+            Step::Eager => operation.data.len,
+            Step::Announce => 0,
+        };
+        match self.emit(index, step, 0) {
+            Emitted::Sent => {
+                let entry = &mut self.core.gates[gate as usize];
+                entry.envelopes -= 1;
+                entry.payload -= payload;
+                true
+            }
+            Emitted::Later => {
+                self.core.pending = true;
+                false
+            }
+            Emitted::Gone => {
+                self.core.lose(gate, "it died or cut the connection");
+                true
+            }
+        }
+    }
+
+    /// Sends the envelope of a send, with its payload or as an announcement.
+    fn emit(&mut self, index: u32, step: Step, flags: u8) -> Emitted {
+        let result = match step {
+            Step::Eager => self.emit_eager(index, flags),
+            _ => self.emit_announcement(index, flags),
+        };
+        match result {
+            Ok(true) => Emitted::Sent,
+            Ok(false) | Err(Refusal::Full) => Emitted::Later,
+            Err(Refusal::Gone) => Emitted::Gone,
+        }
+    }
+
+    fn emit_eager(&mut self, index: u32, flags: u8) -> Result<bool, Refusal> {
+        let name = self.core.wire_name(index);
+        let operation = self.core.requests.at(index);
+        let len = operation.data.len as usize;
+        let prefix = if operation.synchronous { 8 } else { 0 };
+        let header = Header {
+            kind: if operation.synchronous { Kind::EagerSync } else { Kind::Eager } as u8,
+            flags,
+            shard: 0,
+            len: (len + prefix) as u32,
+            context: operation.context,
+            source: operation.source,
+            tag: operation.tag,
+            sequence: operation.sequence,
+        };
+        if prefix == 0 && len <= self.limits.inline_max && operation.data.layout.is_none() {
+            self.rail.send_inline(operation.peer, &header, operation.data.mem)?;
+        } else {
+            let room = self.rail.claim(operation.peer, len + prefix, Class::Data)?;
+            if prefix != 0 {
+                room.mem.write(0, &name.to_le_bytes());
+            }
+            copy_out(&operation.data, 0, room.mem.offset(prefix as isize), len, &mut self.core.bounce);
+            self.rail.commit(room, &header);
+        }
+        if prefix == 0 {
+            self.core.complete(index, None);
+        } else {
+            self.core.requests.at(index).state = State::Active;
+        }
+        Ok(true)
+    }
+
+    /// `Ok(false)`: the region is not ready.
+    fn emit_announcement(&mut self, index: u32, flags: u8) -> Result<bool, Refusal> {
+        if !self.expose(index) {
+            return Ok(false);
+        }
+        let send = self.core.wire_name(index);
+        let operation = self.core.requests.at(index);
+        let region = operation.region.as_deref().copied();
+        let announce = Announce { total: operation.data.len, send, region };
+        let bytes = announce.encode();
+        let header = Header {
+            kind: Kind::Announce as u8,
+            flags: flags | if region.is_some() { FLAG_REGION } else { 0 },
+            shard: 0,
+            len: bytes.len as u32,
+            context: operation.context,
+            source: operation.source,
+            tag: operation.tag,
+            sequence: operation.sequence,
+        };
+        let room = self.rail.claim(operation.peer, bytes.len, Class::Data)?;
+        room.mem.write(0, &bytes.bytes[..bytes.len]);
+        self.rail.commit(room, &header);
+        let operation = self.core.requests.at(index);
+        operation.state = State::Active;
+        operation.region = None;
+        Ok(true)
+    }
+
+    /// Exposes a send's data if reading it may pay. `false`: the rail has not answered yet.
+    fn expose(&mut self, index: u32) -> bool {
+        let token = self.core.wire_name(index);
+        let operation = self.core.requests.at(index);
+        if operation.remote == exposure::ASKED {
+            return false;
+        }
+        if operation.remote == exposure::ANSWERED {
+            return true;
+        }
+        let readable = self.rail.reach(operation.peer).is_some_and(|reach| reach.can_read && operation.data.len >= reach.read_from);
+        operation.remote = exposure::ANSWERED;
+        if readable {
+            match self.rail.expose(token, operation.peer, &operation.data) {
+                Exposing::Ready(descriptor) => {
+                    operation.exposed = true;
+                    operation.region = Some(Box::new(descriptor));
+                }
+                Exposing::Later => {
+                    operation.remote = exposure::ASKED;
+                    return false;
+                }
+                Exposing::Unable => {}
+            }
+        }
+        true
+    }
+
+    /// One pass over everything that is queued. `true` if anything moved.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn pump(&mut self) -> bool {
+        self.core.pending = false;
+        self.refresh();
+        self.core.settle_offers();
+        let mut moved = self.flush();
+        moved |= self.pump_taken();
+        moved |= self.pump_windows();
+        moved |= self.pump_pulls();
+        moved |= self.pump_pieces();
+        moved |= self.pump_revokes();
+        moved |= self.flush();
+        moved
+    }
+
+    /// Sends control packets, in order per peer.
+    fn flush(&mut self) -> bool {
+        let mut moved = false;
+        let mut full: Vec<Peer> = Vec::new();
+        for _ in 0..self.core.outbox.len() {
+            let Some(control) = self.core.outbox.pop_front() else { break };
+            let claimed = if full.contains(&control.peer) {
+                Err(Refusal::Full)
+            } else {
+                self.rail.claim(control.peer, control.bytes.len, Class::Control)
+            };
+            match claimed {
+                Ok(room) => {
+                    room.mem.write(0, &control.bytes.bytes[..control.bytes.len]);
+                    self.rail.commit(room, &control.header);
+                    moved = true;
+                }
+                Err(Refusal::Full) => {
+                    full.push(control.peer);
+                    self.core.outbox.push_back(control);
+                    self.core.pending = true;
+                }
+                Err(Refusal::Gone) => {
+                    if let Some(gate) = self.core.gate(control.peer) {
+                        self.core.lose(gate, "it died or cut the connection");
+                        return true;
+                    }
+                }
+            }
+        }
+        moved
+    }
+
+    /// Sends envelopes that receivers took out of sequence: they need no credits.
+    fn pump_taken(&mut self) -> bool {
+        let mut moved = false;
+        for _ in 0..self.core.taken.len() {
+            let Some(index) = self.core.taken.pop_front() else { break };
+            let operation = self.core.requests.peek(index);
+            if operation.state != State::Held {
+                continue;
+            }
+            let Some(gate) = self.core.gate(operation.peer) else { continue };
+            let eager_max = self.core.gates[gate as usize].reach.eager_max.min(self.limits.packet_max - 8) as u64;
+            let step = if operation.data.len <= eager_max { Step::Eager } else { Step::Announce };
+            match self.emit(index, step, FLAG_TAKEN) {
+                Emitted::Sent => moved = true,
+                Emitted::Later => {
+                    self.core.taken.push_back(index);
+                    self.core.pending = true;
+                }
+                Emitted::Gone => self.core.lose(gate, "it died or cut the connection"),
+            }
+        }
+        moved
+    }
+
+    fn pump_windows(&mut self) -> bool {
+        let mut moved = false;
+        let mut at = 0;
+        while at < self.core.blocked.len() {
+            let gate = self.core.blocked[at];
+            while let Some(index) = self.core.window_head(gate) {
+                if !self.send_from_window(gate, index) {
+                    break;
+                }
+                // A send that ended took its links with it; one that only was announced still has them.
+                self.core.left_window(gate, index);
+                moved = true;
+            }
+            if self.core.tell_window(gate) {
+                at += 1;
+            } else {
+                self.core.blocked.swap_remove(at);
+            }
+        }
+        moved
+    }
+
+    /// One bulk read for every message that is fetched.
+    fn pump_pulls(&mut self) -> bool {
+        let mut moved = false;
+        for _ in 0..self.core.pulls.len() {
+            let Some(index) = self.core.pulls.pop_front() else { break };
+            let token = self.core.wire_name(index);
+            let operation = self.core.requests.at(index);
+            if operation.state != State::Active || operation.side != Side::Recv {
+                continue;
+            }
+            let reach = self.rail.reach(operation.peer).filter(|reach| reach.can_read && operation.total >= reach.read_from);
+            let (Some(reach), Some(region)) = (reach, operation.region.as_deref()) else {
+                self.core.ask_for_packets(index);
+                continue;
+            };
+            let offset = operation.moved;
+            let len = (operation.total - offset).min(reach.read_chunk.max(1));
+            let bulk = Bulk { token, peer: operation.peer, descriptor: region, offset, local: &operation.data, local_offset: offset, len };
+            let result = self.rail.read(bulk);
+            moved = true;
+            let operation = self.core.requests.at(index);
+            match result {
+                Ok(Ending::Now) => {
+                    operation.moved += len;
+                    self.core.bulk_moved(index, Ok(()));
+                }
+                Ok(Ending::Later) => operation.moved += len,
+                Err(error) => self.core.bulk_moved(index, Err(error)),
+            }
+        }
+        moved
+    }
+
+    /// A few pieces of every message that was cleared to be sent by packets.
+    fn pump_pieces(&mut self) -> bool {
+        let mut moved = false;
+        for _ in 0..self.core.streams_out.len() {
+            let Some(index) = self.core.streams_out.pop_front() else { break };
+            let operation = self.core.requests.peek(index);
+            if operation.state != State::Active || operation.side != Side::Send {
+                continue;
+            }
+            match self.pieces_of(index) {
+                Ok(sent) => moved |= sent,
+                Err(_) => {
+                    if let Some(gate) = self.core.gate(self.core.requests.peek(index).peer) {
+                        self.core.lose(gate, "it died or cut the connection");
+                    }
+                    continue;
+                }
+            }
+            let operation = self.core.requests.peek(index);
+            if operation.moved >= operation.data.len {
+                self.core.end(index, None);
+            } else {
+                self.core.streams_out.push_back(index);
+                self.core.pending = true;
+            }
+        }
+        moved
+    }
+
+    /// Sends pieces of one message until the pass's share or the room is used up.
+    fn pieces_of(&mut self, index: u32) -> Result<bool, Error> {
+        let peer = self.core.requests.peek(index).peer;
+        let chunk = self.rail.reach(peer).map_or(4096, |reach| reach.pipeline_chunk).clamp(1, self.limits.packet_max) as u64;
+        let mut moved = false;
+        for _ in 0..PIECES_PER_PASS {
+            let operation = self.core.requests.at(index);
+            let from = operation.moved;
+            let len = (operation.data.len - from).min(chunk) as usize;
+            if len == 0 {
+                break;
+            }
+            let room = match self.rail.claim(peer, len, Class::Data) {
+                Ok(room) => room,
+                Err(Refusal::Full) => break,
+                Err(Refusal::Gone) => return Err(Error::Peer { peer, what: "it died or cut the connection" }),
+            };
+            copy_out(&operation.data, from, room.mem, len, &mut self.core.bounce);
+            let header = Header {
+                kind: Kind::Piece as u8,
+                flags: 0,
+                shard: 0,
+                len: len as u32,
+                context: operation.remote as u32,
+                source: (operation.remote >> 32) as u32,
+                tag: from as u32 as i32,
+                sequence: (from >> 32) as u32,
+            };
+            self.rail.commit(room, &header);
+            operation.moved += len as u64;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Withdraws regions whose operations ended; the operations complete when nobody can touch the memory any more.
+    fn pump_revokes(&mut self) -> bool {
+        let mut moved = false;
+        while let Some(index) = self.core.revokes.pop() {
+            let token = self.core.wire_name(index);
+            if self.rail.revoke(token) == Ending::Now {
+                let operation = self.core.requests.at(index);
+                operation.exposed = false;
+                let error = operation.error.take();
+                self.core.complete(index, error);
+            }
+            moved = true;
+        }
+        moved
+    }
+}
+

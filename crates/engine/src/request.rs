@@ -1,0 +1,224 @@
+//! The operations of a rank that are not finished, in a slab with generations.
+//!
+//! Owned by the engine's core. A slot is reused with the next generation, so a stale name is an error, never another's
+//! operation. Bounded by what the program leaves pending; grows by doubling when a new one finds no free slot.
+
+use crate::api::{Context, Error, Origin, Pattern, Peer, Request, Status};
+use crate::rail::Descriptor;
+use crate::table::NONE;
+use garonne_sync::user::Data;
+
+/// Where an operation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The slot is free.
+    Free,
+    /// A receive that waits for its message, known to the matcher.
+    Posted,
+    /// A receive that took an envelope out of its sender's window and waits for it.
+    Bound,
+    /// A send that waits in the window.
+    Held,
+    /// Under way: announced, pulled, streamed, or waiting for the receiver's word.
+    Active,
+    /// Finished; the status waits to be taken.
+    Complete,
+}
+
+/// Which side of a message an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Send,
+    Recv,
+}
+
+/// One pending operation. For a send the envelope is its own; for a receive that of its message once matched.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub generation: u32,
+    next_free: u32,
+    pub state: State,
+    pub side: Side,
+    pub abandoned: bool,
+    pub synchronous: bool,
+    /// A region was exposed for it and is not yet revoked.
+    pub exposed: bool,
+    pub context: Context,
+    pub peer: Peer,
+    pub source: u32,
+    pub tag: i32,
+    pub sequence: u32,
+    /// What a receive accepts.
+    pub pattern: Pattern,
+    pub data: Data,
+    pub origin: Origin,
+    /// Bytes moved so far, of `total`.
+    pub moved: u64,
+    pub total: u64,
+    /// The peer's name for its side.
+    pub remote: u64,
+    /// The peer's region, while it is read.
+    pub region: Option<Box<Descriptor>>,
+    pub error: Option<Error>,
+    pub cancelled: bool,
+}
+
+/// An operation's name as it travels.
+#[inline]
+pub(crate) fn to_wire(request: Request) -> u64 {
+    u64::from(request.generation) << 32 | u64::from(request.index)
+}
+
+/// The request that a wire name names.
+#[inline]
+pub(crate) fn from_wire(name: u64) -> Request {
+    Request { index: name as u32, generation: (name >> 32) as u32 }
+}
+
+/// What a new operation starts from.
+pub(crate) struct Fresh {
+    pub side: Side,
+    pub state: State,
+    pub pattern: Pattern,
+    pub data: Data,
+    pub origin: Origin,
+}
+
+/// The slab.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    slots: Vec<Operation>,
+    free: u32,
+    alive: usize,
+}
+
+impl Requests {
+    pub(crate) fn new() -> Self {
+        Self { slots: Vec::new(), free: NONE, alive: 0 }
+    }
+
+    /// Opens an operation.
+    #[inline]
+    pub(crate) fn open(&mut self, fresh: Fresh) -> Result<u32, Error> {
+        let total = fresh.data.len;
+        if self.free == NONE {
+            self.grow()?;
+        }
+        self.alive += 1;
+        let index = self.free;
+        let slot = &mut self.slots[index as usize];
+        self.free = slot.next_free;
+        slot.state = fresh.state;
+        slot.side = fresh.side;
+        slot.context = fresh.pattern.context;
+        slot.pattern = fresh.pattern;
+        slot.data = fresh.data;
+        slot.origin = fresh.origin;
+        slot.total = total;
+        slot.moved = 0;
+        Ok(index)
+    }
+
+    /// Adds free slots: the one place where the slab takes memory.
+    #[cold]
+    fn grow(&mut self) -> Result<(), Error> {
+        let old = self.slots.len();
+        let add = old.clamp(64, 1 << 16);
+        if old + add >= 1 << 30 {
+            return Err(Error::Resource("more than a thousand million pending requests"));
+        }
+        self.slots.try_reserve(add).map_err(|_| Error::Resource("no memory for pending requests"))?;
+        for index in old..old + add {
+            let next = if index + 1 < old + add { index as u32 + 1 } else { self.free };
+            self.slots.push(Operation {
+                generation: 0,
+                next_free: next,
+                state: State::Free,
+                side: Side::Send,
+                abandoned: false,
+                synchronous: false,
+                exposed: false,
+                context: 0,
+                peer: 0,
+                source: 0,
+                tag: 0,
+                sequence: 0,
+                pattern: Pattern { context: 0, source: None, tag: None },
+                data: Data::empty(),
+                origin: Origin::default(),
+                moved: 0,
+                total: 0,
+                remote: 0,
+                region: None,
+                error: None,
+                cancelled: false,
+            });
+        }
+        self.free = old as u32;
+        Ok(())
+    }
+
+    /// The operation in a slot that is known to be in use.
+    #[inline]
+    pub(crate) fn at(&mut self, index: u32) -> &mut Operation {
+        &mut self.slots[index as usize]
+    }
+
+    #[inline]
+    pub(crate) fn peek(&self, index: u32) -> &Operation {
+        &self.slots[index as usize]
+    }
+
+    /// The name of the operation in a slot.
+    #[inline]
+    pub(crate) fn name(&self, index: u32) -> Request {
+        Request { index, generation: self.slots[index as usize].generation }
+    }
+
+    /// The slot of a name, if it is not stale.
+    #[inline]
+    pub(crate) fn find(&self, request: Request) -> Option<u32> {
+        let slot = self.slots.get(request.index as usize)?;
+        (slot.generation == request.generation && slot.state != State::Free).then_some(request.index)
+    }
+
+    /// Closes a slot; its name is stale from now on.
+    #[inline]
+    pub(crate) fn close(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.state = State::Free;
+        slot.abandoned = false;
+        slot.synchronous = false;
+        slot.cancelled = false;
+        slot.data.layout = None;
+        slot.error = None;
+        slot.next_free = self.free;
+        self.free = index;
+        self.alive -= 1;
+    }
+
+    /// The status of a complete operation.
+    #[inline]
+    pub(crate) fn status(&self, index: u32) -> Status {
+        let slot = &self.slots[index as usize];
+        Status {
+            source: slot.source,
+            tag: slot.tag,
+            len: if slot.side == Side::Recv { slot.total } else { slot.data.len },
+            cancelled: slot.cancelled,
+            error: slot.error.clone(),
+        }
+    }
+
+    /// Operations alive.
+    pub(crate) fn alive(&self) -> usize {
+        self.alive
+    }
+
+    /// Slots of living operations that satisfy `test`.
+    pub(crate) fn select(&self, mut test: impl FnMut(&Operation) -> bool) -> Vec<u32> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter(|(_, slot)| slot.state != State::Free && test(slot)).map(|(index, _)| index as u32).collect()
+    }
+}

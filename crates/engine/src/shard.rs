@@ -1,0 +1,401 @@
+//! A shard: one engine core coupled with its rail. The operations that hosts call.
+//!
+//! One value per rank (later several), owned by whoever holds its lock. A call starts an operation and returns; time passes only
+//! in [`Shard::progress`]. Bounded by the core.
+
+use crate::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
+use crate::arrive::SELF_GATE;
+use crate::core::{Core, Incoming};
+use crate::event::{Event, Events, Waiting, What};
+use crate::gate::{Quotas, stream_key};
+use crate::limits::{POLL_BUDGET, SELF_EAGER_MAX};
+use crate::rail::{Header, Kind, Limits, Rail};
+use crate::request::{Fresh, Operation, Side, State};
+use crate::store::Meta;
+use garonne_sync::user::{Data, UserMem};
+
+/// A small contiguous standard-mode send, for the shortest path.
+#[derive(Clone, Copy, Debug)]
+pub struct Small {
+    /// Context of the envelope.
+    pub context: u32,
+    /// The process it goes to.
+    pub peer: Peer,
+    /// The sender's rank in the communicator.
+    pub source: u32,
+    /// Tag, at least 0.
+    pub tag: i32,
+    /// The bytes.
+    pub mem: UserMem,
+    /// How many.
+    pub len: usize,
+    /// Who asked.
+    pub origin: Origin,
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub struct Shard<R> {
+    pub(crate) core: Core,
+    pub(crate) rail: R,
+    pub(crate) limits: Limits,
+}
+
+impl<R: Rail> Shard<R> {
+    /// An engine for process `me` of a job of `world` processes over `rail`. Every engine of a job gets the same quotas.
+    pub fn new(rail: R, me: Peer, world: u32, quotas: Quotas) -> Self {
+        let limits = rail.limits();
+        Self { core: Core::new(me, world, quotas), rail, limits }
+    }
+
+    /// The rail, for what concerns only it (arming, wake source).
+    pub fn rail(&mut self) -> &mut R {
+        &mut self.rail
+    }
+
+    /// Sends a small message at once if nothing is in the way; `false`: take the general way.
+    #[inline]
+    pub fn send_small(&mut self, small: &Small) -> bool {
+        let Some(gate) = self.core.gate(small.peer) else { return false };
+        let entry = &mut self.core.gates[gate as usize];
+        let fits = small.len <= self.limits.inline_max && small.len <= entry.reach.eager_max;
+        if !fits || entry.held != 0 || entry.envelopes == 0 || entry.payload < small.len as u64 || entry.gone {
+            return false;
+        }
+        let stream = self.core.streams.find_or_insert(stream_key(small.context, small.peer));
+        let stream = self.core.streams.get_mut(stream);
+        let header = Header {
+            kind: Kind::Eager as u8,
+            flags: 0,
+            shard: 0,
+            len: small.len as u32,
+            context: small.context,
+            source: small.source,
+            tag: small.tag,
+            sequence: stream.next_tx as u32,
+        };
+        if self.rail.send_inline(small.peer, &header, small.mem).is_err() {
+            return false;
+        }
+        stream.next_tx += 1;
+        entry.envelopes -= 1;
+        entry.payload -= small.len as u64;
+        self.core.events.push(Event {
+            len: small.len as u64,
+            site: small.origin.site,
+            peer: small.peer,
+            context: small.context,
+            tag: small.tag,
+            call: small.origin.call,
+            what: What::Send,
+        });
+        true
+    }
+
+    /// Starts a send.
+    ///
+    /// # Errors
+    /// `Misuse` for a peer outside the world, `Peer` for one that is gone, `Resource` when no memory is left.
+    pub fn send(&mut self, send: Send) -> Result<Started, Error> {
+        let Send { context, peer, source, tag, data, mode, origin } = send;
+        if peer >= self.core.world {
+            return Err(Error::Misuse("the destination is not a process of this job"));
+        }
+        let event = Event { len: data.len, site: 0, peer, context, tag, call: 0, what: What::Send };
+        self.core.note_call(event, origin);
+        let pattern = Pattern { context, source: None, tag: Some(tag) };
+        if peer != self.core.me {
+            self.reach(peer)?;
+        }
+        let index = self.core.requests.open(Fresh { side: Side::Send, state: State::Active, pattern, data, origin })?;
+        let operation = self.core.requests.at(index);
+        operation.peer = peer;
+        operation.source = source;
+        operation.tag = tag;
+        operation.remote = 0;
+        operation.synchronous = mode == crate::api::Mode::Synchronous;
+        if peer == self.core.me {
+            self.send_to_self(index);
+        } else {
+            self.submit(index);
+        }
+        Ok(self.started(index))
+    }
+
+    /// Opens the gate to `peer` and makes sure it is usable.
+    fn reach(&mut self, peer: Peer) -> Result<u32, Error> {
+        let gate = match self.core.gate(peer) {
+            Some(gate) => gate,
+            None => {
+                let reach = self.rail.reach(peer).ok_or(Error::Peer { peer, what: "no rail reaches it" })?;
+                self.core.open_gate(peer, reach)
+            }
+        };
+        if self.core.gates[gate as usize].gone {
+            return Err(Error::Peer { peer, what: "it died or cut the connection" });
+        }
+        self.refresh();
+        Ok(gate)
+    }
+
+    /// Asks the rail about peers that were heard of before they were spoken to.
+    pub(crate) fn refresh(&mut self) {
+        if !std::mem::take(&mut self.core.fresh_gates) {
+            return;
+        }
+        for gate in &mut self.core.gates {
+            if let Some(reach) = self.rail.reach(gate.peer) {
+                gate.reach = reach;
+            }
+        }
+    }
+
+    fn send_to_self(&mut self, index: u32) {
+        let operation = self.core.requests.peek(index);
+        let meta = Meta {
+            context: operation.context,
+            peer: operation.peer,
+            source: operation.source,
+            tag: operation.tag,
+            sequence: 0,
+            len: operation.data.len,
+            waiting: None,
+            credited: false,
+        };
+        let buffered = !operation.synchronous
+            && operation.data.layout.is_none()
+            && meta.len <= SELF_EAGER_MAX.min(self.core.self_credit);
+        if buffered {
+            let mem = operation.data.mem;
+            let kept = self.core.store.alive();
+            self.core.deliver(SELF_GATE, meta, Incoming::Payload(mem));
+            if self.core.store.alive() > kept {
+                self.core.self_credit -= meta.len;
+            }
+            self.core.complete(index, None);
+        } else {
+            self.core.deliver(SELF_GATE, meta, Incoming::Local(index));
+        }
+    }
+
+    /// What the caller learns of an operation just started.
+    fn started(&mut self, index: u32) -> Started {
+        if self.core.requests.peek(index).state == State::Complete {
+            let status = self.core.requests.status(index);
+            self.core.requests.close(index);
+            return Started::Done(status);
+        }
+        Started::Pending(self.core.requests.name(index))
+    }
+
+    /// Starts a receive.
+    ///
+    /// # Errors
+    /// `Misuse` for a source outside the world, `Peer` for one that is gone and left no matching message, `Resource`.
+    #[inline]
+    pub fn recv(&mut self, recv: Recv) -> Result<Started, Error> {
+        let Recv { pattern, data, origin } = recv;
+        let peer = pattern.source.map_or(u32::MAX, |source| source.peer);
+        let event = Event { len: data.len, site: 0, peer, context: pattern.context, tag: pattern.tag.unwrap_or(-1), call: 0, what: What::Recv };
+        self.core.note_call(event, origin);
+        if let Some(item) = self.core.matcher.find(&pattern) {
+            let index = self.core.requests.open(Fresh { side: Side::Recv, state: State::Active, pattern, data, origin })?;
+            self.core.matcher.drop_kept(item);
+            self.core.hand_over(index, item);
+            return Ok(self.started(index));
+        }
+        if peer != u32::MAX && peer != self.core.me {
+            if peer >= self.core.world {
+                return Err(Error::Misuse("the source is not a process of this job"));
+            }
+            if let Some(gate) = self.core.gate(peer)
+                && self.core.gates[gate as usize].gone
+            {
+                return Err(Error::Peer { peer, what: "it died or cut the connection" });
+            }
+        }
+        let index = self.core.requests.open(Fresh { side: Side::Recv, state: State::Posted, pattern, data, origin })?;
+        self.core.matcher.post(&pattern, index);
+        self.core.ask_for(index);
+        Ok(Started::Pending(self.core.requests.name(index)))
+    }
+
+    /// Looks for a message without receiving it.
+    ///
+    /// # Errors
+    /// `Peer` when the only possible sender is gone.
+    pub fn probe(&mut self, pattern: Pattern) -> Result<Option<Status>, Error> {
+        if let Some(item) = self.core.matcher.find(&pattern) {
+            return Ok(Some(self.core.probed(item)));
+        }
+        self.sender_lives(&pattern)?;
+        Ok(self.core.probe_windows(&pattern))
+    }
+
+    fn sender_lives(&self, pattern: &Pattern) -> Result<(), Error> {
+        let Some(source) = pattern.source else { return Ok(()) };
+        match self.core.gate(source.peer) {
+            Some(gate) if self.core.gates[gate as usize].gone => {
+                Err(Error::Peer { peer: source.peer, what: "it died or cut the connection" })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a message out of matching.
+    ///
+    /// # Errors
+    /// As for `probe`.
+    pub fn mprobe(&mut self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error> {
+        if let Some(item) = self.core.matcher.find(&pattern) {
+            let status = self.core.probed(item);
+            self.core.matcher.drop_kept(item);
+            return Ok(Some((self.core.store.take(item), status)));
+        }
+        self.sender_lives(&pattern)?;
+        Ok(self.core.take_from_windows(&pattern))
+    }
+
+    /// Receives a message taken by `mprobe`.
+    ///
+    /// # Errors
+    /// `Misuse` for a stale message.
+    pub fn mrecv(&mut self, message: Message, data: Data, origin: Origin) -> Result<Started, Error> {
+        let item = self.core.store.find_taken(message).ok_or(Error::Misuse("the message was received already"))?;
+        let meta = self.core.store.get(item).meta;
+        let pattern = Pattern { context: meta.context, source: None, tag: Some(meta.tag) };
+        let index = self.core.requests.open(Fresh { side: Side::Recv, state: State::Active, pattern, data, origin })?;
+        self.core.receive_taken(index, item);
+        Ok(self.started(index))
+    }
+
+    /// Asks to cancel a receive that has not matched.
+    ///
+    /// # Errors
+    /// `Misuse` for a stale request.
+    pub fn cancel(&mut self, request: Request) -> Result<(), Error> {
+        let index = self.find(request)?;
+        let operation = self.core.requests.at(index);
+        if operation.state == State::Posted {
+            operation.cancelled = true;
+            operation.total = 0;
+            let pattern = operation.pattern;
+            self.core.matcher.withdraw(&pattern, index);
+            self.core.complete(index, None);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn find(&self, request: Request) -> Result<u32, Error> {
+        self.core.requests.find(request).ok_or(Error::Misuse("the request is stale: it completed and was taken already"))
+    }
+
+    /// The status if complete; the request stays.
+    ///
+    /// # Errors
+    /// `Misuse` for a stale request.
+    #[inline]
+    pub fn peek(&self, request: Request) -> Result<Option<Status>, Error> {
+        let index = self.find(request)?;
+        Ok((self.core.requests.peek(index).state == State::Complete).then(|| self.core.requests.status(index)))
+    }
+
+    /// Whether the operation is complete.
+    #[inline]
+    pub fn is_complete(&self, request: Request) -> bool {
+        self.core.requests.find(request).is_none_or(|index| self.core.requests.peek(index).state == State::Complete)
+    }
+
+    /// The status if complete; the name is gone then.
+    ///
+    /// # Errors
+    /// `Misuse` for a stale request.
+    #[inline]
+    pub fn take(&mut self, request: Request) -> Result<Option<Status>, Error> {
+        let index = self.find(request)?;
+        if self.core.requests.peek(index).state != State::Complete {
+            return Ok(None);
+        }
+        let status = self.core.requests.status(index);
+        self.core.requests.close(index);
+        Ok(Some(status))
+    }
+
+    /// Forgets the name; the operation finishes on its own.
+    ///
+    /// # Errors
+    /// `Misuse` for a stale request.
+    pub fn abandon(&mut self, request: Request) -> Result<(), Error> {
+        let index = self.find(request)?;
+        if self.core.requests.peek(index).state == State::Complete {
+            self.core.requests.close(index);
+        } else {
+            self.core.requests.at(index).abandoned = true;
+        }
+        Ok(())
+    }
+
+    /// Polls the rail once and moves whatever can move. `true` if anything did.
+    #[inline]
+    pub fn progress(&mut self) -> bool {
+        let told = self.rail.poll(POLL_BUDGET, &mut self.core);
+        if self.core.pending {
+            return self.pump() || told != 0;
+        }
+        told != 0
+    }
+
+    /// Completions and arrivals so far: unchanged means that nobody needs to look again.
+    #[inline]
+    pub fn completions(&self) -> u64 {
+        self.core.completions
+    }
+
+    /// Work is queued that needs further calls of `progress` even if nothing arrives.
+    pub fn has_work(&self) -> bool {
+        self.core.pending
+    }
+
+    /// The last events.
+    pub fn events(&self) -> &Events {
+        &self.core.events
+    }
+
+    /// Whether nothing is pending, kept, held or owed beyond credits: what must hold at the end of a correct program.
+    pub fn is_idle(&self) -> bool {
+        let core = &self.core;
+        core.requests.alive() == 0 && core.store.alive() == 0 && core.matcher.is_empty() && core.window.is_empty() && core.outbox.is_empty()
+    }
+
+    /// Messages kept because nobody asked for them yet.
+    pub fn unexpected(&self) -> usize {
+        self.core.store.alive()
+    }
+
+    /// What this rank waits for.
+    pub fn waiting(&self) -> Waiting {
+        let core = &self.core;
+        let oldest = |mut slots: Vec<u32>, by: &dyn Fn(u32) -> u64| {
+            slots.sort_by_key(|&slot| by(slot));
+            slots.first().copied()
+        };
+        let posted = core.requests.select(|operation| operation.state == State::Posted);
+        let receive = oldest(posted, &|slot| core.matcher.order(slot)).map(|slot| core.requests.peek(slot));
+        let sends = core.requests.select(|operation: &Operation| {
+            operation.side == Side::Send && matches!(operation.state, State::Held | State::Active)
+        });
+        let send = sends.first().map(|&slot| core.requests.peek(slot));
+        Waiting {
+            posted: core.matcher.posted_len(),
+            oldest_receive: receive.map(|operation| {
+                let pattern = &operation.pattern;
+                (pattern.context, pattern.source.map(|source| source.peer), pattern.tag, operation.origin)
+            }),
+            pending: core.requests.alive() as u32,
+            unexpected: core.store.alive() as u32,
+            blocked_send: send.map(|operation| (operation.context, operation.peer, operation.tag, operation.data.len, operation.origin)),
+        }
+    }
+}
+

@@ -1,0 +1,40 @@
+//! The strategy: from a view of a gate's window to what is done with its next envelope.
+//!
+//! A pure function, called by the pump, which checks what it answers against credits and sizes: a bad strategy can be slow, never
+//! wrong. Today's sends first-in-first-out, payload with the envelope while it is small and credits last; aggregation,
+//! reordering and splitting over rails take this place later.
+
+/// What a strategy sees of a window's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Envelopes that the peer still accepts.
+    pub envelopes: u32,
+    /// Payload bytes that the peer still accepts unasked.
+    pub payload: u64,
+    /// Largest payload that may travel with its envelope.
+    pub eager_max: u64,
+    /// Length of the message.
+    pub len: u64,
+}
+
+/// What to do with the head of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Send envelope and payload together.
+    Eager,
+    /// Send the envelope; the payload follows when the receiver wants it.
+    Announce,
+    /// Wait for credits.
+    Hold,
+}
+
+/// The step for the head of a window.
+pub fn next(view: &View) -> Step {
+    if view.envelopes == 0 {
+        Step::Hold
+    } else if view.len <= view.eager_max && view.len <= view.payload {
+        Step::Eager
+    } else {
+        Step::Announce
+    }
+}

@@ -1,0 +1,167 @@
+//! What control packets and announcements carry after their header, version 1.
+//!
+//! Used by the engine's core on both sides. All numbers little-endian. Decoding checks lengths and never trusts a count.
+
+use crate::limits::{CONTROL_PAYLOAD_MAX, DESCRIPTOR_BLOB_MAX};
+use crate::rail::Descriptor;
+use garonne_sync::user::UserMem;
+
+/// Set in the flags of a query: its tag is any tag.
+pub(crate) const FLAG_ANY_TAG: u8 = 1;
+/// Set in the flags of `Nothing`: the query's epoch was stale.
+pub(crate) const FLAG_STALE: u8 = 1;
+/// Set in the flags of an announcement: a descriptor follows.
+pub(crate) const FLAG_REGION: u8 = 1;
+/// Set in the flags of an envelope that its receiver took out of sequence.
+pub(crate) const FLAG_TAKEN: u8 = 2;
+
+/// Bytes of a payload in the making or just copied out of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bytes {
+    pub len: usize,
+    pub bytes: [u8; CONTROL_PAYLOAD_MAX],
+}
+
+impl Bytes {
+    pub(crate) fn new() -> Self {
+        Self { len: 0, bytes: [0; CONTROL_PAYLOAD_MAX] }
+    }
+
+    fn put(mut self, value: &[u8]) -> Self {
+        self.bytes[self.len..self.len + value.len()].copy_from_slice(value);
+        self.len += value.len();
+        self
+    }
+
+    fn word(self, value: u64) -> Self {
+        self.put(&value.to_le_bytes())
+    }
+
+    /// Copies a packet's payload out, before anything in it is looked at.
+    pub(crate) fn copy(payload: UserMem, len: usize) -> Option<Self> {
+        let mut bytes = Self::new();
+        payload.read(0, bytes.bytes.get_mut(..len)?);
+        bytes.len = len;
+        Some(bytes)
+    }
+
+    fn read(&self, at: usize) -> Option<u64> {
+        let end = at.checked_add(8)?;
+        let bytes = self.bytes.get(at..end).filter(|_| end <= self.len)?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    }
+}
+
+/// A request to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Announce {
+    /// Length of the message.
+    pub total: u64,
+    /// The send's name.
+    pub send: u64,
+    /// The region to read it from.
+    pub region: Option<Descriptor>,
+}
+
+impl Announce {
+    pub(crate) fn encode(&self) -> Bytes {
+        let bytes = Bytes::new().word(self.total).word(self.send);
+        match &self.region {
+            None => bytes,
+            Some(region) => bytes.word(region.cookie).put(region.blob()),
+        }
+    }
+
+    pub(crate) fn decode(bytes: &Bytes, flags: u8) -> Option<Self> {
+        let region = if flags & FLAG_REGION == 0 {
+            None
+        } else {
+            let blob = bytes.bytes.get(24..bytes.len)?;
+            if blob.len() > DESCRIPTOR_BLOB_MAX {
+                return None;
+            }
+            Some(Descriptor::new(bytes.read(16)?, blob)?)
+        };
+        Some(Self { total: bytes.read(0)?, send: bytes.read(8)?, region })
+    }
+}
+
+/// Clear to send by packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Clear {
+    pub send: u64,
+    pub recv: u64,
+}
+
+impl Clear {
+    pub(crate) fn encode(&self) -> Bytes {
+        Bytes::new().word(self.send).word(self.recv)
+    }
+
+    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+        Some(Self { send: bytes.read(0)?, recv: bytes.read(8)? })
+    }
+}
+
+/// The send of this name needs nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Finish {
+    pub send: u64,
+}
+
+impl Finish {
+    pub(crate) fn encode(&self) -> Bytes {
+        Bytes::new().word(self.send)
+    }
+
+    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+        Some(Self { send: bytes.read(0)? })
+    }
+}
+
+/// A held envelope, offered to a query. Context, tag and sequence are in the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    /// Length of the message.
+    pub len: u64,
+    /// Sequence of the first envelope of this context that was not sent when the offer was made.
+    pub sent_before: u32,
+    /// Epoch of the window.
+    pub epoch: u32,
+}
+
+impl Offer {
+    pub(crate) fn encode(&self) -> Bytes {
+        Bytes::new().word(self.len).word(u64::from(self.sent_before) | u64::from(self.epoch) << 32)
+    }
+
+    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+        let word = bytes.read(8)?;
+        Some(Self { len: bytes.read(0)?, sent_before: word as u32, epoch: (word >> 32) as u32 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_survive_the_wire_with_and_without_a_region() {
+        for blob in [0usize, 1, 8, DESCRIPTOR_BLOB_MAX] {
+            let region = Descriptor::new(77, &vec![9; blob]);
+            let announce = Announce { total: 1 << 40, send: 3, region };
+            assert_eq!(Announce::decode(&announce.encode(), FLAG_REGION), Some(announce));
+        }
+        let bare = Announce { total: 5, send: 6, region: None };
+        assert_eq!(Announce::decode(&bare.encode(), 0), Some(bare));
+    }
+
+    #[test]
+    fn truncated_payloads_are_refused() {
+        let mut bytes = Clear { send: 1, recv: 2 }.encode();
+        bytes.len = 15;
+        assert_eq!(Clear::decode(&bytes), None);
+        bytes.len = 20;
+        assert_eq!(Announce::decode(&bytes, FLAG_REGION), None);
+    }
+}

@@ -1,0 +1,39 @@
+//! What a host needs from where it runs: how patiently to wait, how to give way, how to end the job.
+//!
+//! Implemented by `node` for real processes and by `sim` for threads and simulated ranks; called by the engine host.
+
+use std::time::Duration;
+
+/// How long a waiter looks before it sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Polls without success before giving way; 0 when more ranks than cores are runnable.
+    pub spins: u32,
+    /// Times to give way to others before sleeping.
+    pub yields: u32,
+}
+
+/// See the module's paragraph.
+pub trait Surroundings: Send + Sync {
+    /// How patient a waiter may be at the moment.
+    fn patience(&self) -> Patience;
+
+    /// Lets another runnable thread have this core.
+    fn give_way(&self) {
+        std::thread::yield_now();
+    }
+
+    /// How long to sleep at most when queued work found no room.
+    fn retry(&self) -> Option<Duration> {
+        Some(Duration::from_micros(200))
+    }
+
+    /// The rank goes to sleep or is awake again (for those who watch from outside).
+    fn parked(&self, _parked: bool) {}
+
+    /// Ends the job with this exit code. Does not return.
+    fn abort(&self, code: i32, message: &str) -> !;
+
+    /// Seconds since an arbitrary fixed point.
+    fn seconds(&self) -> f64;
+}

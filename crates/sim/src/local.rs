@@ -1,0 +1,237 @@
+//! A rail made of locked queues between threads of one process: plain, bounded, correct. For tests of what stands above.
+//!
+//! One [`Fabric`] per world, one [`LocalRail`] per rank. Queue depth bounds data packets, so back-pressure happens; control packets
+//! have room of their own. No bulk operations: large messages travel as pieces.
+
+use garonne_engine::api::{Error, Peer};
+use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
+use garonne_engine::rail::{
+    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
+};
+use garonne_sync::user::{Data, Scratch, UserMem};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Data packets that wait at one rank before senders are refused.
+const DEPTH: usize = 64;
+/// Largest payload of a packet.
+const PACKET_MAX: usize = 8192;
+
+#[derive(Debug)]
+struct Packet {
+    from: Peer,
+    header: Header,
+    payload: Option<Scratch>,
+}
+
+#[derive(Debug, Default)]
+struct Mailbox {
+    packets: VecDeque<Packet>,
+    data: usize,
+}
+
+#[derive(Debug, Default)]
+struct Mailslot {
+    mail: Mutex<Mailbox>,
+    word: Mutex<u32>,
+    bell: Condvar,
+}
+
+/// What all ranks of a world share.
+#[derive(Debug)]
+pub struct Fabric {
+    boxes: Vec<Arc<Mailslot>>,
+    dead: Mutex<Vec<Peer>>,
+    deaths: AtomicUsize,
+}
+
+/// One rank's end.
+#[derive(Debug)]
+pub struct LocalRail {
+    me: Peer,
+    fabric: Arc<Fabric>,
+    claimed: HashMap<u64, Scratch>,
+    next_token: u64,
+    /// Deaths told to the engine.
+    told: usize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Fabric {
+    /// A fabric for `world` ranks.
+    pub fn new(world: u32) -> Arc<Self> {
+        Arc::new(Self { boxes: (0..world).map(|_| Arc::default()).collect(), dead: Mutex::default(), deaths: AtomicUsize::new(0) })
+    }
+
+    /// The rail of rank `me`.
+    pub fn rail(self: &Arc<Self>, me: Peer) -> LocalRail {
+        LocalRail { me, fabric: self.clone(), claimed: HashMap::new(), next_token: 0, told: 0 }
+    }
+
+    /// Rank `me` is dead: the others hear of it once they have polled what it sent before.
+    pub fn kill(&self, me: Peer) {
+        lock(&self.dead).push(me);
+        self.deaths.fetch_add(1, Ordering::Release);
+        self.boxes.iter().for_each(|target| target.ring());
+    }
+}
+
+impl Mailslot {
+    fn ring(&self) {
+        let mut word = lock(&self.word);
+        *word = word.wrapping_add(1);
+        self.bell.notify_all();
+    }
+}
+
+impl WakeSource for Mailslot {
+    fn sleep(&self, ticket: u32, limit: Option<Duration>) {
+        let word = lock(&self.word);
+        match limit {
+            None => drop(self.bell.wait_while(word, |word| *word == ticket)),
+            Some(limit) => drop(self.bell.wait_timeout_while(word, limit, |word| *word == ticket)),
+        }
+    }
+
+    fn wake(&self) {
+        self.ring();
+    }
+}
+
+impl LocalRail {
+    fn peer(&self, peer: Peer) -> Result<&Arc<Mailslot>, Refusal> {
+        self.fabric.boxes.get(peer as usize).ok_or(Refusal::Gone)
+    }
+
+    fn push(&self, peer: Peer, header: Header, payload: Option<Scratch>) {
+        if let Ok(target) = self.peer(peer) {
+            lock(&target.mail).packets.push_back(Packet { from: self.me, header, payload });
+            target.ring();
+        }
+    }
+}
+
+impl Rail for LocalRail {
+    fn limits(&self) -> Limits {
+        Limits { inline_max: 32, packet_max: PACKET_MAX, control_max: CONTROL_PAYLOAD_MAX, ordered: true }
+    }
+
+    fn reach(&self, peer: Peer) -> Option<Reach> {
+        self.peer(peer).ok()?;
+        Some(Reach {
+            eager_max: 4096,
+            can_read: false,
+            can_write: false,
+            read_from: u64::MAX,
+            pipeline_chunk: PACKET_MAX,
+            read_chunk: u64::MAX,
+        })
+    }
+
+    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
+        let target = self.peer(peer)?;
+        if class == Class::Data {
+            let mut mail = lock(&target.mail);
+            if mail.data >= DEPTH {
+                return Err(Refusal::Full);
+            }
+            mail.data += 1;
+        }
+        let scratch = Scratch::new(len.max(1)).ok_or(Refusal::Full)?;
+        let token = self.next_token << 1 | u64::from(class == Class::Data);
+        self.next_token += 1;
+        let room = Room { mem: scratch.mem(), len, peer, token };
+        self.claimed.insert(token, scratch);
+        Ok(room)
+    }
+
+    fn commit(&mut self, room: Room, header: &Header) {
+        let payload = self.claimed.remove(&room.token);
+        let mut header = *header;
+        // The mark tells the receiving side whose budget to give back.
+        header.shard = (room.token & 1) as u16;
+        self.push(room.peer, header, payload);
+    }
+
+    fn abandon(&mut self, room: Room) {
+        self.claimed.remove(&room.token);
+        if room.token & 1 == 1
+            && let Ok(target) = self.peer(room.peer)
+        {
+            lock(&target.mail).data -= 1;
+        }
+    }
+
+    fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
+        let len = header.len as usize;
+        let room = self.claim(peer, len, Class::Data)?;
+        room.mem.copy_from(0, bytes, 0, len);
+        self.commit(room, header);
+        Ok(())
+    }
+
+    fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+        let own = self.fabric.boxes[self.me as usize].clone();
+        let mut told = 0;
+        while told < budget {
+            let Some(mut packet) = ({
+                let mut mail = lock(&own.mail);
+                let packet = mail.packets.pop_front();
+                mail.data -= usize::from(packet.as_ref().is_some_and(|packet| packet.header.shard == 1));
+                packet
+            }) else {
+                break;
+            };
+            packet.header.shard = 0;
+            let mem = packet.payload.as_ref().map_or(UserMem::null(), Scratch::mem);
+            sink.packet(packet.from, packet.header, mem, packet.header.len as usize);
+            told += 1;
+        }
+        if told == 0 && self.fabric.deaths.load(Ordering::Acquire) > self.told {
+            let dead = lock(&self.fabric.dead)[self.told];
+            self.told += 1;
+            told += 1;
+            if dead != self.me {
+                sink.gone(dead);
+            }
+        }
+        told
+    }
+
+    fn expose(&mut self, _token: Token, _peer: Peer, _data: &Data) -> Exposing {
+        Exposing::Unable
+    }
+
+    fn revoke(&mut self, _token: Token) -> Ending {
+        Ending::Now
+    }
+
+    fn read(&mut self, _bulk: Bulk<'_>) -> Result<Ending, Error> {
+        Err(Error::Misuse("queues between threads have no regions"))
+    }
+
+    fn write(&mut self, _bulk: Bulk<'_>) -> Result<Ending, Error> {
+        Err(Error::Misuse("queues between threads have no regions"))
+    }
+
+    fn arm(&mut self) -> u32 {
+        *lock(&self.fabric.boxes[self.me as usize].word)
+    }
+
+    fn disarm(&mut self) {}
+
+    fn wake_source(&self) -> Arc<dyn WakeSource> {
+        self.fabric.boxes[self.me as usize].clone()
+    }
+
+    fn ring(&mut self, peer: Peer) {
+        if let Ok(target) = self.peer(peer) {
+            target.ring();
+        }
+    }
+}

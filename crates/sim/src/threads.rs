@@ -1,0 +1,106 @@
+//! Ranks as threads of one process, for tests of the layers above the engine.
+//!
+//! Each rank is a thread with its own engine; `abort` and a rank's panic end the test with that rank's message. At the end every
+//! engine must be idle: a request, message or held send left over fails the test.
+
+use crate::local::{Fabric, LocalRail};
+use garonne_engine::Quotas;
+use garonne_engine::shard::Shard;
+use garonne_progress::engine_host::EngineHost;
+use garonne_progress::host::Host;
+use garonne_progress::surroundings::{Patience, Surroundings};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+/// One rank's host.
+pub type Rank = EngineHost<LocalRail, Thread>;
+
+/// What a world of threads starts from.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Number of ranks.
+    pub world: u32,
+    /// Credits between any two.
+    pub quotas: Quotas,
+}
+
+/// Where a rank that is a thread runs.
+#[derive(Debug)]
+pub struct Thread {
+    started: Instant,
+}
+
+impl Surroundings for Thread {
+    fn patience(&self) -> Patience {
+        Patience { spins: 0, yields: 8 }
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        panic!("the rank aborted the job with code {code}: {message}")
+    }
+
+    fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+}
+
+/// Runs `program` as every rank of a world of `world` threads, with the usual credits, and waits for all.
+///
+/// # Panics
+/// When a rank panics or leaves something pending.
+pub fn threads(world: u32, program: impl Fn(Arc<dyn Host>) + Send + Sync) {
+    threads_with(Setup { world, quotas: Quotas::for_world(world) }, |rank| program(rank));
+}
+
+/// The same with a choice of credits and the concrete host.
+///
+/// # Panics
+/// When a rank panics or leaves something pending.
+pub fn threads_with(setup: Setup, program: impl Fn(Arc<Rank>) + Send + Sync) {
+    let fabric = Fabric::new(setup.world);
+    let leaving = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..setup.world)
+            .map(|me| {
+                let (fabric, leaving, program) = (&fabric, &leaving, &program);
+                let run = move || {
+                    let shard = Shard::new(fabric.rail(me), me, setup.world, setup.quotas);
+                    let rank = Arc::new(EngineHost::new(shard, me, setup.world, Thread { started: Instant::now() }));
+                    // Counted also when the program panics, so that the others stop serving it.
+                    let leave = Leaving { count: leaving, fabric, me };
+                    program(rank.clone());
+                    drop(leave);
+                    // Others may still need this rank's hands (credits, pieces) until all have left.
+                    while leaving.load(Ordering::Acquire) < setup.world {
+                        rank.progress();
+                        std::thread::yield_now();
+                    }
+                    while rank.progress() {}
+                    let waiting = rank.waiting();
+                    assert!(rank.inspect(|shard| shard.is_idle()), "rank {me} left something pending: {waiting:?}");
+                };
+                std::thread::Builder::new().name(format!("rank {me}")).spawn_scoped(scope, run)
+            })
+            .collect();
+        let joined: Vec<_> = ranks.into_iter().map(|rank| rank.expect("a thread per rank").join()).collect();
+        // The first failure in time is printed first; any of them fails the test.
+        joined.into_iter().for_each(|rank| rank.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    });
+}
+
+/// A rank leaves its program; by a panic it is dead for the others, so that they do not wait for it.
+struct Leaving<'a> {
+    count: &'a AtomicU32,
+    fabric: &'a Fabric,
+    me: u32,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.fabric.kill(self.me);
+        }
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+}
