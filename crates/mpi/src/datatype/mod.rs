@@ -12,6 +12,8 @@ mod array;
 pub mod basic;
 mod construct;
 mod contents;
+mod external;
+mod pack;
 mod parametric;
 mod predefined;
 mod shape;
@@ -24,8 +26,10 @@ mod tests;
 
 pub use construct::{Constructor, DarrayDim, Distribution, Order};
 pub use contents::{Combiner, Contents, Envelope, Form};
+pub use pack::{Elements, PackBuffer};
 pub use parametric::TypeClass;
-pub use predefined::{FortranSizes, codes, configure_fortran, fortran_sizes};
+pub use predefined::{FortranBooleans, FortranSizes, codes};
+pub use predefined::{configure_booleans, configure_fortran, fortran_booleans, fortran_sizes};
 pub use signature::LeafRun;
 pub use tree::Leaf;
 

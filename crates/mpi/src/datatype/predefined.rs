@@ -196,6 +196,35 @@ pub fn fortran_sizes() -> FortranSizes {
     fortran().0
 }
 
+/// The values that Fortran's `LOGICAL` has in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FortranBooleans {
+    /// `.FALSE.`; everything else counts as true.
+    pub no: i64,
+    /// `.TRUE.`
+    pub yes: i64,
+}
+
+static BOOLEANS: OnceLock<FortranBooleans> = OnceLock::new();
+
+/// Says how Fortran's truth values look (`MPI_Abi_set_fortran_booleans`). Must come before they are used.
+///
+/// # Errors
+/// `AbiVersion` if others are in use already.
+pub fn configure_booleans(booleans: FortranBooleans) -> Result<()> {
+    let used = *BOOLEANS.get_or_init(|| booleans);
+    if used == booleans {
+        return Ok(());
+    }
+    let text = format!("Fortran's truth values are in use already as {used:?}, not {booleans:?}");
+    Err(Error::new(Class::AbiVersion, text))
+}
+
+/// The truth values in use, which this call fixes.
+pub fn fortran_booleans() -> FortranBooleans {
+    *BOOLEANS.get_or_init(|| FortranBooleans { no: 0, yes: 1 })
+}
+
 fn fortran() -> &'static (FortranSizes, Table) {
     FORTRAN.get_or_init(|| (FortranSizes::default(), fortran_table(FortranSizes::default())))
 }
@@ -283,14 +312,10 @@ pub(super) fn of_leaf(leaf: Leaf, code: Option<u16>, constructor: Constructor) -
             (shape::concat(parts), 2, value.align().max(index.align()))
         }
     };
-    let end = match leaf {
-        Leaf::Basic(basic) => basic.size(),
-        Leaf::Pair { index, .. } => leaf.index_offset() + index.size(),
-    };
     let summary = Summary {
         size: i128::from(shape.len),
         elements,
-        data: Some((0, i128::from(end))),
+        data: Some((0, i128::from(leaf.end()))),
         marks: None,
         align,
         leaf: Uniform::One(leaf),
@@ -324,11 +349,11 @@ impl Leaf {
         }
     }
 
-    /// Bytes of data in one element.
-    pub(crate) fn size(self) -> u64 {
+    /// The byte after the last one of data in one element.
+    pub(crate) fn end(self) -> u64 {
         match self {
             Leaf::Basic(basic) => basic.size(),
-            Leaf::Pair { value, index } => value.size() + index.size(),
+            Leaf::Pair { index, .. } => self.index_offset() + index.size(),
         }
     }
 }

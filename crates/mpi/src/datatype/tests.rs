@@ -177,4 +177,28 @@ proptest! {
         prop_assert_eq!(made.datatype.elements_in(bytes), (left == 0).then_some(elements));
         prop_assert_eq!(made.datatype.bytes_of_elements(elements), Some(bytes - left));
     }
+
+    #[test]
+    fn the_canonical_form_comes_back_as_it_went(made in made(), count in 0u64..4) {
+        prop_assume!(!made.naive.overlaps(count));
+        let (from, to) = (Arena::new(&made, count, 3), Arena::new(&made, count, 99));
+        // Values that the canonical form can hold: small ones.
+        for offset in made.naive.bytes(count) {
+            from.mem().write(offset as isize, &[0]);
+        }
+        for (i, (offset, basic)) in made.naive.values(count).into_iter().enumerate() {
+            from.mem().write(offset as isize, &model::sample(basic, i as u8));
+            to.mem().write(offset as isize, &vec![0; basic.size() as usize]);
+        }
+        let size = made.datatype.external_size(count).unwrap();
+        let expected: u64 = made.naive.map.iter().map(|entry| entry.1.external_size()).sum();
+        prop_assert_eq!(size, expected * count);
+        let scratch = Scratch::new(size as usize + 1).unwrap();
+        let mut buffer = PackBuffer { mem: scratch.mem(), size, position: 0 };
+        buffer.pack_external(Elements { mem: from.mem(), count, datatype: &made.datatype }).unwrap();
+        prop_assert_eq!(buffer.position, size);
+        buffer.position = 0;
+        buffer.unpack_external(Elements { mem: to.mem(), count, datatype: &made.datatype }).unwrap();
+        prop_assert_eq!(from.expected(&made, count), to.expected(&made, count));
+    }
 }

@@ -216,3 +216,86 @@ fn illegal_arrays_are_refused() {
         assert_eq!(subarray(size, subsize, start), Err(Class::Arg));
     }
 }
+
+/// Packs one element in `external32`.
+fn external(datatype: &Datatype, native: &[u8]) -> Result<Vec<u8>> {
+    let memory = garonne_sync::user::Scratch::new(64).unwrap();
+    let packed = garonne_sync::user::Scratch::new(64).unwrap();
+    memory.mem().write(0, native);
+    let mut buffer = PackBuffer {
+        mem: packed.mem(),
+        size: 64,
+        position: 0,
+    };
+    buffer.pack_external(Elements {
+        mem: memory.mem(),
+        count: 1,
+        datatype,
+    })?;
+    let mut out = vec![0; buffer.position as usize];
+    packed.mem().read(0, &mut out);
+    Ok(out)
+}
+
+#[test]
+fn the_canonical_form_is_big_endian_and_has_the_standards_sizes() {
+    let of = |code, native: &[u8]| external(&named(code), native);
+    assert_eq!(of(codes::INT, &1i32.to_ne_bytes()).unwrap(), [0, 0, 0, 1]);
+    assert_eq!(
+        of(codes::DOUBLE, &1f64.to_ne_bytes()).unwrap(),
+        [0x3f, 0xf0, 0, 0, 0, 0, 0, 0]
+    );
+    assert_eq!(
+        of(codes::LONG, &(-2i64).to_ne_bytes()).unwrap(),
+        [0xff, 0xff, 0xff, 0xfe]
+    );
+    assert_eq!(
+        of(codes::LONG, &(1i64 << 40).to_ne_bytes()).unwrap_err().class,
+        Class::Conversion
+    );
+    assert_eq!(of(codes::WCHAR, &0x20acu32.to_ne_bytes()).unwrap(), [0x20, 0xac]);
+    assert_eq!(
+        of(codes::WCHAR, &0x1f600u32.to_ne_bytes()).unwrap_err().class,
+        Class::Conversion
+    );
+    assert_eq!(of(codes::LOGICAL, &7i32.to_ne_bytes()).unwrap(), [0, 0, 0, 1]);
+    let double_int = [&1f64.to_ne_bytes()[..], &3i32.to_ne_bytes()[..]].concat();
+    assert_eq!(
+        of(codes::DOUBLE_INT, &double_int).unwrap(),
+        [0x3f, 0xf0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3]
+    );
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn extended_precision_becomes_quadruple_precision() {
+    // -1.5 in x87 form: sign and exponent 0xbfff, significand 0xc000...
+    let native = [0, 0, 0, 0, 0, 0, 0, 0xc0, 0xff, 0xbf, 0, 0, 0, 0, 0, 0];
+    let quad = external(&named(codes::LONG_DOUBLE), &native).unwrap();
+    assert_eq!(quad[..3], [0xbf, 0xff, 0x80]);
+    assert_eq!(quad[3..], [0; 13]);
+}
+
+#[test]
+fn packing_stops_at_the_end_of_the_buffer_without_moving_the_position() {
+    let memory = garonne_sync::user::Scratch::new(64).unwrap();
+    let int = named(codes::INT);
+    let two = Elements {
+        mem: memory.mem(),
+        count: 2,
+        datatype: &int,
+    };
+    let mut buffer = PackBuffer {
+        mem: memory.mem().offset(32),
+        size: 12,
+        position: 0,
+    };
+    buffer.pack(two).unwrap();
+    assert_eq!(buffer.position, 8);
+    assert_eq!(buffer.pack(two).unwrap_err().class, Class::Truncate);
+    assert_eq!(buffer.position, 8);
+    assert_eq!(
+        (int.pack_size(3).unwrap(), int.pack_size(u64::MAX).is_err()),
+        (12, true)
+    );
+}

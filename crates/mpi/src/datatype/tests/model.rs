@@ -68,6 +68,14 @@ impl Naive {
             .collect()
     }
 
+    /// Offset and kind of all basic elements of `count` elements.
+    pub fn values(&self, count: u64) -> Vec<(i64, Basic)> {
+        let copies = (0..count as i64).map(|i| i * self.extent());
+        copies
+            .flat_map(|by| self.map.iter().map(move |entry| (entry.0 + by, entry.1)))
+            .collect()
+    }
+
     pub fn overlaps(&self, count: u64) -> bool {
         let mut all = self.bytes(count);
         all.sort_unstable();
@@ -98,6 +106,30 @@ impl Naive {
     fn bounded(mut self, lb: i64, ub: i64) -> Naive {
         self.marks = Some((lb, ub));
         self
+    }
+}
+
+/// A value of a kind, in its memory form, that the canonical form can hold.
+pub fn sample(basic: Basic, seed: u8) -> Vec<u8> {
+    let small = i16::from(seed) - 100;
+    match basic {
+        Basic::Char | Basic::Byte => vec![seed],
+        Basic::I16 => small.to_ne_bytes().to_vec(),
+        Basic::I32 => i32::from(small).to_ne_bytes().to_vec(),
+        Basic::WideChar => u32::from(seed).to_ne_bytes().to_vec(),
+        Basic::F64 => (f64::from(small) / 3.0).to_ne_bytes().to_vec(),
+        Basic::C32 => [f32::from(small), -0.5]
+            .iter()
+            .flat_map(|part| part.to_ne_bytes())
+            .collect(),
+        // 1.x, times a power of two: explicit leading bit, fraction, biased exponent, then padding.
+        Basic::X87 => {
+            let mut bytes = vec![seed, 1, 2, 3, 4, 5, 6, 0x80, seed, 0x40];
+            bytes.resize(16, 0);
+            bytes
+        }
+        Basic::F128 => (0x3fff_u128 << 112 | u128::from(seed)).to_ne_bytes().to_vec(),
+        other => unreachable!("the generator does not make {other:?}"),
     }
 }
 

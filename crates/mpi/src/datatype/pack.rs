@@ -1,0 +1,125 @@
+//! `MPI_Pack` and `MPI_Unpack`, native and in the canonical representation `external32` (MPI 5.0, section 5.2 and 5.3).
+
+use super::{Datatype, external};
+use crate::error::{Class, Error, Result};
+use garonne_sync::user::UserMem;
+use std::ops::ControlFlow;
+
+/// Elements of a datatype in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Elements<'a> {
+    /// Where they are.
+    pub mem: UserMem,
+    /// How many.
+    pub count: u64,
+    /// Of which type.
+    pub datatype: &'a Datatype,
+}
+
+/// The program's packing buffer and the position in it, which advances only if a call succeeds.
+#[derive(Clone, Copy, Debug)]
+pub struct PackBuffer {
+    /// The buffer.
+    pub mem: UserMem,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Where the next element goes or comes from.
+    pub position: u64,
+}
+
+impl Datatype {
+    /// Bytes that `count` elements take when packed natively: exactly their data.
+    ///
+    /// # Errors
+    /// `Count` if that does not fit 64 bits.
+    pub fn pack_size(&self, count: u64) -> Result<u64> {
+        self.size()
+            .checked_mul(count)
+            .filter(|size| i64::try_from(*size).is_ok())
+            .ok_or_else(|| self.too_many(count))
+    }
+
+    /// Bytes that `count` elements take in `external32`.
+    ///
+    /// # Errors
+    /// `Count` if that does not fit 64 bits.
+    pub fn external_size(&self, count: u64) -> Result<u64> {
+        let one = match self.leaf() {
+            Some(leaf) if self.size() > 0 => {
+                self.size() / external::native_size(leaf) * external::external_size(leaf)
+            }
+            _ => {
+                let mut sum = 0u64;
+                let _ = self.visit_leaves(1, &mut |run| {
+                    sum = sum.saturating_add(run.count.saturating_mul(external::external_size(run.leaf)));
+                    ControlFlow::Continue(())
+                });
+                sum
+            }
+        };
+        one.checked_mul(count)
+            .filter(|size| i64::try_from(*size).is_ok())
+            .ok_or_else(|| self.too_many(count))
+    }
+}
+
+impl PackBuffer {
+    /// Appends the data of `from`.
+    ///
+    /// # Errors
+    /// `Truncate` if the buffer is too small.
+    pub fn pack(&mut self, from: Elements<'_>) -> Result<()> {
+        let data = from.datatype.data(from.mem, from.count)?;
+        let (at, len) = self.claim(data.len, "pack")?;
+        self.mem.with_mut(at, len, |out| data.pack(0, out));
+        self.position += len as u64;
+        Ok(())
+    }
+
+    /// Fills `to` with the next data.
+    ///
+    /// # Errors
+    /// `Truncate` if the buffer holds less.
+    pub fn unpack(&mut self, to: Elements<'_>) -> Result<()> {
+        let data = to.datatype.data(to.mem, to.count)?;
+        let (at, len) = self.claim(data.len, "unpack")?;
+        self.mem.with(at, len, |input| data.unpack(0, input));
+        self.position += len as u64;
+        Ok(())
+    }
+
+    /// Appends the data of `from` in `external32`.
+    ///
+    /// # Errors
+    /// `Truncate` if the buffer is too small; `Conversion` for a value that the canonical form cannot hold.
+    pub fn pack_external(&mut self, from: Elements<'_>) -> Result<()> {
+        let (at, len) = self.claim(from.datatype.external_size(from.count)?, "pack")?;
+        self.mem.with_mut(at, len, |out| external::encode(from, out))?;
+        self.position += len as u64;
+        Ok(())
+    }
+
+    /// Fills `to` with the next data, which is in `external32`.
+    ///
+    /// # Errors
+    /// `Truncate` if the buffer holds less.
+    pub fn unpack_external(&mut self, to: Elements<'_>) -> Result<()> {
+        let (at, len) = self.claim(to.datatype.external_size(to.count)?, "unpack")?;
+        self.mem.with(at, len, |input| external::decode(to, input))?;
+        self.position += len as u64;
+        Ok(())
+    }
+
+    /// The next `len` bytes of the buffer: offset and length.
+    fn claim(&self, len: u64, verb: &str) -> Result<(isize, usize)> {
+        let Self { size, position, .. } = *self;
+        match size.checked_sub(position) {
+            Some(room) if len <= room => Ok((position as isize, len as usize)),
+            _ => {
+                let text =
+                    format!("cannot {verb} {len} bytes at position {position} of a buffer of {size} bytes");
+                Err(Error::new(Class::Truncate, text))
+            }
+        }
+    }
+}

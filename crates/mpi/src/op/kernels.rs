@@ -1,0 +1,166 @@
+//! The loops of the predefined operations over contiguous elements.
+//!
+//! Called with slices of equal length after legality was checked; a combination that is not legal does nothing. Each
+//! loop is over exact chunks with an inlined operation, a form the compiler turns into vector instructions.
+
+use super::number::{Complex, Number};
+use super::{Predefined, pairs};
+use crate::datatype::basic::Basic;
+use crate::datatype::{Leaf, fortran_booleans};
+use rustc_apfloat::ieee::{Half, Quad, X87DoubleExtended};
+
+/// `dst = src OP dst`, element by element.
+pub(super) fn combine(op: Predefined, leaf: Leaf, src: &[u8], dst: &mut [u8]) {
+    match (op, leaf) {
+        (Predefined::NoOp, _) => {}
+        (Predefined::Replace, _) => dst.copy_from_slice(src),
+        (Predefined::Minloc | Predefined::Maxloc, Leaf::Pair { value, index }) => {
+            pairs::combine(op, (value, index), src, dst);
+        }
+        (_, Leaf::Pair { .. }) => {}
+        (_, Leaf::Basic(basic)) => basic_elements(op, basic, src, dst),
+    }
+}
+
+fn basic_elements(op: Predefined, basic: Basic, src: &[u8], dst: &mut [u8]) {
+    match basic {
+        Basic::I8 => integers::<i8>(op, src, dst),
+        Basic::I16 => integers::<i16>(op, src, dst),
+        Basic::I32 => integers::<i32>(op, src, dst),
+        Basic::I64 | Basic::Long => integers::<i64>(op, src, dst),
+        Basic::I128 => integers::<i128>(op, src, dst),
+        Basic::U8 => integers::<u8>(op, src, dst),
+        Basic::U16 => integers::<u16>(op, src, dst),
+        Basic::U32 => integers::<u32>(op, src, dst),
+        Basic::U64 | Basic::ULong => integers::<u64>(op, src, dst),
+        Basic::F16 => reals::<Half>(op, src, dst),
+        Basic::F32 => reals::<f32>(op, src, dst),
+        Basic::F64 => reals::<f64>(op, src, dst),
+        Basic::X87 => reals::<X87DoubleExtended>(op, src, dst),
+        Basic::F128 => reals::<Quad>(op, src, dst),
+        Basic::C16 => sums::<Complex<Half>>(op, src, dst),
+        Basic::C32 => sums::<Complex<f32>>(op, src, dst),
+        Basic::C64 => sums::<Complex<f64>>(op, src, dst),
+        Basic::CX87 => sums::<Complex<X87DoubleExtended>>(op, src, dst),
+        Basic::C128 => sums::<Complex<Quad>>(op, src, dst),
+        Basic::Bool => logicals::<u8>(op, (0, 1), src, dst),
+        Basic::Logical(bytes) => fortran_logicals(op, bytes, src, dst),
+        Basic::Byte => bits(op, src, dst),
+        Basic::Char | Basic::WideChar => {}
+    }
+}
+
+#[inline(always)]
+fn each<T: Number>(src: &[u8], dst: &mut [u8], f: impl Fn(T, T) -> T) {
+    for (a, b) in src.chunks_exact(T::SIZE).zip(dst.chunks_exact_mut(T::SIZE)) {
+        f(T::load(a), T::load(b)).store(b);
+    }
+}
+
+fn sums<T: Number>(op: Predefined, src: &[u8], dst: &mut [u8]) {
+    match op {
+        Predefined::Sum => each::<T>(src, dst, T::add),
+        Predefined::Prod => each::<T>(src, dst, T::mul),
+        _ => {}
+    }
+}
+
+fn reals<T: Number>(op: Predefined, src: &[u8], dst: &mut [u8]) {
+    match op {
+        Predefined::Max => each::<T>(src, dst, |a, b| if a.above(b) { a } else { b }),
+        Predefined::Min => each::<T>(src, dst, |a, b| if b.above(a) { a } else { b }),
+        _ => sums::<T>(op, src, dst),
+    }
+}
+
+/// What integers have beyond numbers: truth values.
+trait Integer: Number {
+    fn is_true(self) -> bool;
+    fn from_truth(truth: bool) -> Self;
+}
+
+macro_rules! integer {
+    ($($t:ty)*) => {$(
+        impl Integer for $t {
+            #[inline(always)]
+            fn is_true(self) -> bool {
+                self != 0
+            }
+
+            #[inline(always)]
+            fn from_truth(truth: bool) -> Self {
+                truth as $t
+            }
+        }
+    )*};
+}
+
+integer! { i8 i16 i32 i64 i128 u8 u16 u32 u64 }
+
+fn integers<T: Integer>(op: Predefined, src: &[u8], dst: &mut [u8]) {
+    match op {
+        Predefined::Land => each::<T>(src, dst, |a, b| T::from_truth(a.is_true() & b.is_true())),
+        Predefined::Lor => each::<T>(src, dst, |a, b| T::from_truth(a.is_true() | b.is_true())),
+        Predefined::Lxor => each::<T>(src, dst, |a, b| T::from_truth(a.is_true() ^ b.is_true())),
+        Predefined::Band | Predefined::Bor | Predefined::Bxor => bits(op, src, dst),
+        _ => reals::<T>(op, src, dst),
+    }
+}
+
+/// Bitwise operations do not care how wide the elements are.
+fn bits(op: Predefined, src: &[u8], dst: &mut [u8]) {
+    match op {
+        Predefined::Band => bytewise(src, dst, |a, b| a & b),
+        Predefined::Bor => bytewise(src, dst, |a, b| a | b),
+        Predefined::Bxor => bytewise(src, dst, |a, b| a ^ b),
+        _ => {}
+    }
+}
+
+#[inline(always)]
+fn bytewise(src: &[u8], dst: &mut [u8], f: impl Fn(u8, u8) -> u8) {
+    for (a, b) in src.iter().zip(dst) {
+        *b = f(*a, *b);
+    }
+}
+
+/// Truth values: anything but the false value is true.
+fn logicals<T: Number>(op: Predefined, (no, yes): (T, T), src: &[u8], dst: &mut [u8]) {
+    let is_true = |value: T| !value.same(no);
+    let of = |truth: bool| if truth { yes } else { no };
+    match op {
+        Predefined::Land => each::<T>(src, dst, |a, b| of(is_true(a) & is_true(b))),
+        Predefined::Lor => each::<T>(src, dst, |a, b| of(is_true(a) | is_true(b))),
+        Predefined::Lxor => each::<T>(src, dst, |a, b| of(is_true(a) ^ is_true(b))),
+        _ => {}
+    }
+}
+
+fn fortran_logicals(op: Predefined, bytes: u8, src: &[u8], dst: &mut [u8]) {
+    let values = fortran_booleans();
+    let (no, yes) = (values.no, values.yes);
+    match bytes {
+        1 => logicals::<i8>(op, (no as i8, yes as i8), src, dst),
+        2 => logicals::<i16>(op, (no as i16, yes as i16), src, dst),
+        4 => logicals::<i32>(op, (no as i32, yes as i32), src, dst),
+        8 => logicals::<i64>(op, (no, yes), src, dst),
+        16 => logicals::<i128>(op, (no.into(), yes.into()), src, dst),
+        _ => {}
+    }
+}
+
+/// An integer of any kind as a 128-bit number, for comparing the indices of pairs.
+pub(super) fn integer_value(basic: Basic, bytes: &[u8]) -> Option<i128> {
+    Some(match basic {
+        Basic::I8 => i8::load(bytes).into(),
+        Basic::I16 => i16::load(bytes).into(),
+        Basic::I32 => i32::load(bytes).into(),
+        Basic::I64 | Basic::Long => i64::load(bytes).into(),
+        Basic::I128 => i128::load(bytes),
+        Basic::U8 => u8::load(bytes).into(),
+        Basic::U16 => u16::load(bytes).into(),
+        Basic::U32 => u32::load(bytes).into(),
+        Basic::U64 | Basic::ULong => u64::load(bytes).into(),
+        _ => return None,
+    })
+}
