@@ -23,11 +23,8 @@ pub mod error;
 pub mod group;
 pub mod info;
 pub mod limits;
-<<<<<<< HEAD
 pub mod p2p;
-=======
 pub mod op;
->>>>>>> 90c6ffe (Reduce, pack and canonicalise: every predefined operation and external32 on every predefined type)
 pub mod process;
 pub mod request;
 pub mod session;
