@@ -54,3 +54,46 @@ pub const KEYVALS_MAX: usize = 1 << 20;
 
 /// The longest string tag of `MPI_Comm_create_from_group` (`MPI_MAX_STRINGTAG_LEN` less the zero).
 pub const STRINGTAG_LEN_MAX: usize = 1023;
+
+/// Where collectives change their algorithm. Bytes are packed ones. Latency counts below, bandwidth above; the values sit where a step of
+/// a small message (about a microsecond) costs as much as copying the data (about ten gigabytes a second).
+pub mod coll {
+    /// Broadcasts, allgathers (whole result) and scans up to this travel down trees.
+    pub const TREE_BYTES: u64 = 16 * 1024;
+
+    /// Reductions up to this combine whole vectors: a slice per rank would be shorter than its messages' cost.
+    pub const REDUCE_TREE_BYTES: u64 = 8 * 1024;
+
+    /// Blocks of gathers and scatters up to this are packed by inner processes of a tree; longer ones would be copied too often.
+    pub const GATHER_TREE_BLOCK: u64 = 2 * 1024;
+
+    /// Above this, pipelines and rings beat algorithms with fewer, longer steps: their start-up is small beside the transfer.
+    pub const CHAIN_BYTES: u64 = 512 * 1024;
+
+    /// Segment of a chain: a quarter of a second-level cache, so that a rank forwards what it has just read.
+    pub const CHAIN_SEGMENT: u64 = 128 * 1024;
+
+    /// Most segments of one chain: bounds the steps of a schedule, and leaves pipelines 98 % full on 10 ranks.
+    pub const CHAIN_SEGMENTS: u64 = 512;
+
+    /// Ranks up to which everybody reads from everybody directly: more readers than cores of one cache only disturb each other.
+    pub const DIRECT_RANKS: u32 = 16;
+
+    /// Ranks up to which slices are taken from all others in other reductions: the square of it messages are under way.
+    pub const SLICED_RANKS: u32 = 64;
+
+    /// Least ranks of a Bruck all-to-all: below, direct exchanges need hardly more messages and no packing.
+    pub const BRUCK_RANKS: u32 = 8;
+
+    /// Longest block of a Bruck all-to-all: each is copied twice in every one of log2 n steps.
+    pub const BRUCK_BLOCK: u64 = 256;
+
+    /// Blocks up to this go to many partners at once: latency counts.
+    pub const ALLTOALL_BLOCK: u64 = 32 * 1024;
+
+    /// Partners at a time then: enough to hide latency, few enough for any peer's credits.
+    pub const ALLTOALL_PARTNERS: u32 = 32;
+
+    /// Partners at a time for longer blocks: two keep a copy going while the next is being agreed on.
+    pub const ALLTOALL_LARGE_PARTNERS: u32 = 4;
+}

@@ -12,6 +12,12 @@ pub trait Stepper: std::marker::Send + Sync {
     /// Advances as far as it can without blocking. `true` when it is finished and may be forgotten. Called by whichever
     /// thread makes progress, never by two at once, never with the engine's lock held.
     fn step(&self, host: &dyn Host) -> bool;
+
+    /// Whether a step may run the program's own code (a user-defined operator): such work is only advanced by user
+    /// threads inside MPI calls, never by worker threads.
+    fn runs_user_code(&self) -> bool {
+        false
+    }
 }
 
 /// One rank's communication, from the side of the MPI layer.

@@ -3,7 +3,8 @@
 //! Used by gathers, scatters and all-to-alls; borrows the program's arrays of counts and displacements as they are, `int` or
 //! 64-bit, so that planning copies nothing.
 
-use super::typed::{Shape, Typed};
+use super::typed::Typed;
+use crate::datatype::Datatype;
 use garonne_sync::user::{Data, UserMem};
 
 /// An array of counts or displacements as the program gave it. What an `int` call passes and what a `_c` call passes.
@@ -76,7 +77,7 @@ pub(crate) enum Blocks<'a> {
         /// Displacement of each block in bytes.
         displs: Numbers<'a>,
         /// Datatype of each block.
-        shapes: &'a dyn Fn(u32) -> &'a dyn Shape,
+        datatypes: &'a [Datatype],
     },
 }
 
@@ -87,9 +88,9 @@ impl Blocks<'_> {
             Blocks::None => Data::empty(),
             Blocks::Even { typed, count } => typed.data((u64::from(rank) * count) as i64, *count),
             Blocks::Uneven { typed, counts, displs } => typed.data(displs.get(rank), counts.count(rank)),
-            Blocks::Each { mem, counts, displs, shapes } => match counts.count(rank) {
-                0 => Data::empty(),
-                count => shapes(rank).data(mem.offset(displs.get(rank) as isize), count),
+            Blocks::Each { mem, counts, displs, datatypes } => match datatypes.get(rank as usize) {
+                Some(datatype) => Typed::new(mem.offset(displs.get(rank) as isize), datatype).data(0, counts.count(rank)),
+                None => Data::empty(),
             },
         }
     }
@@ -100,10 +101,9 @@ impl Blocks<'_> {
             Blocks::None => 0,
             Blocks::Even { typed, count } => typed.bytes(*count),
             Blocks::Uneven { typed, counts, .. } => typed.bytes(counts.count(rank)),
-            Blocks::Each { counts, shapes, .. } => match counts.count(rank) {
-                0 => 0,
-                count => shapes(rank).size() * count,
-            },
+            Blocks::Each { counts, datatypes, .. } => {
+                datatypes.get(rank as usize).map_or(0, |datatype| datatype.size() * counts.count(rank))
+            }
         }
     }
 

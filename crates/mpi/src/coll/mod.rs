@@ -6,11 +6,118 @@
 
 mod algo;
 pub mod blocks;
+mod calls;
+pub mod choose;
 pub(crate) mod plan;
+mod reductions;
+mod run;
 pub mod tag;
 pub(crate) mod typed;
+
+pub use blocks::Numbers;
+pub use calls::{
+    Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast, Elements, Gather, Gatherv, Mixed, Scatter, Scatterv,
+    Uneven,
+};
+pub use reductions::{Allreduce, Exscan, Reduce, ReduceScatter, ReduceScatterBlock, Scan, reduce_local};
+
+use crate::ROOT;
+use crate::comm::Comm;
+use crate::error::{Class, Error, Result};
+use crate::request::{Request, Status};
+use algo::inter::Role;
+use garonne_engine::api::Origin;
+use plan::{Plan, Recorder};
+use run::{Immediate, Running, Wire};
+use std::sync::atomic::Ordering;
+use tag::{Call, Kind};
 
 #[cfg(test)]
 mod sim;
 #[cfg(test)]
 mod tests;
+
+/// The arguments of one collective call.
+pub trait Collective: sealed::Planned {}
+
+impl<T: sealed::Planned> Collective for T {}
+
+pub(crate) mod sealed {
+    use super::*;
+
+    /// What every collective can do: say what it is, check itself against a communicator, state its steps.
+    pub trait Planned {
+        /// What is called.
+        fn kind(&self) -> Kind;
+        /// Refuses what does not fit the communicator.
+        fn check(&self, comm: &Comm) -> Result<()>;
+        /// States the steps of the calling process.
+
+        fn plan<P: Plan>(&self, p: &mut P) -> Result<()>;
+    }
+}
+
+impl Comm {
+    /// Carries out a collective (`MPI_Bcast` and its kin): returns when this process's part is done.
+    ///
+    /// # Errors
+    /// `Root`, `Count`, `Arg`, `Op` … for arguments that do not fit; `NoMem`; what the communication met.
+    pub fn collective(&self, call: &impl Collective, origin: Origin) -> Result<()> {
+        call.check(self)?;
+        let mut immediate = Immediate::new(Wire::of(self, self.number(call.kind()), origin));
+        call.plan(&mut immediate)?;
+        immediate.finish()
+    }
+
+    /// Starts a collective (`MPI_Ibcast` and its kin). The program's buffers belong to it until the request is over; counts,
+    /// displacements and datatypes do not.
+    ///
+    /// # Errors
+    /// As [`Comm::collective`]; what the communication meets later is told by the request.
+    pub fn start_collective(&self, call: &impl Collective, origin: Origin) -> Result<Request> {
+        call.check(self)?;
+        let number = self.number(call.kind());
+        let mut recorder = Recorder::like(&Immediate::new(Wire::of(self, number, origin)));
+        call.plan(&mut recorder)?;
+        let running = Running::new(Wire::keeping(self, number, origin), recorder.finish());
+        self.process().host.attach(running.clone());
+        match running.take_if_over() {
+            Some(Err(error)) => Err(error),
+            Some(Ok(_)) => Ok(Request::done(self.process(), Status::EMPTY)),
+            None => Ok(Request::new(self.process(), running)),
+        }
+    }
+
+    /// Numbers a collective: all processes of the communicator call them in the same order.
+    fn number(&self, kind: Kind) -> Call {
+        Call::new(self.0.collectives.fetch_add(1, Ordering::Relaxed), kind)
+    }
+
+    /// Checks the root of a rooted call.
+    pub(crate) fn check_root(&self, kind: Kind, root: i32) -> Result<()> {
+        let ok = match u32::try_from(root) {
+            Ok(rank) => rank < self.peers(),
+            Err(_) => self.is_inter() && (root == ROOT || root == crate::PROC_NULL),
+        };
+        if ok { Ok(()) } else { Err(self.bad_root(kind, root)) }
+    }
+
+    #[cold]
+    fn bad_root(&self, kind: Kind, root: i32) -> Error {
+        let peers = self.peers();
+        let text = match self.is_inter() {
+            true => format!("{kind}: root {root} is neither a rank of the remote group (0 to {}) nor MPI_ROOT nor MPI_PROC_NULL", peers - 1),
+            false => format!("{kind}: root {root} is no rank: it has {peers} processes"),
+        };
+        self.error(Class::Root, text)
+    }
+}
+
+/// The role of the calling process in a rooted call of an intercommunicator; the root was checked.
+fn role(root: i32) -> Role {
+    match u32::try_from(root) {
+        Ok(rank) => Role::Peer(rank),
+        Err(_) if root == ROOT => Role::Root,
+        Err(_) => Role::Bystander,
+    }
+}

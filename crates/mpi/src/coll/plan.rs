@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Which group of the communicator a rank is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
     /// The group of the calling process.
     Own,
     /// The remote group of an intercommunicator.
@@ -26,7 +26,7 @@ pub(crate) enum Side {
 
 /// One process as an algorithm names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Site {
+pub struct Site {
     /// The group.
     pub side: Side,
     /// The rank in it.
@@ -35,16 +35,18 @@ pub(crate) struct Site {
 
 /// Names a communication of a plan, for waiting: its number among the plan's communications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Token(pub u32);
+pub struct Token(pub u32);
 
 /// What an algorithm writes its steps to.
-pub(crate) trait Plan {
+pub trait Plan {
     /// The calling process's rank in its own group.
     fn me(&self) -> u32;
     /// Size of its own group.
     fn size(&self) -> u32;
     /// Size of the remote group; 0 without one.
     fn across(&self) -> u32;
+    /// Whether all processes share one node's memory.
+    fn together(&self) -> bool;
 
     /// Starts a send.
     fn send_to(&mut self, site: Site, data: Data) -> Result<Token>;
@@ -84,7 +86,7 @@ pub(crate) trait Plan {
 }
 
 /// Allocates scratch memory, or says that there is none.
-pub(crate) fn scratch(len: u64) -> Result<Scratch> {
+pub fn scratch(len: u64) -> Result<Scratch> {
     usize::try_from(len)
         .ok()
         .and_then(Scratch::new)
@@ -93,7 +95,7 @@ pub(crate) fn scratch(len: u64) -> Result<Scratch> {
 
 /// One step of a recorded schedule.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub enum Step {
     /// Start a send.
     Send(Site, Data),
     /// Start a receive.
@@ -110,7 +112,7 @@ pub(crate) enum Step {
 
 /// A reduction step: `into = left op into`.
 #[derive(Debug)]
-pub(crate) struct Combine {
+pub struct Combine {
     /// Operation and datatype.
     pub fold: Arc<dyn Fold>,
     /// Left operand.
@@ -123,7 +125,7 @@ pub(crate) struct Combine {
 
 /// All steps of one process in one collective, with the temporary memory they use.
 #[derive(Debug, Default)]
-pub(crate) struct Schedule {
+pub struct Schedule {
     /// The steps, in order.
     pub steps: Vec<Step>,
     /// Kept alive for the steps' views of it.
@@ -138,19 +140,25 @@ impl Schedule {
 }
 
 /// The plan that keeps its steps.
-pub(crate) struct Recorder {
+pub struct Recorder {
     me: u32,
     size: u32,
     across: u32,
+    together: bool,
     started: u32,
     schedule: Schedule,
     last_fold: Option<Arc<dyn Fold>>,
 }
 
 impl Recorder {
-    /// An empty plan for rank `me` of `size`, with `across` processes in the remote group.
+    /// An empty plan for the process that `like` plans for.
+    pub fn like(like: &impl Plan) -> Self {
+        Self { together: like.together(), ..Self::new(like.me(), like.size(), like.across()) }
+    }
+
+    /// An empty plan for rank `me` of `size`, with `across` processes in the remote group, all on one node.
     pub fn new(me: u32, size: u32, across: u32) -> Self {
-        Self { me, size, across, started: 0, schedule: Schedule::default(), last_fold: None }
+        Self { me, size, across, together: true, started: 0, schedule: Schedule::default(), last_fold: None }
     }
 
     /// The steps stated, closed by a fence.
@@ -176,6 +184,10 @@ impl Plan for Recorder {
 
     fn across(&self) -> u32 {
         self.across
+    }
+
+    fn together(&self) -> bool {
+        self.together
     }
 
     fn send_to(&mut self, site: Site, data: Data) -> Result<Token> {

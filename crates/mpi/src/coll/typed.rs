@@ -3,23 +3,25 @@
 //! Owned by `coll`. The two traits are all that an algorithm may ask, which keeps algorithms and their simulator free of
 //! the datatype engine. Nothing here allocates except [`slice`] of a non-contiguous [`Data`].
 
+use crate::datatype::Datatype;
+use crate::error::Result;
 use garonne_sync::user::{Data, Layout, UserMem};
 use std::sync::Arc;
 
 /// A datatype, as far as collectives need it.
-pub(crate) trait Shape {
+pub trait Shape {
     /// Bytes of data in one element.
     fn size(&self) -> u64;
     /// Distance in bytes from one element to the next.
     fn extent(&self) -> i64;
-    /// Offset of the first byte and of the byte after the last one that an element at 0 occupies.
+    /// Offset of the first byte and of the byte after the last one that an element at 0 occupies, gaps at its ends included.
     fn true_bounds(&self) -> (i64, i64);
     /// `count` elements at `mem`.
     fn data(&self, mem: UserMem, count: u64) -> Data;
 }
 
 /// A reduction operation on one datatype.
-pub(crate) trait Fold: std::fmt::Debug + Send + Sync {
+pub trait Fold: std::fmt::Debug + Send + Sync {
     /// `into[i] = left[i] op into[i]` for `count` elements: `left` holds the operand of lower rank.
     fn fold(&self, left: UserMem, into: UserMem, count: u64);
     /// Operands may be exchanged.
@@ -35,11 +37,37 @@ pub(crate) trait Fold: std::fmt::Debug + Send + Sync {
 /// Elements of one datatype in memory, addressed by element index. In collectives an "element" of a buffer that holds
 /// a block per rank is still one element of the datatype.
 #[derive(Clone, Copy)]
-pub(crate) struct Typed<'a> {
+pub struct Typed<'a> {
     /// Address of element 0.
     pub mem: UserMem,
     /// Their datatype.
     pub shape: &'a dyn Shape,
+}
+
+impl Shape for Datatype {
+    fn size(&self) -> u64 {
+        Datatype::size(self)
+    }
+
+    fn extent(&self) -> i64 {
+        Datatype::extent(self)
+    }
+
+    fn true_bounds(&self) -> (i64, i64) {
+        // A user's operator may copy whole structures, padding included.
+        let (lb, end) = (self.true_lb(), self.true_lb() + self.true_extent());
+        (lb.min(self.lb()), end.max(self.ub()))
+    }
+
+    fn data(&self, mem: UserMem, count: u64) -> Data {
+        // Calls check their largest run of elements once (`check_count`); what algorithms ask for is never more.
+        Datatype::data(self, mem, count).unwrap_or_else(|_| Data::empty())
+    }
+}
+
+/// Refuses a number of elements that does not fit the address space.
+pub fn check_count(datatype: &Datatype, count: u64) -> Result<()> {
+    if count > 1 { datatype.data(UserMem::null(), count).map(drop) } else { Ok(()) }
 }
 
 impl<'a> Typed<'a> {
@@ -50,12 +78,7 @@ impl<'a> Typed<'a> {
 
     /// Address of element `index`.
     pub fn at(&self, index: i64) -> UserMem {
-        self.mem.offset((index * self.shape.extent()) as isize)
-    }
-
-    /// The same elements counted from element `index`.
-    pub fn from(&self, index: i64) -> Self {
-        Self { mem: self.at(index), shape: self.shape }
+        self.mem.offset(index.wrapping_mul(self.shape.extent()) as isize)
     }
 
     /// `count` elements from element `index`.
@@ -72,19 +95,23 @@ impl<'a> Typed<'a> {
     }
 }
 
+/// Alignment of scratch memory, enough for any C type.
+const ALIGN: i64 = 16;
+
 /// The bytes of memory that `count` elements of `shape` at offset 0 occupy: offset of the first, and length.
-pub(crate) fn span(shape: &dyn Shape, count: u64) -> (i64, u64) {
+pub fn span(shape: &dyn Shape, count: u64) -> (i64, u64) {
     if count == 0 {
         return (0, 0);
     }
     let (lb, ub) = shape.true_bounds();
     let last = (count as i64 - 1) * shape.extent();
-    let (low, high) = (lb + last.min(0), ub + last.max(0));
-    (low, (high - low).max(0) as u64)
+    // Rounded so that element 0 is as well aligned as the memory.
+    let low = (lb + last.min(0)).div_euclid(ALIGN) * ALIGN;
+    (low, (ub + last.max(0) - low).max(0) as u64)
 }
 
 /// Packed bytes `[from, from + len)` of `data` as data of its own.
-pub(crate) fn slice(data: &Data, from: u64, len: u64) -> Data {
+pub fn slice(data: &Data, from: u64, len: u64) -> Data {
     assert!(from + len <= data.len, "slice beyond the end of the data");
     match &data.layout {
         _ if len == 0 => Data::empty(),
@@ -126,7 +153,7 @@ const BOUNCE_LEN: usize = 4096;
 
 /// Copies the packed stream of `src` to `dst`, as a message from this process to itself would. The shorter one ends it.
 /// Identical memory is left alone (the two sides of an in-place collective).
-pub(crate) fn copy(src: &Data, dst: &Data) {
+pub fn copy(src: &Data, dst: &Data) {
     let len = src.len.min(dst.len);
     match (&src.layout, &dst.layout) {
         _ if len == 0 => {}

@@ -1,0 +1,528 @@
+//! The arguments of the collectives that move data, and their plans.
+//!
+//! Filled in by the C edge and handed to [`Comm::collective`] or [`Comm::start_collective`]. `None` for a send buffer means `MPI_IN_PLACE`; what
+//! is not significant on a process (a receive buffer that only the root has, say) is `None` as well.
+
+use super::algo::{allgather, alltoall, barrier, bcast, gather, inter};
+use super::blocks::{Blocks, Numbers};
+use super::choose::{Algorithm, Ask, choose};
+use super::plan::{Plan, Side};
+use super::sealed::Planned;
+use super::tag::Kind;
+use super::typed::{Typed, check_count};
+use super::role;
+use crate::ROOT;
+use crate::comm::Comm;
+use crate::datatype::Datatype;
+use crate::error::{Class, Error, Result};
+use garonne_sync::user::{Data, UserMem};
+
+/// Elements of one datatype in the program's memory. In a buffer of one block per rank, `count` is that of one block.
+#[derive(Clone, Copy)]
+pub struct Elements<'a> {
+    /// Address.
+    pub mem: UserMem,
+    /// Number of elements.
+    pub count: u64,
+    /// Their datatype.
+    pub datatype: &'a Datatype,
+}
+
+impl<'a> Elements<'a> {
+    fn typed(&self) -> Typed<'a> {
+        Typed::new(self.mem, self.datatype)
+    }
+
+    fn data(&self) -> Data {
+        self.typed().data(0, self.count)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.datatype.size().saturating_mul(self.count)
+    }
+
+    fn blocks(&self) -> Blocks<'a> {
+        Blocks::Even { typed: self.typed(), count: self.count }
+    }
+
+    /// Checks `ranks` blocks.
+    fn check(&self, ranks: u32) -> Result<()> {
+        match self.count.checked_mul(u64::from(ranks)) {
+            Some(all) => check_count(self.datatype, all),
+            None => Err(Error::new(Class::Count, format!("{} elements for each of {ranks} ranks exceed 64 bits", self.count))),
+        }
+    }
+}
+
+/// A buffer with a block of its own length and place for every rank, all of one datatype.
+#[derive(Clone, Copy)]
+pub struct Uneven<'a> {
+    /// Address from which displacements count.
+    pub mem: UserMem,
+    /// Elements of each rank's block.
+    pub counts: Numbers<'a>,
+    /// Place of each rank's block, in extents of the datatype.
+    pub displs: Numbers<'a>,
+    /// The datatype.
+    pub datatype: &'a Datatype,
+}
+
+impl<'a> Uneven<'a> {
+    fn blocks(&self) -> Blocks<'a> {
+        Blocks::Uneven { typed: Typed::new(self.mem, self.datatype), counts: self.counts, displs: self.displs }
+    }
+
+    fn check(&self, ranks: u32) -> Result<()> {
+        check_numbers(&self.counts, &self.displs, ranks)?;
+        (0..ranks).try_for_each(|rank| check_count(self.datatype, self.counts.get(rank).max(0) as u64))
+    }
+}
+
+/// A buffer with a block of its own length, place and datatype for every rank.
+#[derive(Clone, Copy)]
+pub struct Mixed<'a> {
+    /// Address from which displacements count.
+    pub mem: UserMem,
+    /// Elements of each rank's block.
+    pub counts: Numbers<'a>,
+    /// Place of each rank's block in bytes.
+    pub displs: Numbers<'a>,
+    /// Datatype of each rank's block.
+    pub datatypes: &'a [Datatype],
+}
+
+impl<'a> Mixed<'a> {
+    fn blocks(&self) -> Blocks<'a> {
+        Blocks::Each { mem: self.mem, counts: self.counts, displs: self.displs, datatypes: self.datatypes }
+    }
+
+    fn check(&self, ranks: u32) -> Result<()> {
+        check_numbers(&self.counts, &self.displs, ranks)?;
+        if self.datatypes.len() < ranks as usize {
+            return Err(Error::new(Class::Arg, format!("{} datatypes for {ranks} ranks", self.datatypes.len())));
+        }
+        let mut blocks = (0..ranks).zip(self.datatypes);
+        blocks.try_for_each(|(rank, datatype)| check_count(datatype, self.counts.get(rank).max(0) as u64))
+    }
+}
+
+fn check_numbers(counts: &Numbers<'_>, displs: &Numbers<'_>, ranks: u32) -> Result<()> {
+    for (name, numbers) in [("counts", counts), ("displacements", displs)] {
+        if numbers.len().is_some_and(|len| len < ranks as usize) {
+            return Err(Error::new(Class::Arg, format!("fewer {name} than {ranks} ranks")));
+        }
+    }
+    let negative = (0..ranks).find(|&rank| counts.get(rank) < 0);
+    negative.map_or(Ok(()), |rank| Err(Error::new(Class::Count, format!("the count for rank {rank} is negative"))))
+}
+
+/// Blocks for every process that messages come from: the remote group of an intercommunicator.
+fn check_blocks<T>(comm: &Comm, buffer: &Option<T>, check: fn(&T, u32) -> Result<()>) -> Result<()> {
+    buffer.as_ref().map_or(Ok(()), |buffer| check(buffer, comm.peers()))
+}
+
+fn no_place(comm: &Comm, kind: Kind, in_place: bool) -> Result<()> {
+    if in_place && comm.is_inter() {
+        return Err(comm.error(Class::Buffer, format!("{kind}: MPI_IN_PLACE has no meaning on an intercommunicator")));
+    }
+    Ok(())
+}
+
+fn is_root(comm: &Comm, root: i32) -> bool {
+    if comm.is_inter() { root == ROOT } else { root == comm.rank() as i32 }
+}
+
+/// The buffer that only the root has must be there, and the one that the others have.
+fn check_rooted(comm: &Comm, kind: Kind, root: i32, rooted: bool, mine: bool) -> Result<()> {
+    comm.check_root(kind, root)?;
+    let missing = match is_root(comm, root) {
+        true => !rooted,
+        false => !mine && root >= 0,
+    };
+    if missing {
+        return Err(comm.error(Class::Buffer, format!("{kind}: MPI_IN_PLACE is for the root's own contribution only")));
+    }
+    Ok(())
+}
+
+fn ask(p: &impl Plan, bytes: u64, even: bool) -> Ask {
+    Ask { ranks: p.size(), bytes, elements: 0, commutative: true, together: p.together(), even }
+}
+
+/// `MPI_Barrier`.
+pub struct Barrier;
+
+impl Planned for Barrier {
+    fn kind(&self) -> Kind {
+        Kind::Barrier
+    }
+
+    fn check(&self, _: &Comm) -> Result<()> {
+        Ok(())
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        if p.across() > 0 { inter::barrier(p) } else { barrier::dissemination(p) }
+    }
+}
+
+/// `MPI_Bcast`.
+pub struct Bcast<'a> {
+    /// What the root sends and the others fill.
+    pub buffer: Elements<'a>,
+    /// The root, `MPI_ROOT` or `MPI_PROC_NULL`.
+    pub root: i32,
+}
+
+impl Planned for Bcast<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Bcast
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        comm.check_root(Kind::Bcast, self.root)?;
+        self.buffer.check(1)
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        if p.across() > 0 && role(self.root) == inter::Role::Bystander {
+            return Ok(());
+        }
+        let data = self.buffer.data();
+        match u32::try_from(self.root) {
+            _ if data.len == 0 => Ok(()),
+            Ok(root) if p.across() == 0 => bcast_in_group(p, root, &data),
+            _ => inter::bcast(p, role(self.root), &data),
+        }
+    }
+}
+
+/// The root's data to all of the own group, by the algorithm that suits.
+pub(super) fn bcast_in_group(p: &mut impl Plan, root: u32, data: &Data) -> Result<()> {
+    match choose(Kind::Bcast, ask(p, data.len, true)) {
+        Algorithm::Flat => bcast::flat(p, root, data),
+        Algorithm::ScatterAllgather => bcast::scatter_allgather(p, root, data),
+        Algorithm::Chain { segment } => bcast::chain(p, root, data, segment),
+        _ => bcast::binomial(p, root, data),
+    }
+}
+
+/// A call between one root and all: which way the blocks go is in the kind.
+struct Rooted<'a> {
+    kind: Kind,
+    root: i32,
+    /// This process's own block: sent in a gather, filled in a scatter.
+    mine: Option<Data>,
+    /// The root's blocks.
+    blocks: Blocks<'a>,
+    /// Packed length of each block where all are alike.
+    block: Option<u64>,
+}
+
+impl Rooted<'_> {
+    fn plan(&self, p: &mut impl Plan) -> Result<()> {
+        let gathers = matches!(self.kind, Kind::Gather | Kind::Gatherv);
+        if p.across() > 0 {
+            let (role, mine) = (role(self.root), self.mine.clone().unwrap_or_else(Data::empty));
+            return if gathers { inter::gather(p, role, &mine, &self.blocks) } else { inter::scatter(p, role, &mine, &self.blocks) };
+        }
+        let (root, mine) = (self.root as u32, self.mine.as_ref());
+        let chosen = self.block.map(|block| (block, choose(self.kind, ask(p, block, true))));
+        match (chosen, gathers) {
+            (Some((0, _)), _) => Ok(()),
+            (Some((block, Algorithm::Binomial)), true) => gather::binomial_gather(p, root, block, mine, &self.blocks),
+            (Some((block, Algorithm::Binomial)), false) => gather::binomial_scatter(p, root, block, mine, &self.blocks),
+            (_, true) => gather::linear_gather(p, root, mine, &self.blocks),
+            (_, false) => gather::linear_scatter(p, root, mine, &self.blocks),
+        }
+    }
+}
+
+/// Length of one block, from whichever side this process knows.
+fn block(p: &impl Plan, root: i32, mine: &Option<Elements<'_>>, blocks: &Option<Elements<'_>>) -> Option<u64> {
+    let at_root = p.across() == 0 && root == p.me() as i32;
+    let known = if at_root { blocks } else { mine };
+    Some(known.as_ref().map_or(0, Elements::bytes))
+}
+
+/// `MPI_Gather`.
+pub struct Gather<'a> {
+    /// This process's contribution; `None`: in place at the root, or not significant.
+    pub send: Option<Elements<'a>>,
+    /// The root's blocks.
+    pub recv: Option<Elements<'a>>,
+    /// The root.
+    pub root: i32,
+}
+
+impl Planned for Gather<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Gather
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        check_rooted(comm, Kind::Gather, self.root, self.recv.is_some(), self.send.is_some())?;
+        self.send.map_or(Ok(()), |send| send.check(1))?;
+        if is_root(comm, self.root) { check_blocks(comm, &self.recv, Elements::check) } else { Ok(()) }
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        let blocks = self.recv.map_or(Blocks::None, |recv| recv.blocks());
+        let mine = self.send.map(|send| send.data());
+        let block = block(p, self.root, &self.send, &self.recv);
+        Rooted { kind: Kind::Gather, root: self.root, mine, blocks, block }.plan(p)
+    }
+}
+
+/// `MPI_Gatherv`.
+pub struct Gatherv<'a> {
+    /// This process's contribution; `None`: in place at the root, or not significant.
+    pub send: Option<Elements<'a>>,
+    /// The root's blocks.
+    pub recv: Option<Uneven<'a>>,
+    /// The root.
+    pub root: i32,
+}
+
+impl Planned for Gatherv<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Gatherv
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        check_rooted(comm, Kind::Gatherv, self.root, self.recv.is_some(), self.send.is_some())?;
+        self.send.map_or(Ok(()), |send| send.check(1))?;
+        if is_root(comm, self.root) { check_blocks(comm, &self.recv, Uneven::check) } else { Ok(()) }
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        let blocks = self.recv.map_or(Blocks::None, |recv| recv.blocks());
+        let mine = self.send.map(|send| send.data());
+        Rooted { kind: Kind::Gatherv, root: self.root, mine, blocks, block: None }.plan(p)
+    }
+}
+
+/// `MPI_Scatter`.
+pub struct Scatter<'a> {
+    /// The root's blocks.
+    pub send: Option<Elements<'a>>,
+    /// What this process gets; `None`: stays in place at the root, or not significant.
+    pub recv: Option<Elements<'a>>,
+    /// The root.
+    pub root: i32,
+}
+
+impl Planned for Scatter<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Scatter
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        check_rooted(comm, Kind::Scatter, self.root, self.send.is_some(), self.recv.is_some())?;
+        self.recv.map_or(Ok(()), |recv| recv.check(1))?;
+        if is_root(comm, self.root) { check_blocks(comm, &self.send, Elements::check) } else { Ok(()) }
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        let blocks = self.send.map_or(Blocks::None, |send| send.blocks());
+        let mine = self.recv.map(|recv| recv.data());
+        let block = block(p, self.root, &self.recv, &self.send);
+        Rooted { kind: Kind::Scatter, root: self.root, mine, blocks, block }.plan(p)
+    }
+}
+
+/// `MPI_Scatterv`.
+pub struct Scatterv<'a> {
+    /// The root's blocks.
+    pub send: Option<Uneven<'a>>,
+    /// What this process gets; `None`: stays in place at the root, or not significant.
+    pub recv: Option<Elements<'a>>,
+    /// The root.
+    pub root: i32,
+}
+
+impl Planned for Scatterv<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Scatterv
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        check_rooted(comm, Kind::Scatterv, self.root, self.send.is_some(), self.recv.is_some())?;
+        self.recv.map_or(Ok(()), |recv| recv.check(1))?;
+        if is_root(comm, self.root) { check_blocks(comm, &self.send, Uneven::check) } else { Ok(()) }
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        let blocks = self.send.map_or(Blocks::None, |send| send.blocks());
+        let mine = self.recv.map(|recv| recv.data());
+        Rooted { kind: Kind::Scatterv, root: self.root, mine, blocks, block: None }.plan(p)
+    }
+}
+
+/// `MPI_Allgather`.
+pub struct Allgather<'a> {
+    /// This process's contribution; `None`: in place.
+    pub send: Option<Elements<'a>>,
+    /// Blocks of all ranks.
+    pub recv: Elements<'a>,
+}
+
+impl Planned for Allgather<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Allgather
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        no_place(comm, Kind::Allgather, self.send.is_none())?;
+        self.send.map_or(Ok(()), |send| send.check(1))?;
+        self.recv.check(comm.peers())
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        let mine = self.send.map(|send| send.data());
+        plan_allgather(p, mine, &self.recv.blocks(), self.recv.bytes(), true)
+    }
+}
+
+/// `MPI_Allgatherv`.
+pub struct Allgatherv<'a> {
+    /// This process's contribution; `None`: in place.
+    pub send: Option<Elements<'a>>,
+    /// Blocks of all ranks.
+    pub recv: Uneven<'a>,
+}
+
+impl Planned for Allgatherv<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Allgatherv
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        no_place(comm, Kind::Allgatherv, self.send.is_none())?;
+        self.send.map_or(Ok(()), |send| send.check(1))?;
+        self.recv.check(comm.peers())
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        let mine = self.send.map(|send| send.data());
+        let blocks = self.recv.blocks();
+        let total = (0..p.size()).fold(0u64, |sum, rank| sum.saturating_add(blocks.len(rank)));
+        plan_allgather(p, mine, &blocks, total / u64::from(p.size()), false)
+    }
+}
+
+fn plan_allgather(p: &mut impl Plan, mine: Option<Data>, blocks: &Blocks<'_>, block: u64, even: bool) -> Result<()> {
+    if p.across() > 0 {
+        let mine = mine.unwrap_or_else(Data::empty);
+        gather::from_all(p, Side::Across, blocks)?;
+        return gather::each(p, Side::Across, |p, site| {
+            if mine.len > 0 { p.send_to(site, mine.clone()).map(drop) } else { Ok(()) }
+        });
+    }
+    if even && block == 0 {
+        return Ok(());
+    }
+    allgather::own(p, mine.as_ref(), blocks)?;
+    match choose(Kind::Allgather, ask(p, block, even)) {
+        _ if p.size() == 1 => Ok(()),
+        Algorithm::RecursiveDoubling => allgather::recursive_doubling(p, blocks),
+        Algorithm::Bruck => allgather::bruck(p, blocks),
+        Algorithm::NeighbourExchange => allgather::neighbour_exchange(p, blocks),
+        Algorithm::Linear { .. } => allgather::linear(p, blocks),
+        _ => allgather::ring(p, blocks),
+    }
+}
+
+/// `MPI_Alltoall`.
+pub struct Alltoall<'a> {
+    /// A block for each rank; `None`: in place.
+    pub send: Option<Elements<'a>>,
+    /// A block from each rank.
+    pub recv: Elements<'a>,
+}
+
+impl Planned for Alltoall<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Alltoall
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        no_place(comm, Kind::Alltoall, self.send.is_none())?;
+        check_blocks(comm, &self.send, Elements::check)?;
+        self.recv.check(comm.peers())
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        let recv = self.recv.blocks();
+        let send = self.send.map_or(recv, |send| send.blocks());
+        if p.across() > 0 {
+            return inter::alltoall(p, &send, &recv);
+        }
+        match choose(Kind::Alltoall, ask(p, self.recv.bytes(), true)) {
+            _ if self.recv.bytes() == 0 => Ok(()),
+            Algorithm::Bruck => alltoall::bruck(p, &send, &recv),
+            _ if self.send.is_none() => alltoall::in_place(p, &recv),
+            Algorithm::Linear { batch } => alltoall::linear(p, &send, &recv, batch),
+            _ => alltoall::linear(p, &send, &recv, 1),
+        }
+    }
+}
+
+/// `MPI_Alltoallv`.
+pub struct Alltoallv<'a> {
+    /// A block for each rank; `None`: in place.
+    pub send: Option<Uneven<'a>>,
+    /// A block from each rank.
+    pub recv: Uneven<'a>,
+}
+
+impl Planned for Alltoallv<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Alltoallv
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        no_place(comm, Kind::Alltoallv, self.send.is_none())?;
+        check_blocks(comm, &self.send, Uneven::check)?;
+        self.recv.check(comm.peers())
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        plan_uneven(p, Kind::Alltoallv, self.send.map(|send| send.blocks()), self.recv.blocks())
+    }
+}
+
+/// `MPI_Alltoallw`.
+pub struct Alltoallw<'a> {
+    /// A block for each rank; `None`: in place.
+    pub send: Option<Mixed<'a>>,
+    /// A block from each rank.
+    pub recv: Mixed<'a>,
+}
+
+impl Planned for Alltoallw<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Alltoallw
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        no_place(comm, Kind::Alltoallw, self.send.is_none())?;
+        check_blocks(comm, &self.send, Mixed::check)?;
+        self.recv.check(comm.peers())
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        plan_uneven(p, Kind::Alltoallw, self.send.map(|send| send.blocks()), self.recv.blocks())
+    }
+}
+
+fn plan_uneven(p: &mut impl Plan, kind: Kind, send: Option<Blocks<'_>>, recv: Blocks<'_>) -> Result<()> {
+    let Some(send) = send else { return alltoall::in_place(p, &recv) };
+    if p.across() > 0 {
+        return inter::alltoall(p, &send, &recv);
+    }
+    match choose(kind, ask(p, 0, false)) {
+        Algorithm::Linear { batch } => alltoall::linear(p, &send, &recv, batch),
+        _ => alltoall::linear(p, &send, &recv, 1),
+    }
+}

@@ -1,0 +1,211 @@
+//! Which algorithm serves a collective: a pure function of what all its processes know alike.
+//!
+//! Used by the calls and by `garonne why`, which prints the same decisions. Only facts that are equal on every process may enter
+//! (ranks, packed bytes, whether the operation commutes, whether all share a node), since all must decide alike. The
+//! thresholds are in `limits.rs`.
+
+use super::tag::Kind;
+use crate::limits::coll as limit;
+use std::fmt;
+
+/// What a decision depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Processes that take part.
+    pub ranks: u32,
+    /// Packed bytes: of the whole data of a broadcast or reduction, of one rank's block of gathers and all-to-alls (for uneven blocks
+    /// of the average one), of all that is reduced before a reduce-scatter.
+    pub bytes: u64,
+    /// Elements of a reduction; 0 elsewhere.
+    pub elements: u64,
+    /// Whether the reduction's operands may be exchanged.
+    pub commutative: bool,
+    /// Whether all processes share one node's memory.
+    pub together: bool,
+    /// Whether all blocks have the same length.
+    pub even: bool,
+}
+
+/// How a collective is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Tokens to ranks at distances 1, 2, 4 ….
+    Dissemination,
+    /// A binomial tree.
+    Binomial,
+    /// One process exchanges with all others directly.
+    Flat,
+    /// A tree scatters pieces, a ring gathers them.
+    ScatterAllgather,
+    /// A chain in segments of so many bytes.
+    Chain {
+        /// Bytes of a segment.
+        segment: u64,
+    },
+    /// Whole vectors between ranks at distances 1, 2, 4 ….
+    RecursiveDoubling,
+    /// Halved vectors one way, doubled runs back (Rabenseifner).
+    HalvingDoubling,
+    /// Pieces round a ring.
+    Ring,
+    /// Each rank works on one slice, which it takes from all others directly.
+    Sliced,
+    /// Packed runs to ever further ranks, then a rotation.
+    Bruck,
+    /// Pairs of blocks to both neighbours in turn.
+    NeighbourExchange,
+    /// Every pair of ranks directly, so many partners at a time.
+    Linear {
+        /// Partners at a time.
+        batch: u32,
+    },
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Algorithm::Dissemination => f.write_str("dissemination"),
+            Algorithm::Binomial => f.write_str("binomial tree"),
+            Algorithm::Flat => f.write_str("flat"),
+            Algorithm::ScatterAllgather => f.write_str("scatter and ring allgather"),
+            Algorithm::Chain { segment } => write!(f, "chain in segments of {segment} B"),
+            Algorithm::RecursiveDoubling => f.write_str("recursive doubling"),
+            Algorithm::HalvingDoubling => f.write_str("recursive halving and doubling"),
+            Algorithm::Ring => f.write_str("ring"),
+            Algorithm::Sliced => f.write_str("one slice per rank, taken directly"),
+            Algorithm::Bruck => f.write_str("Bruck"),
+            Algorithm::NeighbourExchange => f.write_str("neighbour exchange"),
+            Algorithm::Linear { batch } => write!(f, "linear, {batch} partners at a time"),
+        }
+    }
+}
+
+/// The algorithm for a collective of this kind within one group.
+pub fn choose(kind: Kind, ask: Ask) -> Algorithm {
+    match kind {
+        Kind::Internal | Kind::Barrier => Algorithm::Dissemination,
+        Kind::Bcast => bcast(ask),
+        Kind::Gather | Kind::Scatter => rooted(ask),
+        Kind::Gatherv | Kind::Scatterv => Algorithm::Flat,
+        Kind::Allgather | Kind::Allgatherv => allgather(ask),
+        Kind::Alltoall => alltoall(ask),
+        Kind::Alltoallv | Kind::Alltoallw => Algorithm::Linear { batch: limit::ALLTOALL_PARTNERS },
+        Kind::Reduce => reduce(ask),
+        Kind::Allreduce => allreduce(ask),
+        Kind::ReduceScatter | Kind::ReduceScatterBlock => reduce_scatter(ask),
+        Kind::Scan | Kind::Exscan => scan(ask),
+    }
+}
+
+/// Whether direct exchanges between all pairs are worth it: single copies side by side in one memory.
+fn few_together(ask: Ask) -> bool {
+    ask.together && ask.ranks <= limit::DIRECT_RANKS
+}
+
+/// A segment of a chain: so long that a pipeline of any data keeps to a bounded number of segments.
+fn segment(bytes: u64) -> u64 {
+    limit::CHAIN_SEGMENT.max(bytes.div_ceil(limit::CHAIN_SEGMENTS))
+}
+
+fn bcast(ask: Ask) -> Algorithm {
+    match ask {
+        _ if ask.ranks <= 2 => Algorithm::Flat,
+        _ if ask.bytes <= limit::TREE_BYTES => Algorithm::Binomial,
+        _ if few_together(ask) => Algorithm::Flat,
+        _ if ask.bytes <= limit::CHAIN_BYTES => Algorithm::ScatterAllgather,
+        _ => Algorithm::Chain { segment: segment(ask.bytes) },
+    }
+}
+
+fn rooted(ask: Ask) -> Algorithm {
+    if ask.ranks > 2 && ask.bytes <= limit::GATHER_TREE_BLOCK { Algorithm::Binomial } else { Algorithm::Flat }
+}
+
+fn allgather(ask: Ask) -> Algorithm {
+    let total = ask.bytes.saturating_mul(u64::from(ask.ranks));
+    match ask {
+        _ if ask.ranks <= 2 => Algorithm::Linear { batch: 1 },
+        _ if total <= limit::TREE_BYTES && ask.even && ask.ranks.is_power_of_two() => Algorithm::RecursiveDoubling,
+        _ if total <= limit::TREE_BYTES => Algorithm::Bruck,
+        _ if few_together(ask) => Algorithm::Linear { batch: ask.ranks - 1 },
+        _ if ask.ranks % 2 == 0 && total <= limit::CHAIN_BYTES => Algorithm::NeighbourExchange,
+        _ => Algorithm::Ring,
+    }
+}
+
+fn alltoall(ask: Ask) -> Algorithm {
+    match ask {
+        _ if ask.ranks >= limit::BRUCK_RANKS && ask.bytes <= limit::BRUCK_BLOCK => Algorithm::Bruck,
+        _ if ask.bytes <= limit::ALLTOALL_BLOCK => Algorithm::Linear { batch: limit::ALLTOALL_PARTNERS },
+        _ => Algorithm::Linear { batch: limit::ALLTOALL_LARGE_PARTNERS },
+    }
+}
+
+fn reduce(ask: Ask) -> Algorithm {
+    let few = ask.ranks <= limit::SLICED_RANKS;
+    match ask {
+        _ if ask.ranks <= 2 || ask.bytes <= limit::REDUCE_TREE_BYTES || ask.elements < u64::from(ask.ranks) => Algorithm::Binomial,
+        _ if few => Algorithm::Sliced,
+        _ => Algorithm::Binomial,
+    }
+}
+
+fn allreduce(ask: Ask) -> Algorithm {
+    match ask {
+        _ if ask.bytes <= limit::REDUCE_TREE_BYTES || ask.elements < u64::from(ask.ranks) => Algorithm::RecursiveDoubling,
+        _ if !ask.commutative && ask.ranks > limit::SLICED_RANKS => Algorithm::RecursiveDoubling,
+        _ if !ask.commutative || few_together(ask) => Algorithm::Sliced,
+        _ if ask.bytes <= limit::CHAIN_BYTES => Algorithm::HalvingDoubling,
+        _ => Algorithm::Ring,
+    }
+}
+
+fn reduce_scatter(ask: Ask) -> Algorithm {
+    let few = ask.ranks <= limit::SLICED_RANKS || ask.commutative;
+    if few && (ask.bytes > limit::REDUCE_TREE_BYTES || ask.ranks == 2) { Algorithm::Sliced } else { Algorithm::RecursiveDoubling }
+}
+
+fn scan(ask: Ask) -> Algorithm {
+    if ask.ranks > 2 && ask.bytes <= limit::TREE_BYTES {
+        Algorithm::RecursiveDoubling
+    } else {
+        Algorithm::Chain { segment: segment(ask.bytes) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(ranks: u32, bytes: u64) -> Ask {
+        Ask { ranks, bytes, elements: bytes / 8, commutative: true, together: true, even: true }
+    }
+
+    #[test]
+    fn an_operation_that_does_not_commute_gets_an_algorithm_that_keeps_the_order() {
+        for ranks in [2, 3, 8, 100, 5000] {
+            for bytes in [8, 1 << 12, 1 << 20, 1 << 30] {
+                let chosen = choose(Kind::Allreduce, Ask { commutative: false, ..ask(ranks, bytes) });
+                assert!(matches!(chosen, Algorithm::RecursiveDoubling | Algorithm::Sliced), "{ranks} {bytes}: {chosen}");
+            }
+        }
+    }
+
+    #[test]
+    fn recursive_doubling_of_blocks_is_chosen_only_where_it_works() {
+        for ranks in 1..200 {
+            for even in [true, false] {
+                let chosen = choose(Kind::Allgather, Ask { even, ..ask(ranks, 8) });
+                let works = even && ranks.is_power_of_two();
+                assert!(works || chosen != Algorithm::RecursiveDoubling, "{ranks} {even}: {chosen}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_has_a_bounded_number_of_segments() {
+        for bytes in [1, 1 << 20, 1 << 40] {
+            assert!(u64::div_ceil(bytes, segment(bytes)) <= limit::CHAIN_SEGMENTS);
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! The arguments of the collectives that combine data, and their plans.
+//!
+//! As in [`super::calls`]: `None` for a contribution means `MPI_IN_PLACE`, `None` for a result that it is not significant here.
+
+use super::algo::{Reduction, allreduce, inter, reduce, reduce_scatter, scan};
+use super::blocks::Numbers;
+use super::calls::bcast_in_group;
+use super::choose::{Algorithm, Ask, choose};
+use super::plan::Plan;
+use super::role;
+use super::sealed::Planned;
+use super::tag::Kind;
+use super::typed::{Fold, Shape, check_count};
+use crate::comm::Comm;
+use crate::datatype::Datatype;
+use crate::error::{Class, Error, Result};
+use crate::op::Op;
+use garonne_sync::user::UserMem;
+use std::sync::Arc;
+
+/// An operation on a datatype that it was checked to be defined on.
+#[derive(Debug)]
+struct OpOn<'a> {
+    op: &'a Op,
+    datatype: &'a Datatype,
+}
+
+/// The same, kept by a schedule.
+#[derive(Debug)]
+struct OpKept {
+    op: Op,
+    datatype: Datatype,
+}
+
+macro_rules! fold {
+    ($type:ty) => {
+        impl Fold for $type {
+            fn fold(&self, left: UserMem, into: UserMem, count: u64) {
+                // Only an operation that is not defined on the datatype fails, and calls refuse that first.
+                let _ = self.op.apply(left, into, count, &self.datatype);
+            }
+
+            fn commutative(&self) -> bool {
+                self.op.is_commutative()
+            }
+
+            fn user(&self) -> bool {
+                self.op.is_user()
+            }
+
+            fn shape(&self) -> &dyn Shape {
+                shape(&self.datatype)
+            }
+
+            fn keep(&self) -> Arc<dyn Fold> {
+                Arc::new(OpKept { op: self.op.clone(), datatype: self.datatype.clone() })
+            }
+        }
+    };
+}
+
+fn shape(datatype: &Datatype) -> &dyn Shape {
+    datatype
+}
+
+fold!(OpOn<'_>);
+fold!(OpKept);
+
+fn check_op(kind: Kind, op: &Op, datatype: &Datatype) -> Result<()> {
+    if !op.is_for_reductions() {
+        return Err(Error::new(Class::Op, format!("{kind}: {} is for one-sided calls only", op.name())));
+    }
+    op.check(datatype)
+}
+
+/// Refuses a reduction that its communicator, count or operation does not allow.
+fn check(comm: &Comm, kind: Kind, op: (&Op, &Datatype), count: u64, in_place: bool) -> Result<()> {
+    if in_place && comm.is_inter() {
+        return Err(comm.error(Class::Buffer, format!("{kind}: MPI_IN_PLACE has no meaning on an intercommunicator")));
+    }
+    check_op(kind, op.0, op.1)?;
+    check_count(op.1, count)
+}
+
+fn ask(p: &impl Plan, r: &Reduction<'_>) -> Ask {
+    Ask {
+        ranks: p.size(),
+        bytes: r.shape().size().saturating_mul(r.count),
+        elements: r.count,
+        commutative: r.fold.commutative(),
+        together: p.together(),
+        even: true,
+    }
+}
+
+/// `MPI_Reduce`.
+pub struct Reduce<'a> {
+    /// This process's contribution; `None`: in place at the root, or not significant.
+    pub send: Option<UserMem>,
+    /// The result, at the root.
+    pub recv: Option<UserMem>,
+    /// Elements.
+    pub count: u64,
+    /// Their datatype.
+    pub datatype: &'a Datatype,
+    /// The operation.
+    pub op: &'a Op,
+    /// The root, `MPI_ROOT` or `MPI_PROC_NULL`.
+    pub root: i32,
+}
+
+impl Planned for Reduce<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Reduce
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        comm.check_root(Kind::Reduce, self.root)?;
+        check(comm, Kind::Reduce, (self.op, self.datatype), self.count, false)?;
+        let at_root = if comm.is_inter() { self.root == crate::ROOT } else { self.root == comm.rank() as i32 };
+        let missing = if at_root { self.recv.is_none() } else { self.send.is_none() && self.root >= 0 };
+        match missing && self.count > 0 {
+            true => Err(comm.error(Class::Buffer, "MPI_Reduce: MPI_IN_PLACE is for the root's own contribution only")),
+            false => Ok(()),
+        }
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let fold = OpOn { op: self.op, datatype: self.datatype };
+        let output = self.recv.unwrap_or_else(UserMem::null);
+        let r = Reduction { fold: &fold, input: self.send.unwrap_or(output), output, count: self.count };
+        if p.across() > 0 {
+            return inter::reduce(p, role(self.root), &r);
+        }
+        // A result address that a process without result passed by chance must not look like an in-place call.
+        let root = self.root as u32;
+        let r = if p.me() == root { r } else { r.to(UserMem::null()) };
+        match choose(Kind::Reduce, ask(p, &r)) {
+            Algorithm::Sliced => reduce::sliced(p, root, &r),
+            _ => reduce::binomial(p, root, &r),
+        }
+    }
+}
+
+/// `MPI_Allreduce`.
+pub struct Allreduce<'a> {
+    /// This process's contribution; `None`: in place.
+    pub send: Option<UserMem>,
+    /// The result.
+    pub recv: UserMem,
+    /// Elements.
+    pub count: u64,
+    /// Their datatype.
+    pub datatype: &'a Datatype,
+    /// The operation.
+    pub op: &'a Op,
+}
+
+impl Planned for Allreduce<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Allreduce
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        check(comm, Kind::Allreduce, (self.op, self.datatype), self.count, self.send.is_none())
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let fold = OpOn { op: self.op, datatype: self.datatype };
+        let r = Reduction { fold: &fold, input: self.send.unwrap_or(self.recv), output: self.recv, count: self.count };
+        if p.across() > 0 { inter::allreduce(p, &r) } else { allreduce_in_group(p, &r) }
+    }
+}
+
+fn allreduce_in_group(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
+    match choose(Kind::Allreduce, ask(p, r)) {
+        Algorithm::Sliced => allreduce::sliced(p, r),
+        Algorithm::HalvingDoubling => allreduce::halving_doubling(p, r),
+        Algorithm::Ring => allreduce::ring(p, r),
+        Algorithm::Binomial => {
+            reduce::binomial(p, 0, r)?;
+            p.fence()?;
+            bcast_in_group(p, 0, &r.whole(r.output))
+        }
+        _ => allreduce::recursive_doubling(p, r),
+    }
+}
+
+/// `MPI_Reduce_scatter`.
+pub struct ReduceScatter<'a> {
+    /// This process's contribution; `None`: in place, taken from `recv`.
+    pub send: Option<UserMem>,
+    /// This process's slice of the result.
+    pub recv: UserMem,
+    /// Elements of each rank's slice.
+    pub counts: Numbers<'a>,
+    /// Their datatype.
+    pub datatype: &'a Datatype,
+    /// The operation.
+    pub op: &'a Op,
+}
+
+/// `MPI_Reduce_scatter_block`.
+pub struct ReduceScatterBlock<'a> {
+    /// This process's contribution; `None`: in place, taken from `recv`.
+    pub send: Option<UserMem>,
+    /// This process's slice of the result.
+    pub recv: UserMem,
+    /// Elements of every rank's slice.
+    pub count: u64,
+    /// Their datatype.
+    pub datatype: &'a Datatype,
+    /// The operation.
+    pub op: &'a Op,
+}
+
+impl<'a> ReduceScatterBlock<'a> {
+    fn general(&self) -> ReduceScatter<'a> {
+        let Self { send, recv, datatype, op, .. } = *self;
+        ReduceScatter { send, recv, counts: Numbers::All(self.count as i64), datatype, op }
+    }
+}
+
+impl ReduceScatter<'_> {
+    fn total(&self, ranks: u32) -> Result<u64> {
+        let total = (0..ranks).try_fold(0u64, |sum, rank| sum.checked_add(u64::try_from(self.counts.get(rank)).ok()?));
+        total.ok_or_else(|| Error::new(Class::Count, "a count is negative, or their sum exceeds 64 bits"))
+    }
+
+    fn check_as(&self, comm: &Comm, kind: Kind) -> Result<()> {
+        if self.counts.len().is_some_and(|len| len < comm.size() as usize) {
+            return Err(comm.error(Class::Arg, format!("{kind}: fewer counts than ranks")));
+        }
+        check(comm, kind, (self.op, self.datatype), self.total(comm.size())?, self.send.is_none())
+    }
+
+    fn plan_as<P: Plan>(&self, p: &mut P) -> Result<()> {
+        let (me, n) = (p.me(), p.size());
+        let count = self.total(n)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let fold = OpOn { op: self.op, datatype: self.datatype };
+        let r = Reduction { fold: &fold, input: self.send.unwrap_or(self.recv), output: self.recv, count };
+        let counts = |rank: u32| self.counts.get(rank).max(0) as u64;
+        if p.across() > 0 {
+            return inter::reduce_scatter(p, &r, &counts);
+        }
+        if let Algorithm::Sliced = choose(Kind::ReduceScatter, ask(p, &r)) {
+            return self.plan_sliced(p, &r);
+        }
+        let all = p.scratch_like(&r.output(), count)?;
+        allreduce_in_group(p, &r.to(all.mem))?;
+        p.fence()?;
+        let before: u64 = (0..me).map(counts).sum();
+        p.copy(all.data(before as i64, counts(me)), r.output().data(0, counts(me)))
+    }
+
+    fn plan_sliced<P: Plan>(&self, p: &mut P, r: &Reduction<'_>) -> Result<()> {
+        let me = p.me();
+        let mut ends = Vec::with_capacity(p.size() as usize);
+        let mut end = 0;
+        for rank in 0..p.size() {
+            end += self.counts.get(rank).max(0) as u64;
+            ends.push(end);
+        }
+        let slice = |rank: u32| if rank == 0 { 0..ends[0] } else { ends[rank as usize - 1]..ends[rank as usize] };
+        if !r.in_place() {
+            return reduce_scatter::direct(p, r, &slice, r.output);
+        }
+        // The result goes to the start of the buffer, from which others may still be reading their slices.
+        let count = super::algo::len(&slice(me));
+        let mine = p.scratch_like(&r.output(), count)?;
+        reduce_scatter::direct(p, r, &slice, mine.mem)?;
+        p.fence()?;
+        p.copy(mine.data(0, count), r.output().data(0, count))
+    }
+}
+
+impl Planned for ReduceScatter<'_> {
+    fn kind(&self) -> Kind {
+        Kind::ReduceScatter
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        self.check_as(comm, Kind::ReduceScatter)
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        self.plan_as(p)
+    }
+}
+
+impl Planned for ReduceScatterBlock<'_> {
+    fn kind(&self) -> Kind {
+        Kind::ReduceScatterBlock
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        self.general().check_as(comm, Kind::ReduceScatterBlock)
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        self.general().plan_as(p)
+    }
+}
+
+/// `MPI_Scan`.
+pub struct Scan<'a> {
+    /// This process's contribution; `None`: in place.
+    pub send: Option<UserMem>,
+    /// The result.
+    pub recv: UserMem,
+    /// Elements.
+    pub count: u64,
+    /// Their datatype.
+    pub datatype: &'a Datatype,
+    /// The operation.
+    pub op: &'a Op,
+}
+
+/// `MPI_Exscan`.
+pub struct Exscan<'a> {
+    /// This process's contribution; `None`: in place.
+    pub send: Option<UserMem>,
+    /// The result, which rank 0 does not get.
+    pub recv: UserMem,
+    /// Elements.
+    pub count: u64,
+    /// Their datatype.
+    pub datatype: &'a Datatype,
+    /// The operation.
+    pub op: &'a Op,
+}
+
+impl<'a> Exscan<'a> {
+    fn as_scan(&self) -> Scan<'a> {
+        let Self { send, recv, count, datatype, op } = *self;
+        Scan { send, recv, count, datatype, op }
+    }
+}
+
+impl Scan<'_> {
+    fn check_as(&self, comm: &Comm, kind: Kind) -> Result<()> {
+        if comm.is_inter() {
+            return Err(comm.error(Class::Comm, format!("is an intercommunicator, on which {kind} is not defined")));
+        }
+        check(comm, kind, (self.op, self.datatype), self.count, self.send.is_none())
+    }
+
+    fn plan_as<P: Plan>(&self, p: &mut P, own: scan::Own) -> Result<()> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let fold = OpOn { op: self.op, datatype: self.datatype };
+        let r = Reduction { fold: &fold, input: self.send.unwrap_or(self.recv), output: self.recv, count: self.count };
+        match choose(Kind::Scan, ask(p, &r)) {
+            Algorithm::Chain { segment } => {
+                let elements = segment / r.shape().size().max(1);
+                scan::chain(p, &r, own, elements)
+            }
+            _ => scan::recursive_doubling(p, &r, own),
+        }
+    }
+}
+
+impl Planned for Scan<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Scan
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        self.check_as(comm, Kind::Scan)
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        self.plan_as(p, scan::Own::Included)
+    }
+}
+
+impl Planned for Exscan<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Exscan
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        self.as_scan().check_as(comm, Kind::Exscan)
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        self.as_scan().plan_as(p, scan::Own::Excluded)
+    }
+}
+
+/// `MPI_Reduce_local`: `inout = input op inout`.
+///
+/// # Errors
+/// `Op` or `Count` for what the operation or the address space does not allow.
+pub fn reduce_local(input: UserMem, inout: UserMem, count: u64, datatype: &Datatype, op: &Op) -> Result<()> {
+    if !op.is_for_reductions() {
+        return Err(Error::new(Class::Op, format!("MPI_Reduce_local: {} is for one-sided calls only", op.name())));
+    }
+    op.check(datatype)?;
+    check_count(datatype, count)?;
+    if count > 0 { op.apply(input, inout, count, datatype) } else { Ok(()) }
+}

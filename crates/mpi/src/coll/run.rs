@@ -1,0 +1,351 @@
+//! Carries out collectives on a communicator: at once for blocking calls, as a stepper of the host for nonblocking ones.
+//!
+//! Owns the pending operations of a collective and the temporary memory they reach. [`Immediate`] lives on the stack of
+//! a blocking call; [`Running`] is shared by its request and the host's list of steppers. Bounded by the steps between two fences.
+
+use super::plan::{self, Plan, Schedule, Side, Site, Step, Token};
+use super::tag::{Call, Inside};
+use super::typed::{self, Fold};
+use crate::comm::Comm;
+use crate::error::{Class, Error, Result};
+use crate::request::{Completion, Outcome, Status};
+use garonne_engine::api::{self, Mode, Origin, Pattern, Source, Started};
+use garonne_progress::host::{Host, Stepper};
+use garonne_sync::user::{Data, Scratch, UserMem};
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Where the messages of one collective go: communicator, tag, caller.
+pub(crate) struct Wire<'a> {
+    comm: Cow<'a, Comm>,
+    call: Call,
+    origin: Origin,
+}
+
+impl<'a> Wire<'a> {
+    /// For a call that returns when it is over.
+    pub fn of(comm: &'a Comm, call: Call, origin: Origin) -> Self {
+        Self { comm: Cow::Borrowed(comm), call, origin }
+    }
+
+    /// For an operation that keeps its communicator alive.
+    pub fn keeping(comm: &Comm, call: Call, origin: Origin) -> Wire<'static> {
+        Wire { comm: Cow::Owned(comm.clone()), call, origin }
+    }
+
+    fn host(&self) -> &dyn Host {
+        &*self.comm.0.process.host
+    }
+
+    fn inside(&self, side: Side) -> Inside {
+        if self.comm.is_inter() && side == Side::Own { Inside::OneGroup } else { Inside::Whole }
+    }
+
+    fn peer(&self, site: Site) -> Result<u32> {
+        let group = match (site.side, &self.comm.0.remote) {
+            (Side::Across, Some(remote)) => remote,
+            _ => &self.comm.0.local,
+        };
+        group.peer(site.rank).ok_or_else(|| Error::new(Class::Intern, format!("{} has no process {site:?}", self.call.kind)))
+    }
+
+    fn send(&self, site: Site, data: Data) -> Result<Started> {
+        let base = if site.side == Side::Across { self.comm.0.remote_context } else { self.comm.0.context };
+        let send = api::Send {
+            context: base + COLLECTIVE,
+            peer: self.peer(site)?,
+            source: self.comm.0.rank,
+            tag: self.call.tag(self.inside(site.side)),
+            data,
+            mode: Mode::Standard,
+            origin: self.origin,
+        };
+        self.host().send(send).map_err(|error| self.convert(error))
+    }
+
+    fn recv(&self, site: Site, data: Data) -> Result<Started> {
+        let source = Source { rank: site.rank, peer: self.peer(site)? };
+        let pattern = Pattern {
+            context: self.comm.0.context + COLLECTIVE,
+            source: Some(source),
+            tag: Some(self.call.tag(self.inside(site.side))),
+        };
+        self.host().recv(api::Recv { pattern, data, origin: self.origin }).map_err(|error| self.convert(error))
+    }
+
+    #[cold]
+    fn convert(&self, error: api::Error) -> Error {
+        let mut error = self.comm.convert(error);
+        error.detail = format!("{}, collective {}: {}", self.call.kind, self.call.number, error.detail);
+        error
+    }
+}
+
+/// The context of collectives, from the first one of a communicator.
+const COLLECTIVE: u32 = 1;
+
+/// Operations kept without allocation: what the rounds of small collectives have under way.
+const INLINE_PENDING: usize = 8;
+
+/// The communication that has been started, and the first error among it.
+#[derive(Default)]
+struct Flight {
+    /// Token of the first entry of `pending`.
+    base: u32,
+    /// By token; `None` when it is over.
+    pending: SmallVec<[Option<api::Request>; INLINE_PENDING]>,
+    /// Entries before this one are over.
+    settled: usize,
+    error: Option<Error>,
+}
+
+impl Flight {
+    /// Keeps what starting an operation gave. An operation that could not start counts as over, so that the others go on
+    /// and no peer hangs because of this process's error; the error is told at the end.
+    fn add(&mut self, wire: &Wire<'_>, started: Result<Started>) -> Token {
+        let token = Token(self.base + self.pending.len() as u32);
+        let entry = match started {
+            Ok(Started::Pending(request)) => Some(request),
+            Ok(Started::Done(status)) => {
+                self.note(wire, status);
+                None
+            }
+            Err(error) => {
+                self.error.get_or_insert(error);
+                None
+            }
+        };
+        self.pending.push(entry);
+        token
+    }
+
+    fn note(&mut self, wire: &Wire<'_>, status: api::Status) {
+        if let Some(error) = status.error {
+            self.error.get_or_insert_with(|| wire.convert(error));
+        }
+    }
+
+    /// Whether the operation at `index` is over, asking the engine.
+    fn over(&mut self, wire: &Wire<'_>, index: usize) -> bool {
+        let Some(request) = self.pending[index] else { return true };
+        match wire.host().take(request) {
+            Ok(None) => return false,
+            Ok(Some(status)) => self.note(wire, status),
+            Err(error) => {
+                self.error.get_or_insert_with(|| wire.convert(error));
+            }
+        }
+        self.pending[index] = None;
+        true
+    }
+
+    /// Whether the operation of this token is over.
+    fn is_over(&mut self, wire: &Wire<'_>, token: Token) -> bool {
+        token.0 < self.base || self.over(wire, (token.0 - self.base) as usize)
+    }
+
+    /// Whether all operations are over.
+    fn all_over(&mut self, wire: &Wire<'_>) -> bool {
+        while self.settled < self.pending.len() {
+            if !self.over(wire, self.settled) {
+                return false;
+            }
+            self.settled += 1;
+        }
+        self.base += self.pending.len() as u32;
+        self.pending.clear();
+        self.settled = 0;
+        true
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pending.iter().all(Option::is_none)
+    }
+}
+
+/// The plan that does each step as it is stated, for blocking calls.
+pub(crate) struct Immediate<'a> {
+    wire: Wire<'a>,
+    flight: Flight,
+    scratch: Vec<Scratch>,
+}
+
+impl<'a> Immediate<'a> {
+    pub fn new(wire: Wire<'a>) -> Self {
+        Self { wire, flight: Flight::default(), scratch: Vec::new() }
+    }
+
+    /// Waits for what is left and gives the first error.
+    pub fn finish(mut self) -> Result<()> {
+        self.fence()?;
+        self.flight.error.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Immediate<'_> {
+    fn drop(&mut self) {
+        if !self.flight.is_empty() {
+            // Planning failed half-way, and the engine may still write there: better lost than reused.
+            self.scratch.drain(..).for_each(std::mem::forget);
+        }
+    }
+}
+
+impl Plan for Immediate<'_> {
+    fn me(&self) -> u32 {
+        self.wire.comm.rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.wire.comm.size()
+    }
+
+    fn across(&self) -> u32 {
+        self.wire.comm.0.remote.as_ref().map_or(0, |group| group.size())
+    }
+
+    fn send_to(&mut self, site: Site, data: Data) -> Result<Token> {
+        let started = self.wire.send(site, data);
+        Ok(self.flight.add(&self.wire, started))
+    }
+
+    fn recv_from(&mut self, site: Site, data: Data) -> Result<Token> {
+        let started = self.wire.recv(site, data);
+        Ok(self.flight.add(&self.wire, started))
+    }
+
+    fn wait(&mut self, token: Token) -> Result<()> {
+        let Self { wire, flight, .. } = self;
+        if !flight.is_over(wire, token) {
+            wire.host().wait_until(&mut || flight.is_over(wire, token));
+        }
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<()> {
+        let Self { wire, flight, .. } = self;
+        if !flight.all_over(wire) {
+            wire.host().wait_until(&mut || flight.all_over(wire));
+        }
+        Ok(())
+    }
+
+    fn together(&self) -> bool {
+        let process = &self.wire.comm.0.process;
+        process.config.node.size() == process.host.world_size()
+    }
+
+    fn copy(&mut self, src: Data, dst: Data) -> Result<()> {
+        typed::copy(&src, &dst);
+        Ok(())
+    }
+
+    fn fold(&mut self, fold: &dyn Fold, left: UserMem, into: UserMem, count: u64) -> Result<()> {
+        if count > 0 && self.flight.error.is_none() {
+            fold.fold(left, into, count);
+        }
+        Ok(())
+    }
+
+    fn scratch(&mut self, len: u64) -> Result<UserMem> {
+        let scratch = plan::scratch(len)?;
+        let mem = scratch.mem();
+        self.scratch.push(scratch);
+        Ok(mem)
+    }
+}
+
+/// A schedule under way.
+pub(crate) struct Running {
+    wire: Wire<'static>,
+    state: Mutex<State>,
+    runs_user_code: bool,
+    over: AtomicBool,
+}
+
+struct State {
+    schedule: Schedule,
+    next: usize,
+    flight: Flight,
+}
+
+impl Running {
+    pub fn new(wire: Wire<'static>, schedule: Schedule) -> Arc<Self> {
+        let runs_user_code = schedule.runs_user_code();
+        let state = Mutex::new(State { schedule, next: 0, flight: Flight::default() });
+        Arc::new(Self { wire, state, runs_user_code, over: AtomicBool::new(false) })
+    }
+
+    /// How it ended, if it is over already.
+    pub fn take_if_over(&self) -> Option<Outcome> {
+        self.is_done().then(|| self.peek())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes steps until one must wait; `true` when all have been taken.
+    fn advance(&mut self, wire: &Wire<'_>) -> bool {
+        let Self { schedule, next, flight } = self;
+        while let Some(step) = schedule.steps.get(*next) {
+            match step {
+                Step::Send(site, data) => drop(flight.add(wire, wire.send(*site, data.clone()))),
+                Step::Recv(site, data) => drop(flight.add(wire, wire.recv(*site, data.clone()))),
+                Step::Wait(token) if !flight.is_over(wire, *token) => return false,
+                Step::Fence if !flight.all_over(wire) => return false,
+                Step::Wait(_) | Step::Fence => {}
+                Step::Copy(src, dst) => typed::copy(src, dst),
+                Step::Fold(combine) if combine.count > 0 && flight.error.is_none() => {
+                    combine.fold.fold(combine.left, combine.into, combine.count);
+                }
+                Step::Fold(_) => {}
+            }
+            *next += 1;
+        }
+        true
+    }
+}
+
+impl Stepper for Running {
+    fn step(&self, _host: &dyn Host) -> bool {
+        let mut state = self.state();
+        if !state.advance(&self.wire) {
+            return false;
+        }
+        state.schedule = Schedule::default();
+        state.next = 0;
+        // SYNC(collective): Release the result and the program's buffers.
+        self.over.store(true, Ordering::Release);
+        true
+    }
+
+    fn runs_user_code(&self) -> bool {
+        self.runs_user_code
+    }
+}
+
+impl Completion for Running {
+    fn is_done(&self) -> bool {
+        // SYNC(collective): Acquire the result and the program's buffers.
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn peek(&self) -> Outcome {
+        self.state().flight.error.clone().map_or(Ok(Status::EMPTY), Err)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !state.flight.is_empty() {
+            // The engine may still write there (it is being taken down): better lost than reused.
+            state.schedule.scratch.drain(..).for_each(std::mem::forget);
+        }
+    }
+}
