@@ -28,6 +28,7 @@ pub mod op;
 pub mod process;
 pub mod request;
 pub mod session;
+pub mod topo;
 
 /// `MPI_ANY_SOURCE` of the standard ABI.
 pub const ANY_SOURCE: i32 = -1;

@@ -20,8 +20,9 @@ pub const COLUMN_TILE_BYTES: u64 = 8 * 1024;
 /// or twice per level, a few hundred bytes of stack each, also on threads with small stacks.
 pub const NESTING_MAX: u32 = 512;
 
-/// Contexts that one communicator owns: point-to-point, collectives, its own constructors, `MPI_Comm_create_group`.
-pub const CONTEXTS_PER_COMM: u32 = 4;
+/// Contexts that one communicator owns: point-to-point, collectives, its own constructors, `MPI_Comm_create_group`, leaders of
+/// `MPI_Intercomm_create`; a power of two above that, for what comes.
+pub const CONTEXTS_PER_COMM: u32 = 8;
 
 /// Communicators that one process may hold at once: a million needs gigabytes for their names and tables alone, so
 /// reaching it means a leak, which is better reported than suffered.

@@ -129,8 +129,7 @@ impl Session {
     /// `MPI_Group_from_session_pset`.
     pub fn group(&self, pset: &str) -> Result<Group> {
         let process = &self.0.process;
-        // The standard compares these names without regard to case.
-        match PSETS.iter().position(|name| name.eq_ignore_ascii_case(pset)) {
+        match pset_index(pset) {
             Some(0) => Ok(Group::world(process.host.world_size())),
             Some(1) => Ok(Group::single(process.host.me())),
             Some(_) => Ok(process.config.node.clone()),
@@ -143,6 +142,11 @@ impl Session {
         let group = self.group(pset)?;
         Ok(Info::from_pairs([("mpi_size", group.size().to_string())]))
     }
+}
+
+/// Index of a process set's name. The standard compares these names without regard to case.
+pub(crate) fn pset_index(pset: &str) -> Option<usize> {
+    PSETS.iter().position(|name| name.eq_ignore_ascii_case(pset))
 }
 
 fn level_name(level: ThreadLevel) -> &'static str {

@@ -5,8 +5,14 @@
 //! on it is over. Any thread may use any communicator at any time; constructors on one communicator are called in the
 //! same order by its processes, as the standard wants.
 
+mod agree;
 pub(crate) mod context;
+mod inter;
+mod make;
 pub(crate) mod wire;
+
+pub use inter::{Order, PeerLeader, Sides};
+pub use make::{FromGroup, SplitType};
 
 use crate::attr::{self, Attrs, Target};
 use crate::errhandler::Errhandler;
@@ -17,6 +23,7 @@ use crate::limits::{OBJECT_NAME_LEN_MAX, TAG_UB};
 use crate::p2p::buffer::Buffers;
 use crate::process::Process;
 use crate::session::Session;
+use crate::topo::Topology;
 use garonne_engine::api::{Context, Peer};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -51,6 +58,8 @@ pub(crate) struct Inner {
     info: Mutex<Info>,
     /// Attributes cached on it.
     pub attrs: Attrs,
+    /// Virtual topology, if it has one.
+    pub topology: Option<Arc<Topology>>,
     /// Buffer of `MPI_Comm_attach_buffer`.
     pub buffers: Buffers,
     /// The session it was made from, directly or through a parent.
@@ -70,6 +79,8 @@ pub(crate) struct Parts {
     pub errhandler: Errhandler,
     pub info: Info,
     pub session: Option<Session>,
+    pub attrs: Attrs,
+    pub topology: Option<Arc<Topology>>,
 }
 
 impl Parts {
@@ -85,6 +96,8 @@ impl Parts {
             errhandler: Errhandler::Fatal,
             info: Info::new(),
             session: None,
+            attrs: Attrs::default(),
+            topology: None,
         }
     }
 }
@@ -121,7 +134,8 @@ impl Comm {
             name: Mutex::default(),
             errhandler: RwLock::new(parts.errhandler),
             info: Mutex::new(parts.info),
-            attrs: Attrs::default(),
+            attrs: parts.attrs,
+            topology: parts.topology,
             buffers: Buffers::default(),
             session: parts.session,
             process: parts.process,
@@ -233,7 +247,7 @@ impl Comm {
     /// The name for messages to people: the given one, or one that tells the context.
     pub fn label(&self) -> String {
         let name = self.name();
-        if name.is_empty() { format!("comm #{}", self.0.context / 4) } else { format!("comm \"{name}\"") }
+        if name.is_empty() { format!("comm #{}", self.0.context / crate::limits::CONTEXTS_PER_COMM) } else { format!("comm \"{name}\"") }
     }
 
     /// `MPI_Comm_get_errhandler`.
@@ -326,6 +340,11 @@ impl Comm {
     fn bad_tag(&self, tag: i32) -> Error {
         self.error(Class::Tag, format!("cannot carry tag {tag}: a tag is 0 to {TAG_UB}"))
     }
+}
+
+/// A new object with the pairs of `info` that are known hints.
+pub(crate) fn hints(info: &Info) -> Info {
+    Info::from_pairs(known_hints(info))
 }
 
 fn known_hints(info: &Info) -> impl Iterator<Item = (String, String)> {

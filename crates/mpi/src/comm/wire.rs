@@ -96,7 +96,7 @@ impl Channel {
     }
 
     /// Sends to one rank while receiving from another.
-    async fn exchange(&self, to: u32, bytes: &[u8], from: u32, len: usize) -> Result<Vec<u8>> {
+    pub async fn exchange(&self, to: u32, bytes: &[u8], from: u32, len: usize) -> Result<Vec<u8>> {
         let recv = self.start_recv(from, len)?;
         let sent = self.start_send(to, bytes)?;
         let received = recv.end().await;
@@ -137,14 +137,35 @@ impl Channel {
         Ok(all)
     }
 
-    /// Rank 0 gives bytes of any length; all get them (binomial tree).
-    pub async fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
-        let (rank, size) = (self.rank, self.size());
+    /// Every process gives bytes of any length; all get all, joined in rank order (Bruck's algorithm over known lengths).
+    pub async fn all_gather_sized(&self, bytes: &[u8]) -> Result<Vec<u8>> {
+        let lens = self.all_gather(&(bytes.len() as u64).to_le_bytes()).await?;
+        let (rank, size) = (self.rank as usize, self.size() as usize);
+        // Bytes of `count` processes from `first` on, round the ring.
+        let sum = |first: usize, count: usize| (0..count).map(|k| word_at(&lens, (first + k) % size) as usize).sum::<usize>();
+        let mut all = bytes.to_vec();
+        let mut have = 1;
+        while have < size {
+            let count = have.min(size - have);
+            let (to, from) = ((rank + size - have) % size, (rank + have) % size);
+            let got = self.exchange(to as u32, &all[..sum(rank, count)], from as u32, sum(from, count)).await?;
+            all.extend_from_slice(&got);
+            have += count;
+        }
+        all.rotate_right(sum(0, rank));
+        Ok(all)
+    }
+
+    /// Rank `root` gives bytes of any length; all get them (binomial tree).
+    pub async fn broadcast(&self, root: u32, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        let size = self.size();
+        let rank = (self.rank + size - root) % size;
+        let real = |rank: u32| (rank + root) % size;
         let mut bytes = bytes;
         let mut mask = 1;
         while mask < size {
             if rank & mask != 0 {
-                bytes = self.recv_sized(rank - mask).await?;
+                bytes = self.recv_sized(real(rank - mask)).await?;
                 break;
             }
             mask <<= 1;
@@ -152,7 +173,7 @@ impl Channel {
         mask >>= 1;
         while mask > 0 {
             if rank + mask < size {
-                self.send_sized(rank + mask, &bytes).await?;
+                self.send_sized(real(rank + mask), &bytes).await?;
             }
             mask >>= 1;
         }

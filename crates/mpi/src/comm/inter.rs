@@ -1,0 +1,235 @@
+//! Intercommunicators (MPI 5.0 section 7.6): two groups that face each other.
+//!
+//! Both sides use one context number, agreed by all processes of both; each side also owns an intracommunicator of its
+//! group for phases within it. Leaders exchange what one side must know of the other.
+
+use super::agree::{Bridge, Circle, agree};
+use super::make::{Ballot, FromGroup, elect, hash_tag};
+use super::wire::{Channel, Task, word_at};
+use super::{Comm, Parts, context};
+use crate::error::{Class, Error, Result};
+use crate::group::Group;
+
+/// The other side of `MPI_Intercomm_create`: significant at the local leader only.
+pub struct PeerLeader<'a> {
+    /// A communicator that holds both leaders.
+    pub comm: &'a Comm,
+    /// The other leader's rank in it.
+    pub rank: i32,
+}
+
+/// The two sides of `MPI_Intercomm_create_from_groups`.
+pub struct Sides<'a> {
+    /// The caller's side.
+    pub local: &'a Group,
+    /// Rank of its leader in `local`.
+    pub local_leader: i32,
+    /// The other side.
+    pub remote: &'a Group,
+    /// Rank of its leader in `remote`.
+    pub remote_leader: i32,
+}
+
+impl Comm {
+    /// `MPI_Intercomm_create` over this intracommunicator. `peer` is needed at `local_leader` and ignored elsewhere;
+    /// `tag` tells the leaders' messages on the peer communicator apart.
+    pub fn intercomm_create(&self, local_leader: i32, peer: Option<PeerLeader<'_>>, tag: i32) -> Result<Comm> {
+        self.check_tag(tag)?;
+        if self.is_inter() {
+            return Err(self.error(Class::Comm, "is an intercommunicator; MPI_Intercomm_create takes an intracommunicator"));
+        }
+        let leader = u32::try_from(local_leader).ok().filter(|rank| *rank < self.size());
+        let leader = leader.ok_or_else(|| self.error(Class::Rank, format!("has no rank {local_leader} to lead it")))?;
+        let mut bridge = Bridge { leader, remote_leader: 0, channel: None };
+        if leader == self.rank() {
+            let peer = peer.ok_or_else(|| self.error(Class::Comm, "got no peer communicator at its leader"))?;
+            peer.comm.peer(peer.rank)?.ok_or_else(|| self.error(Class::Rank, "cannot face MPI_PROC_NULL"))?;
+            bridge.remote_leader = peer.rank as u32;
+            bridge.channel = Some(peer.comm.leaders_channel(tag));
+        }
+        let circle = Circle { local: self.constructor_channel(), bridge: Some(bridge) };
+        let comm = self.clone();
+        self.run(async move {
+            let theirs = circle.swap(encode_group(&comm.0.local)).await?;
+            let remote = decode_group(&theirs)?;
+            if comm.0.local.intersection(&remote).size() > 0 {
+                return Err(comm.error(Class::Comm, "cannot face a group that shares processes with it"));
+            }
+            let made = comm.face(&circle, remote, comm.0.local.clone()).await?;
+            made.ok_or_else(|| comm.error(Class::Intern, "lost a process in MPI_Intercomm_create"))
+        })
+    }
+
+    /// A fresh intracommunicator of the local group, for a duplicate of this intercommunicator.
+    pub(crate) async fn dup_local(&self, circle: &Circle) -> Result<Comm> {
+        let own = agree(&Circle { local: circle.local.clone(), bridge: None }).await?;
+        Ok(Comm::build(self.heir(own, self.0.local.clone())))
+    }
+
+    /// A channel for leaders of `MPI_Intercomm_create` on this, their peer communicator.
+    fn leaders_channel(&self, tag: i32) -> Channel {
+        Channel {
+            process: self.0.process.clone(),
+            context: self.0.context + 4,
+            remote_context: self.0.remote_context + 4,
+            tag,
+            rank: self.0.rank,
+            group: self.targets().clone(),
+        }
+    }
+
+    /// All processes of an intercommunicator; rank 0 leads each side.
+    pub(crate) fn inter_circle(&self, local: &Comm) -> Circle {
+        let own = local.constructor_channel();
+        let channel = Channel {
+            process: self.0.process.clone(),
+            context: self.0.context + 2,
+            remote_context: self.0.remote_context + 2,
+            // Sides construct in the same order, so their counters agree.
+            tag: (self.0.constructions.fetch_add(1, std::sync::atomic::Ordering::Relaxed) & i32::MAX as u32) as i32,
+            rank: self.0.rank,
+            group: self.targets().clone(),
+        };
+        Circle { local: own, bridge: Some(Bridge { leader: 0, remote_leader: 0, channel: Some(channel) }) }
+    }
+
+    /// `MPI_Intercomm_merge`. `high` on one side and not on the other puts that side's ranks last; otherwise the side
+    /// with the lowest process comes first.
+    pub fn merge(&self, order: Order) -> Result<Comm> {
+        let remote = self.remote_group()?.clone();
+        let (comm, circle) = (self.clone(), self.circle());
+        self.run(async move {
+            let local = comm.0.local.clone();
+            let mine = u64::from(order == Order::High);
+            let (least, most) = circle.local.min_max(mine).await?;
+            let theirs = circle.swap(mine.to_le_bytes().to_vec()).await?;
+            if least != most {
+                return Err(comm.error(Class::Arg, "is merged with different values of high on one side"));
+            }
+            let first = match (mine, word_at(&theirs, 0)) {
+                (0, 1) => true,
+                (1, 0) => false,
+                _ => local.members().min() < remote.members().min(),
+            };
+            let group = if first { local.union(&remote) } else { remote.union(&local) };
+            let lease = agree(&circle).await?;
+            Ok(Comm::build(comm.heir(lease, group)))
+        })
+    }
+
+    /// `MPI_Comm_create` on an intercommunicator.
+    pub(crate) fn create_inter(&self, group: Group) -> Result<Option<Comm>> {
+        let (comm, circle) = (self.clone(), self.circle());
+        self.run(async move {
+            let theirs = circle.swap(encode_group(&group)).await?;
+            comm.face(&circle, decode_group(&theirs)?, group).await
+        })
+    }
+
+    /// `MPI_Comm_split` on an intercommunicator.
+    pub(crate) fn split_inter(&self, ballot: Ballot) -> Result<Option<Comm>> {
+        let remote = self.remote_group()?.clone();
+        let (comm, circle) = (self.clone(), self.circle());
+        self.run(async move {
+            let ours = circle.local.all_gather(&ballot.encode()).await?;
+            let theirs = circle.swap(ours.clone()).await?;
+            let side = |group, ballots: &[u8]| ballot.color.map_or(Group::EMPTY, |color| elect(group, ballots, color));
+            let (local, remote) = (side(&comm.0.local, &ours), side(&remote, &theirs));
+            comm.face(&circle, remote, local).await
+        })
+    }
+
+    /// Builds the intercommunicator of `local`, this communicator's group or part of it, and `remote`. All processes of
+    /// the circle take part; where a side is empty or the caller is not in it there is nothing to build.
+    async fn face(&self, circle: &Circle, remote: Group, local: Group) -> Result<Option<Comm>> {
+        let lease = agree(circle).await?;
+        let own = agree(&Circle { local: circle.local.clone(), bridge: None }).await?;
+        if remote.size() == 0 || local.rank_of(self.0.process.host.me()).is_none() {
+            return Ok(None);
+        }
+        let local_comm = Comm::build(self.heir(own, local.clone()));
+        let parts = Parts { remote: Some(remote), local_comm: Some(local_comm), ..self.heir(lease, local) };
+        Ok(Some(Comm::build(parts)))
+    }
+
+    /// `MPI_Intercomm_create_from_groups`: `None` if the caller is not in the local group.
+    pub fn intercomm_from_groups(args: FromGroup<'_>, sides: Sides<'_>) -> Result<Option<Comm>> {
+        let process = args.process.clone();
+        let Some(rank) = sides.local.rank_of(process.host.me()) else { return Ok(None) };
+        let tag = hash_tag(args.stringtag)?;
+        let check = |leader: i32, group: &Group| {
+            let found = u32::try_from(leader).ok().filter(|leader| *leader < group.size());
+            found.ok_or_else(|| Error::new(Class::Rank, format!("a group of {} has no rank {leader} to lead it", group.size())))
+        };
+        let (leader, remote_leader) = (check(sides.local_leader, sides.local)?, check(sides.remote_leader, sides.remote)?);
+        if sides.local.intersection(sides.remote).size() > 0 {
+            return Err(Error::new(Class::Group, "the two groups of an intercommunicator share processes"));
+        }
+        let base = context::base(context::BOOTSTRAP);
+        let channel = |context, group: &Group| Channel {
+            process: process.clone(),
+            context,
+            remote_context: context,
+            tag,
+            rank,
+            group: group.clone(),
+        };
+        let local = channel(base + 1, sides.local);
+        let bridge = Bridge { leader, remote_leader, channel: Some(channel(base + 2, sides.remote)) };
+        let circle = Circle { local: local.clone(), bridge: Some(bridge) };
+        let (lease, own) = Task::run(args.process, async move {
+            let lease = agree(&circle).await?;
+            Ok((lease, agree(&Circle { local, bridge: None }).await?))
+        })?;
+        let parts = |lease| Parts {
+            errhandler: args.errhandler.clone(),
+            session: args.session.clone(),
+            ..Parts::intra(args.process.clone(), lease, sides.local.clone())
+        };
+        let local_comm = Comm::build(parts(own));
+        Ok(Some(Comm::build(Parts {
+            remote: Some(sides.remote.clone()),
+            local_comm: Some(local_comm),
+            info: args.info.map(super::hints).unwrap_or_default(),
+            ..parts(lease)
+        })))
+    }
+}
+
+/// Where a side wants its ranks in a merged communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// `high` false: first.
+    Low,
+    /// `high` true: last.
+    High,
+}
+
+/// A group for the other side: words first, stride, size, or size marker 2^63 and the members.
+fn encode_group(group: &Group) -> Vec<u8> {
+    match group {
+        Group::Strided { first, stride, size } => [*first, *stride, *size].iter().flat_map(|word| u64::from(*word).to_le_bytes()).collect(),
+        Group::List(members) => {
+            let head = [LIST, members.len() as u64].into_iter().flat_map(u64::to_le_bytes);
+            head.chain(members.iter().flat_map(|peer| u64::from(*peer).to_le_bytes())).collect()
+        }
+    }
+}
+
+/// Marks a list where a formula has its first process.
+const LIST: u64 = u64::MAX;
+
+fn decode_group(bytes: &[u8]) -> Result<Group> {
+    let bad = || Error::new(Class::Other, "the other side of an intercommunicator sent a damaged group");
+    if word_at(bytes, 0) != LIST {
+        if bytes.len() != 24 {
+            return Err(bad());
+        }
+        return Ok(Group::Strided { first: word_at(bytes, 0) as u32, stride: word_at(bytes, 1) as u32, size: word_at(bytes, 2) as u32 });
+    }
+    let count = word_at(bytes, 1) as usize;
+    if count.checked_mul(8).and_then(|len| len.checked_add(16)) != Some(bytes.len()) {
+        return Err(bad());
+    }
+    Ok(Group::compact((0..count).map(|index| word_at(bytes, index + 2) as u32).collect()))
+}

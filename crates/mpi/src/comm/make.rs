@@ -1,0 +1,306 @@
+//! Constructors of intracommunicators, and those that also work on intercommunicators (MPI 5.0 section 7.4.2).
+
+use super::agree::{Circle, agree};
+use super::wire::{Channel, Task, word_at};
+use super::{Comm, Parts, context};
+use crate::attr::Attrs;
+use crate::errhandler::Errhandler;
+use crate::error::{Class, Error, Result};
+use crate::group::Group;
+use crate::info::Info;
+use crate::limits::STRINGTAG_LEN_MAX;
+use crate::process::Process;
+use crate::request::Request;
+use crate::session::Session;
+use garonne_engine::api::Peer;
+use std::future::Future;
+use std::sync::Arc;
+
+/// How `MPI_Comm_split_type` splits, with the ABI's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+#[allow(missing_docs, reason = "the standard documents the names")]
+pub enum SplitType {
+    Shared = 221,
+    HwUnguided = 222,
+    HwGuided = 223,
+    ResourceGuided = 224,
+}
+
+impl TryFrom<i32> for SplitType {
+    type Error = Error;
+
+    fn try_from(number: i32) -> Result<Self> {
+        [Self::Shared, Self::HwUnguided, Self::HwGuided, Self::ResourceGuided]
+            .into_iter()
+            .find(|known| *known as i32 == number)
+            .ok_or_else(|| Error::new(Class::Arg, format!("{number} is not a split type of MPI_Comm_split_type")))
+    }
+}
+
+/// How processes that share no communicator make one.
+pub struct FromGroup<'a> {
+    /// The process that calls.
+    pub process: &'a Arc<Process>,
+    /// The session that the group came from.
+    pub session: Option<Session>,
+    /// Tells concurrent constructions apart.
+    pub stringtag: &'a str,
+    /// Hints.
+    pub info: Option<&'a Info>,
+    /// Error handler of the new communicator.
+    pub errhandler: Errhandler,
+}
+
+impl Comm {
+    /// What a constructor takes over from its parent: error handler, session; not the hints nor the name.
+    pub(crate) fn heir(&self, lease: context::Lease, local: Group) -> Parts {
+        Parts {
+            errhandler: self.errhandler(),
+            session: self.0.session.clone(),
+            ..Parts::intra(self.0.process.clone(), lease, local)
+        }
+    }
+
+    pub(crate) fn run<T: Send + 'static>(&self, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+        Task::run(&self.0.process, work)
+    }
+
+    /// `MPI_Comm_dup` (without `info`) and `MPI_Comm_dup_with_info`: with attributes as their callbacks say and topology.
+    pub fn dup(&self, info: Option<&Info>) -> Result<Comm> {
+        let attrs = self.copy_attrs()?;
+        let made = self.run(self.dup_work(info, attrs));
+        made
+    }
+
+    /// `MPI_Comm_idup`, `MPI_Comm_idup_with_info`. Attributes are copied now, on this thread; `deliver` gets the new
+    /// communicator when the request is about to complete, on whichever thread makes progress.
+    pub fn idup(&self, info: Option<&Info>, deliver: Box<dyn FnOnce(Comm) + Send>) -> Result<Request> {
+        let work = self.dup_work(info, self.copy_attrs()?);
+        let task = Task::start(&self.0.process, async move {
+            deliver(work.await?);
+            Ok(())
+        });
+        Ok(Request::new(&self.0.process, task))
+    }
+
+    fn copy_attrs(&self) -> Result<Attrs> {
+        let attrs = Attrs::default();
+        self.0.attrs.copy_to(self.handle(), &attrs)?;
+        Ok(attrs)
+    }
+
+    fn dup_work(&self, info: Option<&Info>, attrs: Attrs) -> impl Future<Output = Result<Comm>> + Send + 'static {
+        let (comm, circle) = (self.clone(), self.circle());
+        let info = info.map(super::hints).unwrap_or_default();
+        async move {
+            let lease = agree(&circle).await?;
+            let mut parts = comm.heir(lease, comm.0.local.clone());
+            parts.info = info;
+            parts.attrs = attrs;
+            parts.topology = comm.0.topology.clone();
+            if let Some(remote) = &comm.0.remote {
+                parts.remote = Some(remote.clone());
+                parts.local_comm = Some(comm.dup_local(&circle).await?);
+            }
+            Ok(Comm::build(parts))
+        }
+    }
+
+    /// `MPI_Comm_create`: a communicator of `group`, a subset of this one's local group; `None` for processes outside it.
+    /// Disjoint groups may be given by different processes. On an intercommunicator each side gives its part.
+    pub fn create(&self, group: &Group) -> Result<Option<Comm>> {
+        self.check_subset(group)?;
+        if self.is_inter() {
+            return self.create_inter(group.clone());
+        }
+        self.create_dressed(group, |_| ())
+    }
+
+    /// A communicator of `group`; `dress` adds what is special before it is built.
+    pub(crate) fn create_dressed(&self, group: &Group, dress: impl FnOnce(&mut Parts) + Send + 'static) -> Result<Option<Comm>> {
+        let (comm, circle, group) = (self.clone(), self.circle(), group.clone());
+        self.run(async move {
+            let lease = agree(&circle).await?;
+            if group.rank_of(comm.0.process.host.me()).is_none() {
+                return Ok(None);
+            }
+            let mut parts = comm.heir(lease, group);
+            dress(&mut parts);
+            Ok(Some(Comm::build(parts)))
+        })
+    }
+
+    /// `MPI_Comm_create_group`: called by the members of `group` only; `tag` tells concurrent calls apart.
+    pub fn create_group(&self, group: &Group, tag: i32) -> Result<Option<Comm>> {
+        self.check_tag(tag)?;
+        self.check_subset(group)?;
+        if self.is_inter() {
+            return Err(self.error(Class::Comm, "is an intercommunicator, which MPI_Comm_create_group does not take"));
+        }
+        let Some(rank) = group.rank_of(self.0.process.host.me()) else { return Ok(None) };
+        let context = self.0.context + 3;
+        let process = self.0.process.clone();
+        let local = Channel { process, context, remote_context: context, tag, rank, group: group.clone() };
+        let (comm, group) = (self.clone(), group.clone());
+        self.run(async move {
+            let lease = agree(&Circle { local, bridge: None }).await?;
+            Ok(Some(Comm::build(comm.heir(lease, group))))
+        })
+    }
+
+    fn check_subset(&self, group: &Group) -> Result<()> {
+        let strangers = group.difference(&self.0.local).size();
+        if strangers > 0 {
+            let text = format!("was given a group with {strangers} processes that are not in it");
+            return Err(self.error(Class::Group, text));
+        }
+        Ok(())
+    }
+
+    /// `MPI_Comm_split`: one communicator per colour, ranks ordered by key, then by rank here. `MPI_UNDEFINED` as colour
+    /// gives `None`.
+    pub fn split(&self, color: i32, key: i32) -> Result<Option<Comm>> {
+        if color < 0 && color != crate::UNDEFINED {
+            return Err(self.error(Class::Arg, format!("cannot be split with colour {color}: it must be 0 or more, or MPI_UNDEFINED")));
+        }
+        self.split_by(Ballot { color: (color != crate::UNDEFINED).then_some(color as u32), key }, |_| ())
+    }
+
+    /// A split in which every process has a colour; `dress` adds what is special.
+    pub(crate) fn split_dressed(&self, color: u32, key: i32, dress: impl FnOnce(&mut Parts) + Send + 'static) -> Result<Option<Comm>> {
+        self.split_by(Ballot { color: Some(color), key }, dress)
+    }
+
+    fn split_by(&self, ballot: Ballot, dress: impl FnOnce(&mut Parts) + Send + 'static) -> Result<Option<Comm>> {
+        if self.is_inter() {
+            return self.split_inter(ballot);
+        }
+        let (comm, circle) = (self.clone(), self.circle());
+        self.run(async move {
+            let ballots = circle.local.all_gather(&ballot.encode()).await?;
+            let lease = agree(&circle).await?;
+            let Some(color) = ballot.color else { return Ok(None) };
+            let group = elect(&comm.0.local, &ballots, color);
+            let mut parts = comm.heir(lease, group);
+            dress(&mut parts);
+            Ok(Some(Comm::build(parts)))
+        })
+    }
+
+    /// `MPI_Comm_split_type`. `kind` is `None` for `MPI_UNDEFINED`. Guided splits know the resource types
+    /// `mpi_shared_memory` (one node) and the process sets of sessions; others give `None`.
+    pub fn split_type(&self, kind: Option<SplitType>, key: i32, info: Option<&Info>) -> Result<Option<Comm>> {
+        let wish = |name: &str| info.and_then(|info| info.lookup(name));
+        let color = match kind {
+            None => None,
+            Some(SplitType::Shared) => Some(self.node_color()),
+            Some(SplitType::HwGuided) => self.resource_color(wish("mpi_hw_resource_type")),
+            Some(SplitType::ResourceGuided) => match wish("mpi_pset_name") {
+                Some(pset) => self.pset_color(&pset),
+                None => self.resource_color(wish("mpi_hw_resource_type")),
+            },
+            // The standard wants a strict subset of the parent, or nothing.
+            Some(SplitType::HwUnguided) => {
+                let on_node = self.0.process.config.node.intersection(&self.0.local).size();
+                (on_node < self.size()).then(|| self.node_color())
+            }
+        };
+        let found = info.map(super::hints).unwrap_or_default();
+        self.split_by(Ballot { color, key }, |parts| parts.info = found)
+    }
+
+    /// The same number for all processes of a node.
+    fn node_color(&self) -> Peer {
+        self.0.process.config.node.members().min().unwrap_or(self.0.process.host.me())
+    }
+
+    fn resource_color(&self, resource: Option<String>) -> Option<u32> {
+        (resource.as_deref() == Some("mpi_shared_memory")).then(|| self.node_color())
+    }
+
+    fn pset_color(&self, pset: &str) -> Option<u32> {
+        match crate::session::pset_index(pset)? {
+            0 => Some(0),
+            1 => Some(self.0.process.host.me()),
+            _ => Some(self.node_color()),
+        }
+    }
+
+    /// `MPI_Comm_create_from_group`: `None` if the caller is not a member.
+    pub fn create_from_group(args: FromGroup<'_>, group: &Group) -> Result<Option<Comm>> {
+        let Some(rank) = group.rank_of(args.process.host.me()) else { return Ok(None) };
+        let tag = hash_tag(args.stringtag)?;
+        let context = context::base(context::BOOTSTRAP);
+        let process = args.process.clone();
+        let local = Channel { process: process.clone(), context, remote_context: context, tag, rank, group: group.clone() };
+        let lease = Task::run(args.process, async move { agree(&Circle { local, bridge: None }).await })?;
+        Ok(Some(Comm::build(Parts {
+            errhandler: args.errhandler,
+            info: args.info.map(super::hints).unwrap_or_default(),
+            session: args.session,
+            ..Parts::intra(process, lease, group.clone())
+        })))
+    }
+
+    /// `MPI_Comm_disconnect`: completes what is buffered and meets the other processes, so that all their messages have
+    /// left, then does what [`Comm::free`] does.
+    pub fn disconnect(&self) -> Result<()> {
+        self.0.buffers.flush(&self.0.process);
+        let circle = self.circle();
+        self.run(async move { circle.min_max(0).await.map(drop) })?;
+        self.free()
+    }
+
+    /// All processes of this communicator, ready for one constructor.
+    pub(crate) fn circle(&self) -> Circle {
+        match &self.0.local_comm {
+            Some(local) => self.inter_circle(local),
+            None => Circle { local: self.constructor_channel(), bridge: None },
+        }
+    }
+}
+
+/// A tag for messages of the constructors named `stringtag`. Constructions whose names collide are told apart by their
+/// order between two processes, which is the same on both sides.
+pub(crate) fn hash_tag(stringtag: &str) -> Result<i32> {
+    if stringtag.len() > STRINGTAG_LEN_MAX {
+        let text = format!("the string tag has {} bytes, more than {STRINGTAG_LEN_MAX}", stringtag.len());
+        return Err(Error::new(Class::Arg, text));
+    }
+    // FNV-1a: the same on every process and every machine.
+    let hash = stringtag.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    Ok((hash ^ hash >> 32) as i32 & i32::MAX)
+}
+
+/// What a process says in a split.
+#[derive(Clone, Copy)]
+pub(crate) struct Ballot {
+    /// `None`: in no new communicator.
+    pub color: Option<u32>,
+    pub key: i32,
+}
+
+impl Ballot {
+    const LEN: usize = 16;
+
+    pub fn encode(self) -> [u8; Self::LEN] {
+        let color = self.color.map_or(u64::MAX, u64::from);
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&color.to_le_bytes());
+        bytes[8..].copy_from_slice(&i64::from(self.key).to_le_bytes());
+        bytes
+    }
+}
+
+/// The members of `group` with this colour, in the order that the split gives them.
+pub(crate) fn elect(group: &Group, ballots: &[u8], color: u32) -> Group {
+    let mut chosen: Vec<(i64, u32)> = ballots
+        .chunks_exact(Ballot::LEN)
+        .zip(0u32..)
+        .filter(|(ballot, _)| word_at(ballot, 0) == u64::from(color))
+        .map(|(ballot, rank)| (word_at(ballot, 1) as i64, rank))
+        .collect();
+    chosen.sort_unstable();
+    Group::compact(chosen.into_iter().filter_map(|(_, rank)| group.peer(rank)).collect())
+}

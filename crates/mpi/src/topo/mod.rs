@@ -1,0 +1,80 @@
+//! Virtual topologies (MPI 5.0 chapter 8): what a communicator knows of who talks to whom.
+//!
+//! A topology is an immutable value that a communicator and its duplicates share. Ranks are not reordered: all ranks of
+//! a node are equally far from each other here, and the standard leaves it to the library.
+
+mod cart;
+mod dims;
+mod graph;
+
+pub use cart::Cart;
+pub use dims::dims_create;
+pub use graph::{Adjacent, DistGraph, Edges, Graph};
+
+use crate::comm::{Comm, Parts};
+use crate::error::{Class, Result};
+use crate::group::Group;
+use std::sync::Arc;
+
+/// The kinds of topology.
+#[derive(Debug)]
+pub enum Topology {
+    /// Cartesian grid (`MPI_CART`).
+    Cart(Cart),
+    /// General graph, known whole by every process (`MPI_GRAPH`).
+    Graph(Graph),
+    /// Distributed graph, each process knows its neighbours (`MPI_DIST_GRAPH`).
+    DistGraph(DistGraph),
+}
+
+impl Topology {
+    /// The number that `MPI_Topo_test` gives in the standard ABI.
+    pub fn number(&self) -> i32 {
+        match self {
+            Topology::Cart(_) => 211,
+            Topology::Graph(_) => 212,
+            Topology::DistGraph(_) => 213,
+        }
+    }
+}
+
+impl Comm {
+    /// The topology of this communicator, if it has one (`MPI_Topo_test`).
+    pub fn topology(&self) -> Option<&Topology> {
+        self.0.topology.as_deref()
+    }
+
+    /// Neighbours in the order of neighbourhood collectives: ranks to receive from, ranks to send to, `MPI_PROC_NULL`
+    /// beyond the edges of a grid.
+    pub fn neighbors(&self) -> Result<(Vec<i32>, Vec<i32>)> {
+        match self.topology() {
+            Some(Topology::Cart(cart)) => {
+                let both = cart.neighbors(self.rank());
+                Ok((both.clone(), both))
+            }
+            Some(Topology::Graph(graph)) => {
+                let both = graph.neighbors(self.rank() as i32)?.to_vec();
+                Ok((both.clone(), both))
+            }
+            Some(Topology::DistGraph(graph)) => Ok((graph.sources.ranks.clone(), graph.destinations.ranks.clone())),
+            None => Err(self.error(Class::Topology, "has no topology")),
+        }
+    }
+
+    /// A communicator of the first `size` ranks with this topology; `None` for the others.
+    fn with_topology(&self, size: u32, topology: Topology) -> Result<Option<Comm>> {
+        self.no_inter()?;
+        let first = match &self.0.local {
+            Group::Strided { first, stride, .. } => Group::Strided { first: *first, stride: *stride, size },
+            Group::List(members) => Group::compact(members[..size as usize].to_vec()),
+        };
+        self.create_dressed(&first, move |parts: &mut Parts| parts.topology = Some(Arc::new(topology)))
+    }
+
+    fn no_inter(&self) -> Result<()> {
+        if self.is_inter() {
+            return Err(self.error(Class::Comm, "is an intercommunicator, which cannot have a topology"));
+        }
+        Ok(())
+    }
+}
