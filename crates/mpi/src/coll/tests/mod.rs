@@ -5,3 +5,4 @@ mod gathers;
 mod inter;
 mod reductions;
 mod support;
+mod world;
