@@ -17,6 +17,7 @@ pub mod layout;
 pub mod limits;
 mod memory;
 mod processes;
+pub mod rank;
 pub mod rendezvous;
 #[allow(unsafe_code)]
 mod sys;
