@@ -1,5 +1,6 @@
-//! A naive model of a job for this crate's tests: ranks are threads, one lock guards everything, matching is a linear
-//! search. Independent of the real engine, so that a disagreement between the two shows a mistake in one of them.
+//! Jobs for this crate's tests, over the real engine and over a naive model of it: ranks are threads, one lock guards
+//! everything, matching is a linear search. The model is independent of the engine, so that a disagreement between the
+//! two shows a mistake in one of them.
 
 use crate::comm::Comm;
 use crate::process::{Config, Process, ThreadLevel};
@@ -245,21 +246,24 @@ impl Host for NaiveHost {
     }
 }
 
-/// Runs `program` as a job of `size` ranks between init and finalize; panics if any rank does.
-pub(crate) fn job(size: u32, program: impl Fn(Comm) + Sync) {
-    let hosts = hosts(size);
+/// Runs `program` as a job of `size` ranks between init and finalize, over the naive model and then over the real engine;
+/// panics if any rank does.
+pub(crate) fn job(size: u32, program: impl Fn(Comm) + Sync + std::marker::Send) {
     std::thread::scope(|scope| {
-        for host in hosts {
+        for host in hosts(size) {
             let program = &program;
-            scope.spawn(move || {
-                let process = Process::new(Config::plain(host));
-                process.init(ThreadLevel::Multiple).unwrap();
-                program(process.world().unwrap());
-                process.finalize().unwrap();
-                assert_eq!(process.users(), 0);
-            });
+            scope.spawn(move || rank(host, program));
         }
     });
+    garonne_sim::threads(size, |host| rank(host, &program));
+}
+
+fn rank(host: Arc<dyn Host>, program: &impl Fn(Comm)) {
+    let process = Process::new(Config::plain(host));
+    process.init(ThreadLevel::Multiple).unwrap();
+    program(process.world().unwrap());
+    process.finalize().unwrap();
+    assert_eq!(process.users(), 0);
 }
 
 /// Hosts of `size` connected ranks.
