@@ -7,6 +7,7 @@
 
 use crate::call::{Fault, Result};
 use crate::handle::{MPI_Aint, MPI_Count};
+use garonne_mpi::coll::Numbers;
 use garonne_mpi::error::Class;
 use garonne_sync::user::UserMem;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -225,6 +226,18 @@ impl<T: Copy> In<T> {
         Ok(unsafe { self.0.add(i).read_unaligned() })
     }
 
+    /// The first `n` elements in place, for the duration of the call; any pointer will do for none.
+    pub fn slice(&self, n: usize) -> Result<&[T]> {
+        if n == 0 {
+            return Ok(&[]);
+        }
+        if self.0.is_null() {
+            return Err(null("an array argument"));
+        }
+        // SAFETY: not null; the caller's promise (module comment): `n` elements, unchanged while the call runs.
+        Ok(unsafe { std::slice::from_raw_parts(self.0, n) })
+    }
+
     /// The first `n` elements, copied; any pointer will do for none.
     pub fn take(self, n: usize) -> Result<Vec<T>> {
         if n == 0 {
@@ -351,11 +364,11 @@ impl Counts {
         (0..n).map(|i| self.at(i)).collect()
     }
 
-    /// Whether the program passed null.
-    pub fn is_null(self) -> bool {
+    /// The first `n` elements in place, as collectives take them.
+    pub fn numbers(&self, n: usize) -> Result<Numbers<'_>> {
         match self {
-            Self::Int(array) => array.is_null(),
-            Self::Large(array) => array.is_null(),
+            Self::Int(array) => array.slice(n).map(Numbers::Int),
+            Self::Large(array) => array.slice(n).map(Numbers::Wide),
         }
     }
 }

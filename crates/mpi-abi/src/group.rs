@@ -4,10 +4,11 @@ use crate::call::{Call, Fault, Result};
 use crate::constants::*;
 use crate::edge::{In, Ptr};
 use crate::handle::MPI_Group;
-use crate::objects::{self, GROUPS, group, publish};
+use crate::objects::{self, GROUPS, Members, group, publish};
 use crate::state;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::{Comparison, Group, Range};
+use garonne_mpi::session::Session;
 use std::ffi::c_int;
 
 /// `MPI_IDENT` and its kind.
@@ -27,11 +28,11 @@ pub(crate) fn length(n: impl Into<i64>, what: &str) -> Result<usize> {
 }
 
 /// Gives a new group a handle; an empty one is `MPI_GROUP_EMPTY`.
-pub(crate) fn publish_group(new: Group, out: Ptr<MPI_Group>) -> Result<()> {
+pub(crate) fn publish_group(new: Group, session: Option<Session>, out: Ptr<MPI_Group>) -> Result<()> {
     let handle = if new.size() == 0 {
         MPI_GROUP_EMPTY
     } else {
-        publish(&GROUPS, new)?
+        publish(&GROUPS, Members::new(new, session))?
     };
     out.set(handle)
 }
@@ -66,15 +67,26 @@ pub(crate) fn group_translate_ranks(
 }
 
 pub(crate) fn group_union(_: Call, a: MPI_Group, b: MPI_Group, out: Ptr<MPI_Group>) -> Result<()> {
-    publish_group(group(a)?.union(group(b)?), out)
+    let (a, b) = (group(a)?, group(b)?);
+    publish_group(a.union(b), a.session.clone().or_else(|| b.session.clone()), out)
 }
 
 pub(crate) fn group_intersection(_: Call, a: MPI_Group, b: MPI_Group, out: Ptr<MPI_Group>) -> Result<()> {
-    publish_group(group(a)?.intersection(group(b)?), out)
+    let (a, b) = (group(a)?, group(b)?);
+    publish_group(
+        a.intersection(b),
+        a.session.clone().or_else(|| b.session.clone()),
+        out,
+    )
 }
 
 pub(crate) fn group_difference(_: Call, a: MPI_Group, b: MPI_Group, out: Ptr<MPI_Group>) -> Result<()> {
-    publish_group(group(a)?.difference(group(b)?), out)
+    let (a, b) = (group(a)?, group(b)?);
+    publish_group(
+        a.difference(b),
+        a.session.clone().or_else(|| b.session.clone()),
+        out,
+    )
 }
 
 pub(crate) fn group_incl(
@@ -85,7 +97,8 @@ pub(crate) fn group_incl(
     out: Ptr<MPI_Group>,
 ) -> Result<()> {
     let ranks = ranks.take(length(n, "the number of ranks")?)?;
-    publish_group(group(of)?.incl(&ranks)?, out)
+    let of = group(of)?;
+    publish_group(of.incl(&ranks)?, of.session.clone(), out)
 }
 
 pub(crate) fn group_excl(
@@ -96,7 +109,8 @@ pub(crate) fn group_excl(
     out: Ptr<MPI_Group>,
 ) -> Result<()> {
     let ranks = ranks.take(length(n, "the number of ranks")?)?;
-    publish_group(group(of)?.excl(&ranks)?, out)
+    let of = group(of)?;
+    publish_group(of.excl(&ranks)?, of.session.clone(), out)
 }
 
 fn ranges(n: c_int, triples: Ptr<[c_int; 3]>) -> Result<Vec<Range>> {
@@ -117,7 +131,8 @@ pub(crate) fn group_range_incl(
     triples: Ptr<[c_int; 3]>,
     out: Ptr<MPI_Group>,
 ) -> Result<()> {
-    publish_group(group(of)?.range_incl(&ranges(n, triples)?)?, out)
+    let of = group(of)?;
+    publish_group(of.range_incl(&ranges(n, triples)?)?, of.session.clone(), out)
 }
 
 pub(crate) fn group_range_excl(
@@ -127,7 +142,8 @@ pub(crate) fn group_range_excl(
     triples: Ptr<[c_int; 3]>,
     out: Ptr<MPI_Group>,
 ) -> Result<()> {
-    publish_group(group(of)?.range_excl(&ranges(n, triples)?)?, out)
+    let of = group(of)?;
+    publish_group(of.range_excl(&ranges(n, triples)?)?, of.session.clone(), out)
 }
 
 pub(crate) fn group_free(_: Call, handle: Ptr<MPI_Group>) -> Result<()> {

@@ -195,6 +195,13 @@ impl<T> Table<T> {
 
     /// Stores an object; `None` when [`OBJECTS_MAX`] are live already.
     pub fn insert<H: Handle>(&self, value: T) -> Option<H> {
+        let handle = self.reserve()?;
+        self.fill(handle, value);
+        Some(handle)
+    }
+
+    /// A handle that names nothing until [`Table::fill`] gives it its object, or [`Table::forget`] takes it back.
+    pub fn reserve<H: Handle>(&self) -> Option<H> {
         let (index, generation) = {
             let mut free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             match free.vacated.pop() {
@@ -208,14 +215,36 @@ impl<T> Table<T> {
                 }
             }
         };
-        let slot = self.slot(index as usize)?;
+        Some(H::from_word(
+            LIVE + ((generation as usize) << INDEX_BITS | index as usize),
+        ))
+    }
+
+    fn parts(handle: impl Handle) -> (usize, u32) {
+        let word = handle.word() - LIVE;
+        (word & INDEX_MASK, (word >> INDEX_BITS) as u32)
+    }
+
+    /// Puts the object behind a reserved handle. Once for each handle, by whom reserved it.
+    pub fn fill(&self, handle: impl Handle, value: T) {
+        let (index, generation) = Self::parts(handle);
+        let Some(slot) = self.slot(index) else { return };
+        assert_eq!(
+            slot.tag.load(Ordering::Relaxed),
+            0,
+            "a reserved handle is filled once"
+        );
         // SAFETY: the slot is vacant and ours alone since it left the free list.
         unsafe { (*slot.value.get()).write(value) };
         // SYNC(handle-slot): publishes the value.
         slot.tag.store(generation + 1, Ordering::Release);
-        Some(H::from_word(
-            LIVE + ((generation as usize) << INDEX_BITS | index as usize),
-        ))
+    }
+
+    /// Takes a reserved handle back that was never filled.
+    pub fn forget(&self, handle: impl Handle) {
+        let (index, generation) = Self::parts(handle);
+        let mut free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        free.vacated.push((index as u32, (generation + 1) % GENERATIONS));
     }
 
     /// Makes the chunk of `index`, the lowest index never used, if it is not there. Called with the lock held.
@@ -238,8 +267,7 @@ impl<T> Table<T> {
     /// Takes an object out; its handle is stale from then on.
     pub fn remove(&self, handle: impl Handle) -> Option<T> {
         self.get(handle)?;
-        let word = handle.word() - LIVE;
-        let (index, generation) = (word & INDEX_MASK, (word >> INDEX_BITS) as u32);
+        let (index, generation) = Self::parts(handle);
         let slot = self.slot(index)?;
         // One of two threads that free the same handle wins; the other sees a stale handle.
         slot.tag

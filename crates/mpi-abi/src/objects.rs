@@ -13,14 +13,37 @@ use garonne_mpi::errhandler::Errhandler;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
 use garonne_mpi::info::Info;
+use garonne_mpi::session::Session;
+use std::ops::Deref;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 pub(crate) static COMMS: Table<Comm> = Table::new();
-pub(crate) static GROUPS: Table<Group> = Table::new();
+pub(crate) static GROUPS: Table<Members> = Table::new();
 pub(crate) static TYPES: Table<Datatype> = Table::new();
 pub(crate) static INFOS: Table<Info> = Table::new();
 pub(crate) static ERRHANDLERS: Table<Errhandler> = Table::new();
+
+/// A group and the session that it comes from.
+pub(crate) struct Members {
+    group: Group,
+    pub session: Option<Session>,
+}
+
+impl Members {
+    /// A group that came from `session`, directly or through other groups.
+    pub fn new(group: Group, session: Option<Session>) -> Self {
+        Self { group, session }
+    }
+}
+
+impl Deref for Members {
+    type Target = Group;
+
+    fn deref(&self) -> &Group {
+        &self.group
+    }
+}
 
 /// `MPI_COMM_WORLD` and `MPI_COMM_SELF` between init and finalize.
 static WORLD: AtomicPtr<Comm> = AtomicPtr::new(std::ptr::null_mut());
@@ -109,8 +132,8 @@ fn uncommitted(datatype: &Datatype) -> Fault {
 }
 
 /// The group of a handle.
-pub(crate) fn group(handle: MPI_Group) -> Result<&'static Group> {
-    static EMPTY: LazyLock<Group> = LazyLock::new(|| Group::compact(Vec::new()));
+pub(crate) fn group(handle: MPI_Group) -> Result<&'static Members> {
+    static EMPTY: LazyLock<Members> = LazyLock::new(|| Members::new(Group::compact(Vec::new()), None));
     let found = if handle == MPI_GROUP_EMPTY {
         Some(&*EMPTY)
     } else {
@@ -157,12 +180,20 @@ pub(crate) fn errhandler(handle: MPI_Errhandler) -> Result<Errhandler> {
 
 /// A new handle for an object of `table`.
 pub(crate) fn publish<T, H: Handle>(table: &Table<T>, object: T) -> Result<H> {
-    table.insert(object).ok_or_else(|| {
-        Fault::new(
-            Class::Other,
-            format!("{OBJECTS_MAX} objects of this kind exist already; some are never freed"),
-        )
-    })
+    table.insert(object).ok_or_else(full)
+}
+
+/// A new handle whose object comes later.
+pub(crate) fn reserve<T, H: Handle>(table: &Table<T>) -> Result<H> {
+    table.reserve().ok_or_else(full)
+}
+
+#[cold]
+fn full() -> Fault {
+    Fault::new(
+        Class::Other,
+        format!("{OBJECTS_MAX} objects of this kind exist already; some are never freed"),
+    )
 }
 
 /// A new communicator's handle, `MPI_COMM_NULL` for none.

@@ -3,13 +3,18 @@
 use crate::call::{Call, Result};
 use crate::constants::*;
 use crate::edge::{Ptr, StrIn, StrOut};
-use crate::env;
 use crate::group::publish_group;
 use crate::handle::*;
-use crate::objects::{INFOS, errhandler, info, publish, unknown};
+use crate::objects::{INFOS, Members, errhandler, group, info, publish, publish_comm, unknown};
+use crate::{env, state};
+use garonne_mpi::comm::{Comm, FromGroup, Sides};
+use garonne_mpi::errhandler::Errhandler;
 use garonne_mpi::error::Class;
+use garonne_mpi::info::Info;
+use garonne_mpi::process::Process;
 use garonne_mpi::session::Session;
 use std::ffi::c_int;
+use std::sync::Arc;
 
 static SESSIONS: Table<Session> = Table::new();
 
@@ -86,5 +91,78 @@ pub(crate) fn group_from_session_pset(
     name: StrIn,
     out: Ptr<MPI_Group>,
 ) -> Result<()> {
-    publish_group(session(on)?.group(&name.text()?)?, out)
+    let session = session(on)?;
+    publish_group(session.group(&name.text()?)?, Some(session.clone()), out)
+}
+
+/// What processes that share no communicator agree on to make one.
+struct Meeting {
+    process: Arc<Process>,
+    tag: String,
+    hints: Option<Info>,
+    handler: Errhandler,
+}
+
+impl Meeting {
+    fn new(tag: StrIn, hints: MPI_Info, handler: MPI_Errhandler) -> Result<Self> {
+        let hints = if hints == MPI_INFO_NULL {
+            None
+        } else {
+            Some(info(hints)?.clone())
+        };
+        Ok(Self {
+            process: state::process()?,
+            tag: tag.text()?,
+            hints,
+            handler: errhandler(handler)?,
+        })
+    }
+
+    fn args(&self, of: &Members) -> FromGroup<'_> {
+        FromGroup {
+            process: &self.process,
+            session: of.session.clone(),
+            stringtag: &self.tag,
+            info: self.hints.as_ref(),
+            errhandler: self.handler.clone(),
+        }
+    }
+}
+
+pub(crate) fn comm_create_from_group(
+    _: Call,
+    of: MPI_Group,
+    tag: StrIn,
+    hints: MPI_Info,
+    handler: MPI_Errhandler,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
+    let meeting = Meeting::new(tag, hints, handler)?;
+    let of = group(of)?;
+    out.set(publish_comm(Comm::create_from_group(meeting.args(of), of)?)?)
+}
+
+pub(crate) fn intercomm_create_from_groups(
+    _: Call,
+    local: MPI_Group,
+    local_leader: c_int,
+    remote: MPI_Group,
+    remote_leader: c_int,
+    tag: StrIn,
+    hints: MPI_Info,
+    handler: MPI_Errhandler,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
+    let meeting = Meeting::new(tag, hints, handler)?;
+    let (local, remote) = (group(local)?, group(remote)?);
+    let sides = Sides {
+        local,
+        local_leader,
+        remote,
+        remote_leader,
+    };
+    out.set(publish_comm(Comm::intercomm_from_groups(
+        meeting.args(local),
+        sides,
+    )?)?)
 }

@@ -6,8 +6,6 @@
 pub mod buffer;
 mod pair;
 mod probe;
-#[cfg(test)]
-mod tests;
 
 pub use pair::ReplaceArgs;
 pub use probe::Message;

@@ -5,4 +5,3 @@ mod gathers;
 mod inter;
 mod reductions;
 mod support;
-mod world;

@@ -1,0 +1,215 @@
+//! Communicators.
+
+use crate::call::{Call, Fault, Result};
+use crate::constants::*;
+use crate::edge::{Ptr, StrIn, StrOut};
+use crate::group::{comparison, publish_group};
+use crate::handle::*;
+use crate::objects::{self, COMMS, INFOS, comm, group, info_or_null, publish, publish_comm};
+use crate::request::give_request;
+use garonne_mpi::comm::{Comm, Order, PeerLeader, SplitType};
+use garonne_mpi::error::Class;
+use garonne_mpi::info::Info;
+use std::ffi::c_int;
+
+fn hints(handle: MPI_Info) -> Result<Option<Info>> {
+    if handle == MPI_INFO_NULL {
+        Ok(None)
+    } else {
+        info_or_null(handle).map(Some)
+    }
+}
+
+pub(crate) fn comm_size(_: Call, on: MPI_Comm, size: Ptr<c_int>) -> Result<()> {
+    size.set(comm(on)?.size() as c_int)
+}
+
+pub(crate) fn comm_rank(_: Call, on: MPI_Comm, rank: Ptr<c_int>) -> Result<()> {
+    rank.set(comm(on)?.rank() as c_int)
+}
+
+pub(crate) fn comm_compare(_: Call, a: MPI_Comm, b: MPI_Comm, result: Ptr<c_int>) -> Result<()> {
+    result.set(comparison(comm(a)?.compare(comm(b)?)))
+}
+
+pub(crate) fn comm_test_inter(_: Call, on: MPI_Comm, flag: Ptr<c_int>) -> Result<()> {
+    flag.set(comm(on)?.is_inter().into())
+}
+
+pub(crate) fn comm_remote_size(_: Call, on: MPI_Comm, size: Ptr<c_int>) -> Result<()> {
+    size.set(comm(on)?.remote_group()?.size() as c_int)
+}
+
+pub(crate) fn comm_group(_: Call, on: MPI_Comm, out: Ptr<MPI_Group>) -> Result<()> {
+    publish_group(comm(on)?.group().clone(), None, out)
+}
+
+pub(crate) fn comm_remote_group(_: Call, on: MPI_Comm, out: Ptr<MPI_Group>) -> Result<()> {
+    publish_group(comm(on)?.remote_group()?.clone(), None, out)
+}
+
+pub(crate) fn comm_dup(_: Call, on: MPI_Comm, out: Ptr<MPI_Comm>) -> Result<()> {
+    out.set(publish_comm(Some(comm(on)?.dup(None)?))?)
+}
+
+pub(crate) fn comm_dup_with_info(_: Call, on: MPI_Comm, with: MPI_Info, out: Ptr<MPI_Comm>) -> Result<()> {
+    out.set(publish_comm(Some(comm(on)?.dup(Some(&info_or_null(with)?))?))?)
+}
+
+/// The handle exists at once, the communicator behind it when the request completes.
+fn idup(on: MPI_Comm, with: Option<Info>, out: Ptr<MPI_Comm>, request: Ptr<MPI_Request>) -> Result<()> {
+    let comm = comm(on)?;
+    let handle: MPI_Comm = objects::reserve(&COMMS)?;
+    let deliver = Box::new(move |new: Comm| {
+        new.set_handle(handle.0);
+        COMMS.fill(handle, new);
+    });
+    match comm.idup(with.as_ref(), deliver) {
+        Ok(started) => {
+            out.set(handle)?;
+            give_request(started, request)
+        }
+        Err(error) => {
+            COMMS.forget(handle);
+            Err(error.into())
+        }
+    }
+}
+
+pub(crate) fn comm_idup(_: Call, on: MPI_Comm, out: Ptr<MPI_Comm>, request: Ptr<MPI_Request>) -> Result<()> {
+    idup(on, None, out, request)
+}
+
+pub(crate) fn comm_idup_with_info(
+    _: Call,
+    on: MPI_Comm,
+    with: MPI_Info,
+    out: Ptr<MPI_Comm>,
+    request: Ptr<MPI_Request>,
+) -> Result<()> {
+    idup(on, Some(info_or_null(with)?), out, request)
+}
+
+pub(crate) fn comm_create(_: Call, on: MPI_Comm, of: MPI_Group, out: Ptr<MPI_Comm>) -> Result<()> {
+    out.set(publish_comm(comm(on)?.create(group(of)?)?)?)
+}
+
+pub(crate) fn comm_create_group(
+    _: Call,
+    on: MPI_Comm,
+    of: MPI_Group,
+    tag: c_int,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
+    out.set(publish_comm(comm(on)?.create_group(group(of)?, tag)?)?)
+}
+
+pub(crate) fn comm_split(_: Call, on: MPI_Comm, color: c_int, key: c_int, out: Ptr<MPI_Comm>) -> Result<()> {
+    out.set(publish_comm(comm(on)?.split(color, key)?)?)
+}
+
+pub(crate) fn comm_split_type(
+    _: Call,
+    on: MPI_Comm,
+    kind: c_int,
+    key: c_int,
+    with: MPI_Info,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    let kind = if kind == MPI_UNDEFINED {
+        None
+    } else {
+        Some(SplitType::try_from(kind)?)
+    };
+    out.set(publish_comm(comm.split_type(
+        kind,
+        key,
+        hints(with)?.as_ref(),
+    )?)?)
+}
+
+pub(crate) fn intercomm_create(
+    _: Call,
+    local: MPI_Comm,
+    local_leader: c_int,
+    peer: MPI_Comm,
+    remote_leader: c_int,
+    tag: c_int,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
+    let local = comm(local)?;
+    // Only the leader's peer communicator and remote rank count.
+    let leads = local.rank() as c_int == local_leader;
+    let peer = if leads {
+        Some(PeerLeader {
+            comm: comm(peer)?,
+            rank: remote_leader,
+        })
+    } else {
+        None
+    };
+    out.set(publish_comm(Some(local.intercomm_create(
+        local_leader,
+        peer,
+        tag,
+    )?))?)
+}
+
+pub(crate) fn intercomm_merge(_: Call, on: MPI_Comm, high: c_int, out: Ptr<MPI_Comm>) -> Result<()> {
+    let order = if high != 0 { Order::High } else { Order::Low };
+    out.set(publish_comm(Some(comm(on)?.merge(order)?))?)
+}
+
+/// A handle that the program may free: not one of the predefined communicators.
+fn freeable(handle: MPI_Comm) -> Result<&'static Comm> {
+    let found = comm(handle)?;
+    if handle.0 < LIVE {
+        return Err(Fault::new(
+            Class::Comm,
+            format!("{} is predefined and cannot be freed", found.label()),
+        ));
+    }
+    Ok(found)
+}
+
+pub(crate) fn comm_free(_: Call, place: Ptr<MPI_Comm>) -> Result<()> {
+    let handle = place.get()?;
+    let own = |error: garonne_mpi::error::Error| Fault::from(error).on(objects::find_comm(handle).cloned());
+    freeable(handle)?.free().map_err(own)?;
+    COMMS.remove(handle);
+    place.set(MPI_COMM_NULL)
+}
+
+pub(crate) fn comm_disconnect(_: Call, place: Ptr<MPI_Comm>) -> Result<()> {
+    let handle = place.get()?;
+    let own = |error: garonne_mpi::error::Error| Fault::from(error).on(objects::find_comm(handle).cloned());
+    freeable(handle)?.disconnect().map_err(own)?;
+    COMMS.remove(handle);
+    place.set(MPI_COMM_NULL)
+}
+
+/// No process of a job that `garonne run` started was spawned by another.
+pub(crate) fn comm_get_parent(_: Call, parent: Ptr<MPI_Comm>) -> Result<()> {
+    crate::state::process()?;
+    parent.set(MPI_COMM_NULL)
+}
+
+pub(crate) fn comm_set_name(_: Call, on: MPI_Comm, name: StrIn) -> Result<()> {
+    comm(on)?.set_name(&name.text()?);
+    Ok(())
+}
+
+pub(crate) fn comm_get_name(_: Call, on: MPI_Comm, name: StrOut, len: Ptr<c_int>) -> Result<()> {
+    let written = name.write(&comm(on)?.name(), MPI_MAX_OBJECT_NAME as usize)?;
+    len.set(written as c_int)
+}
+
+pub(crate) fn comm_set_info(_: Call, on: MPI_Comm, with: MPI_Info) -> Result<()> {
+    comm(on)?.set_info(&info_or_null(with)?);
+    Ok(())
+}
+
+pub(crate) fn comm_get_info(_: Call, on: MPI_Comm, out: Ptr<MPI_Info>) -> Result<()> {
+    out.set(publish(&INFOS, comm(on)?.info())?)
+}

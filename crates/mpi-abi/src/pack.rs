@@ -1,0 +1,146 @@
+//! Packing and unpacking, native and in `external32`.
+
+use crate::call::{Call, Fault, Result};
+use crate::edge::{Buf, CountOut, StrIn};
+use crate::handle::*;
+use crate::objects::{comm, committed, datatype};
+use crate::p2p::bad_count;
+use garonne_mpi::datatype::{Elements, PackBuffer};
+use garonne_mpi::error::Class;
+
+fn elements(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Elements<'static>> {
+    let count = u64::try_from(count).map_err(|_| bad_count(count))?;
+    let datatype = committed(handle)?;
+    if buf.addr() == 0 && count > 0 && datatype.code().is_some() {
+        return Err(Fault::new(
+            Class::Buffer,
+            format!("the buffer is a null pointer, but count is {count}"),
+        ));
+    }
+    Ok(Elements {
+        mem: buf.mem(),
+        count,
+        datatype,
+    })
+}
+
+fn buffer(buf: Buf, size: MPI_Count, position: CountOut) -> Result<PackBuffer> {
+    let at = position.get()?;
+    let (Ok(size), Ok(position)) = (u64::try_from(size), u64::try_from(at)) else {
+        return Err(Fault::new(
+            Class::Arg,
+            format!("size {size} and position {at} must not be negative"),
+        ));
+    };
+    if buf.addr() == 0 && size > 0 {
+        return Err(Fault::new(Class::Buffer, "the packing buffer is a null pointer"));
+    }
+    Ok(PackBuffer {
+        mem: buf.mem(),
+        size,
+        position,
+    })
+}
+
+fn external32(name: StrIn) -> Result<()> {
+    let name = name.text()?;
+    if name == "external32" {
+        return Ok(());
+    }
+    Err(Fault::new(
+        Class::UnsupportedDatarep,
+        format!("the data representation is {name:?}, not \"external32\""),
+    ))
+}
+
+pub(crate) fn pack(
+    _: Call,
+    input: Buf,
+    count: MPI_Count,
+    handle: MPI_Datatype,
+    out: Buf,
+    size: MPI_Count,
+    position: CountOut,
+    on: MPI_Comm,
+) -> Result<()> {
+    comm(on)?;
+    let from = elements(input, count, handle)?;
+    let mut buffer = buffer(out, size, position)?;
+    buffer.pack(from)?;
+    position.set(buffer.position as i64)
+}
+
+pub(crate) fn unpack(
+    _: Call,
+    input: Buf,
+    size: MPI_Count,
+    position: CountOut,
+    out: Buf,
+    count: MPI_Count,
+    handle: MPI_Datatype,
+    on: MPI_Comm,
+) -> Result<()> {
+    comm(on)?;
+    let to = elements(out, count, handle)?;
+    let mut buffer = buffer(input, size, position)?;
+    buffer.unpack(to)?;
+    position.set(buffer.position as i64)
+}
+
+pub(crate) fn pack_size(
+    _: Call,
+    count: MPI_Count,
+    handle: MPI_Datatype,
+    on: MPI_Comm,
+    size: CountOut,
+) -> Result<()> {
+    comm(on)?;
+    let count = u64::try_from(count).map_err(|_| bad_count(count))?;
+    size.set_or_undefined(datatype(handle)?.pack_size(count)? as i64)
+}
+
+pub(crate) fn pack_external(
+    _: Call,
+    representation: StrIn,
+    input: Buf,
+    count: MPI_Count,
+    handle: MPI_Datatype,
+    out: Buf,
+    size: MPI_Count,
+    position: CountOut,
+) -> Result<()> {
+    external32(representation)?;
+    let from = elements(input, count, handle)?;
+    let mut buffer = buffer(out, size, position)?;
+    buffer.pack_external(from)?;
+    position.set(buffer.position as i64)
+}
+
+pub(crate) fn unpack_external(
+    _: Call,
+    representation: StrIn,
+    input: Buf,
+    size: MPI_Count,
+    position: CountOut,
+    out: Buf,
+    count: MPI_Count,
+    handle: MPI_Datatype,
+) -> Result<()> {
+    external32(representation)?;
+    let to = elements(out, count, handle)?;
+    let mut buffer = buffer(input, size, position)?;
+    buffer.unpack_external(to)?;
+    position.set(buffer.position as i64)
+}
+
+pub(crate) fn pack_external_size(
+    _: Call,
+    representation: StrIn,
+    count: MPI_Count,
+    handle: MPI_Datatype,
+    size: CountOut,
+) -> Result<()> {
+    external32(representation)?;
+    let count = u64::try_from(count).map_err(|_| bad_count(count))?;
+    size.set_or_undefined(datatype(handle)?.external_size(count)? as i64)
+}

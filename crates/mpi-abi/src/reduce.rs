@@ -1,0 +1,144 @@
+//! Collectives that combine data. The blocking and the nonblocking call of each share one body.
+
+use crate::call::{Call, Result};
+use crate::coll::{Way, both, check_buffer};
+use crate::edge::{Buf, Counts, Ptr};
+use crate::handle::*;
+use crate::objects::committed;
+use crate::op::op;
+use crate::p2p::bad_count;
+use garonne_mpi::coll::{Allreduce, Exscan, Reduce, ReduceScatter, ReduceScatterBlock, Scan};
+use garonne_mpi::datatype::Datatype;
+use garonne_sync::user::UserMem;
+use std::ffi::c_int;
+
+/// What a reduction works on: a count of elements of a type.
+struct Operands {
+    count: u64,
+    datatype: &'static Datatype,
+}
+
+impl Operands {
+    fn new(count: MPI_Count, handle: MPI_Datatype) -> Result<Self> {
+        Ok(Self {
+            count: u64::try_from(count).map_err(|_| bad_count(count))?,
+            datatype: committed(handle)?,
+        })
+    }
+
+    fn mem(&self, buf: Buf) -> Result<UserMem> {
+        check_buffer(buf, self.count as i64, self.datatype)?;
+        Ok(buf.mem())
+    }
+
+    /// `None` for `MPI_IN_PLACE`.
+    fn or_in_place(&self, buf: Buf) -> Result<Option<UserMem>> {
+        if buf.is_in_place() {
+            Ok(None)
+        } else {
+            self.mem(buf).map(Some)
+        }
+    }
+}
+
+fn any_reduce(
+    way: Way,
+    sendbuf: Buf,
+    recvbuf: Buf,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    operation: MPI_Op,
+    root: c_int,
+) -> Result<()> {
+    let operands = Operands::new(count, datatype)?;
+    let is_root = way.is_root(root);
+    let send = match way.contributes(root) {
+        true if is_root => operands.or_in_place(sendbuf)?,
+        true => Some(operands.mem(sendbuf)?),
+        false => None,
+    };
+    let recv = if is_root {
+        Some(operands.mem(recvbuf)?)
+    } else {
+        None
+    };
+    let (Operands { count, datatype }, op) = (operands, op(operation)?);
+    way.run(&Reduce {
+        send,
+        recv,
+        count,
+        datatype,
+        op: &op,
+        root,
+    })
+}
+
+both!(any_reduce: reduce ireduce (
+    sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op, root: c_int));
+
+/// Reductions whose result every process gets: they differ in the call they make.
+macro_rules! symmetric {
+    ($($body:ident $call:ident;)*) => {$(
+        #[inline]
+        fn $body(
+            way: Way,
+            sendbuf: Buf,
+            recvbuf: Buf,
+            count: MPI_Count,
+            datatype: MPI_Datatype,
+            operation: MPI_Op,
+        ) -> Result<()> {
+            let operands = Operands::new(count, datatype)?;
+            let (send, recv) = (operands.or_in_place(sendbuf)?, operands.mem(recvbuf)?);
+            let (Operands { count, datatype }, op) = (operands, op(operation)?);
+            way.run(&$call { send, recv, count, datatype, op: &op })
+        }
+    )*};
+}
+
+symmetric! {
+    any_allreduce Allreduce;
+    any_scan Scan;
+    any_exscan Exscan;
+    any_reduce_scatter_block ReduceScatterBlock;
+}
+
+both!(any_allreduce: allreduce iallreduce (
+    sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op));
+both!(any_scan: scan iscan (
+    sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op));
+both!(any_exscan: exscan iexscan (
+    sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op));
+both!(any_reduce_scatter_block: reduce_scatter_block ireduce_scatter_block (
+    sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op));
+
+fn any_reduce_scatter(
+    way: Way,
+    sendbuf: Buf,
+    recvbuf: Buf,
+    counts: Counts,
+    datatype: MPI_Datatype,
+    operation: MPI_Op,
+) -> Result<()> {
+    let numbers = counts.numbers(way.comm.size() as usize)?;
+    let own = numbers.get(way.comm.rank());
+    let total: i64 = (0..way.comm.size()).map(|rank| numbers.get(rank).max(0)).sum();
+    let operands = Operands::new(own, datatype)?;
+    let whole = Operands {
+        count: total as u64,
+        datatype: operands.datatype,
+    };
+    let send = whole.or_in_place(sendbuf)?;
+    let recv = operands.mem(recvbuf)?;
+    let op = op(operation)?;
+    way.run(&ReduceScatter {
+        send,
+        recv,
+        counts: numbers,
+        datatype: operands.datatype,
+        op: &op,
+    })
+}
+
+both!(any_reduce_scatter: reduce_scatter ireduce_scatter (
+    sendbuf: Buf, recvbuf: Buf, counts: Counts, datatype: MPI_Datatype, operation: MPI_Op));

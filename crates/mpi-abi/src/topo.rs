@@ -1,0 +1,316 @@
+//! Virtual topologies: grids, graphs, distributed graphs.
+
+use crate::call::{Call, Fault, Result};
+use crate::constants::*;
+use crate::edge::{In, Ptr};
+use crate::group::length;
+use crate::handle::*;
+use crate::objects::{comm, info_or_null, publish_comm};
+use garonne_mpi::error::Class;
+use garonne_mpi::topo::{self, Adjacent, DistGraph, Edges};
+use std::ffi::c_int;
+
+fn flags(array: In<c_int>, n: usize) -> Result<Vec<bool>> {
+    Ok(array.take(n)?.into_iter().map(|flag| flag != 0).collect())
+}
+
+fn dimensions(ndims: c_int) -> Result<usize> {
+    usize::try_from(ndims)
+        .map_err(|_| Fault::new(Class::Dims, format!("the number of dimensions is {ndims}")))
+}
+
+/// As many of `values` as the program has room for.
+fn fill_up_to(out: Ptr<c_int>, max: c_int, values: impl IntoIterator<Item = c_int>) -> Result<()> {
+    out.fill(
+        values
+            .into_iter()
+            .take(length(max, "the length of an output array")?),
+    )
+}
+
+pub(crate) fn topo_test(_: Call, on: MPI_Comm, kind: Ptr<c_int>) -> Result<()> {
+    kind.set(
+        comm(on)?
+            .topology()
+            .map_or(MPI_UNDEFINED, |topology| topology.number()),
+    )
+}
+
+pub(crate) fn dims_create(_: Call, nodes: c_int, ndims: c_int, dims: Ptr<c_int>) -> Result<()> {
+    let n = dimensions(ndims)?;
+    if n == 0 {
+        return Ok(());
+    }
+    let mut sides = dims.take(n)?;
+    topo::dims_create(nodes, &mut sides)?;
+    dims.fill(sides)
+}
+
+pub(crate) fn cart_create(
+    _: Call,
+    on: MPI_Comm,
+    ndims: c_int,
+    dims: In<c_int>,
+    periods: In<c_int>,
+    _reorder: c_int,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
+    let (comm, n) = (comm(on)?, dimensions(ndims)?);
+    out.set(publish_comm(
+        comm.cart_create(&dims.take(n)?, &flags(periods, n)?)?,
+    )?)
+}
+
+pub(crate) fn cart_map(
+    _: Call,
+    on: MPI_Comm,
+    ndims: c_int,
+    dims: In<c_int>,
+    periods: In<c_int>,
+    rank: Ptr<c_int>,
+) -> Result<()> {
+    let (comm, n) = (comm(on)?, dimensions(ndims)?);
+    rank.set(comm.cart_map(&dims.take(n)?, &flags(periods, n)?)?)
+}
+
+pub(crate) fn cartdim_get(_: Call, on: MPI_Comm, ndims: Ptr<c_int>) -> Result<()> {
+    ndims.set(comm(on)?.cart()?.dims.len() as c_int)
+}
+
+pub(crate) fn cart_get(
+    _: Call,
+    on: MPI_Comm,
+    max: c_int,
+    dims: Ptr<c_int>,
+    periods: Ptr<c_int>,
+    coords: Ptr<c_int>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    let cart = comm.cart()?;
+    fill_up_to(dims, max, cart.dims.iter().copied())?;
+    fill_up_to(periods, max, cart.periods.iter().map(|ring| c_int::from(*ring)))?;
+    fill_up_to(coords, max, cart.coords(comm.rank() as c_int)?)
+}
+
+pub(crate) fn cart_rank(_: Call, on: MPI_Comm, coords: In<c_int>, rank: Ptr<c_int>) -> Result<()> {
+    let cart = comm(on)?.cart()?;
+    rank.set(cart.rank(&coords.take(cart.dims.len())?)?)
+}
+
+pub(crate) fn cart_coords(_: Call, on: MPI_Comm, rank: c_int, max: c_int, coords: Ptr<c_int>) -> Result<()> {
+    fill_up_to(coords, max, comm(on)?.cart()?.coords(rank)?)
+}
+
+pub(crate) fn cart_shift(
+    _: Call,
+    on: MPI_Comm,
+    direction: c_int,
+    by: c_int,
+    source: Ptr<c_int>,
+    dest: Ptr<c_int>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    let (from, to) = comm.cart()?.shift(comm.rank(), direction, by)?;
+    source.set(from)?;
+    dest.set(to)
+}
+
+pub(crate) fn cart_sub(_: Call, on: MPI_Comm, remain: In<c_int>, out: Ptr<MPI_Comm>) -> Result<()> {
+    let comm = comm(on)?;
+    let remain = flags(remain, comm.cart()?.dims.len())?;
+    out.set(publish_comm(Some(comm.cart_sub(&remain)?))?)
+}
+
+/// The two arrays that describe a graph: the last index says how many edges there are.
+fn graph_arrays(nodes: c_int, index: In<c_int>, edges: In<c_int>) -> Result<(Vec<c_int>, Vec<c_int>)> {
+    let index = index.take(length(nodes, "the number of nodes")?)?;
+    let n = length(index.last().copied().unwrap_or(0), "the number of edges")?;
+    Ok((index, edges.take(n)?))
+}
+
+pub(crate) fn graph_create(
+    _: Call,
+    on: MPI_Comm,
+    nodes: c_int,
+    index: In<c_int>,
+    edges: In<c_int>,
+    _reorder: c_int,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    let (index, edges) = graph_arrays(nodes, index, edges)?;
+    out.set(publish_comm(comm.graph_create(&index, &edges)?)?)
+}
+
+pub(crate) fn graph_map(
+    _: Call,
+    on: MPI_Comm,
+    nodes: c_int,
+    index: In<c_int>,
+    edges: In<c_int>,
+    rank: Ptr<c_int>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    let (index, edges) = graph_arrays(nodes, index, edges)?;
+    rank.set(comm.graph_map(&index, &edges)?)
+}
+
+pub(crate) fn graphdims_get(_: Call, on: MPI_Comm, nodes: Ptr<c_int>, edges: Ptr<c_int>) -> Result<()> {
+    let graph = comm(on)?.graph()?;
+    nodes.set(graph.index.len() as c_int)?;
+    edges.set(graph.edges.len() as c_int)
+}
+
+pub(crate) fn graph_get(
+    _: Call,
+    on: MPI_Comm,
+    max_index: c_int,
+    max_edges: c_int,
+    index: Ptr<c_int>,
+    edges: Ptr<c_int>,
+) -> Result<()> {
+    let graph = comm(on)?.graph()?;
+    fill_up_to(index, max_index, graph.index.iter().copied())?;
+    fill_up_to(edges, max_edges, graph.edges.iter().copied())
+}
+
+pub(crate) fn graph_neighbors_count(_: Call, on: MPI_Comm, rank: c_int, count: Ptr<c_int>) -> Result<()> {
+    count.set(comm(on)?.graph()?.neighbors(rank)?.len() as c_int)
+}
+
+pub(crate) fn graph_neighbors(
+    _: Call,
+    on: MPI_Comm,
+    rank: c_int,
+    max: c_int,
+    neighbors: Ptr<c_int>,
+) -> Result<()> {
+    fill_up_to(
+        neighbors,
+        max,
+        comm(on)?.graph()?.neighbors(rank)?.iter().copied(),
+    )
+}
+
+/// `MPI_UNWEIGHTED`.
+const UNWEIGHTED: usize = 10;
+/// `MPI_WEIGHTS_EMPTY`.
+const WEIGHTS_EMPTY: usize = 11;
+
+/// The weights of `n` edges; `None` for an unweighted graph.
+fn weights(array: In<c_int>, n: usize) -> Result<Option<Vec<c_int>>> {
+    match array.addr() {
+        UNWEIGHTED => Ok(None),
+        WEIGHTS_EMPTY => Ok(Some(Vec::new())),
+        _ => array.take(n).map(Some),
+    }
+}
+
+pub(crate) fn dist_graph_create_adjacent(
+    _: Call,
+    on: MPI_Comm,
+    indegree: c_int,
+    sources: In<c_int>,
+    source_weights: In<c_int>,
+    outdegree: c_int,
+    destinations: In<c_int>,
+    dest_weights: In<c_int>,
+    with: MPI_Info,
+    _reorder: c_int,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    info_or_null(with)?;
+    let (inward, outward) = (
+        length(indegree, "the indegree")?,
+        length(outdegree, "the outdegree")?,
+    );
+    let (into, from) = (weights(source_weights, inward)?, weights(dest_weights, outward)?);
+    let weighted = into.is_some();
+    if weighted != from.is_some() {
+        return Err(Fault::new(
+            Class::Arg,
+            "MPI_UNWEIGHTED was given for one direction only",
+        ));
+    }
+    let graph = DistGraph {
+        sources: Adjacent {
+            ranks: sources.take(inward)?,
+            weights: into.unwrap_or_default(),
+        },
+        destinations: Adjacent {
+            ranks: destinations.take(outward)?,
+            weights: from.unwrap_or_default(),
+        },
+        weighted,
+    };
+    out.set(publish_comm(Some(comm.dist_graph_adjacent(graph)?))?)
+}
+
+pub(crate) fn dist_graph_create(
+    _: Call,
+    on: MPI_Comm,
+    n: c_int,
+    sources: In<c_int>,
+    degrees: In<c_int>,
+    destinations: In<c_int>,
+    edge_weights: In<c_int>,
+    with: MPI_Info,
+    _reorder: c_int,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
+    let comm = comm(on)?;
+    info_or_null(with)?;
+    let n = length(n, "the number of source nodes")?;
+    let (sources, degrees) = (sources.take(n)?, degrees.take(n)?);
+    let mut total = 0;
+    for degree in &degrees {
+        total += length(*degree, "a degree")?;
+    }
+    let destinations = destinations.take(total)?;
+    let weights = weights(edge_weights, total)?;
+    let edges = Edges {
+        sources: &sources,
+        degrees: &degrees,
+        destinations: &destinations,
+        weights: weights.as_deref(),
+    };
+    out.set(publish_comm(Some(comm.dist_graph_create(edges)?))?)
+}
+
+pub(crate) fn dist_graph_neighbors_count(
+    _: Call,
+    on: MPI_Comm,
+    indegree: Ptr<c_int>,
+    outdegree: Ptr<c_int>,
+    weighted: Ptr<c_int>,
+) -> Result<()> {
+    let graph = comm(on)?.dist_graph()?;
+    indegree.set(graph.sources.ranks.len() as c_int)?;
+    outdegree.set(graph.destinations.ranks.len() as c_int)?;
+    weighted.set(graph.weighted.into())
+}
+
+/// One direction of a distributed graph, into the program's arrays. Weights are left alone for an unweighted graph.
+fn give_adjacent(side: &Adjacent, max: c_int, ranks: Ptr<c_int>, weights: Ptr<c_int>) -> Result<()> {
+    fill_up_to(ranks, max, side.ranks.iter().copied())?;
+    if matches!(weights.addr(), UNWEIGHTED | WEIGHTS_EMPTY) {
+        return Ok(());
+    }
+    fill_up_to(weights, max, side.weights.iter().copied())
+}
+
+pub(crate) fn dist_graph_neighbors(
+    _: Call,
+    on: MPI_Comm,
+    max_in: c_int,
+    sources: Ptr<c_int>,
+    source_weights: Ptr<c_int>,
+    max_out: c_int,
+    destinations: Ptr<c_int>,
+    dest_weights: Ptr<c_int>,
+) -> Result<()> {
+    let graph = comm(on)?.dist_graph()?;
+    give_adjacent(&graph.sources, max_in, sources, source_weights)?;
+    give_adjacent(&graph.destinations, max_out, destinations, dest_weights)
+}
