@@ -338,6 +338,10 @@ impl Completion for Running {
     fn peek(&self) -> Outcome {
         self.state().flight.error.clone().map_or(Ok(Status::EMPTY), Err)
     }
+
+    fn comm(&self) -> Option<Comm> {
+        Some(self.wire.comm.clone().into_owned())
+    }
 }
 
 impl Drop for Running {

@@ -74,6 +74,11 @@ pub trait Completion: Send + Sync {
     fn free(&self) -> Result<()> {
         Ok(())
     }
+
+    /// The communicator whose error handler errors belong to.
+    fn comm(&self) -> Option<Comm> {
+        None
+    }
 }
 
 /// One operation that the program can wait for.
@@ -144,7 +149,8 @@ impl Request {
         match &self.0 {
             Kind::Send(comm, _) | Kind::Recv(comm, _) => Some(comm.clone()),
             Kind::Persistent(_, persistent) => persistent.active().as_ref().and_then(Request::comm),
-            _ => None,
+            Kind::Shared(_, completion) => completion.comm(),
+            Kind::Done(..) => None,
         }
     }
 
