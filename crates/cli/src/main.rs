@@ -1,26 +1,27 @@
-//! The `garonne` command.
+//! The `garonne` command. Under the names `mpirun` and `mpiexec` it is `garonne run`.
+//!
+//! One module per subcommand. `run` is dispatched before the option library is touched, since it must start at once.
 
-use garonne_node::job::{Job, Program};
+#![forbid(unsafe_code)]
+
+mod commands;
+mod run;
+
+use std::ffi::OsString;
 
 fn main() {
-    let args: Vec<_> = std::env::args_os().skip(1).collect();
-    let ranks = args.get(2).and_then(|n| n.to_str()?.parse().ok());
-    let (Some("run"), Some("-n"), Some(ranks)) = (
-        args.first().and_then(|a| a.to_str()),
-        args.get(1).and_then(|a| a.to_str()),
-        ranks,
-    ) else {
-        eprintln!("usage: garonne run -n N PROGRAM [ARGS]");
-        std::process::exit(2);
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let called = words
+        .first()
+        .map(std::path::Path::new)
+        .and_then(|path| path.file_name()?.to_str())
+        .unwrap_or("garonne")
+        .to_owned();
+    let as_launcher = called.starts_with("mpirun") || called.starts_with("mpiexec");
+    let code = match words.get(1).and_then(|word| word.to_str()) {
+        _ if as_launcher => run::run(words.split_off(1), &called),
+        Some("run") => run::run(words.split_off(2), "garonne run"),
+        _ => commands::dispatch(words),
     };
-    let program = Program {
-        argv: args[3..].to_vec(),
-        ranks,
-        ..Program::default()
-    };
-    let code = garonne_node::launcher::launch(&Job::new(vec![program])).unwrap_or_else(|error| {
-        eprintln!("{error}");
-        1
-    });
     std::process::exit(code);
 }

@@ -30,6 +30,9 @@ pub mod request;
 pub mod session;
 pub mod topo;
 
+#[cfg(test)]
+pub(crate) mod testing;
+
 /// `MPI_ANY_SOURCE` of the standard ABI.
 pub const ANY_SOURCE: i32 = -1;
 /// `MPI_ANY_TAG` of the standard ABI.

@@ -90,6 +90,7 @@ impl Job {
             .flat_map(|program| &program.argv)
             .map(|word| word.to_string_lossy());
         let command = words.collect::<Vec<_>>().join(" ");
+        let ranks = programs.iter().map(|program| program.ranks).sum();
         Self {
             programs,
             command,
@@ -98,7 +99,7 @@ impl Job {
             stdin: Stdin::Rank(0),
             timeout: None,
             placement: Placement::default(),
-            inbox_bytes: limits::INBOX_BYTES_DEFAULT,
+            inbox_bytes: garonne_rails::shm::inbox_bytes(ranks) as u64,
             coll_bytes: limits::COLL_BYTES_DEFAULT,
         }
     }

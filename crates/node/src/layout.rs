@@ -66,6 +66,11 @@ mod card {
     pub const UNEXPECTED: usize = 208;
 }
 
+/// Where the doorbell word of `rank` lies in the board.
+pub fn doorbell_offset(rank: u32) -> usize {
+    HEADER_BYTES + rank as usize * CARD_BYTES + card::DOORBELL
+}
+
 /// Identity of a job: random, the same on all its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct JobId(pub u128);

@@ -16,7 +16,9 @@ pub mod launcher;
 pub mod layout;
 pub mod limits;
 mod memory;
+pub mod placement;
 mod processes;
+pub mod rank;
 pub mod rendezvous;
 #[allow(unsafe_code)]
 mod sys;

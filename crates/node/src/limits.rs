@@ -14,9 +14,6 @@ pub const VALUE_BYTES_MAX: usize = 16 * 1024;
 /// Ranks of one job on one node. Cards and inboxes are virtual until touched; this bounds a mistyped `-n`.
 pub const RANKS_MAX: u32 = 16_384;
 
-/// Bytes of an inbox when the caller does not say: virtual until touched.
-pub const INBOX_BYTES_DEFAULT: u64 = 1 << 20;
-
 /// Bytes of the collective area when the caller does not say: virtual until touched.
 pub const COLL_BYTES_DEFAULT: u64 = 8 << 20;
 
@@ -55,3 +52,10 @@ pub const SWEEP_WAIT: Duration = Duration::from_secs(5);
 
 /// Lowest number of the control socket in a rank: out of the way of shells and programs that use small numbers by hand.
 pub const CONTROL_FD_MIN: i32 = 100;
+
+/// Polls of a waiter before it sleeps, while every rank has a core: some twenty microseconds, about the price of one
+/// wake-up, so that waiting costs at most twice the best choice.
+pub const SPINS: u32 = 2000;
+/// Times that a waiter gives way before it sleeps, while ranks exceed cores: one round lets a partner on the same core
+/// answer without a sleep and a wake-up.
+pub const YIELDS_CROWDED: u32 = 2;

@@ -39,9 +39,20 @@ static STREAM_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// replaced by the library's.
 pub fn choose(routine: Routine, stream_from: usize) {
     let there = Routine::available();
-    let routine = if there.contains(&routine) { routine } else { Routine::Library };
+    let routine = if there.contains(&routine) {
+        routine
+    } else {
+        Routine::Library
+    };
     CHOSEN.store(routine as u8, Ordering::Relaxed);
-    STREAM_FROM.store(if there.contains(&Routine::Streaming) { stream_from } else { usize::MAX }, Ordering::Relaxed);
+    STREAM_FROM.store(
+        if there.contains(&Routine::Streaming) {
+            stream_from
+        } else {
+            usize::MAX
+        },
+        Ordering::Relaxed,
+    );
 }
 
 #[cold]
@@ -54,14 +65,31 @@ fn first_choice() -> u8 {
 #[inline]
 pub fn copy_mem(dst: UserMem, src: UserMem, len: usize) {
     // SAFETY: both views were promised valid for what is reached when they were made.
-    unsafe { copy(std::ptr::with_exposed_provenance(src.addr(0)), std::ptr::with_exposed_provenance_mut(dst.addr(0)), len) }
+    unsafe {
+        copy(
+            std::ptr::with_exposed_provenance(src.addr(0)),
+            std::ptr::with_exposed_provenance_mut(dst.addr(0)),
+            len,
+        )
+    }
 }
 
 /// As [`copy_mem`], by a given routine: for measuring.
 pub fn copy_mem_by(routine: Routine, dst: UserMem, src: UserMem, len: usize) {
-    let routine = if Routine::available().contains(&routine) { routine } else { Routine::Library };
+    let routine = if Routine::available().contains(&routine) {
+        routine
+    } else {
+        Routine::Library
+    };
     // SAFETY: as in `copy_mem`; the routine exists here.
-    unsafe { by(routine as u8, std::ptr::with_exposed_provenance(src.addr(0)), std::ptr::with_exposed_provenance_mut(dst.addr(0)), len) }
+    unsafe {
+        by(
+            routine as u8,
+            std::ptr::with_exposed_provenance(src.addr(0)),
+            std::ptr::with_exposed_provenance_mut(dst.addr(0)),
+            len,
+        )
+    }
 }
 
 /// Copies `len` bytes.
@@ -145,7 +173,8 @@ unsafe fn by(routine: u8, src: *const u8, dst: *mut u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256i, _mm_prefetch, _mm_sfence, _mm256_loadu_si256, _mm256_store_si256, _mm256_storeu_si256, _mm256_stream_si256, _MM_HINT_T0,
+        __m256i, _MM_HINT_T0, _mm_prefetch, _mm_sfence, _mm256_loadu_si256, _mm256_store_si256,
+        _mm256_storeu_si256, _mm256_stream_si256,
     };
 
     /// # Safety
@@ -170,7 +199,8 @@ mod x86 {
                 store(len - 32, d);
                 return;
             }
-            let (tail_a, tail_b, tail_c, tail_d) = (load(len - 128), load(len - 96), load(len - 64), load(len - 32));
+            let (tail_a, tail_b, tail_c, tail_d) =
+                (load(len - 128), load(len - 96), load(len - 64), load(len - 32));
             store(0, load(0));
             // Aligned stores: a store across two lines costs twice where the lines belong to another core.
             let mut at = 32 - (dst as usize & 31);
@@ -253,14 +283,34 @@ mod tests {
                 for routine in Routine::available() {
                     let mut dst = vec![0xEE; len + 128];
                     // SAFETY: both lie within their vectors.
-                    unsafe { by(*routine as u8, src.as_ptr().add(shift), dst.as_mut_ptr().add(64 - shift), len) };
-                    assert_eq!(dst[64 - shift..64 - shift + len], src[shift..shift + len], "{routine:?} {len} {shift}");
-                    assert!(dst[..64 - shift].iter().chain(&dst[64 - shift + len..]).all(|byte| *byte == 0xEE), "{routine:?} {len} {shift}");
+                    unsafe {
+                        by(
+                            *routine as u8,
+                            src.as_ptr().add(shift),
+                            dst.as_mut_ptr().add(64 - shift),
+                            len,
+                        )
+                    };
+                    assert_eq!(
+                        dst[64 - shift..64 - shift + len],
+                        src[shift..shift + len],
+                        "{routine:?} {len} {shift}"
+                    );
+                    assert!(
+                        dst[..64 - shift]
+                            .iter()
+                            .chain(&dst[64 - shift + len..])
+                            .all(|byte| *byte == 0xEE),
+                        "{routine:?} {len} {shift}"
+                    );
                 }
                 let mut dst = vec![0xEE; len + 8];
                 // SAFETY: as above.
                 unsafe { copy(src.as_ptr().add(shift), dst.as_mut_ptr(), len) };
-                assert_eq!((&dst[..len], &dst[len..]), (&src[shift..shift + len], &[0xEE; 8][..]));
+                assert_eq!(
+                    (&dst[..len], &dst[len..]),
+                    (&src[shift..shift + len], &[0xEE; 8][..])
+                );
             }
         }
     }

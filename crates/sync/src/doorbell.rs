@@ -19,6 +19,18 @@ pub struct Doorbell<'a>(&'a AtomicU32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Armed(u32);
 
+impl Armed {
+    /// The word's value, to hand across an interface that speaks of plain words.
+    pub fn ticket(self) -> u32 {
+        self.0
+    }
+
+    /// The other way round.
+    pub fn from_ticket(ticket: u32) -> Self {
+        Self(ticket)
+    }
+}
+
 impl<'a> Doorbell<'a> {
     /// The doorbell at `word`.
     #[inline(always)]
@@ -38,7 +50,12 @@ impl<'a> Doorbell<'a> {
     /// Takes the announcement back.
     pub fn disarm(self, armed: Armed) {
         // A failure means that somebody rang: the word has moved on and is no longer armed.
-        let _ = self.0.compare_exchange(armed.0, armed.0.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.0.compare_exchange(
+            armed.0,
+            armed.0.wrapping_add(1),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
     }
 
     /// Whether somebody rang since `arm`.
@@ -58,7 +75,11 @@ impl<'a> Doorbell<'a> {
     pub fn claim_ring(self) -> bool {
         let word = self.0.load(Ordering::Relaxed);
         // Release: what the ringer published is seen by the sleeper, which reads the word with Acquire: SYNC(doorbell).
-        word & ARMED != 0 && self.0.compare_exchange(word, word.wrapping_add(1), Ordering::Release, Ordering::Relaxed).is_ok()
+        word & ARMED != 0
+            && self
+                .0
+                .compare_exchange(word, word.wrapping_add(1), Ordering::Release, Ordering::Relaxed)
+                .is_ok()
     }
 }
 
@@ -70,7 +91,7 @@ mod sleeping {
 
     /// The first nap of a sleeper: longer than any store waits in a core's buffer, and short enough that a wake-up
     /// missed in that window costs little beside the sleep that was coming anyway.
-    const FIRST_NAP: Duration = Duration::from_micros(200);
+    const FIRST_NAP: Duration = Duration::from_micros(500);
 
     /// How far a sleeper has come; one value per sleep, made anew after each [`Doorbell::arm`].
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +122,11 @@ mod sleeping {
             if self.rang(armed) || stage != Stage::Nap {
                 return stage;
             }
-            if futex::barrier_everywhere() { Stage::Deep } else { Stage::Shallow }
+            if futex::barrier_everywhere() {
+                Stage::Deep
+            } else {
+                Stage::Shallow
+            }
         }
 
         /// Wakes the sleeper if there is one. Call after publishing. See the module's head for why no fence is needed.

@@ -23,7 +23,11 @@ fn timespec(timeout: Duration) -> libc::timespec {
 }
 
 fn outcome(rc: libc::c_long) -> Wake {
-    if rc < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT) { Wake::Timeout } else { Wake::Maybe }
+    if rc < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT) {
+        Wake::Timeout
+    } else {
+        Wake::Maybe
+    }
 }
 
 /// Sleeps while `word` is `expected`, at most `timeout` (`None`: until woken).
@@ -31,14 +35,34 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Wake 
     let time = timeout.map(timespec);
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the word is a live atomic and the timespec outlives the call; FUTEX_WAIT takes a relative time.
-    outcome(unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, time, std::ptr::null::<u32>(), 0u32) })
+    outcome(unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            expected,
+            time,
+            std::ptr::null::<u32>(),
+            0u32,
+        )
+    })
 }
 
 /// Wakes up to `count` sleepers on `word`; returns how many there were.
 pub fn wake(word: &AtomicU32, count: u32) -> usize {
     let count = count.min(i32::MAX as u32);
     // SAFETY: the kernel only uses the word's address.
-    let woken = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count, std::ptr::null::<u32>(), std::ptr::null::<u32>(), 0u32) };
+    let woken = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE,
+            count,
+            std::ptr::null::<u32>(),
+            std::ptr::null::<u32>(),
+            0u32,
+        )
+    };
     usize::try_from(woken).unwrap_or(0)
 }
 
@@ -60,11 +84,18 @@ pub const WAIT_ANY_MAX: usize = 8;
 /// Sleeps while every word has its expected value, at most `timeout`. On kernels without `futex_waitv` it sleeps on the
 /// first word only, never longer than `FALLBACK_NAP`, so the caller's loop still sees the others.
 pub fn wait_any(words: &[(&AtomicU32, u32)], timeout: Option<Duration>) -> Wake {
-    let Some(&(first, expected)) = words.first() else { return Wake::Maybe };
+    let Some(&(first, expected)) = words.first() else {
+        return Wake::Maybe;
+    };
     if words.len() == 1 {
         return wait(first, expected, timeout);
     }
-    let mut waiters: [Waiter; WAIT_ANY_MAX] = std::array::from_fn(|_| Waiter { value: 0, address: 0, flags: FUTEX2_SIZE_U32, reserved: 0 });
+    let mut waiters: [Waiter; WAIT_ANY_MAX] = std::array::from_fn(|_| Waiter {
+        value: 0,
+        address: 0,
+        flags: FUTEX2_SIZE_U32,
+        reserved: 0,
+    });
     let count = words.len().min(WAIT_ANY_MAX);
     for (waiter, (word, value)) in waiters.iter_mut().zip(words) {
         waiter.value = u64::from(*value);
@@ -77,15 +108,30 @@ pub fn wait_any(words: &[(&AtomicU32, u32)], timeout: Option<Duration>) -> Wake 
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
         let nanos = now.tv_nsec as u64 + u64::from(timeout.subsec_nanos());
         libc::timespec {
-            tv_sec: now.tv_sec + timeout.as_secs().min(u64::from(u32::MAX)) as libc::time_t + (nanos / 1_000_000_000) as libc::time_t,
+            tv_sec: now.tv_sec
+                + timeout.as_secs().min(u64::from(u32::MAX)) as libc::time_t
+                + (nanos / 1_000_000_000) as libc::time_t,
             tv_nsec: (nanos % 1_000_000_000) as libc::c_long,
         }
     });
     let time = deadline.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the waiters and the timespec outlive the call; the addresses are of live atomics.
-    let rc = unsafe { libc::syscall(libc::SYS_futex_waitv, waiters.as_ptr(), count as u32, 0u32, time, libc::CLOCK_MONOTONIC) };
+    let rc = unsafe {
+        libc::syscall(
+            libc::SYS_futex_waitv,
+            waiters.as_ptr(),
+            count as u32,
+            0u32,
+            time,
+            libc::CLOCK_MONOTONIC,
+        )
+    };
     if rc < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
-        return wait(first, expected, Some(timeout.unwrap_or(FALLBACK_NAP).min(FALLBACK_NAP)));
+        return wait(
+            first,
+            expected,
+            Some(timeout.unwrap_or(FALLBACK_NAP).min(FALLBACK_NAP)),
+        );
     }
     outcome(rc)
 }
@@ -98,13 +144,27 @@ pub const FALLBACK_NAP: Duration = Duration::from_millis(10);
 /// kernel does not offer it (then sleep no longer than [`FALLBACK_NAP`]).
 pub fn barrier_everywhere() -> bool {
     // SAFETY: membarrier has no memory arguments.
-    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0u32, 0i32) == 0 }
+    unsafe {
+        libc::syscall(
+            libc::SYS_membarrier,
+            libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED,
+            0u32,
+            0i32,
+        ) == 0
+    }
 }
 
 /// Lets [`barrier_everywhere`] of other processes reach this one. Once per process, before it first rings a doorbell.
 pub fn barrier_register() -> bool {
     // SAFETY: as above.
-    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0u32, 0i32) == 0 }
+    unsafe {
+        libc::syscall(
+            libc::SYS_membarrier,
+            libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED,
+            0u32,
+            0i32,
+        ) == 0
+    }
 }
 
 #[cfg(test)]
@@ -137,6 +197,9 @@ mod tests {
     fn an_unchanged_word_times_out() {
         let word = AtomicU32::new(0);
         assert_eq!(wait(&word, 0, Some(Duration::from_millis(1))), Wake::Timeout);
-        assert_eq!(wait_any(&[(&word, 0), (&word, 0)], Some(Duration::from_millis(1))), Wake::Timeout);
+        assert_eq!(
+            wait_any(&[(&word, 0), (&word, 0)], Some(Duration::from_millis(1))),
+            Wake::Timeout
+        );
     }
 }

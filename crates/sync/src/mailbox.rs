@@ -53,20 +53,31 @@ unsafe impl Sync for Segment {}
 
 impl Segment {
     fn new(shm: &shm::Segment, place: Place) -> Result<Self> {
-        let Geometry { slots, units, reserved_slots, reserved_units } = place.geometry;
+        let Geometry {
+            slots,
+            units,
+            reserved_slots,
+            reserved_units,
+        } = place.geometry;
         let sane = slots.is_power_of_two()
             && units.is_power_of_two()
             && slots <= 1 << 20
             && units <= 1 << 24
             && reserved_slots < slots
             && reserved_units < units
-            && [place.control, place.slots, place.area, place.cards].iter().all(|at| at % UNIT == 0);
+            && (shm.ptr(0, 0) as usize).is_multiple_of(UNIT)
+            && [place.control, place.slots, place.area, place.cards]
+                .iter()
+                .all(|at| at % UNIT == 0);
         if !sane {
             return Err(Error::new(ErrorKind::InvalidInput, "a ring of impossible shape"));
         }
         let at = |offset: usize, len: usize| match offset.checked_add(len) {
             Some(end) if end <= shm.len() => Ok(shm.ptr(offset, len)),
-            _ => Err(Error::new(ErrorKind::InvalidInput, "the ring reaches beyond its segment")),
+            _ => Err(Error::new(
+                ErrorKind::InvalidInput,
+                "the ring reaches beyond its segment",
+            )),
         };
         Ok(Self {
             slots: at(place.slots, slots as usize * UNIT)?,
@@ -82,7 +93,8 @@ impl Segment {
     #[inline(always)]
     fn slot(&self, slot: u32) -> *mut u8 {
         // Masked again, so that no caller's mistake leaves the segment.
-        self.slots.wrapping_add((slot & (self.geometry.slots - 1)) as usize * UNIT)
+        self.slots
+            .wrapping_add((slot & (self.geometry.slots - 1)) as usize * UNIT)
     }
 
     #[inline(always)]
@@ -96,7 +108,10 @@ impl Segment {
     fn room(&self, claim: Claim) -> (UserMem, usize) {
         let (at, len) = if claim.units > 0 {
             let unit = claim.start & (self.geometry.units - 1);
-            (self.area.wrapping_add(unit as usize * UNIT), claim.units.min(self.geometry.units - unit) as usize * UNIT)
+            (
+                self.area.wrapping_add(unit as usize * UNIT),
+                claim.units.min(self.geometry.units - unit) as usize * UNIT,
+            )
         } else {
             (self.slot(claim.slot).wrapping_add(8 + PLACE_WORD * 8), INLINE_MAX)
         };
@@ -193,7 +208,11 @@ impl Outlet {
     /// Sends `len` bytes at `bytes` (at most [`Outlet::payload_max`]) behind `header`.
     #[inline(always)]
     pub fn send(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> std::result::Result<(), Full> {
-        let units = if len <= INLINE_MAX { 0 } else { len.div_ceil(UNIT) as u32 };
+        let units = if len <= INLINE_MAX {
+            0
+        } else {
+            len.div_ceil(UNIT) as u32
+        };
         let claim = self.0.claim(units, Priority::Data)?;
         let (room, space) = self.0.memory.room(claim);
         crate::copy::copy_mem(room, bytes, len.min(space));
@@ -204,7 +223,11 @@ impl Outlet {
     /// Claims room for `len` bytes (at most [`Outlet::payload_max`]).
     #[inline]
     pub fn claim(&mut self, len: usize, priority: Priority) -> std::result::Result<Claimed, Full> {
-        let units = if len <= INLINE_MAX { 0 } else { len.div_ceil(UNIT) as u32 };
+        let units = if len <= INLINE_MAX {
+            0
+        } else {
+            len.div_ceil(UNIT) as u32
+        };
         let claim = self.0.claim(units, priority)?;
         let (mem, len) = self.0.memory.room(claim);
         Ok(Claimed { claim, mem, len })
@@ -221,9 +244,9 @@ impl Outlet {
         self.0.publish_void(claimed.claim);
     }
 
-    /// The mailbox position behind everything this writer has claimed in it.
+    /// The ring's position behind everything this writer has claimed in it.
     pub fn position(&self) -> u32 {
-        self.0.tail_slot()
+        self.0.last()
     }
 }
 
@@ -263,7 +286,10 @@ pub struct Record {
 impl Intake {
     /// The reader of a ring. One per ring.
     pub fn new(shm: &shm::Segment, place: Place) -> Result<Self> {
-        Ok(Self { reader: Reader::new(Segment::new(shm, place)?), starving: false })
+        Ok(Self {
+            reader: Reader::new(Segment::new(shm, place)?),
+            starving: false,
+        })
     }
 
     /// Whether nothing was published at the next slot a moment ago.
@@ -306,9 +332,17 @@ impl Intake {
                     (unsafe { UserMem::new(at) }, units as usize * UNIT)
                 }
                 // SAFETY: the words live in `found` until this call ends; nobody writes through the view.
-                None => (unsafe { UserMem::new(std::ptr::from_ref(&found.words[PLACE_WORD]).cast_mut().cast()) }, INLINE_MAX),
+                None => (
+                    unsafe { UserMem::new(std::ptr::from_ref(&found.words[PLACE_WORD]).cast_mut().cast()) },
+                    INLINE_MAX,
+                ),
             };
-            show(Record { writer: found.writer, header, payload, room });
+            show(Record {
+                writer: found.writer,
+                header,
+                payload,
+                room,
+            });
         }
         self.starving |= self.reader.release(&found);
         if found.void { Taken::Void } else { Taken::Record }
@@ -335,19 +369,38 @@ impl Intake {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering;
 
-    const GEOMETRY: Geometry = Geometry { slots: 8, units: 64, reserved_slots: 2, reserved_units: 8 };
-    const PLACE: Place = Place { control: 0, slots: 384, area: 384 + 8 * 64, cards: 384 + 8 * 64 + 64 * 64, writers: 4, geometry: GEOMETRY };
+    const GEOMETRY: Geometry = Geometry {
+        slots: 8,
+        units: 64,
+        reserved_slots: 2,
+        reserved_units: 8,
+    };
+    const PLACE: Place = Place {
+        control: 0,
+        slots: 384,
+        area: 384 + 8 * 64,
+        cards: 384 + 8 * 64 + 64 * 64,
+        writers: 4,
+        geometry: GEOMETRY,
+    };
     const BYTES: usize = PLACE.cards + 4 * CARD_BYTES;
 
     fn bytes(len: usize, seed: u8) -> Vec<u8> {
-        (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)).collect()
+        (0..len)
+            .map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed))
+            .collect()
     }
 
     fn send(outlet: &mut Outlet, seed: u8, len: usize) -> std::result::Result<(), Full> {
         let mut data = bytes(len, seed);
         // SAFETY: the vector outlives the call.
-        outlet.send([len as u64, u64::from(seed), 0], unsafe { UserMem::new(data.as_mut_ptr()) }, len)
+        outlet.send(
+            [len as u64, u64::from(seed), 0],
+            unsafe { UserMem::new(data.as_mut_ptr()) },
+            len,
+        )
     }
 
     fn receive(intake: &mut Intake) -> Option<(u16, u8, usize)> {
@@ -398,7 +451,10 @@ mod tests {
         assert!(outlet.claim(0, Priority::Control).is_err());
         let mut intake = Intake::new(&shm, PLACE).unwrap();
         while receive(&mut intake).is_some() {}
-        assert!(intake.take_starving(), "the writer that found it full is not forgotten");
+        assert!(
+            intake.take_starving(),
+            "the writer that found it full is not forgotten"
+        );
         send(&mut outlet, 9, 8).unwrap();
     }
 
@@ -435,9 +491,16 @@ mod tests {
         let mut broken = 0;
         for round in 0..20_000u32 {
             for word in 0..8 {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let value = if word == 0 { u64::from(round + 1) | random << 32 } else { random.rotate_left(17) & if round % 3 == 0 { u64::MAX } else { 0xff_0000_00ff } };
-                shm.atomic_u64(PLACE.slots + (round % 8) as usize * UNIT + word * 8).store(value, std::sync::atomic::Ordering::Relaxed);
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                let value = if word == 0 {
+                    u64::from(round + 1) | random << 32
+                } else {
+                    random.rotate_left(17) & if round % 3 == 0 { u64::MAX } else { 0xff_0000_00ff }
+                };
+                shm.atomic_u64(PLACE.slots + (round % 8) as usize * UNIT + word * 8)
+                    .store(value, Ordering::Relaxed);
             }
             let taken = intake.take(|record| {
                 let mut data = vec![0; record.room];

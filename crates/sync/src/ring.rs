@@ -40,7 +40,10 @@ pub(crate) struct Position {
 impl Position {
     #[inline(always)]
     pub(crate) fn from_word(word: u64) -> Self {
-        Self { slot: word as u32, unit: (word >> 32) as u32 }
+        Self {
+            slot: word as u32,
+            unit: (word >> 32) as u32,
+        }
     }
 
     #[inline(always)]
@@ -122,6 +125,8 @@ pub(crate) struct Writer<M> {
     head: Position,
     /// The next position of a lane.
     tail: Position,
+    /// The slot behind this writer's last claim.
+    last: u32,
 }
 
 impl<M: Memory> Writer<M> {
@@ -129,7 +134,14 @@ impl<M: Memory> Writer<M> {
     pub(crate) fn new(memory: M, me: u16, sharing: Sharing) -> Self {
         // Acquire: room that the reader gave back may be written. SYNC(ring-head).
         let head = Position::from_word(memory.head().load(Ordering::Acquire));
-        Self { memory, me, sharing, head, tail: head }
+        Self {
+            memory,
+            me,
+            sharing,
+            head,
+            tail: head,
+            last: head.slot,
+        }
     }
 
     /// Where a record of `units` would end if it began at `tail`, and where its payload would begin.
@@ -143,13 +155,22 @@ impl<M: Memory> Writer<M> {
                 start = start.wrapping_add(geometry.units - offset);
             }
         }
-        (start, Position { slot: tail.slot.wrapping_add(1), unit: start.wrapping_add(units) })
+        (
+            start,
+            Position {
+                slot: tail.slot.wrapping_add(1),
+                unit: start.wrapping_add(units),
+            },
+        )
     }
 
     #[inline(always)]
     fn fits(&self, geometry: &Geometry, end: Position, priority: Priority) -> bool {
         let (slots, units) = match priority {
-            Priority::Data => (geometry.slots - geometry.reserved_slots, geometry.units - geometry.reserved_units),
+            Priority::Data => (
+                geometry.slots - geometry.reserved_slots,
+                geometry.units - geometry.reserved_units,
+            ),
             Priority::Control => (geometry.slots, geometry.units),
         };
         end.slot.wrapping_sub(self.head.slot) <= slots && end.unit.wrapping_sub(self.head.unit) <= units
@@ -188,6 +209,7 @@ impl<M: Memory> Writer<M> {
                     return Err(Full);
                 }
                 let slot = std::mem::replace(&mut self.tail, end).slot;
+                self.last = end.slot;
                 Ok(Claim { slot, start, units })
             }
             Sharing::Mailbox => loop {
@@ -201,10 +223,21 @@ impl<M: Memory> Writer<M> {
                     }
                     continue;
                 }
-                self.memory.intent(self.me).store(end.to_word(), Ordering::Relaxed);
+                self.memory
+                    .intent(self.me)
+                    .store(end.to_word(), Ordering::Relaxed);
                 // Release: whoever sees this tail sees the intent. SYNC(ring-intent).
-                if self.memory.tail().compare_exchange_weak(word, end.to_word(), Ordering::Release, Ordering::Relaxed).is_ok() {
-                    return Ok(Claim { slot: tail.slot, start, units });
+                if self
+                    .memory
+                    .tail()
+                    .compare_exchange_weak(word, end.to_word(), Ordering::Release, Ordering::Relaxed)
+                    .is_ok()
+                {
+                    return Ok(Claim {
+                        slot: tail.slot,
+                        start,
+                        units,
+                    });
                 }
             },
         }
@@ -223,7 +256,11 @@ impl<M: Memory> Writer<M> {
     /// Publishes a claimed record as one that carries nothing.
     pub(crate) fn publish_void(&mut self, claim: Claim) {
         let slot = claim.slot & (self.memory.geometry().slots - 1);
-        self.memory.put(slot, [0; PLACE_WORD], Some(u64::from(claim.start) | u64::from(claim.units) << 32));
+        self.memory.put(
+            slot,
+            [0; PLACE_WORD],
+            Some(u64::from(claim.start) | u64::from(claim.units) << 32),
+        );
         self.stamp(claim, VOID | AREA);
     }
 
@@ -235,9 +272,9 @@ impl<M: Memory> Writer<M> {
         self.memory.stamp(slot).store(word, Ordering::Release);
     }
 
-    /// Where the mailbox's tail is now: everything this writer has published lies before it.
-    pub(crate) fn tail_slot(&self) -> u32 {
-        self.memory.tail().load(Ordering::Relaxed) as u32
+    /// The position behind this writer's last claim: when the reader is there, it has taken all this writer sent.
+    pub(crate) fn last(&self) -> u32 {
+        self.last
     }
 }
 
@@ -274,7 +311,11 @@ impl<M: Memory> Reader<M> {
     /// The only reader of a ring.
     pub(crate) fn new(memory: M) -> Self {
         let next = Position::from_word(memory.head().load(Ordering::Relaxed));
-        Self { memory, next, published: next }
+        Self {
+            memory,
+            next,
+            published: next,
+        }
     }
 
     /// Slots consumed so far (wrapping).
@@ -302,19 +343,31 @@ impl<M: Memory> Reader<M> {
         }
         let words = self.memory.get(slot);
         let writer = (stamp >> 32) as u16;
-        let mut end = Position { slot: self.next.slot.wrapping_add(1), unit: self.next.unit };
+        let mut end = Position {
+            slot: self.next.slot.wrapping_add(1),
+            unit: self.next.unit,
+        };
         let mut area = None;
         if stamp & AREA != 0 {
             let (start, units) = (words[PLACE_WORD] as u32, (words[PLACE_WORD] >> 32) as u32);
             end.unit = start.wrapping_add(units);
             let offset = start & (geometry.units - 1);
             let ahead = start.wrapping_sub(self.next.unit);
-            if ahead > geometry.units || units > geometry.units - offset || end.unit.wrapping_sub(self.next.unit) > geometry.units {
+            if ahead > geometry.units
+                || units > geometry.units - offset
+                || end.unit.wrapping_sub(self.next.unit) > geometry.units
+            {
                 return Look::Broken(writer);
             }
             area = Some((offset, units));
         }
-        Look::Record(Found { writer, void: stamp & VOID != 0, words, area, end })
+        Look::Record(Found {
+            writer,
+            void: stamp & VOID != 0,
+            words,
+            area,
+            end,
+        })
     }
 
     /// Gives a record's room back. `true`: writers wait for room and must be rung.
@@ -357,7 +410,8 @@ impl<M: Memory> Reader<M> {
     }
 
     fn take_starved(&self) -> bool {
-        self.memory.starved().load(Ordering::Relaxed) != 0 && self.memory.starved().swap(0, Ordering::AcqRel) != 0
+        self.memory.starved().load(Ordering::Relaxed) != 0
+            && self.memory.starved().swap(0, Ordering::AcqRel) != 0
     }
 
     /// If the next slot is claimed but unpublished and its writer is `gone`, passes over it. `true` if it did.
@@ -381,7 +435,9 @@ impl<M: Memory> Reader<M> {
             end = Some(intent);
         }
         // Look again: the owner may have published and died between the looks above.
-        let Some(end) = end.filter(|_| self.is_empty()) else { return false };
+        let Some(end) = end.filter(|_| self.is_empty()) else {
+            return false;
+        };
         let geometry = self.memory.geometry();
         if end.unit.wrapping_sub(self.next.unit) > geometry.units {
             return false;

@@ -16,7 +16,12 @@ struct Cells {
 #[derive(Clone)]
 struct Model(Arc<Cells>);
 
-const GEOMETRY: Geometry = Geometry { slots: 2, units: 4, reserved_slots: 0, reserved_units: 0 };
+const GEOMETRY: Geometry = Geometry {
+    slots: 2,
+    units: 4,
+    reserved_slots: 0,
+    reserved_units: 0,
+};
 
 impl Model {
     fn new() -> Self {
@@ -57,7 +62,7 @@ impl Memory for Model {
     fn put(&self, slot: u32, header: [u64; PLACE_WORD], place: Option<u64>) {
         // SAFETY: loom checks that nobody else accesses the cell meanwhile.
         self.0.words[slot as usize].with_mut(|words| unsafe {
-            (*words)[..PLACE_WORD].copy_from_slice(&header);
+            (&mut *words)[..PLACE_WORD].copy_from_slice(&header);
             (*words)[PLACE_WORD] = place.unwrap_or(0);
         });
     }
@@ -115,7 +120,11 @@ fn a_lane_reuses_slots_only_after_the_reader_is_done() {
     loom::model(|| {
         let model = Model::new();
         let mut writer = Writer::new(model.clone(), 0, Sharing::Lane);
-        let thread = loom::thread::spawn(move || (1..=3u64).take_while(|value| send(&mut writer, *value, 1)).count() as u64);
+        let thread = loom::thread::spawn(move || {
+            (1..=3u64)
+                .take_while(|value| send(&mut writer, *value, 1))
+                .count() as u64
+        });
         let mut reader = Reader::new(model);
         let mut got = Vec::new();
         for _ in 0..3 {
@@ -137,7 +146,9 @@ fn a_writer_that_finds_no_room_is_rung_or_finds_it() {
         assert!(send(&mut writer, 1, 0) && send(&mut writer, 2, 0));
         let mut reader = Reader::new(model);
         let thread = loom::thread::spawn(move || send(&mut writer, 3, 0));
-        let Look::Record(found) = reader.look() else { panic!("the first record was published") };
+        let Look::Record(found) = reader.look() else {
+            panic!("the first record was published")
+        };
         reader.next = found.end;
         let rung = reader.publish_head();
         assert!(thread.join().unwrap() || rung, "the writer would wait for ever");

@@ -27,7 +27,9 @@ unsafe impl<T: Send> Sync for Submission<T> {}
 
 impl<T> std::fmt::Debug for Submission<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Submission").field("slots", &self.slots.len()).finish_non_exhaustive()
+        f.debug_struct("Submission")
+            .field("slots", &self.slots.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -36,7 +38,12 @@ impl<T> Submission<T> {
     pub fn new(slots: usize) -> Self {
         let slots = slots.max(2).next_power_of_two();
         Self {
-            slots: (0..slots).map(|i| Slot { sequence: AtomicUsize::new(i), value: Cell::new(MaybeUninit::uninit()) }).collect(),
+            slots: (0..slots)
+                .map(|i| Slot {
+                    sequence: AtomicUsize::new(i),
+                    value: Cell::new(MaybeUninit::uninit()),
+                })
+                .collect(),
             tail: CachePadded(AtomicUsize::new(0)),
             head: CachePadded(AtomicUsize::new(0)),
         }
@@ -56,7 +63,12 @@ impl<T> Submission<T> {
                 tail = self.tail.load(Ordering::Relaxed);
                 continue;
             }
-            match self.tail.compare_exchange_weak(tail, tail.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed) {
+            match self.tail.compare_exchange_weak(
+                tail,
+                tail.wrapping_add(1),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => {
                     // SAFETY: the claim of `tail` makes this thread the slot's only user until the store below.
                     slot.value.with_mut(|cell| unsafe { (*cell).write(value) });
@@ -76,7 +88,10 @@ impl<T> Submission<T> {
         loop {
             let slot = &self.slots[head & (self.slots.len() - 1)];
             // Acquire: the producer's value. SYNC(submission-filled).
-            let lag = slot.sequence.load(Ordering::Acquire).wrapping_sub(head.wrapping_add(1)) as isize;
+            let lag = slot
+                .sequence
+                .load(Ordering::Acquire)
+                .wrapping_sub(head.wrapping_add(1)) as isize;
             if lag < 0 {
                 return None;
             }
@@ -84,12 +99,18 @@ impl<T> Submission<T> {
                 head = self.head.load(Ordering::Relaxed);
                 continue;
             }
-            match self.head.compare_exchange_weak(head, head.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed) {
+            match self.head.compare_exchange_weak(
+                head,
+                head.wrapping_add(1),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => {
                     // SAFETY: the claim of `head` makes this thread the owner of the initialised value.
                     let value = slot.value.with_mut(|cell| unsafe { (*cell).assume_init_read() });
                     // Release: the value is out before a producer writes the slot again. SYNC(submission-free).
-                    slot.sequence.store(head.wrapping_add(self.slots.len()), Ordering::Release);
+                    slot.sequence
+                        .store(head.wrapping_add(self.slots.len()), Ordering::Release);
                     return Some(value);
                 }
                 Err(now) => head = now,
@@ -169,7 +190,10 @@ mod tests {
         }
         assert_eq!(ring.push(9), Err(9));
         assert!(!ring.is_empty());
-        assert_eq!(std::iter::from_fn(|| ring.pop()).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(
+            std::iter::from_fn(|| ring.pop()).collect::<Vec<_>>(),
+            [0, 1, 2, 3]
+        );
         assert!(ring.is_empty());
     }
 

@@ -24,14 +24,20 @@ pub struct Guard<'a, T>(&'a TryLock<T>);
 impl<T> TryLock<T> {
     /// A free lock around `value`.
     pub fn new(value: T) -> Self {
-        Self { held: AtomicBool::new(false), value: Cell::new(value) }
+        Self {
+            held: AtomicBool::new(false),
+            value: Cell::new(value),
+        }
     }
 
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         // Acquire pairs with the Release of the previous holder's drop: SYNC(trylock).
-        self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok().map(|_| Guard(self))
+        self.held
+            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .ok()
+            .map(|_| Guard(self))
     }
 
     /// Whether somebody held it a moment ago. For hints only.
@@ -87,7 +93,12 @@ mod loom_tests {
         loom::model(|| {
             let lock = Arc::new(TryLock::new(0u32));
             let other = lock.clone();
-            let thread = loom::thread::spawn(move || other.try_lock().map(|mut guard| guard.with(|n| *n += 1)).is_some());
+            let thread = loom::thread::spawn(move || {
+                other
+                    .try_lock()
+                    .map(|mut guard| guard.with(|n| *n += 1))
+                    .is_some()
+            });
             let mine = lock.try_lock().map(|mut guard| guard.with(|n| *n += 1)).is_some();
             let theirs = thread.join().unwrap();
             let total = lock.try_lock().unwrap().with(|n| *n);

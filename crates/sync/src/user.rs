@@ -181,25 +181,6 @@ impl UserMem {
         // SAFETY: as in `gather_at` with the roles exchanged; `src` is only read.
         unsafe { indexed_copy::<false>(self.ptr(shift), offsets, block, src.as_ptr().cast_mut()) }
     }
-
-    /// Copies strided blocks of `src` to strided blocks here. Both shapes must have the same block size and count.
-    pub fn copy_strided(self, to: Strided, src: UserMem, from: Strided) {
-        assert_eq!(
-            (to.block, to.count),
-            (from.block, from.count),
-            "strided copy between different numbers of bytes"
-        );
-        let input = Side {
-            ptr: src.ptr(from.offset),
-            stride: from.stride,
-        };
-        let output = Side {
-            ptr: self.ptr(to.offset),
-            stride: to.stride,
-        };
-        // SAFETY: both views were promised valid for what their shapes reach.
-        unsafe { strided_copy(input, output, to.block, to.count) }
-    }
 }
 
 impl Strided {
@@ -215,7 +196,7 @@ impl Strided {
     }
 }
 
-/// Copies `len` bytes that may overlap. Up to 32 bytes go as two possibly overlapping moves: the runs of an irregular
+/// Copies `len` bytes that may overlap. Up to 64 bytes go as two possibly overlapping moves: the runs of an irregular
 /// datatype are mostly that small, and a call of `memmove` costs several times the copy.
 ///
 /// # Safety
@@ -242,6 +223,7 @@ unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
         4..8 => two!(u32),
         8..16 => two!(u64),
         16..=32 => two!(u128),
+        33..=64 => two!([u128; 2]),
         // SAFETY: by the function's contract; `copy` allows overlap.
         _ => unsafe { std::ptr::copy(src, dst, len) },
     }
@@ -289,13 +271,14 @@ macro_rules! by_block {
 /// Copies `count` blocks of `block` bytes from `src` to `dst`.
 ///
 /// # Safety
-/// All source blocks readable, all destination blocks writable.
+/// All source blocks readable, all destination blocks writable; one side is a slice of ours, which user memory does not
+/// overlap.
 unsafe fn strided_copy(src: Side, dst: Side, block: usize, count: usize) {
     macro_rules! moves {
         ($n:literal) => {
             for i in 0..count {
-                // SAFETY: block `i` of both sides is valid by the function's contract; byte arrays need no alignment.
-                unsafe { dst.at(i).cast::<[u8; $n]>().write(src.at(i).cast::<[u8; $n]>().read()) }
+                // SAFETY: block `i` of both sides is valid and they are disjoint by the function's contract.
+                unsafe { std::ptr::copy_nonoverlapping(src.at(i), dst.at(i), $n) }
             }
         };
     }
@@ -310,16 +293,18 @@ unsafe fn strided_copy(src: Side, dst: Side, block: usize, count: usize) {
 /// Copies equal blocks between `base + offsets[i]` and `packed + i * block`, towards `packed` if `GATHER`.
 ///
 /// # Safety
-/// All blocks on the source side readable, all on the destination side writable.
+/// All blocks on the source side readable, all on the destination side writable; `packed` is a slice of ours, which user
+/// memory does not overlap.
 unsafe fn indexed_copy<const GATHER: bool>(base: *mut u8, offsets: &[i64], block: usize, packed: *mut u8) {
     macro_rules! moves {
         ($n:literal) => {
             for (i, &offset) in offsets.iter().enumerate() {
-                let here = base.wrapping_offset(offset as isize).cast::<[u8; $n]>();
-                // SAFETY: block `i` of both sides is valid by the function's contract; byte arrays need no alignment.
+                let here = base.wrapping_offset(offset as isize);
+                // SAFETY: block `i` of both sides is valid and they are disjoint by the function's contract.
                 unsafe {
-                    let there = packed.add(i * $n).cast::<[u8; $n]>();
-                    if GATHER { there.write(here.read()) } else { here.write(there.read()) }
+                    let there = packed.add(i * $n);
+                    let (from, to) = if GATHER { (here, there) } else { (there, here) };
+                    std::ptr::copy_nonoverlapping(from, to, $n);
                 }
             }
         };

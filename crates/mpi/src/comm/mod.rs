@@ -9,6 +9,8 @@ mod agree;
 pub(crate) mod context;
 mod inter;
 mod make;
+#[cfg(test)]
+mod tests;
 pub(crate) mod wire;
 
 pub use inter::{Order, PeerLeader, Sides};

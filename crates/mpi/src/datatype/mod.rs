@@ -63,7 +63,9 @@ struct Inner {
     nesting: u32,
     committed: AtomicBool,
     name: Mutex<Option<Arc<str>>>,
-    /// The layout last asked for and its count: programs send the same shape again and again.
+    /// The layout of one element, once it was asked for.
+    single: OnceLock<Arc<Program>>,
+    /// The layout of several elements last asked for and their count: programs send the same shape again and again.
     recent: Mutex<Option<(u64, Arc<Program>)>>,
     /// What the layer above hangs on the type: attributes.
     slot: OnceLock<Arc<dyn Any + Send + Sync>>,
@@ -120,6 +122,7 @@ impl Datatype {
             form: parts.form,
             committed: AtomicBool::new(parts.committed),
             name: Mutex::new(None),
+            single: OnceLock::new(),
             recent: Mutex::new(None),
             slot: OnceLock::new(),
         }))
@@ -261,6 +264,10 @@ impl Datatype {
     }
 
     fn program(&self, count: u64) -> Result<Arc<Program>> {
+        if count == 1 {
+            // The bounds of one element were checked when the type was constructed.
+            return Ok(self.0.single.get_or_init(|| Arc::new(Program(self.0.shape.clone()))).clone());
+        }
         let mut recent = self.0.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, program)) = recent.as_ref().filter(|(have, _)| *have == count) {
             return Ok(program.clone());

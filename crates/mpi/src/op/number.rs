@@ -25,6 +25,14 @@ pub(super) trait Number: Copy {
 
     /// Whether they are equal in value.
     fn same(self, other: Self) -> bool;
+
+    /// `dst = f(src, dst)` for each element of two slices.
+    #[inline(always)]
+    fn each(src: &[u8], dst: &mut [u8], f: impl Fn(Self, Self) -> Self) {
+        for (a, b) in src.chunks_exact(Self::SIZE).zip(dst.chunks_exact_mut(Self::SIZE)) {
+            f(Self::load(a), Self::load(b)).store(b);
+        }
+    }
 }
 
 /// The first `N` bytes; all zero if there are fewer, which callers exclude by cutting exact chunks.
@@ -74,6 +82,16 @@ macro_rules! machine {
             #[inline(always)]
             fn same(self, other: Self) -> bool {
                 self == other
+            }
+
+            /// Over arrays of constant size, which the compiler turns into vector instructions.
+            #[inline(always)]
+            fn each(src: &[u8], dst: &mut [u8], f: impl Fn(Self, Self) -> Self) {
+                let (src, _) = src.as_chunks::<{ size_of::<$t>() }>();
+                let (dst, _) = dst.as_chunks_mut::<{ size_of::<$t>() }>();
+                for (a, b) in src.iter().zip(dst) {
+                    *b = f(<$t>::from_ne_bytes(*a), <$t>::from_ne_bytes(*b)).to_ne_bytes();
+                }
             }
         }
     )*};

@@ -6,6 +6,8 @@
 pub mod buffer;
 mod pair;
 mod probe;
+#[cfg(test)]
+mod tests;
 
 pub use pair::ReplaceArgs;
 pub use probe::Message;

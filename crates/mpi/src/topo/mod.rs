@@ -6,6 +6,8 @@
 mod cart;
 mod dims;
 mod graph;
+#[cfg(test)]
+mod tests;
 
 pub use cart::Cart;
 pub use dims::dims_create;

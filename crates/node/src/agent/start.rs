@@ -241,7 +241,11 @@ fn find(word: &OsStr, search: Option<&OsStr>, dir: Option<&Path>) -> Result<Path
     let search = search.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
     for place in std::env::split_paths(search) {
         // An empty entry is the directory itself.
-        let path = if place.as_os_str().is_empty() { Path::new(".").join(word) } else { place.join(word) };
+        let path = if place.as_os_str().is_empty() {
+            Path::new(".").join(word)
+        } else {
+            place.join(word)
+        };
         if executable(&base.join(&path)) {
             return Ok(path);
         }

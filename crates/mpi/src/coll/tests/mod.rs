@@ -6,3 +6,4 @@ mod gathers;
 mod inter;
 mod reductions;
 mod support;
+mod world;

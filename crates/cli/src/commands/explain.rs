@@ -1,0 +1,44 @@
+//! `garonne explain`: the long story of an error code.
+
+use garonne_node::codes::{self, Code};
+use serde_json::json;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The code, as in `error[G0107]`; without it, all codes are listed
+    code: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> i32 {
+    match &args.code {
+        None if args.json => super::print_json(&codes::CODES.iter().map(as_json).collect::<Vec<_>>()),
+        None => {
+            codes::CODES
+                .iter()
+                .for_each(|code| println!("{}  {}", code.id, code.title));
+            0
+        }
+        Some(name) => match codes::find(name) {
+            Some(code) if args.json => super::print_json(&as_json(code)),
+            Some(code) => {
+                println!("{}: {}\n", code.id, code.title);
+                println!(
+                    "what happened  {}\nwhere          {}\nwhat to do     {}",
+                    code.what, code.whence, code.todo
+                );
+                0
+            }
+            None => {
+                eprintln!("error: there is no code '{name}'; `garonne explain` lists all");
+                1
+            }
+        },
+    }
+}
+
+fn as_json(code: &Code) -> serde_json::Value {
+    json!({ "id": code.id, "title": code.title, "what": code.what, "where": code.whence, "todo": code.todo })
+}

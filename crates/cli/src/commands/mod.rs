@@ -1,0 +1,71 @@
+//! The subcommands other than `run`: one module each, with its arguments and a function that returns the exit code.
+
+mod explain;
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "garonne",
+    version,
+    about = "Runs MPI programs on this machine, and says what they do",
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a job: garonne run -n 4 ./app
+    #[command(disable_help_flag = true)]
+    Run {
+        /// See `garonne run --help`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
+    /// The long story of an error code: garonne explain G0107
+    Explain(explain::Args),
+    /// Print a completion script for a shell
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs the subcommand that `words` (with the program's name) ask for.
+pub fn dispatch(words: Vec<OsString>) -> i32 {
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed pipe is the reader's choice.
+            let _ = error.print();
+            return error.exit_code();
+        }
+    };
+    match cli.command {
+        Command::Run { words } => crate::run::run(words, "garonne run"),
+        Command::Explain(args) => explain::run(&args),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "garonne", &mut std::io::stdout());
+            0
+        }
+    }
+}
+
+/// Prints a value as JSON.
+fn print_json(value: &impl serde::Serialize) -> i32 {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => {
+            println!("{text}");
+            0
+        }
+        Err(error) => {
+            eprintln!("error: cannot write JSON: {error}");
+            1
+        }
+    }
+}

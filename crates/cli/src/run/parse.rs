@@ -1,0 +1,432 @@
+//! From the words of the command line to a job. Pure: everything it needs of the system is passed in.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use garonne_node::job::{Job, Program, Stdin, Tags};
+use garonne_topology::binding::{BindTo, MapBy, Policy};
+
+use super::options::{self, Action, Entry};
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum When {
+    /// On a terminal.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What the system says.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Number of ranks when nobody says.
+    pub cores: u32,
+    /// Names that mean this host.
+    pub host_names: Vec<String>,
+    /// Variables of the environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Reads a file of hosts.
+    pub read: fn(&OsStr) -> std::io::Result<String>,
+}
+
+/// What the user asks for.
+#[derive(Debug)]
+pub enum Request {
+    /// Run a job.
+    Run(Box<Order>),
+    /// Print the version.
+    Version,
+    /// Print help.
+    Help,
+}
+
+/// A job and how to treat it.
+#[derive(Debug)]
+pub struct Order {
+    /// The job, its placement not yet decided.
+    pub job: Job,
+    /// Where to put the ranks.
+    pub policy: Policy,
+    /// When to colour.
+    pub colour: When,
+    /// Print where the ranks run.
+    pub report_bindings: bool,
+}
+
+struct Parser<'a> {
+    facts: &'a Facts,
+    words: std::iter::Peekable<std::vec::IntoIter<OsString>>,
+    programs: Vec<Program>,
+    env: Vec<(OsString, Option<OsString>)>,
+    policy: Policy,
+    tags: Tags,
+    colour: When,
+    stdin: Stdin,
+    timeout: Option<Duration>,
+    report_bindings: bool,
+    slots: Option<u32>,
+}
+
+/// One program while it is read.
+#[derive(Default)]
+struct Draft {
+    ranks: Option<u32>,
+    env: Vec<(OsString, Option<OsString>)>,
+    dir: Option<PathBuf>,
+}
+
+type Fault = String;
+
+/// Understands the words after `garonne run` (or `mpirun`). An error is one line for the user.
+pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
+    let parser = Parser {
+        facts,
+        words: words.into_iter().peekable(),
+        programs: Vec::new(),
+        env: Vec::new(),
+        policy: Policy::default(),
+        tags: Tags::None,
+        colour: When::Auto,
+        stdin: Stdin::Rank(0),
+        timeout: None,
+        report_bindings: false,
+        slots: None,
+    };
+    parser.run()
+}
+
+impl Parser<'_> {
+    fn run(mut self) -> Result<Request, Fault> {
+        loop {
+            let mut draft = Draft::default();
+            let program = loop {
+                let Some(word) = self.words.next() else { break None };
+                let Some(text) = word
+                    .to_str()
+                    .filter(|text| text.starts_with('-') && text.len() > 1)
+                else {
+                    break Some(word);
+                };
+                if text == "--" {
+                    break self.words.next();
+                }
+                match self.option(text, &mut draft)? {
+                    None => {}
+                    Some(request) => return Ok(request),
+                }
+            };
+            let Some(program) = program else {
+                return Err("no program to run (usage: garonne run -n N PROGRAM [ARGS])".into());
+            };
+            let mut argv = vec![program];
+            let mut more = false;
+            for word in self.words.by_ref() {
+                if word == ":" {
+                    more = true;
+                    break;
+                }
+                argv.push(word);
+            }
+            let ranks = draft.ranks.unwrap_or(0);
+            self.programs.push(Program {
+                argv,
+                ranks,
+                env: draft.env,
+                dir: draft.dir,
+            });
+            if !more {
+                return self.finish();
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<Request, Fault> {
+        let several = self.programs.len() > 1;
+        for program in &mut self.programs {
+            if program.ranks == 0 {
+                program.ranks = if several {
+                    1
+                } else {
+                    self.slots.unwrap_or(self.facts.cores)
+                };
+            }
+            let own = std::mem::take(&mut program.env);
+            program.env = self.env.iter().cloned().chain(own).collect();
+        }
+        let mut job = Job::new(std::mem::take(&mut self.programs));
+        job.tags = self.tags;
+        job.stdin = self.stdin;
+        job.timeout = self.timeout.or_else(|| self.timeout_from_env());
+        if let Stdin::Rank(rank) = job.stdin
+            && rank >= job.size()
+        {
+            return Err(format!("--stdin {rank}: there are {} ranks", job.size()));
+        }
+        let Self {
+            policy,
+            colour,
+            report_bindings,
+            ..
+        } = self;
+        Ok(Request::Run(Box::new(Order {
+            job,
+            policy,
+            colour,
+            report_bindings,
+        })))
+    }
+
+    /// The variable that both families read.
+    fn timeout_from_env(&self) -> Option<Duration> {
+        let (_, value) = self
+            .facts
+            .env
+            .iter()
+            .find(|(name, _)| name == "MPIEXEC_TIMEOUT")?;
+        let seconds: f64 = value.to_str()?.trim().parse().ok()?;
+        (seconds > 0.0)
+            .then(|| Duration::try_from_secs_f64(seconds).ok())
+            .flatten()
+    }
+
+    /// One option and its values.
+    fn option(&mut self, word: &str, draft: &mut Draft) -> Result<Option<Request>, Fault> {
+        let name = word.trim_start_matches('-');
+        let (name, attached) = match name.split_once('=') {
+            Some((name, value)) => (name, Some(OsString::from(value))),
+            None => attached_number(name).map_or((name, None), |(name, value)| (name, Some(value.into()))),
+        };
+        let Some(entry) = options::find(name) else {
+            return Err(unknown(word, name));
+        };
+        let mut attached = attached;
+        let mut value = |parser: &mut Self| {
+            let next = attached.take().or_else(|| parser.words.next());
+            next.ok_or_else(|| format!("option '{word}' needs a value{}", shape(entry)))
+        };
+        match entry.action {
+            Action::Version => return Ok(Some(Request::Version)),
+            Action::Help => return Ok(Some(Request::Help)),
+            Action::Refuse(advice) => return Err(format!("option '{word}' is not supported; {advice}")),
+            Action::Ignore(values) => (0..values).try_for_each(|_| value(self).map(drop))?,
+            Action::TagRank => self.tags = Tags::Rank,
+            Action::TagStream => self.tags = Tags::Stream,
+            Action::ReportBindings => self.report_bindings = true,
+            Action::EnvNone => self.keep_only(&[]),
+            Action::LocalEnv => draft.env.push(self.assignment(value)?),
+            Action::GlobalEnv => {
+                let assignment = self.assignment(value)?;
+                self.env.push(assignment);
+            }
+            _ => {
+                let value = value(self)?;
+                self.valued(entry, word, value, draft)?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn valued(&mut self, entry: &Entry, word: &str, value: OsString, draft: &mut Draft) -> Result<(), Fault> {
+        let text = value.to_string_lossy().into_owned();
+        let bad = |wanted: &str| format!("option '{word}': '{text}' is not {wanted}");
+        match entry.action {
+            Action::Ranks => draft.ranks = Some(positive(&text).ok_or_else(|| bad("a number of ranks"))?),
+            Action::PerNode => {
+                let ranks = positive(&text).ok_or_else(|| bad("a number of ranks"))?;
+                draft.ranks.get_or_insert(ranks);
+            }
+            Action::CoresPerRank => {
+                self.policy.cores_per_rank = positive(&text).ok_or_else(|| bad("a number of cores"))?
+            }
+            Action::Export => self.export(&value),
+            Action::EnvList => {
+                let names: Vec<&str> = text.split(',').map(str::trim).collect();
+                self.keep_only(&names);
+            }
+            Action::Directory => draft.dir = Some(value.into()),
+            Action::BindTo => {
+                self.policy.bind =
+                    bind_to(&text).ok_or_else(|| bad("core, numa, socket, l3cache, hwthread or none"))?
+            }
+            Action::MapBy => self
+                .map_by(&text)
+                .ok_or_else(|| bad("core, numa, socket, l3cache, slot or node"))?,
+            Action::Timeout => {
+                let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
+                let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+                self.timeout = Some(time.ok_or_else(|| bad("a number of seconds"))?);
+            }
+            Action::Colour => {
+                self.colour = match text.as_str() {
+                    "auto" => When::Auto,
+                    "always" => When::Always,
+                    "never" => When::Never,
+                    _ => return Err(bad("auto, always or never")),
+                }
+            }
+            Action::Stdin => {
+                self.stdin = match text.as_str() {
+                    "none" => Stdin::Nobody,
+                    rank => Stdin::Rank(rank.parse().map_err(|_| bad("a rank, or none"))?),
+                }
+            }
+            Action::Hosts => self.hosts(&text)?,
+            Action::Hostfile => self.hostfile(&value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// `-x VAR` passes a variable on, which happens anyway; `-x VAR=VALUE` sets it; several may be joined by commas.
+    fn export(&mut self, value: &OsStr) {
+        if let Some((name, value)) = split(value) {
+            self.env.push((name, Some(value)));
+        }
+    }
+
+    /// `VAR=VALUE`, or `VAR` and `VALUE` as two words.
+    fn assignment(
+        &mut self,
+        mut value: impl FnMut(&mut Self) -> Result<OsString, Fault>,
+    ) -> Result<(OsString, Option<OsString>), Fault> {
+        let first = value(self)?;
+        match split(&first) {
+            Some((name, value)) => Ok((name, Some(value))),
+            None => Ok((first, Some(value(self)?))),
+        }
+    }
+
+    fn keep_only(&mut self, names: &[&str]) {
+        // Without these nothing is found, by anybody.
+        let kept = |name: &OsStr| {
+            name == "PATH" || name == "LD_LIBRARY_PATH" || names.iter().any(|known| name == *known)
+        };
+        let gone = self
+            .facts
+            .env
+            .iter()
+            .filter(|(name, _)| !kept(name))
+            .map(|(name, _)| (name.clone(), None));
+        self.env.extend(gone);
+    }
+
+    fn map_by(&mut self, text: &str) -> Option<()> {
+        for part in text.split([':', ',']) {
+            let lower = part.to_ascii_lowercase();
+            if let Some(cores) = lower.strip_prefix("pe=") {
+                self.policy.cores_per_rank = positive(cores)?;
+                continue;
+            }
+            match lower.as_str() {
+                "" | "core" | "slot" | "node" | "hwthread" | "hwt" | "machine" | "board" | "ppr" => {}
+                "numa" | "numanode" => self.policy.map = MapBy::Numa,
+                "socket" | "package" | "sockets" => self.policy.map = MapBy::Package,
+                "l1cache" | "l2cache" => {}
+                "l3cache" | "l3" | "cache" => self.policy.map = MapBy::Cache,
+                "oversubscribe" | "nooversubscribe" | "nolocal" | "span" | "rr" | "dist" => {}
+                number if number.parse::<u32>().is_ok() => {}
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+
+    fn hosts(&mut self, list: &str) -> Result<(), Fault> {
+        for host in list.split(',').map(str::trim).filter(|host| !host.is_empty()) {
+            let (name, count) = host.split_once([':', '*']).unwrap_or((host, "1"));
+            self.host(name, count.parse().unwrap_or(1))?;
+        }
+        Ok(())
+    }
+
+    fn hostfile(&mut self, path: &OsStr) -> Result<(), Fault> {
+        let text = (self.facts.read)(path)
+            .map_err(|error| format!("cannot read the hosts in '{}': {error}", path.to_string_lossy()))?;
+        for line in text
+            .lines()
+            .map(|line| line.split('#').next().unwrap_or("").trim())
+            .filter(|line| !line.is_empty())
+        {
+            let mut words = line.split_whitespace();
+            let first = words.next().unwrap_or("");
+            let (name, count) = first.split_once(':').unwrap_or((first, "1"));
+            let slots = words.find_map(|word| word.strip_prefix("slots="));
+            self.host(name, slots.unwrap_or(count).parse().unwrap_or(1))?;
+        }
+        Ok(())
+    }
+
+    fn host(&mut self, name: &str, slots: u32) -> Result<(), Fault> {
+        if !self
+            .facts
+            .host_names
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(name))
+        {
+            return Err(format!(
+                "host '{name}' is another machine; this version runs all ranks on this one"
+            ));
+        }
+        self.slots = Some(self.slots.unwrap_or(0).saturating_add(slots));
+        Ok(())
+    }
+}
+
+/// `-n4` and `-np4`.
+fn attached_number(name: &str) -> Option<(&str, &str)> {
+    let digits = name.find(|c: char| c.is_ascii_digit())?;
+    let (option, number) = name.split_at(digits);
+    (["n", "np"].contains(&option) && number.bytes().all(|b| b.is_ascii_digit())).then_some((option, number))
+}
+
+fn split(text: &OsStr) -> Option<(OsString, OsString)> {
+    let bytes = text.as_bytes();
+    let at = bytes.iter().position(|&b| b == b'=')?;
+    Some((
+        OsString::from_vec(bytes[..at].to_vec()),
+        OsString::from_vec(bytes[at + 1..].to_vec()),
+    ))
+}
+
+fn positive(text: &str) -> Option<u32> {
+    text.trim().parse().ok().filter(|&number| number > 0)
+}
+
+fn bind_to(text: &str) -> Option<BindTo> {
+    let object = text.to_ascii_lowercase();
+    let object = object.split(':').next().unwrap_or("");
+    Some(match object {
+        "core" | "user" | "rr" | "cpu" => BindTo::Core,
+        "none" | "machine" | "board" => BindTo::None,
+        "numa" | "numanode" => BindTo::Numa,
+        "socket" | "package" => BindTo::Package,
+        "l3cache" | "l3" | "cache" | "l2cache" | "l2" | "l1cache" => BindTo::Cache,
+        "hwthread" | "hwt" | "thread" => BindTo::Thread,
+        _ => return None,
+    })
+}
+
+fn shape(entry: &Entry) -> String {
+    if entry.value.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", entry.value)
+    }
+}
+
+fn unknown(word: &str, name: &str) -> Fault {
+    match options::nearest(name) {
+        Some(known) => format!(
+            "unknown option '{word}'; did you mean '--{known}'? (options of the program go after its name)"
+        ),
+        None => format!(
+            "unknown option '{word}' (options of the program go after its name; `garonne run --help` lists ours)"
+        ),
+    }
+}

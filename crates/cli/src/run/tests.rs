@@ -1,0 +1,142 @@
+//! The command lines that people use, and what they mean.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use garonne_node::job::{Stdin, Tags};
+use garonne_topology::binding::{BindTo, MapBy};
+
+use super::parse::{Facts, Order, Request, parse};
+
+fn facts() -> Facts {
+    Facts {
+        cores: 6,
+        host_names: vec!["localhost".into(), "here".into()],
+        env: vec![("HOME".into(), "/h".into()), ("PATH".into(), "/bin".into())],
+        read: |path| match path.to_str() {
+            Some("hosts") => Ok("# nodes\nhere slots=2\nlocalhost:3\n".into()),
+            _ => Err(std::io::ErrorKind::NotFound.into()),
+        },
+    }
+}
+
+fn words(line: &str) -> Vec<OsString> {
+    line.split_whitespace().map(OsString::from).collect()
+}
+
+fn order(line: &str) -> Order {
+    match parse(words(line), &facts()) {
+        Ok(Request::Run(order)) => *order,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn fault(line: &str) -> String {
+    parse(words(line), &facts()).expect_err(line)
+}
+
+/// The command lines that projects' CIs use most.
+#[test]
+fn the_usual_command_lines_start_the_program_they_name() {
+    let lines = [
+        ("-n 4 app a b", 4),
+        ("-np 4 app a b", 4),
+        ("--np 4 app a b", 4),
+        ("--oversubscribe -n 3 app a b", 3),
+        ("--allow-run-as-root --oversubscribe -np 2 app a b", 2),
+        ("-np 2 --allow-run-as-root --mca btl self,tcp app a b", 2),
+        ("-np 2 --mca btl_base_warn_component_unused 0 app a b", 2),
+        ("-n 2 -host localhost app a b", 2),
+        ("--host localhost:8 -np 8 app a b", 8),
+        ("-H localhost,localhost app a b", 2),
+        ("-hostfile hosts app a b", 5),
+        ("-f hosts -n 2 app a b", 2),
+        ("-machinefile hosts -np 3 app a b", 3),
+        ("-genv OMP_NUM_THREADS 1 -n 2 app a b", 2),
+        ("-genvall -n 2 app a b", 2),
+        ("-ppn 4 app a b", 4),
+        ("-n 2 -ppn 1 app a b", 2),
+        ("-bind-to core -map-by socket -n 2 app a b", 2),
+        ("--bind-to none -n 2 app a b", 2),
+        ("--map-by ppr:1:node:PE=2 -n 1 app a b", 1),
+        ("--map-by :OVERSUBSCRIBE -n 9 app a b", 9),
+        ("-x PATH -x OMP_NUM_THREADS=2 -np 2 app a b", 2),
+        ("--use-hwthread-cpus -np 2 app a b", 2),
+        ("-l -n 2 app a b", 2),
+        ("--tag-output --timeout 30 -np 2 app a b", 2),
+        ("-launcher fork -n 2 app a b", 2),
+        ("-n4 app a b", 4),
+        ("--np=4 app a b", 4),
+        ("-q -n 1 -- app a b", 1),
+        ("app a b", 6),
+    ];
+    for (line, ranks) in lines {
+        let job = order(line).job;
+        assert_eq!(job.size(), ranks, "{line}");
+        assert_eq!(job.programs[0].argv, ["app", "a", "b"], "{line}");
+    }
+}
+
+#[test]
+fn options_after_the_program_are_the_programs() {
+    let job = order("-n 2 python -m mpi4py -n 5 --help").job;
+    assert_eq!(job.programs[0].argv, words("python -m mpi4py -n 5 --help"));
+}
+
+#[test]
+fn programs_are_separated_by_a_colon_and_have_their_own_settings() {
+    let job = order("-x A=1 -n 1 -wdir /tmp -env B=2 one x : -np 2 -env B 3 two : three").job;
+    let ranks: Vec<_> = job.programs.iter().map(|program| program.ranks).collect();
+    assert_eq!(ranks, [1, 2, 1]);
+    assert_eq!(job.programs[0].dir.as_deref(), Some(std::path::Path::new("/tmp")));
+    assert_eq!(job.programs[1].dir, None);
+    let env = |index: usize| job.programs[index].env.clone();
+    let set = |name: &str, value: &str| (OsString::from(name), Some(OsString::from(value)));
+    assert_eq!(env(0), [set("A", "1"), set("B", "2")]);
+    assert_eq!(env(1), [set("A", "1"), set("B", "3")]);
+    assert_eq!(env(2), [set("A", "1")]);
+}
+
+#[test]
+fn binding_output_time_and_input_are_understood() {
+    let order = order("--bind-to numa --map-by l3cache:PE=2 -n 2 -prepend-rank --timeout 1.5 -stdin 1 app");
+    assert_eq!(
+        (order.policy.bind, order.policy.map, order.policy.cores_per_rank),
+        (BindTo::Numa, MapBy::Cache, 2)
+    );
+    assert_eq!(order.job.tags, Tags::Rank);
+    assert_eq!(order.job.timeout, Some(Duration::from_millis(1500)));
+    assert_eq!(order.job.stdin, Stdin::Rank(1));
+}
+
+#[test]
+fn a_list_of_variables_keeps_only_those() {
+    let job = order("-genvlist FOO -n 1 app").job;
+    assert_eq!(job.programs[0].env, [(OsString::from("HOME"), None)]);
+}
+
+#[test]
+fn what_is_not_understood_is_said_with_a_suggestion() {
+    assert!(fault("--bindto core app").contains("--bind-to"));
+    assert!(fault("--tagoutput app").contains("--tag-output"));
+    assert!(fault("-n four app").contains("'four' is not a number of ranks"));
+    assert!(fault("-n 0 app").contains("'0' is not a number of ranks"));
+    assert!(fault("-n").contains("needs a value"));
+    assert!(fault("-n 2").contains("no program"));
+    assert!(fault("-n 2 app :").contains("no program"));
+    assert!(fault("--host elsewhere -n 2 app").contains("'elsewhere' is another machine"));
+    assert!(fault("--rankfile f -n 2 app").contains("--map-by"));
+    assert!(fault("--stdin 3 -n 2 app").contains("there are 2 ranks"));
+    assert!(fault("--frobnicate app").contains("unknown option"));
+    assert!(fault("-hostfile nothing app").contains("cannot read"));
+}
+
+#[test]
+fn version_and_help_need_no_program() {
+    assert!(matches!(
+        parse(words("--version"), &facts()),
+        Ok(Request::Version)
+    ));
+    assert!(matches!(parse(words("-V"), &facts()), Ok(Request::Version)));
+    assert!(matches!(parse(words("-h"), &facts()), Ok(Request::Help)));
+}

@@ -1,0 +1,305 @@
+//! Sends, receives, probes, buffers and all forms of waiting, over jobs of several ranks.
+
+use super::buffer::Buffer;
+use super::*;
+use crate::error::Class;
+use crate::request::*;
+use crate::testing::{Bytes, job};
+use std::sync::{Arc, Mutex};
+
+fn to(dest: i32, tag: i32, bytes: &Bytes) -> SendArgs {
+    SendArgs { data: bytes.data(), dest, tag, mode: SendMode::Standard, origin: Origin::default() }
+}
+
+fn from(source: i32, tag: i32, bytes: &Bytes) -> RecvArgs {
+    RecvArgs { data: bytes.data(), source, tag, origin: Origin::default() }
+}
+
+#[test]
+fn messages_arrive_in_every_mode_with_their_envelope() {
+    job(2, |world| {
+        for mode in [SendMode::Standard, SendMode::Ready, SendMode::Synchronous] {
+            if world.rank() == 0 {
+                world.send(SendArgs { mode, ..to(1, 7, &Bytes::of(b"abc")) }).unwrap();
+            } else {
+                let into = Bytes::new(5);
+                let status = world.recv(from(crate::ANY_SOURCE, crate::ANY_TAG, &into)).unwrap();
+                assert_eq!(status, Status { source: 0, tag: 7, len: 3, cancelled: false });
+                assert_eq!(&into.get()[..3], b"abc");
+            }
+        }
+    });
+}
+
+#[test]
+fn bad_ranks_and_tags_are_refused_and_proc_null_is_nobody() {
+    job(1, |world| {
+        let bytes = Bytes::new(1);
+        assert_eq!(world.send(to(1, 0, &bytes)).unwrap_err().class, Class::Rank);
+        assert_eq!(world.send(to(crate::ANY_SOURCE, 0, &bytes)).unwrap_err().class, Class::Rank);
+        assert_eq!(world.send(to(0, crate::ANY_TAG, &bytes)).unwrap_err().class, Class::Tag);
+        assert_eq!(world.recv(from(0, -7, &bytes)).unwrap_err().class, Class::Tag);
+        world.send(to(crate::PROC_NULL, 0, &bytes)).unwrap();
+        assert_eq!(world.recv(from(crate::PROC_NULL, 0, &bytes)).unwrap(), Status::PROC_NULL);
+        assert_eq!(world.probe(crate::PROC_NULL, 3).unwrap(), Status::PROC_NULL);
+        let (message, status) = world.mprobe(crate::PROC_NULL, 3).unwrap();
+        assert_eq!(status, Status::PROC_NULL);
+        assert_eq!(message.recv(bytes.data(), Origin::default()).unwrap(), Status::PROC_NULL);
+    });
+}
+
+#[test]
+fn a_truncated_message_tells_both_lengths_and_the_communicator() {
+    job(2, |world| {
+        if world.rank() == 0 {
+            world.send(to(1, 0, &Bytes::new(9))).unwrap();
+        } else {
+            world.set_name("halo_x");
+            let error = world.recv(from(0, 0, &Bytes::new(4))).unwrap_err();
+            assert_eq!(error.class, Class::Truncate);
+            for part in ["room for 4 B", "sent 9 B", "\"halo_x\"", "G0107"] {
+                assert!(error.detail.contains(part), "{part} is missing in {}", error.detail);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_matched_probe_takes_the_message_from_everyone_else() {
+    job(2, |world| {
+        if world.rank() == 0 {
+            world.send(to(1, 1, &Bytes::of(b"first"))).unwrap();
+            world.send(to(1, 1, &Bytes::of(b"second"))).unwrap();
+        } else {
+            let (message, status) = world.mprobe(0, 1).unwrap();
+            assert_eq!(status.len, 5);
+            let (later, earlier) = (Bytes::new(6), Bytes::new(5));
+            world.recv(from(0, 1, &later)).unwrap();
+            wait(&message.irecv(earlier.data(), Origin::default(), world.process()).unwrap()).unwrap();
+            assert_eq!((earlier.get(), later.get()), (b"first".to_vec(), b"second".to_vec()));
+            assert!(world.iprobe(0, 1).unwrap().is_none());
+        }
+    });
+}
+
+#[test]
+fn persistent_requests_start_again_and_again() {
+    job(2, |world| {
+        let bytes = Bytes::new(1);
+        let other = 1 - world.rank() as i32;
+        let request = if world.rank() == 0 { world.send_init(to(other, 0, &bytes)) } else { world.recv_init(from(other, 0, &bytes)) };
+        let request = request.unwrap();
+        assert_eq!(wait(&request).unwrap(), Status::EMPTY);
+        assert!(wait_any(&[Some(&request), None]).is_none());
+        for round in 0..3 {
+            if world.rank() == 0 {
+                bytes.mem().write(0, &[round]);
+            }
+            request.start().unwrap();
+            assert_eq!(request.start().unwrap_err().class, Class::Request);
+            wait(&request).unwrap();
+            assert!(!request.is_active() && request.is_persistent());
+            assert_eq!(bytes.get(), [round]);
+        }
+        request.free().unwrap();
+    });
+}
+
+#[test]
+fn every_wait_form_completes_a_mixture_and_skips_null_and_inactive_requests() {
+    job(2, |world| {
+        let other = 1 - world.rank() as i32;
+        let into: Vec<Bytes> = (0..4).map(|_| Bytes::new(1)).collect();
+        let recvs: Vec<Request> = (0..4).map(|tag| world.irecv(from(other, tag as i32, &into[tag])).unwrap()).collect();
+        let idle = world.recv_init(from(other, 9, &into[0])).unwrap();
+        let mut list: Vec<Option<&Request>> = recvs.iter().map(Some).collect();
+        list.extend([None, Some(&idle)]);
+        assert!(matches!(test_any(&[None, Some(&idle)]), TestAny::Nothing));
+        world.meet().unwrap();
+        assert!(!test_all(&list, &mut |_, _| panic!("nothing was sent yet")));
+        assert_eq!(test_some(&list, &mut |_, _| panic!("nothing was sent yet")), Some(0));
+        assert!(matches!(test_any(&list), TestAny::NotYet));
+        assert!(get_status(&recvs[2]).is_none());
+        world.meet().unwrap();
+        world.send(to(other, 2, &Bytes::of(&[22]))).unwrap();
+        let (index, outcome) = wait_any(&list).unwrap();
+        assert_eq!((index, outcome.unwrap().tag), (2, 2));
+        list[2] = None;
+        world.meet().unwrap();
+        world.send(to(other, 0, &Bytes::of(&[20]))).unwrap();
+        let mut seen = Vec::new();
+        assert_eq!(wait_some(&list, &mut |index, _| seen.push(index)), Some(1));
+        assert_eq!(seen, [0]);
+        list[0] = None;
+        world.meet().unwrap();
+        world.send(to(other, 1, &Bytes::of(&[21]))).unwrap();
+        world.send(to(other, 3, &Bytes::of(&[23]))).unwrap();
+        let mut seen = Vec::new();
+        wait_all(&list, &mut |index, outcome| seen.push((index, outcome.unwrap().tag)));
+        let any = crate::ANY_TAG;
+        assert_eq!(seen, [(0, any), (1, 1), (2, any), (3, 3), (4, any), (5, any)]);
+        assert_eq!(into.iter().flat_map(Bytes::get).collect::<Vec<_>>(), [20, 21, 22, 23]);
+    });
+}
+
+#[test]
+fn looking_at_a_request_leaves_it_and_cancelling_a_receive_completes_it() {
+    job(1, |world| {
+        let into = Bytes::new(1);
+        let recv = world.irecv(from(0, 0, &into)).unwrap();
+        recv.cancel().unwrap();
+        assert!(get_status(&recv).unwrap().unwrap().cancelled);
+        assert!(wait(&recv).unwrap().cancelled);
+        let sent = world.isend(SendArgs { mode: SendMode::Synchronous, ..to(0, 0, &into) }).unwrap();
+        sent.cancel().unwrap();
+        assert!(test(&sent).is_none());
+        world.recv(from(0, 0, &into)).unwrap();
+        assert!(!test(&sent).unwrap().unwrap().cancelled);
+    });
+}
+
+#[test]
+fn data_is_replaced_while_it_is_sent() {
+    job(3, |world| {
+        let rank = world.rank() as i32;
+        let (next, previous) = ((rank + 1) % 3, (rank + 2) % 3);
+        let bytes = Bytes::of(&[rank as u8]);
+        let args = ReplaceArgs { data: bytes.data(), to: (next, 4), from: (previous, 4), origin: Origin::default() };
+        assert_eq!(world.sendrecv_replace(args.clone()).unwrap().source, previous);
+        assert_eq!(bytes.get(), [previous as u8]);
+        let request = world.isendrecv_replace(args).unwrap();
+        assert_eq!(wait(&request).unwrap().source, previous);
+        assert_eq!(bytes.get(), [next as u8]);
+        assert_eq!(world.sendrecv(to(9, 0, &bytes), from(0, 0, &bytes)).unwrap_err().class, Class::Rank);
+    });
+}
+
+#[test]
+fn buffered_sends_fill_their_buffer_and_detaching_waits_for_them() {
+    job(2, |world| {
+        let process = world.process();
+        let into = Bytes::new(8);
+        if world.rank() == 1 {
+            for _ in 0..3 {
+                world.recv(from(0, 0, &into)).unwrap();
+                assert_eq!(into.get(), b"buffered");
+            }
+            return;
+        }
+        let text = Bytes::of(b"buffered");
+        let buffered = || SendArgs { mode: SendMode::Buffered, ..to(1, 0, &text) };
+        assert_eq!(world.send(buffered()).unwrap_err().class, Class::Buffer);
+        let room = Bytes::new(8);
+        let buffer = Buffer::User { mem: room.mem(), len: 8 };
+        process.buffers.attach(buffer).unwrap();
+        assert_eq!(process.buffers.attach(buffer).unwrap_err().class, Class::Buffer);
+        world.send(buffered()).unwrap();
+        world.isend(buffered()).unwrap();
+        let nine = Bytes::new(9);
+        let large = SendArgs { mode: SendMode::Buffered, ..to(1, 0, &nine) };
+        assert_eq!(world.send(large).unwrap_err().class, Class::Buffer);
+        wait(&process.buffers.iflush(process)).unwrap();
+        assert_eq!(process.buffers.detach(process), Some(buffer));
+        world.0.buffers.attach(Buffer::Automatic).unwrap();
+        world.send(buffered()).unwrap();
+        assert_eq!(world.0.buffers.detach(process), Some(Buffer::Automatic));
+        assert_eq!(process.buffers.detach(process), None);
+    });
+}
+
+struct Log(Arc<Mutex<Vec<&'static str>>>);
+
+impl general::Operations for Log {
+    fn query(&self) -> Result<Status, i32> {
+        self.0.lock().unwrap().push("query");
+        Ok(Status { source: 3, tag: 4, len: 5, cancelled: false })
+    }
+
+    fn free(&self) -> Result<(), i32> {
+        self.0.lock().unwrap().push("free");
+        Ok(())
+    }
+
+    fn cancel(&self, complete: bool) -> Result<(), i32> {
+        self.0.lock().unwrap().push(if complete { "cancel late" } else { "cancel" });
+        Err(1234)
+    }
+}
+
+#[test]
+fn a_generalized_request_completes_from_another_thread_and_calls_back_in_order() {
+    job(1, |world| {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (general, request) = general::start(world.process(), Box::new(Log(log.clone())));
+        assert!(test(&request).is_none());
+        assert_eq!(request.cancel().unwrap_err().code, 1234);
+        std::thread::scope(|scope| {
+            scope.spawn(|| general.complete().unwrap());
+            assert_eq!(wait(&request).unwrap().len, 5);
+        });
+        assert_eq!(*log.lock().unwrap(), ["cancel", "query", "free"]);
+        log.lock().unwrap().clear();
+        let (general, request) = general::start(world.process(), Box::new(Log(log.clone())));
+        request.free().unwrap();
+        assert!(log.lock().unwrap().is_empty());
+        general.complete().unwrap();
+        assert_eq!(*log.lock().unwrap(), ["free"]);
+    });
+}
+
+#[test]
+fn a_freed_send_still_arrives_and_finalize_waits_for_it() {
+    job(2, |world| {
+        let bytes = Bytes::of(b"late");
+        if world.rank() == 0 {
+            let request = world.isend(SendArgs { mode: SendMode::Synchronous, ..to(1, 0, &bytes) }).unwrap();
+            request.free().unwrap();
+            // Kept until finalize, which the job harness calls after this function.
+            std::mem::forget(bytes);
+        } else {
+            world.recv(from(0, 0, &bytes)).unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_life_cycle_refuses_a_second_round_and_tells_where_it_is() {
+    use crate::process::{Config, PredefinedKey, Process, Stage, ThreadLevel};
+    let host = crate::testing::hosts(1).remove(0);
+    let process = Process::new(Config { appnum: Some(2), ..Config::plain(host) });
+    assert_eq!(process.stage(), Stage::Before);
+    assert_eq!(process.finalize().unwrap_err().class, Class::Other);
+    assert_eq!(process.init(ThreadLevel::Serialized).unwrap(), ThreadLevel::Serialized);
+    assert!(process.init(ThreadLevel::Single).is_err());
+    assert!(process.is_main_thread());
+    assert!(!std::thread::scope(|scope| scope.spawn(|| process.is_main_thread()).join().unwrap()));
+    assert_eq!(process.predefined_attr(PredefinedKey::Appnum), Some(2));
+    assert_eq!(process.predefined_attr(PredefinedKey::UniverseSize), None);
+    process.finalize().unwrap();
+    assert_eq!(process.stage(), Stage::Finalized);
+    assert!(process.init(ThreadLevel::Single).is_err());
+    assert!(process.finalize().is_err());
+}
+
+#[test]
+fn error_codes_added_by_the_program_are_found_and_removed() {
+    job(1, |world| {
+        let process = world.process();
+        let last = || process.predefined_attr(crate::process::PredefinedKey::LastUsedCode).unwrap();
+        let before = last();
+        let class = process.add_error_class().unwrap();
+        let code = process.add_error_code(class).unwrap();
+        process.add_error_string(code, "out of coffee").unwrap();
+        assert_eq!((last(), class), (code, before + 1));
+        assert_eq!(process.error_class(code).unwrap(), class);
+        assert_eq!(process.error_string(code).unwrap(), "out of coffee");
+        assert_eq!(process.remove_error_class(class).unwrap_err().class, Class::Arg);
+        assert_eq!(process.remove_error_code(code).unwrap_err().class, Class::Arg);
+        process.remove_error_string(code).unwrap();
+        process.remove_error_code(code).unwrap();
+        process.remove_error_class(class).unwrap();
+        assert_eq!(last(), before);
+        assert!(process.error_class(code).is_err());
+        assert!(process.add_error_string(Class::Rank as i32, "x").is_err());
+    });
+}

@@ -1,0 +1,110 @@
+//! Where the ranks of a job run, decided against the machine, its quotas and the other jobs on it.
+//!
+//! A job that binds its ranks claims their CPUs by binding an abstract socket whose name lists them: no file, and gone
+//! with the launcher. Whoever finds its claim crossing another's, made at the same moment, lets go and looks again; if
+//! that does not help, the ranks are not bound, which is always correct.
+
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use garonne_topology::binding::{Available, Plan, Policy, plan};
+use garonne_topology::{CpuSet, Machine, quota};
+
+use crate::job::Placement;
+use crate::rendezvous::abstract_names;
+
+const PREFIX: &str = "garonne/cpus/";
+/// How often a job looks again when another one claimed the same CPUs at the same moment.
+const ATTEMPTS: u32 = 3;
+
+/// The decision, and the claim that others see while it is kept.
+#[derive(Debug)]
+pub struct Placed {
+    /// What the agent obeys.
+    pub placement: Placement,
+    /// Why, in a few words.
+    pub reason: String,
+    /// CPU sets per rank; empty if nobody is bound.
+    pub sets: Vec<CpuSet>,
+    _claim: Option<OwnedFd>,
+}
+
+/// Decides for a job of `ranks` ranks.
+pub fn place(ranks: u32, policy: &Policy) -> Placed {
+    let machine = Machine::discover();
+    let threads = machine.pus.len() as u32 * 1000;
+    let cpus_milli = quota::cpu_milli().map_or(threads, |quota| quota.min(threads));
+    for _ in 0..ATTEMPTS {
+        let taken = taken(None);
+        let Plan { sets, reason } = plan(
+            &Available {
+                machine: &machine,
+                taken: &taken,
+                cpus_milli,
+            },
+            ranks,
+            policy,
+        );
+        let wanted = sets.iter().fold(CpuSet::new(), |sum, set| sum.union(set));
+        if sets.is_empty() {
+            return placed(sets, cpus_milli, reason, None);
+        }
+        match claim(&wanted) {
+            // Without a claim others cannot see us, which costs speed, not correctness.
+            None => return placed(sets, cpus_milli, reason, None),
+            Some((socket, name)) if !self::taken(Some(&name)).meets(&wanted) => {
+                return placed(sets, cpus_milli, reason, Some(socket));
+            }
+            Some(_) => {}
+        }
+    }
+    placed(
+        Vec::new(),
+        cpus_milli,
+        "other jobs start at the same moment".into(),
+        None,
+    )
+}
+
+fn placed(sets: Vec<CpuSet>, cpus_milli: u32, reason: String, claim: Option<OwnedFd>) -> Placed {
+    let masks = sets.iter().map(|set| set.words().to_vec()).collect();
+    Placed {
+        placement: Placement { masks, cpus_milli },
+        reason,
+        sets,
+        _claim: claim,
+    }
+}
+
+/// CPUs that jobs on this machine (this network namespace) claim, but for the claim named.
+pub fn taken(but: Option<&str>) -> CpuSet {
+    let names = abstract_names();
+    let claims = names
+        .iter()
+        .filter(|name| Some(name.as_str()) != but)
+        .filter_map(|name| name.strip_prefix(PREFIX));
+    let sets = claims.filter_map(|claim| CpuSet::parse(claim.split_once('/')?.1));
+    sets.fold(CpuSet::new(), |sum, set| sum.union(&set))
+}
+
+fn claim(cpus: &CpuSet) -> Option<(OwnedFd, String)> {
+    let name = format!("{PREFIX}{}/{cpus}", std::process::id());
+    let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).ok()?).ok()?;
+    Some((socket.into(), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_seen_by_others_and_ends_with_its_owner() {
+        let far: CpuSet = [7001, 7002].into_iter().collect();
+        let (socket, name) = claim(&far).unwrap();
+        assert!(taken(None).meets(&far));
+        assert!(!taken(Some(&name)).meets(&far));
+        drop(socket);
+        assert!(!taken(None).meets(&far));
+    }
+}

@@ -1,0 +1,160 @@
+//! Brings up the engine of this process: in the job it was started in, or as a world of one.
+//!
+//! Owned by the C edge, which enters once and leaves once per process. What the shared-memory rail and the engine's host
+//! need to know of their surroundings (inboxes, doorbells, patience, how to end the job) is answered here from the
+//! [`Client`]; a world of one answers it from plain memory and never meets an agent.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use garonne_engine::api::{Error as EngineError, Peer};
+use garonne_engine::shard::Shard;
+use garonne_engine::Quotas;
+use garonne_progress::engine_host::EngineHost;
+use garonne_progress::surroundings::{Patience, Surroundings};
+use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
+use garonne_sync::shm::Segment;
+
+use crate::client::Client;
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::layout::State;
+use crate::limits;
+
+/// The engine of a rank of this node, as the layers above use it.
+pub type RankHost = EngineHost<ShmRail, Place>;
+
+/// A process that has become a rank.
+pub struct Rank {
+    /// Its engine.
+    pub host: Arc<RankHost>,
+    /// Its job; `None` in a world of one that nobody launched.
+    pub client: Option<Arc<Client>>,
+}
+
+impl Rank {
+    /// Joins the job that the environment names, or starts a world of one.
+    pub fn enter() -> Result<Self> {
+        match Client::from_env()? {
+            Some(client) => Self::of_job(Arc::new(client)),
+            None => Self::alone(),
+        }
+    }
+
+    fn of_job(client: Arc<Client>) -> Result<Self> {
+        let world = client.world();
+        let rail = ShmRail::new(Arc::new(OfJob::new(client.clone()))).map_err(no_rail)?;
+        let place = Place { client: Some(client.clone()), patience: patience(world.oversubscribed()), start: Instant::now() };
+        let shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
+        let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
+        Ok(Self { host, client: Some(client) })
+    }
+
+    fn alone() -> Result<Self> {
+        let threads = Threads::new(1).map_err(no_rail)?.pop();
+        let neighbours = threads.ok_or(Error::resource(codes::G0304, "no memory for a world of one"))?;
+        let rail = ShmRail::new(Arc::new(neighbours)).map_err(no_rail)?;
+        let place = Place { client: None, patience: patience(false), start: Instant::now() };
+        let host = Arc::new(EngineHost::new(Shard::new(rail, 0, 1, Quotas::for_world(1)), 0, 1, place));
+        Ok(Self { host, client: None })
+    }
+
+    /// Tells the agent that this rank is done; afterwards the process may end as it likes.
+    pub fn leave(&self) -> Result<()> {
+        self.client.as_ref().map_or(Ok(()), |client| client.finalized())
+    }
+}
+
+fn no_rail(error: EngineError) -> Error {
+    Error::resource(codes::G0304, format!("cannot set up the shared-memory rail: {error:?}"))
+}
+
+fn patience(oversubscribed: bool) -> Patience {
+    if oversubscribed {
+        Patience { spins: 0, yields: limits::YIELDS_CROWDED }
+    } else {
+        Patience { spins: limits::SPINS, yields: 0 }
+    }
+}
+
+/// The surroundings of an engine's host in a real process.
+pub struct Place {
+    client: Option<Arc<Client>>,
+    patience: Patience,
+    start: Instant,
+}
+
+impl Surroundings for Place {
+    fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        match &self.client {
+            // Without an agent to tell, the end of this process is what the launcher sees.
+            Some(client) => drop(client.abort(code, message)),
+            None => eprintln!("{message}"),
+        }
+        std::process::exit(code)
+    }
+
+    fn seconds(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+}
+
+/// The ranks of a job's node, as the agent's memory shows them.
+struct OfJob {
+    client: Arc<Client>,
+    board: Segment,
+    me: Peer,
+    size: u32,
+}
+
+impl OfJob {
+    fn new(client: Arc<Client>) -> Self {
+        let world = client.world();
+        Self { board: client.board(), me: world.rank, size: world.size, client }
+    }
+}
+
+impl Neighbours for OfJob {
+    fn me(&self) -> Peer {
+        self.me
+    }
+
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    fn own_inbox(&self) -> Segment {
+        self.client.own_inbox()
+    }
+
+    fn map_inbox(&self, peer: Peer) -> std::result::Result<Segment, EngineError> {
+        self.client.map_peer(peer).map_err(|error| match error {
+            Error::Misuse { .. } => EngineError::Misuse("communication from a forked child, or with no such rank"),
+            _ => EngineError::Resource("cannot map the inbox of a peer"),
+        })
+    }
+
+    fn doorbell(&self, peer: Peer) -> Option<Segment> {
+        (peer < self.size).then(|| self.board.part(crate::layout::doorbell_offset(peer), 4))
+    }
+
+    fn process(&self, peer: Peer) -> Process {
+        let card = self.client.card(peer);
+        let (pid, own) = (card.pid(), self.client.card(self.me));
+        if peer == self.me {
+            Process::Same
+        } else if pid == 0 || card.pid_space() != own.pid_space() || own.pid_space() == 0 {
+            Process::Unreachable
+        } else {
+            Process::Other { pid, kept: card.agent_is_parent() }
+        }
+    }
+
+    fn is_gone(&self, peer: Peer) -> bool {
+        self.client.card(peer).state() == State::Gone
+    }
+}

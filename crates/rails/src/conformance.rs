@@ -1,0 +1,472 @@
+//! What every rail must do, as checks that panic with the clause they found broken. For tests of rails, here and elsewhere.
+//!
+//! A rail's tests give a [`World`]: two fresh rails that reach each other, stepped by one thread. Every check begins with a
+//! new world. Bounded: each check ends after a fixed number of polls.
+
+use garonne_engine::api::{Error, Peer};
+use garonne_engine::rail::{Bulk, Class, Descriptor, Ending, Exposing, Header, Rail, Refusal, Sink, Token};
+use garonne_sync::user::{Data, Scratch, UserMem};
+
+/// Two rails that reach each other: peer 0 and peer 1.
+pub trait World {
+    /// The kind of rail.
+    type Rail: Rail;
+    /// The rail of peer 0 or 1.
+    fn rail(&mut self, peer: Peer) -> &mut Self::Rail;
+    /// Lets time pass on rails whose packets need some.
+    fn settle(&mut self) {}
+    /// Peer 1 dies: its rail is not used any more, and whoever tells rails of deaths tells the rail of peer 0.
+    fn kill_second(&mut self);
+}
+
+/// Everything a poll told.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Packets: sender, header, payload.
+    pub packets: Vec<(Peer, Header, Vec<u8>)>,
+    /// Peers reported gone.
+    pub gone: Vec<Peer>,
+    /// Regions whose revocation ended.
+    pub revoked: Vec<Token>,
+    /// Exposures that ended.
+    pub exposed: Vec<(Token, Option<Descriptor>)>,
+    /// Bulk operations that ended.
+    pub done: Vec<(Token, Result<(), Error>)>,
+}
+
+impl Sink for Told {
+    fn packet(&mut self, peer: Peer, header: Header, payload: UserMem, len: usize) {
+        let mut bytes = vec![0; len];
+        payload.read(0, &mut bytes);
+        self.packets.push((peer, header, bytes));
+    }
+    fn exposed(&mut self, token: Token, descriptor: Option<Descriptor>) {
+        self.exposed.push((token, descriptor));
+    }
+    fn revoked(&mut self, token: Token) {
+        self.revoked.push(token);
+    }
+    fn bulk_done(&mut self, token: Token, result: Result<(), Error>) {
+        self.done.push((token, result));
+    }
+    fn gone(&mut self, peer: Peer) {
+        self.gone.push(peer);
+    }
+}
+
+/// Polls of an idle rail after which a check gives up waiting.
+const PATIENCE: usize = 10_000;
+
+/// Runs every check, each on a world of its own.
+pub fn check_all<W: World>(mut fresh: impl FnMut() -> W) {
+    boundaries_hold(fresh());
+    order_holds(fresh());
+    back_pressure_loses_nothing(fresh());
+    control_passes_full_data(fresh());
+    claims_given_back_leave_no_trace(fresh());
+    arming_misses_nothing(fresh());
+    death_is_told_once_and_refuses(fresh());
+    regions_are_read_and_written(fresh());
+    revoked_descriptors_move_nothing(fresh());
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i.wrapping_mul(131) ^ seed.wrapping_mul(29)) as u8)
+        .collect()
+}
+
+fn header(len: usize, sequence: usize) -> Header {
+    Header {
+        kind: 1,
+        len: len as u32,
+        sequence: sequence as u32,
+        tag: -7,
+        context: 3,
+        source: 9,
+        ..Header::default()
+    }
+}
+
+/// Memory with these bytes.
+fn scratch(bytes: &[u8]) -> Scratch {
+    let memory = Scratch::new(bytes.len().max(1)).unwrap_or_else(|| panic!("no memory for the check"));
+    memory.mem().write(0, bytes);
+    memory
+}
+
+/// Sends one packet the way its length and class suggest.
+pub fn send(
+    rail: &mut impl Rail,
+    peer: Peer,
+    bytes: &[u8],
+    sequence: usize,
+    class: Class,
+) -> Result<(), Refusal> {
+    let header = header(bytes.len(), sequence);
+    if class == Class::Data && bytes.len() <= rail.limits().inline_max {
+        let memory = scratch(bytes);
+        return rail.send_inline(peer, &header, memory.mem());
+    }
+    let room = rail.claim(peer, bytes.len(), class)?;
+    assert!(
+        room.len >= bytes.len() && room.peer == peer,
+        "a claim lends at least what was asked for, for whom it was asked"
+    );
+    room.mem.write(0, bytes);
+    rail.commit(room, &header);
+    Ok(())
+}
+
+/// Polls `peer`'s rail until it told `packets` packets.
+fn receive<W: World>(world: &mut W, peer: Peer, packets: usize) -> Told {
+    let mut told = Told::default();
+    for _ in 0..PATIENCE {
+        world.rail(peer).poll(16, &mut told);
+        if told.packets.len() >= packets {
+            return told;
+        }
+        world.settle();
+    }
+    panic!("{} of {packets} packets arrived", told.packets.len());
+}
+
+fn boundaries_hold<W: World>(mut world: W) {
+    let limits = world.rail(0).limits();
+    let around = |n: usize| [n.saturating_sub(1), n, n + 1];
+    let mut lengths: Vec<_> = [0, 1, 31, 32, 33, 63, 64, 65, 128]
+        .into_iter()
+        .chain(around(limits.inline_max))
+        .collect();
+    lengths.extend([4095, 4096, limits.packet_max / 2 + 1, limits.packet_max]);
+    for (n, len) in lengths
+        .into_iter()
+        .filter(|len| *len <= limits.packet_max)
+        .enumerate()
+    {
+        let bytes = pattern(len, n);
+        assert_eq!(
+            send(world.rail(0), 1, &bytes, n, Class::Data),
+            Ok(()),
+            "an empty rail has room"
+        );
+        let told = receive(&mut world, 1, 1);
+        assert_eq!(
+            told.packets,
+            [(0, header(len, n), bytes)],
+            "a packet arrives whole, alone and unchanged"
+        );
+    }
+    let control = pattern(limits.control_max, 5);
+    assert_eq!(send(world.rail(0), 1, &control, 1, Class::Control), Ok(()));
+    assert_eq!(receive(&mut world, 1, 1).packets[0].2, control);
+}
+
+fn order_holds<W: World>(mut world: W) {
+    if !world.rail(0).limits().ordered {
+        return;
+    }
+    let (mut sent, mut got) = (0, 0);
+    while got < 3000 {
+        for _ in 0..1 + sent % 7 {
+            let len = [0, 8, 40, 700, 3000][sent % 5];
+            let class = if sent % 11 == 3 {
+                Class::Control
+            } else {
+                Class::Data
+            };
+            let len = if class == Class::Control {
+                len.min(world.rail(0).limits().control_max)
+            } else {
+                len
+            };
+            if send(world.rail(0), 1, &pattern(len, sent), sent, class).is_ok() {
+                sent += 1;
+            }
+        }
+        let told = receive(&mut world, 1, usize::from(sent > got));
+        for (_, header, bytes) in told.packets {
+            assert_eq!(
+                header.sequence as usize, got,
+                "packets of one peer arrive in the order of their commits"
+            );
+            assert_eq!(bytes, pattern(bytes.len(), got));
+            got += 1;
+        }
+    }
+}
+
+fn back_pressure_loses_nothing<W: World>(mut world: W) {
+    for round in 0..3 {
+        let mut sent = 0;
+        while sent < 100_000 {
+            match send(world.rail(0), 1, &pattern(500, sent), sent, Class::Data) {
+                Ok(()) => sent += 1,
+                Err(refusal) => {
+                    assert_eq!(refusal, Refusal::Full, "a rail without room says so");
+                    break;
+                }
+            }
+        }
+        assert!(sent < 100_000, "a rail is bounded (round {round})");
+        let mut got: Vec<_> = receive(&mut world, 1, sent)
+            .packets
+            .iter()
+            .map(|packet| packet.1.sequence as usize)
+            .collect();
+        got.sort_unstable();
+        assert_eq!(
+            got,
+            (0..sent).collect::<Vec<_>>(),
+            "what was accepted arrives, once"
+        );
+        let mut told = Told::default();
+        world.rail(1).poll(16, &mut told);
+        world.settle();
+        world.rail(0).poll(16, &mut told);
+        assert!(told.packets.is_empty());
+    }
+}
+
+fn control_passes_full_data<W: World>(mut world: W) {
+    let mut sent = 0;
+    while send(world.rail(0), 1, &pattern(3000, sent), sent, Class::Data).is_ok() {
+        sent += 1;
+    }
+    while send(world.rail(0), 1, &[1], sent, Class::Data).is_ok() {
+        sent += 1;
+    }
+    let bytes = pattern(world.rail(0).limits().control_max, 1);
+    assert_eq!(
+        send(world.rail(0), 1, &bytes, sent, Class::Control),
+        Ok(()),
+        "data cannot use up the room of control packets"
+    );
+    receive(&mut world, 1, sent + 1);
+}
+
+fn claims_given_back_leave_no_trace<W: World>(mut world: W) {
+    for n in 0..500 {
+        let len = [10, 100, 5000][n % 3];
+        match world.rail(0).claim(1, len, Class::Data) {
+            Ok(room) => world.rail(0).abandon(room),
+            Err(refusal) => panic!("{refusal:?} after {n} claims that were given back"),
+        }
+        send(world.rail(0), 1, &[n as u8], n, Class::Data).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        let told = receive(&mut world, 1, 1);
+        assert_eq!(
+            told.packets,
+            [(0, header(1, n), vec![n as u8])],
+            "a claim given back is never delivered"
+        );
+    }
+}
+
+fn arming_misses_nothing<W: World>(mut world: W) {
+    let source = world.rail(1).wake_source();
+    for n in 0..50 {
+        // Sent before arming: the poll after arming finds it.
+        send(world.rail(0), 1, &[1], n, Class::Data).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        world.settle();
+        world.rail(1).arm();
+        receive(&mut world, 1, 1);
+        world.rail(1).disarm();
+        // Sent after arming: the word has changed, so this sleep ends without a time limit.
+        let ticket = world.rail(1).arm();
+        let mut told = Told::default();
+        world.rail(1).poll(16, &mut told);
+        assert!(told.packets.is_empty());
+        send(world.rail(0), 1, &[2], n, Class::Data).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        world.settle();
+        source.sleep(ticket, None);
+        receive(&mut world, 1, 1);
+        world.rail(1).disarm();
+        let ticket = world.rail(1).arm();
+        world.rail(0).ring(1);
+        source.sleep(ticket, None);
+        world.rail(1).disarm();
+        let ticket = world.rail(1).arm();
+        source.wake();
+        source.sleep(ticket, None);
+        world.rail(1).disarm();
+    }
+}
+
+fn death_is_told_once_and_refuses<W: World>(mut world: W) {
+    send(world.rail(1), 0, &[5], 1, Class::Data).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+    // It dies between claim and commit.
+    let claimed = world.rail(1).claim(0, 700, Class::Data);
+    assert!(claimed.is_ok());
+    world.kill_second();
+    let mut told = Told::default();
+    for _ in 0..PATIENCE {
+        world.rail(0).poll(16, &mut told);
+        if !told.gone.is_empty() {
+            break;
+        }
+        world.settle();
+    }
+    for _ in 0..10 {
+        world.rail(0).poll(16, &mut told);
+    }
+    assert_eq!(told.gone, [1], "a death is told, once");
+    assert_eq!(
+        told.packets.len(),
+        1,
+        "what a peer had sent before its death arrives, and nothing else"
+    );
+    assert_eq!(world.rail(0).claim(1, 8, Class::Data).err(), Some(Refusal::Gone));
+    assert_eq!(send(world.rail(0), 1, &[1], 1, Class::Data), Err(Refusal::Gone));
+}
+
+fn expose<W: World>(world: &mut W, peer: Peer, token: Token, data: &Data) -> Option<Descriptor> {
+    match world.rail(peer).expose(token, 1 - peer, data) {
+        Exposing::Ready(descriptor) => Some(descriptor),
+        Exposing::Unable => None,
+        Exposing::Later => {
+            let mut told = Told::default();
+            while told.exposed.is_empty() {
+                world.settle();
+                world.rail(peer).poll(16, &mut told);
+            }
+            told.exposed[0].1
+        }
+    }
+}
+
+/// Which side a bulk operation fills.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bulky {
+    Read,
+    Write,
+}
+
+fn bulk<W: World>(world: &mut W, way: Bulky, bulk: Bulk<'_>) -> Result<(), Error> {
+    let token = bulk.token;
+    let rail = world.rail(0);
+    let ending = if way == Bulky::Read {
+        rail.read(bulk)?
+    } else {
+        rail.write(bulk)?
+    };
+    if ending == Ending::Now {
+        return Ok(());
+    }
+    let mut told = Told::default();
+    for _ in 0..PATIENCE {
+        for peer in [1, 0] {
+            world.rail(peer).poll(16, &mut told);
+        }
+        if let Some((_, result)) = told.done.iter().find(|(done, _)| *done == token) {
+            return result.clone();
+        }
+        world.settle();
+    }
+    panic!("a bulk operation never ended");
+}
+
+fn regions_are_read_and_written<W: World>(mut world: W) {
+    let Some(reach) = world.rail(0).reach(1) else {
+        panic!("the two rails reach each other")
+    };
+    let bytes = pattern(100_000, 1);
+    let (remote, local) = (scratch(&bytes), scratch(&vec![0; 100_000]));
+    let exposed = Data::contiguous(remote.mem(), 100_000);
+    let here = Data::contiguous(local.mem(), 100_000);
+    let Some(descriptor) = expose(&mut world, 1, 7, &exposed) else {
+        assert!(
+            !reach.can_read && !reach.can_write,
+            "a rail that claims to read exposes contiguous data"
+        );
+        return;
+    };
+    let part = |token| Bulk {
+        token,
+        peer: 1,
+        descriptor: &descriptor,
+        offset: 1000,
+        local: &here,
+        local_offset: 50,
+        len: 90_001,
+    };
+    if reach.can_read {
+        bulk(&mut world, Bulky::Read, part(1)).unwrap_or_else(|error| panic!("{error:?}"));
+        let mut got = vec![0; 100_000];
+        local.mem().read(0, &mut got);
+        assert_eq!(
+            got[50..90_051],
+            bytes[1000..91_001],
+            "a read fetches what was asked for"
+        );
+        assert!(
+            got[..50].iter().chain(&got[90_051..]).all(|byte| *byte == 0),
+            "and touches nothing else"
+        );
+    }
+    if reach.can_write {
+        local.mem().write(50, &pattern(90_001, 2));
+        bulk(&mut world, Bulky::Write, part(2)).unwrap_or_else(|error| panic!("{error:?}"));
+        let mut got = vec![0; 100_000];
+        remote.mem().read(0, &mut got);
+        assert_eq!(
+            got[1000..91_001],
+            pattern(90_001, 2),
+            "a write stores what was asked for"
+        );
+        assert_eq!(
+            (&got[..1000], &got[91_001..]),
+            (&bytes[..1000], &bytes[91_001..]),
+            "and touches nothing else"
+        );
+    }
+    assert_eq!(
+        world.rail(1).revoke(7),
+        Ending::Now,
+        "an unused region is withdrawn at once"
+    );
+}
+
+fn revoked_descriptors_move_nothing<W: World>(mut world: W) {
+    let Some(reach) = world.rail(0).reach(1).filter(|reach| reach.can_read) else {
+        return;
+    };
+    let (remote, local) = (scratch(&pattern(4096, 1)), scratch(&[0; 4096]));
+    let here = Data::contiguous(local.mem(), 4096);
+    let exposed = Data::contiguous(remote.mem(), 4096);
+    let Some(stale) = expose(&mut world, 1, 1, &exposed) else {
+        panic!("a rail that reads exposes contiguous data")
+    };
+    assert_eq!(world.rail(1).revoke(1), Ending::Now);
+    let Some(fresh) = expose(&mut world, 1, 2, &exposed) else {
+        panic!("a table entry is used again")
+    };
+    let wrong = Descriptor {
+        cookie: fresh.cookie ^ 0xffff,
+        ..fresh
+    };
+    for descriptor in [&stale, &wrong] {
+        let part = |token| Bulk {
+            token,
+            peer: 1,
+            descriptor,
+            offset: 0,
+            local: &here,
+            local_offset: 0,
+            len: 4096,
+        };
+        assert!(
+            matches!(bulk(&mut world, Bulky::Read, part(3)), Err(Error::Peer { .. })),
+            "a stale or wrong descriptor is refused"
+        );
+        if reach.can_write {
+            assert!(matches!(
+                bulk(&mut world, Bulky::Write, part(4)),
+                Err(Error::Peer { .. })
+            ));
+        }
+    }
+    let mut got = vec![0; 4096];
+    local.mem().read(0, &mut got);
+    assert!(got.iter().all(|byte| *byte == 0), "and moves nothing");
+    world.rail(1).revoke(2);
+}

@@ -1,0 +1,51 @@
+//! Every bound of the rails, each with the sentence that justifies it.
+
+/// Lanes in an inbox: a rank's hot peers are a few neighbours, and every lane costs each poll one look.
+pub const LANES: usize = 4;
+
+/// Slots of a mailbox: a window of 64 messages from each of several peers fits, in half of a first-level cache.
+pub const MAILBOX_SLOTS: u32 = 512;
+
+/// Payload area of a mailbox in 64-byte units: four of the largest packets plus what small ones need.
+pub const MAILBOX_UNITS: u32 = 4096;
+
+/// Slots of a lane: a window of 64 messages twice over, so that reader and writer never stand on each other's toes.
+pub const LANE_SLOTS: u32 = 256;
+
+/// Payload area of a lane in units: four of the largest packets, the depth of a pipelined copy.
+pub const LANE_UNITS: u32 = 2048;
+
+/// Slots that only control packets may use: an eighth, so that data flows on when the rest is full.
+pub const RESERVED_SLOTS_DIVISOR: u32 = 8;
+
+/// Payload units that only control packets may use, per reserved slot: the largest control payload takes two, and one
+/// may be lost where the area wraps.
+pub const RESERVED_UNITS_PER_SLOT: u32 = 3;
+
+/// Largest payload of a packet: a quarter of a lane's area, so that two sides copy at the same time.
+pub const PACKET_MAX: usize = 32 * 1024;
+
+/// Payloads up to this length are sent without a separate claim: copying them in one go costs less than lending room.
+pub const INLINE_MAX: usize = 256;
+
+/// Payloads that travel with their envelope: two copies of this size cost about as much as a handshake.
+pub const EAGER_MAX: usize = 16 * 1024;
+
+/// Records from one writer in the mailbox before it is granted a free lane: enough to tell a neighbour from a passer-by.
+pub const LANE_GRANT_AFTER: u32 = 16;
+
+/// Regions a rank can have exposed at once: beyond that, messages travel by packets until one is revoked.
+pub const REGIONS: usize = 64;
+
+/// Ranks of one node: what sixteen bits of a slot's stamp can name.
+pub const RANKS_MAX: u32 = 1 << 15;
+
+/// Blocks of a region that is not contiguous: a list of 64 KB, read once per message by whoever reads the region.
+pub const REGION_BLOCKS_MAX: usize = 4096;
+
+/// Mean length below which blocks travel packed instead: the kernel spends about as long on a block's bookkeeping as on
+/// copying this much.
+pub const REGION_BLOCK_MIN: u64 = 1024;
+
+/// Bytes of one bulk read, so that other traffic gets its turn: a tenth of a millisecond at 10 GB/s.
+pub const READ_CHUNK: u64 = 1 << 20;

@@ -1,0 +1,337 @@
+//! The shared-memory rail: packets through the mailbox and the lanes of each rank's inbox, large data by reading the
+//! peer's memory, wake-ups through doorbells.
+//!
+//! A [`ShmRail`] is one rank's rail and belongs to its engine. What surrounds it (where inboxes lie, who the peers are)
+//! comes from a [`Neighbours`]: the agent's segments for processes, plain memory for threads. Inboxes of peers are mapped
+//! at the first packet to them. Peers are named by their index in the job's world; one writer per rank.
+//!
+//! Order: records of one peer are delivered in the order of their claims, also when it changes between mailbox and
+//! lane (`intake` says how). Bounded by the sizes in `limits`; no room is `Refusal::Full`, and the reader rings whoever found none.
+
+mod intake;
+pub mod layout;
+mod peers;
+mod region;
+mod wake;
+
+pub use layout::inbox_bytes;
+pub use peers::{Neighbours, Process, Threads};
+
+use crate::limits::{EAGER_MAX, INLINE_MAX, PACKET_MAX, RANKS_MAX};
+use garonne_engine::api::{Error, Peer};
+use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
+use garonne_engine::rail::{
+    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
+};
+use garonne_sync::doorbell::{Armed, Doorbell};
+use garonne_sync::mailbox::{Claimed, Priority};
+use garonne_sync::shm::Segment;
+use garonne_sync::user::{Data, UserMem};
+use intake::Inbox;
+use peers::Out;
+use region::Regions;
+use std::sync::Arc;
+use wake::ShmWake;
+
+/// One rank's shared-memory rail.
+pub struct ShmRail {
+    me: u16,
+    neighbours: Arc<dyn Neighbours>,
+    /// By peer; `None`: not talked to yet.
+    outs: Vec<Option<Box<Out>>>,
+    /// By peer.
+    gone: Vec<bool>,
+    inbox: Inbox,
+    bell: Segment,
+    wake: Arc<ShmWake>,
+    armed: Option<Armed>,
+    claims: Vec<Option<Lent>>,
+    regions: Regions,
+    /// Deaths not told yet.
+    untold: Vec<Peer>,
+}
+
+/// A claim that is out: where it was made.
+#[derive(Clone, Copy, Debug)]
+struct Lent {
+    claimed: Claimed,
+    lane: bool,
+}
+
+impl std::fmt::Debug for ShmRail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShmRail")
+            .field("me", &self.me)
+            .field("peers", &self.outs.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ShmRail {
+    /// The rail of the rank that `neighbours` is about. One per rank and job: it is the only reader of its inbox.
+    pub fn new(neighbours: Arc<dyn Neighbours>) -> Result<Self, Error> {
+        let (me, size) = (neighbours.me(), neighbours.size());
+        if size > RANKS_MAX || me >= size {
+            return Err(Error::Resource(
+                "more ranks on this node than the shared-memory rail can name",
+            ));
+        }
+        let own = neighbours.own_inbox();
+        if own.len() < inbox_bytes(size) {
+            return Err(Error::Resource(
+                "the inbox is smaller than this number of ranks needs",
+            ));
+        }
+        let bell = neighbours
+            .doorbell(me)
+            .ok_or(Error::Misuse("a rank without a doorbell"))?;
+        garonne_sync::futex::barrier_register();
+        let inbox = Inbox::new(&own, size)?;
+        Ok(Self {
+            me: me as u16,
+            outs: (0..size).map(|_| None).collect(),
+            gone: vec![false; size as usize],
+            inbox,
+            wake: Arc::new(ShmWake::new(bell.clone())),
+            bell,
+            armed: None,
+            claims: Vec::new(),
+            regions: Regions::new(own),
+            untold: Vec::new(),
+            neighbours,
+        })
+    }
+
+    /// Told by the host that a peer died: nothing is sent to it any more, its unfinished records are passed over, its
+    /// leases count as returned. The next poll tells the engine.
+    pub fn peer_gone(&mut self, peer: Peer) {
+        if let Some(gone) = self.gone.get_mut(peer as usize)
+            && !std::mem::replace(gone, true)
+        {
+            self.untold.push(peer);
+        }
+    }
+
+    #[inline(always)]
+    fn out(&mut self, peer: Peer) -> Result<&mut Out, Refusal> {
+        // The borrow checker wants the common path to look twice; the second look is free.
+        if !matches!(self.outs.get(peer as usize), Some(Some(_))) {
+            self.open(peer)?;
+        }
+        match &mut self.outs[peer as usize] {
+            Some(out) => Ok(out),
+            None => Err(Refusal::Gone),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn open(&mut self, peer: Peer) -> Result<(), Refusal> {
+        if self.gone.get(peer as usize).is_none_or(|gone| *gone) {
+            return Err(Refusal::Gone);
+        }
+        let out = Out::open(&*self.neighbours, self.me, peer).map_err(|_| Refusal::Gone)?;
+        self.outs[peer as usize] = Some(Box::new(out));
+        Ok(())
+    }
+
+    /// A peer whose ring has no room: it may sleep on a full inbox.
+    #[cold]
+    #[inline(never)]
+    fn full(&mut self, peer: Peer) -> Refusal {
+        if self.gone.get(peer as usize).is_none_or(|gone| *gone) {
+            return Refusal::Gone;
+        }
+        if let Some(Some(out)) = self.outs.get(peer as usize) {
+            out.bell().ring_fenced();
+        }
+        Refusal::Full
+    }
+
+    /// Wakes the writers that found no room here.
+    #[cold]
+    #[inline(never)]
+    fn ring_starving(&mut self) {
+        for peer in 0..self.outs.len() as Peer {
+            if peer != Peer::from(self.me)
+                && let Some(bell) = self.neighbours.doorbell(peer)
+            {
+                Doorbell::new(bell.atomic_u32(0)).ring_fenced();
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_gone(&mut self, sink: &mut impl Sink) -> u32 {
+        let untold = std::mem::take(&mut self.untold);
+        for peer in &untold {
+            // Everything it published before it died is delivered first.
+            self.outs[*peer as usize] = None;
+            self.regions.peer_gone(*peer);
+            sink.gone(*peer);
+        }
+        untold.len() as u32
+    }
+}
+
+impl Rail for ShmRail {
+    fn limits(&self) -> Limits {
+        Limits {
+            inline_max: INLINE_MAX,
+            packet_max: PACKET_MAX,
+            control_max: CONTROL_PAYLOAD_MAX,
+            ordered: true,
+        }
+    }
+
+    fn reach(&self, peer: Peer) -> Option<Reach> {
+        if self.gone.get(peer as usize).is_none_or(|gone| *gone) {
+            return None;
+        }
+        let means = self.regions.means(&*self.neighbours, peer);
+        Some(Reach {
+            eager_max: EAGER_MAX,
+            can_read: means.can_read,
+            can_write: means.can_write,
+            read_from: means.read_from,
+            pipeline_chunk: PACKET_MAX,
+            read_chunk: means.read_chunk,
+        })
+    }
+
+    #[inline]
+    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
+        if len > PACKET_MAX {
+            return Err(Refusal::Full);
+        }
+        let priority = match class {
+            Class::Data => Priority::Data,
+            Class::Control => Priority::Control,
+        };
+        let out = self.out(peer)?;
+        let lane = out.uses_lane();
+        let Ok(claimed) = out.outlet().claim(len, priority) else {
+            return Err(self.full(peer));
+        };
+        let lent = Some(Lent { claimed, lane });
+        let token = match self.claims.iter().position(Option::is_none) {
+            Some(free) => {
+                self.claims[free] = lent;
+                free
+            }
+            None => {
+                self.claims.push(lent);
+                self.claims.len() - 1
+            }
+        };
+        Ok(Room {
+            mem: claimed.mem,
+            len: claimed.len,
+            peer,
+            token: token as u64,
+        })
+    }
+
+    #[inline]
+    fn commit(&mut self, room: Room, header: &Header) {
+        let lent = self.claims.get_mut(room.token as usize).and_then(Option::take);
+        if let (Some(lent), Some(Some(out))) = (lent, self.outs.get_mut(room.peer as usize)) {
+            out.outlet_of(lent.lane).commit(lent.claimed, header.to_words());
+            out.bell().ring();
+        }
+    }
+
+    fn abandon(&mut self, room: Room) {
+        let lent = self.claims.get_mut(room.token as usize).and_then(Option::take);
+        if let (Some(lent), Some(Some(out))) = (lent, self.outs.get_mut(room.peer as usize)) {
+            out.outlet_of(lent.lane).abandon(lent.claimed);
+        }
+    }
+
+    #[inline]
+    fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
+        let out = self.out(peer)?;
+        match out.outlet().send(header.to_words(), bytes, header.len as usize) {
+            Ok(()) => {
+                out.bell().ring();
+                Ok(())
+            }
+            Err(_) => Err(self.full(peer)),
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+        let mut told = self.inbox.poll(budget, sink);
+        if self.inbox.take_starving() {
+            self.ring_starving();
+        }
+        if self.regions.busy() {
+            told += self.regions.poll(sink);
+        }
+        if self.gone.contains(&true) && self.inbox.skip_gone(&self.gone) {
+            told += self.inbox.poll(budget, sink);
+        }
+        if !self.untold.is_empty() {
+            told += self.tell_gone(sink);
+        }
+        if told > 0 {
+            self.wake.moved();
+        }
+        told
+    }
+
+    fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing {
+        self.regions.expose(token, peer, data)
+    }
+
+    fn revoke(&mut self, token: Token) -> Ending {
+        self.regions.revoke(token)
+    }
+
+    fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
+        self.regions
+            .transfer(&*self.neighbours, bulk, crate::sys::Way::Read)
+    }
+
+    fn write(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
+        self.regions
+            .transfer(&*self.neighbours, bulk, crate::sys::Way::Write)
+    }
+
+    fn arm(&mut self) -> u32 {
+        for peer in 0..self.gone.len() as Peer {
+            if self.neighbours.is_gone(peer) {
+                self.peer_gone(peer);
+            }
+        }
+        let armed = Doorbell::new(self.bell.atomic_u32(0)).arm();
+        self.wake.armed();
+        self.armed = Some(armed);
+        armed.ticket()
+    }
+
+    fn disarm(&mut self) {
+        if let Some(armed) = self.armed.take() {
+            Doorbell::new(self.bell.atomic_u32(0)).disarm(armed);
+        }
+    }
+
+    fn wake_source(&self) -> Arc<dyn WakeSource> {
+        self.wake.clone()
+    }
+
+    fn ring(&mut self, peer: Peer) {
+        if let Some(bell) = self.neighbours.doorbell(peer) {
+            Doorbell::new(bell.atomic_u32(0)).ring_fenced();
+        }
+    }
+}
+
+impl Drop for ShmRail {
+    fn drop(&mut self) {
+        // Regions still exposed point to memory that may now go: nobody may start to read them.
+        self.regions.close_all();
+    }
+}

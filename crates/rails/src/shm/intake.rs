@@ -1,0 +1,203 @@
+//! The reading side of an inbox: the mailbox and the lanes, merged so that each peer's records keep their order.
+//!
+//! A writer that sends much is granted a lane while one is free; it keeps the lane as long as it lives. Before its first
+//! record there it notes the mailbox position behind its last record in the mailbox, and the lane is read only once the
+//! mailbox has been read that far. So no record overtakes another, without a handshake. A dead writer's lane is drained
+//! and then granted to the next.
+
+use crate::limits::{LANE_GRANT_AFTER, LANES};
+use crate::shm::layout::{self, card};
+use garonne_engine::api::{Error, Peer};
+use garonne_engine::rail::{Header, Sink};
+use garonne_sync::mailbox::{Intake, Record, Taken};
+use garonne_sync::shm::Segment;
+use std::sync::atomic::Ordering;
+
+#[derive(Debug)]
+struct Lane {
+    writer: u16,
+    intake: Intake,
+    /// The mailbox has been read as far as the writer's switch asks.
+    open: bool,
+}
+
+/// A rank's own inbox.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    own: Segment,
+    ranks: u32,
+    mailbox: Intake,
+    lanes: Vec<Lane>,
+    /// Records of each writer in the mailbox.
+    counts: Vec<u32>,
+    starving: bool,
+    broken: Vec<Peer>,
+}
+
+impl Inbox {
+    pub(crate) fn new(own: &Segment, ranks: u32) -> Result<Self, Error> {
+        let mailbox = Intake::new(own, layout::mailbox(ranks))
+            .map_err(|_| Error::Resource("the inbox has another shape"))?;
+        Ok(Self {
+            own: own.clone(),
+            ranks,
+            mailbox,
+            lanes: Vec::with_capacity(LANES),
+            counts: vec![0; ranks as usize],
+            starving: false,
+            broken: Vec::new(),
+        })
+    }
+
+    /// Delivers up to `budget` records.
+    #[inline]
+    pub(crate) fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+        let mut told = 0;
+        for lane in 0..self.lanes.len() {
+            if !self.lanes[lane].intake.is_empty() {
+                told += self.poll_lane(lane, budget - told, sink);
+            }
+        }
+        if !self.mailbox.is_empty() {
+            told += self.poll_mailbox(budget - told, sink);
+        }
+        if told == 0 {
+            self.mailbox.idle();
+            self.starving |= self.mailbox.take_starving();
+            for lane in &mut self.lanes {
+                lane.intake.idle();
+                self.starving |= lane.intake.take_starving();
+            }
+        }
+        if !self.broken.is_empty() {
+            told += self.tell_broken(sink);
+        }
+        told
+    }
+
+    fn poll_lane(&mut self, index: usize, budget: u32, sink: &mut impl Sink) -> u32 {
+        let lane = &mut self.lanes[index];
+        if !lane.open {
+            let switch = self
+                .own
+                .atomic_u32(layout::card_at(lane.writer) + card::SWITCH)
+                .load(Ordering::Relaxed);
+            if (self.mailbox.position().wrapping_sub(switch) as i32) < 0 {
+                return 0;
+            }
+            lane.open = true;
+        }
+        let mut told = 0;
+        while told < budget {
+            let writer = lane.writer;
+            match lane
+                .intake
+                .take(|record| deliver(Record { writer, ..record }, sink, &mut self.broken))
+            {
+                Taken::Record => told += 1,
+                Taken::Void => {}
+                Taken::Broken(_) => self.broken.push(Peer::from(writer)),
+                Taken::Empty => break,
+            }
+        }
+        self.starving |= lane.intake.take_starving();
+        told
+    }
+
+    fn poll_mailbox(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+        let mut told = 0;
+        while told < budget {
+            let mut from = 0;
+            let (ranks, broken) = (self.ranks, &mut self.broken);
+            let taken = self.mailbox.take(|record| {
+                from = record.writer;
+                if u32::from(from) < ranks {
+                    deliver(record, sink, broken);
+                }
+            });
+            match taken {
+                Taken::Record => {
+                    told += 1;
+                    self.count(from);
+                }
+                Taken::Void => {}
+                Taken::Broken(writer) => self.broken.push(Peer::from(writer)),
+                Taken::Empty => break,
+            }
+        }
+        self.starving |= self.mailbox.take_starving();
+        told
+    }
+
+    #[inline(always)]
+    fn count(&mut self, writer: u16) {
+        if let Some(count) = self.counts.get_mut(usize::from(writer)) {
+            *count = count.wrapping_add(1);
+            if *count == LANE_GRANT_AFTER {
+                self.grant(writer);
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grant(&mut self, writer: u16) {
+        if self.lanes.len() >= LANES || self.lanes.iter().any(|lane| lane.writer == writer) {
+            return;
+        }
+        let index = self.lanes.len();
+        let Ok(intake) = Intake::new(&self.own, layout::lane(self.ranks, index)) else {
+            return;
+        };
+        self.lanes.push(Lane {
+            writer,
+            intake,
+            open: false,
+        });
+        // Release: the writer that sees the grant sees the lane's head. SYNC(lane-grant).
+        self.own
+            .atomic_u32(layout::card_at(writer) + card::GRANT)
+            .store(index as u32 + 1, Ordering::Release);
+    }
+
+    /// Whether writers wait for room that is there now.
+    #[inline(always)]
+    pub(crate) fn take_starving(&mut self) -> bool {
+        std::mem::take(&mut self.starving)
+    }
+
+    /// Passes over a slot that a dead writer claimed and never published. `true` if there was one.
+    #[cold]
+    pub(crate) fn skip_gone(&mut self, gone: &[bool]) -> bool {
+        self.mailbox
+            .skip_gone(&mut |writer| gone.get(usize::from(writer)).copied().unwrap_or(true))
+    }
+
+    /// A peer that writes what no honest one does is as good as dead.
+    #[cold]
+    #[inline(never)]
+    fn tell_broken(&mut self, sink: &mut impl Sink) -> u32 {
+        let broken = std::mem::take(&mut self.broken);
+        let told = broken.len() as u32;
+        for peer in broken.into_iter().filter(|peer| *peer < self.ranks) {
+            sink.gone(peer);
+        }
+        told
+    }
+}
+
+/// Shows one record to the engine, if its header can be true.
+#[inline(always)]
+fn deliver(record: Record, sink: &mut impl Sink, broken: &mut Vec<Peer>) {
+    let header = Header::from_words(record.header);
+    if header.len as usize <= record.room {
+        sink.packet(
+            Peer::from(record.writer),
+            header,
+            record.payload,
+            header.len as usize,
+        );
+    } else {
+        broken.push(Peer::from(record.writer));
+    }
+}

@@ -1,0 +1,200 @@
+//! Who is on this node and where things lie: the [`Neighbours`] that the rail is told, and the writing end to each peer.
+
+use crate::shm::layout::{self, card};
+use garonne_engine::api::{Error, Peer};
+use garonne_sync::doorbell::Doorbell;
+use garonne_sync::mailbox::Outlet;
+use garonne_sync::shm::Segment;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How a peer's memory can be reached from this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// It is a thread of this process: plain copies reach its memory.
+    Same,
+    /// Another process that this one can name.
+    Other {
+        /// Its process id here.
+        pid: u32,
+        /// Whether its id cannot be given to another process while the job runs (its dead body stays unreaped).
+        kept: bool,
+    },
+    /// Unknown yet, or in another PID namespace: only packets reach it.
+    Unreachable,
+}
+
+/// The ranks of a node as the rail needs to know them. Peers are indices in the job's world.
+pub trait Neighbours: Send + Sync {
+    /// This rank.
+    fn me(&self) -> Peer;
+    /// Ranks of the world.
+    fn size(&self) -> u32;
+    /// This rank's inbox, zeroed when the job began.
+    fn own_inbox(&self) -> Segment;
+    /// Maps a peer's inbox.
+    fn map_inbox(&self, peer: Peer) -> Result<Segment, Error>;
+    /// The doorbell word of a rank: a segment of four bytes. `None`: no such rank.
+    fn doorbell(&self, peer: Peer) -> Option<Segment>;
+    /// How a peer's memory can be reached.
+    fn process(&self, peer: Peer) -> Process;
+    /// Whether the peer's process has ended without finishing properly.
+    fn is_gone(&self, peer: Peer) -> bool;
+}
+
+/// The writing end to one peer.
+#[derive(Debug)]
+pub(crate) struct Out {
+    mailbox: Outlet,
+    lane: Option<Outlet>,
+    /// Value of the grant word that `lane` follows.
+    held: u32,
+    /// The bell of the peer.
+    bell: Segment,
+    inbox: Segment,
+    /// This rank's card in the peer's inbox.
+    card: Segment,
+    ranks: u32,
+    me: u16,
+}
+
+impl Out {
+    pub(crate) fn open(neighbours: &dyn Neighbours, me: u16, peer: Peer) -> Result<Self, Error> {
+        let ranks = neighbours.size();
+        let inbox = if peer == Peer::from(me) {
+            neighbours.own_inbox()
+        } else {
+            neighbours.map_inbox(peer)?
+        };
+        let bell = neighbours
+            .doorbell(peer)
+            .ok_or(Error::Misuse("a peer without a doorbell"))?;
+        if inbox.len() < layout::inbox_bytes(ranks) {
+            return Err(Error::Peer {
+                peer,
+                what: "its inbox is smaller than this number of ranks needs",
+            });
+        }
+        let mailbox = Outlet::mailbox(&inbox, layout::mailbox(ranks), me).map_err(|_| Error::Peer {
+            peer,
+            what: "its inbox has another shape",
+        })?;
+        let card = inbox.part(layout::card_at(me), garonne_sync::mailbox::CARD_BYTES);
+        Ok(Self {
+            mailbox,
+            lane: None,
+            held: 0,
+            bell,
+            inbox,
+            card,
+            ranks,
+            me,
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn bell(&self) -> Doorbell<'_> {
+        Doorbell::new(self.bell.atomic_u32(0))
+    }
+
+    /// Whether the next record goes through a lane. Follows what the peer grants.
+    #[inline(always)]
+    pub(crate) fn uses_lane(&mut self) -> bool {
+        // Acquire: the lane was drained before it was granted. SYNC(lane-grant).
+        let grant = self.card.atomic_u32(card::GRANT).load(Ordering::Acquire);
+        if grant != self.held {
+            self.follow(grant);
+        }
+        self.lane.is_some()
+    }
+
+    /// The ring that the next record goes through.
+    #[inline(always)]
+    pub(crate) fn outlet(&mut self) -> &mut Outlet {
+        self.uses_lane();
+        self.lane.as_mut().unwrap_or(&mut self.mailbox)
+    }
+
+    /// The ring that a claim was made in.
+    #[inline(always)]
+    pub(crate) fn outlet_of(&mut self, lane: bool) -> &mut Outlet {
+        match &mut self.lane {
+            Some(outlet) if lane => outlet,
+            _ => &mut self.mailbox,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn follow(&mut self, grant: u32) {
+        self.held = grant;
+        // A lane once granted stays (see `intake`), and a mad peer's number names none.
+        if self.lane.is_none() && (1..=crate::limits::LANES as u32).contains(&grant) {
+            let place = layout::lane(self.ranks, grant as usize - 1);
+            self.lane = Outlet::lane(&self.inbox, place, self.me).ok();
+            self.card
+                .atomic_u32(card::SWITCH)
+                .store(self.mailbox.position(), Ordering::Relaxed);
+            // Ordered before the lane's first stamp, whose Release the reader acquires. SYNC(ring-stamp).
+            self.card.atomic_u32(card::HELD).store(grant, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Ranks that are threads of one process: inboxes and doorbells in plain memory.
+#[derive(Clone, Debug)]
+pub struct Threads {
+    me: Peer,
+    inboxes: Arc<[Segment]>,
+    bells: Segment,
+}
+
+/// Bytes between two doorbells of [`Threads`], so that no two share a cache line.
+const BELL_BYTES: usize = 128;
+
+impl Threads {
+    /// `ranks` ranks that see each other.
+    pub fn new(ranks: u32) -> Result<Vec<Self>, Error> {
+        let memory = |len| {
+            Segment::anonymous(len).map_err(|_| Error::Resource("no memory for the inboxes of thread ranks"))
+        };
+        let inboxes = (0..ranks)
+            .map(|_| memory(layout::inbox_bytes(ranks)))
+            .collect::<Result<Arc<[_]>, _>>()?;
+        let bells = memory((ranks.max(1) as usize) * BELL_BYTES)?;
+        Ok((0..ranks)
+            .map(|me| Self {
+                me,
+                inboxes: inboxes.clone(),
+                bells: bells.clone(),
+            })
+            .collect())
+    }
+}
+
+impl Neighbours for Threads {
+    fn me(&self) -> Peer {
+        self.me
+    }
+    fn size(&self) -> u32 {
+        self.inboxes.len() as u32
+    }
+    fn own_inbox(&self) -> Segment {
+        self.inboxes[self.me as usize].clone()
+    }
+    fn map_inbox(&self, peer: Peer) -> Result<Segment, Error> {
+        self.inboxes
+            .get(peer as usize)
+            .cloned()
+            .ok_or(Error::Misuse("no such rank"))
+    }
+    fn doorbell(&self, peer: Peer) -> Option<Segment> {
+        (peer < self.size()).then(|| self.bells.part(peer as usize * BELL_BYTES, 4))
+    }
+    fn process(&self, _peer: Peer) -> Process {
+        Process::Same
+    }
+    fn is_gone(&self, _peer: Peer) -> bool {
+        false
+    }
+}

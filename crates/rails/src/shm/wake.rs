@@ -1,0 +1,63 @@
+//! Sleeping on the rank's doorbell, with the stages that make up for writers that use no fence.
+
+use garonne_engine::rail::WakeSource;
+use garonne_sync::doorbell::{Armed, Doorbell, Stage};
+use garonne_sync::futex;
+use garonne_sync::shm::Segment;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+/// A rank's doorbell as seen by its own threads.
+#[derive(Debug)]
+pub(crate) struct ShmWake {
+    bell: Segment,
+    /// The [`Stage`] of the next sleep, as a number. A hint: a stale one costs a nap or a barrier.
+    stage: AtomicU8,
+}
+
+impl ShmWake {
+    pub(crate) fn new(bell: Segment) -> Self {
+        Self {
+            bell,
+            stage: AtomicU8::new(0),
+        }
+    }
+
+    fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Relaxed) {
+            0 => Stage::Nap,
+            1 => Stage::Deep,
+            _ => Stage::Shallow,
+        }
+    }
+
+    /// Something arrived: the next sleep begins with a nap again.
+    #[inline(always)]
+    pub(crate) fn moved(&self) {
+        self.stage.store(0, Ordering::Relaxed);
+    }
+
+    /// The bell was armed anew. Before a deep sleep that needs the barrier once more, ahead of the caller's last poll.
+    pub(crate) fn armed(&self) {
+        if self.stage() == Stage::Deep && !futex::barrier_everywhere() {
+            self.stage.store(2, Ordering::Relaxed);
+        }
+    }
+}
+
+impl WakeSource for ShmWake {
+    fn sleep(&self, ticket: u32, limit: Option<Duration>) {
+        let bell = Doorbell::new(self.bell.atomic_u32(0));
+        let stage = bell.sleep(Armed::from_ticket(ticket), self.stage(), limit);
+        let next = match stage {
+            Stage::Nap => 0,
+            Stage::Deep => 1,
+            Stage::Shallow => 2,
+        };
+        self.stage.store(next, Ordering::Relaxed);
+    }
+
+    fn wake(&self) {
+        Doorbell::new(self.bell.atomic_u32(0)).ring_fenced();
+    }
+}

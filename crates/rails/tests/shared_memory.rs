@@ -1,0 +1,144 @@
+//! The conformance suite over the shared-memory rail, between threads' memory and through the system calls that
+//! processes use, and what only this rail promises.
+
+use garonne_engine::api::{Error, Peer};
+use garonne_engine::rail::{Class, Rail};
+use garonne_rails::conformance::{Told, World, check_all, send};
+use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
+use garonne_sync::shm::Segment;
+use std::sync::Arc;
+
+/// Threads' memory, but peers' memory is reached as another process's would be (the other process is this one).
+struct AsProcesses(Threads);
+
+impl Neighbours for AsProcesses {
+    fn me(&self) -> Peer {
+        self.0.me()
+    }
+    fn size(&self) -> u32 {
+        self.0.size()
+    }
+    fn own_inbox(&self) -> Segment {
+        self.0.own_inbox()
+    }
+    fn map_inbox(&self, peer: Peer) -> Result<Segment, Error> {
+        self.0.map_inbox(peer)
+    }
+    fn doorbell(&self, peer: Peer) -> Option<Segment> {
+        self.0.doorbell(peer)
+    }
+    fn process(&self, _peer: Peer) -> Process {
+        Process::Other {
+            pid: std::process::id(),
+            kept: true,
+        }
+    }
+    fn is_gone(&self, _peer: Peer) -> bool {
+        false
+    }
+}
+
+/// No way into the peer's memory, as between containers.
+struct Apart(Threads);
+
+impl Neighbours for Apart {
+    fn me(&self) -> Peer {
+        self.0.me()
+    }
+    fn size(&self) -> u32 {
+        self.0.size()
+    }
+    fn own_inbox(&self) -> Segment {
+        self.0.own_inbox()
+    }
+    fn map_inbox(&self, peer: Peer) -> Result<Segment, Error> {
+        self.0.map_inbox(peer)
+    }
+    fn doorbell(&self, peer: Peer) -> Option<Segment> {
+        self.0.doorbell(peer)
+    }
+    fn process(&self, _peer: Peer) -> Process {
+        Process::Unreachable
+    }
+    fn is_gone(&self, _peer: Peer) -> bool {
+        false
+    }
+}
+
+struct Two(Vec<ShmRail>);
+
+impl Two {
+    fn new<N: Neighbours + 'static>(wrap: impl Fn(Threads) -> N) -> Self {
+        let threads = Threads::new(2).unwrap();
+        Self(
+            threads
+                .into_iter()
+                .map(|threads| ShmRail::new(Arc::new(wrap(threads))).unwrap())
+                .collect(),
+        )
+    }
+}
+
+impl World for Two {
+    type Rail = ShmRail;
+    fn rail(&mut self, peer: Peer) -> &mut ShmRail {
+        &mut self.0[peer as usize]
+    }
+    fn kill_second(&mut self) {
+        self.0[0].peer_gone(1);
+    }
+}
+
+#[test]
+fn the_suite_holds_between_ranks_that_are_threads() {
+    check_all(|| Two::new(|threads| threads));
+}
+
+#[test]
+fn the_suite_holds_with_the_system_calls_that_processes_use() {
+    check_all(|| Two::new(AsProcesses));
+}
+
+#[test]
+fn the_suite_holds_where_no_memory_can_be_reached() {
+    check_all(|| Two::new(Apart));
+}
+
+#[test]
+fn eight_ranks_at_once_lose_nothing_and_keep_each_pair_in_order() {
+    let ranks = Threads::new(8).unwrap();
+    std::thread::scope(|scope| {
+        for threads in ranks {
+            scope.spawn(move || {
+                let me = threads.me();
+                let mut rail = ShmRail::new(Arc::new(threads)).unwrap();
+                let (mut sent, mut got) = ([0usize; 8], [0usize; 8]);
+                while sent
+                    .iter()
+                    .chain(&got)
+                    .enumerate()
+                    .any(|(i, n)| i % 8 != me as usize && *n < 1500)
+                {
+                    for peer in (0..8).filter(|peer| *peer != me) {
+                        let n = &mut sent[peer as usize];
+                        if *n < 1500
+                            && send(&mut rail, peer, &vec![*n as u8; *n % 300], *n, Class::Data).is_ok()
+                        {
+                            *n += 1;
+                        }
+                    }
+                    let mut told = Told::default();
+                    rail.poll(64, &mut told);
+                    if told.packets.is_empty() {
+                        std::thread::yield_now();
+                    }
+                    for (peer, header, bytes) in told.packets {
+                        let n = &mut got[peer as usize];
+                        assert_eq!((header.sequence as usize, bytes), (*n, vec![*n as u8; *n % 300]));
+                        *n += 1;
+                    }
+                }
+            });
+        }
+    });
+}
