@@ -211,7 +211,8 @@ impl Rail for ShmRail {
         };
         let out = self.out(peer)?;
         let lane = out.uses_lane();
-        let Ok(claimed) = out.outlet().claim(len, priority) else {
+        // Asked once: the grant may change between two looks.
+        let Ok(claimed) = out.outlet_of(lane).claim(len, priority) else {
             return Err(self.full(peer));
         };
         let lent = Some(Lent { claimed, lane });

@@ -132,6 +132,7 @@ fn eight_ranks_at_once_lose_nothing_and_keep_each_pair_in_order() {
                     if told.packets.is_empty() {
                         std::thread::yield_now();
                     }
+                    assert!(told.gone.is_empty());
                     for (peer, header, bytes) in told.packets {
                         let n = &mut got[peer as usize];
                         assert_eq!((header.sequence as usize, bytes), (*n, vec![*n as u8; *n % 300]));

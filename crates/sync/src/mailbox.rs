@@ -431,6 +431,10 @@ mod tests {
             let len = round * 7 % (Outlet::payload_max(&GEOMETRY) + 1);
             send(&mut outlet, round as u8, len).unwrap();
             assert_eq!(receive(&mut intake), Some((3, round as u8, len)));
+            assert_eq!(
+                (outlet.position(), intake.position()),
+                (round as u32 + 1, round as u32 + 1)
+            );
         }
         assert_eq!(receive(&mut intake), None);
     }

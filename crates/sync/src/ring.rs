@@ -233,6 +233,7 @@ impl<M: Memory> Writer<M> {
                     .compare_exchange_weak(word, end.to_word(), Ordering::Release, Ordering::Relaxed)
                     .is_ok()
                 {
+                    self.last = end.slot;
                     return Ok(Claim {
                         slot: tail.slot,
                         start,

@@ -111,8 +111,8 @@ impl Out {
     /// The ring that the next record goes through.
     #[inline(always)]
     pub(crate) fn outlet(&mut self) -> &mut Outlet {
-        self.uses_lane();
-        self.lane.as_mut().unwrap_or(&mut self.mailbox)
+        let lane = self.uses_lane();
+        self.outlet_of(lane)
     }
 
     /// The ring that a claim was made in.
