@@ -1,5 +1,5 @@
-//! Error handlers as values (MPI 5.0 section 9.3). Communicators, windows, files and sessions own one each; what a
-//! handler does is decided where the error meets the edge, in `Comm::raise`, `Session::raise` and `Process::raise`.
+//! Error handlers as values (MPI 5.0 section 9.3). Communicators, windows, files and sessions own one each; the
+//! edge, where errors meet the program, does what they say.
 
 use std::fmt;
 use std::sync::Arc;

@@ -8,8 +8,8 @@
 //! - Objects ([`comm::Comm`], [`request::Request`], [`info::Info`], [`group::Group`], [`session::Session`] …) are values
 //!   that the edge keeps behind its handles. Predefined handles are mapped by the edge; null handles never come here.
 //! - A buffer, count and datatype become a [`garonne_sync::user::Data`] at the edge.
-//! - Every fallible function returns [`error::Result`]. The edge passes an `Err` to the `raise` of the object that the
-//!   standard names (`Comm::raise`, `Session::raise`, `Process::raise`) and returns the code that `raise` gives.
+//! - Every fallible function returns [`error::Result`]. The edge raises an `Err` on the error handler of
+//!   the object that the standard names and returns [`error::Error::code`].
 //! - Constants that are arguments (`MPI_ANY_SOURCE`, `MPI_PROC_NULL` …) have their ABI values everywhere in this crate.
 
 #![forbid(unsafe_code)]

@@ -44,13 +44,7 @@ pub const OBJECT_NAME_LEN_MAX: usize = 127;
 /// lives outside the buffer, and alignment to 64 bytes stays below it.
 pub const BSEND_OVERHEAD: usize = 512;
 
-/// `MPI_ERR_LASTCODE` of the standard ABI: classes and codes that a program adds are numbered from the one after it.
-pub const ERR_LASTCODE: i32 = 0x3fff;
-
-/// Error classes, codes and strings that a program may add: beyond this it adds them in a loop by mistake.
-pub const USER_ERRORS_MAX: usize = 1 << 20;
-
-/// Attribute keys alive at once, for the same reason.
+/// Attribute keys alive at once: beyond this a program makes them in a loop by mistake.
 pub const KEYVALS_MAX: usize = 1 << 20;
 
 /// The longest string tag of `MPI_Comm_create_from_group` (`MPI_MAX_STRINGTAG_LEN` less the zero).
@@ -98,3 +92,7 @@ pub mod coll {
     /// Partners at a time for longer blocks: two keep a copy going while the next is being agreed on.
     pub const ALLTOALL_LARGE_PARTNERS: u32 = 4;
 }
+
+/// Bytes up to which a send asks the engine for its shortest way, which refuses what does not fit the rail: above this no
+/// rail sends in line, and asking would be in vain.
+pub const SMALL_LEN_MAX: u64 = 64 * 1024;

@@ -6,16 +6,14 @@
 use crate::attr::Keyvals;
 use crate::comm::context::{self, Contexts};
 use crate::comm::{Comm, Parts};
-use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::info::Info;
-use crate::limits::{ERR_LASTCODE, TAG_UB, USER_ERRORS_MAX};
+use crate::limits::TAG_UB;
 use crate::p2p::buffer::Buffers;
 use crate::request::Request;
 use garonne_engine::api::{self, Origin};
 use garonne_progress::host::Host;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
@@ -93,7 +91,6 @@ pub struct Process {
     life: Mutex<Life>,
     /// World model (at most once) and open sessions.
     users: AtomicU32,
-    errors: Mutex<UserErrors>,
     /// Requests freed while active: kept so that their communicators and engine slots live until they are over.
     retired: Mutex<Vec<Request>>,
 }
@@ -157,7 +154,6 @@ impl Process {
             contexts: Contexts::new(),
             life: Mutex::default(),
             users: AtomicU32::new(0),
-            errors: Mutex::default(),
             retired: Mutex::default(),
         })
     }
@@ -257,7 +253,8 @@ impl Process {
             // Ranks of one node read one monotonic clock; between nodes it is not synchronised.
             PredefinedKey::WtimeIsGlobal => Some((self.config.node.size() == self.host.world_size()) as i32),
             PredefinedKey::Appnum => self.config.appnum,
-            PredefinedKey::LastUsedCode => Some(lock(&self.errors).last),
+            // Codes exist apart from any rank: the edge knows them.
+            PredefinedKey::LastUsedCode => None,
             PredefinedKey::UniverseSize => self.config.universe_size,
         }
     }
@@ -272,31 +269,6 @@ impl Process {
         self.host.abort(code, message)
     }
 
-    /// What the edge does with an `Err` of a call that belongs to no object: the handler of `MPI_COMM_SELF`, or
-    /// before there is one, `MPI_ERRORS_ARE_FATAL`.
-    pub fn raise(&self, error: Error) -> i32 {
-        match self.self_comm() {
-            Some(this) => this.raise(error),
-            None => self.invoke(&Errhandler::Fatal, 0, error),
-        }
-    }
-
-    /// Does what `handler` says about an error on the object whose edge handle is `object`.
-    pub(crate) fn invoke(&self, handler: &Errhandler, object: usize, error: Error) -> i32 {
-        let code = error.code;
-        match handler {
-            Errhandler::Fatal | Errhandler::Abort => {
-                self.host.abort(code, &format!("{}: {}", error.class.name(), error.detail))
-            }
-            Errhandler::Return => lock(&self.errors).recent = Some(error),
-            Errhandler::User(user) => {
-                lock(&self.errors).recent = Some(error);
-                (user.callback)(object, code);
-            }
-        }
-        code
-    }
-
     /// Where a call came from, for people.
     pub(crate) fn describe(&self, origin: Origin) -> (&'static str, String) {
         let site = (self.config.site_name)(origin.site);
@@ -308,12 +280,7 @@ impl Process {
     pub(crate) fn convert(&self, error: api::Error) -> Error {
         match error {
             api::Error::Truncated(both) => {
-                let (call, at) = self.describe(both.origin);
-                let text = format!(
-                    "error[G0107]: message truncated\n  process {} {call}(room for {} B){at}\n  process {} sent {} B\n  \
-                     help: the receive is smaller than the message; recompute its count, or use MPI_Mprobe",
-                    self.host.me(), both.room, both.peer, both.sent
-                );
+                let text = format!("the receive has room for {} B, the message {} B", both.room, both.sent);
                 Error::new(Class::Truncate, text)
             }
             api::Error::Misuse(what) => Error::new(Class::Other, what),
@@ -340,118 +307,5 @@ impl Process {
             sends.retain(|request| !request.over());
             sends.is_empty()
         });
-    }
-}
-
-/// Error classes, codes and strings that the program added (MPI 5.0 section 9.5).
-struct UserErrors {
-    /// Class of each added code; a class is its own.
-    class_of: BTreeMap<i32, i32>,
-    text_of: BTreeMap<i32, String>,
-    /// `MPI_LASTUSEDCODE`.
-    last: i32,
-    /// The latest error that was returned, whose detail `MPI_Error_string` appends.
-    recent: Option<Error>,
-}
-
-impl Default for UserErrors {
-    fn default() -> Self {
-        Self { class_of: BTreeMap::new(), text_of: BTreeMap::new(), last: ERR_LASTCODE, recent: None }
-    }
-}
-
-impl UserErrors {
-    fn add(&mut self, class: Option<i32>) -> Result<i32> {
-        if self.class_of.len() >= USER_ERRORS_MAX {
-            return Err(Error::new(Class::Other, format!("{USER_ERRORS_MAX} error codes were added already")));
-        }
-        let code = (ERR_LASTCODE + 1..).find(|code| !self.class_of.contains_key(code)).expect("fewer codes than numbers");
-        self.class_of.insert(code, class.unwrap_or(code));
-        self.last = self.last.max(code);
-        Ok(code)
-    }
-
-    fn remove(&mut self, code: i32, what: &str, is_class: bool) -> Result<()> {
-        match self.class_of.get(&code) {
-            Some(class) if (*class == code) == is_class => {}
-            _ => return Err(Error::new(Class::Arg, format!("{code} is not {what} that was added"))),
-        }
-        if self.text_of.contains_key(&code) {
-            return Err(Error::new(Class::Arg, format!("{what} {code} still has a string; remove that first")));
-        }
-        if is_class && self.class_of.iter().any(|(other, class)| *class == code && *other != code) {
-            return Err(Error::new(Class::Arg, format!("error class {code} still has codes; remove them first")));
-        }
-        self.class_of.remove(&code);
-        self.last = self.class_of.last_key_value().map_or(ERR_LASTCODE, |(code, _)| *code);
-        Ok(())
-    }
-}
-
-/// Errors of the program's own.
-impl Process {
-    /// `MPI_Add_error_class`.
-    pub fn add_error_class(&self) -> Result<i32> {
-        lock(&self.errors).add(None)
-    }
-
-    /// `MPI_Add_error_code`. `class` may be predefined or added.
-    pub fn add_error_code(&self, class: i32) -> Result<i32> {
-        let mut errors = lock(&self.errors);
-        if Class::try_from(class).is_err() && errors.class_of.get(&class) != Some(&class) {
-            return Err(Error::new(Class::Arg, format!("{class} is not an error class")));
-        }
-        errors.add(Some(class))
-    }
-
-    /// `MPI_Add_error_string`. The empty string removes the text.
-    pub fn add_error_string(&self, code: i32, text: &str) -> Result<()> {
-        let mut errors = lock(&self.errors);
-        if !errors.class_of.contains_key(&code) {
-            return Err(Error::new(Class::Arg, format!("{code} is not an error code or class that was added")));
-        }
-        errors.text_of.insert(code, text.to_string());
-        Ok(())
-    }
-
-    /// `MPI_Remove_error_class`.
-    pub fn remove_error_class(&self, class: i32) -> Result<()> {
-        lock(&self.errors).remove(class, "an error class", true)
-    }
-
-    /// `MPI_Remove_error_code`.
-    pub fn remove_error_code(&self, code: i32) -> Result<()> {
-        lock(&self.errors).remove(code, "an error code", false)
-    }
-
-    /// `MPI_Remove_error_string`.
-    pub fn remove_error_string(&self, code: i32) -> Result<()> {
-        match lock(&self.errors).text_of.remove(&code) {
-            Some(_) => Ok(()),
-            None => Err(Error::new(Class::Arg, format!("no string was added for error code {code}"))),
-        }
-    }
-
-    /// `MPI_Error_class`.
-    pub fn error_class(&self, code: i32) -> Result<i32> {
-        if Class::try_from(code).is_ok() {
-            return Ok(code);
-        }
-        let known = lock(&self.errors).class_of.get(&code).copied();
-        known.ok_or_else(|| Error::new(Class::Arg, format!("{code} is not an error code")))
-    }
-
-    /// `MPI_Error_string`: for a code of ours its name and meaning, and the story of the latest error if it had this code.
-    pub fn error_string(&self, code: i32) -> Result<String> {
-        let errors = lock(&self.errors);
-        if let Ok(class) = Class::try_from(code) {
-            let story = errors.recent.as_ref().filter(|recent| recent.code == code && !recent.detail.is_empty());
-            let story = story.map(|recent| format!("; {}", recent.detail)).unwrap_or_default();
-            return Ok(format!("{}: {}{story}", class.name(), class.text()));
-        }
-        if !errors.class_of.contains_key(&code) {
-            return Err(Error::new(Class::Arg, format!("{code} is not an error code")));
-        }
-        Ok(errors.text_of.get(&code).cloned().unwrap_or_default())
     }
 }

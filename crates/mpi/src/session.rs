@@ -110,11 +110,6 @@ impl Session {
         Ok(())
     }
 
-    /// What the edge does with an `Err` of a call on this session; gives the code to return.
-    pub fn raise(&self, error: Error) -> i32 {
-        self.0.process.invoke(&self.errhandler(), self.handle(), error)
-    }
-
     /// `MPI_Session_get_num_psets`.
     pub fn num_psets(&self) -> usize {
         PSETS.len()

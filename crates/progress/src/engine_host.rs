@@ -201,6 +201,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.with(|shard| shard.send(send))
     }
 
+    #[inline]
+    fn send_small(&self, small: &Small) -> bool {
+        EngineHost::send_small(self, small)
+    }
+
     fn recv(&self, recv: Recv) -> Result<Started, Error> {
         self.with(|shard| shard.recv(recv))
     }

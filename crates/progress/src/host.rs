@@ -4,6 +4,7 @@
 //! and simulated ranks wait in different ways. The small-message path is called through the concrete type.
 
 use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
+use garonne_engine::shard::Small;
 use garonne_sync::user::Data;
 use std::sync::Arc;
 
@@ -29,6 +30,11 @@ pub trait Host: std::marker::Send + Sync {
 
     /// Starts a send.
     fn send(&self, send: Send) -> Result<Started, Error>;
+    /// Sends a small contiguous message if the shortest way is free: nothing queued, the engine idle, room and credit. It is
+    /// complete then; on `false` nothing happened and `send` is to be called.
+    fn send_small(&self, _small: &Small) -> bool {
+        false
+    }
     /// Starts a receive.
     fn recv(&self, recv: Recv) -> Result<Started, Error>;
     /// Looks for a message without receiving it. Makes progress once.

@@ -266,12 +266,6 @@ impl Comm {
         Ok(())
     }
 
-    /// What the edge does with an `Err` of a call on this communicator: invokes its error handler. Gives the code to
-    /// return from the call, if the handler lets the program go on.
-    pub fn raise(&self, error: Error) -> i32 {
-        self.0.process.invoke(&self.errhandler(), self.handle(), error)
-    }
-
     /// `MPI_Comm_get_info`: a new object with the hints in use.
     pub fn info(&self) -> Info {
         lock(&self.0.info).dup()

@@ -269,20 +269,10 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
 }
 
 #[test]
-fn user_error_handlers_see_the_handle_and_the_code() {
+fn an_error_handler_made_for_windows_does_not_fit_a_communicator() {
     job(1, |world| {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let log = seen.clone();
-        let callback = Box::new(move |handle, code| log.lock().unwrap().push((handle, code)));
-        let comm = world.dup(None).unwrap();
-        comm.set_handle(5);
-        comm.set_errhandler(Errhandler::user(crate::errhandler::Kind::Comm, callback)).unwrap();
-        let error = comm.probe(3, 0).err().unwrap();
-        assert_eq!(comm.raise(error), Class::Rank as i32);
-        assert_eq!(*seen.lock().unwrap(), [(5, Class::Rank as i32)]);
-        let text = world.process().error_string(Class::Rank as i32).unwrap();
-        assert!(text.contains("has no rank 3"), "{text}");
         let window = Errhandler::user(crate::errhandler::Kind::Window, Box::new(|_, _| ()));
-        assert_eq!(comm.set_errhandler(window).err().unwrap().class, Class::Arg);
+        assert_eq!(world.set_errhandler(window).err().unwrap().class, Class::Arg);
+        assert!(matches!(world.errhandler(), Errhandler::Fatal));
     });
 }

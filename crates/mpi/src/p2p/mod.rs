@@ -13,9 +13,11 @@ pub use pair::ReplaceArgs;
 pub use probe::Message;
 
 use crate::comm::Comm;
-use crate::error::Result;
+use crate::error::{Class, Error, Result};
+use crate::limits::SMALL_LEN_MAX;
 use crate::request::{Request, Status};
 use garonne_engine::api::{self, Mode, Origin, Pattern, Peer, Source, Started};
+use garonne_engine::shard::Small;
 use garonne_sync::user::Data;
 
 /// The four send modes.
@@ -68,10 +70,30 @@ impl Comm {
         if args.mode == SendMode::Buffered {
             return self.buffered(args, peer);
         }
+        if self.send_small(&args, peer) {
+            return Ok(());
+        }
         match self.start_send(args, peer) {
             Ok(Started::Done(api::Status { error: None, .. })) => Ok(()),
             other => self.finish_send(other),
         }
+    }
+
+    /// The shortest way of a small contiguous message; `false` when it is not free or not for this message.
+    #[inline]
+    fn send_small(&self, args: &SendArgs, peer: Peer) -> bool {
+        if args.data.layout.is_some() || args.data.len > SMALL_LEN_MAX || args.mode == SendMode::Synchronous {
+            return false;
+        }
+        self.0.process.host.send_small(&Small {
+            context: self.0.remote_context,
+            peer,
+            source: self.0.rank,
+            tag: args.tag,
+            mem: args.data.mem,
+            len: args.data.len as usize,
+            origin: args.origin,
+        })
     }
 
     #[inline]
@@ -91,9 +113,8 @@ impl Comm {
     /// The slow end of a blocking send: waits, or says what went wrong.
     fn finish_send(&self, started: Result<Started, api::Error>) -> Result<()> {
         match started.map_err(|error| self.convert(error))? {
-            Started::Done(api::Status { error: Some(error), .. }) => Err(self.convert(error)),
-            Started::Done(_) => Ok(()),
-            Started::Pending(name) => self.wait_for(name).map(drop),
+            Started::Done(status) => self.sent(status).map(drop),
+            Started::Pending(name) => self.sent(self.wait_for(name)?).map(drop),
         }
     }
 
@@ -103,6 +124,9 @@ impl Comm {
         let Some(peer) = self.peer(args.dest)? else { return Ok(Request::done(self.process(), Status::EMPTY)) };
         if args.mode == SendMode::Buffered {
             self.buffered(args, peer)?;
+            return Ok(Request::done(self.process(), Status::EMPTY));
+        }
+        if self.send_small(&args, peer) {
             return Ok(Request::done(self.process(), Status::EMPTY));
         }
         let started = self.start_send(args, peer).map_err(|error| self.convert(error))?;
@@ -127,8 +151,22 @@ impl Comm {
             Ok(Started::Pending(name)) => self.wait_for(name)?,
             Err(error) => return Err(self.convert(error)),
         };
-        match status.error {
+        self.received(status)
+    }
+
+    /// How a receive ended.
+    #[inline]
+    pub(crate) fn received(&self, status: api::Status) -> Result<Status> {
+        match &status.error {
             None => Ok(Status::of_receive(&status)),
+            Some(_) => Err(self.receive_error(status)),
+        }
+    }
+
+    /// How a send ended.
+    pub(crate) fn sent(&self, status: api::Status) -> Result<Status> {
+        match status.error {
+            None => Ok(Status::EMPTY),
             Some(error) => Err(self.convert(error)),
         }
     }
@@ -168,7 +206,7 @@ impl Comm {
         Ok(Some(Pattern { context: self.0.context, source, tag }))
     }
 
-    /// Waits for an operation of the engine and gives its status; errors within it are converted for sends only.
+    /// Waits for an operation of the engine and gives its status.
     fn wait_for(&self, name: api::Request) -> Result<api::Status> {
         let host = &self.0.process.host;
         let mut answer = host.take(name);
@@ -179,20 +217,36 @@ impl Comm {
             });
         }
         match answer {
-            Ok(Some(api::Status { error: Some(error), .. })) | Err(error) => Err(self.convert(error)),
             Ok(Some(status)) => Ok(status),
-            Ok(None) => Err(self.error(crate::error::Class::Intern, "waited, but the operation is not over")),
+            Err(error) => Err(self.convert(error)),
+            Ok(None) => Err(self.error(Class::Intern, "waited, but the operation is not over")),
         }
     }
 
     /// An engine's error with the communicator's name in front.
     #[cold]
-    pub(crate) fn convert(&self, error: api::Error) -> crate::error::Error {
-        let mut error = self.0.process.convert(error);
-        error.detail = match error.detail.split_once('\n') {
-            Some((head, rest)) => format!("{head} on {}\n{rest}", self.label()),
-            None => format!("{}: {}", self.label(), error.detail),
+    pub(crate) fn convert(&self, error: api::Error) -> Error {
+        let error = self.0.process.convert(error);
+        Error { detail: format!("{}: {}", self.label(), error.detail), ..error }
+    }
+
+    /// What went wrong with a receive; for a truncation both sides of the contract.
+    #[cold]
+    fn receive_error(&self, status: api::Status) -> Error {
+        let both = match status.error {
+            Some(api::Error::Truncated(both)) => both,
+            Some(error) => return self.convert(error),
+            None => return self.error(Class::Intern, "reported an error without one"),
         };
-        error
+        let (call, at) = self.0.process.describe(both.origin);
+        let (source, tag, label) = (status.source, status.tag, self.label());
+        let text = format!(
+            "message truncated\n  rank {}  {call}(room for {} B, source {source}, tag {tag}, {label}){at}\n  \
+             rank {source}  sent {} B with tag {tag}",
+            self.rank(),
+            both.room,
+            both.sent
+        );
+        Error::new(Class::Truncate, text)
     }
 }

@@ -130,8 +130,7 @@ impl Request {
 
     pub(crate) fn of_recv(comm: &Comm, started: api::Started) -> Result<Self> {
         match started {
-            api::Started::Done(api::Status { error: Some(error), .. }) => Err(comm.convert(error)),
-            api::Started::Done(status) => Ok(Self::done(comm.process(), Status::of_receive(&status))),
+            api::Started::Done(status) => Ok(Self::done(comm.process(), comm.received(status)?)),
             api::Started::Pending(name) => Ok(Self(Kind::Recv(comm.clone(), name))),
         }
     }
@@ -144,7 +143,7 @@ impl Request {
         }
     }
 
-    /// The communicator whose error handler errors of this request belong to; `None`: `Process::raise`.
+    /// The communicator whose error handler errors of this request belong to; `None`: to nobody's in particular.
     pub fn comm(&self) -> Option<Comm> {
         match &self.0 {
             Kind::Send(comm, _) | Kind::Recv(comm, _) => Some(comm.clone()),
@@ -220,8 +219,8 @@ impl Request {
     fn peek(&self) -> Option<Outcome> {
         match &self.0 {
             Kind::Done(status, _) => Some(Ok(*status)),
-            Kind::Send(comm, name) => settle(comm, comm.process().host.peek(*name), |_| Status::EMPTY),
-            Kind::Recv(comm, name) => settle(comm, comm.process().host.peek(*name), Status::of_receive),
+            Kind::Send(comm, name) => settle(comm, comm.process().host.peek(*name), Comm::sent),
+            Kind::Recv(comm, name) => settle(comm, comm.process().host.peek(*name), Comm::received),
             Kind::Shared(_, completion) => {
                 completion.advance();
                 completion.is_done().then(|| completion.peek())
@@ -249,8 +248,8 @@ impl Request {
     pub(crate) fn take(&self) -> Option<Outcome> {
         match &self.0 {
             Kind::Done(status, _) => Some(Ok(*status)),
-            Kind::Send(comm, name) => settle(comm, comm.process().host.take(*name), |_| Status::EMPTY),
-            Kind::Recv(comm, name) => settle(comm, comm.process().host.take(*name), Status::of_receive),
+            Kind::Send(comm, name) => settle(comm, comm.process().host.take(*name), Comm::sent),
+            Kind::Recv(comm, name) => settle(comm, comm.process().host.take(*name), Comm::received),
             Kind::Shared(_, completion) => {
                 completion.advance();
                 completion.is_done().then(|| completion.finish())
@@ -285,11 +284,10 @@ impl Request {
     }
 }
 
-fn settle(comm: &Comm, answer: Result<Option<api::Status>, api::Error>, status: fn(&api::Status) -> Status) -> Option<Outcome> {
+fn settle(comm: &Comm, answer: Result<Option<api::Status>, api::Error>, end: fn(&Comm, api::Status) -> Outcome) -> Option<Outcome> {
     match answer {
         Ok(None) => None,
-        Ok(Some(api::Status { error: Some(error), .. })) => Some(Err(comm.convert(error))),
-        Ok(Some(ended)) => Some(Ok(status(&ended))),
+        Ok(Some(ended)) => Some(end(comm, ended)),
         Err(error) => Some(Err(comm.convert(error))),
     }
 }
