@@ -28,12 +28,13 @@ pub(crate) fn join() -> Result<Arc<Process>> {
 }
 
 /// Takes this rank out of its job if nothing uses the library any more.
-pub(crate) fn leave_if_unused() {
+pub(crate) fn leave_if_unused() -> Result<()> {
     let _life = LIFE.lock().unwrap_or_else(PoisonError::into_inner);
-    if state::find_process().is_some_and(|process| process.users() == 0) {
-        drop(state::set_process(None));
-        world::leave();
+    if state::find_process().is_none_or(|process| process.users() > 0) {
+        return Ok(());
     }
+    drop(state::set_process(None));
+    world::leave()
 }
 
 pub(crate) fn init(call: Call, _argc: Ptr<c_int>, _argv: Ptr<Ptr<StrIn>>) -> Result<()> {
@@ -89,8 +90,7 @@ pub(crate) fn finalize(_: Call) -> Result<()> {
     state::process()?.finalize()?;
     state::enter(Phase::Finalized);
     objects::set_world(None);
-    leave_if_unused();
-    Ok(())
+    leave_if_unused()
 }
 
 pub(crate) fn initialized(_: Call, flag: Ptr<c_int>) -> Result<()> {

@@ -53,7 +53,7 @@ pub(crate) fn session_finalize(_: Call, handle: Ptr<MPI_Session>) -> Result<()> 
     let old = handle.get()?;
     session(old)?.finalize()?;
     SESSIONS.remove(old);
-    env::leave_if_unused();
+    env::leave_if_unused()?;
     handle.set(MPI_SESSION_NULL)
 }
 

@@ -1,53 +1,38 @@
-//! How this process becomes a rank: the job it was started in, or a world of its own.
+//! How this process becomes a rank: of the job it was started in, or of a world of its own.
 
-use crate::call::Result;
-use garonne_engine::Quotas;
-use garonne_engine::shard::Shard;
+use crate::call::{Call, Fault, Result};
+use crate::{env, site, state};
+use garonne_mpi::error::Class;
 use garonne_mpi::process::Config;
-use garonne_progress::engine_host::EngineHost;
-use garonne_progress::surroundings::{Patience, Surroundings};
-use garonne_sim::local::Fabric;
-use std::sync::Arc;
-use std::time::Instant;
+use garonne_node::rank::Rank;
+use std::sync::{Mutex, PoisonError};
 
-/// A process that nobody started as a rank of a job.
-struct Alone {
-    started: Instant,
-}
+static RANK: Mutex<Option<Rank>> = Mutex::new(None);
 
-impl Surroundings for Alone {
-    fn patience(&self) -> Patience {
-        Patience { spins: 0, yields: 1 }
-    }
-
-    fn abort(&self, code: i32, message: &str) -> ! {
-        crate::env::die(None, code, message)
-    }
-
-    fn seconds(&self) -> f64 {
-        self.started.elapsed().as_secs_f64()
-    }
+fn of_node(error: garonne_node::Error) -> Fault {
+    let class = match error {
+        garonne_node::Error::Resource { .. } => Class::NoMem,
+        _ => Class::Other,
+    };
+    Fault::new(class, error.to_string())
 }
 
 /// Brings the engine up and tells what this rank is.
 pub(crate) fn enter() -> Result<Config> {
-    let shard = Shard::new(Fabric::new(1).rail(0), 0, 1, Quotas::for_world(1));
-    let host = EngineHost::new(
-        shard,
-        0,
-        1,
-        Alone {
-            started: Instant::now(),
-        },
-    );
+    let rank = Rank::enter().map_err(of_node)?;
+    let host = rank.host.clone();
+    *RANK.lock().unwrap_or_else(PoisonError::into_inner) = Some(rank);
     Ok(Config {
-        processor_name: crate::env::processor_name(),
-        env: crate::state::env_pairs(),
-        call_name: |call| crate::call::Call(call).name(),
-        site_name: crate::site::describe,
-        ..Config::plain(Arc::new(host))
+        processor_name: env::processor_name(),
+        env: state::env_pairs(),
+        call_name: |call| Call(call).name(),
+        site_name: site::describe,
+        ..Config::plain(host)
     })
 }
 
-/// Takes the engine down.
-pub(crate) fn leave() {}
+/// Takes the engine down and tells the agent that this process may end as it likes.
+pub(crate) fn leave() -> Result<()> {
+    let rank = RANK.lock().unwrap_or_else(PoisonError::into_inner).take();
+    rank.map_or(Ok(()), |rank| rank.leave().map_err(of_node))
+}
