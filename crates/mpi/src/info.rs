@@ -86,6 +86,14 @@ impl Info {
         Self(Arc::new(Mutex::new(self.pairs().clone())))
     }
 
+    /// A duplicate that also tells `mpi_memory_alloc_kinds` (MPI 5.0 section 11.4.3): memory of the system and of
+    /// `MPI_Alloc_mem`; no devices.
+    pub(crate) fn with_memory_kinds(&self) -> Self {
+        let info = self.dup();
+        info.pairs().push(("mpi_memory_alloc_kinds".into(), "system,mpi".into()));
+        info
+    }
+
     /// A copy of all pairs.
     pub fn to_pairs(&self) -> Vec<(String, String)> {
         self.pairs().clone()

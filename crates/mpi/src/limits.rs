@@ -96,3 +96,7 @@ pub mod coll {
 /// Bytes up to which a send asks the engine for its shortest way, which refuses what does not fit the rail: above this no
 /// rail sends in line, and asking would be in vain.
 pub const SMALL_LEN_MAX: u64 = 64 * 1024;
+
+/// Freed requests that may lie about before the finished ones are sorted out: a handful of cache lines, reached only by
+/// programs that free requests by habit.
+pub const RETIRED_SWEEP_MIN: usize = 64;

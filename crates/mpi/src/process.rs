@@ -9,7 +9,7 @@ use crate::comm::{Comm, Parts};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::info::Info;
-use crate::limits::TAG_UB;
+use crate::limits::{RETIRED_SWEEP_MIN, TAG_UB};
 use crate::p2p::buffer::Buffers;
 use crate::request::Request;
 use garonne_engine::api::{self, Origin};
@@ -92,7 +92,7 @@ pub struct Process {
     /// World model (at most once) and open sessions.
     users: AtomicU32,
     /// Requests freed while active: kept so that their communicators and engine slots live until they are over.
-    retired: Mutex<Vec<Request>>,
+    retired: Mutex<Retired>,
 }
 
 #[derive(Default)]
@@ -102,6 +102,13 @@ struct Life {
     stage: Stage,
     main_thread: Option<ThreadId>,
     level: Option<ThreadLevel>,
+}
+
+/// Freed requests that may not be over yet. Swept when their number has doubled, so that freeing costs constant time.
+#[derive(Default)]
+struct Retired {
+    requests: Vec<Request>,
+    sweep_at: usize,
 }
 
 /// Where the world model is.
@@ -292,16 +299,20 @@ impl Process {
 
     /// Keeps a request that the program freed until it is over (`MPI_Request_free`).
     pub(crate) fn retire(&self, request: Request) {
-        let mut retired = lock(&self.retired);
-        retired.retain(|old| !old.over());
-        if !request.over() {
-            retired.push(request);
+        if request.over() {
+            return;
         }
+        let mut retired = lock(&self.retired);
+        if retired.requests.len() >= retired.sweep_at {
+            retired.requests.retain(|old| !old.over());
+            retired.sweep_at = (2 * retired.requests.len()).max(RETIRED_SWEEP_MIN);
+        }
+        retired.requests.push(request);
     }
 
     /// Waits for freed sends. Freed receives may never match; they end with the engine.
     fn drain(&self) {
-        let mut sends: Vec<Request> = std::mem::take(&mut *lock(&self.retired));
+        let mut sends: Vec<Request> = std::mem::take(&mut lock(&self.retired).requests);
         sends.retain(Request::must_finish);
         self.host.wait_until(&mut || {
             sends.retain(|request| !request.over());

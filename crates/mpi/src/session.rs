@@ -76,9 +76,9 @@ impl Session {
         self.0.level
     }
 
-    /// `MPI_Session_get_info`: a new object with the hints in use.
+    /// `MPI_Session_get_info`: a new object with the hints in use and the kinds of memory that buffers may be of.
     pub fn info(&self) -> Info {
-        self.0.info.dup()
+        self.0.info.with_memory_kinds()
     }
 
     /// Buffer of `MPI_Session_attach_buffer`.

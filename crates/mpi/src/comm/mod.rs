@@ -189,11 +189,6 @@ impl Comm {
         self.0.remote.as_ref().ok_or_else(|| self.error(Class::Comm, "is not an intercommunicator"))
     }
 
-    /// For an intercommunicator: an intracommunicator of the local group, for phases within it.
-    pub(crate) fn local_comm(&self) -> Option<&Comm> {
-        self.0.local_comm.as_ref()
-    }
-
     /// Whether both are references to one communicator.
     pub fn is(&self, other: &Comm) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -266,9 +261,9 @@ impl Comm {
         Ok(())
     }
 
-    /// `MPI_Comm_get_info`: a new object with the hints in use.
+    /// `MPI_Comm_get_info`: a new object with the hints in use and the kinds of memory that buffers may be of.
     pub fn info(&self) -> Info {
-        lock(&self.0.info).dup()
+        lock(&self.0.info).with_memory_kinds()
     }
 
     /// `MPI_Comm_set_info`: takes over the hints that are known here.

@@ -7,6 +7,7 @@
 use super::{Data, SendArgs, SendMode};
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
+use crate::limits::RETIRED_SWEEP_MIN;
 use crate::process::Process;
 use crate::request::{Completion, Outcome, Request, Status};
 use garonne_engine::api::Peer;
@@ -35,6 +36,8 @@ struct Attached {
     buffer: Buffer,
     /// Messages under way, by offset where the buffer is the program's.
     messages: Vec<Message>,
+    /// Number of messages at which finished ones are sorted out next.
+    sweep_at: usize,
 }
 
 struct Message {
@@ -52,7 +55,25 @@ impl Attached {
         self.messages.is_empty()
     }
 
-    /// First gap of `len` bytes, and the index at which its message belongs.
+    /// Sweeps when the number of messages has doubled since the last time.
+    fn sweep_sometimes(&mut self) {
+        if self.messages.len() >= self.sweep_at {
+            self.sweep();
+            self.sweep_at = (2 * self.messages.len()).max(RETIRED_SWEEP_MIN);
+        }
+    }
+
+    /// Room for `len` bytes and the index at which its message belongs: behind the last message, or else, finished ones
+    /// swept, the first gap that fits.
+    fn find_room(&mut self, room: u64, len: u64) -> Option<(usize, u64)> {
+        let end = self.messages.last().map_or(0, |last| last.offset + last.len);
+        if room - end >= len {
+            return Some((self.messages.len(), end));
+        }
+        self.sweep();
+        self.gap(room, len)
+    }
+
     fn gap(&self, room: u64, len: u64) -> Option<(usize, u64)> {
         let mut start = 0;
         for (index, message) in self.messages.iter().enumerate() {
@@ -76,7 +97,7 @@ impl Buffers {
         if attached.is_some() {
             return Err(Error::new(Class::Buffer, "a buffer for buffered sends is attached already; detach it first"));
         }
-        *attached = Some(Attached { buffer, messages: Vec::new() });
+        *attached = Some(Attached { buffer, messages: Vec::new(), sweep_at: 0 });
         Ok(())
     }
 
@@ -155,14 +176,14 @@ impl Comm {
         let Some(attached) = attached.as_mut() else {
             return Some(Err(self.error(Class::Buffer, "got a buffered send, but no buffer is attached")));
         };
-        attached.sweep();
         let len = args.data.len;
         let (index, offset, mem, copy) = match attached.buffer {
             Buffer::User { mem, len: room } => {
-                let (index, offset) = attached.gap(room, len)?;
+                let (index, offset) = attached.find_room(room, len)?;
                 (index, offset, mem.offset(offset as isize), None)
             }
             Buffer::Automatic => {
+                attached.sweep_sometimes();
                 let Some(copy) = usize::try_from(len).ok().and_then(Scratch::new) else {
                     return Some(Err(self.error(Class::NoMem, format!("has no memory to buffer {len} bytes"))));
                 };

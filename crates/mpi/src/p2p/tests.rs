@@ -280,3 +280,73 @@ fn the_life_cycle_refuses_a_second_round_and_tells_where_it_is() {
     assert!(process.init(ThreadLevel::Single).is_err());
     assert!(process.finalize().is_err());
 }
+
+/// A small generator of pseudo-random numbers (xorshift), so that a seed names a run on every machine.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+}
+
+/// What `from` sends to `to` in the run of `seed`: tag and length of each message, the same for whoever asks.
+fn traffic(seed: u64, from: u32, to: u32) -> Vec<(i32, usize)> {
+    let mut random = Random((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(from * 31 + to + 1) << 17);
+    let lens = [0, 1, 8, 100, 5_000, 70_000, 120_000];
+    (0..random.below(12)).map(|_| (random.below(3) as i32, lens[random.below(7) as usize])).collect()
+}
+
+#[test]
+fn random_traffic_arrives_exactly_once_and_in_order_whatever_the_patterns() {
+    for seed in 0..12 {
+        job(3, |world| {
+            let me = world.rank();
+            let mut random = Random(seed * 7 + u64::from(me) + 99);
+            let mut sends = Vec::new();
+            for to in 0..3 {
+                for (order, (tag, len)) in traffic(seed, me, to).into_iter().enumerate() {
+                    let bytes = Bytes::of(&vec![order as u8 + 1; len]);
+                    let mode = if random.below(3) == 0 { SendMode::Synchronous } else { SendMode::Standard };
+                    let request = world.isend(SendArgs { data: bytes.data(), dest: to as i32, tag, mode, origin: Origin::default() });
+                    sends.push((request.unwrap(), bytes));
+                }
+            }
+            // Either every receive takes anything, or each names its source, or each names both.
+            let style = random.below(3);
+            let mut recvs = Vec::new();
+            for from in 0..3u32 {
+                for (tag, _) in traffic(seed, from, me) {
+                    let (source, tag) = match style {
+                        0 => (crate::ANY_SOURCE, crate::ANY_TAG),
+                        1 => (from as i32, crate::ANY_TAG),
+                        _ => (from as i32, tag),
+                    };
+                    let into = Bytes::new(120_000);
+                    let args = RecvArgs { data: into.data(), source, tag, origin: Origin::default() };
+                    recvs.push((world.irecv(args).unwrap(), into));
+                }
+            }
+            let list: Vec<_> = recvs.iter().map(|(request, _)| Some(request)).collect();
+            let mut statuses = vec![Status::EMPTY; list.len()];
+            wait_all(&list, &mut |index, outcome| statuses[index] = outcome.unwrap());
+            for from in 0..3u32 {
+                // In the order of the receives; per tag where receives name it, over all tags where they do not.
+                let mut expected = traffic(seed, from, me).into_iter().enumerate().collect::<Vec<_>>();
+                let got = statuses.iter().zip(&recvs).filter(|(status, _)| status.source == from as i32);
+                for (status, (_, into)) in got {
+                    let at = expected.iter().position(|(_, (tag, _))| style != 2 || *tag == status.tag).unwrap();
+                    let (order, (tag, len)) = expected.remove(at);
+                    assert_eq!((status.tag, status.len), (tag, len as u64), "seed {seed}");
+                    assert!(into.get()[..len].iter().all(|byte| *byte == order as u8 + 1), "seed {seed}");
+                }
+                assert!(expected.is_empty(), "seed {seed}: {expected:?} from {from} never came");
+            }
+            let list: Vec<_> = sends.iter().map(|(request, _)| Some(request)).collect();
+            wait_all(&list, &mut |_, outcome| assert_eq!(outcome.unwrap(), Status::EMPTY));
+        });
+    }
+}
