@@ -70,12 +70,17 @@ impl Keyvals {
     pub fn create(&self, kind: Kind, callbacks: Arc<dyn Callbacks>) -> Result<i32> {
         let mut table = lock(&self.0);
         if table.keys.len() >= KEYVALS_MAX {
-            return Err(Error::new(Class::Other, format!("{KEYVALS_MAX} attribute keys exist already; free some")));
+            return Err(Error::new(
+                Class::Other,
+                format!("{KEYVALS_MAX} attribute keys exist already; free some"),
+            ));
         }
         let keyval = FIRST_KEYVAL + table.made;
-        table.made = table.made.checked_add(1).filter(|made| *made < i32::MAX - FIRST_KEYVAL).ok_or_else(|| {
-            Error::new(Class::Other, "all numbers for attribute keys are used up")
-        })?;
+        table.made = table
+            .made
+            .checked_add(1)
+            .filter(|made| *made < i32::MAX - FIRST_KEYVAL)
+            .ok_or_else(|| Error::new(Class::Other, "all numbers for attribute keys are used up"))?;
         table.keys.insert(keyval, Arc::new(Key { kind, callbacks }));
         Ok(keyval)
     }
@@ -88,8 +93,17 @@ impl Keyvals {
     }
 
     fn find(&self, kind: Kind, keyval: i32) -> Result<Arc<Key>> {
-        let found = lock(&self.0).keys.get(&keyval).filter(|key| key.kind == kind).cloned();
-        found.ok_or_else(|| Error::new(Class::Keyval, format!("{keyval} is not an attribute key for a {kind:?}")))
+        let found = lock(&self.0)
+            .keys
+            .get(&keyval)
+            .filter(|key| key.kind == kind)
+            .cloned();
+        found.ok_or_else(|| {
+            Error::new(
+                Class::Keyval,
+                format!("{keyval} is not an attribute key for a {kind:?}"),
+            )
+        })
     }
 }
 
@@ -108,14 +122,21 @@ impl Attrs {
     /// `MPI_*_set_attr`. An old value is deleted through its callback first; if that fails nothing changes.
     pub fn set(&self, keys: &Keyvals, target: Target, value: usize) -> Result<()> {
         let key = keys.find(target.kind, target.keyval)?;
-        let old = lock(&self.0).iter().find(|entry| entry.keyval == target.keyval).cloned();
+        let old = lock(&self.0)
+            .iter()
+            .find(|entry| entry.keyval == target.keyval)
+            .cloned();
         if let Some(old) = old {
             old.delete(target.owner)?;
         }
         let mut entries = lock(&self.0);
         match entries.iter_mut().find(|entry| entry.keyval == target.keyval) {
             Some(entry) => entry.value = value,
-            None => entries.push(Entry { keyval: target.keyval, key, value }),
+            None => entries.push(Entry {
+                keyval: target.keyval,
+                key,
+                value,
+            }),
         }
         Ok(())
     }
@@ -123,15 +144,24 @@ impl Attrs {
     /// `MPI_*_get_attr` for a key of the program's.
     pub fn get(&self, keys: &Keyvals, kind: Kind, keyval: i32) -> Result<Option<usize>> {
         keys.find(kind, keyval)?;
-        Ok(lock(&self.0).iter().find(|entry| entry.keyval == keyval).map(|entry| entry.value))
+        Ok(lock(&self.0)
+            .iter()
+            .find(|entry| entry.keyval == keyval)
+            .map(|entry| entry.value))
     }
 
     /// `MPI_*_delete_attr`.
     pub fn delete(&self, keys: &Keyvals, target: Target) -> Result<()> {
         keys.find(target.kind, target.keyval)?;
-        let old = lock(&self.0).iter().find(|entry| entry.keyval == target.keyval).cloned();
+        let old = lock(&self.0)
+            .iter()
+            .find(|entry| entry.keyval == target.keyval)
+            .cloned();
         let Some(old) = old else {
-            return Err(Error::new(Class::Keyval, format!("no attribute is set under key {}", target.keyval)));
+            return Err(Error::new(
+                Class::Keyval,
+                format!("no attribute is set under key {}", target.keyval),
+            ));
         };
         old.delete(target.owner)?;
         lock(&self.0).retain(|entry| entry.keyval != target.keyval);
@@ -141,7 +171,9 @@ impl Attrs {
     /// Deletes everything, last set first, when the object is freed. Stops at the first callback that fails.
     pub fn delete_all(&self, owner: usize) -> Result<()> {
         loop {
-            let Some(last) = lock(&self.0).last().cloned() else { return Ok(()) };
+            let Some(last) = lock(&self.0).last().cloned() else {
+                return Ok(());
+            };
             last.delete(owner)?;
             lock(&self.0).retain(|entry| entry.keyval != last.keyval);
         }
@@ -153,7 +185,13 @@ impl Attrs {
         for entry in entries {
             let copied = entry.key.callbacks.copy(owner, entry.keyval, entry.value);
             let copied = copied.map_err(|code| {
-                Error::from_callback(code, format!("the copy callback of attribute key {} returned {code}", entry.keyval))
+                Error::from_callback(
+                    code,
+                    format!(
+                        "the copy callback of attribute key {} returned {code}",
+                        entry.keyval
+                    ),
+                )
             })?;
             if let Some(value) = copied {
                 lock(&new.0).push(Entry { value, ..entry });
@@ -176,9 +214,18 @@ pub struct Target {
 
 impl Entry {
     fn delete(&self, owner: usize) -> Result<()> {
-        self.key.callbacks.delete(owner, self.keyval, self.value).map_err(|code| {
-            Error::from_callback(code, format!("the delete callback of attribute key {} returned {code}", self.keyval))
-        })
+        self.key
+            .callbacks
+            .delete(owner, self.keyval, self.value)
+            .map_err(|code| {
+                Error::from_callback(
+                    code,
+                    format!(
+                        "the delete callback of attribute key {} returned {code}",
+                        self.keyval
+                    ),
+                )
+            })
     }
 }
 
@@ -208,7 +255,11 @@ mod tests {
         let a = keys.create(Kind::Comm, log.clone()).unwrap();
         let b = keys.create(Kind::Comm, log.clone()).unwrap();
         let (old, new) = (Attrs::default(), Attrs::default());
-        let at = |keyval| Target { kind: Kind::Comm, owner: 1, keyval };
+        let at = |keyval| Target {
+            kind: Kind::Comm,
+            owner: 1,
+            keyval,
+        };
         old.set(&keys, at(a), 5).unwrap();
         old.set(&keys, at(b), 7).unwrap();
         old.copy_to(1, &new).unwrap();
@@ -217,7 +268,10 @@ mod tests {
         keys.free(Kind::Comm, a).unwrap();
         assert_eq!(old.get(&keys, Kind::Comm, a).unwrap_err().class, Class::Keyval);
         old.delete_all(1).unwrap();
-        assert_eq!(*log.0.lock().unwrap(), ["copy 1 5", "copy 1 7", "delete 1 7", "delete 1 5"]);
+        assert_eq!(
+            *log.0.lock().unwrap(),
+            ["copy 1 5", "copy 1 7", "delete 1 7", "delete 1 5"]
+        );
     }
 
     #[test]
@@ -225,11 +279,18 @@ mod tests {
         let keys = Keyvals::default();
         let key = keys.create(Kind::Datatype, Arc::new(Log::default())).unwrap();
         let attrs = Attrs::default();
-        let at = Target { kind: Kind::Datatype, owner: 2, keyval: key };
+        let at = Target {
+            kind: Kind::Datatype,
+            owner: 2,
+            keyval: key,
+        };
         attrs.set(&keys, at, 13).unwrap();
         assert_eq!(attrs.set(&keys, at, 14).unwrap_err().code, 1234);
         assert_eq!(attrs.delete(&keys, at).unwrap_err().code, 1234);
         assert_eq!(attrs.get(&keys, Kind::Datatype, key).unwrap(), Some(13));
-        assert_eq!(attrs.get(&keys, Kind::Comm, key).unwrap_err().class, Class::Keyval);
+        assert_eq!(
+            attrs.get(&keys, Kind::Comm, key).unwrap_err().class,
+            Class::Keyval
+        );
     }
 }

@@ -47,14 +47,20 @@ pub struct UserHandler {
 
 impl fmt::Debug for UserHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UserHandler").field("kind", &self.kind).finish_non_exhaustive()
+        f.debug_struct("UserHandler")
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
     }
 }
 
 impl Errhandler {
     /// A handler that calls the program's function.
     pub fn user(kind: Kind, callback: Callback) -> Self {
-        Errhandler::User(Arc::new(UserHandler { kind, callback, handle: AtomicUsize::new(0) }))
+        Errhandler::User(Arc::new(UserHandler {
+            kind,
+            callback,
+            handle: AtomicUsize::new(0),
+        }))
     }
 
     /// Whether it may be attached to objects of this kind.

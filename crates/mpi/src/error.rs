@@ -76,7 +76,11 @@ impl TryFrom<i32> for Class {
     type Error = ();
 
     fn try_from(value: i32) -> Result<Self, ()> {
-        TEXTS.iter().map(|(class, _, _)| *class).find(|class| *class as i32 == value).ok_or(())
+        TEXTS
+            .iter()
+            .map(|(class, _, _)| *class)
+            .find(|class| *class as i32 == value)
+            .ok_or(())
     }
 }
 
@@ -106,12 +110,20 @@ pub struct Error {
 impl Error {
     /// An error of `class`, described by `detail`.
     pub fn new(class: Class, detail: impl Into<String>) -> Self {
-        Self { class, detail: detail.into(), code: class as i32 }
+        Self {
+            class,
+            detail: detail.into(),
+            code: class as i32,
+        }
     }
 
     /// A user's callback (attribute copy, generalised request …) returned `code`, which the call passes on.
     pub fn from_callback(code: i32, detail: impl Into<String>) -> Self {
-        Self { class: Class::try_from(code).unwrap_or(Class::Other), detail: detail.into(), code }
+        Self {
+            class: Class::try_from(code).unwrap_or(Class::Other),
+            detail: detail.into(),
+            code,
+        }
     }
 }
 
@@ -143,54 +155,138 @@ const TEXTS: [(Class, &str, &str); 63] = [
     (Class::Dims, "MPI_ERR_DIMS", "invalid dimensions"),
     (Class::Arg, "MPI_ERR_ARG", "invalid argument"),
     (Class::Unknown, "MPI_ERR_UNKNOWN", "unknown error"),
-    (Class::Truncate, "MPI_ERR_TRUNCATE", "message truncated: the receive was smaller than the message"),
+    (
+        Class::Truncate,
+        "MPI_ERR_TRUNCATE",
+        "message truncated: the receive was smaller than the message",
+    ),
     (Class::Other, "MPI_ERR_OTHER", "another known error"),
-    (Class::Intern, "MPI_ERR_INTERN", "internal error of the MPI library"),
-    (Class::Pending, "MPI_ERR_PENDING", "the request has neither failed nor completed"),
-    (Class::InStatus, "MPI_ERR_IN_STATUS", "see the error fields of the statuses"),
+    (
+        Class::Intern,
+        "MPI_ERR_INTERN",
+        "internal error of the MPI library",
+    ),
+    (
+        Class::Pending,
+        "MPI_ERR_PENDING",
+        "the request has neither failed nor completed",
+    ),
+    (
+        Class::InStatus,
+        "MPI_ERR_IN_STATUS",
+        "see the error fields of the statuses",
+    ),
     (Class::Access, "MPI_ERR_ACCESS", "permission denied"),
     (Class::Amode, "MPI_ERR_AMODE", "invalid access mode of a file"),
     (Class::Assert, "MPI_ERR_ASSERT", "invalid assertion"),
     (Class::BadFile, "MPI_ERR_BAD_FILE", "invalid file name"),
     (Class::Base, "MPI_ERR_BASE", "invalid base address"),
-    (Class::Conversion, "MPI_ERR_CONVERSION", "a data conversion function failed"),
+    (
+        Class::Conversion,
+        "MPI_ERR_CONVERSION",
+        "a data conversion function failed",
+    ),
     (Class::Disp, "MPI_ERR_DISP", "invalid displacement"),
-    (Class::DupDatarep, "MPI_ERR_DUP_DATAREP", "the data representation is already defined"),
+    (
+        Class::DupDatarep,
+        "MPI_ERR_DUP_DATAREP",
+        "the data representation is already defined",
+    ),
     (Class::FileExists, "MPI_ERR_FILE_EXISTS", "the file exists"),
     (Class::FileInUse, "MPI_ERR_FILE_IN_USE", "the file is open"),
     (Class::File, "MPI_ERR_FILE", "invalid file handle"),
-    (Class::InfoKey, "MPI_ERR_INFO_KEY", "the info key is too long or empty"),
+    (
+        Class::InfoKey,
+        "MPI_ERR_INFO_KEY",
+        "the info key is too long or empty",
+    ),
     (Class::InfoNokey, "MPI_ERR_INFO_NOKEY", "no such info key"),
-    (Class::InfoValue, "MPI_ERR_INFO_VALUE", "the info value is too long"),
+    (
+        Class::InfoValue,
+        "MPI_ERR_INFO_VALUE",
+        "the info value is too long",
+    ),
     (Class::Info, "MPI_ERR_INFO", "invalid info object"),
     (Class::Io, "MPI_ERR_IO", "input or output failed"),
     (Class::Keyval, "MPI_ERR_KEYVAL", "invalid attribute key"),
     (Class::Locktype, "MPI_ERR_LOCKTYPE", "invalid lock type"),
     (Class::Name, "MPI_ERR_NAME", "no such service name"),
     (Class::NoMem, "MPI_ERR_NO_MEM", "out of memory"),
-    (Class::NotSame, "MPI_ERR_NOT_SAME", "the arguments differ between the processes"),
+    (
+        Class::NotSame,
+        "MPI_ERR_NOT_SAME",
+        "the arguments differ between the processes",
+    ),
     (Class::NoSpace, "MPI_ERR_NO_SPACE", "no space left"),
     (Class::NoSuchFile, "MPI_ERR_NO_SUCH_FILE", "no such file"),
     (Class::Port, "MPI_ERR_PORT", "invalid port name"),
     (Class::Quota, "MPI_ERR_QUOTA", "quota exceeded"),
-    (Class::ReadOnly, "MPI_ERR_READ_ONLY", "the file or file system is read-only"),
-    (Class::RmaAttach, "MPI_ERR_RMA_ATTACH", "the memory cannot be attached"),
-    (Class::RmaConflict, "MPI_ERR_RMA_CONFLICT", "conflicting accesses to a window"),
-    (Class::RmaRange, "MPI_ERR_RMA_RANGE", "the target memory is not part of the window"),
-    (Class::RmaShared, "MPI_ERR_RMA_SHARED", "the memory cannot be shared"),
-    (Class::RmaSync, "MPI_ERR_RMA_SYNC", "wrong synchronisation of one-sided calls"),
+    (
+        Class::ReadOnly,
+        "MPI_ERR_READ_ONLY",
+        "the file or file system is read-only",
+    ),
+    (
+        Class::RmaAttach,
+        "MPI_ERR_RMA_ATTACH",
+        "the memory cannot be attached",
+    ),
+    (
+        Class::RmaConflict,
+        "MPI_ERR_RMA_CONFLICT",
+        "conflicting accesses to a window",
+    ),
+    (
+        Class::RmaRange,
+        "MPI_ERR_RMA_RANGE",
+        "the target memory is not part of the window",
+    ),
+    (
+        Class::RmaShared,
+        "MPI_ERR_RMA_SHARED",
+        "the memory cannot be shared",
+    ),
+    (
+        Class::RmaSync,
+        "MPI_ERR_RMA_SYNC",
+        "wrong synchronisation of one-sided calls",
+    ),
     (Class::Service, "MPI_ERR_SERVICE", "invalid service name"),
     (Class::Size, "MPI_ERR_SIZE", "invalid size"),
     (Class::Spawn, "MPI_ERR_SPAWN", "spawning processes failed"),
-    (Class::UnsupportedDatarep, "MPI_ERR_UNSUPPORTED_DATAREP", "unsupported data representation"),
-    (Class::UnsupportedOperation, "MPI_ERR_UNSUPPORTED_OPERATION", "this operation is not supported"),
+    (
+        Class::UnsupportedDatarep,
+        "MPI_ERR_UNSUPPORTED_DATAREP",
+        "unsupported data representation",
+    ),
+    (
+        Class::UnsupportedOperation,
+        "MPI_ERR_UNSUPPORTED_OPERATION",
+        "this operation is not supported",
+    ),
     (Class::Win, "MPI_ERR_WIN", "invalid window"),
-    (Class::RmaFlavor, "MPI_ERR_RMA_FLAVOR", "the window has the wrong flavor"),
-    (Class::ProcAborted, "MPI_ERR_PROC_ABORTED", "a peer process has ended"),
-    (Class::ValueTooLarge, "MPI_ERR_VALUE_TOO_LARGE", "the value does not fit its type"),
+    (
+        Class::RmaFlavor,
+        "MPI_ERR_RMA_FLAVOR",
+        "the window has the wrong flavor",
+    ),
+    (
+        Class::ProcAborted,
+        "MPI_ERR_PROC_ABORTED",
+        "a peer process has ended",
+    ),
+    (
+        Class::ValueTooLarge,
+        "MPI_ERR_VALUE_TOO_LARGE",
+        "the value does not fit its type",
+    ),
     (Class::Session, "MPI_ERR_SESSION", "invalid session"),
     (Class::Errhandler, "MPI_ERR_ERRHANDLER", "invalid error handler"),
-    (Class::AbiVersion, "MPI_ERR_ABI", "the library does not support this ABI"),
+    (
+        Class::AbiVersion,
+        "MPI_ERR_ABI",
+        "the library does not support this ABI",
+    ),
 ];
 
 #[cfg(test)]

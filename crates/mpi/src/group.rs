@@ -53,16 +53,28 @@ pub struct Range {
 
 impl Group {
     /// The group without members.
-    pub const EMPTY: Group = Group::Strided { first: 0, stride: 1, size: 0 };
+    pub const EMPTY: Group = Group::Strided {
+        first: 0,
+        stride: 1,
+        size: 0,
+    };
 
     /// The group of processes 0 to `size - 1`.
     pub fn world(size: u32) -> Self {
-        Group::Strided { first: 0, stride: 1, size }
+        Group::Strided {
+            first: 0,
+            stride: 1,
+            size,
+        }
     }
 
     /// The group of one process.
     pub fn single(peer: Peer) -> Self {
-        Group::Strided { first: peer, stride: 1, size: 1 }
+        Group::Strided {
+            first: peer,
+            stride: 1,
+            size: 1,
+        }
     }
 
     /// A group of these processes in this order, as a formula where there is one.
@@ -72,8 +84,15 @@ impl Group {
             [only] => return Self::single(only),
             [a, b, ..] => b.wrapping_sub(a),
         };
-        if members.windows(2).all(|pair| pair[1].wrapping_sub(pair[0]) == stride) {
-            return Group::Strided { first: members[0], stride, size: members.len() as u32 };
+        if members
+            .windows(2)
+            .all(|pair| pair[1].wrapping_sub(pair[0]) == stride)
+        {
+            return Group::Strided {
+                first: members[0],
+                stride,
+                size: members.len() as u32,
+            };
         }
         Group::List(members.into())
     }
@@ -90,7 +109,9 @@ impl Group {
     #[inline]
     pub fn peer(&self, rank: u32) -> Option<Peer> {
         match self {
-            Group::Strided { first, stride, size } => (rank < *size).then(|| first.wrapping_add(rank.wrapping_mul(*stride))),
+            Group::Strided { first, stride, size } => {
+                (rank < *size).then(|| first.wrapping_add(rank.wrapping_mul(*stride)))
+            }
             Group::List(members) => members.get(rank as usize).copied(),
         }
     }
@@ -130,7 +151,11 @@ impl Group {
             return Comparison::Unequal;
         }
         let index = Index::of(other);
-        if self.members().all(|peer| index.rank(peer).is_some()) { Comparison::Similar } else { Comparison::Unequal }
+        if self.members().all(|peer| index.rank(peer).is_some()) {
+            Comparison::Similar
+        } else {
+            Comparison::Unequal
+        }
     }
 
     /// `MPI_Group_translate_ranks`: the ranks in `other` of `ranks` in this group. `MPI_PROC_NULL` stays itself and a
@@ -152,19 +177,31 @@ impl Group {
     /// `MPI_Group_union`: the members of this group, then those of `other` that are not in it.
     pub fn union(&self, other: &Group) -> Group {
         let index = Index::of(self);
-        Self::compact(self.members().chain(other.members().filter(|peer| index.rank(*peer).is_none())).collect())
+        Self::compact(
+            self.members()
+                .chain(other.members().filter(|peer| index.rank(*peer).is_none()))
+                .collect(),
+        )
     }
 
     /// `MPI_Group_intersection`: the members of this group that are in `other`.
     pub fn intersection(&self, other: &Group) -> Group {
         let index = Index::of(other);
-        Self::compact(self.members().filter(|peer| index.rank(*peer).is_some()).collect())
+        Self::compact(
+            self.members()
+                .filter(|peer| index.rank(*peer).is_some())
+                .collect(),
+        )
     }
 
     /// `MPI_Group_difference`: the members of this group that are not in `other`.
     pub fn difference(&self, other: &Group) -> Group {
         let index = Index::of(other);
-        Self::compact(self.members().filter(|peer| index.rank(*peer).is_none()).collect())
+        Self::compact(
+            self.members()
+                .filter(|peer| index.rank(*peer).is_none())
+                .collect(),
+        )
     }
 
     /// `MPI_Group_incl`: the members of these ranks, in this order.
@@ -190,7 +227,10 @@ impl Group {
             }
         }
         let keep = (0..self.size()).filter(|rank| !out.contains(rank));
-        Ok(Self::compact(keep.map(|rank| self.peer(rank).expect("rank below size")).collect()))
+        Ok(Self::compact(
+            keep.map(|rank| self.peer(rank).expect("rank below size"))
+                .collect(),
+        ))
     }
 
     /// `MPI_Group_range_incl`.
@@ -207,17 +247,30 @@ impl Group {
         let mut ranks = Vec::new();
         for &Range { first, last, stride } in ranges {
             if stride == 0 {
-                return Err(Error::new(Class::Arg, format!("range ({first}, {last}, 0): the stride must not be 0")));
+                return Err(Error::new(
+                    Class::Arg,
+                    format!("range ({first}, {last}, 0): the stride must not be 0"),
+                ));
             }
             // Checked first, so that the expansion is bounded by the group's size.
             self.checked_peer(first)?;
             let mut rank = i64::from(first);
-            while if stride > 0 { rank <= i64::from(last) } else { rank >= i64::from(last) } {
+            while if stride > 0 {
+                rank <= i64::from(last)
+            } else {
+                rank >= i64::from(last)
+            } {
                 if ranks.len() >= self.size() as usize {
-                    let text = format!("range ({first}, {last}, {stride}) names more ranks than the group's {}", self.size());
+                    let text = format!(
+                        "range ({first}, {last}, {stride}) names more ranks than the group's {}",
+                        self.size()
+                    );
                     return Err(Error::new(Class::Rank, text));
                 }
-                ranks.push(i32::try_from(rank).map_err(|_| Error::new(Class::Rank, format!("rank {rank} is out of range")))?);
+                ranks.push(
+                    i32::try_from(rank)
+                        .map_err(|_| Error::new(Class::Rank, format!("rank {rank} is out of range")))?,
+                );
                 rank += i64::from(stride);
             }
         }
@@ -225,9 +278,18 @@ impl Group {
     }
 
     fn checked_peer(&self, rank: i32) -> Result<Peer> {
-        u32::try_from(rank).ok().and_then(|rank| self.peer(rank)).ok_or_else(|| {
-            Error::new(Class::Rank, format!("rank {rank} is not in the group, which has {} members", self.size()))
-        })
+        u32::try_from(rank)
+            .ok()
+            .and_then(|rank| self.peer(rank))
+            .ok_or_else(|| {
+                Error::new(
+                    Class::Rank,
+                    format!(
+                        "rank {rank} is not in the group, which has {} members",
+                        self.size()
+                    ),
+                )
+            })
     }
 }
 
@@ -244,9 +306,13 @@ impl<'a> Index<'a> {
 
     fn for_queries(group: &'a Group, queries: usize) -> Self {
         match group {
-            Group::List(members) if queries > 4 => {
-                Index::Table(members.iter().enumerate().map(|(rank, peer)| (*peer, rank as u32)).collect())
-            }
+            Group::List(members) if queries > 4 => Index::Table(
+                members
+                    .iter()
+                    .enumerate()
+                    .map(|(rank, peer)| (*peer, rank as u32))
+                    .collect(),
+            ),
             _ => Index::Formula(group),
         }
     }
@@ -271,9 +337,28 @@ mod tests {
     #[test]
     fn regular_sets_stay_formulas() {
         let world = Group::world(1000);
-        let odd = world.range_incl(&[Range { first: 1, last: 999, stride: 2 }]).unwrap();
-        assert!(matches!(odd, Group::Strided { first: 1, stride: 2, size: 500 }));
-        let down = world.range_incl(&[Range { first: 9, last: 0, stride: -3 }]).unwrap();
+        let odd = world
+            .range_incl(&[Range {
+                first: 1,
+                last: 999,
+                stride: 2,
+            }])
+            .unwrap();
+        assert!(matches!(
+            odd,
+            Group::Strided {
+                first: 1,
+                stride: 2,
+                size: 500
+            }
+        ));
+        let down = world
+            .range_incl(&[Range {
+                first: 9,
+                last: 0,
+                stride: -3,
+            }])
+            .unwrap();
         assert_eq!(list(&down), [9, 6, 3, 0]);
         assert!(matches!(down, Group::Strided { .. }));
         assert_eq!(down.rank_of(3), Some(2));
@@ -284,17 +369,40 @@ mod tests {
     #[test]
     fn a_range_with_stride_zero_and_a_rank_named_twice_are_refused() {
         let world = Group::world(4);
-        assert_eq!(world.range_incl(&[Range { first: 0, last: 2, stride: 0 }]).unwrap_err().class, Class::Arg);
+        assert_eq!(
+            world
+                .range_incl(&[Range {
+                    first: 0,
+                    last: 2,
+                    stride: 0
+                }])
+                .unwrap_err()
+                .class,
+            Class::Arg
+        );
         assert_eq!(world.incl(&[1, 1]).unwrap_err().class, Class::Rank);
         assert_eq!(world.incl(&[4]).unwrap_err().class, Class::Rank);
-        assert_eq!(world.range_incl(&[Range { first: 0, last: i32::MAX, stride: 1 }]).unwrap_err().class, Class::Rank);
+        assert_eq!(
+            world
+                .range_incl(&[Range {
+                    first: 0,
+                    last: i32::MAX,
+                    stride: 1
+                }])
+                .unwrap_err()
+                .class,
+            Class::Rank
+        );
     }
 
     #[test]
     fn translation_keeps_proc_null_and_says_undefined() {
         let a = Group::world(5);
         let b = a.incl(&[4, 2]).unwrap();
-        assert_eq!(a.translate(&[2, crate::PROC_NULL, 0, 4], &b).unwrap(), [1, crate::PROC_NULL, crate::UNDEFINED, 0]);
+        assert_eq!(
+            a.translate(&[2, crate::PROC_NULL, 0, 4], &b).unwrap(),
+            [1, crate::PROC_NULL, crate::UNDEFINED, 0]
+        );
     }
 
     proptest! {

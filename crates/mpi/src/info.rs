@@ -17,7 +17,9 @@ impl Info {
 
     /// An object with these pairs.
     pub fn from_pairs<K: Into<String>, V: Into<String>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
-        Self(Arc::new(Mutex::new(pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect())))
+        Self(Arc::new(Mutex::new(
+            pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect(),
+        )))
     }
 
     fn pairs(&self) -> MutexGuard<'_, Vec<(String, String)>> {
@@ -29,7 +31,10 @@ impl Info {
     pub fn set(&self, key: &str, value: &str) -> Result<()> {
         check_key(key)?;
         if value.len() > INFO_VALUE_LEN_MAX {
-            let text = format!("the value of info key {key:?} has {} bytes, more than {INFO_VALUE_LEN_MAX}", value.len());
+            let text = format!(
+                "the value of info key {key:?} has {} bytes, more than {INFO_VALUE_LEN_MAX}",
+                value.len()
+            );
             return Err(Error::new(Class::InfoValue, text));
         }
         let mut pairs = self.pairs();
@@ -48,7 +53,10 @@ impl Info {
 
     /// The value of a key that is known to be well formed.
     pub fn lookup(&self, key: &str) -> Option<String> {
-        self.pairs().iter().find(|(k, _)| k == key).map(|(_, value)| value.clone())
+        self.pairs()
+            .iter()
+            .find(|(k, _)| k == key)
+            .map(|(_, value)| value.clone())
     }
 
     /// `MPI_Info_delete`.
@@ -57,7 +65,12 @@ impl Info {
         let mut pairs = self.pairs();
         match pairs.iter().position(|(k, _)| k == key) {
             Some(at) => drop(pairs.remove(at)),
-            None => return Err(Error::new(Class::InfoNokey, format!("the info object has no key {key:?}"))),
+            None => {
+                return Err(Error::new(
+                    Class::InfoNokey,
+                    format!("the info object has no key {key:?}"),
+                ));
+            }
         }
         Ok(())
     }
@@ -77,7 +90,13 @@ impl Info {
         let pairs = self.pairs();
         let found = usize::try_from(n).ok().and_then(|n| pairs.get(n));
         found.map(|(key, _)| key.clone()).ok_or_else(|| {
-            Error::new(Class::Arg, format!("key number {n} was asked of an info object with {} keys", pairs.len()))
+            Error::new(
+                Class::Arg,
+                format!(
+                    "key number {n} was asked of an info object with {} keys",
+                    pairs.len()
+                ),
+            )
         })
     }
 
@@ -90,7 +109,8 @@ impl Info {
     /// `MPI_Alloc_mem`; no devices.
     pub(crate) fn with_memory_kinds(&self) -> Self {
         let info = self.dup();
-        info.pairs().push(("mpi_memory_alloc_kinds".into(), "system,mpi".into()));
+        info.pairs()
+            .push(("mpi_memory_alloc_kinds".into(), "system,mpi".into()));
         info
     }
 
@@ -107,7 +127,10 @@ impl Info {
 
 fn check_key(key: &str) -> Result<()> {
     if key.is_empty() || key.len() > INFO_KEY_LEN_MAX {
-        let text = format!("an info key must have 1 to {INFO_KEY_LEN_MAX} bytes, this one has {}", key.len());
+        let text = format!(
+            "an info key must have 1 to {INFO_KEY_LEN_MAX} bytes, this one has {}",
+            key.len()
+        );
         return Err(Error::new(Class::InfoKey, text));
     }
     Ok(())
@@ -126,14 +149,23 @@ mod tests {
         let copy = info.dup();
         info.delete("b").unwrap();
         assert_eq!(info.nth_key(0).unwrap(), "a");
-        assert_eq!(copy.to_pairs(), [("b".to_string(), "3".to_string()), ("a".to_string(), "2".to_string())]);
+        assert_eq!(
+            copy.to_pairs(),
+            [
+                ("b".to_string(), "3".to_string()),
+                ("a".to_string(), "2".to_string())
+            ]
+        );
     }
 
     #[test]
     fn too_long_keys_and_missing_keys_name_their_class() {
         let info = Info::new();
         assert_eq!(info.set(&"k".repeat(256), "v").unwrap_err().class, Class::InfoKey);
-        assert_eq!(info.set("k", &"v".repeat(1024)).unwrap_err().class, Class::InfoValue);
+        assert_eq!(
+            info.set("k", &"v".repeat(1024)).unwrap_err().class,
+            Class::InfoValue
+        );
         assert_eq!(info.delete("k").unwrap_err().class, Class::InfoNokey);
         assert_eq!(info.nth_key(0).unwrap_err().class, Class::Arg);
         assert_eq!(info.get("k").unwrap(), None);

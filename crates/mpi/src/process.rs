@@ -146,7 +146,9 @@ impl PredefinedKey {
     /// The key of this number, if it is one.
     pub fn from_number(keyval: i32) -> Option<Self> {
         use PredefinedKey::*;
-        [TagUb, Io, Host, WtimeIsGlobal, Appnum, LastUsedCode, UniverseSize].into_iter().find(|key| *key as i32 == keyval)
+        [TagUb, Io, Host, WtimeIsGlobal, Appnum, LastUsedCode, UniverseSize]
+            .into_iter()
+            .find(|key| *key as i32 == keyval)
     }
 }
 
@@ -171,9 +173,15 @@ impl Process {
         match life.stage {
             Stage::Before => {}
             Stage::Running => return Err(Error::new(Class::Other, "MPI_Init was called twice")),
-            Stage::Finalized => return Err(Error::new(Class::Other, "MPI_Init was called after MPI_Finalize")),
+            Stage::Finalized => {
+                return Err(Error::new(Class::Other, "MPI_Init was called after MPI_Finalize"));
+            }
         }
-        let world = self.predefined(context::WORLD, Group::world(self.host.world_size()), "MPI_COMM_WORLD")?;
+        let world = self.predefined(
+            context::WORLD,
+            Group::world(self.host.world_size()),
+            "MPI_COMM_WORLD",
+        )?;
         let this = self.predefined(context::SELF, Group::single(self.host.me()), "MPI_COMM_SELF")?;
         (life.world, life.this) = (Some(world), Some(this));
         life.stage = Stage::Running;
@@ -185,7 +193,8 @@ impl Process {
 
     fn predefined(self: &Arc<Self>, block: context::Block, local: Group, name: &str) -> Result<Comm> {
         let lease = self.contexts.reserve_exactly(block);
-        let lease = lease.ok_or_else(|| Error::new(Class::Intern, format!("the context of {name} is in use")))?;
+        let lease =
+            lease.ok_or_else(|| Error::new(Class::Intern, format!("the context of {name} is in use")))?;
         let comm = Comm::build(Parts::intra(self.clone(), lease, local));
         comm.set_name(name);
         Ok(comm)
@@ -195,9 +204,22 @@ impl Process {
     /// buffered or freed; meets the other ranks; drops the predefined communicators. `MPI_Init` is over for good.
     pub fn finalize(self: &Arc<Self>) -> Result<()> {
         let (world, this) = match &*lock(&self.life) {
-            Life { stage: Stage::Running, world: Some(world), this: Some(this), .. } => (world.clone(), this.clone()),
-            Life { stage: Stage::Finalized, .. } => return Err(Error::new(Class::Other, "MPI_Finalize was called twice")),
-            _ => return Err(Error::new(Class::Other, "MPI_Finalize was called before MPI_Init")),
+            Life {
+                stage: Stage::Running,
+                world: Some(world),
+                this: Some(this),
+                ..
+            } => (world.clone(), this.clone()),
+            Life {
+                stage: Stage::Finalized,
+                ..
+            } => return Err(Error::new(Class::Other, "MPI_Finalize was called twice")),
+            _ => {
+                return Err(Error::new(
+                    Class::Other,
+                    "MPI_Finalize was called before MPI_Init",
+                ));
+            }
         };
         this.0.attrs.delete_all(this.handle())?;
         self.buffers.flush(self);
@@ -279,7 +301,14 @@ impl Process {
     /// Where a call came from, for people.
     pub(crate) fn describe(&self, origin: Origin) -> (&'static str, String) {
         let site = (self.config.site_name)(origin.site);
-        ((self.config.call_name)(origin.call), if site.is_empty() { site } else { format!("   at {site}") })
+        (
+            (self.config.call_name)(origin.call),
+            if site.is_empty() {
+                site
+            } else {
+                format!("   at {site}")
+            },
+        )
     }
 
     /// Turns an error of the engine into one of MPI.
@@ -287,13 +316,20 @@ impl Process {
     pub(crate) fn convert(&self, error: api::Error) -> Error {
         match error {
             api::Error::Truncated(both) => {
-                let text = format!("the receive has room for {} B, the message {} B", both.room, both.sent);
+                let text = format!(
+                    "the receive has room for {} B, the message {} B",
+                    both.room, both.sent
+                );
                 Error::new(Class::Truncate, text)
             }
             api::Error::Misuse(what) => Error::new(Class::Other, what),
-            api::Error::Peer { peer, what } => Error::new(Class::ProcAborted, format!("process {peer}: {what}")),
+            api::Error::Peer { peer, what } => {
+                Error::new(Class::ProcAborted, format!("process {peer}: {what}"))
+            }
             api::Error::Resource(what) => Error::new(Class::NoMem, what),
-            api::Error::System { what, errno } => Error::new(Class::Other, format!("{what} failed with errno {errno}")),
+            api::Error::System { what, errno } => {
+                Error::new(Class::Other, format!("{what} failed with errno {errno}"))
+            }
         }
     }
 

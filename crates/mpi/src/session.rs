@@ -35,7 +35,10 @@ impl Session {
     /// supported, `MPI_THREAD_MULTIPLE` is the default.
     pub fn init(process: &Arc<Process>, info: Option<&Info>, errhandler: Errhandler) -> Result<Self> {
         if !errhandler.fits(Kind::Session) {
-            return Err(Error::new(Class::Arg, "MPI_Session_init got an error handler that was not made for sessions"));
+            return Err(Error::new(
+                Class::Arg,
+                "MPI_Session_init got an error handler that was not made for sessions",
+            ));
         }
         let wanted = info.and_then(|info| info.lookup("thread_level"));
         let level = match wanted.as_deref() {
@@ -98,13 +101,20 @@ impl Session {
 
     /// `MPI_Session_get_errhandler`.
     pub fn errhandler(&self) -> Errhandler {
-        self.0.errhandler.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .errhandler
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// `MPI_Session_set_errhandler`.
     pub fn set_errhandler(&self, handler: Errhandler) -> Result<()> {
         if !handler.fits(Kind::Session) {
-            return Err(Error::new(Class::Arg, "got an error handler that was not made for sessions"));
+            return Err(Error::new(
+                Class::Arg,
+                "got an error handler that was not made for sessions",
+            ));
         }
         *self.0.errhandler.write().unwrap_or_else(PoisonError::into_inner) = handler;
         Ok(())
@@ -118,7 +128,12 @@ impl Session {
     /// `MPI_Session_get_nth_pset`.
     pub fn nth_pset(&self, n: i32) -> Result<&'static str> {
         let found = usize::try_from(n).ok().and_then(|n| PSETS.get(n));
-        found.copied().ok_or_else(|| Error::new(Class::Arg, format!("there is no process set number {n}, only {}", PSETS.len())))
+        found.copied().ok_or_else(|| {
+            Error::new(
+                Class::Arg,
+                format!("there is no process set number {n}, only {}", PSETS.len()),
+            )
+        })
     }
 
     /// `MPI_Group_from_session_pset`.
@@ -128,7 +143,10 @@ impl Session {
             Some(0) => Ok(Group::world(process.host.world_size())),
             Some(1) => Ok(Group::single(process.host.me())),
             Some(_) => Ok(process.config.node.clone()),
-            None => Err(Error::new(Class::Arg, format!("there is no process set {pset:?}, only {}", PSETS.join(", ")))),
+            None => Err(Error::new(
+                Class::Arg,
+                format!("there is no process set {pset:?}, only {}", PSETS.join(", ")),
+            )),
         }
     }
 

@@ -49,7 +49,9 @@ struct Posted {
 
 fn accepts(pattern: &Pattern, parcel: &Parcel) -> bool {
     pattern.context == parcel.context
-        && pattern.source.is_none_or(|source| source.rank == parcel.source && source.peer == parcel.from)
+        && pattern
+            .source
+            .is_none_or(|source| source.rank == parcel.source && source.peer == parcel.from)
         && pattern.tag.is_none_or(|tag| tag == parcel.tag)
 }
 
@@ -76,13 +78,34 @@ fn deliver(state: &mut State, to: Peer, parcel: Parcel, data: &Data) -> Status {
     let fits = (len.min(data.len)) as usize;
     data.unpack(0, &parcel.bytes[..fits]);
     if let Some(name) = parcel.sync {
-        state.ranks[parcel.from as usize].requests.insert(name, Some(Status { source: 0, tag: 0, len: 0, cancelled: false, error: None }));
+        state.ranks[parcel.from as usize].requests.insert(
+            name,
+            Some(Status {
+                source: 0,
+                tag: 0,
+                len: 0,
+                cancelled: false,
+                error: None,
+            }),
+        );
     }
     let error = (len > data.len).then(|| {
-        Error::Truncated(Box::new(Truncation { sent: len, room: data.len, peer: parcel.from, sequence: 0, origin: Origin::default() }))
+        Error::Truncated(Box::new(Truncation {
+            sent: len,
+            room: data.len,
+            peer: parcel.from,
+            sequence: 0,
+            origin: Origin::default(),
+        }))
     });
     let _ = to;
-    Status { source: parcel.source, tag: parcel.tag, len: fits as u64, cancelled: false, error }
+    Status {
+        source: parcel.source,
+        tag: parcel.tag,
+        len: fits as u64,
+        cancelled: false,
+        error,
+    }
 }
 
 impl Host for NaiveHost {
@@ -104,27 +127,50 @@ impl Host for NaiveHost {
             mine.requests.insert(mine.next, None);
             mine.next
         });
-        let parcel = Parcel { from: self.me, context: send.context, source: send.source, tag: send.tag, bytes, sync };
+        let parcel = Parcel {
+            from: self.me,
+            context: send.context,
+            source: send.source,
+            tag: send.tag,
+            bytes,
+            sync,
+        };
         let peer = &mut state.ranks[send.peer as usize];
-        match peer.posted.iter().position(|posted| accepts(&posted.pattern, &parcel)) {
+        match peer
+            .posted
+            .iter()
+            .position(|posted| accepts(&posted.pattern, &parcel))
+        {
             Some(at) => {
                 let posted = peer.posted.remove(at).unwrap();
                 let status = deliver(&mut state, send.peer, parcel, &posted.data);
-                state.ranks[send.peer as usize].requests.insert(posted.name, Some(status));
+                state.ranks[send.peer as usize]
+                    .requests
+                    .insert(posted.name, Some(status));
             }
             None => peer.unexpected.push_back(parcel),
         }
         self.changed(&mut state);
         Ok(match sync {
             Some(index) => Started::Pending(Request { index, generation: 0 }),
-            None => Started::Done(Status { source: 0, tag: 0, len: 0, cancelled: false, error: None }),
+            None => Started::Done(Status {
+                source: 0,
+                tag: 0,
+                len: 0,
+                cancelled: false,
+                error: None,
+            }),
         })
     }
 
     fn recv(&self, recv: Recv) -> Result<Started, Error> {
         let mut state = self.state();
         let mine = &mut state.ranks[self.me as usize];
-        if let Some(at) = mine.unexpected.iter().position(|parcel| accepts(&recv.pattern, parcel)) {
+        if let Some(at) = mine
+            .unexpected
+            .iter()
+            .position(|parcel| accepts(&recv.pattern, parcel))
+        {
             let parcel = mine.unexpected.remove(at).unwrap();
             let status = deliver(&mut state, self.me, parcel, &recv.data);
             self.changed(&mut state);
@@ -133,13 +179,23 @@ impl Host for NaiveHost {
         mine.next += 1;
         let name = mine.next;
         mine.requests.insert(name, None);
-        mine.posted.push_back(Posted { pattern: recv.pattern, data: recv.data, name });
-        Ok(Started::Pending(Request { index: name, generation: 0 }))
+        mine.posted.push_back(Posted {
+            pattern: recv.pattern,
+            data: recv.data,
+            name,
+        });
+        Ok(Started::Pending(Request {
+            index: name,
+            generation: 0,
+        }))
     }
 
     fn probe(&self, pattern: Pattern) -> Result<Option<Status>, Error> {
         let state = self.state();
-        let found = state.ranks[self.me as usize].unexpected.iter().find(|parcel| accepts(&pattern, parcel));
+        let found = state.ranks[self.me as usize]
+            .unexpected
+            .iter()
+            .find(|parcel| accepts(&pattern, parcel));
         Ok(found.map(|parcel| Status {
             source: parcel.source,
             tag: parcel.tag,
@@ -150,19 +206,34 @@ impl Host for NaiveHost {
     }
 
     fn mprobe(&self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error> {
-        let Some(status) = self.probe(pattern)? else { return Ok(None) };
+        let Some(status) = self.probe(pattern)? else {
+            return Ok(None);
+        };
         let mut state = self.state();
         let mine = &mut state.ranks[self.me as usize];
-        let at = mine.unexpected.iter().position(|parcel| accepts(&pattern, parcel)).unwrap();
+        let at = mine
+            .unexpected
+            .iter()
+            .position(|parcel| accepts(&pattern, parcel))
+            .unwrap();
         let parcel = mine.unexpected.remove(at).unwrap();
         mine.next += 1;
         mine.taken.insert(mine.next, parcel);
-        Ok(Some((Message { index: mine.next, generation: 0 }, status)))
+        Ok(Some((
+            Message {
+                index: mine.next,
+                generation: 0,
+            },
+            status,
+        )))
     }
 
     fn mrecv(&self, message: Message, data: Data, _: Origin) -> Result<Started, Error> {
         let mut state = self.state();
-        let parcel = state.ranks[self.me as usize].taken.remove(&message.index).ok_or(Error::Misuse("stale message"))?;
+        let parcel = state.ranks[self.me as usize]
+            .taken
+            .remove(&message.index)
+            .ok_or(Error::Misuse("stale message"))?;
         let status = deliver(&mut state, self.me, parcel, &data);
         self.changed(&mut state);
         Ok(Started::Done(status))
@@ -173,7 +244,13 @@ impl Host for NaiveHost {
         let mine = &mut state.ranks[self.me as usize];
         if let Some(at) = mine.posted.iter().position(|posted| posted.name == request.index) {
             mine.posted.remove(at);
-            let status = Status { source: 0, tag: 0, len: 0, cancelled: true, error: None };
+            let status = Status {
+                source: 0,
+                tag: 0,
+                len: 0,
+                cancelled: true,
+                error: None,
+            };
             mine.requests.insert(request.index, Some(status));
         }
         self.changed(&mut state);
@@ -181,13 +258,19 @@ impl Host for NaiveHost {
     }
 
     fn peek(&self, request: Request) -> Result<Option<Status>, Error> {
-        self.state().ranks[self.me as usize].requests.get(&request.index).cloned().ok_or(Error::Misuse("stale request"))
+        self.state().ranks[self.me as usize]
+            .requests
+            .get(&request.index)
+            .cloned()
+            .ok_or(Error::Misuse("stale request"))
     }
 
     fn take(&self, request: Request) -> Result<Option<Status>, Error> {
         let status = self.peek(request)?;
         if status.is_some() {
-            self.state().ranks[self.me as usize].requests.remove(&request.index);
+            self.state().ranks[self.me as usize]
+                .requests
+                .remove(&request.index);
         }
         Ok(status)
     }
@@ -199,7 +282,10 @@ impl Host for NaiveHost {
     fn progress(&self) -> bool {
         let steppers = std::mem::take(&mut *self.steppers.lock().unwrap());
         let count = steppers.len();
-        let rest: Vec<_> = steppers.into_iter().filter(|stepper| !stepper.step(self)).collect();
+        let rest: Vec<_> = steppers
+            .into_iter()
+            .filter(|stepper| !stepper.step(self))
+            .collect();
         let moved = rest.len() < count;
         self.steppers.lock().unwrap().extend(rest);
         if moved {
@@ -220,7 +306,11 @@ impl Host for NaiveHost {
             }
             let state = self.state();
             if state.version == seen {
-                let (state, late) = self.net.moved.wait_timeout(state, Duration::from_secs(20)).unwrap();
+                let (state, late) = self
+                    .net
+                    .moved
+                    .wait_timeout(state, Duration::from_secs(20))
+                    .unwrap();
                 drop(state);
                 assert!(!late.timed_out(), "rank {} waits for ever", self.me);
             }
@@ -269,8 +359,19 @@ fn rank(host: Arc<dyn Host>, program: &impl Fn(Comm)) {
 /// Hosts of `size` connected ranks.
 pub(crate) fn hosts(size: u32) -> Vec<Arc<NaiveHost>> {
     let ranks = (0..size).map(|_| Rank::default()).collect();
-    let net = Arc::new(Net { state: Mutex::new(State { ranks, version: 0 }), moved: Condvar::new() });
-    (0..size).map(|me| Arc::new(NaiveHost { net: net.clone(), me, steppers: Mutex::default() })).collect()
+    let net = Arc::new(Net {
+        state: Mutex::new(State { ranks, version: 0 }),
+        moved: Condvar::new(),
+    });
+    (0..size)
+        .map(|me| {
+            Arc::new(NaiveHost {
+                net: net.clone(),
+                me,
+                steppers: Mutex::default(),
+            })
+        })
+        .collect()
 }
 
 /// Memory for one test's message, kept by the test.

@@ -35,10 +35,17 @@ const FAILED: &[u8] = &[];
 impl Circle {
     /// Both sides learn the other's bytes (which are the same on all processes of a side, and not empty).
     pub async fn swap(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
-        let bridge = self.bridge.as_ref().ok_or_else(|| Error::new(Class::Intern, "a swap needs two sides"))?;
+        let bridge = self
+            .bridge
+            .as_ref()
+            .ok_or_else(|| Error::new(Class::Intern, "a swap needs two sides"))?;
         let mut got = FAILED.to_vec();
         let mut failure = None;
-        if let Some(channel) = bridge.channel.as_ref().filter(|_| self.local.rank == bridge.leader) {
+        if let Some(channel) = bridge
+            .channel
+            .as_ref()
+            .filter(|_| self.local.rank == bridge.leader)
+        {
             match Self::swap_leaders(channel, bridge.remote_leader, &bytes).await {
                 Ok(bytes) => got = bytes,
                 Err(error) => failure = Some(error),
@@ -47,14 +54,21 @@ impl Circle {
         let got = self.local.broadcast(bridge.leader, got).await?;
         match failure {
             Some(error) => Err(error),
-            None if got.is_empty() => Err(Error::new(Class::Other, "the leader of this side did not reach the other side's")),
+            None if got.is_empty() => Err(Error::new(
+                Class::Other,
+                "the leader of this side did not reach the other side's",
+            )),
             None => Ok(got),
         }
     }
 
     async fn swap_leaders(channel: &Channel, remote: u32, bytes: &[u8]) -> Result<Vec<u8>> {
-        let len = channel.exchange(remote, &(bytes.len() as u64).to_le_bytes(), remote, 8).await?;
-        channel.exchange(remote, bytes, remote, word_at(&len, 0) as usize).await
+        let len = channel
+            .exchange(remote, &(bytes.len() as u64).to_le_bytes(), remote, 8)
+            .await?;
+        channel
+            .exchange(remote, bytes, remote, word_at(&len, 0) as usize)
+            .await
     }
 
     /// The least and the greatest word of all processes of both sides.
@@ -77,7 +91,9 @@ pub(crate) async fn agree(circle: &Circle) -> Result<Lease> {
     let mut floor = 0;
     for attempt in 0u32.. {
         let mine = contexts.reserve(floor);
-        let (min, max) = circle.min_max(mine.as_ref().map_or(NONE_LEFT, |lease| lease.block.into())).await?;
+        let (min, max) = circle
+            .min_max(mine.as_ref().map_or(NONE_LEFT, |lease| lease.block.into()))
+            .await?;
         if max == NONE_LEFT {
             break;
         }
@@ -97,5 +113,8 @@ pub(crate) async fn agree(circle: &Circle) -> Result<Lease> {
             _ => floor = block + 1 + circle.local.tag as u32 % (2 << attempt.min(10)),
         }
     }
-    Err(Error::new(Class::Other, "a process has too many communicators; free some"))
+    Err(Error::new(
+        Class::Other,
+        "a process has too many communicators; free some",
+    ))
 }

@@ -39,7 +39,10 @@ struct Table {
 
 impl Contexts {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Table { used: HashSet::new(), next: FIRST })))
+        Arc::new(Self(Mutex::new(Table {
+            used: HashSet::new(),
+            next: FIRST,
+        })))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -63,7 +66,10 @@ impl Contexts {
             block += 1;
         }
         table.next = block + 1;
-        Some(Lease { block, contexts: self.clone() })
+        Some(Lease {
+            block,
+            contexts: self.clone(),
+        })
     }
 
     /// Reserves this block if it is free.
@@ -73,7 +79,10 @@ impl Contexts {
             return None;
         }
         table.next = table.next.max(block + 1);
-        Some(Lease { block, contexts: self.clone() })
+        Some(Lease {
+            block,
+            contexts: self.clone(),
+        })
     }
 }
 

@@ -33,21 +33,42 @@ pub struct Sides<'a> {
 impl Comm {
     /// `MPI_Intercomm_create` over this intracommunicator. `peer` is needed at `local_leader` and ignored elsewhere;
     /// `tag` tells the leaders' messages on the peer communicator apart.
-    pub fn intercomm_create(&self, local_leader: i32, peer: Option<PeerLeader<'_>>, tag: i32) -> Result<Comm> {
+    pub fn intercomm_create(
+        &self,
+        local_leader: i32,
+        peer: Option<PeerLeader<'_>>,
+        tag: i32,
+    ) -> Result<Comm> {
         self.check_tag(tag)?;
         if self.is_inter() {
-            return Err(self.error(Class::Comm, "is an intercommunicator; MPI_Intercomm_create takes an intracommunicator"));
+            return Err(self.error(
+                Class::Comm,
+                "is an intercommunicator; MPI_Intercomm_create takes an intracommunicator",
+            ));
         }
-        let leader = u32::try_from(local_leader).ok().filter(|rank| *rank < self.size());
-        let leader = leader.ok_or_else(|| self.error(Class::Rank, format!("has no rank {local_leader} to lead it")))?;
-        let mut bridge = Bridge { leader, remote_leader: 0, channel: None };
+        let leader = u32::try_from(local_leader)
+            .ok()
+            .filter(|rank| *rank < self.size());
+        let leader = leader
+            .ok_or_else(|| self.error(Class::Rank, format!("has no rank {local_leader} to lead it")))?;
+        let mut bridge = Bridge {
+            leader,
+            remote_leader: 0,
+            channel: None,
+        };
         if leader == self.rank() {
-            let peer = peer.ok_or_else(|| self.error(Class::Comm, "got no peer communicator at its leader"))?;
-            peer.comm.peer(peer.rank)?.ok_or_else(|| self.error(Class::Rank, "cannot face MPI_PROC_NULL"))?;
+            let peer =
+                peer.ok_or_else(|| self.error(Class::Comm, "got no peer communicator at its leader"))?;
+            peer.comm
+                .peer(peer.rank)?
+                .ok_or_else(|| self.error(Class::Rank, "cannot face MPI_PROC_NULL"))?;
             bridge.remote_leader = peer.rank as u32;
             bridge.channel = Some(peer.comm.leaders_channel(tag));
         }
-        let circle = Circle { local: self.constructor_channel(), bridge: Some(bridge) };
+        let circle = Circle {
+            local: self.constructor_channel(),
+            bridge: Some(bridge),
+        };
         let comm = self.clone();
         self.run(async move {
             let theirs = circle.swap(encode_group(&comm.0.local)).await?;
@@ -62,7 +83,11 @@ impl Comm {
 
     /// A fresh intracommunicator of the local group, for a duplicate of this intercommunicator.
     pub(crate) async fn dup_local(&self, circle: &Circle) -> Result<Comm> {
-        let own = agree(&Circle { local: circle.local.clone(), bridge: None }).await?;
+        let own = agree(&Circle {
+            local: circle.local.clone(),
+            bridge: None,
+        })
+        .await?;
         Ok(Comm::build(self.heir(own, self.0.local.clone())))
     }
 
@@ -86,11 +111,22 @@ impl Comm {
             context: self.0.context + 2,
             remote_context: self.0.remote_context + 2,
             // Sides construct in the same order, so their counters agree.
-            tag: (self.0.constructions.fetch_add(1, std::sync::atomic::Ordering::Relaxed) & i32::MAX as u32) as i32,
+            tag: (self
+                .0
+                .constructions
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+                & i32::MAX as u32) as i32,
             rank: self.0.rank,
             group: self.targets().clone(),
         };
-        Circle { local: own, bridge: Some(Bridge { leader: 0, remote_leader: 0, channel: Some(channel) }) }
+        Circle {
+            local: own,
+            bridge: Some(Bridge {
+                leader: 0,
+                remote_leader: 0,
+                channel: Some(channel),
+            }),
+        }
     }
 
     /// `MPI_Intercomm_merge`. `high` on one side and not on the other puts that side's ranks last; otherwise the side
@@ -111,7 +147,11 @@ impl Comm {
                 (1, 0) => false,
                 _ => local.members().min() < remote.members().min(),
             };
-            let group = if first { local.union(&remote) } else { remote.union(&local) };
+            let group = if first {
+                local.union(&remote)
+            } else {
+                remote.union(&local)
+            };
             let lease = agree(&circle).await?;
             Ok(Comm::build(comm.heir(lease, group)))
         })
@@ -133,7 +173,11 @@ impl Comm {
         self.run(async move {
             let ours = circle.local.all_gather(&ballot.encode()).await?;
             let theirs = circle.swap(ours.clone()).await?;
-            let side = |group, ballots: &[u8]| ballot.color.map_or(Group::EMPTY, |color| elect(group, ballots, color));
+            let side = |group, ballots: &[u8]| {
+                ballot
+                    .color
+                    .map_or(Group::EMPTY, |color| elect(group, ballots, color))
+            };
             let (local, remote) = (side(&comm.0.local, &ours), side(&remote, &theirs));
             comm.face(&circle, remote, local).await
         })
@@ -143,27 +187,48 @@ impl Comm {
     /// the circle take part; where a side is empty or the caller is not in it there is nothing to build.
     async fn face(&self, circle: &Circle, remote: Group, local: Group) -> Result<Option<Comm>> {
         let lease = agree(circle).await?;
-        let own = agree(&Circle { local: circle.local.clone(), bridge: None }).await?;
+        let own = agree(&Circle {
+            local: circle.local.clone(),
+            bridge: None,
+        })
+        .await?;
         if remote.size() == 0 || local.rank_of(self.0.process.host.me()).is_none() {
             return Ok(None);
         }
         let local_comm = Comm::build(self.heir(own, local.clone()));
-        let parts = Parts { remote: Some(remote), local_comm: Some(local_comm), ..self.heir(lease, local) };
+        let parts = Parts {
+            remote: Some(remote),
+            local_comm: Some(local_comm),
+            ..self.heir(lease, local)
+        };
         Ok(Some(Comm::build(parts)))
     }
 
     /// `MPI_Intercomm_create_from_groups`: `None` if the caller is not in the local group.
     pub fn intercomm_from_groups(args: FromGroup<'_>, sides: Sides<'_>) -> Result<Option<Comm>> {
         let process = args.process.clone();
-        let Some(rank) = sides.local.rank_of(process.host.me()) else { return Ok(None) };
+        let Some(rank) = sides.local.rank_of(process.host.me()) else {
+            return Ok(None);
+        };
         let tag = hash_tag(args.stringtag)?;
         let check = |leader: i32, group: &Group| {
             let found = u32::try_from(leader).ok().filter(|leader| *leader < group.size());
-            found.ok_or_else(|| Error::new(Class::Rank, format!("a group of {} has no rank {leader} to lead it", group.size())))
+            found.ok_or_else(|| {
+                Error::new(
+                    Class::Rank,
+                    format!("a group of {} has no rank {leader} to lead it", group.size()),
+                )
+            })
         };
-        let (leader, remote_leader) = (check(sides.local_leader, sides.local)?, check(sides.remote_leader, sides.remote)?);
+        let (leader, remote_leader) = (
+            check(sides.local_leader, sides.local)?,
+            check(sides.remote_leader, sides.remote)?,
+        );
         if sides.local.intersection(sides.remote).size() > 0 {
-            return Err(Error::new(Class::Group, "the two groups of an intercommunicator share processes"));
+            return Err(Error::new(
+                Class::Group,
+                "the two groups of an intercommunicator share processes",
+            ));
         }
         let base = context::base(context::BOOTSTRAP);
         let channel = |context, group: &Group| Channel {
@@ -175,8 +240,15 @@ impl Comm {
             group: group.clone(),
         };
         let local = channel(base + 1, sides.local);
-        let bridge = Bridge { leader, remote_leader, channel: Some(channel(base + 2, sides.remote)) };
-        let circle = Circle { local: local.clone(), bridge: Some(bridge) };
+        let bridge = Bridge {
+            leader,
+            remote_leader,
+            channel: Some(channel(base + 2, sides.remote)),
+        };
+        let circle = Circle {
+            local: local.clone(),
+            bridge: Some(bridge),
+        };
         let (lease, own) = Task::run(args.process, async move {
             let lease = agree(&circle).await?;
             Ok((lease, agree(&Circle { local, bridge: None }).await?))
@@ -208,10 +280,16 @@ pub enum Order {
 /// A group for the other side: words first, stride, size, or size marker 2^63 and the members.
 fn encode_group(group: &Group) -> Vec<u8> {
     match group {
-        Group::Strided { first, stride, size } => [*first, *stride, *size].iter().flat_map(|word| u64::from(*word).to_le_bytes()).collect(),
+        Group::Strided { first, stride, size } => [*first, *stride, *size]
+            .iter()
+            .flat_map(|word| u64::from(*word).to_le_bytes())
+            .collect(),
         Group::List(members) => {
-            let head = [LIST, members.len() as u64].into_iter().flat_map(u64::to_le_bytes);
-            head.chain(members.iter().flat_map(|peer| u64::from(*peer).to_le_bytes())).collect()
+            let head = [LIST, members.len() as u64]
+                .into_iter()
+                .flat_map(u64::to_le_bytes);
+            head.chain(members.iter().flat_map(|peer| u64::from(*peer).to_le_bytes()))
+                .collect()
         }
     }
 }
@@ -220,16 +298,27 @@ fn encode_group(group: &Group) -> Vec<u8> {
 const LIST: u64 = u64::MAX;
 
 fn decode_group(bytes: &[u8]) -> Result<Group> {
-    let bad = || Error::new(Class::Other, "the other side of an intercommunicator sent a damaged group");
+    let bad = || {
+        Error::new(
+            Class::Other,
+            "the other side of an intercommunicator sent a damaged group",
+        )
+    };
     if word_at(bytes, 0) != LIST {
         if bytes.len() != 24 {
             return Err(bad());
         }
-        return Ok(Group::Strided { first: word_at(bytes, 0) as u32, stride: word_at(bytes, 1) as u32, size: word_at(bytes, 2) as u32 });
+        return Ok(Group::Strided {
+            first: word_at(bytes, 0) as u32,
+            stride: word_at(bytes, 1) as u32,
+            size: word_at(bytes, 2) as u32,
+        });
     }
     let count = word_at(bytes, 1) as usize;
     if count.checked_mul(8).and_then(|len| len.checked_add(16)) != Some(bytes.len()) {
         return Err(bad());
     }
-    Ok(Group::compact((0..count).map(|index| word_at(bytes, index + 2) as u32).collect()))
+    Ok(Group::compact(
+        (0..count).map(|index| word_at(bytes, index + 2) as u32).collect(),
+    ))
 }

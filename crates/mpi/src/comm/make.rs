@@ -31,10 +31,20 @@ impl TryFrom<i32> for SplitType {
     type Error = Error;
 
     fn try_from(number: i32) -> Result<Self> {
-        [Self::Shared, Self::HwUnguided, Self::HwGuided, Self::ResourceGuided]
-            .into_iter()
-            .find(|known| *known as i32 == number)
-            .ok_or_else(|| Error::new(Class::Arg, format!("{number} is not a split type of MPI_Comm_split_type")))
+        [
+            Self::Shared,
+            Self::HwUnguided,
+            Self::HwGuided,
+            Self::ResourceGuided,
+        ]
+        .into_iter()
+        .find(|known| *known as i32 == number)
+        .ok_or_else(|| {
+            Error::new(
+                Class::Arg,
+                format!("{number} is not a split type of MPI_Comm_split_type"),
+            )
+        })
     }
 }
 
@@ -62,15 +72,17 @@ impl Comm {
         }
     }
 
-    pub(crate) fn run<T: Send + 'static>(&self, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
         Task::run(&self.0.process, work)
     }
 
     /// `MPI_Comm_dup` (without `info`) and `MPI_Comm_dup_with_info`: with attributes as their callbacks say and topology.
     pub fn dup(&self, info: Option<&Info>) -> Result<Comm> {
         let attrs = self.copy_attrs()?;
-        let made = self.run(self.dup_work(info, attrs));
-        made
+        self.run(self.dup_work(info, attrs))
     }
 
     /// `MPI_Comm_idup`, `MPI_Comm_idup_with_info`. Attributes are copied now, on this thread; `deliver` gets the new
@@ -90,7 +102,11 @@ impl Comm {
         Ok(attrs)
     }
 
-    fn dup_work(&self, info: Option<&Info>, attrs: Attrs) -> impl Future<Output = Result<Comm>> + Send + 'static {
+    fn dup_work(
+        &self,
+        info: Option<&Info>,
+        attrs: Attrs,
+    ) -> impl Future<Output = Result<Comm>> + Send + 'static {
         let (comm, circle) = (self.clone(), self.circle());
         let info = info.map(super::hints).unwrap_or_default();
         async move {
@@ -118,7 +134,11 @@ impl Comm {
     }
 
     /// A communicator of `group`; `dress` adds what is special before it is built.
-    pub(crate) fn create_dressed(&self, group: &Group, dress: impl FnOnce(&mut Parts) + Send + 'static) -> Result<Option<Comm>> {
+    pub(crate) fn create_dressed(
+        &self,
+        group: &Group,
+        dress: impl FnOnce(&mut Parts) + Send + 'static,
+    ) -> Result<Option<Comm>> {
         let (comm, circle, group) = (self.clone(), self.circle(), group.clone());
         self.run(async move {
             let lease = agree(&circle).await?;
@@ -136,12 +156,24 @@ impl Comm {
         self.check_tag(tag)?;
         self.check_subset(group)?;
         if self.is_inter() {
-            return Err(self.error(Class::Comm, "is an intercommunicator, which MPI_Comm_create_group does not take"));
+            return Err(self.error(
+                Class::Comm,
+                "is an intercommunicator, which MPI_Comm_create_group does not take",
+            ));
         }
-        let Some(rank) = group.rank_of(self.0.process.host.me()) else { return Ok(None) };
+        let Some(rank) = group.rank_of(self.0.process.host.me()) else {
+            return Ok(None);
+        };
         let context = self.0.context + 3;
         let process = self.0.process.clone();
-        let local = Channel { process, context, remote_context: context, tag, rank, group: group.clone() };
+        let local = Channel {
+            process,
+            context,
+            remote_context: context,
+            tag,
+            rank,
+            group: group.clone(),
+        };
         let (comm, group) = (self.clone(), group.clone());
         self.run(async move {
             let lease = agree(&Circle { local, bridge: None }).await?;
@@ -162,17 +194,41 @@ impl Comm {
     /// gives `None`.
     pub fn split(&self, color: i32, key: i32) -> Result<Option<Comm>> {
         if color < 0 && color != crate::UNDEFINED {
-            return Err(self.error(Class::Arg, format!("cannot be split with colour {color}: it must be 0 or more, or MPI_UNDEFINED")));
+            return Err(self.error(
+                Class::Arg,
+                format!("cannot be split with colour {color}: it must be 0 or more, or MPI_UNDEFINED"),
+            ));
         }
-        self.split_by(Ballot { color: (color != crate::UNDEFINED).then_some(color as u32), key }, |_| ())
+        self.split_by(
+            Ballot {
+                color: (color != crate::UNDEFINED).then_some(color as u32),
+                key,
+            },
+            |_| (),
+        )
     }
 
     /// A split in which every process has a colour; `dress` adds what is special.
-    pub(crate) fn split_dressed(&self, color: u32, key: i32, dress: impl FnOnce(&mut Parts) + Send + 'static) -> Result<Option<Comm>> {
-        self.split_by(Ballot { color: Some(color), key }, dress)
+    pub(crate) fn split_dressed(
+        &self,
+        color: u32,
+        key: i32,
+        dress: impl FnOnce(&mut Parts) + Send + 'static,
+    ) -> Result<Option<Comm>> {
+        self.split_by(
+            Ballot {
+                color: Some(color),
+                key,
+            },
+            dress,
+        )
     }
 
-    fn split_by(&self, ballot: Ballot, dress: impl FnOnce(&mut Parts) + Send + 'static) -> Result<Option<Comm>> {
+    fn split_by(
+        &self,
+        ballot: Ballot,
+        dress: impl FnOnce(&mut Parts) + Send + 'static,
+    ) -> Result<Option<Comm>> {
         if self.is_inter() {
             return self.split_inter(ballot);
         }
@@ -180,7 +236,9 @@ impl Comm {
         self.run(async move {
             let ballots = circle.local.all_gather(&ballot.encode()).await?;
             let lease = agree(&circle).await?;
-            let Some(color) = ballot.color else { return Ok(None) };
+            let Some(color) = ballot.color else {
+                return Ok(None);
+            };
             let group = elect(&comm.0.local, &ballots, color);
             let mut parts = comm.heir(lease, group);
             dress(&mut parts);
@@ -212,7 +270,13 @@ impl Comm {
 
     /// The same number for all processes of a node.
     fn node_color(&self) -> Peer {
-        self.0.process.config.node.members().min().unwrap_or(self.0.process.host.me())
+        self.0
+            .process
+            .config
+            .node
+            .members()
+            .min()
+            .unwrap_or(self.0.process.host.me())
     }
 
     fn resource_color(&self, resource: Option<String>) -> Option<u32> {
@@ -229,12 +293,23 @@ impl Comm {
 
     /// `MPI_Comm_create_from_group`: `None` if the caller is not a member.
     pub fn create_from_group(args: FromGroup<'_>, group: &Group) -> Result<Option<Comm>> {
-        let Some(rank) = group.rank_of(args.process.host.me()) else { return Ok(None) };
+        let Some(rank) = group.rank_of(args.process.host.me()) else {
+            return Ok(None);
+        };
         let tag = hash_tag(args.stringtag)?;
         let context = context::base(context::BOOTSTRAP);
         let process = args.process.clone();
-        let local = Channel { process: process.clone(), context, remote_context: context, tag, rank, group: group.clone() };
-        let lease = Task::run(args.process, async move { agree(&Circle { local, bridge: None }).await })?;
+        let local = Channel {
+            process: process.clone(),
+            context,
+            remote_context: context,
+            tag,
+            rank,
+            group: group.clone(),
+        };
+        let lease = Task::run(args.process, async move {
+            agree(&Circle { local, bridge: None }).await
+        })?;
         Ok(Some(Comm::build(Parts {
             errhandler: args.errhandler,
             info: args.info.map(super::hints).unwrap_or_default(),
@@ -256,7 +331,10 @@ impl Comm {
     pub(crate) fn circle(&self) -> Circle {
         match &self.0.local_comm {
             Some(local) => self.inter_circle(local),
-            None => Circle { local: self.constructor_channel(), bridge: None },
+            None => Circle {
+                local: self.constructor_channel(),
+                bridge: None,
+            },
         }
     }
 }
@@ -265,11 +343,16 @@ impl Comm {
 /// order between two processes, which is the same on both sides.
 pub(crate) fn hash_tag(stringtag: &str) -> Result<i32> {
     if stringtag.len() > STRINGTAG_LEN_MAX {
-        let text = format!("the string tag has {} bytes, more than {STRINGTAG_LEN_MAX}", stringtag.len());
+        let text = format!(
+            "the string tag has {} bytes, more than {STRINGTAG_LEN_MAX}",
+            stringtag.len()
+        );
         return Err(Error::new(Class::Arg, text));
     }
     // FNV-1a: the same on every process and every machine.
-    let hash = stringtag.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let hash = stringtag.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
     Ok((hash ^ hash >> 32) as i32 & i32::MAX)
 }
 
@@ -302,5 +385,10 @@ pub(crate) fn elect(group: &Group, ballots: &[u8], color: u32) -> Group {
         .map(|(ballot, rank)| (word_at(ballot, 1) as i64, rank))
         .collect();
     chosen.sort_unstable();
-    Group::compact(chosen.into_iter().filter_map(|(_, rank)| group.peer(rank)).collect())
+    Group::compact(
+        chosen
+            .into_iter()
+            .filter_map(|(_, rank)| group.peer(rank))
+            .collect(),
+    )
 }

@@ -122,7 +122,10 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl Comm {
     pub(crate) fn build(parts: Parts) -> Self {
         let context = context::base(parts.lease.block);
-        let rank = parts.local.rank_of(parts.process.host.me()).expect("a communicator is made by its members");
+        let rank = parts
+            .local
+            .rank_of(parts.process.host.me())
+            .expect("a communicator is made by its members");
         Self(Arc::new(Inner {
             context,
             remote_context: parts.remote_context.unwrap_or(context),
@@ -186,7 +189,10 @@ impl Comm {
 
     /// The other group of an intercommunicator (`MPI_Comm_remote_group`, `MPI_Comm_remote_size`).
     pub fn remote_group(&self) -> Result<&Group> {
-        self.0.remote.as_ref().ok_or_else(|| self.error(Class::Comm, "is not an intercommunicator"))
+        self.0
+            .remote
+            .as_ref()
+            .ok_or_else(|| self.error(Class::Comm, "is not an intercommunicator"))
     }
 
     /// Whether both are references to one communicator.
@@ -244,18 +250,29 @@ impl Comm {
     /// The name for messages to people: the given one, or one that tells the context.
     pub fn label(&self) -> String {
         let name = self.name();
-        if name.is_empty() { format!("comm #{}", self.0.context / crate::limits::CONTEXTS_PER_COMM) } else { format!("comm \"{name}\"") }
+        if name.is_empty() {
+            format!("comm #{}", self.0.context / crate::limits::CONTEXTS_PER_COMM)
+        } else {
+            format!("comm \"{name}\"")
+        }
     }
 
     /// `MPI_Comm_get_errhandler`.
     pub fn errhandler(&self) -> Errhandler {
-        self.0.errhandler.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .errhandler
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// `MPI_Comm_set_errhandler`.
     pub fn set_errhandler(&self, handler: Errhandler) -> Result<()> {
         if !handler.fits(crate::errhandler::Kind::Comm) {
-            return Err(self.error(Class::Arg, "got an error handler that was not made for communicators"));
+            return Err(self.error(
+                Class::Arg,
+                "got an error handler that was not made for communicators",
+            ));
         }
         *self.0.errhandler.write().unwrap_or_else(PoisonError::into_inner) = handler;
         Ok(())
@@ -277,12 +294,16 @@ impl Comm {
 
     /// `MPI_Comm_set_attr`.
     pub fn set_attr(&self, keyval: i32, value: usize) -> Result<()> {
-        self.0.attrs.set(&self.0.process.keyvals, self.target(keyval), value)
+        self.0
+            .attrs
+            .set(&self.0.process.keyvals, self.target(keyval), value)
     }
 
     /// `MPI_Comm_get_attr` for keys that are not predefined (see [`Process::predefined_attr`] for those).
     pub fn get_attr(&self, keyval: i32) -> Result<Option<usize>> {
-        self.0.attrs.get(&self.0.process.keyvals, attr::Kind::Comm, keyval)
+        self.0
+            .attrs
+            .get(&self.0.process.keyvals, attr::Kind::Comm, keyval)
     }
 
     /// `MPI_Comm_delete_attr`.
@@ -291,7 +312,11 @@ impl Comm {
     }
 
     fn target(&self, keyval: i32) -> Target {
-        Target { kind: attr::Kind::Comm, owner: self.handle(), keyval }
+        Target {
+            kind: attr::Kind::Comm,
+            owner: self.handle(),
+            keyval,
+        }
     }
 
     /// `MPI_Comm_free`, first half: deletes the attributes. The edge then forgets its handle and drops its reference;
@@ -318,8 +343,15 @@ impl Comm {
 
     #[cold]
     fn bad_rank(&self, rank: i32) -> Error {
-        let group = if self.is_inter() { "the remote group of this intercommunicator" } else { "it" };
-        self.error(Class::Rank, format!("has no rank {rank}: {group} has {} processes", self.peers()))
+        let group = if self.is_inter() {
+            "the remote group of this intercommunicator"
+        } else {
+            "it"
+        };
+        self.error(
+            Class::Rank,
+            format!("has no rank {rank}: {group} has {} processes", self.peers()),
+        )
     }
 
     #[inline]
@@ -329,7 +361,10 @@ impl Comm {
 
     #[cold]
     fn bad_tag(&self, tag: i32) -> Error {
-        self.error(Class::Tag, format!("cannot carry tag {tag}: a tag is 0 to {TAG_UB}"))
+        self.error(
+            Class::Tag,
+            format!("cannot carry tag {tag}: a tag is 0 to {TAG_UB}"),
+        )
     }
 }
 
@@ -339,7 +374,9 @@ pub(crate) fn hints(info: &Info) -> Info {
 }
 
 fn known_hints(info: &Info) -> impl Iterator<Item = (String, String)> {
-    info.to_pairs().into_iter().filter(|(key, _)| HINTS.contains(&key.as_str()))
+    info.to_pairs()
+        .into_iter()
+        .filter(|(key, _)| HINTS.contains(&key.as_str()))
 }
 
 /// The channels on which constructors talk.

@@ -12,13 +12,28 @@ use garonne_engine::api::Origin;
 /// Every rank sends its number to the next in the ring of the (local or remote) group and checks the previous one's.
 fn ring(comm: &Comm) {
     let (rank, peers) = (comm.rank(), comm.peers());
-    let (to, from) = if comm.is_inter() { (rank % peers, rank % peers) } else { ((rank + 1) % peers, (rank + peers - 1) % peers) };
+    let (to, from) = if comm.is_inter() {
+        (rank % peers, rank % peers)
+    } else {
+        ((rank + 1) % peers, (rank + peers - 1) % peers)
+    };
     if comm.is_inter() && comm.size() != peers {
         return;
     }
     let (out, into) = (Bytes::of(&[rank as u8]), Bytes::new(1));
-    let send = SendArgs { data: out.data(), dest: to as i32, tag: 1, mode: SendMode::Standard, origin: Origin::default() };
-    let recv = RecvArgs { data: into.data(), source: from as i32, tag: 1, origin: Origin::default() };
+    let send = SendArgs {
+        data: out.data(),
+        dest: to as i32,
+        tag: 1,
+        mode: SendMode::Standard,
+        origin: Origin::default(),
+    };
+    let recv = RecvArgs {
+        data: into.data(),
+        source: from as i32,
+        tag: 1,
+        origin: Origin::default(),
+    };
     comm.sendrecv(send, recv).unwrap();
     assert_eq!(into.get(), [from as u8]);
 }
@@ -44,7 +59,9 @@ fn several_idups_in_flight_complete_in_any_order_with_equal_contexts() {
             .map(|_| {
                 let slot = Arc::new(Mutex::new(None));
                 let filled = slot.clone();
-                let request = world.idup(None, Box::new(move |comm| *filled.lock().unwrap() = Some(comm))).unwrap();
+                let request = world
+                    .idup(None, Box::new(move |comm| *filled.lock().unwrap() = Some(comm)))
+                    .unwrap();
                 (request, slot)
             })
             .collect();
@@ -53,7 +70,10 @@ fn several_idups_in_flight_complete_in_any_order_with_equal_contexts() {
             let comm = slot.lock().unwrap().take().unwrap();
             let word = u64::from(comm.0.context);
             let channel = comm.constructor_channel();
-            assert_eq!(comm.run(async move { channel.min_max(word).await }).unwrap(), (word, word));
+            assert_eq!(
+                comm.run(async move { channel.min_max(word).await }).unwrap(),
+                (word, word)
+            );
             ring(&comm);
         }
     });
@@ -67,7 +87,10 @@ fn a_split_orders_ranks_by_key_and_leaves_out_who_has_no_colour() {
         let part = world.split(color, -rank).unwrap();
         assert_eq!(part.is_none(), rank == 3);
         if let Some(part) = part {
-            let expected: Vec<u32> = (0..7).rev().filter(|r| *r != 3 && *r as i32 % 2 == color).collect();
+            let expected: Vec<u32> = (0..7)
+                .rev()
+                .filter(|r| *r != 3 && *r as i32 % 2 == color)
+                .collect();
             assert_eq!(part.group().members().collect::<Vec<_>>(), expected);
             ring(&part);
         }
@@ -78,8 +101,17 @@ fn a_split_orders_ranks_by_key_and_leaves_out_who_has_no_colour() {
 #[test]
 fn disjoint_groups_create_their_communicators_in_one_call() {
     job(6, |world| {
-        let ranges = |first| [Range { first, last: 5, stride: 2 }];
-        let half = world.group().range_incl(&ranges(world.rank() as i32 % 2)).unwrap();
+        let ranges = |first| {
+            [Range {
+                first,
+                last: 5,
+                stride: 2,
+            }]
+        };
+        let half = world
+            .group()
+            .range_incl(&ranges(world.rank() as i32 % 2))
+            .unwrap();
         let comm = world.create(&half).unwrap().unwrap();
         assert_eq!(comm.size(), 3);
         ring(&comm);
@@ -98,7 +130,10 @@ fn members_of_a_group_create_a_communicator_without_the_others() {
         } else {
             assert!([0, 3].contains(&world.rank()));
         }
-        assert_eq!(world.create_group(&Group::single(77), 0).err().unwrap().class, Class::Group);
+        assert_eq!(
+            world.create_group(&Group::single(77), 0).err().unwrap().class,
+            Class::Group
+        );
     });
 }
 
@@ -118,7 +153,10 @@ fn threads_that_duplicate_different_parents_at_once_agree_on_distinct_contexts()
                     })
                 })
                 .collect();
-            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+            threads
+                .into_iter()
+                .flat_map(|thread| thread.join().unwrap())
+                .collect()
         });
         let mut contexts: Vec<_> = made.iter().map(|comm| comm.0.context).collect();
         contexts.sort();
@@ -135,7 +173,10 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
     job(5, |world| {
         let low = world.rank() < 2;
         let half = world.split(low as i32, 0).unwrap().unwrap();
-        let peer = PeerLeader { comm: &world, rank: if low { 2 } else { 0 } };
+        let peer = PeerLeader {
+            comm: &world,
+            rank: if low { 2 } else { 0 },
+        };
         let inter = half.intercomm_create(0, Some(peer), 5).unwrap();
         assert!(inter.is_inter());
         assert_eq!((inter.size(), inter.peers()), if low { (2, 3) } else { (3, 2) });
@@ -145,8 +186,19 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
         if inter.rank() < 2 {
             let (out, into) = (Bytes::of(&[inter.rank() as u8]), Bytes::new(1));
             let dest = 1 - inter.rank() as i32;
-            let send = SendArgs { data: out.data(), dest, tag: 1, mode: SendMode::Standard, origin: Origin::default() };
-            let recv = RecvArgs { data: into.data(), source: dest, tag: 1, origin: Origin::default() };
+            let send = SendArgs {
+                data: out.data(),
+                dest,
+                tag: 1,
+                mode: SendMode::Standard,
+                origin: Origin::default(),
+            };
+            let recv = RecvArgs {
+                data: into.data(),
+                source: dest,
+                tag: 1,
+                origin: Origin::default(),
+            };
             dup.sendrecv(send, recv).unwrap();
             assert_eq!(into.get(), [dest as u8]);
         }
@@ -156,7 +208,9 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
         let plain = inter.merge(Order::Low).unwrap();
         assert_eq!(plain.group().members().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         // Colour 1 exists on one side only.
-        let part = inter.split(if inter.rank() == 0 { 0 } else { low as i32 + 1 }, 0).unwrap();
+        let part = inter
+            .split(if inter.rank() == 0 { 0 } else { low as i32 + 1 }, 0)
+            .unwrap();
         assert_eq!(part.is_some(), inter.rank() == 0);
         inter.disconnect().unwrap();
     });
@@ -165,7 +219,14 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
 #[test]
 fn a_group_cannot_face_itself() {
     job(1, |world| {
-        let found = world.intercomm_create(0, Some(PeerLeader { comm: &world, rank: 0 }), 0);
+        let found = world.intercomm_create(
+            0,
+            Some(PeerLeader {
+                comm: &world,
+                rank: 0,
+            }),
+            0,
+        );
         assert_eq!(found.err().unwrap().class, Class::Comm);
     });
 }
@@ -192,7 +253,12 @@ fn sessions_make_communicators_without_world() {
                 let me = comm.rank() as i32;
                 let (even, odd) = (all.incl(&[0, 2]).unwrap(), all.incl(&[1, 3]).unwrap());
                 let sides = if me % 2 == 0 { (&even, &odd) } else { (&odd, &even) };
-                let sides = Sides { local: sides.0, local_leader: 1, remote: sides.1, remote_leader: 1 };
+                let sides = Sides {
+                    local: sides.0,
+                    local_leader: 1,
+                    remote: sides.1,
+                    remote_leader: 1,
+                };
                 let inter = Comm::intercomm_from_groups(from("pair"), sides).unwrap().unwrap();
                 ring(&inter);
                 assert_eq!(session.group("nothing").err().unwrap().class, Class::Arg);
@@ -211,7 +277,12 @@ fn freed_communicators_give_their_contexts_back_after_their_last_operation() {
         let dup = world.dup(None).unwrap();
         let context = dup.0.context;
         let into = Bytes::new(1);
-        let recv = RecvArgs { data: into.data(), source: 1 - world.rank() as i32, tag: 0, origin: Origin::default() };
+        let recv = RecvArgs {
+            data: into.data(),
+            source: 1 - world.rank() as i32,
+            tag: 0,
+            origin: Origin::default(),
+        };
         let pending = dup.irecv(recv).unwrap();
         dup.free().unwrap();
         let out = Bytes::of(&[1]);
@@ -221,7 +292,15 @@ fn freed_communicators_give_their_contexts_back_after_their_last_operation() {
         assert!(world.process().contexts.reserve_exactly(block).is_none());
         world.meet().unwrap();
         let dest = 1 - world.rank() as i32;
-        sender.send(SendArgs { data: out.data(), dest, tag: 0, mode: SendMode::Standard, origin: Origin::default() }).unwrap();
+        sender
+            .send(SendArgs {
+                data: out.data(),
+                dest,
+                tag: 0,
+                mode: SendMode::Standard,
+                origin: Origin::default(),
+            })
+            .unwrap();
         drop(sender);
         wait(&pending).unwrap();
         drop(pending);
@@ -247,7 +326,11 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
     job(1, |world| {
         let parent = world.dup(None).unwrap();
         parent.set_handle(42);
-        let key = world.process().keyvals.create(Kind::Comm, Arc::new(Double)).unwrap();
+        let key = world
+            .process()
+            .keyvals
+            .create(Kind::Comm, Arc::new(Double))
+            .unwrap();
         parent.set_attr(key, 21).unwrap();
         parent.set_name("halo_x");
         parent.set_errhandler(Errhandler::Return).unwrap();
@@ -260,12 +343,31 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
         assert_eq!(dup.info().lookup("mpi_assert_no_any_tag"), None);
         assert_eq!(parent.info().nth_key(0).unwrap(), "mpi_assert_no_any_tag");
         assert_eq!(parent.info().lookup("colour"), None);
-        assert_eq!(parent.info().lookup("mpi_memory_alloc_kinds").as_deref(), Some("system,mpi"));
-        assert_eq!(parent.dup(Some(&info)).unwrap().info().lookup("mpi_assert_no_any_tag").as_deref(), Some("true"));
+        assert_eq!(
+            parent.info().lookup("mpi_memory_alloc_kinds").as_deref(),
+            Some("system,mpi")
+        );
+        assert_eq!(
+            parent
+                .dup(Some(&info))
+                .unwrap()
+                .info()
+                .lookup("mpi_assert_no_any_tag")
+                .as_deref(),
+            Some("true")
+        );
         parent.set_attr(key, 99).unwrap();
         assert_eq!(parent.dup(None).err().unwrap().code, 7);
-        assert_eq!(parent.split_type(Some(SplitType::HwUnguided), 0, None).unwrap().is_none(), true);
-        assert!(parent.split_type(Some(SplitType::Shared), 0, None).unwrap().is_some());
+        assert!(parent
+                .split_type(Some(SplitType::HwUnguided), 0, None)
+                .unwrap()
+                .is_none());
+        assert!(
+            parent
+                .split_type(Some(SplitType::Shared), 0, None)
+                .unwrap()
+                .is_some()
+        );
         assert!(parent.split_type(None, 0, None).unwrap().is_none());
     });
 }

@@ -40,7 +40,10 @@ impl Channel {
     fn start_send(&self, to: u32, bytes: &[u8]) -> Result<Op> {
         let scratch = scratch(bytes.len())?;
         scratch.mem().write(0, bytes);
-        let peer = self.group.peer(to).ok_or_else(|| Error::new(Class::Intern, "message to a rank beyond the group"))?;
+        let peer = self
+            .group
+            .peer(to)
+            .ok_or_else(|| Error::new(Class::Intern, "message to a rank beyond the group"))?;
         let send = api::Send {
             context: self.remote_context,
             peer,
@@ -55,9 +58,16 @@ impl Channel {
 
     fn start_recv(&self, from: u32, len: usize) -> Result<Op> {
         let scratch = scratch(len)?;
-        let peer = self.group.peer(from).ok_or_else(|| Error::new(Class::Intern, "message from a rank beyond the group"))?;
+        let peer = self
+            .group
+            .peer(from)
+            .ok_or_else(|| Error::new(Class::Intern, "message from a rank beyond the group"))?;
         let recv = api::Recv {
-            pattern: Pattern { context: self.context, source: Some(Source { rank: from, peer }), tag: Some(self.tag) },
+            pattern: Pattern {
+                context: self.context,
+                source: Some(Source { rank: from, peer }),
+                tag: Some(self.tag),
+            },
             data: Data::contiguous(scratch.mem(), len as u64),
             origin: Origin::default(),
         };
@@ -69,7 +79,11 @@ impl Channel {
             Started::Done(status) => State::Over(status),
             Started::Pending(name) => State::Pending(name),
         };
-        Ok(Op { process: self.process.clone(), state, scratch: Some(scratch) })
+        Ok(Op {
+            process: self.process.clone(),
+            state,
+            scratch: Some(scratch),
+        })
     }
 
     /// Sends `bytes` to rank `to` of the group.
@@ -128,7 +142,9 @@ impl Channel {
         while have < size {
             let count = have.min(size - have);
             let (to, from) = ((rank + size - have) % size, (rank + have) % size);
-            let got = self.exchange(to as u32, &all[..count * len], from as u32, count * len).await?;
+            let got = self
+                .exchange(to as u32, &all[..count * len], from as u32, count * len)
+                .await?;
             all.extend_from_slice(&got);
             have += count;
         }
@@ -142,13 +158,19 @@ impl Channel {
         let lens = self.all_gather(&(bytes.len() as u64).to_le_bytes()).await?;
         let (rank, size) = (self.rank as usize, self.size() as usize);
         // Bytes of `count` processes from `first` on, round the ring.
-        let sum = |first: usize, count: usize| (0..count).map(|k| word_at(&lens, (first + k) % size) as usize).sum::<usize>();
+        let sum = |first: usize, count: usize| {
+            (0..count)
+                .map(|k| word_at(&lens, (first + k) % size) as usize)
+                .sum::<usize>()
+        };
         let mut all = bytes.to_vec();
         let mut have = 1;
         while have < size {
             let count = have.min(size - have);
             let (to, from) = ((rank + size - have) % size, (rank + have) % size);
-            let got = self.exchange(to as u32, &all[..sum(rank, count)], from as u32, sum(from, count)).await?;
+            let got = self
+                .exchange(to as u32, &all[..sum(rank, count)], from as u32, sum(from, count))
+                .await?;
             all.extend_from_slice(&got);
             have += count;
         }
@@ -183,11 +205,19 @@ impl Channel {
 
 /// Little-endian word number `index` of received bytes; 0 beyond their end.
 pub(crate) fn word_at(bytes: &[u8], index: usize) -> u64 {
-    bytes.get(index * 8..index * 8 + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
+    bytes
+        .get(index * 8..index * 8 + 8)
+        .and_then(|word| word.try_into().ok())
+        .map_or(0, u64::from_le_bytes)
 }
 
 fn scratch(len: usize) -> Result<Scratch> {
-    Scratch::new(len).ok_or_else(|| Error::new(Class::NoMem, format!("no memory for {len} bytes of a constructor's message")))
+    Scratch::new(len).ok_or_else(|| {
+        Error::new(
+            Class::NoMem,
+            format!("no memory for {len} bytes of a constructor's message"),
+        )
+    })
 }
 
 /// One message in flight and its buffer.
@@ -206,11 +236,16 @@ impl Op {
     /// Completes; gives the bytes.
     async fn end(mut self) -> Result<Vec<u8>> {
         poll_fn(|_| self.poll()).await?;
-        let State::Over(status) = &self.state else { return Err(Error::new(Class::Intern, "operation not over")) };
+        let State::Over(status) = &self.state else {
+            return Err(Error::new(Class::Intern, "operation not over"));
+        };
         if let Some(error) = &status.error {
             return Err(self.process.convert(error.clone()));
         }
-        let scratch = self.scratch.take().ok_or_else(|| Error::new(Class::Intern, "operation without buffer"))?;
+        let scratch = self
+            .scratch
+            .take()
+            .ok_or_else(|| Error::new(Class::Intern, "operation without buffer"))?;
         let mut bytes = vec![0; scratch.len()];
         scratch.mem().read(0, &mut bytes);
         Ok(bytes)
@@ -249,7 +284,11 @@ pub(crate) struct Task<T> {
 impl<T: Send + 'static> Task<T> {
     /// Starts `work` and lets the host advance it.
     pub fn start(process: &Process, work: impl Future<Output = Result<T>> + Send + 'static) -> Arc<Self> {
-        let task = Arc::new(Self { work: Mutex::new(Some(Box::pin(work))), result: Mutex::new(None), done: AtomicBool::new(false) });
+        let task = Arc::new(Self {
+            work: Mutex::new(Some(Box::pin(work))),
+            result: Mutex::new(None),
+            done: AtomicBool::new(false),
+        });
         process.host.attach(task.clone());
         task
     }
@@ -258,7 +297,8 @@ impl<T: Send + 'static> Task<T> {
     pub fn run(process: &Process, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
         let task = Self::start(process, work);
         process.host.wait_until(&mut || task.is_over());
-        task.take().unwrap_or_else(|| Err(Error::new(Class::Intern, "a constructor ended without result")))
+        task.take()
+            .unwrap_or_else(|| Err(Error::new(Class::Intern, "a constructor ended without result")))
     }
 
     pub fn is_over(&self) -> bool {

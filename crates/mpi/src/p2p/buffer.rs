@@ -95,9 +95,16 @@ impl Buffers {
     pub fn attach(&self, buffer: Buffer) -> Result<()> {
         let mut attached = self.lock();
         if attached.is_some() {
-            return Err(Error::new(Class::Buffer, "a buffer for buffered sends is attached already; detach it first"));
+            return Err(Error::new(
+                Class::Buffer,
+                "a buffer for buffered sends is attached already; detach it first",
+            ));
         }
-        *attached = Some(Attached { buffer, messages: Vec::new(), sweep_at: 0 });
+        *attached = Some(Attached {
+            buffer,
+            messages: Vec::new(),
+            sweep_at: 0,
+        });
         Ok(())
     }
 
@@ -174,7 +181,9 @@ impl Comm {
     fn try_buffered(&self, buffers: &Buffers, args: &SendArgs, peer: Peer) -> Option<Result<()>> {
         let mut attached = buffers.lock();
         let Some(attached) = attached.as_mut() else {
-            return Some(Err(self.error(Class::Buffer, "got a buffered send, but no buffer is attached")));
+            return Some(Err(
+                self.error(Class::Buffer, "got a buffered send, but no buffer is attached")
+            ));
         };
         let len = args.data.len;
         let (index, offset, mem, copy) = match attached.buffer {
@@ -185,18 +194,32 @@ impl Comm {
             Buffer::Automatic => {
                 attached.sweep_sometimes();
                 let Some(copy) = usize::try_from(len).ok().and_then(Scratch::new) else {
-                    return Some(Err(self.error(Class::NoMem, format!("has no memory to buffer {len} bytes"))));
+                    return Some(Err(
+                        self.error(Class::NoMem, format!("has no memory to buffer {len} bytes"))
+                    ));
                 };
                 (attached.messages.len(), 0, copy.mem(), Some(copy))
             }
         };
         mem.with_mut(0, len as usize, |bytes| args.data.pack(0, bytes));
-        let send = SendArgs { data: Data::contiguous(mem, len), mode: SendMode::Standard, ..args.clone() };
+        let send = SendArgs {
+            data: Data::contiguous(mem, len),
+            mode: SendMode::Standard,
+            ..args.clone()
+        };
         let started = self.start_send(send, peer).map_err(|error| self.convert(error));
         match started.and_then(|started| Request::of_send(self, started)) {
             Ok(send) if send.over_at_birth() => Some(Ok(())),
             Ok(send) => {
-                attached.messages.insert(index, Message { offset, len, send, _copy: copy });
+                attached.messages.insert(
+                    index,
+                    Message {
+                        offset,
+                        len,
+                        send,
+                        _copy: copy,
+                    },
+                );
                 Some(Ok(()))
             }
             Err(error) => Some(Err(error)),

@@ -66,7 +66,9 @@ impl Comm {
     #[inline]
     pub fn send(&self, args: SendArgs) -> Result<()> {
         self.check_tag(args.tag)?;
-        let Some(peer) = self.peer(args.dest)? else { return Ok(()) };
+        let Some(peer) = self.peer(args.dest)? else {
+            return Ok(());
+        };
         if args.mode == SendMode::Buffered {
             return self.buffered(args, peer);
         }
@@ -98,7 +100,11 @@ impl Comm {
 
     #[inline]
     fn start_send(&self, args: SendArgs, peer: Peer) -> Result<Started, api::Error> {
-        let mode = if args.mode == SendMode::Synchronous { Mode::Synchronous } else { Mode::Standard };
+        let mode = if args.mode == SendMode::Synchronous {
+            Mode::Synchronous
+        } else {
+            Mode::Standard
+        };
         self.0.process.host.send(api::Send {
             context: self.0.remote_context,
             peer,
@@ -121,7 +127,9 @@ impl Comm {
     /// `MPI_Isend` and its modes.
     pub fn isend(&self, args: SendArgs) -> Result<Request> {
         self.check_tag(args.tag)?;
-        let Some(peer) = self.peer(args.dest)? else { return Ok(Request::done(self.process(), Status::EMPTY)) };
+        let Some(peer) = self.peer(args.dest)? else {
+            return Ok(Request::done(self.process(), Status::EMPTY));
+        };
         if args.mode == SendMode::Buffered {
             self.buffered(args, peer)?;
             return Ok(Request::done(self.process(), Status::EMPTY));
@@ -138,15 +146,24 @@ impl Comm {
         self.check_tag(args.tag)?;
         self.peer(args.dest)?;
         let comm = self.clone();
-        Ok(Request::persistent(self.process(), Box::new(move || comm.isend(args.clone()))))
+        Ok(Request::persistent(
+            self.process(),
+            Box::new(move || comm.isend(args.clone())),
+        ))
     }
 
     /// `MPI_Recv`.
     #[inline]
     pub fn recv(&self, args: RecvArgs) -> Result<Status> {
-        let Some(pattern) = self.pattern(args.source, args.tag)? else { return Ok(Status::PROC_NULL) };
+        let Some(pattern) = self.pattern(args.source, args.tag)? else {
+            return Ok(Status::PROC_NULL);
+        };
         let host = &self.0.process.host;
-        let status = match host.recv(api::Recv { pattern, data: args.data, origin: args.origin }) {
+        let status = match host.recv(api::Recv {
+            pattern,
+            data: args.data,
+            origin: args.origin,
+        }) {
             Ok(Started::Done(status)) => status,
             Ok(Started::Pending(name)) => self.wait_for(name)?,
             Err(error) => return Err(self.convert(error)),
@@ -176,8 +193,17 @@ impl Comm {
         let Some(pattern) = self.pattern(args.source, args.tag)? else {
             return Ok(Request::done(self.process(), Status::PROC_NULL));
         };
-        let recv = api::Recv { pattern, data: args.data, origin: args.origin };
-        let started = self.0.process.host.recv(recv).map_err(|error| self.convert(error))?;
+        let recv = api::Recv {
+            pattern,
+            data: args.data,
+            origin: args.origin,
+        };
+        let started = self
+            .0
+            .process
+            .host
+            .recv(recv)
+            .map_err(|error| self.convert(error))?;
         Request::of_recv(self, started)
     }
 
@@ -185,7 +211,10 @@ impl Comm {
     pub fn recv_init(&self, args: RecvArgs) -> Result<Request> {
         self.pattern(args.source, args.tag)?;
         let comm = self.clone();
-        Ok(Request::persistent(self.process(), Box::new(move || comm.irecv(args.clone()))))
+        Ok(Request::persistent(
+            self.process(),
+            Box::new(move || comm.irecv(args.clone())),
+        ))
     }
 
     /// What a receive or probe accepts; `None` for `MPI_PROC_NULL`.
@@ -199,11 +228,18 @@ impl Comm {
             None
         } else {
             match self.peer(source)? {
-                Some(peer) => Some(Source { rank: source as u32, peer }),
+                Some(peer) => Some(Source {
+                    rank: source as u32,
+                    peer,
+                }),
                 None => return Ok(None),
             }
         };
-        Ok(Some(Pattern { context: self.0.context, source, tag }))
+        Ok(Some(Pattern {
+            context: self.0.context,
+            source,
+            tag,
+        }))
     }
 
     /// Waits for an operation of the engine and gives its status.
@@ -227,7 +263,10 @@ impl Comm {
     #[cold]
     pub(crate) fn convert(&self, error: api::Error) -> Error {
         let error = self.0.process.convert(error);
-        Error { detail: format!("{}: {}", self.label(), error.detail), ..error }
+        Error {
+            detail: format!("{}: {}", self.label(), error.detail),
+            ..error
+        }
     }
 
     /// What went wrong with a receive; for a truncation both sides of the contract.

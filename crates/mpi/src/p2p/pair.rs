@@ -29,7 +29,9 @@ impl Comm {
         let receive = self.irecv(recv)?;
         let sending = self.isend(send)?;
         let mut outcomes = [Ok(Status::EMPTY), Ok(Status::EMPTY)];
-        wait_all(&[Some(&receive), Some(&sending)], &mut |index, outcome| outcomes[index] = outcome);
+        wait_all(&[Some(&receive), Some(&sending)], &mut |index, outcome| {
+            outcomes[index] = outcome
+        });
         let [received, sent] = outcomes;
         sent?;
         received
@@ -63,11 +65,24 @@ impl Comm {
     fn split_replace(&self, args: ReplaceArgs) -> Result<(Scratch, SendArgs, RecvArgs)> {
         let len = args.data.len;
         let copy = usize::try_from(len).ok().and_then(Scratch::new);
-        let copy = copy.ok_or_else(|| self.error(Class::NoMem, format!("has no memory for a copy of {len} bytes")))?;
-        copy.mem().with_mut(0, len as usize, |bytes| args.data.pack(0, bytes));
+        let copy =
+            copy.ok_or_else(|| self.error(Class::NoMem, format!("has no memory for a copy of {len} bytes")))?;
+        copy.mem()
+            .with_mut(0, len as usize, |bytes| args.data.pack(0, bytes));
         let data = Data::contiguous(copy.mem(), len);
-        let send = SendArgs { data, dest: args.to.0, tag: args.to.1, mode: SendMode::Standard, origin: args.origin };
-        let recv = RecvArgs { data: args.data, source: args.from.0, tag: args.from.1, origin: args.origin };
+        let send = SendArgs {
+            data,
+            dest: args.to.0,
+            tag: args.to.1,
+            mode: SendMode::Standard,
+            origin: args.origin,
+        };
+        let recv = RecvArgs {
+            data: args.data,
+            source: args.from.0,
+            tag: args.from.1,
+            origin: args.origin,
+        };
         Ok((copy, send, recv))
     }
 
@@ -83,7 +98,10 @@ impl Comm {
                 return Err(error);
             }
         };
-        let halves = Mutex::new(Halves { send: Half::Running(send), recv: Half::Running(recv) });
+        let halves = Mutex::new(Halves {
+            send: Half::Running(send),
+            recv: Half::Running(recv),
+        });
         Ok(Request::new(self.process(), Arc::new(Pair { halves, copy })))
     }
 }

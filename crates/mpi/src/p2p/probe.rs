@@ -17,8 +17,15 @@ pub enum Message {
 impl Comm {
     /// `MPI_Iprobe`.
     pub fn iprobe(&self, source: i32, tag: i32) -> Result<Option<Status>> {
-        let Some(pattern) = self.pattern(source, tag)? else { return Ok(Some(Status::PROC_NULL)) };
-        let found = self.0.process.host.probe(pattern).map_err(|error| self.convert(error))?;
+        let Some(pattern) = self.pattern(source, tag)? else {
+            return Ok(Some(Status::PROC_NULL));
+        };
+        let found = self
+            .0
+            .process
+            .host
+            .probe(pattern)
+            .map_err(|error| self.convert(error))?;
         Ok(found.map(|status| Status::of_receive(&status)))
     }
 
@@ -29,9 +36,17 @@ impl Comm {
 
     /// `MPI_Improbe`.
     pub fn improbe(&self, source: i32, tag: i32) -> Result<Option<(Message, Status)>> {
-        let Some(pattern) = self.pattern(source, tag)? else { return Ok(Some((Message::NoProc, Status::PROC_NULL))) };
-        let found = self.0.process.host.mprobe(pattern).map_err(|error| self.convert(error))?;
-        Ok(found.map(|(message, status)| (Message::Taken(self.clone(), message), Status::of_receive(&status))))
+        let Some(pattern) = self.pattern(source, tag)? else {
+            return Ok(Some((Message::NoProc, Status::PROC_NULL)));
+        };
+        let found = self
+            .0
+            .process
+            .host
+            .mprobe(pattern)
+            .map_err(|error| self.convert(error))?;
+        Ok(found
+            .map(|(message, status)| (Message::Taken(self.clone(), message), Status::of_receive(&status))))
     }
 
     /// `MPI_Mprobe`.
@@ -72,7 +87,12 @@ impl Message {
     }
 
     /// `MPI_Imrecv`. `process` is the calling rank, for a message without communicator.
-    pub fn irecv(self, data: Data, origin: Origin, process: &std::sync::Arc<crate::process::Process>) -> Result<Request> {
+    pub fn irecv(
+        self,
+        data: Data,
+        origin: Origin,
+        process: &std::sync::Arc<crate::process::Process>,
+    ) -> Result<Request> {
         match self {
             Message::NoProc => Ok(Request::done(process, Status::PROC_NULL)),
             Message::Taken(comm, message) => {
@@ -84,5 +104,8 @@ impl Message {
 }
 
 fn start(comm: &Comm, message: api::Message, data: Data, origin: Origin) -> Result<Started, Error> {
-    comm.process().host.mrecv(message, data, origin).map_err(|error| comm.convert(error))
+    comm.process()
+        .host
+        .mrecv(message, data, origin)
+        .map_err(|error| comm.convert(error))
 }

@@ -8,11 +8,22 @@ use crate::testing::{Bytes, job};
 use std::sync::{Arc, Mutex};
 
 fn to(dest: i32, tag: i32, bytes: &Bytes) -> SendArgs {
-    SendArgs { data: bytes.data(), dest, tag, mode: SendMode::Standard, origin: Origin::default() }
+    SendArgs {
+        data: bytes.data(),
+        dest,
+        tag,
+        mode: SendMode::Standard,
+        origin: Origin::default(),
+    }
 }
 
 fn from(source: i32, tag: i32, bytes: &Bytes) -> RecvArgs {
-    RecvArgs { data: bytes.data(), source, tag, origin: Origin::default() }
+    RecvArgs {
+        data: bytes.data(),
+        source,
+        tag,
+        origin: Origin::default(),
+    }
 }
 
 #[test]
@@ -20,11 +31,26 @@ fn messages_arrive_in_every_mode_with_their_envelope() {
     job(2, |world| {
         for mode in [SendMode::Standard, SendMode::Ready, SendMode::Synchronous] {
             if world.rank() == 0 {
-                world.send(SendArgs { mode, ..to(1, 7, &Bytes::of(b"abc")) }).unwrap();
+                world
+                    .send(SendArgs {
+                        mode,
+                        ..to(1, 7, &Bytes::of(b"abc"))
+                    })
+                    .unwrap();
             } else {
                 let into = Bytes::new(5);
-                let status = world.recv(from(crate::ANY_SOURCE, crate::ANY_TAG, &into)).unwrap();
-                assert_eq!(status, Status { source: 0, tag: 7, len: 3, cancelled: false });
+                let status = world
+                    .recv(from(crate::ANY_SOURCE, crate::ANY_TAG, &into))
+                    .unwrap();
+                assert_eq!(
+                    status,
+                    Status {
+                        source: 0,
+                        tag: 7,
+                        len: 3,
+                        cancelled: false
+                    }
+                );
                 assert_eq!(&into.get()[..3], b"abc");
             }
         }
@@ -36,15 +62,27 @@ fn bad_ranks_and_tags_are_refused_and_proc_null_is_nobody() {
     job(1, |world| {
         let bytes = Bytes::new(1);
         assert_eq!(world.send(to(1, 0, &bytes)).unwrap_err().class, Class::Rank);
-        assert_eq!(world.send(to(crate::ANY_SOURCE, 0, &bytes)).unwrap_err().class, Class::Rank);
-        assert_eq!(world.send(to(0, crate::ANY_TAG, &bytes)).unwrap_err().class, Class::Tag);
+        assert_eq!(
+            world.send(to(crate::ANY_SOURCE, 0, &bytes)).unwrap_err().class,
+            Class::Rank
+        );
+        assert_eq!(
+            world.send(to(0, crate::ANY_TAG, &bytes)).unwrap_err().class,
+            Class::Tag
+        );
         assert_eq!(world.recv(from(0, -7, &bytes)).unwrap_err().class, Class::Tag);
         world.send(to(crate::PROC_NULL, 0, &bytes)).unwrap();
-        assert_eq!(world.recv(from(crate::PROC_NULL, 0, &bytes)).unwrap(), Status::PROC_NULL);
+        assert_eq!(
+            world.recv(from(crate::PROC_NULL, 0, &bytes)).unwrap(),
+            Status::PROC_NULL
+        );
         assert_eq!(world.probe(crate::PROC_NULL, 3).unwrap(), Status::PROC_NULL);
         let (message, status) = world.mprobe(crate::PROC_NULL, 3).unwrap();
         assert_eq!(status, Status::PROC_NULL);
-        assert_eq!(message.recv(bytes.data(), Origin::default()).unwrap(), Status::PROC_NULL);
+        assert_eq!(
+            message.recv(bytes.data(), Origin::default()).unwrap(),
+            Status::PROC_NULL
+        );
     });
 }
 
@@ -57,8 +95,19 @@ fn a_truncated_message_tells_both_lengths_and_the_communicator() {
             world.set_name("halo_x");
             let error = world.recv(from(0, 0, &Bytes::new(4))).unwrap_err();
             assert_eq!(error.class, Class::Truncate);
-            for part in ["room for 4 B", "sent 9 B", "\"halo_x\"", "rank 1", "rank 0", "tag 0"] {
-                assert!(error.detail.contains(part), "{part} is missing in {}", error.detail);
+            for part in [
+                "room for 4 B",
+                "sent 9 B",
+                "\"halo_x\"",
+                "rank 1",
+                "rank 0",
+                "tag 0",
+            ] {
+                assert!(
+                    error.detail.contains(part),
+                    "{part} is missing in {}",
+                    error.detail
+                );
             }
         }
     });
@@ -75,8 +124,16 @@ fn a_matched_probe_takes_the_message_from_everyone_else() {
             assert_eq!(status.len, 5);
             let (later, earlier) = (Bytes::new(6), Bytes::new(5));
             world.recv(from(0, 1, &later)).unwrap();
-            wait(&message.irecv(earlier.data(), Origin::default(), world.process()).unwrap()).unwrap();
-            assert_eq!((earlier.get(), later.get()), (b"first".to_vec(), b"second".to_vec()));
+            wait(
+                &message
+                    .irecv(earlier.data(), Origin::default(), world.process())
+                    .unwrap(),
+            )
+            .unwrap();
+            assert_eq!(
+                (earlier.get(), later.get()),
+                (b"first".to_vec(), b"second".to_vec())
+            );
             assert!(world.iprobe(0, 1).unwrap().is_none());
         }
     });
@@ -87,7 +144,11 @@ fn persistent_requests_start_again_and_again() {
     job(2, |world| {
         let bytes = Bytes::new(1);
         let other = 1 - world.rank() as i32;
-        let request = if world.rank() == 0 { world.send_init(to(other, 0, &bytes)) } else { world.recv_init(from(other, 0, &bytes)) };
+        let request = if world.rank() == 0 {
+            world.send_init(to(other, 0, &bytes))
+        } else {
+            world.recv_init(from(other, 0, &bytes))
+        };
         let request = request.unwrap();
         assert_eq!(wait(&request).unwrap(), Status::EMPTY);
         assert!(wait_any(&[Some(&request), None]).is_none());
@@ -110,14 +171,19 @@ fn every_wait_form_completes_a_mixture_and_skips_null_and_inactive_requests() {
     job(2, |world| {
         let other = 1 - world.rank() as i32;
         let into: Vec<Bytes> = (0..4).map(|_| Bytes::new(1)).collect();
-        let recvs: Vec<Request> = (0..4).map(|tag| world.irecv(from(other, tag as i32, &into[tag])).unwrap()).collect();
+        let recvs: Vec<Request> = (0..4)
+            .map(|tag| world.irecv(from(other, tag as i32, &into[tag])).unwrap())
+            .collect();
         let idle = world.recv_init(from(other, 9, &into[0])).unwrap();
         let mut list: Vec<Option<&Request>> = recvs.iter().map(Some).collect();
         list.extend([None, Some(&idle)]);
         assert!(matches!(test_any(&[None, Some(&idle)]), TestAny::Nothing));
         world.meet().unwrap();
         assert!(!test_all(&list, &mut |_, _| panic!("nothing was sent yet")));
-        assert_eq!(test_some(&list, &mut |_, _| panic!("nothing was sent yet")), Some(0));
+        assert_eq!(
+            test_some(&list, &mut |_, _| panic!("nothing was sent yet")),
+            Some(0)
+        );
         assert!(matches!(test_any(&list), TestAny::NotYet));
         assert!(get_status(&recvs[2]).is_none());
         world.meet().unwrap();
@@ -135,10 +201,15 @@ fn every_wait_form_completes_a_mixture_and_skips_null_and_inactive_requests() {
         world.send(to(other, 1, &Bytes::of(&[21]))).unwrap();
         world.send(to(other, 3, &Bytes::of(&[23]))).unwrap();
         let mut seen = Vec::new();
-        wait_all(&list, &mut |index, outcome| seen.push((index, outcome.unwrap().tag)));
+        wait_all(&list, &mut |index, outcome| {
+            seen.push((index, outcome.unwrap().tag))
+        });
         let any = crate::ANY_TAG;
         assert_eq!(seen, [(0, any), (1, 1), (2, any), (3, 3), (4, any), (5, any)]);
-        assert_eq!(into.iter().flat_map(Bytes::get).collect::<Vec<_>>(), [20, 21, 22, 23]);
+        assert_eq!(
+            into.iter().flat_map(Bytes::get).collect::<Vec<_>>(),
+            [20, 21, 22, 23]
+        );
     });
 }
 
@@ -150,7 +221,12 @@ fn looking_at_a_request_leaves_it_and_cancelling_a_receive_completes_it() {
         recv.cancel().unwrap();
         assert!(get_status(&recv).unwrap().unwrap().cancelled);
         assert!(wait(&recv).unwrap().cancelled);
-        let sent = world.isend(SendArgs { mode: SendMode::Synchronous, ..to(0, 0, &into) }).unwrap();
+        let sent = world
+            .isend(SendArgs {
+                mode: SendMode::Synchronous,
+                ..to(0, 0, &into)
+            })
+            .unwrap();
         sent.cancel().unwrap();
         assert!(test(&sent).is_none());
         world.recv(from(0, 0, &into)).unwrap();
@@ -164,13 +240,24 @@ fn data_is_replaced_while_it_is_sent() {
         let rank = world.rank() as i32;
         let (next, previous) = ((rank + 1) % 3, (rank + 2) % 3);
         let bytes = Bytes::of(&[rank as u8]);
-        let args = ReplaceArgs { data: bytes.data(), to: (next, 4), from: (previous, 4), origin: Origin::default() };
+        let args = ReplaceArgs {
+            data: bytes.data(),
+            to: (next, 4),
+            from: (previous, 4),
+            origin: Origin::default(),
+        };
         assert_eq!(world.sendrecv_replace(args.clone()).unwrap().source, previous);
         assert_eq!(bytes.get(), [previous as u8]);
         let request = world.isendrecv_replace(args).unwrap();
         assert_eq!(wait(&request).unwrap().source, previous);
         assert_eq!(bytes.get(), [next as u8]);
-        assert_eq!(world.sendrecv(to(9, 0, &bytes), from(0, 0, &bytes)).unwrap_err().class, Class::Rank);
+        assert_eq!(
+            world
+                .sendrecv(to(9, 0, &bytes), from(0, 0, &bytes))
+                .unwrap_err()
+                .class,
+            Class::Rank
+        );
     });
 }
 
@@ -187,16 +274,25 @@ fn buffered_sends_fill_their_buffer_and_detaching_waits_for_them() {
             return;
         }
         let text = Bytes::of(b"buffered");
-        let buffered = || SendArgs { mode: SendMode::Buffered, ..to(1, 0, &text) };
+        let buffered = || SendArgs {
+            mode: SendMode::Buffered,
+            ..to(1, 0, &text)
+        };
         assert_eq!(world.send(buffered()).unwrap_err().class, Class::Buffer);
         let room = Bytes::new(8);
-        let buffer = Buffer::User { mem: room.mem(), len: 8 };
+        let buffer = Buffer::User {
+            mem: room.mem(),
+            len: 8,
+        };
         process.buffers.attach(buffer).unwrap();
         assert_eq!(process.buffers.attach(buffer).unwrap_err().class, Class::Buffer);
         world.send(buffered()).unwrap();
         world.isend(buffered()).unwrap();
         let nine = Bytes::new(9);
-        let large = SendArgs { mode: SendMode::Buffered, ..to(1, 0, &nine) };
+        let large = SendArgs {
+            mode: SendMode::Buffered,
+            ..to(1, 0, &nine)
+        };
         assert_eq!(world.send(large).unwrap_err().class, Class::Buffer);
         wait(&process.buffers.iflush(process)).unwrap();
         assert_eq!(process.buffers.detach(process), Some(buffer));
@@ -212,7 +308,12 @@ struct Log(Arc<Mutex<Vec<&'static str>>>);
 impl general::Operations for Log {
     fn query(&self) -> Result<Status, i32> {
         self.0.lock().unwrap().push("query");
-        Ok(Status { source: 3, tag: 4, len: 5, cancelled: false })
+        Ok(Status {
+            source: 3,
+            tag: 4,
+            len: 5,
+            cancelled: false,
+        })
     }
 
     fn free(&self) -> Result<(), i32> {
@@ -221,7 +322,10 @@ impl general::Operations for Log {
     }
 
     fn cancel(&self, complete: bool) -> Result<(), i32> {
-        self.0.lock().unwrap().push(if complete { "cancel late" } else { "cancel" });
+        self.0
+            .lock()
+            .unwrap()
+            .push(if complete { "cancel late" } else { "cancel" });
         Err(1234)
     }
 }
@@ -252,7 +356,12 @@ fn a_freed_send_still_arrives_and_finalize_waits_for_it() {
     job(2, |world| {
         let bytes = Bytes::of(b"late");
         if world.rank() == 0 {
-            let request = world.isend(SendArgs { mode: SendMode::Synchronous, ..to(1, 0, &bytes) }).unwrap();
+            let request = world
+                .isend(SendArgs {
+                    mode: SendMode::Synchronous,
+                    ..to(1, 0, &bytes)
+                })
+                .unwrap();
             request.free().unwrap();
             // Kept until finalize, which the job harness calls after this function.
             std::mem::forget(bytes);
@@ -266,13 +375,22 @@ fn a_freed_send_still_arrives_and_finalize_waits_for_it() {
 fn the_life_cycle_refuses_a_second_round_and_tells_where_it_is() {
     use crate::process::{Config, PredefinedKey, Process, Stage, ThreadLevel};
     let host = crate::testing::hosts(1).remove(0);
-    let process = Process::new(Config { appnum: Some(2), ..Config::plain(host) });
+    let process = Process::new(Config {
+        appnum: Some(2),
+        ..Config::plain(host)
+    });
     assert_eq!(process.stage(), Stage::Before);
     assert_eq!(process.finalize().unwrap_err().class, Class::Other);
-    assert_eq!(process.init(ThreadLevel::Serialized).unwrap(), ThreadLevel::Serialized);
+    assert_eq!(
+        process.init(ThreadLevel::Serialized).unwrap(),
+        ThreadLevel::Serialized
+    );
     assert!(process.init(ThreadLevel::Single).is_err());
     assert!(process.is_main_thread());
-    assert!(!std::thread::scope(|scope| scope.spawn(|| process.is_main_thread()).join().unwrap()));
+    assert!(!std::thread::scope(|scope| scope
+        .spawn(|| process.is_main_thread())
+        .join()
+        .unwrap()));
     assert_eq!(process.predefined_attr(PredefinedKey::Appnum), Some(2));
     assert_eq!(process.predefined_attr(PredefinedKey::UniverseSize), None);
     process.finalize().unwrap();
@@ -295,9 +413,12 @@ impl Random {
 
 /// What `from` sends to `to` in the run of `seed`: tag and length of each message, the same for whoever asks.
 fn traffic(seed: u64, from: u32, to: u32) -> Vec<(i32, usize)> {
-    let mut random = Random((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(from * 31 + to + 1) << 17);
+    let mut random =
+        Random((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(from * 31 + to + 1) << 17);
     let lens = [0, 1, 8, 100, 5_000, 70_000, 120_000];
-    (0..random.below(12)).map(|_| (random.below(3) as i32, lens[random.below(7) as usize])).collect()
+    (0..random.below(12))
+        .map(|_| (random.below(3) as i32, lens[random.below(7) as usize]))
+        .collect()
 }
 
 #[test]
@@ -310,8 +431,18 @@ fn random_traffic_arrives_exactly_once_and_in_order_whatever_the_patterns() {
             for to in 0..3 {
                 for (order, (tag, len)) in traffic(seed, me, to).into_iter().enumerate() {
                     let bytes = Bytes::of(&vec![order as u8 + 1; len]);
-                    let mode = if random.below(3) == 0 { SendMode::Synchronous } else { SendMode::Standard };
-                    let request = world.isend(SendArgs { data: bytes.data(), dest: to as i32, tag, mode, origin: Origin::default() });
+                    let mode = if random.below(3) == 0 {
+                        SendMode::Synchronous
+                    } else {
+                        SendMode::Standard
+                    };
+                    let request = world.isend(SendArgs {
+                        data: bytes.data(),
+                        dest: to as i32,
+                        tag,
+                        mode,
+                        origin: Origin::default(),
+                    });
                     sends.push((request.unwrap(), bytes));
                 }
             }
@@ -326,7 +457,12 @@ fn random_traffic_arrives_exactly_once_and_in_order_whatever_the_patterns() {
                         _ => (from as i32, tag),
                     };
                     let into = Bytes::new(120_000);
-                    let args = RecvArgs { data: into.data(), source, tag, origin: Origin::default() };
+                    let args = RecvArgs {
+                        data: into.data(),
+                        source,
+                        tag,
+                        origin: Origin::default(),
+                    };
                     recvs.push((world.irecv(args).unwrap(), into));
                 }
             }
@@ -335,18 +471,35 @@ fn random_traffic_arrives_exactly_once_and_in_order_whatever_the_patterns() {
             wait_all(&list, &mut |index, outcome| statuses[index] = outcome.unwrap());
             for from in 0..3u32 {
                 // In the order of the receives; per tag where receives name it, over all tags where they do not.
-                let mut expected = traffic(seed, from, me).into_iter().enumerate().collect::<Vec<_>>();
-                let got = statuses.iter().zip(&recvs).filter(|(status, _)| status.source == from as i32);
+                let mut expected = traffic(seed, from, me)
+                    .into_iter()
+                    .enumerate()
+                    .collect::<Vec<_>>();
+                let got = statuses
+                    .iter()
+                    .zip(&recvs)
+                    .filter(|(status, _)| status.source == from as i32);
                 for (status, (_, into)) in got {
-                    let at = expected.iter().position(|(_, (tag, _))| style != 2 || *tag == status.tag).unwrap();
+                    let at = expected
+                        .iter()
+                        .position(|(_, (tag, _))| style != 2 || *tag == status.tag)
+                        .unwrap();
                     let (order, (tag, len)) = expected.remove(at);
                     assert_eq!((status.tag, status.len), (tag, len as u64), "seed {seed}");
-                    assert!(into.get()[..len].iter().all(|byte| *byte == order as u8 + 1), "seed {seed}");
+                    assert!(
+                        into.get()[..len].iter().all(|byte| *byte == order as u8 + 1),
+                        "seed {seed}"
+                    );
                 }
-                assert!(expected.is_empty(), "seed {seed}: {expected:?} from {from} never came");
+                assert!(
+                    expected.is_empty(),
+                    "seed {seed}: {expected:?} from {from} never came"
+                );
             }
             let list: Vec<_> = sends.iter().map(|(request, _)| Some(request)).collect();
-            wait_all(&list, &mut |_, outcome| assert_eq!(outcome.unwrap(), Status::EMPTY));
+            wait_all(&list, &mut |_, outcome| {
+                assert_eq!(outcome.unwrap(), Status::EMPTY)
+            });
         });
     }
 }

@@ -28,7 +28,11 @@ const FREED: u8 = 2;
 
 /// `MPI_Grequest_start`.
 pub fn start(process: &Arc<Process>, operations: Box<dyn Operations>) -> (Arc<General>, Request) {
-    let general = Arc::new(General { process: process.clone(), operations, state: AtomicU8::new(0) });
+    let general = Arc::new(General {
+        process: process.clone(),
+        operations,
+        state: AtomicU8::new(0),
+    });
     let request = Request::new(process, general.clone());
     (general, request)
 }
@@ -39,12 +43,21 @@ impl General {
         // SYNC(general): Release what the program did before completing, Acquire in `is_done`.
         let before = self.state.fetch_or(DONE, Ordering::AcqRel);
         self.process.host.wake();
-        if before & FREED != 0 { self.release() } else { Ok(()) }
+        if before & FREED != 0 {
+            self.release()
+        } else {
+            Ok(())
+        }
     }
 
     fn release(&self) -> Result<()> {
         let freed = self.operations.free();
-        freed.map_err(|code| Error::from_callback(code, format!("the free function of a generalized request returned {code}")))
+        freed.map_err(|code| {
+            Error::from_callback(
+                code,
+                format!("the free function of a generalized request returned {code}"),
+            )
+        })
     }
 }
 
@@ -56,7 +69,12 @@ impl Completion for General {
 
     fn peek(&self) -> Outcome {
         let status = self.operations.query();
-        status.map_err(|code| Error::from_callback(code, format!("the query function of a generalized request returned {code}")))
+        status.map_err(|code| {
+            Error::from_callback(
+                code,
+                format!("the query function of a generalized request returned {code}"),
+            )
+        })
     }
 
     fn finish(&self) -> Outcome {
@@ -68,11 +86,20 @@ impl Completion for General {
 
     fn cancel(&self) -> Result<()> {
         let cancelled = self.operations.cancel(self.is_done());
-        cancelled.map_err(|code| Error::from_callback(code, format!("the cancel function of a generalized request returned {code}")))
+        cancelled.map_err(|code| {
+            Error::from_callback(
+                code,
+                format!("the cancel function of a generalized request returned {code}"),
+            )
+        })
     }
 
     fn free(&self) -> Result<()> {
         let before = self.state.fetch_or(FREED, Ordering::AcqRel);
-        if before & DONE != 0 { self.release() } else { Ok(()) }
+        if before & DONE != 0 {
+            self.release()
+        } else {
+            Ok(())
+        }
     }
 }

@@ -11,8 +11,10 @@
 pub mod general;
 mod wait;
 
-pub use wait::{TestAny, get_status, get_status_all, get_status_any, get_status_some, test, test_all, test_any, test_some,
-               wait, wait_all, wait_any, wait_some};
+pub use wait::{
+    TestAny, get_status, get_status_all, get_status_any, get_status_some, test, test_all, test_any,
+    test_some, wait, wait_all, wait_any, wait_some,
+};
 
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
@@ -35,12 +37,27 @@ pub struct Status {
 
 impl Status {
     /// The empty status of the standard: what null and inactive requests and sends give.
-    pub const EMPTY: Status = Status { source: crate::ANY_SOURCE, tag: crate::ANY_TAG, len: 0, cancelled: false };
+    pub const EMPTY: Status = Status {
+        source: crate::ANY_SOURCE,
+        tag: crate::ANY_TAG,
+        len: 0,
+        cancelled: false,
+    };
     /// What a receive from `MPI_PROC_NULL` gives.
-    pub const PROC_NULL: Status = Status { source: crate::PROC_NULL, tag: crate::ANY_TAG, len: 0, cancelled: false };
+    pub const PROC_NULL: Status = Status {
+        source: crate::PROC_NULL,
+        tag: crate::ANY_TAG,
+        len: 0,
+        cancelled: false,
+    };
 
     pub(crate) fn of_receive(status: &api::Status) -> Self {
-        Self { source: status.source as i32, tag: status.tag, len: status.len, cancelled: status.cancelled }
+        Self {
+            source: status.source as i32,
+            tag: status.tag,
+            len: status.len,
+            cancelled: status.cancelled,
+        }
     }
 }
 
@@ -67,7 +84,10 @@ pub trait Completion: Send + Sync {
 
     /// `MPI_Cancel`.
     fn cancel(&self) -> Result<()> {
-        Err(Error::new(Class::Request, "MPI_Cancel: an operation of this kind cannot be cancelled"))
+        Err(Error::new(
+            Class::Request,
+            "MPI_Cancel: an operation of this kind cannot be cancelled",
+        ))
     }
 
     /// `MPI_Request_free` while active. The operation goes on.
@@ -117,12 +137,20 @@ impl Request {
 
     /// An inactive persistent request; `start` starts the operation once.
     pub fn persistent(process: &Arc<Process>, start: Box<dyn Fn() -> Result<Request> + Send + Sync>) -> Self {
-        Self(Kind::Persistent(process.clone(), Box::new(Persistent { start, active: Mutex::new(None) })))
+        Self(Kind::Persistent(
+            process.clone(),
+            Box::new(Persistent {
+                start,
+                active: Mutex::new(None),
+            }),
+        ))
     }
 
     pub(crate) fn of_send(comm: &Comm, started: api::Started) -> Result<Self> {
         match started {
-            api::Started::Done(api::Status { error: Some(error), .. }) => Err(comm.convert(error)),
+            api::Started::Done(api::Status {
+                error: Some(error), ..
+            }) => Err(comm.convert(error)),
             api::Started::Done(_) => Ok(Self::done(comm.process(), Status::EMPTY)),
             api::Started::Pending(name) => Ok(Self(Kind::Send(comm.clone(), name))),
         }
@@ -169,11 +197,17 @@ impl Request {
     /// `MPI_Start`.
     pub fn start(&self) -> Result<()> {
         let Kind::Persistent(_, persistent) = &self.0 else {
-            return Err(Error::new(Class::Request, "MPI_Start: this is not a persistent request"));
+            return Err(Error::new(
+                Class::Request,
+                "MPI_Start: this is not a persistent request",
+            ));
         };
         let mut active = persistent.active();
         if active.is_some() {
-            return Err(Error::new(Class::Request, "MPI_Start: this persistent request is active already; wait for it first"));
+            return Err(Error::new(
+                Class::Request,
+                "MPI_Start: this persistent request is active already; wait for it first",
+            ));
         }
         *active = Some((persistent.start)()?);
         Ok(())
@@ -184,11 +218,18 @@ impl Request {
     pub fn cancel(&self) -> Result<()> {
         match &self.0 {
             Kind::Done(..) | Kind::Send(..) => Ok(()),
-            Kind::Recv(comm, name) => comm.process().host.cancel(*name).map_err(|error| comm.convert(error)),
+            Kind::Recv(comm, name) => comm
+                .process()
+                .host
+                .cancel(*name)
+                .map_err(|error| comm.convert(error)),
             Kind::Shared(_, completion) => completion.cancel(),
             Kind::Persistent(_, persistent) => match &*persistent.active() {
                 Some(active) => active.cancel(),
-                None => Err(Error::new(Class::Request, "MPI_Cancel: this persistent request is not active")),
+                None => Err(Error::new(
+                    Class::Request,
+                    "MPI_Cancel: this persistent request is not active",
+                )),
             },
         }
     }
@@ -256,7 +297,9 @@ impl Request {
             }
             Kind::Persistent(_, persistent) => {
                 let mut active = persistent.active();
-                let Some(running) = &*active else { return Some(Ok(Status::EMPTY)) };
+                let Some(running) = &*active else {
+                    return Some(Ok(Status::EMPTY));
+                };
                 let outcome = running.take()?;
                 *active = None;
                 Some(outcome)
@@ -284,7 +327,11 @@ impl Request {
     }
 }
 
-fn settle(comm: &Comm, answer: Result<Option<api::Status>, api::Error>, end: fn(&Comm, api::Status) -> Outcome) -> Option<Outcome> {
+fn settle(
+    comm: &Comm,
+    answer: Result<Option<api::Status>, api::Error>,
+    end: fn(&Comm, api::Status) -> Outcome,
+) -> Option<Outcome> {
     match answer {
         Ok(None) => None,
         Ok(Some(ended)) => Some(end(comm, ended)),

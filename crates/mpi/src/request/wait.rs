@@ -19,7 +19,9 @@ pub enum TestAny {
 type List<'a> = [Option<&'a Request>];
 
 fn active<'a>(list: &'a List<'a>) -> impl Iterator<Item = (usize, &'a Request)> {
-    list.iter().enumerate().filter_map(|(index, slot)| slot.filter(|request| request.is_active()).map(|r| (index, r)))
+    list.iter()
+        .enumerate()
+        .filter_map(|(index, slot)| slot.filter(|request| request.is_active()).map(|r| (index, r)))
 }
 
 /// One poll of the rails on behalf of these requests.

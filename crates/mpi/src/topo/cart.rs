@@ -17,23 +17,40 @@ pub struct Cart {
 impl Cart {
     fn new(dims: &[i32], periods: &[bool]) -> Result<Self> {
         if dims.len() != periods.len() {
-            return Err(Error::new(Class::Dims, format!("{} sides but {} periods were given", dims.len(), periods.len())));
+            return Err(Error::new(
+                Class::Dims,
+                format!("{} sides but {} periods were given", dims.len(), periods.len()),
+            ));
         }
         if let Some(bad) = dims.iter().find(|side| **side < 1) {
-            return Err(Error::new(Class::Dims, format!("a side of a grid is {bad}; it must be at least 1")));
+            return Err(Error::new(
+                Class::Dims,
+                format!("a side of a grid is {bad}; it must be at least 1"),
+            ));
         }
-        Ok(Self { dims: dims.to_vec(), periods: periods.to_vec() })
+        Ok(Self {
+            dims: dims.to_vec(),
+            periods: periods.to_vec(),
+        })
     }
 
     /// Number of processes in the grid.
     pub fn size(&self) -> u64 {
-        self.dims.iter().fold(1, |size: u64, side| size.saturating_mul(*side as u64))
+        self.dims
+            .iter()
+            .fold(1, |size: u64, side| size.saturating_mul(*side as u64))
     }
 
     /// `MPI_Cart_coords`.
     pub fn coords(&self, rank: i32) -> Result<Vec<i32>> {
         if rank < 0 || rank as u64 >= self.size() {
-            return Err(Error::new(Class::Rank, format!("rank {rank} is not in the grid, which has {} processes", self.size())));
+            return Err(Error::new(
+                Class::Rank,
+                format!(
+                    "rank {rank} is not in the grid, which has {} processes",
+                    self.size()
+                ),
+            ));
         }
         let mut rest = rank;
         let mut coords: Vec<i32> = self
@@ -53,14 +70,20 @@ impl Cart {
     /// `MPI_Cart_rank`: coordinates in ring dimensions wrap around.
     pub fn rank(&self, coords: &[i32]) -> Result<i32> {
         if coords.len() < self.dims.len() {
-            let text = format!("{} coordinates were given for a grid of {} dimensions", coords.len(), self.dims.len());
+            let text = format!(
+                "{} coordinates were given for a grid of {} dimensions",
+                coords.len(),
+                self.dims.len()
+            );
             return Err(Error::new(Class::Dims, text));
         }
         let mut rank = 0;
         for (index, (&side, &periodic)) in self.dims.iter().zip(&self.periods).enumerate() {
             let here = coords[index];
             if !periodic && !(0..side).contains(&here) {
-                let text = format!("coordinate {here} of dimension {index} is outside the grid, whose side there is {side}");
+                let text = format!(
+                    "coordinate {here} of dimension {index} is outside the grid, whose side there is {side}"
+                );
                 return Err(Error::new(Class::Rank, text));
             }
             rank = rank * side + here.rem_euclid(side);
@@ -70,17 +93,31 @@ impl Cart {
 
     /// `MPI_Cart_shift` seen from `rank`: the source and the destination.
     pub fn shift(&self, rank: u32, direction: i32, by: i32) -> Result<(i32, i32)> {
-        let dimension = usize::try_from(direction).ok().filter(|dimension| *dimension < self.dims.len());
+        let dimension = usize::try_from(direction)
+            .ok()
+            .filter(|dimension| *dimension < self.dims.len());
         let dimension = dimension.ok_or_else(|| {
-            Error::new(Class::Dims, format!("direction {direction} does not exist in a grid of {} dimensions", self.dims.len()))
+            Error::new(
+                Class::Dims,
+                format!(
+                    "direction {direction} does not exist in a grid of {} dimensions",
+                    self.dims.len()
+                ),
+            )
         })?;
-        Ok((self.step(rank, dimension, -i64::from(by)), self.step(rank, dimension, by.into())))
+        Ok((
+            self.step(rank, dimension, -i64::from(by)),
+            self.step(rank, dimension, by.into()),
+        ))
     }
 
     /// The rank `by` steps away along a dimension, or `MPI_PROC_NULL`.
     fn step(&self, rank: u32, dimension: usize, by: i64) -> i32 {
         let side = i64::from(self.dims[dimension]);
-        let stride: i64 = self.dims[dimension + 1..].iter().map(|side| i64::from(*side)).product();
+        let stride: i64 = self.dims[dimension + 1..]
+            .iter()
+            .map(|side| i64::from(*side))
+            .product();
         let here = i64::from(rank) / stride % side;
         let there = here + by;
         if self.periods[dimension] {
@@ -94,7 +131,9 @@ impl Cart {
 
     /// Both neighbours in each dimension, the one below first.
     pub(crate) fn neighbors(&self, rank: u32) -> Vec<i32> {
-        (0..self.dims.len()).flat_map(|dimension| [self.step(rank, dimension, -1), self.step(rank, dimension, 1)]).collect()
+        (0..self.dims.len())
+            .flat_map(|dimension| [self.step(rank, dimension, -1), self.step(rank, dimension, 1)])
+            .collect()
     }
 }
 
@@ -108,7 +147,12 @@ impl Comm {
 
     fn grid_size(&self, cart: &Cart) -> Result<u32> {
         if cart.size() > u64::from(self.size()) {
-            let text = format!("has {} processes, fewer than the {} of a grid {:?}", self.size(), cart.size(), cart.dims);
+            let text = format!(
+                "has {} processes, fewer than the {} of a grid {:?}",
+                self.size(),
+                cart.size(),
+                cart.dims
+            );
             return Err(self.error(Class::Dims, text));
         }
         Ok(cart.size() as u32)
@@ -130,7 +174,10 @@ impl Comm {
         }
         let coords = cart.coords(self.rank() as i32)?;
         let (mut color, mut key) = (0, 0);
-        let mut kept = Cart { dims: Vec::new(), periods: Vec::new() };
+        let mut kept = Cart {
+            dims: Vec::new(),
+            periods: Vec::new(),
+        };
         for (index, &side) in cart.dims.iter().enumerate() {
             if remain[index] {
                 key = key * side + coords[index];
@@ -140,14 +187,20 @@ impl Comm {
                 color = color * side as u32 + coords[index] as u32;
             }
         }
-        let made = self.split_dressed(color, key, move |parts| parts.topology = Some(Arc::new(Topology::Cart(kept))))?;
+        let made = self.split_dressed(color, key, move |parts| {
+            parts.topology = Some(Arc::new(Topology::Cart(kept)))
+        })?;
         made.ok_or_else(|| self.error(Class::Intern, "lost a process in MPI_Cart_sub"))
     }
 
     /// `MPI_Cart_map`: the rank that the calling process would have, or `MPI_UNDEFINED`.
     pub fn cart_map(&self, dims: &[i32], periods: &[bool]) -> Result<i32> {
         let size = self.grid_size(&Cart::new(dims, periods)?)?;
-        Ok(if self.rank() < size { self.rank() as i32 } else { crate::UNDEFINED })
+        Ok(if self.rank() < size {
+            self.rank() as i32
+        } else {
+            crate::UNDEFINED
+        })
     }
 }
 
@@ -157,8 +210,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn grids() -> impl Strategy<Value = Cart> {
-        proptest::collection::vec((1..5i32, any::<bool>()), 0..4)
-            .prop_map(|sides| Cart { dims: sides.iter().map(|s| s.0).collect(), periods: sides.iter().map(|s| s.1).collect() })
+        proptest::collection::vec((1..5i32, any::<bool>()), 0..4).prop_map(|sides| Cart {
+            dims: sides.iter().map(|s| s.0).collect(),
+            periods: sides.iter().map(|s| s.1).collect(),
+        })
     }
 
     proptest! {

@@ -7,12 +7,18 @@ use std::collections::HashMap;
 /// the next, and so on. Positive entries stay.
 pub fn dims_create(nodes: i32, dims: &mut [i32]) -> Result<()> {
     if nodes < 1 {
-        return Err(Error::new(Class::Arg, format!("a grid of {nodes} processes was asked for; it needs at least 1")));
+        return Err(Error::new(
+            Class::Arg,
+            format!("a grid of {nodes} processes was asked for; it needs at least 1"),
+        ));
     }
     let mut fixed = 1i64;
     for &side in dims.iter().filter(|side| **side != 0) {
         if side < 0 {
-            return Err(Error::new(Class::Dims, format!("a side of a grid is {side}; it must be 0 (free) or more")));
+            return Err(Error::new(
+                Class::Dims,
+                format!("a side of a grid is {side}; it must be 0 (free) or more"),
+            ));
         }
         fixed = fixed.saturating_mul(side.into());
     }
@@ -23,7 +29,12 @@ pub fn dims_create(nodes: i32, dims: &mut [i32]) -> Result<()> {
     }
     let rest = (i64::from(nodes) / fixed) as u32;
     let divisors: Vec<u32> = divisors(rest);
-    let sides = Search { divisors, failed: HashMap::new() }.factor(rest, free, rest).unwrap_or_default();
+    let sides = Search {
+        divisors,
+        failed: HashMap::new(),
+    }
+    .factor(rest, free, rest)
+    .unwrap_or_default();
     let mut sides = sides.into_iter();
     for side in dims.iter_mut().filter(|side| **side == 0) {
         *side = sides.next().unwrap_or(1) as i32;
@@ -36,7 +47,7 @@ fn divisors(n: u32) -> Vec<u32> {
     let mut small = Vec::new();
     let mut large = Vec::new();
     for d in (1..).take_while(|d| u64::from(*d) * u64::from(*d) <= u64::from(n)) {
-        if n % d == 0 {
+        if n.is_multiple_of(d) {
             small.push(d);
             if d != n / d {
                 large.push(n / d);
@@ -59,7 +70,12 @@ impl Search {
         if product == 1 {
             return Some(vec![1; sides]);
         }
-        if sides == 0 || self.failed.get(&(product, sides)).is_some_and(|failed| bound <= *failed) {
+        if sides == 0
+            || self
+                .failed
+                .get(&(product, sides))
+                .is_some_and(|failed| bound <= *failed)
+        {
             return None;
         }
         for index in 0..self.divisors.len() {
@@ -68,7 +84,7 @@ impl Search {
                 break;
             }
             // A first side below the root cannot be the greatest.
-            if product % side != 0 || !reaches(side, sides, product) {
+            if !product.is_multiple_of(side) || !reaches(side, sides, product) {
                 continue;
             }
             if let Some(mut rest) = self.factor(product / side, sides - 1, side) {

@@ -18,21 +18,50 @@ pub struct Graph {
 impl Graph {
     fn new(index: &[i32], edges: &[i32]) -> Result<Self> {
         if index.first().is_some_and(|first| *first < 0) || !index.is_sorted() {
-            return Err(Error::new(Class::Arg, "the index array of a graph must not fall and start at 0 or more"));
+            return Err(Error::new(
+                Class::Arg,
+                "the index array of a graph must not fall and start at 0 or more",
+            ));
         }
         let count = index.last().map_or(0, |last| *last as usize);
-        let edges = edges.get(..count).ok_or_else(|| Error::new(Class::Arg, format!("the graph's index names {count} edges, fewer were given")))?;
-        if let Some(bad) = edges.iter().find(|node| **node < 0 || **node as usize >= index.len()) {
-            return Err(Error::new(Class::Rank, format!("an edge leads to node {bad} of a graph with {} nodes", index.len())));
+        let edges = edges.get(..count).ok_or_else(|| {
+            Error::new(
+                Class::Arg,
+                format!("the graph's index names {count} edges, fewer were given"),
+            )
+        })?;
+        if let Some(bad) = edges
+            .iter()
+            .find(|node| **node < 0 || **node as usize >= index.len())
+        {
+            return Err(Error::new(
+                Class::Rank,
+                format!(
+                    "an edge leads to node {bad} of a graph with {} nodes",
+                    index.len()
+                ),
+            ));
         }
-        Ok(Self { index: index.to_vec(), edges: edges.to_vec() })
+        Ok(Self {
+            index: index.to_vec(),
+            edges: edges.to_vec(),
+        })
     }
 
     /// `MPI_Graph_neighbors`.
     pub fn neighbors(&self, rank: i32) -> Result<&[i32]> {
         let node = usize::try_from(rank).ok().filter(|node| *node < self.index.len());
-        let node = node.ok_or_else(|| Error::new(Class::Rank, format!("node {rank} is not in the graph, which has {}", self.index.len())))?;
-        let start = if node == 0 { 0 } else { self.index[node - 1] as usize };
+        let node = node.ok_or_else(|| {
+            Error::new(
+                Class::Rank,
+                format!("node {rank} is not in the graph, which has {}", self.index.len()),
+            )
+        })?;
+        let start = if node == 0 {
+            0
+        } else {
+            self.index[node - 1] as usize
+        };
         Ok(&self.edges[start..self.index[node] as usize])
     }
 }
@@ -80,7 +109,11 @@ impl Comm {
 
     fn graph_size(&self, graph: &Graph) -> Result<u32> {
         if graph.index.len() > self.size() as usize {
-            let text = format!("has {} processes, fewer than the {} nodes of the graph", self.size(), graph.index.len());
+            let text = format!(
+                "has {} processes, fewer than the {} nodes of the graph",
+                self.size(),
+                graph.index.len()
+            );
             return Err(self.error(Class::Arg, text));
         }
         Ok(graph.index.len() as u32)
@@ -97,7 +130,11 @@ impl Comm {
     /// `MPI_Graph_map`: the rank that the calling process would have, or `MPI_UNDEFINED`.
     pub fn graph_map(&self, index: &[i32], edges: &[i32]) -> Result<i32> {
         let size = self.graph_size(&Graph::new(index, edges)?)?;
-        Ok(if self.rank() < size { self.rank() as i32 } else { crate::UNDEFINED })
+        Ok(if self.rank() < size {
+            self.rank() as i32
+        } else {
+            crate::UNDEFINED
+        })
     }
 
     /// `MPI_Dist_graph_create_adjacent`. `weighted` tells whether the program gave weights; `MPI_WEIGHTS_EMPTY` is
@@ -107,7 +144,10 @@ impl Comm {
         for side in [&graph.sources, &graph.destinations] {
             self.check_nodes(&side.ranks)?;
             if graph.weighted && side.weights.len() != side.ranks.len() {
-                return Err(self.error(Class::Arg, "was given a weighted graph with fewer weights than edges"));
+                return Err(self.error(
+                    Class::Arg,
+                    "was given a weighted graph with fewer weights than edges",
+                ));
             }
         }
         self.dist_graph_comm(graph)
@@ -122,10 +162,18 @@ impl Comm {
         let channel = self.constructor_channel();
         let all = self.run(async move { channel.all_gather_sized(&records).await })?;
         let me = self.rank() as i32;
-        let mut graph = DistGraph { sources: Adjacent::default(), destinations: Adjacent::default(), weighted };
+        let mut graph = DistGraph {
+            sources: Adjacent::default(),
+            destinations: Adjacent::default(),
+            weighted,
+        };
         for edge in all.chunks_exact(EDGE_LEN) {
             let ends = word_at(edge, 0);
-            let (source, destination, weight) = (ends as u32 as i32, (ends >> 32) as u32 as i32, word_at(edge, 1) as i32);
+            let (source, destination, weight) = (
+                ends as u32 as i32,
+                (ends >> 32) as u32 as i32,
+                word_at(edge, 1) as i32,
+            );
             let add = |side: &mut Adjacent, rank| {
                 side.ranks.push(rank);
                 if weighted {
@@ -157,8 +205,14 @@ impl Comm {
     }
 
     fn check_nodes(&self, nodes: &[i32]) -> Result<()> {
-        match nodes.iter().find(|node| **node < 0 || **node as u32 >= self.size()) {
-            Some(bad) => Err(self.error(Class::Rank, format!("has {} processes; an edge names rank {bad}", self.size()))),
+        match nodes
+            .iter()
+            .find(|node| **node < 0 || **node as u32 >= self.size())
+        {
+            Some(bad) => Err(self.error(
+                Class::Rank,
+                format!("has {} processes; an edge names rank {bad}", self.size()),
+            )),
             None => Ok(()),
         }
     }
@@ -173,9 +227,16 @@ impl Comm {
         let total: usize = edges.degrees.iter().map(|degree| *degree as usize).sum();
         let short = edges.weights.is_some_and(|weights| weights.len() < total);
         if edges.degrees.len() < edges.sources.len() || edges.destinations.len() < total || short {
-            return Err(self.error(Class::Arg, "was given fewer destinations or weights than the degrees say"));
+            return Err(self.error(
+                Class::Arg,
+                "was given fewer destinations or weights than the degrees say",
+            ));
         }
-        let from = edges.sources.iter().zip(edges.degrees).flat_map(|(node, degree)| std::iter::repeat_n(*node, *degree as usize));
+        let from = edges
+            .sources
+            .iter()
+            .zip(edges.degrees)
+            .flat_map(|(node, degree)| std::iter::repeat_n(*node, *degree as usize));
         let mut records = Vec::with_capacity(total * EDGE_LEN);
         for (at, source) in from.enumerate() {
             let ends = u64::from(source as u32) | u64::from(edges.destinations[at] as u32) << 32;

@@ -58,7 +58,9 @@ impl Comm {
                 let both = graph.neighbors(self.rank() as i32)?.to_vec();
                 Ok((both.clone(), both))
             }
-            Some(Topology::DistGraph(graph)) => Ok((graph.sources.ranks.clone(), graph.destinations.ranks.clone())),
+            Some(Topology::DistGraph(graph)) => {
+                Ok((graph.sources.ranks.clone(), graph.destinations.ranks.clone()))
+            }
             None => Err(self.error(Class::Topology, "has no topology")),
         }
     }
@@ -67,15 +69,24 @@ impl Comm {
     fn with_topology(&self, size: u32, topology: Topology) -> Result<Option<Comm>> {
         self.no_inter()?;
         let first = match &self.0.local {
-            Group::Strided { first, stride, .. } => Group::Strided { first: *first, stride: *stride, size },
+            Group::Strided { first, stride, .. } => Group::Strided {
+                first: *first,
+                stride: *stride,
+                size,
+            },
             Group::List(members) => Group::compact(members[..size as usize].to_vec()),
         };
-        self.create_dressed(&first, move |parts: &mut Parts| parts.topology = Some(Arc::new(topology)))
+        self.create_dressed(&first, move |parts: &mut Parts| {
+            parts.topology = Some(Arc::new(topology))
+        })
     }
 
     fn no_inter(&self) -> Result<()> {
         if self.is_inter() {
-            return Err(self.error(Class::Comm, "is an intercommunicator, which cannot have a topology"));
+            return Err(self.error(
+                Class::Comm,
+                "is an intercommunicator, which cannot have a topology",
+            ));
         }
         Ok(())
     }

@@ -27,11 +27,21 @@ fn a_grid_takes_the_first_ranks_and_splits_into_rows_and_columns() {
 #[test]
 fn a_graph_tells_the_neighbours_of_every_node() {
     job(4, |world| {
-        let graph = world.graph_create(&[2, 3, 4, 6], &[1, 3, 0, 3, 0, 2], ).unwrap().unwrap();
+        let graph = world
+            .graph_create(&[2, 3, 4, 6], &[1, 3, 0, 3, 0, 2])
+            .unwrap()
+            .unwrap();
         assert_eq!(graph.graph().unwrap().neighbors(0).unwrap(), [1, 3]);
         assert_eq!(graph.graph().unwrap().neighbors(3).unwrap(), [0, 2]);
         assert_eq!(world.graph_create(&[1], &[5]).err().unwrap().class, Class::Rank);
-        assert_eq!(world.graph_map(&[0, 0], &[]).unwrap(), if world.rank() < 2 { world.rank() as i32 } else { crate::UNDEFINED });
+        assert_eq!(
+            world.graph_map(&[0, 0], &[]).unwrap(),
+            if world.rank() < 2 {
+                world.rank() as i32
+            } else {
+                crate::UNDEFINED
+            }
+        );
     });
 }
 
@@ -39,9 +49,24 @@ fn a_graph_tells_the_neighbours_of_every_node() {
 fn edges_given_anywhere_reach_both_their_ends() {
     job(4, |world| {
         // Rank 1 gives a weighted ring, rank 3 one edge more, the others nothing.
-        let ring = Edges { sources: &[0, 1, 2, 3], degrees: &[1, 1, 1, 1], destinations: &[1, 2, 3, 0], weights: Some(&[10, 11, 12, 13]) };
-        let more = Edges { sources: &[0], degrees: &[1], destinations: &[2], weights: Some(&[7]) };
-        let none = Edges { sources: &[], degrees: &[], destinations: &[], weights: Some(&[]) };
+        let ring = Edges {
+            sources: &[0, 1, 2, 3],
+            degrees: &[1, 1, 1, 1],
+            destinations: &[1, 2, 3, 0],
+            weights: Some(&[10, 11, 12, 13]),
+        };
+        let more = Edges {
+            sources: &[0],
+            degrees: &[1],
+            destinations: &[2],
+            weights: Some(&[7]),
+        };
+        let none = Edges {
+            sources: &[],
+            degrees: &[],
+            destinations: &[],
+            weights: Some(&[]),
+        };
         let mine = match world.rank() {
             1 => ring,
             3 => more,
@@ -50,12 +75,30 @@ fn edges_given_anywhere_reach_both_their_ends() {
         let comm = world.dist_graph_create(mine).unwrap();
         let graph = comm.dist_graph().unwrap();
         match comm.rank() {
-            0 => assert_eq!(graph.destinations, Adjacent { ranks: vec![1, 2], weights: vec![10, 7] }),
-            2 => assert_eq!(graph.sources, Adjacent { ranks: vec![1, 0], weights: vec![11, 7] }),
-            _ => assert_eq!((graph.sources.ranks.len(), graph.destinations.ranks.len()), (1, 1)),
+            0 => assert_eq!(
+                graph.destinations,
+                Adjacent {
+                    ranks: vec![1, 2],
+                    weights: vec![10, 7]
+                }
+            ),
+            2 => assert_eq!(
+                graph.sources,
+                Adjacent {
+                    ranks: vec![1, 0],
+                    weights: vec![11, 7]
+                }
+            ),
+            _ => assert_eq!(
+                (graph.sources.ranks.len(), graph.destinations.ranks.len()),
+                (1, 1)
+            ),
         }
         assert!(graph.weighted);
-        let short = Edges { degrees: &[2], ..more };
+        let short = Edges {
+            degrees: &[2],
+            ..more
+        };
         assert_eq!(world.dist_graph_create(short).err().unwrap().class, Class::Arg);
     });
 }
