@@ -61,9 +61,15 @@ impl Client {
     /// Joins the job that the environment names. `None`: there is none, or this process was started by a rank without
     /// being one; it is then a world of one, without an agent.
     pub fn from_env() -> Result<Option<Self>> {
+        Self::from_env_as(wire::LIBRARY_VERSION)
+    }
+
+    /// The same under another version, for tests of what becomes of a job with several.
+    #[doc(hidden)]
+    pub fn from_env_as(version: &str) -> Result<Option<Self>> {
         match Invitation::from_env()? {
             None => Ok(None),
-            Some(invitation) => Self::register(&invitation, wire::LIBRARY_VERSION),
+            Some(invitation) => Self::register(&invitation, version),
         }
     }
 

@@ -59,3 +59,7 @@ pub const SPINS: u32 = 2000;
 /// Times that a waiter gives way before it sleeps, while ranks exceed cores: one round lets a partner on the same core
 /// answer without a sleep and a wake-up.
 pub const YIELDS_CROWDED: u32 = 2;
+
+/// Descriptors of the agent that do not grow with the ranks (three standard ones, epoll, signals, link, lifeline, sockets,
+/// a memory file per world), and some that are open only while a rank starts.
+pub const FDS_OF_AGENT: u64 = 40;

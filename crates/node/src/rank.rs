@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use garonne_engine::Quotas;
 use garonne_engine::api::{Error as EngineError, Peer};
 use garonne_engine::shard::Shard;
-use garonne_engine::Quotas;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::surroundings::{Patience, Surroundings};
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
@@ -44,18 +44,34 @@ impl Rank {
     fn of_job(client: Arc<Client>) -> Result<Self> {
         let world = client.world();
         let rail = ShmRail::new(Arc::new(OfJob::new(client.clone()))).map_err(no_rail)?;
-        let place = Place { client: Some(client.clone()), patience: patience(world.oversubscribed()), start: Instant::now() };
+        let place = Place {
+            client: Some(client.clone()),
+            patience: patience(world.oversubscribed()),
+            start: Instant::now(),
+        };
         let shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
         let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
-        Ok(Self { host, client: Some(client) })
+        Ok(Self {
+            host,
+            client: Some(client),
+        })
     }
 
     fn alone() -> Result<Self> {
         let threads = Threads::new(1).map_err(no_rail)?.pop();
         let neighbours = threads.ok_or(Error::resource(codes::G0304, "no memory for a world of one"))?;
         let rail = ShmRail::new(Arc::new(neighbours)).map_err(no_rail)?;
-        let place = Place { client: None, patience: patience(false), start: Instant::now() };
-        let host = Arc::new(EngineHost::new(Shard::new(rail, 0, 1, Quotas::for_world(1)), 0, 1, place));
+        let place = Place {
+            client: None,
+            patience: patience(false),
+            start: Instant::now(),
+        };
+        let host = Arc::new(EngineHost::new(
+            Shard::new(rail, 0, 1, Quotas::for_world(1)),
+            0,
+            1,
+            place,
+        ));
         Ok(Self { host, client: None })
     }
 
@@ -66,14 +82,23 @@ impl Rank {
 }
 
 fn no_rail(error: EngineError) -> Error {
-    Error::resource(codes::G0304, format!("cannot set up the shared-memory rail: {error:?}"))
+    Error::resource(
+        codes::G0304,
+        format!("cannot set up the shared-memory rail: {error:?}"),
+    )
 }
 
 fn patience(oversubscribed: bool) -> Patience {
     if oversubscribed {
-        Patience { spins: 0, yields: limits::YIELDS_CROWDED }
+        Patience {
+            spins: 0,
+            yields: limits::YIELDS_CROWDED,
+        }
     } else {
-        Patience { spins: limits::SPINS, yields: 0 }
+        Patience {
+            spins: limits::SPINS,
+            yields: 0,
+        }
     }
 }
 
@@ -114,7 +139,12 @@ struct OfJob {
 impl OfJob {
     fn new(client: Arc<Client>) -> Self {
         let world = client.world();
-        Self { board: client.board(), me: world.rank, size: world.size, client }
+        Self {
+            board: client.board(),
+            me: world.rank,
+            size: world.size,
+            client,
+        }
     }
 }
 
@@ -133,7 +163,9 @@ impl Neighbours for OfJob {
 
     fn map_inbox(&self, peer: Peer) -> std::result::Result<Segment, EngineError> {
         self.client.map_peer(peer).map_err(|error| match error {
-            Error::Misuse { .. } => EngineError::Misuse("communication from a forked child, or with no such rank"),
+            Error::Misuse { .. } => {
+                EngineError::Misuse("communication from a forked child, or with no such rank")
+            }
             _ => EngineError::Resource("cannot map the inbox of a peer"),
         })
     }
@@ -150,7 +182,10 @@ impl Neighbours for OfJob {
         } else if pid == 0 || card.pid_space() != own.pid_space() || own.pid_space() == 0 {
             Process::Unreachable
         } else {
-            Process::Other { pid, kept: card.agent_is_parent() }
+            Process::Other {
+                pid,
+                kept: card.agent_is_parent(),
+            }
         }
     }
 

@@ -317,6 +317,11 @@ impl Agent<'_> {
         );
     }
 
+    /// A rank cannot join the job.
+    pub(super) fn refused(&mut self, rank: u32, line: &str) {
+        self.fail(rank, Failure { code: 1, line: line.to_owned(), finalized: false });
+    }
+
     /// The first failure: its rank's words, one line, and the end of the others.
     fn fail(&mut self, rank: u32, failure: Failure) {
         if self.ending.is_some() {

@@ -130,6 +130,8 @@ struct Agent<'a> {
     members: Vec<Member>,
     worlds: Vec<World>,
     sinks: [Sink; 2],
+    /// Whether there are descriptors enough for a pidfd per rank; else the end of its socket tells of a death.
+    room_for_pidfds: bool,
     paused: bool,
     ending: Option<Ending>,
     deadline: Option<Instant>,
@@ -188,6 +190,7 @@ fn run_job(job: &Job, launcher: i32, link: &OwnedFd, signals: &sys::Signals) -> 
         members: Vec::new(),
         worlds: Vec::new(),
         sinks: [Sink::new(Kind::Out), Sink::new(Kind::Err)],
+        room_for_pidfds: true,
         paused: false,
         ending: None,
         deadline: job.timeout.map(|timeout| Instant::now() + timeout),
@@ -197,6 +200,7 @@ fn run_job(job: &Job, launcher: i32, link: &OwnedFd, signals: &sys::Signals) -> 
     agent.listen(link.as_fd(), Token::Link)?;
     agent.listen(signals.as_fd(), Token::Signals)?;
     let starter = Starter::new(job, id, &name, &shared, signals)?;
+    agent.room_for_pidfds = start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(job.size());
     agent.start_ranks(&starter)?;
     drop(starter);
     drop(shared);

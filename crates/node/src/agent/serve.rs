@@ -104,7 +104,11 @@ impl Agent<'_> {
                     .split_once("]: ")
                     .map_or(text.as_str(), |(_, text)| text)
                     .to_owned();
-                reply(socket.as_fd(), &ToRank::Refused { code, text }, &[]);
+                reply(socket.as_fd(), &ToRank::Refused { code: code.clone(), text: text.clone() }, &[]);
+                // A second process in one place harms nobody; but for a rank that cannot join, the others wait for ever.
+                if code != codes::G0205 && (request.rank as usize) < self.slots.len() {
+                    self.refused(request.rank, &format!("error[{code}]: {text}"));
+                }
             }
         }
     }
@@ -180,7 +184,7 @@ impl Agent<'_> {
         let slot = &mut self.slots[request.rank as usize];
         let direct = request.pid.1 == slot.pid;
         // Without room for a descriptor, or from another PID namespace, the end of its socket tells of its death.
-        let pidfd = match direct {
+        let pidfd = match direct || !self.room_for_pidfds {
             true => None,
             false => Pid::from_raw(request.pid.1)
                 .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()),

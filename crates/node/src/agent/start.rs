@@ -183,6 +183,11 @@ fn raise_nofile() -> Option<(u64, u64)> {
     (soft < hard && rustix::process::setrlimit(Resource::Nofile, raised).is_ok()).then_some((soft, hard))
 }
 
+/// How many descriptors this process may have.
+pub(super) fn open_files_limit() -> u64 {
+    rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// A pipe whose reading end does not block.
 fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     let failed = |error| Error::system(codes::G0302, "cannot make a pipe for a rank's output", error);

@@ -2,7 +2,8 @@
 //!
 //! Arguments are commands, done in order: `hello`, `ring` (talks through every inbox), `fence`, `put K V`, `get K`,
 //! `sleep MS`, `spin MS`, `report TEXT`, `say TEXT`, `abort CODE TEXT`, `crash`, `exit CODE`, `only RANK` (the others
-//! skip the next command), `finalize`, `forever`.
+//! skip the next command), `finalize`, `forever`, `child` (runs itself as a program of its own), `spaces` (counts the PID
+//! namespaces of all ranks). `pose VERSION` at the beginning makes rank 1 claim to be of another version.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
@@ -10,7 +11,14 @@ use std::time::{Duration, Instant};
 use garonne_node::client::Client;
 
 fn main() {
-    let client = match Client::from_env() {
+    let mut args = std::env::args().skip(1).peekable();
+    let posed = args.next_if(|word| word == "pose").and_then(|_| args.next());
+    let posed = posed.filter(|_| std::env::var("GARONNE_RANK").as_deref() == Ok("1"));
+    let client = match posed {
+        Some(version) => Client::from_env_as(&version),
+        None => Client::from_env(),
+    };
+    let client = match client {
         Ok(client) => client,
         Err(error) => {
             eprintln!("{error}");
@@ -21,7 +29,6 @@ fn main() {
         println!("a world of one");
         return;
     };
-    let mut args = std::env::args().skip(1);
     while let Some(word) = args.next() {
         if word == "only" {
             let rank: u32 = args.next().expect("only RANK").parse().expect("a rank");
@@ -42,6 +49,16 @@ fn operands(word: &str) -> usize {
         "get" | "sleep" | "spin" | "report" | "say" | "exit" => 1,
         _ => 0,
     }
+}
+
+/// Starts this program as one that is not a rank.
+fn run_child() {
+    let program = std::env::current_exe().expect("own path");
+    let output = std::process::Command::new(program)
+        .output()
+        .expect("the child runs");
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    eprint!("{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn obey(client: &Client, word: &str, operands: &[String]) {
@@ -74,6 +91,13 @@ fn obey(client: &Client, word: &str, operands: &[String]) {
         "crash" => std::process::abort(),
         "exit" => std::process::exit(number() as i32),
         "finalize" => fine(client.finalized()),
+        "child" => run_child(),
+        "spaces" => {
+            let spaces: std::collections::BTreeSet<u64> = (0..world.size)
+                .map(|rank| client.card(rank).pid_space())
+                .collect();
+            println!("{} PID namespaces", spaces.len());
+        }
         "forever" => loop {
             std::thread::sleep(Duration::from_secs(1));
         },
