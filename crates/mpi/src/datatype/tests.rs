@@ -77,7 +77,7 @@ fn pieces(len: usize, seeds: &[usize]) -> Vec<(usize, usize)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, max_global_rejects: 1 << 16, ..ProptestConfig::default() })]
 
     #[test]
     fn sizes_and_bounds_are_those_of_the_type_map(made in made()) {
