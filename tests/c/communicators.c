@@ -90,7 +90,8 @@ static void contexts_keep_messages_apart(void)
     CHECK_EQ(result, MPI_CONGRUENT);
     MPI_Irecv(&got, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, other, &req);
     MPI_Sendrecv(&one, 1, MPI_INT, right, 0, &two, 1, MPI_INT, MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    CHECK_EQ(got, 0);
+    /* The neighbour may be further on and its 2 may be here, but never the 1. */
+    CHECK(got != 1);
     CHECK_EQ(two, 1);
     two = 2;
     MPI_Send(&two, 1, MPI_INT, right, 0, other);
