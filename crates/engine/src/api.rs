@@ -50,7 +50,7 @@ pub struct Send {
 }
 
 /// Which messages a receive or probe accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern {
     /// Context of the envelope.
     pub context: Context,
@@ -61,7 +61,7 @@ pub struct Pattern {
 }
 
 /// A sender: its rank in the communicator and the process that is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
     /// Rank in the communicator (the remote group's for an intercommunicator).
     pub rank: u32,

@@ -16,6 +16,7 @@ pub mod limits;
 mod matcher;
 mod pump;
 pub mod rail;
+pub mod reliable;
 mod request;
 pub mod shard;
 mod store;

@@ -47,8 +47,9 @@ impl Envelope {
     }
 }
 
-/// Whether `pattern` accepts the message.
-pub(crate) fn accepts(pattern: &Pattern, envelope: &Envelope) -> bool {
+/// Whether `pattern` accepts the message: what the lists must agree with.
+#[cfg(test)]
+fn accepts(pattern: &Pattern, envelope: &Envelope) -> bool {
     pattern.context == envelope.context
         && pattern.source.is_none_or(|source| source.peer == envelope.peer)
         && pattern.tag.is_none_or(|tag| tag == envelope.tag)

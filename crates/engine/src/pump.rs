@@ -13,10 +13,8 @@ use crate::shard::Shard;
 use crate::strategy::{self, Step, View};
 use crate::wire::{Announce, FLAG_REGION, FLAG_TAKEN};
 
-/// How far a region is exposed, kept in a send's `remote` until the receiver's name takes its place.
+/// How far a region is exposed, kept in a send's `remote` until the receiver's name takes its place; 0: the rail was not asked.
 pub(crate) mod exposure {
-    /// The rail was not asked.
-    pub const UNASKED: u64 = 0;
     /// The rail answered; the operation's region says how.
     pub const ANSWERED: u64 = 1;
     /// The rail will answer.

@@ -136,10 +136,6 @@ impl<V: Default> KeyMap<V> {
         &mut self.nodes[index as usize].value
     }
 
-    pub(crate) fn key(&self, index: u32) -> Key {
-        self.nodes[index as usize].key
-    }
-
     /// Entries alive.
     pub(crate) fn len(&self) -> usize {
         self.used

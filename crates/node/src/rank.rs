@@ -5,12 +5,12 @@
 //! [`Client`]; a world of one answers it from plain memory and never meets an agent.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error as EngineError, Peer};
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
+use garonne_progress::host::Host;
 use garonne_progress::surroundings::{Patience, Surroundings};
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
@@ -44,11 +44,7 @@ impl Rank {
     fn of_job(client: Arc<Client>) -> Result<Self> {
         let world = client.world();
         let rail = ShmRail::new(Arc::new(OfJob::new(client.clone()))).map_err(no_rail)?;
-        let place = Place {
-            client: Some(client.clone()),
-            patience: patience(world.oversubscribed()),
-            start: Instant::now(),
-        };
+        let place = Place { client: Some(client.clone()), patience: patience(world.oversubscribed()) };
         let shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
         let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
         Ok(Self {
@@ -61,22 +57,17 @@ impl Rank {
         let threads = Threads::new(1).map_err(no_rail)?.pop();
         let neighbours = threads.ok_or(Error::resource(codes::G0304, "no memory for a world of one"))?;
         let rail = ShmRail::new(Arc::new(neighbours)).map_err(no_rail)?;
-        let place = Place {
-            client: None,
-            patience: patience(false),
-            start: Instant::now(),
-        };
-        let host = Arc::new(EngineHost::new(
-            Shard::new(rail, 0, 1, Quotas::for_world(1)),
-            0,
-            1,
-            place,
-        ));
+        let place = Place { client: None, patience: patience(false) };
+        let host = Arc::new(EngineHost::new(Shard::new(rail, 0, 1, Quotas::for_world(1)), 0, 1, place));
         Ok(Self { host, client: None })
     }
 
-    /// Tells the agent that this rank is done; afterwards the process may end as it likes.
+    /// Sends what is still queued (the last words about finished messages) and tells the agent that this rank is done;
+    /// afterwards the process may end as it likes.
     pub fn leave(&self) -> Result<()> {
+        while self.host.has_work() {
+            self.host.progress();
+        }
         self.client.as_ref().map_or(Ok(()), |client| client.finalized())
     }
 }
@@ -106,7 +97,6 @@ fn patience(oversubscribed: bool) -> Patience {
 pub struct Place {
     client: Option<Arc<Client>>,
     patience: Patience,
-    start: Instant,
 }
 
 impl Surroundings for Place {
@@ -124,7 +114,9 @@ impl Surroundings for Place {
     }
 
     fn seconds(&self) -> f64 {
-        self.start.elapsed().as_secs_f64()
+        // The node's one monotonic clock, so that ranks may compare their times (MPI_WTIME_IS_GLOBAL).
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
     }
 }
 

@@ -100,6 +100,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         self.enter().waiting()
     }
 
+    /// Packets are queued that found no room yet.
+    pub fn has_work(&self) -> bool {
+        self.enter().has_work()
+    }
+
     /// Calls `f` on the engine, for inspection.
     pub fn inspect<T>(&self, f: impl FnOnce(&mut Shard<R>) -> T) -> T {
         self.with(f)
@@ -154,7 +159,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
                 self.surroundings.give_way();
             } else {
                 self.park(done);
-                idle = 0;
+                // Unless this brought something, the next look is followed by sleep at once.
             }
         }
     }

@@ -1,8 +1,12 @@
-//! Worlds for tests: ranks as threads over queues, and simulated fabrics with a seed.
+//! Worlds for tests: ranks as threads over queues, and simulated jobs from a seed.
 
 #![forbid(unsafe_code)]
 
+pub mod fabric;
+pub mod job;
 pub mod local;
+pub mod rail;
+pub mod random;
 mod threads;
 
 pub use threads::{Rank, Setup, threads, threads_with};

@@ -1,0 +1,193 @@
+//! Reliability for rails that lose, repeat or reorder: numbering, acknowledgement, retransmission; sans-IO.
+//!
+//! Owned by a lossy rail, one [`Link`] per peer; time is an argument in nanoseconds of any clock. A link delivers every packet
+//! once and in order, or says that the peer is lost. Bounded: at most [`WINDOW`] packets unacknowledged on the sending side and as
+//! many kept early on the receiving side, [`RESERVE`] of them for control packets only.
+
+use crate::rail::{Class, Header};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Packets under way at most: covers a hundred microseconds of a fast link with small packets.
+pub const WINDOW: usize = 64;
+/// Of these, what data packets may not use: control makes data flow.
+pub const RESERVE: usize = 16;
+/// First wait for an acknowledgement: several round trips of a local network.
+const RETRY_FIRST_NS: u64 = 200_000;
+/// Longest wait for an acknowledgement.
+const RETRY_MAX_NS: u64 = 50_000_000;
+/// Transmissions of one packet before its peer counts as lost: with the waits above more than half a second.
+const TRIES_MAX: u32 = 24;
+
+/// One packet, as the engine's rail sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Its header.
+    pub header: Header,
+    /// Its payload.
+    pub payload: Vec<u8>,
+}
+
+/// What goes over the medium.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Every packet with a smaller number has arrived.
+    pub acknowledged: u64,
+    /// A numbered packet; `None`: only an acknowledgement.
+    pub packet: Option<(u64, Packet)>,
+}
+
+/// The peer did not answer for as long as is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+#[derive(Debug)]
+struct Sent {
+    packet: Packet,
+    again_at_ns: u64,
+    wait_ns: u64,
+    tries: u32,
+}
+
+/// Both directions between this side and one peer.
+#[derive(Debug, Default)]
+pub struct Link {
+    /// Unacknowledged packets; the first has number `first`.
+    sent: VecDeque<Sent>,
+    first: u64,
+    /// Next number to deliver.
+    next: u64,
+    early: BTreeMap<u64, Packet>,
+    owes_acknowledgement: bool,
+}
+
+impl Link {
+    /// Whether a packet of this class may be sent now.
+    pub fn has_room(&self, class: Class) -> bool {
+        self.sent.len() < if class == Class::Data { WINDOW - RESERVE } else { WINDOW }
+    }
+
+    /// Everything sent was acknowledged.
+    pub fn is_settled(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    /// Numbers a packet and gives the frame to transmit.
+    pub fn send(&mut self, packet: Packet, now_ns: u64) -> Frame {
+        let number = self.first + self.sent.len() as u64;
+        let again_at_ns = now_ns + RETRY_FIRST_NS;
+        self.sent.push_back(Sent { packet: packet.clone(), again_at_ns, wait_ns: RETRY_FIRST_NS, tries: 1 });
+        self.owes_acknowledgement = false;
+        Frame { acknowledged: self.next, packet: Some((number, packet)) }
+    }
+
+    /// Takes a frame in and appends what may be delivered now to `deliver`, in order.
+    pub fn receive(&mut self, frame: Frame, deliver: &mut Vec<Packet>) {
+        // An acknowledgement of what was never sent is a mad peer's; it frees nothing.
+        if frame.acknowledged <= self.first + self.sent.len() as u64 {
+            while self.first < frame.acknowledged {
+                self.sent.pop_front();
+                self.first += 1;
+            }
+        }
+        let Some((number, packet)) = frame.packet else { return };
+        self.owes_acknowledgement = true;
+        if number >= self.next && number < self.next + WINDOW as u64 {
+            self.early.entry(number).or_insert(packet);
+        }
+        while let Some(packet) = self.early.remove(&self.next) {
+            self.next += 1;
+            deliver.push(packet);
+        }
+    }
+
+    /// Appends what has to be transmitted now: acknowledgements owed, packets not acknowledged in time.
+    ///
+    /// # Errors
+    /// [`Lost`] when a packet was tried too often.
+    pub fn due(&mut self, now_ns: u64, transmit: &mut Vec<Frame>) -> Result<(), Lost> {
+        let (first, next) = (self.first, self.next);
+        for (at, sent) in self.sent.iter_mut().enumerate() {
+            if sent.again_at_ns > now_ns {
+                continue;
+            }
+            if sent.tries >= TRIES_MAX {
+                return Err(Lost);
+            }
+            sent.tries += 1;
+            sent.wait_ns = (sent.wait_ns * 2).min(RETRY_MAX_NS);
+            sent.again_at_ns = now_ns + sent.wait_ns;
+            transmit.push(Frame { acknowledged: next, packet: Some((first + at as u64, sent.packet.clone())) });
+            self.owes_acknowledgement = false;
+        }
+        if std::mem::take(&mut self.owes_acknowledgement) {
+            transmit.push(Frame { acknowledged: next, packet: None });
+        }
+        Ok(())
+    }
+
+    /// When `due` has something to do again, if nothing arrives before.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.sent.iter().map(|sent| sent.again_at_ns).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn packet(number: u32) -> Packet {
+        Packet { header: Header { sequence: number, ..Header::default() }, payload: vec![number as u8; 3] }
+    }
+
+    proptest! {
+        #[test]
+        fn every_packet_arrives_once_and_in_order_through_loss_repeats_and_reordering(
+            fates in proptest::collection::vec(0u8..10, 1..400), count in 1u32..120,
+        ) {
+            let (mut near, mut far) = (Link::default(), Link::default());
+            let mut fates = fates.into_iter();
+            let (mut sent, mut now, mut arrived) = (0, 0, Vec::new());
+            // Frames on the medium: (towards far, frame). The fate of each: lost, doubled, delayed, or passed; then the medium heals.
+            let mut medium: VecDeque<(bool, Frame)> = VecDeque::new();
+            for _ in 0..200_000 {
+                if sent < count && near.has_room(Class::Data) {
+                    medium.push_back((true, near.send(packet(sent), now)));
+                    sent += 1;
+                }
+                if let Some((to_far, frame)) = medium.pop_front() {
+                    let fate = fates.next().unwrap_or(9);
+                    match fate {
+                        0 | 1 => continue,
+                        2 => medium.push_back((to_far, frame.clone())),
+                        3 => { medium.push_back((to_far, frame)); continue }
+                        _ => {}
+                    }
+                    if to_far { far.receive(frame, &mut arrived) } else { near.receive(frame, &mut Vec::new()) }
+                }
+                now += 10_000;
+                let mut out = Vec::new();
+                near.due(now, &mut out).unwrap();
+                medium.extend(out.drain(..).map(|frame| (true, frame)));
+                far.due(now, &mut out).unwrap();
+                medium.extend(out.drain(..).map(|frame| (false, frame)));
+                if sent == count && near.is_settled() {
+                    break;
+                }
+            }
+            prop_assert!(near.is_settled());
+            prop_assert_eq!(arrived, (0..count).map(packet).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_peer_that_never_answers_is_lost() {
+        let mut link = Link::default();
+        link.send(packet(0), 0);
+        let mut now = 0;
+        while link.due(now, &mut Vec::new()).is_ok() {
+            now += RETRY_MAX_NS;
+            assert!(now < RETRY_MAX_NS * 100);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Simulated jobs: the same program as every rank, one running at a time, from a seed.
+//!
+//! A rank is a thread with a small stack that runs only while it holds the fabric's baton. A run fails, naming its seed, when a rank
+//! panics, when nothing can happen any more while somebody waits, or when a surviving engine is not empty at the end.
+
+use crate::fabric::{Faults, Killed, SimFabric};
+use crate::rail::SimRail;
+use garonne_engine::Quotas;
+use garonne_engine::shard::Shard;
+use garonne_progress::engine_host::EngineHost;
+use garonne_progress::host::Host;
+use garonne_progress::surroundings::{Patience, Surroundings};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Stack of a rank: hundreds fit in little memory.
+const STACK_BYTES: usize = 512 << 10;
+
+/// What a simulated job starts from.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Number of ranks.
+    pub world: u32,
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// What the medium does.
+    pub faults: Faults,
+    /// Credits between any two ranks.
+    pub quotas: Quotas,
+}
+
+/// One simulated rank's host.
+pub type SimHost = EngineHost<SimRail, Simulated>;
+
+/// Where a simulated rank runs.
+#[derive(Debug)]
+pub struct Simulated {
+    fabric: Arc<SimFabric>,
+    me: u32,
+}
+
+impl Surroundings for Simulated {
+    fn patience(&self) -> Patience {
+        Patience { spins: 0, yields: 1 }
+    }
+
+    fn give_way(&self) {
+        self.fabric.pause(self.me);
+    }
+
+    fn retry(&self) -> Option<Duration> {
+        Some(Duration::from_micros(50))
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        panic!("rank {} aborted the job with code {code}: {message}", self.me)
+    }
+
+    fn seconds(&self) -> f64 {
+        self.fabric.now_ns() as f64 * 1e-9
+    }
+}
+
+/// How a run went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Hash of every choice, every event of the medium and every event of every surviving engine.
+    pub hash: u64,
+    /// Why it failed, with its seed.
+    pub failure: Option<String>,
+}
+
+/// Runs `program` as every rank of a simulated job.
+pub fn run(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome {
+    let fabric = Arc::new(SimFabric::new(job.world, job.seed, job.faults.clone()));
+    std::thread::scope(|scope| {
+        for me in 0..job.world {
+            let (shared, program) = (fabric.clone(), &program);
+            let rank = move || rank(job, &shared, me, program);
+            let spawned = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, rank);
+            if let Err(error) = spawned {
+                fabric.end(me, Some(format!("rank {me} could not start: {error}")));
+            }
+        }
+        fabric.start();
+    });
+    let failure = fabric.failure().map(|why| format!("seed {}: {why}", job.seed));
+    Outcome { hash: fabric.hash(), failure }
+}
+
+/// Runs every seed twice: it must succeed, and both runs must be the same.
+///
+/// # Panics
+/// With the seed that failed.
+pub fn check(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) {
+    let first = run(job, &program);
+    if let Some(failure) = first.failure {
+        panic!("{failure}");
+    }
+    let second = run(job, &program);
+    assert_eq!(first, second, "seed {}: two runs differ", job.seed);
+}
+
+fn rank(job: &Job, fabric: &Arc<SimFabric>, me: u32, program: &(impl Fn(Arc<SimHost>) + Sync)) {
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        fabric.begin(me);
+        let shard = Shard::new(SimRail::new(fabric.clone(), me), me, job.world, job.quotas);
+        let host = Arc::new(EngineHost::new(shard, me, job.world, Simulated { fabric: fabric.clone(), me }));
+        program(host.clone());
+        linger(fabric, &host);
+        let waiting = host.waiting();
+        host.inspect(|shard| {
+            assert!(shard.is_idle(), "rank {me} left something pending: {waiting:?}");
+            for (number, event) in shard.events().iter() {
+                fabric.witness(number ^ event.len << 8 ^ u64::from(event.peer) << 32 ^ (event.tag as u64) << 40 ^ (event.what as u64) << 56);
+            }
+        });
+    }));
+    let failed = match ended {
+        Ok(()) => None,
+        Err(panic) if panic.is::<Killed>() => None,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            Some(format!("rank {me}: {}", text.unwrap_or_else(|| "a panic without a text".into())))
+        }
+    };
+    fabric.end(me, failed);
+}
+
+/// Serves others (acknowledgements, credits) until every surviving rank's program has ended.
+fn linger(fabric: &SimFabric, host: &SimHost) {
+    fabric.leave(host.me());
+    loop {
+        let word = fabric.word(host.me());
+        while host.progress() {}
+        let settled = host.inspect(|shard| shard.rail().is_settled());
+        if fabric.all_left() && settled && !host.has_work() {
+            return;
+        }
+        if host.has_work() {
+            fabric.pause(host.me());
+        } else {
+            fabric.sleep(host.me(), word);
+        }
+    }
+}
