@@ -10,6 +10,7 @@
 
 use crate::api::{Error, Peer};
 use crate::limits::DESCRIPTOR_BLOB_MAX;
+use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::Arc;
 use std::time::Duration;
@@ -217,6 +218,19 @@ pub trait Rail {
 
     /// Wakes `peer` if it sleeps, for things that need its hands without a packet.
     fn ring(&mut self, peer: Peer);
+
+    /// Memory that `owner` offers to all processes this rail reaches, for what they do together beside messages; zeroed when the
+    /// job began. `None`: this rail has none.
+    fn commons(&mut self, owner: Peer) -> Option<Segment> {
+        let _ = owner;
+        None
+    }
+
+    /// The doorbell word of `peer`, to be rung without the rail. `None`: it has none.
+    fn doorbell(&mut self, peer: Peer) -> Option<Segment> {
+        let _ = peer;
+        None
+    }
 }
 
 /// Kinds of packets, version 1 of the format (`docs/` numbers the clauses). Unknown kinds are a peer's error.

@@ -91,6 +91,19 @@ pub mod coll {
 
     /// Partners at a time for longer blocks: two keep a copy going while the next is being agreed on.
     pub const ALLTOALL_LARGE_PARTNERS: u32 = 4;
+
+    /// Data that goes through a board: what fits one of its cells.
+    pub const BOARD_BYTES: u64 = garonne_sync::board::CELL_BYTES as u64;
+
+    /// Small collectives of a communicator before it gets a board: making one costs about two of them.
+    pub const BOARD_AFTER: u32 = 3;
+
+    /// Ranks from which small broadcasts and reductions to one rank use the board, too: with fewer, messages that nobody waits for
+    /// are quicker than a meeting of all.
+    pub const BOARD_ROOTED_RANKS: u32 = 8;
+
+    /// Looks at the gate before progress is made between looks: a few microseconds, what the last arrival is late by in a tight loop.
+    pub const BOARD_SPINS: u32 = 2000;
 }
 
 /// Bytes up to which a send asks the engine for its shortest way, which refuses what does not fit the rail: above this no

@@ -4,6 +4,7 @@
 //! [`Process::users`] is above zero; then it may drop the engine. Everything here is callable from any thread.
 
 use crate::attr::Keyvals;
+use crate::coll::node::Boards;
 use crate::comm::context::{self, Contexts};
 use crate::comm::{Comm, Parts};
 use crate::error::{Class, Error, Result};
@@ -88,6 +89,8 @@ pub struct Process {
     /// Buffer of `MPI_Buffer_attach`.
     pub buffers: Buffers,
     pub(crate) contexts: Arc<Contexts>,
+    /// Boards lent to communicators that this process leads.
+    pub(crate) boards: Arc<Boards>,
     life: Mutex<Life>,
     /// World model (at most once) and open sessions.
     users: AtomicU32,
@@ -161,6 +164,7 @@ impl Process {
             keyvals: Keyvals::default(),
             buffers: Buffers::default(),
             contexts: Contexts::new(),
+            boards: Arc::default(),
             life: Mutex::default(),
             users: AtomicU32::new(0),
             retired: Mutex::default(),

@@ -184,4 +184,8 @@ impl Neighbours for OfJob {
     fn is_gone(&self, peer: Peer) -> bool {
         self.client.card(peer).state() == State::Gone
     }
+
+    fn commons(&self) -> Option<Segment> {
+        self.client.collective_area().ok()
+    }
 }

@@ -10,6 +10,7 @@ use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, 
 use garonne_engine::event::Waiting;
 use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::{Shard, Small};
+use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -289,6 +290,18 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.stepping.fetch_add(1, Ordering::AcqRel);
         self.stepped_at.store(u64::MAX, Ordering::Release);
         self.run_steppers();
+    }
+
+    fn commons(&self, owner: Peer) -> Option<Segment> {
+        self.enter().rail().commons(owner)
+    }
+
+    fn spins(&self) -> u32 {
+        self.surroundings.patience().spins
+    }
+
+    fn doorbell(&self, peer: Peer) -> Option<Segment> {
+        self.enter().rail().doorbell(peer)
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {

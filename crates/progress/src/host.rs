@@ -5,6 +5,7 @@
 
 use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
 use garonne_engine::shard::Small;
+use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::sync::Arc;
 
@@ -62,6 +63,24 @@ pub trait Host: std::marker::Send + Sync {
     fn wake(&self);
     /// Advances `stepper` on every later progress until it is finished; steps it once now.
     fn attach(&self, stepper: Arc<dyn Stepper>);
+
+    /// Memory that `owner` offers to all processes of this node for what they do together beside messages (small
+    /// collectives); zeroed when the job began. `None`: there is none between all of them.
+    fn commons(&self, owner: Peer) -> Option<Segment> {
+        let _ = owner;
+        None
+    }
+
+    /// Looks at a word of the commons that are worth making before `wait_until`; 0 when more ranks than cores are runnable.
+    fn spins(&self) -> u32 {
+        0
+    }
+
+    /// The doorbell word that wakes `peer` from `wait_until`, for whoever changed the commons. `None`: it has none.
+    fn doorbell(&self, peer: Peer) -> Option<Segment> {
+        let _ = peer;
+        None
+    }
 
     /// Ends the job with this exit code; the agent prints `message`. Does not return.
     fn abort(&self, code: i32, message: &str) -> !;

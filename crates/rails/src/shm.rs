@@ -17,7 +17,7 @@ mod wake;
 pub use layout::inbox_bytes;
 pub use peers::{Neighbours, Process, Threads};
 
-use crate::limits::{EAGER_MAX, INLINE_MAX, PACKET_MAX, RANKS_MAX};
+use crate::limits::{COMMONS_ALIGN, EAGER_MAX, INLINE_MAX, PACKET_MAX, RANKS_MAX};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
@@ -49,6 +49,8 @@ pub struct ShmRail {
     regions: Regions,
     /// Deaths not told yet.
     untold: Vec<Peer>,
+    /// The memory for collectives, once somebody asked.
+    commons: Option<Option<Segment>>,
 }
 
 /// A claim that is out: where it was made.
@@ -98,6 +100,7 @@ impl ShmRail {
             claims: Vec::new(),
             regions: Regions::new(own),
             untold: Vec::new(),
+            commons: None,
             neighbours,
         })
     }
@@ -327,6 +330,17 @@ impl Rail for ShmRail {
         if let Some(bell) = self.neighbours.doorbell(peer) {
             Doorbell::new(bell.atomic_u32(0)).ring_fenced();
         }
+    }
+
+    fn commons(&mut self, owner: Peer) -> Option<Segment> {
+        let all = self.commons.get_or_insert_with(|| self.neighbours.commons()).as_ref()?;
+        let ranks = self.neighbours.size();
+        let share = all.len() / ranks.max(1) as usize / COMMONS_ALIGN * COMMONS_ALIGN;
+        (owner < ranks && share > 0).then(|| all.part(owner as usize * share, share))
+    }
+
+    fn doorbell(&mut self, peer: Peer) -> Option<Segment> {
+        self.neighbours.doorbell(peer)
     }
 }
 

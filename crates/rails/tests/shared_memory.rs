@@ -33,6 +33,9 @@ impl Neighbours for AsProcesses {
             kept: true,
         }
     }
+    fn commons(&self) -> Option<Segment> {
+        None
+    }
     fn is_gone(&self, _peer: Peer) -> bool {
         false
     }
@@ -59,6 +62,9 @@ impl Neighbours for Apart {
     }
     fn process(&self, _peer: Peer) -> Process {
         Process::Unreachable
+    }
+    fn commons(&self) -> Option<Segment> {
+        None
     }
     fn is_gone(&self, _peer: Peer) -> bool {
         false

@@ -5,6 +5,7 @@
 
 mod facade;
 
+pub mod board;
 #[cfg(not(loom))]
 pub mod copy;
 pub mod doorbell;

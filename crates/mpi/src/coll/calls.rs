@@ -6,6 +6,7 @@
 use super::algo::{allgather, alltoall, barrier, bcast, gather, inter};
 use super::blocks::{Blocks, Numbers};
 use super::choose::{Algorithm, Ask, choose};
+use super::node::{self, Small};
 use super::plan::{Plan, Side};
 use super::sealed::Planned;
 use super::tag::Kind;
@@ -15,6 +16,7 @@ use crate::ROOT;
 use crate::comm::Comm;
 use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
+use crate::limits::coll as limit;
 use garonne_sync::user::{Data, UserMem};
 
 /// Elements of one datatype in the program's memory. In a buffer of one block per rank, `count` is that of one block.
@@ -164,6 +166,10 @@ impl Planned for Barrier {
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         if p.across() > 0 { inter::barrier(p) } else { barrier::dissemination(p) }
     }
+
+    fn meet(&self, comm: &Comm) -> Result<bool> {
+        node::meet(comm, &Small::Barrier)
+    }
 }
 
 /// `MPI_Bcast`.
@@ -193,6 +199,15 @@ impl Planned for Bcast<'_> {
             _ if data.len == 0 => Ok(()),
             Ok(root) if p.across() == 0 => bcast_in_group(p, root, &data),
             _ => inter::bcast(p, role(self.root), &data),
+        }
+    }
+
+    fn meet(&self, comm: &Comm) -> Result<bool> {
+        match self.buffer.bytes() {
+            1..=limit::BOARD_BYTES if !comm.is_inter() => {
+                node::meet(comm, &Small::Bcast(self.root as u32, self.buffer.data()))
+            }
+            _ => Ok(false),
         }
     }
 }

@@ -8,6 +8,7 @@ mod algo;
 pub mod blocks;
 mod calls;
 pub mod choose;
+pub(crate) mod node;
 pub(crate) mod plan;
 mod reductions;
 mod run;
@@ -54,6 +55,10 @@ pub(crate) mod sealed {
         /// States the steps of the calling process.
 
         fn plan<P: Plan>(&self, p: &mut P) -> Result<()>;
+        /// Carries it out on the communicator's board if it is small; `false`: it is not, or there is no board.
+        fn meet(&self, _comm: &Comm) -> Result<bool> {
+            Ok(false)
+        }
     }
 }
 
@@ -64,6 +69,9 @@ impl Comm {
     /// `Root`, `Count`, `Arg`, `Op` … for arguments that do not fit; `NoMem`; what the communication met.
     pub fn collective(&self, call: &impl Collective, origin: Origin) -> Result<()> {
         call.check(self)?;
+        if call.meet(self)? {
+            return Ok(());
+        }
         let mut immediate = Immediate::new(Wire::of(self, self.number(call.kind()), origin));
         call.plan(&mut immediate)?;
         immediate.finish()

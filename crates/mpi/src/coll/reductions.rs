@@ -6,6 +6,7 @@ use super::algo::{Reduction, allreduce, inter, reduce, reduce_scatter, scan};
 use super::blocks::Numbers;
 use super::calls::bcast_in_group;
 use super::choose::{Algorithm, Ask, choose};
+use super::node::{self, Small};
 use super::plan::Plan;
 use super::role;
 use super::sealed::Planned;
@@ -14,6 +15,7 @@ use super::typed::{Fold, Shape, check_count};
 use crate::comm::Comm;
 use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
+use crate::limits::coll as limit;
 use crate::op::Op;
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
@@ -93,6 +95,13 @@ fn ask(p: &impl Plan, r: &Reduction<'_>) -> Ask {
     }
 }
 
+/// A reduction on the communicator's board: a predefined operation on a predefined datatype, which are the same on all processes.
+fn meet(comm: &Comm, r: &Reduction<'_>, datatype: &Datatype, root: Option<u32>) -> Result<bool> {
+    let bytes = datatype.size().saturating_mul(r.count);
+    let small = bytes > 0 && bytes <= limit::BOARD_BYTES && datatype.code().is_some() && !r.fold.user();
+    if small && !comm.is_inter() { node::meet(comm, &Small::Reduce(r, root)) } else { Ok(false) }
+}
+
 /// `MPI_Reduce`.
 pub struct Reduce<'a> {
     /// This process's contribution; `None`: in place at the root, or not significant.
@@ -143,6 +152,13 @@ impl Planned for Reduce<'_> {
             _ => reduce::binomial(p, root, &r),
         }
     }
+
+    fn meet(&self, comm: &Comm) -> Result<bool> {
+        let fold = OpOn { op: self.op, datatype: self.datatype };
+        let output = self.recv.unwrap_or_else(UserMem::null);
+        let r = Reduction { fold: &fold, input: self.send.unwrap_or(output), output, count: self.count };
+        meet(comm, &r, self.datatype, u32::try_from(self.root).ok())
+    }
 }
 
 /// `MPI_Allreduce`.
@@ -175,6 +191,12 @@ impl Planned for Allreduce<'_> {
         let fold = OpOn { op: self.op, datatype: self.datatype };
         let r = Reduction { fold: &fold, input: self.send.unwrap_or(self.recv), output: self.recv, count: self.count };
         if p.across() > 0 { inter::allreduce(p, &r) } else { allreduce_in_group(p, &r) }
+    }
+
+    fn meet(&self, comm: &Comm) -> Result<bool> {
+        let fold = OpOn { op: self.op, datatype: self.datatype };
+        let r = Reduction { fold: &fold, input: self.send.unwrap_or(self.recv), output: self.recv, count: self.count };
+        meet(comm, &r, self.datatype, None)
     }
 }
 

@@ -17,6 +17,7 @@ pub use inter::{Order, PeerLeader, Sides};
 pub use make::{FromGroup, SplitType};
 
 use crate::attr::{self, Attrs, Target};
+use crate::coll::node::Meeting;
 use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
 use crate::group::{Comparison, Group};
@@ -51,6 +52,8 @@ pub(crate) struct Inner {
     pub local_comm: Option<Comm>,
     /// Number of collectives started, which also numbers them for `who`; their tags derive from it.
     pub collectives: AtomicU32,
+    /// The board of its small collectives.
+    pub meeting: Meeting,
     /// Number of constructors started, which gives their messages their tag.
     pub constructions: AtomicU32,
     /// The edge's handle, 0 while it has none.
@@ -134,6 +137,7 @@ impl Comm {
             remote: parts.remote,
             local_comm: parts.local_comm,
             collectives: AtomicU32::new(0),
+            meeting: Meeting::default(),
             constructions: AtomicU32::new(0),
             handle: AtomicUsize::new(0),
             name: Mutex::default(),

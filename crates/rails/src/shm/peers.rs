@@ -1,5 +1,6 @@
 //! Who is on this node and where things lie: the [`Neighbours`] that the rail is told, and the writing end to each peer.
 
+use crate::limits::COMMONS_BYTES;
 use crate::shm::layout::{self, card};
 use garonne_engine::api::{Error, Peer};
 use garonne_sync::doorbell::Doorbell;
@@ -40,6 +41,8 @@ pub trait Neighbours: Send + Sync {
     fn process(&self, peer: Peer) -> Process;
     /// Whether the peer's process has ended without finishing properly.
     fn is_gone(&self, peer: Peer) -> bool;
+    /// The memory that all ranks of the node share for collectives, the same and zeroed for all; `None`: there is none.
+    fn commons(&self) -> Option<Segment>;
 }
 
 /// The writing end to one peer.
@@ -147,6 +150,7 @@ pub struct Threads {
     me: Peer,
     inboxes: Arc<[Segment]>,
     bells: Segment,
+    commons: Segment,
 }
 
 /// Bytes between two doorbells of [`Threads`], so that no two share a cache line.
@@ -162,11 +166,13 @@ impl Threads {
             .map(|_| memory(layout::inbox_bytes(ranks)))
             .collect::<Result<Arc<[_]>, _>>()?;
         let bells = memory((ranks.max(1) as usize) * BELL_BYTES)?;
+        let commons = memory(ranks.max(1) as usize * COMMONS_BYTES)?;
         Ok((0..ranks)
             .map(|me| Self {
                 me,
                 inboxes: inboxes.clone(),
                 bells: bells.clone(),
+                commons: commons.clone(),
             })
             .collect())
     }
@@ -196,5 +202,8 @@ impl Neighbours for Threads {
     }
     fn is_gone(&self, _peer: Peer) -> bool {
         false
+    }
+    fn commons(&self) -> Option<Segment> {
+        Some(self.commons.clone())
     }
 }

@@ -2,6 +2,7 @@
 //! commute or not, shapes with and without gaps, each under several orders of events.
 
 mod across;
+mod board;
 mod gathers;
 mod inter;
 mod reductions;
