@@ -305,9 +305,11 @@ impl Rail for ShmRail {
     }
 
     fn arm(&mut self) -> u32 {
-        for peer in 0..self.gone.len() as Peer {
-            if self.neighbours.is_gone(peer) {
-                self.peer_gone(peer);
+        if self.wake.is_quiet() {
+            for peer in 0..self.gone.len() as Peer {
+                if self.neighbours.is_gone(peer) {
+                    self.peer_gone(peer);
+                }
             }
         }
         let armed = Doorbell::new(self.bell.atomic_u32(0)).arm();

@@ -37,6 +37,11 @@ impl ShmWake {
         self.stage.store(0, Ordering::Relaxed);
     }
 
+    /// Whether the last sleep ended without an arrival: time to look after rare things.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.stage() != Stage::Nap
+    }
+
     /// The bell was armed anew. Before a deep sleep that needs the barrier once more, ahead of the caller's last poll.
     pub(crate) fn armed(&self) {
         if self.stage() == Stage::Deep && !futex::barrier_everywhere() {
