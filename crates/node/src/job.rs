@@ -90,7 +90,7 @@ impl Job {
             .flat_map(|program| &program.argv)
             .map(|word| word.to_string_lossy());
         let command = words.collect::<Vec<_>>().join(" ");
-        let ranks = programs.iter().map(|program| program.ranks).sum();
+        let ranks = total(&programs).min(limits::RANKS_MAX);
         Self {
             programs,
             command,
@@ -106,7 +106,7 @@ impl Job {
 
     /// Number of ranks.
     pub fn size(&self) -> u32 {
-        self.programs.iter().map(|program| program.ranks).sum()
+        total(&self.programs)
     }
 
     /// The program of each rank, as an index.
@@ -117,4 +117,9 @@ impl Job {
             .flat_map(|(i, program)| std::iter::repeat_n(i, program.ranks as usize))
             .collect()
     }
+}
+
+/// Ranks of all programs; absurd numbers stay absurd instead of wrapping around.
+fn total(programs: &[Program]) -> u32 {
+    programs.iter().fold(0, |sum, program| sum.saturating_add(program.ranks))
 }

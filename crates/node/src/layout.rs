@@ -1,7 +1,7 @@
 //! The shared memory of a world: one sealed memory file with a header, a card per rank, an area for collectives and
 //! an inbox per rank.
 //!
-//! Owns the byte layout (docs/formats.md, clauses B1 to B9, says the same in words) and the views that read and write
+//! Owns the byte layout (docs/formats-job.md, clauses B1 to B9, says the same in words) and the views that read and write
 //! it. The agent makes the file and fills in the header; each rank writes only its own card, the areas that the
 //! rails give it, and the doorbells of others. Everything is zero at first, and zero is a valid state of every field,
 //! so a rank may write to a peer that has not started. Sizes in the header are checked before anything is mapped.

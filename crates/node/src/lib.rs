@@ -17,6 +17,7 @@ pub mod layout;
 pub mod limits;
 mod memory;
 pub mod placement;
+pub mod probe;
 mod processes;
 pub mod rank;
 pub mod rendezvous;

@@ -36,7 +36,7 @@ pub const PARTIAL_LINE_WAIT: Duration = Duration::from_millis(60);
 /// Between asking the other ranks to end (SIGTERM) and ending them: time for a handler, and still "under a second".
 pub const TERM_GRACE: Duration = Duration::from_millis(250);
 
-/// What a finalised rank gets to end by itself when another one failed after `MPI_Finalize`.
+/// What the other ranks get to finalise and end by themselves when one failed after `MPI_Finalize`.
 pub const FINALIZED_GRACE: Duration = Duration::from_millis(400);
 
 /// What processes that a rank left behind get to end by themselves after a successful job.

@@ -506,6 +506,18 @@ unsafe fn prepare_descriptors(exec: &Exec<'_>) -> bool {
     }
 }
 
+/// Copies the byte at `address` out of another process, to learn whether the system allows it.
+pub fn read_byte_of(pid: i32, address: usize) -> io::Result<()> {
+    let mut byte = 0u8;
+    let local = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let remote = libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(address), iov_len: 1 };
+    // SAFETY: writes one byte into `byte`; the remote address is only interpreted by the kernel, in the other process.
+    match unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) } {
+        1 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Nanoseconds of CLOCK_MONOTONIC.
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

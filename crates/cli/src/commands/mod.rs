@@ -1,6 +1,12 @@
 //! The subcommands other than `run`: one module each, with its arguments and a function that returns the exit code.
 
+mod doctor;
 mod explain;
+mod jobs;
+mod map;
+mod top;
+mod who;
+mod why;
 
 use std::ffi::OsString;
 
@@ -27,6 +33,16 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
+    /// What this machine can do, what is degraded and what it costs, how to mend it
+    Doctor(doctor::Args),
+    /// The machine, and the ranks of a job on it
+    Map(map::Args),
+    /// Live table of a running job
+    Top(top::Args),
+    /// What each rank of a running job does and waits for
+    Who(who::Args),
+    /// Why something is as it is: binding, settings
+    Why(why::Args),
     /// The long story of an error code: garonne explain G0107
     Explain(explain::Args),
     /// Print a completion script for a shell
@@ -48,6 +64,11 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
     };
     match cli.command {
         Command::Run { words } => crate::run::run(words, "garonne run"),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Map(args) => map::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Who(args) => who::run(&args),
+        Command::Why(args) => why::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "garonne", &mut std::io::stdout());

@@ -24,6 +24,8 @@ pub(super) struct Ending {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// The ranks may end by themselves until then.
+    Patience(Instant),
     /// Everything still alive is killed then.
     Kill(Instant),
     /// All ranks have ended; what they left may end by itself until then.
@@ -33,7 +35,7 @@ enum Stage {
 impl Ending {
     pub fn due(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Kill(due) | Stage::Leftovers(due) => Some(due),
+            Stage::Patience(due) | Stage::Kill(due) | Stage::Leftovers(due) => Some(due),
         }
     }
 }
@@ -42,7 +44,7 @@ impl Ending {
 struct Failure {
     code: i32,
     line: String,
-    /// Whether the rank had finalised MPI: then the others that had, too, may end by themselves.
+    /// Whether the rank had finalised MPI: then the others get time to finalise as well.
     finalized: bool,
 }
 
@@ -93,7 +95,8 @@ impl Agent<'_> {
                     stage: Stage::Leftovers(now + LEFTOVER_GRACE),
                 })
             }
-            Some(Stage::Kill(_)) if over => {
+            Some(Stage::Patience(due)) if due <= now && !over => self.terminate(code),
+            Some(Stage::Patience(_) | Stage::Kill(_)) if over => {
                 self.ending = Some(Ending {
                     code,
                     stage: Stage::Leftovers(now + DRAIN_WAIT),
@@ -103,7 +106,7 @@ impl Agent<'_> {
         }
         // A leftover that ends is an orphan of ours, so SIGCHLD brings us here again.
         let close = match self.ending.as_ref().map(|ending| ending.stage) {
-            None => false,
+            None | Some(Stage::Patience(_)) => false,
             Some(Stage::Kill(due)) => due <= now,
             Some(Stage::Leftovers(due)) => due <= now || self.nothing_left(),
         };
@@ -336,28 +339,25 @@ impl Agent<'_> {
         }
         self.sinks[1].write(format!("{}\n", failure.line).as_bytes());
         self.flush(Kind::Err);
-        let grace = if failure.finalized {
-            FINALIZED_GRACE
+        if failure.finalized {
+            // Its peers are most likely about to finalise, too: they may do so and end by themselves.
+            self.end(failure.code, Stage::Patience(Instant::now() + FINALIZED_GRACE));
         } else {
-            TERM_GRACE
-        };
-        self.end(failure.code, Instant::now() + grace);
-        for other in 0..self.slots.len() as u32 {
-            let member = self.slots[other as usize]
-                .member
-                .map(|index| &self.members[index as usize]);
-            if !(failure.finalized && member.is_some_and(|member| member.finalized)) {
-                self.signal_rank(other, libc::SIGTERM);
-            }
+            self.terminate(failure.code);
         }
     }
 
-    fn end(&mut self, code: i32, kill_at: Instant) {
+    /// Asks all ranks to end, and ends them soon.
+    fn terminate(&mut self, code: i32) {
+        self.end(code, Stage::Kill(Instant::now() + TERM_GRACE));
+        for rank in 0..self.slots.len() as u32 {
+            self.signal_rank(rank, libc::SIGTERM);
+        }
+    }
+
+    fn end(&mut self, code: i32, stage: Stage) {
         self.deadline = None;
-        self.ending = Some(Ending {
-            code,
-            stage: Stage::Kill(kill_at),
-        });
+        self.ending = Some(Ending { code, stage });
         for world in &self.worlds {
             layout::ending(&world.board).store(1, Relaxed);
         }
@@ -396,19 +396,13 @@ impl Agent<'_> {
             .as_bytes(),
         );
         self.flush(Kind::Err);
-        self.end(124, Instant::now() + TERM_GRACE);
-        for rank in 0..self.slots.len() as u32 {
-            self.signal_rank(rank, libc::SIGTERM);
-        }
+        self.terminate(124);
     }
 
     /// Nobody reads our output any more: the job ends as a program in a shell's pipeline does.
     pub(super) fn reader_gone(&mut self, kind: Kind) {
         if kind == Kind::Out && self.ending.is_none() {
-            self.end(128 + libc::SIGPIPE, Instant::now() + TERM_GRACE);
-            for rank in 0..self.slots.len() as u32 {
-                self.signal_rank(rank, libc::SIGTERM);
-            }
+            self.terminate(128 + libc::SIGPIPE);
         }
     }
 
@@ -441,7 +435,7 @@ impl Agent<'_> {
             return;
         }
         let code = self.ending.as_ref().map_or(128 + signal, |ending| ending.code);
-        self.end(code, if again { now } else { now + TERM_GRACE });
+        self.end(code, Stage::Kill(if again { now } else { now + TERM_GRACE }));
         if !broadcast {
             for rank in 0..self.slots.len() as u32 {
                 self.signal_rank(rank, signal);

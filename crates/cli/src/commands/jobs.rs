@@ -1,0 +1,80 @@
+//! Finding running jobs and reading what their ranks show: shared by `who` and `top`.
+
+use garonne_node::client::{self, Visit};
+use garonne_node::layout::{Card, State, Wait};
+use garonne_node::rendezvous;
+
+/// The job named on the command line (process id of its launcher), or the only one. Errors are a line for the user.
+pub fn choose(wanted: Option<u32>) -> Result<Visit, String> {
+    let mut visits: Vec<Visit> = rendezvous::jobs().iter().filter_map(|name| client::visit(name).ok()).collect();
+    if let Some(pid) = wanted {
+        visits.retain(|visit| visit.launcher == pid);
+    }
+    match visits.len() {
+        0 => Err(wanted.map_or("no job of yours runs on this machine".into(), |pid| format!("no job of yours has the launcher {pid}"))),
+        1 => Ok(visits.remove(0)),
+        _ => {
+            let list: Vec<_> = visits.iter().map(|visit| format!("  {}  {}", visit.launcher, visit.command)).collect();
+            Err(format!("several jobs run; name one by its launcher:\n{}", list.join("\n")))
+        }
+    }
+}
+
+/// What a rank shows of itself, and what the system says about its process.
+#[derive(Clone, Debug)]
+pub struct Rank {
+    pub rank: u32,
+    pub pid: u32,
+    pub state: State,
+    pub cpu: Option<u32>,
+    /// Letter of the process state as in `ps`.
+    pub process: Option<char>,
+    /// Processor time so far, in seconds.
+    pub cpu_seconds: f64,
+    pub wait: Option<Wait>,
+    pub sent_messages: u64,
+    pub sent_bytes: u64,
+    pub unexpected: u64,
+}
+
+/// All ranks of the job's newest world.
+pub fn ranks(visit: &Visit) -> Vec<Rank> {
+    use std::sync::atomic::Ordering::Relaxed;
+    let Some((shape, board)) = &visit.world else { return Vec::new() };
+    let rank = |rank| {
+        let card = Card::of(board, rank);
+        let (process, cpu_seconds) = process(card.pid()).unzip();
+        Rank {
+            rank,
+            pid: card.pid(),
+            state: card.state(),
+            cpu: card.cpu(),
+            process,
+            cpu_seconds: cpu_seconds.unwrap_or(0.0),
+            wait: card.wait().filter(|wait| wait.call != 0),
+            sent_messages: card.sent_messages().load(Relaxed),
+            sent_bytes: card.sent_bytes().load(Relaxed),
+            unexpected: card.unexpected().load(Relaxed),
+        }
+    };
+    (0..shape.size).map(rank).collect()
+}
+
+/// State and processor time of a process.
+fn process(pid: u32) -> Option<(char, f64)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let (user, system): (u64, u64) = (fields.nth(10)?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some((state, (user + system) as f64 / rustix::param::clock_ticks_per_second() as f64))
+}
+
+/// The state in a word.
+pub fn word(state: State) -> &'static str {
+    match state {
+        State::Absent => "not in MPI yet",
+        State::Running => "running",
+        State::Finalized => "finalized",
+        State::Gone => "gone",
+    }
+}

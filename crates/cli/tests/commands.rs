@@ -1,0 +1,80 @@
+//! The subcommands other than `run`.
+
+mod support;
+
+use std::process::Stdio;
+
+use support::{command, finish, kill, run, said, until};
+
+fn json(line: &str) -> serde_json::Value {
+    let said = run(line);
+    serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{line}: {error}: {said:?}"))
+}
+
+#[test]
+fn a_code_is_explained_in_words_and_in_json() {
+    let said = run("explain g0107");
+    assert!(said.code == 0 && said.out.starts_with("G0107: message truncated"), "{said:?}");
+    assert_eq!(json("explain G0201 --json")["id"], "G0201");
+    assert_eq!(run("explain G9999").code, 1);
+    assert!(run("explain").out.lines().count() > 20);
+}
+
+#[test]
+fn the_doctor_finds_what_jobs_need() {
+    let findings = json("doctor --json");
+    let verdict = |what: &str| findings.as_array().unwrap().iter().find(|f| f["what"] == what).unwrap()["verdict"].clone();
+    assert_eq!(verdict("shared memory"), "good");
+    assert_eq!(verdict("/proc"), "good");
+    for finding in findings.as_array().unwrap() {
+        let advice = finding["advice"].as_str().unwrap();
+        assert_eq!(advice.is_empty(), finding["verdict"] == "good", "{finding}");
+    }
+}
+
+#[test]
+fn the_map_shows_described_machines_too() {
+    let mut map = command("map --json");
+    let said = said(map.env("HWLOC_SYNTHETIC", "pack:2 core:3 pu:2"));
+    let root: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    fn cpus(object: &serde_json::Value) -> usize {
+        usize::from(!object["cpu"].is_null()) + object["children"].as_array().unwrap().iter().map(cpus).sum::<usize>()
+    }
+    assert_eq!(cpus(&root), 12);
+}
+
+#[test]
+fn a_running_job_is_seen_with_what_its_ranks_do() {
+    let job = command("run -n 3 RANK only 1 sleep 1 hello forever").stdout(Stdio::null()).spawn().unwrap();
+    let pid = job.id();
+    let look = || {
+        let said = run(&format!("who {pid} --json"));
+        serde_json::from_str::<serde_json::Value>(&said.out).unwrap_or_default()
+    };
+    until("all ranks run", || {
+        look()["ranks"].as_array().is_some_and(|ranks| ranks.len() == 3 && ranks.iter().all(|rank| rank["state"] == "running"))
+    });
+    let top = json(&format!("top {pid} --once --every 0.05 --json"));
+    assert_eq!(top["ranks"].as_array().unwrap().len(), 3);
+    assert!(run(&format!("map {pid}")).code == 0);
+    kill(pid as i32, libc::SIGTERM);
+    finish(job);
+    let said = run(&format!("who {pid}"));
+    assert!(said.code == 1 && said.err.contains("no job of yours"), "{said:?}");
+}
+
+#[test]
+fn the_binding_of_a_job_is_explained() {
+    let why = json("why binding -n 100000 --json");
+    assert_eq!(why["bound_to"].as_array().unwrap().len(), 0);
+    assert!(why["reason"].as_str().unwrap().contains("100000 cores wanted"));
+    assert!(run("why settings").out.contains("MPIEXEC_TIMEOUT"));
+}
+
+#[test]
+fn what_is_not_a_subcommand_is_refused() {
+    assert_eq!(run("frobnicate").code, 2);
+    assert!(run("--version").out.starts_with("garonne "));
+    assert!(run("completions bash").out.contains("garonne"));
+    assert!(run("run --help").out.contains("--bind-to"));
+}
