@@ -69,7 +69,9 @@ fn start(call: Call, required: c_int) -> Result<c_int> {
     }
     let required = ThreadLevel::try_from(required)?;
     let process = join()?;
-    let provided = process.init(required)? as c_int;
+    let level = process.init(required)?;
+    world::threads(level);
+    let provided = level as c_int;
     state::set_main_thread(provided);
     objects::set_world(process.world().zip(process.self_comm()));
     state::enter(Phase::Running);

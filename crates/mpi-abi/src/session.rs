@@ -6,7 +6,7 @@ use crate::edge::{Ptr, StrIn, StrOut};
 use crate::group::publish_group;
 use crate::handle::*;
 use crate::objects::{INFOS, Members, errhandler, group, info, publish, publish_comm, unknown};
-use crate::{env, state};
+use crate::{env, state, world};
 use garonne_mpi::comm::{Comm, FromGroup, Sides};
 use garonne_mpi::errhandler::Errhandler;
 use garonne_mpi::error::Class;
@@ -43,6 +43,7 @@ pub(crate) fn session_init(
     };
     let handler = errhandler(handler)?;
     let process = env::join()?;
+    world::session();
     let session = Session::init(&process, hints, handler)?;
     let handle = publish(&SESSIONS, session.clone())?;
     session.set_handle(Handle::word(handle));

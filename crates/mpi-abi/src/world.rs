@@ -3,8 +3,10 @@
 use crate::call::{Call, Fault, Result};
 use crate::{env, site, state};
 use garonne_mpi::error::Class;
-use garonne_mpi::process::Config;
+use garonne_mpi::process::{Config, ThreadLevel};
 use garonne_node::rank::Rank;
+use garonne_sync::trylock::OneThread;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 static RANK: Mutex<Option<Rank>> = Mutex::new(None);
@@ -29,6 +31,30 @@ pub(crate) fn enter() -> Result<Config> {
         site_name: site::describe,
         ..Config::plain(host)
     })
+}
+
+/// A session was opened in this process: sessions say nothing binding about threads, so locks stay locks.
+static HAS_SESSIONS: AtomicBool = AtomicBool::new(false);
+
+/// Tells the engine the world model's level: below `MPI_THREAD_MULTIPLE` its locks cost nothing.
+pub(crate) fn threads(level: ThreadLevel) {
+    if level == ThreadLevel::Multiple || HAS_SESSIONS.load(Ordering::Relaxed) {
+        return;
+    }
+    if let Some(rank) = &*RANK.lock().unwrap_or_else(PoisonError::into_inner) {
+        // SAFETY: the program asked for a level at which it promises that its calls do not overlap; before a session, which
+        // may bring threads of its own, the promise is taken back.
+        rank.host.elide(unsafe { OneThread::promise() });
+    }
+}
+
+/// Tells the engine that a session is about to be used.
+pub(crate) fn session() {
+    if !HAS_SESSIONS.swap(true, Ordering::Relaxed)
+        && let Some(rank) = &*RANK.lock().unwrap_or_else(PoisonError::into_inner)
+    {
+        rank.host.share();
+    }
 }
 
 /// Takes the engine down and tells the agent that this process may end as it likes.

@@ -1,25 +1,46 @@
-//! A [`Host`] over a real engine: the engine behind a lock, steppers, and waiting.
+//! A [`Host`] over a real engine: the engine behind a try-lock, a submission ring, steppers, and waiting.
 //!
-//! Owned by the process (or thread, or simulated rank) that is the rank; shared by its threads. One thread polls for all: a waiter
-//! that finds another polling sleeps until that one sees something happen or leaves. The poller spins by its budget, then
-//! arms the rail, polls once more and sleeps on the rail's wake source. Bounded by the engine.
+//! Owned by the process (or thread, or simulated rank) that is the rank; shared by its threads. A thread that finds the engine busy
+//! leaves its operation in the ring; whoever holds the engine executes what is there before its own and looks again
+//! afterwards. One thread polls for all: a waiter that finds another polling sleeps until that one sees something happen or
+//! leaves. The poller spins by its budget, then arms the rail, polls once more and sleeps on the rail's wake source. While a
+//! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the ring.
 
 use crate::host::{Host, Stepper};
+use crate::limits::{SUBMISSIONS, TRIES_BEFORE_YIELD};
 use crate::surroundings::{Patience, Surroundings};
 use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
 use garonne_engine::event::Waiting;
 use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::{Shard, Small};
 use garonne_sync::shm::Segment;
+use garonne_sync::submission::Submission;
+use garonne_sync::trylock::{Guard, OneThread, TryLock};
 use garonne_sync::user::Data;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What a thread leaves in the submission ring.
+enum Operation {
+    Send(Send),
+    Recv(Recv),
+}
+
+/// A submitted operation on its way to the engine, and its result on its way back.
+struct Ticket {
+    operation: Mutex<Option<Operation>>,
+    result: Mutex<Option<Result<Started, Error>>>,
+    done: AtomicBool,
+}
 
 /// See the module's paragraph.
 pub struct EngineHost<R, S> {
     me: Peer,
     world: u32,
-    shard: Mutex<Shard<R>>,
+    shard: TryLock<Shard<R>>,
+    submitted: Submission<Arc<Ticket>>,
+    /// More than one thread may be in MPI at once.
+    shared: AtomicBool,
     surroundings: S,
     source: Arc<dyn WakeSource>,
     steppers: Mutex<Vec<Arc<dyn Stepper>>>,
@@ -38,6 +59,10 @@ pub struct EngineHost<R, S> {
     bell: Condvar,
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// Makes a rank of `shard`, process `me` of `world`.
     pub fn new(mut shard: Shard<R>, me: Peer, world: u32, surroundings: S) -> Self {
@@ -45,7 +70,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         Self {
             me,
             world,
-            shard: Mutex::new(shard),
+            shard: TryLock::new(shard),
+            submitted: Submission::new(SUBMISSIONS),
+            shared: AtomicBool::new(true),
             surroundings,
             source,
             steppers: Mutex::new(Vec::new()),
@@ -60,29 +87,149 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    fn enter(&self) -> MutexGuard<'_, Shard<R>> {
-        // A panic inside the engine is a bug of ours; its state is still the best there is for ending the job in order.
-        self.shard.lock().unwrap_or_else(PoisonError::into_inner)
+    /// One thread at a time is in MPI (thread levels below `MPI_THREAD_MULTIPLE`): locks cost nothing from now on.
+    pub fn elide(&self, promise: OneThread) {
+        self.shard.elide(promise);
+        self.shared.store(false, Ordering::Relaxed);
+    }
+
+    /// Several threads may be in MPI from now on. Called while still one is.
+    pub fn share(&self) {
+        self.shard.share();
+        self.shared.store(true, Ordering::SeqCst);
+    }
+
+    /// Takes the engine, executing what others submitted first. Waits for a holder, which never blocks.
+    #[inline]
+    fn enter(&self) -> Guard<'_, Shard<R>> {
+        match self.shard.try_lock() {
+            Some(mut shard) => {
+                self.serve(&mut shard);
+                shard
+            }
+            None => self.enter_busy(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_busy(&self) -> Guard<'_, Shard<R>> {
+        let mut tries = 0u32;
+        loop {
+            if let Some(mut shard) = self.shard.try_lock() {
+                self.serve(&mut shard);
+                return shard;
+            }
+            pause(&mut tries);
+        }
+    }
+
+    /// Executes what other threads submitted.
+    #[inline]
+    fn serve(&self, shard: &mut Shard<R>) {
+        if !self.submitted.is_empty() {
+            self.serve_all(shard);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn serve_all(&self, shard: &mut Shard<R>) {
+        while let Some(ticket) = self.submitted.pop() {
+            let Some(operation) = lock(&ticket.operation).take() else { continue };
+            let result = perform(shard, operation);
+            *lock(&ticket.result) = Some(result);
+            // Release: the submitter sees the result. SYNC(ticket-done).
+            ticket.done.store(true, Ordering::Release);
+        }
+    }
+
+    /// Gives the engine back, looks into the ring once more, and tells waiters if something completed.
+    #[inline]
+    fn depart(&self, shard: Guard<'_, Shard<R>>, before: u64) {
+        let changed = shard.completions() != before;
+        drop(shard);
+        if self.shared.load(Ordering::Relaxed) {
+            self.depart_shared(changed);
+        }
+    }
+
+    #[inline(never)]
+    fn depart_shared(&self, mut changed: bool) {
+        // A submitter whose try came before the lock was free also tries again itself; this only spares it the wait.
+        while !self.submitted.is_empty()
+            && let Some(mut shard) = self.shard.try_lock()
+        {
+            let before = shard.completions();
+            self.serve_all(&mut shard);
+            changed |= shard.completions() != before;
+        }
+        if changed {
+            self.announce();
+        }
     }
 
     /// Calls `f` on the engine and tells waiters if that completed something.
+    #[inline]
     fn with<T>(&self, f: impl FnOnce(&mut Shard<R>) -> T) -> T {
         let mut shard = self.enter();
         let before = shard.completions();
         let result = f(&mut shard);
-        let changed = shard.completions() != before;
-        drop(shard);
-        if changed {
-            self.announce();
-        }
+        self.depart(shard, before);
         result
+    }
+
+    /// Starts an operation: at once if the engine is free, else by whoever holds it.
+    #[inline]
+    fn start(&self, operation: Operation) -> Result<Started, Error> {
+        match self.shard.try_lock() {
+            Some(mut shard) => {
+                self.serve(&mut shard);
+                let before = shard.completions();
+                let result = perform(&mut shard, operation);
+                self.depart(shard, before);
+                result
+            }
+            None => self.submit(operation),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn submit(&self, operation: Operation) -> Result<Started, Error> {
+        let ticket = Arc::new(Ticket {
+            operation: Mutex::new(Some(operation)),
+            result: Mutex::new(None),
+            done: AtomicBool::new(false),
+        });
+        let mut tries = 0u32;
+        let mut pending = Some(ticket.clone());
+        loop {
+            if let Some(left) = pending.take() {
+                pending = self.submitted.push(left).err();
+            }
+            // Acquire: the result is seen. SYNC(ticket-done).
+            if ticket.done.load(Ordering::Acquire)
+                && let Some(result) = lock(&ticket.result).take()
+            {
+                return result;
+            }
+            match self.shard.try_lock() {
+                Some(mut shard) => {
+                    let before = shard.completions();
+                    self.serve_all(&mut shard);
+                    self.depart(shard, before);
+                }
+                None => pause(&mut tries),
+            }
+        }
     }
 
     /// Something happened: threads asleep ask again.
     fn announce(&self) {
         self.happened.fetch_add(1, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) != 0 {
-            drop(self.door.lock());
+            drop(lock(&self.door));
             self.bell.notify_all();
         }
     }
@@ -90,10 +237,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// Sends a small contiguous message the shortest way; `false`: use `send`.
     #[inline]
     pub fn send_small(&self, small: &Small) -> bool {
-        match self.shard.try_lock() {
-            Ok(mut shard) => shard.send_small(small),
-            Err(_) => false,
-        }
+        let Some(mut shard) = self.shard.try_lock() else { return false };
+        self.serve(&mut shard);
+        // It completes nothing that anybody waits for: there is nothing to announce.
+        shard.send_small(small)
     }
 
     /// What the engine waits for, and whether it is idle, for publishing.
@@ -127,9 +274,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         };
         let before = steppers.len();
         loop {
-            steppers.extend(self.newcomers.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
+            steppers.extend(lock(&self.newcomers).drain(..));
             steppers.retain(|stepper| !stepper.step(self));
-            if self.newcomers.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            if lock(&self.newcomers).is_empty() {
                 break;
             }
         }
@@ -183,7 +330,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     /// Another thread polls: sleeps until it sees something or leaves.
     fn follow(&self, seen: u64) {
-        let guard = self.door.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = lock(&self.door);
         self.asleep.fetch_add(1, Ordering::SeqCst);
         if self.happened.load(Ordering::SeqCst) == seen && self.polling.load(Ordering::SeqCst) {
             drop(self.bell.wait(guard));
@@ -204,7 +351,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     }
 
     fn send(&self, send: Send) -> Result<Started, Error> {
-        self.with(|shard| shard.send(send))
+        self.start(Operation::Send(send))
     }
 
     #[inline]
@@ -213,7 +360,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     }
 
     fn recv(&self, recv: Recv) -> Result<Started, Error> {
-        self.with(|shard| shard.recv(recv))
+        self.start(Operation::Recv(recv))
     }
 
     fn probe(&self, pattern: Pattern) -> Result<Option<Status>, Error> {
@@ -247,23 +394,21 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     }
 
     fn progress(&self) -> bool {
-        let mut shard = match self.shard.try_lock() {
-            Ok(shard) => shard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Whoever holds it makes progress.
-            Err(TryLockError::WouldBlock) => return false,
-        };
+        // Whoever holds it makes progress.
+        let Some(mut shard) = self.shard.try_lock() else { return false };
+        self.serve(&mut shard);
         let before = shard.completions();
         let moved = shard.progress();
         let after = shard.completions();
-        drop(shard);
-        if before != after {
-            self.announce();
-        }
+        self.depart(shard, before);
         self.step(after) || moved
     }
 
+    #[inline]
     fn wait_until(&self, done: &mut dyn FnMut() -> bool) {
+        if !self.shared.load(Ordering::Relaxed) {
+            return self.poll_until(done, self.surroundings.patience());
+        }
         loop {
             let seen = self.happened.load(Ordering::SeqCst);
             if done() {
@@ -286,7 +431,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     }
 
     fn attach(&self, stepper: Arc<dyn Stepper>) {
-        self.newcomers.lock().unwrap_or_else(PoisonError::into_inner).push(stepper);
+        lock(&self.newcomers).push(stepper);
         self.stepping.fetch_add(1, Ordering::AcqRel);
         self.stepped_at.store(u64::MAX, Ordering::Release);
         self.run_steppers();
@@ -310,5 +455,23 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     fn wtime(&self) -> f64 {
         self.surroundings.seconds()
+    }
+}
+
+#[inline]
+fn perform<R: Rail>(shard: &mut Shard<R>, operation: Operation) -> Result<Started, Error> {
+    match operation {
+        Operation::Send(send) => shard.send(send),
+        Operation::Recv(recv) => shard.recv(recv),
+    }
+}
+
+/// Between two tries for a busy engine: its holder may be on this very core.
+fn pause(tries: &mut u32) {
+    *tries += 1;
+    if tries.is_multiple_of(TRIES_BEFORE_YIELD) {
+        std::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
     }
 }

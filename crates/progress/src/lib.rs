@@ -4,4 +4,5 @@
 
 pub mod engine_host;
 pub mod host;
+pub mod limits;
 pub mod surroundings;

@@ -1,5 +1,7 @@
 //! A lock that is only ever tried: whoever fails leaves its work in a submission ring for the holder.
 //!
+//! While a process promises to have one thread in it ([`OneThread`]), taking it is a plain load and store.
+//!
 //! Never sleeps, never spins, knows no poisoning: a holder that unwinds releases it and the value stays as it was left,
 //! so users keep their invariants between calls that may panic.
 
@@ -9,6 +11,8 @@ use crate::facade::{AtomicBool, Cell, Ordering};
 #[derive(Debug)]
 pub struct TryLock<T> {
     held: AtomicBool,
+    /// One thread at a time calls, as its process promised.
+    single: AtomicBool,
     value: Cell<T>,
 }
 
@@ -21,18 +25,52 @@ unsafe impl<T: Send> Sync for TryLock<T> {}
 #[derive(Debug)]
 pub struct Guard<'a, T>(&'a TryLock<T>);
 
+/// The promise that calls on a lock never overlap in time, and that what orders them also orders memory (one thread, or
+/// threads that hand over by their own synchronisation).
+#[derive(Clone, Copy, Debug)]
+pub struct OneThread(());
+
+impl OneThread {
+    /// Makes the promise.
+    ///
+    /// # Safety
+    /// From now until every lock it was given to is told [`TryLock::share`], no two threads may use such a lock at once.
+    pub unsafe fn promise() -> Self {
+        Self(())
+    }
+}
+
 impl<T> TryLock<T> {
     /// A free lock around `value`.
     pub fn new(value: T) -> Self {
         Self {
             held: AtomicBool::new(false),
+            single: AtomicBool::new(false),
             value: Cell::new(value),
         }
+    }
+
+    /// From now on taking the lock costs no atomic read-modify-write.
+    pub fn elide(&self, _: OneThread) {
+        self.single.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the promise back before more threads come. Called by the one thread, which does not hold the lock.
+    pub fn share(&self) {
+        self.single.store(false, Ordering::SeqCst);
     }
 
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        if self.single.load(Ordering::Relaxed) {
+            // Nobody can come between load and store: the promise. Still refuses to be taken twice by its own thread.
+            if self.held.load(Ordering::Relaxed) {
+                return None;
+            }
+            self.held.store(true, Ordering::Relaxed);
+            return Some(Guard(self));
+        }
         // Acquire pairs with the Release of the previous holder's drop: SYNC(trylock).
         self.held
             .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
@@ -111,6 +149,18 @@ mod loom_tests {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_elided_lock_still_refuses_its_own_thread_and_can_be_shared_again() {
+        let lock = TryLock::new(1);
+        // SAFETY: only this thread knows the lock.
+        lock.elide(unsafe { OneThread::promise() });
+        let guard = lock.try_lock().unwrap();
+        assert!(lock.try_lock().is_none());
+        drop(guard);
+        lock.share();
+        assert!(lock.try_lock().is_some());
+    }
 
     #[test]
     fn a_held_lock_refuses_and_a_dropped_guard_frees_it() {

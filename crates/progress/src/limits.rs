@@ -1,0 +1,7 @@
+//! Every bound of this crate, each with the sentence that justifies it.
+
+/// Operations that may wait for a busy engine: more threads than this at once only wait a little before they submit.
+pub const SUBMISSIONS: usize = 64;
+
+/// Tries for a busy engine before its holder is given the core: a few microseconds, longer than nearly every operation.
+pub const TRIES_BEFORE_YIELD: u32 = 64;
