@@ -58,22 +58,9 @@ pub(crate) fn comm_dup_with_info(_: Call, on: MPI_Comm, with: MPI_Info, out: Ptr
 
 /// The handle exists at once, the communicator behind it when the request completes.
 fn idup(on: MPI_Comm, with: Option<Info>, out: Ptr<MPI_Comm>, request: Ptr<MPI_Request>) -> Result<()> {
-    let comm = comm(on)?;
-    let handle: MPI_Comm = objects::reserve(&COMMS)?;
-    let deliver = Box::new(move |new: Comm| {
-        new.set_handle(handle.0);
-        COMMS.fill(handle, new);
-    });
-    match comm.idup(with.as_ref(), deliver) {
-        Ok(started) => {
-            out.set(handle)?;
-            give_request(started, request)
-        }
-        Err(error) => {
-            COMMS.forget(handle);
-            Err(error.into())
-        }
-    }
+    let (new, started) = comm(on)?.idup(with.as_ref())?;
+    out.set(publish_comm(Some(new))?)?;
+    give_request(started, request)
 }
 
 pub(crate) fn comm_idup(_: Call, on: MPI_Comm, out: Ptr<MPI_Comm>, request: Ptr<MPI_Request>) -> Result<()> {

@@ -199,7 +199,7 @@ impl Process {
         let lease = self.contexts.reserve_exactly(block);
         let lease =
             lease.ok_or_else(|| Error::new(Class::Intern, format!("the context of {name} is in use")))?;
-        let comm = Comm::build(Parts::intra(self.clone(), lease, local));
+        let comm = Comm::build(lease, Parts::intra(self.clone(), local));
         comm.set_name(name);
         Ok(comm)
     }

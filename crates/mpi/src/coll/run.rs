@@ -52,9 +52,8 @@ impl<'a> Wire<'a> {
     }
 
     fn send(&self, site: Site, data: Data) -> Result<Started> {
-        let base = if site.side == Side::Across { self.comm.0.remote_context } else { self.comm.0.context };
         let send = api::Send {
-            context: base + COLLECTIVE,
+            context: self.comm.context() + COLLECTIVE,
             peer: self.peer(site)?,
             source: self.comm.0.rank,
             tag: self.call.tag(self.inside(site.side)),
@@ -68,7 +67,7 @@ impl<'a> Wire<'a> {
     fn recv(&self, site: Site, data: Data) -> Result<Started> {
         let source = Source { rank: site.rank, peer: self.peer(site)? };
         let pattern = Pattern {
-            context: self.comm.0.context + COLLECTIVE,
+            context: self.comm.context() + COLLECTIVE,
             source: Some(source),
             tag: Some(self.call.tag(self.inside(site.side))),
         };

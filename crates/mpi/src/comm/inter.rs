@@ -81,22 +81,25 @@ impl Comm {
         })
     }
 
-    /// A fresh intracommunicator of the local group, for a duplicate of this intercommunicator.
-    pub(crate) async fn dup_local(&self, circle: &Circle) -> Result<Comm> {
-        let own = agree(&Circle {
-            local: circle.local.clone(),
-            bridge: None,
-        })
-        .await?;
-        Ok(Comm::build(self.heir(own, self.0.local.clone())))
+    /// Gives this intercommunicator, whose processes are `circle`, the intracommunicator of its local group.
+    pub(crate) async fn bear_local(&self, circle: &Circle) -> Result<()> {
+        let own = agree(&circle.own_side()).await?;
+        self.keep_local(Comm::build(own, self.heir(self.0.local.clone())));
+        Ok(())
+    }
+
+    fn keep_local(&self, local: Comm) {
+        assert!(
+            self.0.local_comm.set(local).is_ok(),
+            "an intercommunicator got its local group's communicator twice"
+        );
     }
 
     /// A channel for leaders of `MPI_Intercomm_create` on this, their peer communicator.
     fn leaders_channel(&self, tag: i32) -> Channel {
         Channel {
             process: self.0.process.clone(),
-            context: self.0.context + 4,
-            remote_context: self.0.remote_context + 4,
+            context: self.context() + 4,
             tag,
             rank: self.0.rank,
             group: self.targets().clone(),
@@ -108,8 +111,7 @@ impl Comm {
         let own = local.constructor_channel();
         let channel = Channel {
             process: self.0.process.clone(),
-            context: self.0.context + 2,
-            remote_context: self.0.remote_context + 2,
+            context: self.context() + 2,
             // Sides construct in the same order, so their counters agree.
             tag: (self
                 .0
@@ -136,13 +138,13 @@ impl Comm {
         let (comm, circle) = (self.clone(), self.circle());
         self.run(async move {
             let local = comm.0.local.clone();
-            let mine = u64::from(order == Order::High);
-            let (least, most) = circle.local.min_max(mine).await?;
-            let theirs = circle.swap(mine.to_le_bytes().to_vec()).await?;
-            if least != most {
+            let (least, most) = circle.local.min_max(u64::from(order == Order::High)).await?;
+            let ours = if least == most { least } else { SPLIT };
+            let theirs = word_at(&circle.swap(ours.to_le_bytes().to_vec()).await?, 0);
+            if ours == SPLIT || theirs == SPLIT {
                 return Err(comm.error(Class::Arg, "is merged with different values of high on one side"));
             }
-            let first = match (mine, word_at(&theirs, 0)) {
+            let first = match (ours, theirs) {
                 (0, 1) => true,
                 (1, 0) => false,
                 _ => local.members().min() < remote.members().min(),
@@ -153,7 +155,7 @@ impl Comm {
                 remote.union(&local)
             };
             let lease = agree(&circle).await?;
-            Ok(Comm::build(comm.heir(lease, group)))
+            Ok(Comm::build(lease, comm.heir(group)))
         })
     }
 
@@ -195,13 +197,16 @@ impl Comm {
         if remote.size() == 0 || local.rank_of(self.0.process.host.me()).is_none() {
             return Ok(None);
         }
-        let local_comm = Comm::build(self.heir(own, local.clone()));
-        let parts = Parts {
-            remote: Some(remote),
-            local_comm: Some(local_comm),
-            ..self.heir(lease, local)
-        };
-        Ok(Some(Comm::build(parts)))
+        let local_comm = Comm::build(own, self.heir(local.clone()));
+        let made = Comm::build(
+            lease,
+            Parts {
+                remote: Some(remote),
+                ..self.heir(local)
+            },
+        );
+        made.keep_local(local_comm);
+        Ok(Some(made))
     }
 
     /// `MPI_Intercomm_create_from_groups`: `None` if the caller is not in the local group.
@@ -234,7 +239,6 @@ impl Comm {
         let channel = |context, group: &Group| Channel {
             process: process.clone(),
             context,
-            remote_context: context,
             tag,
             rank,
             group: group.clone(),
@@ -253,18 +257,22 @@ impl Comm {
             let lease = agree(&circle).await?;
             Ok((lease, agree(&Circle { local, bridge: None }).await?))
         })?;
-        let parts = |lease| Parts {
+        let parts = || Parts {
             errhandler: args.errhandler.clone(),
             session: args.session.clone(),
-            ..Parts::intra(args.process.clone(), lease, sides.local.clone())
+            ..Parts::intra(args.process.clone(), sides.local.clone())
         };
-        let local_comm = Comm::build(parts(own));
-        Ok(Some(Comm::build(Parts {
-            remote: Some(sides.remote.clone()),
-            local_comm: Some(local_comm),
-            info: args.info.map(super::hints).unwrap_or_default(),
-            ..parts(lease)
-        })))
+        let info = args.info.map(super::hints).unwrap_or_default();
+        let made = Comm::build(
+            lease,
+            Parts {
+                remote: Some(sides.remote.clone()),
+                info,
+                ..parts()
+            },
+        );
+        made.keep_local(Comm::build(own, parts()));
+        Ok(Some(made))
     }
 }
 
@@ -276,6 +284,9 @@ pub enum Order {
     /// `high` true: last.
     High,
 }
+
+/// What a side says when its processes gave different orders.
+const SPLIT: u64 = 2;
 
 /// A group for the other side: words first, stride, size, or size marker 2^63 and the members.
 fn encode_group(group: &Group) -> Vec<u8> {

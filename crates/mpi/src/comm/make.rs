@@ -64,11 +64,11 @@ pub struct FromGroup<'a> {
 
 impl Comm {
     /// What a constructor takes over from its parent: error handler, session; not the hints nor the name.
-    pub(crate) fn heir(&self, lease: context::Lease, local: Group) -> Parts {
+    pub(crate) fn heir(&self, local: Group) -> Parts {
         Parts {
             errhandler: self.errhandler(),
             session: self.0.session.clone(),
-            ..Parts::intra(self.0.process.clone(), lease, local)
+            ..Parts::intra(self.0.process.clone(), local)
         }
     }
 
@@ -81,45 +81,40 @@ impl Comm {
 
     /// `MPI_Comm_dup` (without `info`) and `MPI_Comm_dup_with_info`: with attributes as their callbacks say and topology.
     pub fn dup(&self, info: Option<&Info>) -> Result<Comm> {
-        let attrs = self.copy_attrs()?;
-        self.run(self.dup_work(info, attrs))
+        let dup = self.unborn_dup(info)?;
+        self.run(self.dup_work(&dup))?;
+        Ok(dup)
     }
 
-    /// `MPI_Comm_idup`, `MPI_Comm_idup_with_info`. Attributes are copied now, on this thread; `deliver` gets the new
-    /// communicator when the request is about to complete, on whichever thread makes progress.
-    pub fn idup(&self, info: Option<&Info>, deliver: Box<dyn FnOnce(Comm) + Send>) -> Result<Request> {
-        let work = self.dup_work(info, self.copy_attrs()?);
-        let task = Task::start(&self.0.process, async move {
-            deliver(work.await?);
-            Ok(())
-        });
-        Ok(Request::new(&self.0.process, task))
+    /// `MPI_Comm_idup`, `MPI_Comm_idup_with_info`. Attributes are copied now, on this thread. The new communicator may be
+    /// used for what is local at once, for communication when the request is complete.
+    pub fn idup(&self, info: Option<&Info>) -> Result<(Comm, Request)> {
+        let dup = self.unborn_dup(info)?;
+        let task = Task::start(&self.0.process, self.dup_work(&dup));
+        Ok((dup, Request::new(&self.0.process, task)))
     }
 
-    fn copy_attrs(&self) -> Result<Attrs> {
+    fn unborn_dup(&self, info: Option<&Info>) -> Result<Comm> {
         let attrs = Attrs::default();
         self.0.attrs.copy_to(self.handle(), &attrs)?;
-        Ok(attrs)
+        Ok(Comm::unborn(Parts {
+            remote: self.0.remote.clone(),
+            info: info.map(super::hints).unwrap_or_default(),
+            attrs,
+            topology: self.0.topology.clone(),
+            ..self.heir(self.0.local.clone())
+        }))
     }
 
-    fn dup_work(
-        &self,
-        info: Option<&Info>,
-        attrs: Attrs,
-    ) -> impl Future<Output = Result<Comm>> + Send + 'static {
-        let (comm, circle) = (self.clone(), self.circle());
-        let info = info.map(super::hints).unwrap_or_default();
+    fn dup_work(&self, dup: &Comm) -> impl Future<Output = Result<()>> + Send + 'static {
+        let (dup, circle) = (dup.clone(), self.circle());
         async move {
             let lease = agree(&circle).await?;
-            let mut parts = comm.heir(lease, comm.0.local.clone());
-            parts.info = info;
-            parts.attrs = attrs;
-            parts.topology = comm.0.topology.clone();
-            if let Some(remote) = &comm.0.remote {
-                parts.remote = Some(remote.clone());
-                parts.local_comm = Some(comm.dup_local(&circle).await?);
+            if dup.is_inter() {
+                dup.bear_local(&circle).await?;
             }
-            Ok(Comm::build(parts))
+            dup.bear(lease);
+            Ok(())
         }
     }
 
@@ -145,9 +140,9 @@ impl Comm {
             if group.rank_of(comm.0.process.host.me()).is_none() {
                 return Ok(None);
             }
-            let mut parts = comm.heir(lease, group);
+            let mut parts = comm.heir(group);
             dress(&mut parts);
-            Ok(Some(Comm::build(parts)))
+            Ok(Some(Comm::build(lease, parts)))
         })
     }
 
@@ -164,12 +159,10 @@ impl Comm {
         let Some(rank) = group.rank_of(self.0.process.host.me()) else {
             return Ok(None);
         };
-        let context = self.0.context + 3;
         let process = self.0.process.clone();
         let local = Channel {
             process,
-            context,
-            remote_context: context,
+            context: self.context() + 3,
             tag,
             rank,
             group: group.clone(),
@@ -177,7 +170,7 @@ impl Comm {
         let (comm, group) = (self.clone(), group.clone());
         self.run(async move {
             let lease = agree(&Circle { local, bridge: None }).await?;
-            Ok(Some(Comm::build(comm.heir(lease, group))))
+            Ok(Some(Comm::build(lease, comm.heir(group))))
         })
     }
 
@@ -240,9 +233,9 @@ impl Comm {
                 return Ok(None);
             };
             let group = elect(&comm.0.local, &ballots, color);
-            let mut parts = comm.heir(lease, group);
+            let mut parts = comm.heir(group);
             dress(&mut parts);
-            Ok(Some(Comm::build(parts)))
+            Ok(Some(Comm::build(lease, parts)))
         })
     }
 
@@ -302,7 +295,6 @@ impl Comm {
         let local = Channel {
             process: process.clone(),
             context,
-            remote_context: context,
             tag,
             rank,
             group: group.clone(),
@@ -310,12 +302,15 @@ impl Comm {
         let lease = Task::run(args.process, async move {
             agree(&Circle { local, bridge: None }).await
         })?;
-        Ok(Some(Comm::build(Parts {
-            errhandler: args.errhandler,
-            info: args.info.map(super::hints).unwrap_or_default(),
-            session: args.session,
-            ..Parts::intra(process, lease, group.clone())
-        })))
+        Ok(Some(Comm::build(
+            lease,
+            Parts {
+                errhandler: args.errhandler,
+                info: args.info.map(super::hints).unwrap_or_default(),
+                session: args.session,
+                ..Parts::intra(process, group.clone())
+            },
+        )))
     }
 
     /// `MPI_Comm_disconnect`: completes what is buffered and meets the other processes, so that all their messages have
@@ -329,7 +324,7 @@ impl Comm {
 
     /// All processes of this communicator, ready for one constructor.
     pub(crate) fn circle(&self) -> Circle {
-        match &self.0.local_comm {
+        match self.0.local_comm.get() {
             Some(local) => self.inter_circle(local),
             None => Circle {
                 local: self.constructor_channel(),

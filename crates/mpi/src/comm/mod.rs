@@ -29,7 +29,7 @@ use crate::session::Session;
 use crate::topo::Topology;
 use garonne_engine::api::{Context, Peer};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// A communicator. Cheap to clone; freed with its last user.
 #[derive(Clone)]
@@ -38,10 +38,8 @@ pub struct Comm(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     /// The rank that owns this handle of the communicator.
     pub process: Arc<Process>,
-    /// Context of incoming point-to-point messages; collectives use the odd one after it.
-    pub context: Context,
-    /// Context that the other side of an intercommunicator listens to; equal to `context` for an intracommunicator.
-    pub remote_context: Context,
+    /// See [`Comm::context`]. Written once, before the constructor's request completes.
+    context: AtomicU32,
     /// This process's rank in `local`.
     pub rank: u32,
     /// The group this process belongs to.
@@ -49,7 +47,7 @@ pub(crate) struct Inner {
     /// The other group of an intercommunicator.
     pub remote: Option<Group>,
     /// Intracommunicator of the local group of an intercommunicator.
-    pub local_comm: Option<Comm>,
+    pub local_comm: OnceLock<Comm>,
     /// Number of collectives started, which also numbers them for `who`; their tags derive from it.
     pub collectives: AtomicU32,
     /// The board of its small collectives.
@@ -70,17 +68,17 @@ pub(crate) struct Inner {
     /// The session it was made from, directly or through a parent.
     pub session: Option<Session>,
     /// Keeps the context ours.
-    _lease: context::Lease,
+    lease: OnceLock<context::Lease>,
 }
 
-/// What a new communicator is made of.
+/// The context of a communicator that is not born yet: the first of no block, on which nobody sends.
+const NO_CONTEXT: Context = Context::MAX;
+
+/// What a new communicator is made of, beside its context.
 pub(crate) struct Parts {
     pub process: Arc<Process>,
-    pub lease: context::Lease,
-    pub remote_context: Option<Context>,
     pub local: Group,
     pub remote: Option<Group>,
-    pub local_comm: Option<Comm>,
     pub errhandler: Errhandler,
     pub info: Info,
     pub session: Option<Session>,
@@ -90,14 +88,11 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// An intracommunicator with nothing special.
-    pub fn intra(process: Arc<Process>, lease: context::Lease, local: Group) -> Self {
+    pub fn intra(process: Arc<Process>, local: Group) -> Self {
         Self {
             process,
-            lease,
-            remote_context: None,
             local,
             remote: None,
-            local_comm: None,
             errhandler: Errhandler::Fatal,
             info: Info::new(),
             session: None,
@@ -123,19 +118,36 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Comm {
-    pub(crate) fn build(parts: Parts) -> Self {
-        let context = context::base(parts.lease.block);
+    pub(crate) fn build(lease: context::Lease, parts: Parts) -> Self {
+        let comm = Self::unborn(parts);
+        comm.bear(lease);
+        comm
+    }
+
+    /// Gives an unborn communicator its context: from now on it can communicate.
+    pub(crate) fn bear(&self, lease: context::Lease) {
+        // Relaxed: whoever communicates on it has seen its constructor complete, which orders this.
+        self.0
+            .context
+            .store(context::base(lease.block), Ordering::Relaxed);
+        assert!(
+            self.0.lease.set(lease).is_ok(),
+            "a communicator got a context twice"
+        );
+    }
+
+    /// A communicator that has everything but its context: what `MPI_Comm_idup` gives before it completes.
+    pub(crate) fn unborn(parts: Parts) -> Self {
         let rank = parts
             .local
             .rank_of(parts.process.host.me())
             .expect("a communicator is made by its members");
         Self(Arc::new(Inner {
-            context,
-            remote_context: parts.remote_context.unwrap_or(context),
+            context: AtomicU32::new(NO_CONTEXT),
             rank,
             local: parts.local,
             remote: parts.remote,
-            local_comm: parts.local_comm,
+            local_comm: OnceLock::new(),
             collectives: AtomicU32::new(0),
             meeting: Meeting::default(),
             constructions: AtomicU32::new(0),
@@ -148,7 +160,7 @@ impl Comm {
             buffers: Buffers::default(),
             session: parts.session,
             process: parts.process,
-            _lease: parts.lease,
+            lease: OnceLock::new(),
         }))
     }
 
@@ -156,6 +168,13 @@ impl Comm {
     #[inline]
     pub fn rank(&self) -> u32 {
         self.0.rank
+    }
+
+    /// Context of its point-to-point messages, equal on both sides of an intercommunicator; collectives use the odd one
+    /// after it.
+    #[inline]
+    pub(crate) fn context(&self) -> Context {
+        self.0.context.load(Ordering::Relaxed)
     }
 
     /// Size of the local group.
@@ -255,7 +274,7 @@ impl Comm {
     pub fn label(&self) -> String {
         let name = self.name();
         if name.is_empty() {
-            format!("comm #{}", self.0.context / crate::limits::CONTEXTS_PER_COMM)
+            format!("comm #{}", self.context() / crate::limits::CONTEXTS_PER_COMM)
         } else {
             format!("comm \"{name}\"")
         }
@@ -388,11 +407,9 @@ impl Comm {
     /// A channel within the local group for one constructor; every call takes the next tag.
     pub(crate) fn constructor_channel(&self) -> wire::Channel {
         let tag = (self.0.constructions.fetch_add(1, Ordering::Relaxed) & i32::MAX as u32) as i32;
-        let context = self.0.context + 2;
         wire::Channel {
             process: self.0.process.clone(),
-            context,
-            remote_context: context,
+            context: self.context() + 2,
             tag,
             rank: self.0.rank,
             group: self.0.local.clone(),

@@ -45,7 +45,7 @@ fn a_duplicate_is_congruent_and_its_messages_are_its_own() {
             let dup = world.dup(None).unwrap();
             assert_eq!(world.compare(&dup), Comparison::Congruent);
             assert_eq!(world.compare(&world.clone()), Comparison::Ident);
-            assert_ne!(dup.0.context, world.0.context);
+            assert_ne!(dup.context(), world.context());
             ring(&dup);
             ring(&world);
         });
@@ -55,26 +55,19 @@ fn a_duplicate_is_congruent_and_its_messages_are_its_own() {
 #[test]
 fn several_idups_in_flight_complete_in_any_order_with_equal_contexts() {
     job(4, |world| {
-        let made: Vec<_> = (0..5)
-            .map(|_| {
-                let slot = Arc::new(Mutex::new(None));
-                let filled = slot.clone();
-                let request = world
-                    .idup(None, Box::new(move |comm| *filled.lock().unwrap() = Some(comm)))
-                    .unwrap();
-                (request, slot)
-            })
-            .collect();
-        for (request, slot) in made.iter().rev() {
+        let made: Vec<_> = (0..5).map(|_| world.idup(None).unwrap()).collect();
+        for (comm, request) in made.iter().rev() {
+            // What is local works before completion.
+            comm.set_errhandler(Errhandler::Return).unwrap();
+            assert_eq!(comm.rank(), world.rank());
             wait(request).unwrap();
-            let comm = slot.lock().unwrap().take().unwrap();
-            let word = u64::from(comm.0.context);
+            let word = u64::from(comm.context());
             let channel = comm.constructor_channel();
             assert_eq!(
                 comm.run(async move { channel.min_max(word).await }).unwrap(),
                 (word, word)
             );
-            ring(&comm);
+            ring(comm);
         }
     });
 }
@@ -158,7 +151,7 @@ fn threads_that_duplicate_different_parents_at_once_agree_on_distinct_contexts()
                 .flat_map(|thread| thread.join().unwrap())
                 .collect()
         });
-        let mut contexts: Vec<_> = made.iter().map(|comm| comm.0.context).collect();
+        let mut contexts: Vec<_> = made.iter().map(Comm::context).collect();
         contexts.sort();
         contexts.dedup();
         assert_eq!(contexts.len(), 40);
@@ -180,7 +173,7 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
         let inter = half.intercomm_create(0, Some(peer), 5).unwrap();
         assert!(inter.is_inter());
         assert_eq!((inter.size(), inter.peers()), if low { (2, 3) } else { (3, 2) });
-        assert_eq!(inter.0.local_comm.as_ref().unwrap().size(), inter.size());
+        assert_eq!(inter.0.local_comm.get().unwrap().size(), inter.size());
         let dup = inter.dup(None).unwrap();
         assert_eq!(dup.compare(&inter), Comparison::Congruent);
         if inter.rank() < 2 {
@@ -275,7 +268,7 @@ fn sessions_make_communicators_without_world() {
 fn freed_communicators_give_their_contexts_back_after_their_last_operation() {
     job(2, |world| {
         let dup = world.dup(None).unwrap();
-        let context = dup.0.context;
+        let context = dup.context();
         let into = Bytes::new(1);
         let recv = RecvArgs {
             data: into.data(),
@@ -358,10 +351,12 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
         );
         parent.set_attr(key, 99).unwrap();
         assert_eq!(parent.dup(None).err().unwrap().code, 7);
-        assert!(parent
+        assert!(
+            parent
                 .split_type(Some(SplitType::HwUnguided), 0, None)
                 .unwrap()
-                .is_none());
+                .is_none()
+        );
         assert!(
             parent
                 .split_type(Some(SplitType::Shared), 0, None)

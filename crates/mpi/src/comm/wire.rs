@@ -21,10 +21,8 @@ use std::task::{Context as Cx, Poll, Waker};
 #[derive(Clone)]
 pub(crate) struct Channel {
     pub process: Arc<Process>,
-    /// Context of incoming messages.
+    /// Context of its messages.
     pub context: Context,
-    /// Context of outgoing messages; differs between the sides of an intercommunicator.
-    pub remote_context: Context,
     pub tag: i32,
     /// This process's rank on its side.
     pub rank: u32,
@@ -45,7 +43,7 @@ impl Channel {
             .peer(to)
             .ok_or_else(|| Error::new(Class::Intern, "message to a rank beyond the group"))?;
         let send = api::Send {
-            context: self.remote_context,
+            context: self.context,
             peer,
             source: self.rank,
             tag: self.tag,

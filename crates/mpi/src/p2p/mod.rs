@@ -88,7 +88,7 @@ impl Comm {
             return false;
         }
         self.0.process.host.send_small(&Small {
-            context: self.0.remote_context,
+            context: self.context(),
             peer,
             source: self.0.rank,
             tag: args.tag,
@@ -106,7 +106,7 @@ impl Comm {
             Mode::Standard
         };
         self.0.process.host.send(api::Send {
-            context: self.0.remote_context,
+            context: self.context(),
             peer,
             source: self.0.rank,
             tag: args.tag,
@@ -236,7 +236,7 @@ impl Comm {
             }
         };
         Ok(Some(Pattern {
-            context: self.0.context,
+            context: self.context(),
             source,
             tag,
         }))
