@@ -14,7 +14,10 @@ fn json(line: &str) -> serde_json::Value {
 #[test]
 fn a_code_is_explained_in_words_and_in_json() {
     let said = run("explain g0107");
-    assert!(said.code == 0 && said.out.starts_with("G0107: message truncated"), "{said:?}");
+    assert!(
+        said.code == 0 && said.out.starts_with("G0107: message truncated"),
+        "{said:?}"
+    );
     assert_eq!(json("explain G0201 --json")["id"], "G0201");
     assert_eq!(run("explain G9999").code, 1);
     assert!(run("explain").out.lines().count() > 20);
@@ -23,7 +26,15 @@ fn a_code_is_explained_in_words_and_in_json() {
 #[test]
 fn the_doctor_finds_what_jobs_need() {
     let findings = json("doctor --json");
-    let verdict = |what: &str| findings.as_array().unwrap().iter().find(|f| f["what"] == what).unwrap()["verdict"].clone();
+    let verdict = |what: &str| {
+        findings
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|f| f["what"] == what)
+            .unwrap()["verdict"]
+            .clone()
+    };
     assert_eq!(verdict("shared memory"), "good");
     assert_eq!(verdict("/proc"), "good");
     for finding in findings.as_array().unwrap() {
@@ -38,21 +49,32 @@ fn the_map_shows_described_machines_too() {
     let said = said(map.env("HWLOC_SYNTHETIC", "pack:2 core:3 pu:2"));
     let root: serde_json::Value = serde_json::from_str(&said.out).unwrap();
     fn cpus(object: &serde_json::Value) -> usize {
-        usize::from(!object["cpu"].is_null()) + object["children"].as_array().unwrap().iter().map(cpus).sum::<usize>()
+        usize::from(!object["cpu"].is_null())
+            + object["children"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(cpus)
+                .sum::<usize>()
     }
     assert_eq!(cpus(&root), 12);
 }
 
 #[test]
 fn a_running_job_is_seen_with_what_its_ranks_do() {
-    let job = command("run -n 3 RANK only 1 sleep 1 hello forever").stdout(Stdio::null()).spawn().unwrap();
+    let job = command("run -n 3 RANK only 1 sleep 1 hello forever")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
     let pid = job.id();
     let look = || {
         let said = run(&format!("who {pid} --json"));
         serde_json::from_str::<serde_json::Value>(&said.out).unwrap_or_default()
     };
     until("all ranks run", || {
-        look()["ranks"].as_array().is_some_and(|ranks| ranks.len() == 3 && ranks.iter().all(|rank| rank["state"] == "running"))
+        look()["ranks"]
+            .as_array()
+            .is_some_and(|ranks| ranks.len() == 3 && ranks.iter().all(|rank| rank["state"] == "running"))
     });
     let top = json(&format!("top {pid} --once --every 0.05 --json"));
     assert_eq!(top["ranks"].as_array().unwrap().len(), 3);

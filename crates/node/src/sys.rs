@@ -269,18 +269,24 @@ impl Signals {
             let mut info: libc::signalfd_siginfo = std::mem::zeroed();
             let size = std::mem::size_of_val(&info);
             let got = libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), size);
-            (got == size as isize).then(|| Signal {
-                number: info.ssi_signo as i32,
-                from_kernel: info.ssi_code == libc::SI_KERNEL,
-            })
+            let signal = Signal { number: info.ssi_signo as i32, from_kernel: info.ssi_code == libc::SI_KERNEL };
+            (got == size as isize).then_some(signal)
         }
     }
 }
 
-/// Stops this process as its shell expects of a SIGTSTP; returns when it is continued.
+/// Stops this process as its shell expects of a SIGTSTP (and not at all where nobody could continue it, as the kernel
+/// decides for orphaned process groups); returns when it is continued. The signal must be blocked.
 pub fn stop_self() {
-    // SAFETY: raising a signal has no memory effects.
-    unsafe { libc::raise(libc::SIGSTOP) };
+    // SAFETY: valid sets; the signal's default action stops the process and touches no memory.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGTSTP);
+        libc::raise(libc::SIGTSTP);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
 }
 
 /// Sends a signal; errors (the process is gone) are of no interest to any caller.
@@ -464,15 +470,8 @@ extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
             shared.errno = *libc::__errno_location();
         }
         if shared.errno == 0 {
-            for signal in WATCHED
-                .into_iter()
-                .chain([libc::SIGPIPE, libc::SIGTTIN, libc::SIGTTOU])
-            {
-                // The agent ignores none of these, but Rust's runtime ignores SIGPIPE.
-                if signal == libc::SIGPIPE {
-                    libc::signal(signal, libc::SIG_DFL);
-                }
-            }
+            // Rust's runtime ignores it, which a program would inherit.
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
             libc::sigprocmask(libc::SIG_SETMASK, &exec.signals.before, std::ptr::null_mut());
             libc::execve(exec.path.as_ptr(), shared.argv.as_ptr(), shared.envp.as_ptr());
             if *libc::__errno_location() == libc::ENOEXEC {

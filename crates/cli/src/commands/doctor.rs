@@ -35,16 +35,35 @@ struct Finding {
     advice: String,
 }
 
-fn finding(what: &'static str, verdict: Verdict, found: impl Into<String>, advice: impl Into<String>) -> Finding {
-    Finding { what, verdict, found: found.into(), advice: advice.into() }
+fn finding(
+    what: &'static str,
+    verdict: Verdict,
+    found: impl Into<String>,
+    advice: impl Into<String>,
+) -> Finding {
+    Finding {
+        what,
+        verdict,
+        found: found.into(),
+        advice: advice.into(),
+    }
 }
 
 pub fn run(args: &Args) -> i32 {
     if let Some(pid) = args.read_memory_of {
         return probe::single_copy_from(pid).map_or_else(|error| error.raw_os_error().unwrap_or(1), |()| 0);
     }
-    let findings =
-        [shared_memory(), pidfd(), proc_mounted(), single_copy(), cores(), taken(), descriptors(), processes(), library()];
+    let findings = [
+        shared_memory(),
+        pidfd(),
+        proc_mounted(),
+        single_copy(),
+        cores(),
+        taken(),
+        descriptors(),
+        processes(),
+        library(),
+    ];
     let broken = findings.iter().any(|finding| finding.verdict == Verdict::Broken);
     if args.json {
         super::print_json(&findings);
@@ -73,7 +92,12 @@ fn print(findings: &[Finding]) {
 
 fn shared_memory() -> Finding {
     match probe::shared_memory() {
-        Ok(()) => finding("shared memory", Verdict::Good, "sealed memory files; /dev/shm is not used", ""),
+        Ok(()) => finding(
+            "shared memory",
+            Verdict::Good,
+            "sealed memory files; /dev/shm is not used",
+            "",
+        ),
         Err(error) => finding(
             "shared memory",
             Verdict::Broken,
@@ -113,10 +137,21 @@ fn proc_mounted() -> Finding {
 /// Starts two processes side by side, as ranks are, and has one read the other.
 fn single_copy() -> Finding {
     const WHAT: &str = "single copy";
-    let quiet = |command: &mut Command| command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let quiet = |command: &mut Command| {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+    };
     let tried = quiet(Command::new("sleep").arg("10")).and_then(|mut target| {
-        let reader = std::env::current_exe()
-            .and_then(|exe| quiet(Command::new(exe).args(["doctor", "--read-memory-of"]).arg(target.id().to_string())));
+        let reader = std::env::current_exe().and_then(|exe| {
+            quiet(
+                Command::new(exe)
+                    .args(["doctor", "--read-memory-of"])
+                    .arg(target.id().to_string()),
+            )
+        });
         let status = reader.and_then(|mut reader| reader.wait());
         let _ = target.kill();
         let _ = target.wait();
@@ -128,26 +163,50 @@ fn single_copy() -> Finding {
             let error = std::io::Error::from_raw_os_error(code.unwrap_or(1));
             let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
             let why = match scope.trim() {
-                "" | "0" => "the container's system-call filter or user namespaces forbid it (docker: --cap-add SYS_PTRACE)",
+                "" | "0" => {
+                    "the container's system-call filter or user namespaces forbid it (docker: --cap-add SYS_PTRACE)"
+                }
                 _ => "kernel.yama.ptrace_scope forbids it (sysctl kernel.yama.ptrace_scope=0)",
             };
-            let advice = format!("Large messages go through a pipelined copy by two cores instead; where cores are far apart that is slower. Cause: {why}.");
-            finding(WHAT, Verdict::Degraded, format!("process_vm_readv: {error}"), advice)
+            let advice = format!(
+                "Large messages go through a pipelined copy by two cores instead; where cores are far apart that is slower. Cause: {why}."
+            );
+            finding(
+                WHAT,
+                Verdict::Degraded,
+                format!("process_vm_readv: {error}"),
+                advice,
+            )
         }
-        Err(error) => finding(WHAT, Verdict::Degraded, format!("not tried: {error}"), "The probe could not start its processes."),
+        Err(error) => finding(
+            WHAT,
+            Verdict::Degraded,
+            format!("not tried: {error}"),
+            "The probe could not start its processes.",
+        ),
     }
 }
 
 fn cores() -> Finding {
     let machine = Machine::discover();
     let (cores, threads) = (machine.cores().len(), machine.pus.len());
-    let found = format!("{cores} cores with {threads} hardware threads usable (CPU {})", machine.cpus());
+    let found = format!(
+        "{cores} cores with {threads} hardware threads usable (CPU {})",
+        machine.cpus()
+    );
     match quota::cpu_milli().filter(|&quota| (quota as usize) < threads * 1000) {
         None => finding("cores", Verdict::Good, found, ""),
         Some(quota) => {
             let cores = f64::from(quota) / 1000.0;
-            let advice = format!("The control group grants {cores} cores of time; more ranks than that take turns, and are not bound.");
-            finding("cores", Verdict::Degraded, format!("{found}, quota {cores}"), advice)
+            let advice = format!(
+                "The control group grants {cores} cores of time; more ranks than that take turns, and are not bound."
+            );
+            finding(
+                "cores",
+                Verdict::Degraded,
+                format!("{found}, quota {cores}"),
+                advice,
+            )
         }
     }
 }
@@ -166,21 +225,35 @@ fn taken() -> Finding {
 }
 
 fn descriptors() -> Finding {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
+        .maximum
+        .unwrap_or(u64::MAX);
     let ranks = limit.saturating_sub(limits::FDS_OF_AGENT) / 3;
-    let found = if limit == u64::MAX { "no limit of open files".into() } else { format!("{limit} open files: up to {ranks} ranks") };
+    let found = if limit == u64::MAX {
+        "no limit of open files".into()
+    } else {
+        format!("{limit} open files: up to {ranks} ranks")
+    };
     match ranks {
         64.. => finding("open files", Verdict::Good, found, ""),
-        _ => finding("open files", Verdict::Degraded, found, "A job of more ranks does not start. Raise the hard limit (ulimit -Hn)."),
+        _ => finding(
+            "open files",
+            Verdict::Degraded,
+            found,
+            "A job of more ranks does not start. Raise the hard limit (ulimit -Hn).",
+        ),
     }
 }
 
 fn processes() -> Finding {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nproc).maximum;
     match limit {
-        Some(limit) if limit < 256 => {
-            finding("processes", Verdict::Degraded, format!("at most {limit}"), "Jobs with many ranks do not start. Raise `ulimit -u`.")
-        }
+        Some(limit) if limit < 256 => finding(
+            "processes",
+            Verdict::Degraded,
+            format!("at most {limit}"),
+            "Jobs with many ranks do not start. Raise `ulimit -u`.",
+        ),
         Some(limit) => finding("processes", Verdict::Good, format!("at most {limit}"), ""),
         None => finding("processes", Verdict::Good, "no limit", ""),
     }
@@ -188,7 +261,9 @@ fn processes() -> Finding {
 
 /// The MPI library that belongs to this command, where `./x install` puts it.
 fn library() -> Finding {
-    let lib = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.join("lib/libmpi_abi.so.1")));
+    let lib = std::env::current_exe()
+        .ok()
+        .and_then(|exe| Some(exe.parent()?.parent()?.join("lib/libmpi_abi.so.1")));
     match lib.filter(|lib| lib.exists()) {
         Some(lib) => finding("library", Verdict::Good, lib.display().to_string(), ""),
         None => finding(

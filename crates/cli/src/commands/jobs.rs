@@ -6,16 +6,29 @@ use garonne_node::rendezvous;
 
 /// The job named on the command line (process id of its launcher), or the only one. Errors are a line for the user.
 pub fn choose(wanted: Option<u32>) -> Result<Visit, String> {
-    let mut visits: Vec<Visit> = rendezvous::jobs().iter().filter_map(|name| client::visit(name).ok()).collect();
+    let mut visits: Vec<Visit> = rendezvous::jobs()
+        .iter()
+        .filter_map(|name| client::visit(name).ok())
+        .collect();
     if let Some(pid) = wanted {
         visits.retain(|visit| visit.launcher == pid);
     }
     match visits.len() {
-        0 => Err(wanted.map_or("no job of yours runs on this machine".into(), |pid| format!("no job of yours has the launcher {pid}"))),
+        0 => Err(
+            wanted.map_or("no job of yours runs on this machine".into(), |pid| {
+                format!("no job of yours has the launcher {pid}")
+            }),
+        ),
         1 => Ok(visits.remove(0)),
         _ => {
-            let list: Vec<_> = visits.iter().map(|visit| format!("  {}  {}", visit.launcher, visit.command)).collect();
-            Err(format!("several jobs run; name one by its launcher:\n{}", list.join("\n")))
+            let list: Vec<_> = visits
+                .iter()
+                .map(|visit| format!("  {}  {}", visit.launcher, visit.command))
+                .collect();
+            Err(format!(
+                "several jobs run; name one by its launcher:\n{}",
+                list.join("\n")
+            ))
         }
     }
 }
@@ -40,7 +53,9 @@ pub struct Rank {
 /// All ranks of the job's newest world.
 pub fn ranks(visit: &Visit) -> Vec<Rank> {
     use std::sync::atomic::Ordering::Relaxed;
-    let Some((shape, board)) = &visit.world else { return Vec::new() };
+    let Some((shape, board)) = &visit.world else {
+        return Vec::new();
+    };
     let rank = |rank| {
         let card = Card::of(board, rank);
         let (process, cpu_seconds) = process(card.pid()).unzip();
@@ -66,7 +81,10 @@ fn process(pid: u32) -> Option<(char, f64)> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
     let (user, system): (u64, u64) = (fields.nth(10)?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some((state, (user + system) as f64 / rustix::param::clock_ticks_per_second() as f64))
+    Some((
+        state,
+        (user + system) as f64 / rustix::param::clock_ticks_per_second() as f64,
+    ))
 }
 
 /// The state in a word.

@@ -36,7 +36,11 @@ pub fn run(args: &Args) -> i32 {
         }
     };
     // A described machine is not the one that this process may use.
-    let allowed = if topology.is_this_system() { Some(machine::allowed()) } else { None };
+    let allowed = if topology.is_this_system() {
+        Some(machine::allowed())
+    } else {
+        None
+    };
     let view = View { ranks, allowed };
     match args.json {
         true => super::print_json(&view.as_json(topology.root_object())),
@@ -54,16 +58,25 @@ struct View {
 
 fn cpu_of(object: &TopologyObject) -> Option<u32> {
     let is_pu = object.object_type() == hwlocality::object::types::ObjectType::PU;
-    is_pu.then(|| object.os_index()).flatten().and_then(|index| u32::try_from(index).ok())
+    is_pu
+        .then(|| object.os_index())
+        .flatten()
+        .and_then(|index| u32::try_from(index).ok())
 }
 
 impl View {
     fn ranks_on(&self, cpu: u32) -> Vec<u32> {
-        self.ranks.iter().filter(|rank| rank.cpu == Some(cpu)).map(|rank| rank.rank).collect()
+        self.ranks
+            .iter()
+            .filter(|rank| rank.cpu == Some(cpu))
+            .map(|rank| rank.rank)
+            .collect()
     }
 
     fn forbidden(&self, cpu: u32) -> bool {
-        self.allowed.as_ref().is_some_and(|allowed| !allowed.contains(cpu))
+        self.allowed
+            .as_ref()
+            .is_some_and(|allowed| !allowed.contains(cpu))
     }
 
     fn print(&self, object: &TopologyObject, depth: usize) {
@@ -94,5 +107,8 @@ impl View {
 
 /// Memory first, then what computes, then devices.
 fn children(object: &TopologyObject) -> impl Iterator<Item = &TopologyObject> {
-    object.memory_children().chain(object.normal_children()).chain(object.io_children())
+    object
+        .memory_children()
+        .chain(object.normal_children())
+        .chain(object.io_children())
 }

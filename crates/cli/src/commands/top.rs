@@ -24,7 +24,10 @@ pub struct Args {
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds)).ok_or_else(|| "from 0.01 to 3600 seconds".into())
+    text.parse()
+        .ok()
+        .filter(|seconds| (0.01..=3600.0).contains(seconds))
+        .ok_or_else(|| "from 0.01 to 3600 seconds".into())
 }
 
 pub fn run(args: &Args) -> i32 {
@@ -46,7 +49,10 @@ pub fn run(args: &Args) -> i32 {
         let now = jobs::ranks(&visit);
         let rows = rows(&before, &now, args.every);
         match args.json {
-            true => println!("{}", json!({ "launcher": visit.launcher, "ranks": rows.iter().map(as_json).collect::<Vec<_>>() })),
+            true => println!(
+                "{}",
+                json!({ "launcher": visit.launcher, "ranks": rows.iter().map(as_json).collect::<Vec<_>>() })
+            ),
             false => print(&visit.command, &rows),
         }
         if args.once {
@@ -66,8 +72,11 @@ struct Row<'a> {
 
 fn rows<'a>(before: &[Rank], now: &'a [Rank], seconds: f64) -> Vec<Row<'a>> {
     let row = |rank: &'a Rank| {
-        let old = before.iter().find(|old| old.rank == rank.rank && old.pid == rank.pid);
-        let since = |value: fn(&Rank) -> f64| old.map_or(0.0, |old| (value(rank) - value(old)).max(0.0)) / seconds;
+        let old = before
+            .iter()
+            .find(|old| old.rank == rank.rank && old.pid == rank.pid);
+        let since =
+            |value: fn(&Rank) -> f64| old.map_or(0.0, |old| (value(rank) - value(old)).max(0.0)) / seconds;
         Row {
             rank,
             cpu_percent: since(|rank| rank.cpu_seconds) * 100.0,
@@ -87,13 +96,29 @@ fn print(command: &str, rows: &[Row<'_>]) {
     let counted = rows.iter().any(|row| row.rank.sent_messages > 0);
     let mut table = Table::new();
     let mut header = vec!["rank", "process", "state", "cpu %"];
-    header.extend(counted.then_some(["messages/s", "MB/s", "unexpected"]).into_iter().flatten());
-    table.load_preset(comfy_table::presets::NOTHING).set_header(header);
+    header.extend(
+        counted
+            .then_some(["messages/s", "MB/s", "unexpected"])
+            .into_iter()
+            .flatten(),
+    );
+    table
+        .load_preset(comfy_table::presets::NOTHING)
+        .set_header(header);
     for row in rows {
         let rank = row.rank;
-        let mut cells = vec![rank.rank.to_string(), rank.pid.to_string(), jobs::word(rank.state).into(), format!("{:.0}", row.cpu_percent)];
+        let mut cells = vec![
+            rank.rank.to_string(),
+            rank.pid.to_string(),
+            jobs::word(rank.state).into(),
+            format!("{:.0}", row.cpu_percent),
+        ];
         if counted {
-            cells.extend([format!("{:.0}", row.messages_per_s), format!("{:.1}", row.bytes_per_s / 1e6), rank.unexpected.to_string()]);
+            cells.extend([
+                format!("{:.0}", row.messages_per_s),
+                format!("{:.1}", row.bytes_per_s / 1e6),
+                rank.unexpected.to_string(),
+            ]);
         }
         table.add_row(cells);
     }

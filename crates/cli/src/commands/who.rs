@@ -26,24 +26,50 @@ pub fn run(args: &Args) -> i32 {
     let ranks = jobs::ranks(&visit);
     if args.json {
         let ranks: Vec<_> = ranks.iter().map(as_json).collect();
-        return super::print_json(&json!({ "launcher": visit.launcher, "command": visit.command, "ranks": ranks }));
+        return super::print_json(
+            &json!({ "launcher": visit.launcher, "command": visit.command, "ranks": ranks }),
+        );
     }
-    println!("job {}: {} ({} ranks)", visit.launcher, visit.command, visit.ranks);
+    println!(
+        "job {}: {} ({} ranks)",
+        visit.launcher, visit.command, visit.ranks
+    );
     if ranks.is_empty() {
         println!("no rank has called MPI_Init yet");
         return 0;
     }
     let mut table = Table::new();
-    table.load_preset(comfy_table::presets::NOTHING).set_header(["rank", "process", "state", "cpu", "cpu time", "waits for"]);
+    table.load_preset(comfy_table::presets::NOTHING).set_header([
+        "rank",
+        "process",
+        "state",
+        "cpu",
+        "cpu time",
+        "waits for",
+    ]);
     for rank in &ranks {
         let cpu = rank.cpu.map_or(String::from("any"), |cpu| cpu.to_string());
         let time = format!("{:.1} s", rank.cpu_seconds);
-        table.add_row([rank.rank.to_string(), rank.pid.to_string(), doing(rank), cpu, time, waiting(rank)]);
+        table.add_row([
+            rank.rank.to_string(),
+            rank.pid.to_string(),
+            doing(rank),
+            cpu,
+            time,
+            waiting(rank),
+        ]);
     }
     println!("{}", table.trim_fmt());
-    let absent: Vec<_> = ranks.iter().filter(|rank| rank.state == State::Absent).map(|rank| rank.rank.to_string()).collect();
+    let absent: Vec<_> = ranks
+        .iter()
+        .filter(|rank| rank.state == State::Absent)
+        .map(|rank| rank.rank.to_string())
+        .collect();
     if !absent.is_empty() && absent.len() < ranks.len() {
-        println!("\nranks {} have not called MPI_Init: collective calls of the others wait for them", absent.join(", "));
+        println!(
+            "\nranks {} have not called MPI_Init: collective calls of the others wait for them",
+            absent.join(", ")
+        );
     }
     0
 }
@@ -59,13 +85,22 @@ fn doing(rank: &Rank) -> String {
 }
 
 fn waiting(rank: &Rank) -> String {
-    let Some(wait) = rank.wait else { return String::new() };
-    let peer = if wait.peer < 0 { "any rank".into() } else { format!("rank {}", wait.peer) };
+    let Some(wait) = rank.wait else {
+        return String::new();
+    };
+    let peer = if wait.peer < 0 {
+        "any rank".into()
+    } else {
+        format!("rank {}", wait.peer)
+    };
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let since = (now.tv_sec as f64 + now.tv_nsec as f64 / 1e9) - wait.since_ns as f64 / 1e9;
     match wait.collective {
         0 => format!("{peer}, tag {}, {} B, for {since:.1} s", wait.tag, wait.bytes),
-        number => format!("collective {number} on communicator {:#x}, for {since:.1} s", wait.comm),
+        number => format!(
+            "collective {number} on communicator {:#x}, for {since:.1} s",
+            wait.comm
+        ),
     }
 }
 

@@ -49,20 +49,46 @@ fn binding(ranks: u32, as_json: bool) -> i32 {
             "taken_cpus": taken.to_string(), "bound_to": sets, "reason": placed.reason,
         }));
     }
-    println!("usable CPUs        {} ({} cores)", machine.cpus(), machine.cores().len());
-    println!("quota              {}", quota.map_or("none".into(), |cores| format!("{cores} cores")));
-    println!("taken by others    {}", if taken.is_empty() { "none".into() } else { taken.to_string() });
+    println!(
+        "usable CPUs        {} ({} cores)",
+        machine.cpus(),
+        machine.cores().len()
+    );
+    println!(
+        "quota              {}",
+        quota.map_or("none".into(), |cores| format!("{cores} cores"))
+    );
+    println!(
+        "taken by others    {}",
+        if taken.is_empty() {
+            "none".into()
+        } else {
+            taken.to_string()
+        }
+    );
     match sets.is_empty() {
         true => println!("{ranks} ranks          not bound: {}", placed.reason),
-        false => println!("{ranks} ranks          bound to CPU {}: {}", sets.join(" | "), placed.reason),
+        false => println!(
+            "{ranks} ranks          bound to CPU {}: {}",
+            sets.join(" | "),
+            placed.reason
+        ),
     }
     0
 }
 
 /// Variables that change what `garonne run` does.
 const SETTINGS: [(&str, &str, &str); 2] = [
-    ("MPIEXEC_TIMEOUT", "none", "seconds until a job is ended (also --timeout)"),
-    ("NO_COLOR", "unset", "if set, tags are not coloured (also --color)"),
+    (
+        "MPIEXEC_TIMEOUT",
+        "none",
+        "seconds until a job is ended (also --timeout)",
+    ),
+    (
+        "NO_COLOR",
+        "unset",
+        "if set, tags are not coloured (also --color)",
+    ),
 ];
 
 fn settings(as_json: bool) -> i32 {

@@ -412,15 +412,13 @@ impl Agent<'_> {
             libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
                 self.end_by_signal(signal, broadcast)
             }
+            _ if broadcast => {}
             libc::SIGTSTP | libc::SIGCONT => {
-                if !broadcast {
-                    for pid in processes::descendants(rustix::process::getpid().as_raw_pid()) {
-                        sys::kill(pid, signal);
-                    }
+                for pid in processes::descendants(rustix::process::getpid().as_raw_pid()) {
+                    sys::kill(pid, signal);
                 }
             }
-            _ if !broadcast => (0..self.slots.len() as u32).for_each(|rank| self.signal_rank(rank, signal)),
-            _ => {}
+            _ => (0..self.slots.len() as u32).for_each(|rank| self.signal_rank(rank, signal)),
         }
     }
 

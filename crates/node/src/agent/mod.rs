@@ -324,9 +324,10 @@ impl Agent<'_> {
         while let Some(signal) = self.signals.next() {
             match signal.number {
                 libc::SIGCHLD => self.look_at_children(),
-                // A key on the terminal reaches the launcher too, which passes it on.
-                libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT if !signal.from_kernel => {
-                    self.signalled(signal.number, false);
+                // A key on the terminal reaches launcher, agent and ranks alike. It is seen here before the ends of the
+                // ranks that it causes, so these are not taken for failures.
+                libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
+                    self.signalled(signal.number, signal.from_kernel);
                 }
                 _ => {}
             }
