@@ -57,13 +57,13 @@ static void contiguous_and_vector_have_their_layout(void)
             for (int byte = 0; byte < 4; byte++)
                 offset[n++] = element * 24 + block * 10 + byte;
     moves_offsets(vector, 2, field, offset, n);
-    MPI_Type_create_hvector(3, 1, -7, MPI_INT, &negative);
+    MPI_Type_create_hvector(3, 1, -8, MPI_INT, &negative);
     MPI_Type_commit(&negative);
-    extent_is(negative, -14, 18, -14, 18, 12);
+    extent_is(negative, -16, 20, -16, 20, 12);
     n = 0;
     for (int block = 0; block < 3; block++)
         for (int byte = 0; byte < 4; byte++)
-            offset[n++] = -7 * block + byte;
+            offset[n++] = -8 * block + byte;
     moves_offsets(negative, 1, field, offset, n);
     MPI_Type_free(&contiguous);
     MPI_Type_free(&vector);

@@ -1,0 +1,82 @@
+/* What no message can beat on this machine: `floor MAP SAMPLES BYTES...` forks a second process and measures the bare
+ * hand-off of a cache line, memcpy of lines that the other core wrote, and process_vm_readv from the other process.
+ * Prints the same lines as bench.c: sample WHAT BYTES NANOSECONDS BEFORE AFTER */
+#include "handoff.h"
+
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+enum { REPEATS = 8 };
+
+static struct handoff *shared;
+static uint64_t epoch;
+static int rank;
+
+static double handoff(void) { return handoff_measure(shared, rank, &epoch); }
+
+static void report(const char *what, size_t bytes, double ns, double before, double after)
+{
+    if (rank == 0)
+        printf("sample %s %zu %.2f %.2f %.2f\n", what, bytes, ns, before, after);
+}
+
+/* The other side (rank 1) writes the buffer before each copy, so that its lines lie in the other core's cache. */
+static double copies(char *memory, char *own, size_t bytes, pid_t other)
+{
+    double total = 0;
+    for (int i = 0; i < REPEATS; i++) {
+        if (rank == 1)
+            memset(memory, i, bytes);
+        handoff();
+        if (rank == 0) {
+            double start = now_ns();
+            if (other == 0) {
+                memcpy(own, memory, bytes);
+            } else {
+                struct iovec to = {own, bytes}, from = {memory, bytes};
+                if (process_vm_readv(other, &to, 1, &from, 1, 0) != (ssize_t)bytes)
+                    return -1;
+            }
+            total += now_ns() - start;
+        }
+    }
+    return total / REPEATS;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 3) {
+        fprintf(stderr, "usage: floor MAP SAMPLES BYTES...\n");
+        return 2;
+    }
+    shared = handoff_map(argv[1]);
+    int samples = atoi(argv[2]);
+    size_t largest = 0;
+    for (int i = 3; i < argc; i++)
+        largest = (size_t)atol(argv[i]) > largest ? (size_t)atol(argv[i]) : largest;
+    char *memory = mmap(NULL, largest + 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), *own = malloc(largest + 1);
+    if (memory == MAP_FAILED || !own)
+        return 2;
+    memset(own, 0, largest + 1);
+    pid_t child = fork();
+    rank = child == 0;
+    pin(rank);
+    for (int s = 0; s < samples; s++) {
+        double before = handoff(), ns = handoff();
+        report("handoff", 0, ns, before, handoff());
+        for (int i = 3; i < argc; i++) {
+            size_t bytes = (size_t)atol(argv[i]);
+            double start = handoff();
+            double copy = copies(memory, own, bytes, 0);
+            report("memcpy", bytes, copy, start, handoff());
+            start = handoff();
+            copy = copies(memory, own, bytes, rank == 0 ? child : 1);
+            double end = handoff();
+            if (copy >= 0)
+                report("readv", bytes, copy, start, end);
+        }
+    }
+    if (rank == 0)
+        waitpid(child, NULL, 0);
+    return 0;
+}
