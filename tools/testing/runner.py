@@ -6,6 +6,7 @@ over, so that no test leaves anything running.
 
 import concurrent.futures
 import dataclasses
+import hashlib
 import os
 import pathlib
 import signal
@@ -106,6 +107,11 @@ class Context:
             check(result)
             self._installed = True
         return self.prefix
+
+    def key(self):
+        """Names the MPI that is tested, by its place and its header: what clients are compiled against."""
+        header = (self.prefix / "include" / "mpi.h").read_bytes()
+        return hashlib.sha256(str(self.prefix).encode() + header).hexdigest()[:12]
 
     def environment(self, extra=None):
         env = dict(os.environ)

@@ -8,7 +8,7 @@ BUILD_LIMIT_S = 900
 
 def suite(context):
     context.installed()
-    target = context.state / "rsmpi"
+    target = context.state / f"rsmpi-{context.key()}"
     env = context.environment({"MPICC": context.mpicc(), "CARGO_TARGET_DIR": str(target)})
     client = context.root / "tests/clients/rsmpi"
     build = ["cargo", "build", "--locked", "--manifest-path", client / "Cargo.toml"]
@@ -19,7 +19,9 @@ def suite(context):
 
 def rsmpi_case(context, program, ranks):
     def run():
-        result = context.execute(f"rsmpi {ranks}", context.launcher(ranks) + [str(program)], timeout=60)
+        # rustc gives no rpath; an installation outside the system's own places is found this way.
+        env = context.environment({"LD_LIBRARY_PATH": str(context.prefix / "lib")})
+        result = context.execute(f"rsmpi {ranks}", context.launcher(ranks) + [str(program)], timeout=60, env=env)
         check(result)
         if f"rsmpi: {ranks} ranks agree" not in result.output:
             raise Failure(f"it did not finish its checks (log: {result.log})")
