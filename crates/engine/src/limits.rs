@@ -47,3 +47,6 @@ pub const BOUNCE: usize = 4096;
 
 /// Blocks of a layout looked up at a time when large blocks are copied in place.
 pub const BLOCKS_AT_A_TIME: usize = 64;
+
+/// Operations looked at to say what a rank waits for: said while going to sleep, so it must not take longer than that.
+pub const WAITING_LOOK: usize = 4096;

@@ -216,6 +216,11 @@ impl Requests {
         self.alive
     }
 
+    /// The slots with their operations, free ones included.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Operation)> {
+        self.slots.iter().enumerate().map(|(index, slot)| (index as u32, slot))
+    }
+
     /// Slots of living operations that satisfy `test`.
     pub(crate) fn select(&self, mut test: impl FnMut(&Operation) -> bool) -> Vec<u32> {
         let slots = self.slots.iter().enumerate();

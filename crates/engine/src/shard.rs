@@ -8,7 +8,7 @@ use crate::arrive::SELF_GATE;
 use crate::core::{Core, Incoming};
 use crate::event::{Event, Events, Waiting, What};
 use crate::gate::{Quotas, stream_key};
-use crate::limits::{POLL_BUDGET, SELF_EAGER_MAX};
+use crate::limits::{POLL_BUDGET, SELF_EAGER_MAX, WAITING_LOOK};
 use crate::rail::{Header, Kind, Limits, Rail};
 use crate::request::{Fresh, Operation, Side, State};
 use crate::store::Meta;
@@ -376,16 +376,17 @@ impl<R: Rail> Shard<R> {
     /// What this rank waits for.
     pub fn waiting(&self) -> Waiting {
         let core = &self.core;
-        let oldest = |mut slots: Vec<u32>, by: &dyn Fn(u32) -> u64| {
-            slots.sort_by_key(|&slot| by(slot));
-            slots.first().copied()
-        };
-        let posted = core.requests.select(|operation| operation.state == State::Posted);
-        let receive = oldest(posted, &|slot| core.matcher.order(slot)).map(|slot| core.requests.peek(slot));
-        let sends = core.requests.select(|operation: &Operation| {
-            operation.side == Side::Send && matches!(operation.state, State::Held | State::Active)
-        });
-        let send = sends.first().map(|&slot| core.requests.peek(slot));
+        let (mut receive, mut send): (Option<u32>, Option<&Operation>) = (None, None);
+        for (slot, operation) in core.requests.iter().take(WAITING_LOOK) {
+            match (operation.side, operation.state) {
+                (Side::Recv, State::Posted) if receive.is_none_or(|other| core.matcher.order(slot) < core.matcher.order(other)) => {
+                    receive = Some(slot);
+                }
+                (Side::Send, State::Held | State::Active) if send.is_none() => send = Some(operation),
+                _ => {}
+            }
+        }
+        let receive = receive.map(|slot| core.requests.peek(slot));
         Waiting {
             posted: core.matcher.posted_len(),
             oldest_receive: receive.map(|operation| {

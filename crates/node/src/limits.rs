@@ -64,3 +64,6 @@ pub const YIELDS_CROWDED: u32 = 2;
 /// Descriptors of the agent that do not grow with the ranks (three standard ones, epoll, signals, link, lifeline, sockets,
 /// a memory file per world), and some that are open only while a rank starts.
 pub const FDS_OF_AGENT: u64 = 40;
+
+/// Longest sleep of a rank whose queued packets found no room, should the ring of the reader be lost: half a per mille of a core.
+pub const ROOM_RETRY: Duration = Duration::from_millis(5);

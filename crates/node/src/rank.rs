@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error as EngineError, Peer};
+use garonne_engine::event::Waiting;
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
@@ -18,7 +19,7 @@ use garonne_sync::shm::Segment;
 use crate::client::Client;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::layout::State;
+use crate::layout::{State, Wait};
 use crate::limits;
 
 /// The engine of a rank of this node, as the layers above use it.
@@ -104,6 +105,18 @@ impl Surroundings for Place {
         self.patience
     }
 
+    fn retry(&self) -> Option<std::time::Duration> {
+        // Readers ring writers that found no room; this only bounds what a lost ring would cost.
+        Some(limits::ROOM_RETRY)
+    }
+
+    fn waits(&self, waiting: Option<&Waiting>) {
+        if let Some(client) = &self.client {
+            let wait = waiting.map_or_else(Wait::default, said);
+            client.card(client.world().rank).publish_wait(&wait);
+        }
+    }
+
     fn abort(&self, code: i32, message: &str) -> ! {
         match &self.client {
             // Without an agent to tell, the end of this process is what the launcher sees.
@@ -118,6 +131,21 @@ impl Surroundings for Place {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
     }
+}
+
+/// A wait as others see it on the board: the oldest receive, or else a send that cannot go on.
+fn said(waiting: &Waiting) -> Wait {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let since_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    let (origin, peer, tag, context, bytes) = match (&waiting.oldest_receive, &waiting.blocked_send) {
+        (Some((context, peer, tag, origin)), _) => {
+            (*origin, peer.map_or(-1, |peer| peer as i32), tag.unwrap_or(-2), *context, 0)
+        }
+        (None, Some((context, peer, tag, bytes, origin))) => (*origin, *peer as i32, *tag, *context, *bytes),
+        (None, None) => return Wait { since_ns, ..Wait::default() },
+    };
+    let call = u32::from(origin.call);
+    Wait { call, peer, tag, comm: context.into(), bytes, since_ns, collective: 0, site: origin.site }
 }
 
 /// The ranks of a job's node, as the agent's memory shows them.

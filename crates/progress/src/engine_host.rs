@@ -7,7 +7,7 @@
 //! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the ring.
 
 use crate::host::{Host, Stepper};
-use crate::limits::{SUBMISSIONS, TRIES_BEFORE_YIELD};
+use crate::limits::{PARKS_BEFORE_TELLING, SUBMISSIONS, TRIES_BEFORE_YIELD};
 use crate::surroundings::{Patience, Surroundings};
 use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
 use garonne_engine::event::Waiting;
@@ -291,25 +291,36 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     /// The poller's turn: until `done`, or until nothing happens for longer than the patience lasts.
     fn poll_until(&self, done: &mut dyn FnMut() -> bool, patience: Patience) {
-        let mut idle = 0;
-        loop {
-            if done() {
-                return;
-            }
+        let (mut idle, mut parks) = (0u32, 0u32);
+        while !done() {
             if self.progress() {
-                idle = 0;
+                (idle, parks) = (0, self.awake(parks));
                 continue;
             }
-            idle += 1;
+            idle = idle.saturating_add(1);
             if idle <= patience.spins {
                 std::hint::spin_loop();
             } else if idle <= patience.spins.saturating_add(patience.yields) {
                 self.surroundings.give_way();
             } else {
+                if parks == PARKS_BEFORE_TELLING {
+                    self.surroundings.waits(Some(&self.waiting()));
+                }
+                // Unless this brings something, the next look is followed by sleep at once.
                 self.park(done);
-                // Unless this brought something, the next look is followed by sleep at once.
+                parks = parks.saturating_add(1);
             }
         }
+        self.awake(parks);
+    }
+
+    /// Takes back what was told about a long wait. Returns no parks.
+    #[inline]
+    fn awake(&self, parks: u32) -> u32 {
+        if parks > PARKS_BEFORE_TELLING {
+            self.surroundings.waits(None);
+        }
+        0
     }
 
     /// Arm, look once more, sleep.
@@ -321,9 +332,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             let work = self.enter().has_work();
             // Queued work that found no room is tried again soon even if nobody rings.
             let limit = if work { self.surroundings.retry() } else { None };
-            self.surroundings.parked(true);
             self.source.sleep(ticket, limit);
-            self.surroundings.parked(false);
         }
         self.enter().rail().disarm();
     }

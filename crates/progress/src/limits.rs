@@ -5,3 +5,6 @@ pub const SUBMISSIONS: usize = 64;
 
 /// Tries for a busy engine before its holder is given the core: a few microseconds, longer than nearly every operation.
 pub const TRIES_BEFORE_YIELD: u32 = 64;
+
+/// Sleeps in one wait before it is told to those who watch: short waits, which are many, do not pay for telling.
+pub const PARKS_BEFORE_TELLING: u32 = 1;

@@ -2,6 +2,7 @@
 //!
 //! Implemented by `node` for real processes and by `sim` for threads and simulated ranks; called by the engine host.
 
+use garonne_engine::event::Waiting;
 use std::time::Duration;
 
 /// How long a waiter looks before it sleeps.
@@ -28,8 +29,9 @@ pub trait Surroundings: Send + Sync {
         Some(Duration::from_micros(200))
     }
 
-    /// The rank goes to sleep or is awake again (for those who watch from outside).
-    fn parked(&self, _parked: bool) {}
+    /// The rank sleeps for a while already and waits for this; `None`: it is awake again. For those who watch from outside.
+    /// Called by one thread at a time.
+    fn waits(&self, _waiting: Option<&Waiting>) {}
 
     /// Ends the job with this exit code. Does not return.
     fn abort(&self, code: i32, message: &str) -> !;
