@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::{State, Wait};
-use crate::limits;
+use crate::{limits, sys};
 
 /// The engine of a rank of this node, as the layers above use it.
 pub type RankHost = EngineHost<ShmRail, Place>;
@@ -128,15 +128,13 @@ impl Surroundings for Place {
 
     fn seconds(&self) -> f64 {
         // The node's one monotonic clock, so that ranks may compare their times (MPI_WTIME_IS_GLOBAL).
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
+        sys::monotonic_ns() as f64 * 1e-9
     }
 }
 
 /// A wait as others see it on the board: the oldest receive, or else a send that cannot go on.
 fn said(waiting: &Waiting) -> Wait {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let since_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    let since_ns = sys::monotonic_ns();
     let (origin, peer, tag, context, bytes) = match (&waiting.oldest_receive, &waiting.blocked_send) {
         (Some((context, peer, tag, origin)), _) => {
             (*origin, peer.map_or(-1, |peer| peer as i32), tag.unwrap_or(-2), *context, 0)
