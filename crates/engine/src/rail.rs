@@ -72,7 +72,8 @@ pub struct Reach {
     pub can_read: bool,
     /// This side may write regions that the peer exposed.
     pub can_write: bool,
-    /// From this many bytes on, reading beats sending packets; `u64::MAX`: never.
+    /// From this many bytes on, reading beats letting the peer send packets; `u64::MAX`: never, at the moment. Heeded by
+    /// the receiving side of a message.
     pub read_from: u64,
     /// Payload of one packet of a pipelined copy that serves best.
     pub pipeline_chunk: usize,

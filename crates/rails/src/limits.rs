@@ -55,3 +55,12 @@ pub const COMMONS_BYTES: usize = 256 * 1024;
 
 /// Alignment of a rank's share of the memory for collectives: no two shares have a page in common.
 pub const COMMONS_ALIGN: usize = 4096;
+
+/// Shortest read that tells a pace: below, the price of the call itself hides that of the bytes.
+pub const PACE_READ_MIN: u64 = 64 * 1024;
+
+/// Shortest piece that tells a pace: only full ones follow each other closely.
+pub const PACE_PIECE_MIN: usize = PACKET_MAX;
+
+/// Large messages between two tries of the way that is not preferred: half a per cent of them may take a few times longer.
+pub const PACE_RETRY_EVERY: u32 = 200;

@@ -10,14 +10,16 @@
 
 mod intake;
 pub mod layout;
+mod pace;
 mod peers;
 mod region;
 mod wake;
 
 pub use layout::inbox_bytes;
+pub use pace::{Fetch, Known};
 pub use peers::{Neighbours, Process, Threads};
 
-use crate::limits::{COMMONS_ALIGN, EAGER_MAX, INLINE_MAX, PACKET_MAX, RANKS_MAX};
+use crate::limits::{COMMONS_ALIGN, EAGER_MAX, INLINE_MAX, PACE_READ_MIN, PACKET_MAX, RANKS_MAX};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
@@ -28,9 +30,11 @@ use garonne_sync::mailbox::{Claimed, Priority};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, UserMem};
 use intake::Inbox;
+use pace::Pace;
 use peers::Out;
 use region::Regions;
 use std::sync::Arc;
+use std::time::Instant;
 use wake::ShmWake;
 
 /// One rank's shared-memory rail.
@@ -103,6 +107,11 @@ impl ShmRail {
             commons: None,
             neighbours,
         })
+    }
+
+    /// What the rail has measured of large data from `peer`, for reports.
+    pub fn known_pace(&self, peer: Peer) -> Option<Known> {
+        self.inbox.pace(peer).map(Pace::known)
     }
 
     /// Told by the host that a peer died: nothing is sent to it any more, its unfinished records are passed over, its
@@ -193,11 +202,16 @@ impl Rail for ShmRail {
             return None;
         }
         let means = self.regions.means(&*self.neighbours, peer);
+        // Only the receiving side asks per message what to do with it; a sender's question costs a turn, no more.
+        let read_from = match self.inbox.pace(peer).map_or(Fetch::Read, Pace::decide) {
+            Fetch::Read => 0,
+            Fetch::Packets => u64::MAX,
+        };
         Some(Reach {
             eager_max: EAGER_MAX,
             can_read: means.can_read,
             can_write: means.can_write,
-            read_from: means.read_from,
+            read_from,
             pipeline_chunk: PACKET_MAX,
             read_chunk: means.read_chunk,
         })
@@ -295,8 +309,13 @@ impl Rail for ShmRail {
     }
 
     fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
-        self.regions
-            .transfer(&*self.neighbours, bulk, crate::sys::Way::Read)
+        let (peer, len) = (bulk.peer, bulk.len);
+        let start = (len >= PACE_READ_MIN).then(Instant::now);
+        let ending = self.regions.transfer(&*self.neighbours, bulk, crate::sys::Way::Read)?;
+        if let (Some(start), Some(pace)) = (start, self.inbox.pace_mut(peer)) {
+            pace.was_read(start.elapsed(), len);
+        }
+        Ok(ending)
     }
 
     fn write(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {

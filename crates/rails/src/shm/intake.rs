@@ -5,8 +5,9 @@
 //! mailbox has been read that far. So no record overtakes another, without a handshake. A dead writer's lane is drained
 //! and then granted to the next.
 
-use crate::limits::{LANE_GRANT_AFTER, LANES};
+use crate::limits::{LANE_GRANT_AFTER, LANES, PACE_PIECE_MIN};
 use crate::shm::layout::{self, card};
+use crate::shm::pace::Pace;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Header, Sink};
 use garonne_sync::mailbox::{Intake, Record, Taken};
@@ -32,6 +33,8 @@ pub(crate) struct Inbox {
     counts: Vec<u32>,
     starving: bool,
     broken: Vec<Peer>,
+    /// By writer.
+    paces: Vec<Pace>,
 }
 
 impl Inbox {
@@ -46,7 +49,17 @@ impl Inbox {
             counts: vec![0; ranks as usize],
             starving: false,
             broken: Vec::new(),
+            paces: (0..ranks).map(|_| Pace::default()).collect(),
         })
+    }
+
+    /// Pace of large data from a peer.
+    pub(crate) fn pace(&self, peer: Peer) -> Option<&Pace> {
+        self.paces.get(peer as usize)
+    }
+
+    pub(crate) fn pace_mut(&mut self, peer: Peer) -> Option<&mut Pace> {
+        self.paces.get_mut(peer as usize)
     }
 
     /// Delivers up to `budget` records.
@@ -92,7 +105,7 @@ impl Inbox {
             let writer = lane.writer;
             match lane
                 .intake
-                .take(|record| deliver(Record { writer, ..record }, sink, &mut self.broken))
+                .take(|record| deliver(Record { writer, ..record }, sink, (&mut self.broken, &mut self.paces)))
             {
                 Taken::Record => told += 1,
                 Taken::Void => {}
@@ -108,11 +121,11 @@ impl Inbox {
         let mut told = 0;
         while told < budget {
             let mut from = 0;
-            let (ranks, broken) = (self.ranks, &mut self.broken);
+            let (ranks, notes) = (self.ranks, (&mut self.broken, &mut self.paces));
             let taken = self.mailbox.take(|record| {
                 from = record.writer;
                 if u32::from(from) < ranks {
-                    deliver(record, sink, broken);
+                    deliver(record, sink, notes);
                 }
             });
             match taken {
@@ -188,16 +201,16 @@ impl Inbox {
 
 /// Shows one record to the engine, if its header can be true.
 #[inline(always)]
-fn deliver(record: Record, sink: &mut impl Sink, broken: &mut Vec<Peer>) {
-    let header = Header::from_words(record.header);
-    if header.len as usize <= record.room {
-        sink.packet(
-            Peer::from(record.writer),
-            header,
-            record.payload,
-            header.len as usize,
-        );
-    } else {
-        broken.push(Peer::from(record.writer));
+fn deliver(record: Record, sink: &mut impl Sink, (broken, paces): (&mut Vec<Peer>, &mut Vec<Pace>)) {
+    let (peer, header) = (Peer::from(record.writer), Header::from_words(record.header));
+    if header.len as usize > record.room {
+        broken.push(peer);
+        return;
+    }
+    sink.packet(peer, header, record.payload, header.len as usize);
+    if record.room >= PACE_PIECE_MIN
+        && let Some(pace) = paces.get_mut(usize::from(record.writer))
+    {
+        pace.piece(header.len as usize);
     }
 }

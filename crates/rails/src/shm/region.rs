@@ -39,7 +39,6 @@ struct Exposed {
 pub(crate) struct Means {
     pub(crate) can_read: bool,
     pub(crate) can_write: bool,
-    pub(crate) read_from: u64,
     pub(crate) read_chunk: u64,
 }
 
@@ -107,7 +106,6 @@ impl Regions {
             _ => Means {
                 can_read: false,
                 can_write: false,
-                read_from: u64::MAX,
                 read_chunk: READ_CHUNK,
             },
         }
@@ -364,7 +362,6 @@ fn probe(neighbours: &dyn Neighbours, peer: Peer) -> Probe {
     let means = Means {
         can_read: true,
         can_write,
-        read_from: 0,
         read_chunk: READ_CHUNK,
     };
     Probe::Works(Box::new(Reached {
