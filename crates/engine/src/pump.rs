@@ -290,7 +290,7 @@ impl<R: Rail> Shard<R> {
             if operation.state != State::Active || operation.side != Side::Recv {
                 continue;
             }
-            let reach = self.rail.reach(operation.peer).filter(|reach| reach.can_read && operation.total >= reach.read_from);
+            let reach = self.rail.reach(operation.peer).filter(|reach| reach.can_read && (operation.moved > 0 || operation.total >= reach.read_from));
             let (Some(reach), Some(region)) = (reach, operation.region.as_deref()) else {
                 self.core.ask_for_packets(index);
                 continue;
