@@ -49,6 +49,8 @@ pub struct EngineHost<R, S> {
     stepping: AtomicU32,
     /// Somebody is the poller.
     polling: AtomicBool,
+    /// The poller sleeps or is about to: what other threads do must wake it.
+    dozing: AtomicBool,
     /// Changes whenever something happened that a waiter may wait for.
     happened: AtomicU64,
     /// The engine's completions when the steppers last ran.
@@ -79,6 +81,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             newcomers: Mutex::new(Vec::new()),
             stepping: AtomicU32::new(0),
             polling: AtomicBool::new(false),
+            dozing: AtomicBool::new(false),
             happened: AtomicU64::new(0),
             stepped_at: AtomicU64::new(0),
             asleep: AtomicU32::new(0),
@@ -147,7 +150,13 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// Gives the engine back, looks into the ring once more, and tells waiters if something completed.
     #[inline]
     fn depart(&self, shard: Guard<'_, Shard<R>>, before: u64) {
-        let changed = shard.completions() != before;
+        // Work that an operation left queued is news, too: whoever sleeps in the poller's place has to see to it.
+        let changed = shard.completions() != before || shard.has_work();
+        self.leave(shard, changed);
+    }
+
+    #[inline]
+    fn leave(&self, shard: Guard<'_, Shard<R>>, changed: bool) {
         drop(shard);
         if self.shared.load(Ordering::Relaxed) {
             self.depart_shared(changed);
@@ -228,6 +237,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// Something happened: threads asleep ask again.
     fn announce(&self) {
         self.happened.fetch_add(1, Ordering::SeqCst);
+        if self.dozing.load(Ordering::SeqCst) {
+            self.source.wake();
+        }
         if self.asleep.load(Ordering::SeqCst) != 0 {
             drop(lock(&self.door));
             self.bell.notify_all();
@@ -327,12 +339,15 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     fn park(&self, done: &mut dyn FnMut() -> bool) {
         let happened = self.happened.load(Ordering::SeqCst);
         let ticket = self.enter().rail().arm();
-        let moved = self.progress();
-        if !moved && !done() && self.happened.load(Ordering::SeqCst) == happened {
+        if !self.progress() && !done() {
             let work = self.enter().has_work();
-            // Queued work that found no room is tried again soon even if nobody rings.
+            // Queued work that found no room is tried again even if nobody rings.
             let limit = if work { self.surroundings.retry() } else { None };
-            self.source.sleep(ticket, limit);
+            self.dozing.store(true, Ordering::SeqCst);
+            if self.happened.load(Ordering::SeqCst) == happened {
+                self.source.sleep(ticket, limit);
+            }
+            self.dozing.store(false, Ordering::SeqCst);
         }
         self.enter().rail().disarm();
     }
@@ -409,7 +424,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         let before = shard.completions();
         let moved = shard.progress();
         let after = shard.completions();
-        self.depart(shard, before);
+        self.leave(shard, after != before);
         self.step(after) || moved
     }
 

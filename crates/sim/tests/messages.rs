@@ -216,3 +216,34 @@ fn an_abandoned_send_finishes_on_its_own() {
         }
     });
 }
+
+#[test]
+fn threads_of_one_rank_wake_each_other_whoever_polls() {
+    threads(2, |host| {
+        let host = &*host;
+        std::thread::scope(|scope| {
+            for lane in 0..4i32 {
+                scope.spawn(move || {
+                    let (buffer, room) = (filled(20_000, lane as u8), Scratch::new(20_000).unwrap());
+                    for round in 0..50i32 {
+                        // Lanes 0 and 1 talk within the rank, the others with the other rank; one of each pair sends first.
+                        let (to, from) = if lane < 2 { (host.me(), host.me()) } else { (1 - host.me(), 1 - host.me()) };
+                        let (out, back) = if lane < 2 { (lane, 1 - lane) } else { (lane, lane) };
+                        let len = [8, 20_000][(round % 2) as usize];
+                        let first = if lane < 2 { lane == 0 } else { host.me() == 0 };
+                        if first {
+                            let sent = send_op(host, to, out, &buffer, len, Mode::Synchronous);
+                            wait(host, recv_op(host, Some(from), Some(back), &room));
+                            wait(host, sent);
+                        } else {
+                            let receive = recv_op(host, Some(from), Some(back), &room);
+                            let status = wait(host, receive);
+                            assert_filled(&room, status.len as usize, back as u8);
+                            wait(host, send_op(host, to, out, &buffer, len, Mode::Synchronous));
+                        }
+                    }
+                });
+            }
+        });
+    });
+}
