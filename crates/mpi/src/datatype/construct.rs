@@ -94,10 +94,6 @@ pub enum Constructor {
     F90Integer {
         range: i32,
     },
-    ValueIndex {
-        value: Datatype,
-        index: Datatype,
-    },
 }
 
 /// One dimension of a distributed array.
@@ -337,9 +333,10 @@ pub(super) fn lower(constructor: &Constructor) -> Result<Tree> {
                 body: Arc::new(Tree::Type(old.clone())),
             })
         }
-        Named | F90Real { .. } | F90Complex { .. } | F90Integer { .. } | ValueIndex { .. } => Err(
-            Error::new(Class::Type, "predefined datatypes are looked up, not constructed"),
-        ),
+        Named | F90Real { .. } | F90Complex { .. } | F90Integer { .. } => Err(Error::new(
+            Class::Type,
+            "predefined datatypes are looked up, not constructed",
+        )),
     }
 }
 
@@ -424,10 +421,10 @@ fn structure(blocklengths: &[i64], displacements: &[i64], types: &[Datatype]) ->
             index,
         });
     }
-    Ok(Tree::Blocks {
+    Ok(Tree::Padded(Arc::new(Tree::Blocks {
         blocks,
         types: distinct,
-    })
+    })))
 }
 
 fn same_length(a: usize, b: usize) -> Result<()> {
@@ -445,7 +442,7 @@ impl Constructor {
     pub fn types(&self) -> &[Datatype] {
         use Constructor::*;
         match self {
-            Named | F90Real { .. } | F90Complex { .. } | F90Integer { .. } | ValueIndex { .. } => &[],
+            Named | F90Real { .. } | F90Complex { .. } | F90Integer { .. } => &[],
             Struct { types, .. } => types,
             Dup { old }
             | Contiguous { old, .. }
@@ -467,7 +464,6 @@ impl Constructor {
         match std::mem::replace(self, Named) {
             Named | F90Real { .. } | F90Complex { .. } | F90Integer { .. } => Vec::new(),
             Struct { types, .. } => types,
-            ValueIndex { value, index } => vec![value, index],
             Dup { old }
             | Contiguous { old, .. }
             | Vector { old, .. }
@@ -502,7 +498,6 @@ impl Constructor {
             F90Real { .. } => Combiner::F90Real,
             F90Complex { .. } => Combiner::F90Complex,
             F90Integer { .. } => Combiner::F90Integer,
-            ValueIndex { .. } => Combiner::ValueIndex,
         }
     }
 }

@@ -33,7 +33,6 @@ pub enum Combiner {
     F90Complex = 114,
     F90Integer = 115,
     Resized = 116,
-    ValueIndex = 117,
 }
 
 impl Combiner {
@@ -56,7 +55,6 @@ impl Combiner {
             Combiner::F90Complex => "Fortran complex",
             Combiner::F90Integer => "Fortran integer",
             Combiner::Resized => "resized",
-            Combiner::ValueIndex => "value-index",
         }
     }
 }
@@ -199,7 +197,6 @@ impl Sorter {
                 self.integers([*precision, *range]);
             }
             F90Integer { range } => self.integers([*range]),
-            ValueIndex { value, index } => self.contents.types.extend([value.clone(), index.clone()]),
         }
         self.contents.types.extend(constructor.types().iter().cloned());
         self.contents

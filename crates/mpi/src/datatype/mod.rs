@@ -135,10 +135,10 @@ impl Datatype {
 
     /// Whether it is predefined, named or not (such as the types for Fortran's kinds): it must not be freed.
     pub fn is_predefined(&self) -> bool {
-        use Constructor::{F90Complex, F90Integer, F90Real, Named, ValueIndex};
+        use Constructor::{F90Complex, F90Integer, F90Real, Named};
         matches!(
             self.0.constructor,
-            Named | F90Real { .. } | F90Complex { .. } | F90Integer { .. } | ValueIndex { .. }
+            Named | F90Real { .. } | F90Complex { .. } | F90Integer { .. }
         )
     }
 
@@ -266,7 +266,11 @@ impl Datatype {
     fn program(&self, count: u64) -> Result<Arc<Program>> {
         if count == 1 {
             // The bounds of one element were checked when the type was constructed.
-            return Ok(self.0.single.get_or_init(|| Arc::new(Program(self.0.shape.clone()))).clone());
+            return Ok(self
+                .0
+                .single
+                .get_or_init(|| Arc::new(Program(self.0.shape.clone())))
+                .clone());
         }
         let mut recent = self.0.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, program)) = recent.as_ref().filter(|(have, _)| *have == count) {

@@ -1,5 +1,5 @@
 //! Predefined datatypes that are asked for by properties instead of by name: Fortran's kinds by precision and range,
-//! types by class and size, and pairs of a value and an index (MPI 5.0, sections 19.1.5 and 6.9.4).
+//! types by class and size, and pairs by value and index (MPI 5.0, sections 19.1.5 and 6.9.4).
 //!
 //! Asked twice for the same, the same object is returned, as the standard wants; the objects live for ever.
 
@@ -40,10 +40,9 @@ enum Key {
     Real(i32, i32),
     Complex(i32, i32),
     Integer(i32),
-    Pair(u16, u16),
 }
 
-/// Part of the table of predefined types. Bounded: Fortran asks with a handful of literals, and pairs are finite.
+/// Part of the table of predefined types. Bounded: Fortran asks with a handful of literals.
 static MADE: Mutex<BTreeMap<Key, Datatype>> = Mutex::new(BTreeMap::new());
 
 fn once(key: Key, leaf: Leaf, constructor: Constructor) -> Datatype {
@@ -161,8 +160,8 @@ impl Datatype {
         found.ok_or_else(|| Error::new(Class::Arg, format!("there is no {class:?} type of {size} bytes")))
     }
 
-    /// `MPI_Type_get_value_index`: the pair type of a value and an index, or `None` (`MPI_DATATYPE_NULL`) where
-    /// `MPI_MAXLOC` could not reduce it.
+    /// `MPI_Type_get_value_index`: the named pair type of a value and an index, or `None` (`MPI_DATATYPE_NULL`) where
+    /// there is none. The standard would allow unnamed ones; clients expect of a pair that it has a name.
     pub fn value_index(value: &Datatype, index: &Datatype) -> Option<Datatype> {
         use codes::*;
         let named = match (value.code()?, index.code()?) {
@@ -177,21 +176,6 @@ impl Datatype {
             (INTEGER, INTEGER) => Some(TWOINTEGER),
             _ => None,
         };
-        if let Some(code) = named {
-            return Self::predefined(code);
-        }
-        let (Some(Leaf::Basic(v)), Some(Leaf::Basic(i))) = (value.leaf(), index.leaf()) else {
-            return None;
-        };
-        let ordered = |basic: Basic| basic.is_integer() || basic.is_real();
-        if !ordered(v) || !i.is_integer() {
-            return None;
-        }
-        let constructor = Constructor::ValueIndex {
-            value: value.clone(),
-            index: index.clone(),
-        };
-        let key = Key::Pair(value.code()?, index.code()?);
-        Some(once(key, Leaf::Pair { value: v, index: i }, constructor))
+        named.and_then(Self::predefined)
     }
 }

@@ -316,6 +316,7 @@ pub(super) fn of_leaf(leaf: Leaf, code: Option<u16>, constructor: Constructor) -
         size: i128::from(shape.len),
         elements,
         data: Some((0, i128::from(leaf.end()))),
+        natural: Some((0, i128::from(leaf.extent()))),
         marks: None,
         align,
         leaf: Uniform::One(leaf),

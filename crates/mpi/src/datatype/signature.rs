@@ -145,7 +145,7 @@ fn visit_copies(copies: Copies<'_>, visit: &mut dyn FnMut(LeafRun) -> Flow) -> F
 fn visit_tree(tree: &Tree, at: i64, visit: &mut dyn FnMut(LeafRun) -> Flow) -> Flow {
     match tree {
         Tree::Type(old) => visit_copies(Copies { old, count: 1, at }, visit),
-        Tree::Bounded { body, .. } => visit_tree(body, at, visit),
+        Tree::Bounded { body, .. } | Tree::Padded(body) => visit_tree(body, at, visit),
         Tree::Repeat { count, stride, body } => match &**body {
             Tree::Type(old) if *stride == old.extent() => visit_copies(
                 Copies {
@@ -222,7 +222,7 @@ fn advance_leaf(leaf: Leaf, measure: Measure, rest: u64) -> Option<(u64, u64)> {
 fn advance_tree(tree: &Tree, measure: Measure, rest: u64) -> Option<(u64, u64)> {
     match tree {
         Tree::Type(old) => advance(old, measure, rest),
-        Tree::Bounded { body, .. } => advance_tree(body, measure, rest),
+        Tree::Bounded { body, .. } | Tree::Padded(body) => advance_tree(body, measure, rest),
         Tree::Repeat { body, .. } => {
             let one = summarise(body).ok()?;
             let (bytes, elements) = (one.size as u64, one.elements as u64);

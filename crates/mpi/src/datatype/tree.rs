@@ -27,6 +27,8 @@ pub(crate) enum Tree {
     },
     /// Trees at displacements.
     List(Vec<(i64, Arc<Tree>)>),
+    /// The body, its extent rounded up to its alignment as a C compiler does for structures.
+    Padded(Arc<Tree>),
     /// The body with its lower and upper bound set.
     Bounded { lb: i64, ub: i64, body: Arc<Tree> },
 }
@@ -48,7 +50,9 @@ pub(crate) struct Summary {
     pub elements: i128,
     /// First byte of data and the byte after the last, where there is data.
     pub data: Option<(i128, i128)>,
-    /// Bounds that were set explicitly; they win over the data's.
+    /// Lower and upper bound as they follow from those of the parts, where there is data.
+    pub natural: Option<(i128, i128)>,
+    /// Bounds that were set explicitly; they win over the natural ones.
     pub marks: Option<(i128, i128)>,
     /// Strictest alignment of the basic elements.
     pub align: u64,
@@ -106,20 +110,23 @@ impl Summary {
         self.size += other.size * i128::from(times);
         self.elements += other.elements * i128::from(times);
         self.data = join(self.data, other.data.map(spread));
+        self.natural = join(self.natural, other.natural.map(spread));
         self.marks = join(self.marks, other.marks.map(spread));
         self.align = self.align.max(other.align);
         self.leaf = self.leaf.join(other.leaf);
     }
 
-    /// Lower and upper bound: as marked, or the data's with the padding that alignment asks for.
+    /// Lower and upper bound.
     pub fn bounds(&self) -> (i128, i128) {
-        match (self.marks, self.data) {
-            (Some(marks), _) => marks,
-            (None, None) => (0, 0),
-            (None, Some((lo, hi))) => {
-                let align = i128::from(self.align.max(1));
-                (lo, lo + (hi - lo + align - 1) / align * align)
-            }
+        self.marks.or(self.natural).unwrap_or((0, 0))
+    }
+
+    /// Rounds the extent up to the alignment. Only structures do so, as in the other MPI libraries: vectors and indexed
+    /// types end where their last element ends, even if that is not aligned.
+    fn pad(&mut self) {
+        if let Some((lb, ub)) = &mut self.natural {
+            let align = i128::from(self.align.max(1));
+            *ub = *lb + (*ub - *lb + align - 1) / align * align;
         }
     }
 
@@ -167,6 +174,10 @@ pub(crate) fn summarise(tree: &Tree) -> Result<Summary> {
                 sum.check()?;
             }
         }
+        Tree::Padded(body) => {
+            sum = summarise(body)?;
+            sum.pad();
+        }
         Tree::Bounded { lb, ub, body } => {
             sum = summarise(body)?;
             sum.marks = Some((i128::from(*lb), i128::from(*ub)));
@@ -194,6 +205,6 @@ pub(crate) fn shape(tree: &Tree) -> Shape {
                 .moved(block.displacement)
         })),
         Tree::List(list) => shape::concat(list.iter().map(|(by, body)| shape(body).moved(*by))),
-        Tree::Bounded { body, .. } => shape(body),
+        Tree::Bounded { body, .. } | Tree::Padded(body) => shape(body),
     }
 }

@@ -11,6 +11,9 @@ const ELEMENTS_MAX: usize = 600;
 #[derive(Clone, Debug, Default)]
 pub struct Naive {
     pub map: Vec<(i64, Basic)>,
+    /// Bounds that follow from those of the parts.
+    natural: Option<(i64, i64)>,
+    /// Bounds that were set.
     marks: Option<(i64, i64)>,
 }
 
@@ -25,7 +28,13 @@ impl Naive {
                 ]
             }
         };
-        Self { map, marks: None }
+        let mut naive = Self {
+            map,
+            natural: None,
+            marks: None,
+        };
+        naive.natural = Some(naive.true_bounds());
+        naive.padded()
     }
 
     pub fn size(&self) -> u64 {
@@ -43,17 +52,25 @@ impl Naive {
         (low, high)
     }
 
+    fn bounds(&self) -> (i64, i64) {
+        self.marks.or(self.natural).unwrap_or((0, 0))
+    }
+
     pub fn lb(&self) -> i64 {
-        self.marks.map_or(self.true_bounds().0, |marks| marks.0)
+        self.bounds().0
     }
 
     pub fn extent(&self) -> i64 {
-        if let Some((lb, ub)) = self.marks {
-            return ub - lb;
-        }
-        let (low, high) = self.true_bounds();
+        self.bounds().1 - self.bounds().0
+    }
+
+    /// With the extent of a C structure.
+    fn padded(mut self) -> Self {
         let align = self.map.iter().map(|entry| entry.1.align()).max().unwrap_or(1);
-        ((high - low) as u64).next_multiple_of(align) as i64
+        self.natural = self
+            .natural
+            .map(|(lb, ub)| (lb, lb + ((ub - lb) as u64).next_multiple_of(align) as i64));
+        self
     }
 
     /// Offsets of all bytes of `count` elements in packed order.
@@ -87,10 +104,14 @@ impl Naive {
         for by in (0..count).map(|i| at + i * old.extent()) {
             self.map
                 .extend(old.map.iter().map(|entry| (entry.0 + by, entry.1)));
-            if let Some((lb, ub)) = old.marks {
-                let (low, high) = self.marks.unwrap_or((i64::MAX, i64::MIN));
-                self.marks = Some((low.min(lb + by), high.max(ub + by)));
-            }
+            let join = |mine: &mut Option<(i64, i64)>, theirs: Option<(i64, i64)>| {
+                if let Some((lb, ub)) = theirs {
+                    let (low, high) = mine.unwrap_or((i64::MAX, i64::MIN));
+                    *mine = Some((low.min(lb + by), high.max(ub + by)));
+                }
+            };
+            join(&mut self.natural, old.natural);
+            join(&mut self.marks, old.marks);
         }
     }
 
@@ -179,7 +200,7 @@ fn structure(fields: Vec<(Made, i64, i64)>) -> Made {
         .for_each(|(made, length, at)| naive.add(&made.naive, *length, *at));
     Made {
         datatype: Datatype::structure(&lengths, &displacements, &types).unwrap(),
-        naive,
+        naive: naive.padded(),
     }
 }
 
