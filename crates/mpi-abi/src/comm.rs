@@ -188,7 +188,12 @@ pub(crate) fn comm_set_name(_: Call, on: MPI_Comm, name: StrIn) -> Result<()> {
 }
 
 pub(crate) fn comm_get_name(_: Call, on: MPI_Comm, name: StrOut, len: Ptr<c_int>) -> Result<()> {
-    let written = name.write(&comm(on)?.name(), MPI_MAX_OBJECT_NAME as usize)?;
+    let found = if on == MPI_COMM_NULL {
+        "MPI_COMM_NULL".into()
+    } else {
+        comm(on)?.name()
+    };
+    let written = name.write(&found, MPI_MAX_OBJECT_NAME as usize)?;
     len.set(written as c_int)
 }
 

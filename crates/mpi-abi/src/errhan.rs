@@ -256,7 +256,10 @@ pub(crate) fn add_error_string(_: Call, code: c_int, text: StrIn) -> Result<()> 
 
 pub(crate) fn remove_error_class(_: Call, class: c_int) -> Result<()> {
     let mut added = lock(&ADDED);
-    let own = added.codes.get(&class).is_some_and(|entry| entry.0 == class);
+    let own = added
+        .codes
+        .get(&class)
+        .is_some_and(|entry| entry.0 == class && entry.1.is_empty());
     if !own
         || added
             .codes
@@ -265,7 +268,7 @@ pub(crate) fn remove_error_class(_: Call, class: c_int) -> Result<()> {
     {
         return Err(not_a(
             class,
-            "error class that the program added and that has no codes left",
+            "error class that the program added and that has neither codes nor a string left",
         ));
     }
     added.codes.remove(&class);
@@ -274,8 +277,15 @@ pub(crate) fn remove_error_class(_: Call, class: c_int) -> Result<()> {
 
 pub(crate) fn remove_error_code(_: Call, code: c_int) -> Result<()> {
     let mut added = lock(&ADDED);
-    if added.codes.get(&code).is_none_or(|entry| entry.0 == code) {
-        return Err(not_a(code, "error code that the program added"));
+    if added
+        .codes
+        .get(&code)
+        .is_none_or(|entry| entry.0 == code || !entry.1.is_empty())
+    {
+        return Err(not_a(
+            code,
+            "error code that the program added and whose string it removed",
+        ));
     }
     added.codes.remove(&code);
     Ok(())

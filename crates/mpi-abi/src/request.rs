@@ -9,7 +9,7 @@ use crate::edge::{In, Ptr};
 use crate::group::length;
 use crate::handle::*;
 use crate::objects::{publish, unknown};
-use crate::status::{encode, give};
+use crate::status::{encode, give, give_empty};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::{Class, Error};
 use garonne_mpi::request::general::General;
@@ -97,7 +97,7 @@ fn listener(request: &Request, outcome: &Outcome) -> Option<Comm> {
 
 pub(crate) fn wait(_: Call, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()> {
     let Some(request) = find(place.get()?)? else {
-        return give(status, &Status::EMPTY);
+        return give_empty(status);
     };
     let outcome = request::wait(request);
     let comm = listener(request, &outcome);
@@ -113,7 +113,7 @@ pub(crate) fn test(
 ) -> Result<()> {
     let Some(request) = find(place.get()?)? else {
         flag.set(1)?;
-        return give(status, &Status::EMPTY);
+        return give_empty(status);
     };
     let Some(outcome) = request::test(request) else {
         return flag.set(0);
@@ -253,7 +253,7 @@ pub(crate) fn waitany(
     let list = List::new(count, places)?;
     let Some((at, outcome)) = request::wait_any(&list.requests) else {
         index.set(MPI_UNDEFINED)?;
-        return give(status, &Status::EMPTY);
+        return give_empty(status);
     };
     one_of(&list, (at, outcome), index, status)
 }
@@ -275,7 +275,7 @@ pub(crate) fn testany(
         TestAny::Nothing => {
             flag.set(1)?;
             index.set(MPI_UNDEFINED)?;
-            give(status, &Status::EMPTY)
+            give_empty(status)
         }
         TestAny::NotYet => {
             flag.set(0)?;
@@ -354,7 +354,7 @@ pub(crate) fn request_get_status(
 ) -> Result<()> {
     let Some(request) = find(handle)? else {
         flag.set(1)?;
-        return give(status, &Status::EMPTY);
+        return give_empty(status);
     };
     let Some(outcome) = request::get_status(request) else {
         return flag.set(0);
@@ -373,14 +373,22 @@ pub(crate) fn request_get_status_any(
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     let list = List::to_look_at(count, handles)?;
-    let (over, at, outcome) = match request::get_status_any(&list.requests) {
-        TestAny::Done(at, outcome) => (1, at as c_int, Some(outcome)),
-        TestAny::Nothing => (1, MPI_UNDEFINED, Some(Ok(Status::EMPTY))),
-        TestAny::NotYet => (0, MPI_UNDEFINED, None),
-    };
-    flag.set(over)?;
-    index.set(at)?;
-    outcome.map_or(Ok(()), |outcome| report(outcome, None, status))
+    match request::get_status_any(&list.requests) {
+        TestAny::Done(at, outcome) => {
+            flag.set(1)?;
+            index.set(at as c_int)?;
+            report(outcome, None, status)
+        }
+        TestAny::Nothing => {
+            flag.set(1)?;
+            index.set(MPI_UNDEFINED)?;
+            give_empty(status)
+        }
+        TestAny::NotYet => {
+            flag.set(0)?;
+            index.set(MPI_UNDEFINED)
+        }
+    }
 }
 
 pub(crate) fn request_get_status_all(

@@ -21,6 +21,12 @@ pub(crate) fn give(place: Ptr<MPI_Status>, status: &Status) -> Result<()> {
     place.set(filled)
 }
 
+/// Fills in the empty status, whose error is success.
+pub(crate) fn give_empty(place: Ptr<MPI_Status>) -> Result<()> {
+    place.set_if(encode(&Status::EMPTY));
+    Ok(())
+}
+
 /// The C form of a status, without an error.
 pub(crate) fn encode(status: &Status) -> MPI_Status {
     MPI_Status::new(status.source, status.tag, status.len, status.cancelled)
