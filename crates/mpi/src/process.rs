@@ -228,8 +228,9 @@ impl Process {
         this.0.attrs.delete_all(this.handle())?;
         self.buffers.flush(self);
         world.free()?;
+        // No meeting of all ranks: what this rank has sent is on its way, and a rank that ends because of an error must
+        // not wait here for others that wait for it (the agent sees its exit status and ends the job).
         self.drain();
-        world.meet()?;
         let mut life = lock(&self.life);
         (life.world, life.this, life.stage) = (None, None, Stage::Finalized);
         drop(life);
