@@ -164,7 +164,9 @@ impl Agent<'_> {
         self.serve_member(index);
         if self.members[index as usize].direct {
             self.members[index as usize].gone = true;
-            self.mark_gone(rank);
+            if !self.members[index as usize].finalized || ended != Ended::Exit(0) {
+                self.mark_gone(rank);
+            }
         }
         let member = &self.members[index as usize];
         if member.finalized {

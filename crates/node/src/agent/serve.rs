@@ -306,14 +306,15 @@ impl Agent<'_> {
         self.serve_member(index);
         let finalized = self.members[index as usize].finalized;
         if let Some(rank) = self.rank_of(index) {
-            self.mark_gone(rank);
             if !finalized {
+                self.mark_gone(rank);
                 self.unfinalized_member_gone(rank);
             }
         }
     }
 
-    /// Shows on the board that a rank's process is gone.
+    /// Shows on the board that a rank's process is gone. Not for one that ended well after MPI_Finalize: that is no failure
+    /// that a peer's receive from any source should see.
     pub(super) fn mark_gone(&self, rank: u32) {
         if let Some(member) = self.slots[rank as usize]
             .member
