@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 pub mod conformance;
+pub mod cost;
 pub mod limits;
 pub mod shm;
 mod sys;

@@ -109,6 +109,11 @@ impl ShmRail {
         })
     }
 
+    /// Begins with what was measured on this machine before; the rail corrects it by what it sees.
+    pub fn begin_with(&mut self, costs: &crate::cost::CostModel) {
+        self.inbox.seed(costs.paces());
+    }
+
     /// What the rail has measured of large data from `peer`, for reports.
     pub fn known_pace(&self, peer: Peer) -> Option<Known> {
         self.inbox.pace(peer).map(Pace::known)

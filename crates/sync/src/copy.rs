@@ -119,6 +119,22 @@ pub(crate) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
+/// Copies `len` bytes between blocks that may overlap.
+///
+/// # Safety
+/// `src` readable and `dst` writable for `len` bytes.
+#[inline]
+pub(crate) unsafe fn copy_any(src: *const u8, dst: *mut u8, len: usize) {
+    // SAFETY: forwarded; the chosen routine only gets blocks that lie apart.
+    unsafe {
+        if (src as usize).abs_diff(dst as usize) >= len {
+            copy(src, dst, len);
+        } else {
+            std::ptr::copy(src, dst, len);
+        }
+    }
+}
+
 /// Copies the first and the last word of a block of one to two words' length.
 ///
 /// # Safety

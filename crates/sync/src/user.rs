@@ -224,8 +224,8 @@ unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
         8..16 => two!(u64),
         16..=32 => two!(u128),
         33..=64 => two!([u128; 2]),
-        // SAFETY: by the function's contract; `copy` allows overlap.
-        _ => unsafe { std::ptr::copy(src, dst, len) },
+        // SAFETY: by the function's contract.
+        _ => unsafe { crate::copy::copy_any(src, dst, len) },
     }
 }
 

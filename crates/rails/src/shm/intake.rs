@@ -58,6 +58,11 @@ impl Inbox {
         self.paces.get(peer as usize)
     }
 
+    /// All paces begin with these.
+    pub(crate) fn seed(&mut self, paces: (Option<f64>, Option<f64>)) {
+        self.paces.iter_mut().for_each(|pace| *pace = Pace::seeded(paces));
+    }
+
     pub(crate) fn pace_mut(&mut self, peer: Peer) -> Option<&mut Pace> {
         self.paces.get_mut(peer as usize)
     }

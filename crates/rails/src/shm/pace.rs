@@ -47,6 +47,12 @@ fn blend(old: u32, took: Duration, bytes: u64) -> u32 {
 }
 
 impl Pace {
+    /// A pace that begins with what the cost model says, in nanoseconds per kilobyte.
+    pub(crate) fn seeded((read, packets): (Option<f64>, Option<f64>)) -> Self {
+        let pace = |known: Option<f64>| known.map_or(0, |ns| (ns / 1.024).clamp(1.0, 1e9) as u32);
+        Self { read: pace(read), pieces: pace(packets), ..Self::default() }
+    }
+
     /// A read of `bytes` took so long.
     pub(crate) fn was_read(&mut self, took: Duration, bytes: u64) {
         if bytes >= PACE_READ_MIN {

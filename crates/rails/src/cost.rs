@@ -1,0 +1,384 @@
+//! The cost model: what moving bytes between two cores of this machine costs, measured, and what follows from it.
+//!
+//! Made by `garonne tune`, kept in the user's cache directory, read once by each rank as a starting point (rails correct it
+//! by what they see), printed by `garonne why costs`. A missing, foreign or damaged file means: start without. Measuring takes
+//! about a second and two cores; nothing here runs unless asked to.
+
+use crate::limits::{PACKET_MAX, PACE_READ_MIN};
+use crate::sys::{self, Block, Way};
+use garonne_sync::copy::{self, Routine, copy_mem, copy_mem_by};
+use garonne_sync::mailbox::{Geometry, Intake, Outlet, Place, Priority, UNIT};
+use garonne_sync::shm::Segment;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::{Deserialize, Serialize};
+use std::io::{Error, ErrorKind, Result};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+/// Version of the file's format.
+const FORMAT: u32 = 1;
+/// Lengths at which copies are measured.
+const LENGTHS: [usize; 7] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+/// Samples of each; the median counts, so that preemptions do not.
+const SAMPLES: usize = 15;
+
+/// Cost of one copy of data that another core has just written.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CopyCost {
+    /// Bytes.
+    pub bytes: usize,
+    /// By the C library.
+    pub library_ns: f64,
+    /// By vector moves; equal to the library's where there are none.
+    pub vector_ns: f64,
+    /// By stores that bypass the caches.
+    pub streaming_ns: f64,
+}
+
+/// Cost of fetching data from another process.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FetchCost {
+    /// Bytes.
+    pub bytes: usize,
+    /// In one call of `process_vm_readv`; `None`: denied here.
+    pub read_ns: Option<f64>,
+    /// By packets through a ring, both cores copying.
+    pub packets_ns: f64,
+}
+
+/// See the module's paragraph.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CostModel {
+    format: u32,
+    /// Processor and number of CPUs: a model of another machine is not used.
+    pub machine: String,
+    /// One way of a bare cache-line hand-off while it was measured: tells near cores from far ones.
+    pub hand_off_ns: f64,
+    /// Copies between two cores.
+    pub copies: Vec<CopyCost>,
+    /// Large data between two processes.
+    pub fetches: Vec<FetchCost>,
+}
+
+impl CostModel {
+    /// The kept model, if it is of this machine.
+    pub fn load() -> Option<Self> {
+        Self::parse(&std::fs::read(Self::path()?).ok()?, &machine())
+    }
+
+    fn parse(bytes: &[u8], machine: &str) -> Option<Self> {
+        let model: Self = serde_json::from_slice(bytes).ok()?;
+        (model.format == FORMAT && model.machine == machine).then_some(model)
+    }
+
+    /// Where it is kept: `$XDG_CACHE_HOME/garonne`, or `~/.cache/garonne`. `None`: there is no home.
+    pub fn path() -> Option<PathBuf> {
+        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
+        Some(cache.join("garonne").join(format!("costs-{FORMAT}.json")))
+    }
+
+    /// Keeps it, whole or not at all.
+    ///
+    /// # Errors
+    /// No home, or what the file system says (a read-only home is no reason not to run).
+    pub fn save(&self) -> Result<PathBuf> {
+        let path = Self::path().ok_or_else(|| Error::new(ErrorKind::NotFound, "neither XDG_CACHE_HOME nor HOME is set"))?;
+        let bytes = serde_json::to_vec_pretty(self)?;
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
+        let fresh = path.with_extension(format!("{}.new", std::process::id()));
+        std::fs::write(&fresh, bytes)?;
+        std::fs::rename(&fresh, &path).inspect_err(|_| drop(std::fs::remove_file(&fresh)))?;
+        Ok(path)
+    }
+
+    /// The copy routine that is quickest over the lengths of packets, and from where on streaming is clearly quicker.
+    pub fn routine(&self) -> (Routine, usize) {
+        let packets = self.copies.iter().filter(|cost| cost.bytes <= PACKET_MAX * 2);
+        // Lengths count alike: each ratio says how much the vector loop saves there.
+        let ratio: f64 = packets.map(|cost| (cost.vector_ns / cost.library_ns).ln()).sum();
+        let routine = if ratio <= 0.0 { Routine::Vector } else { Routine::Library };
+        let plain = |cost: &CopyCost| if routine == Routine::Vector { cost.vector_ns } else { cost.library_ns };
+        // A fifth: what is streamed to memory must be fetched again by whoever uses it.
+        let slower = self.copies.iter().rposition(|cost| cost.streaming_ns > 0.8 * plain(cost));
+        let from = self.copies.get(slower.map_or(0, |last| last + 1)).map_or(usize::MAX, |cost| cost.bytes);
+        (routine, from)
+    }
+
+    /// Nanoseconds per kilobyte of large data by reading and by packets, as a rail starts with.
+    pub fn paces(&self) -> (Option<f64>, Option<f64>) {
+        let Some(cost) = self.fetches.iter().rfind(|cost| cost.bytes as u64 >= PACE_READ_MIN) else { return (None, None) };
+        let kilobytes = cost.bytes as f64 / 1024.0;
+        (cost.read_ns.map(|ns| ns / kilobytes), Some(cost.packets_ns / kilobytes))
+    }
+
+    /// From now on this process copies as the model says.
+    pub fn apply(&self) {
+        let (routine, stream_from) = self.routine();
+        copy::choose(routine, stream_from);
+    }
+
+    /// Measures between the first two CPUs this process may use. Leaves the calling thread where it was.
+    ///
+    /// # Errors
+    /// `Unsupported` with fewer than two CPUs; what the system says.
+    pub fn measure() -> Result<Self> {
+        let allowed = sched_getaffinity(None)?;
+        let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+        let (Some(here), Some(there)) = (cpus.next(), cpus.next()) else {
+            return Err(Error::new(ErrorKind::Unsupported, "measuring needs two CPUs"));
+        };
+        let stage = Stage::new()?;
+        let model = std::thread::scope(|scope| {
+            let helper = scope.spawn(|| pin(there).map(|()| stage.serve()));
+            let measured = pin(here).and_then(|()| stage.measure());
+            stage.tell(ORDER_END);
+            match helper.join() {
+                Ok(served) => served.and(measured),
+                Err(_) => Err(Error::other("the second thread of the measurement failed")),
+            }
+        });
+        sched_setaffinity(None, &allowed)?;
+        model
+    }
+}
+
+/// What the processor calls itself, and how many CPUs there are.
+fn machine() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let named = info.lines().find(|line| line.starts_with("model name") || line.starts_with("CPU part"));
+    let name = named.and_then(|line| line.split(':').nth(1)).unwrap_or("unknown").trim().to_owned();
+    format!("{name}, {} CPUs", std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+fn pin(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+const ORDER_NONE: u32 = 0;
+/// Dirty the source.
+const ORDER_WRITE: u32 = 1;
+/// Answer each change of the ball.
+const ORDER_BALL: u32 = 2;
+/// Send the source by packets.
+const ORDER_SEND: u32 = 3;
+const ORDER_END: u32 = 4;
+
+const ORDER: usize = 0;
+const LENGTH: usize = 128;
+const BALL: usize = 256;
+const CONTROL: usize = 512;
+const BALLS: u32 = 2000;
+const RING: Geometry = Geometry { slots: 64, units: 2048, reserved_slots: 8, reserved_units: 24 };
+const PLACE: Place = Place {
+    control: CONTROL,
+    slots: 4096,
+    area: 4096 + RING.slots as usize * UNIT,
+    cards: 2048,
+    writers: 1,
+    geometry: RING,
+};
+
+/// What the two threads of a measurement share.
+struct Stage {
+    words: Segment,
+    source: Segment,
+    target: Segment,
+}
+
+fn until(done: impl Fn() -> bool) {
+    let mut looks = 0u32;
+    while !done() {
+        looks += 1;
+        if looks.is_multiple_of(1 << 14) {
+            std::thread::yield_now();
+        }
+        std::hint::spin_loop();
+    }
+}
+
+impl Stage {
+    fn new() -> Result<Self> {
+        let most = LENGTHS[LENGTHS.len() - 1];
+        let words = Segment::anonymous(PLACE.area + RING.units as usize * UNIT)?;
+        Ok(Self { words, source: Segment::anonymous(most)?, target: Segment::anonymous(most)? })
+    }
+
+    fn order(&self) -> &AtomicU32 {
+        self.words.atomic_u32(ORDER)
+    }
+
+    fn tell(&self, order: u32) {
+        // Release: the order's length. SYNC(cost-order).
+        self.order().store(order, Ordering::Release);
+    }
+
+    fn tell_and_wait(&self, order: u32, len: usize) {
+        self.words.atomic_u32(LENGTH).store(len as u32, Ordering::Relaxed);
+        self.tell(order);
+        self.wait_done();
+    }
+
+    fn wait_done(&self) {
+        // SYNC(cost-order).
+        until(|| self.order().load(Ordering::Acquire) == ORDER_NONE);
+    }
+
+    /// The helper: does what it is told.
+    fn serve(&self) {
+        let Ok(mut outlet) = Outlet::lane(&self.words, PLACE, 0) else { return };
+        let mut round = 0u8;
+        loop {
+            until(|| self.order().load(Ordering::Acquire) != ORDER_NONE);
+            let len = self.words.atomic_u32(LENGTH).load(Ordering::Relaxed) as usize;
+            match self.order().load(Ordering::Acquire) {
+                ORDER_WRITE => {
+                    round = round.wrapping_add(1);
+                    let line = [round; 4096];
+                    (0..len).step_by(4096).for_each(|at| self.source.write(at, &line[..(len - at).min(4096)]));
+                }
+                ORDER_BALL => {
+                    let ball = self.words.atomic_u32(BALL);
+                    (0..BALLS).for_each(|n| {
+                        until(|| ball.load(Ordering::Acquire) == 2 * n + 1);
+                        ball.store(2 * n + 2, Ordering::Release);
+                    });
+                }
+                ORDER_SEND => {
+                    for at in (0..len).step_by(PACKET_MAX) {
+                        let part = (len - at).min(PACKET_MAX);
+                        let claimed = loop {
+                            if let Ok(claimed) = outlet.claim(part, Priority::Data) {
+                                break claimed;
+                            }
+                            std::hint::spin_loop();
+                        };
+                        copy_mem(claimed.mem, self.source.mem(at, part), part);
+                        outlet.commit(claimed, [part as u64, at as u64, 0]);
+                    }
+                }
+                _ => return,
+            }
+            self.tell(ORDER_NONE);
+        }
+    }
+
+    fn measure(&self) -> Result<CostModel> {
+        let copies = LENGTHS.iter().map(|len| self.copy_cost(*len)).collect();
+        let mut intake = Intake::new(&self.words, PLACE)?;
+        let large = LENGTHS.iter().filter(|len| **len > PACKET_MAX);
+        let fetches = large.map(|len| self.fetch_cost(*len, &mut intake)).collect();
+        Ok(CostModel { format: FORMAT, machine: machine(), hand_off_ns: self.hand_off(), copies, fetches })
+    }
+
+    fn hand_off(&self) -> f64 {
+        let ball = self.words.atomic_u32(BALL);
+        median(|| {
+            ball.store(0, Ordering::Relaxed);
+            self.tell(ORDER_BALL);
+            let start = Instant::now();
+            (0..BALLS).for_each(|n| {
+                ball.store(2 * n + 1, Ordering::Release);
+                until(|| ball.load(Ordering::Acquire) == 2 * n + 2);
+            });
+            let took = start.elapsed().as_nanos() as f64 / f64::from(2 * BALLS);
+            self.wait_done();
+            took
+        })
+    }
+
+    fn copy_cost(&self, bytes: usize) -> CopyCost {
+        let by = |routine| {
+            median(|| {
+                self.tell_and_wait(ORDER_WRITE, bytes);
+                let start = Instant::now();
+                copy_mem_by(routine, self.target.mem(0, bytes), self.source.mem(0, bytes), bytes);
+                start.elapsed().as_nanos() as f64
+            })
+        };
+        CopyCost { bytes, library_ns: by(Routine::Library), vector_ns: by(Routine::Vector), streaming_ns: by(Routine::Streaming) }
+    }
+
+    fn fetch_cost(&self, bytes: usize, intake: &mut Intake) -> FetchCost {
+        let block = |segment: &Segment| [Block { addr: segment.mem(0, bytes).addr(0), len: bytes }];
+        let (target, source) = (block(&self.target), block(&self.source));
+        let mut denied = false;
+        let read = median(|| {
+            self.tell_and_wait(ORDER_WRITE, bytes);
+            let start = Instant::now();
+            denied |= !matches!(sys::move_between(std::process::id(), Way::Read, &target, &source), Ok(moved) if moved == bytes);
+            start.elapsed().as_nanos() as f64
+        });
+        let packets_ns = median(|| {
+            self.tell_and_wait(ORDER_WRITE, bytes);
+            let start = Instant::now();
+            self.tell(ORDER_SEND);
+            let mut left = bytes;
+            while left > 0 {
+                intake.take(|record| {
+                    let (len, at) = (record.header[0] as usize, record.header[1] as usize);
+                    let len = len.min(record.room).min(left);
+                    copy_mem(self.target.mem(at.min(bytes - len), len), record.payload, len);
+                    left -= len;
+                });
+            }
+            let took = start.elapsed().as_nanos() as f64;
+            self.wait_done();
+            intake.idle();
+            took
+        });
+        FetchCost { bytes, read_ns: (!denied).then_some(read), packets_ns }
+    }
+}
+
+fn median(mut sample: impl FnMut() -> f64) -> f64 {
+    let mut samples: [f64; SAMPLES] = std::array::from_fn(|_| sample());
+    samples.sort_unstable_by(f64::total_cmp);
+    samples[SAMPLES / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(vector: f64, streaming: [f64; 3]) -> CostModel {
+        let cost = |(bytes, streaming_ns)| CopyCost { bytes, library_ns: 100.0, vector_ns: vector, streaming_ns };
+        let copies = [4096, 1 << 20, 4 << 20].into_iter().zip(streaming).map(cost).collect();
+        let fetches = vec![FetchCost { bytes: 1 << 20, read_ns: Some(81_920.0), packets_ns: 40_960.0 }];
+        CostModel { format: FORMAT, machine: "a machine".into(), hand_off_ns: 60.0, copies, fetches }
+    }
+
+    #[test]
+    fn the_quicker_routine_is_chosen_and_streaming_only_where_it_clearly_wins() {
+        assert_eq!(model(40.0, [200.0, 50.0, 20.0]).routine(), (Routine::Vector, 4 << 20));
+        assert_eq!(model(120.0, [200.0, 50.0, 20.0]).routine(), (Routine::Library, 1 << 20));
+        assert_eq!(model(40.0, [200.0, 39.0, 39.0]).routine(), (Routine::Vector, usize::MAX));
+    }
+
+    #[test]
+    fn a_model_reads_back_and_one_of_another_machine_or_format_does_not() {
+        let model = model(40.0, [200.0, 50.0, 20.0]);
+        let bytes = serde_json::to_vec(&model).unwrap();
+        assert_eq!(CostModel::parse(&bytes, "a machine"), Some(model));
+        assert_eq!(CostModel::parse(&bytes, "another"), None);
+        assert_eq!(CostModel::parse(&bytes[1..], "a machine"), None);
+        assert_eq!(CostModel::parse(String::from_utf8(bytes).unwrap().replace("\"format\":1", "\"format\":2").as_bytes(), "a machine"), None);
+    }
+
+    #[test]
+    fn paces_are_those_of_the_largest_fetch() {
+        assert_eq!(model(1.0, [1.0; 3]).paces(), (Some(80.0), Some(40.0)));
+    }
+
+    #[test]
+    fn a_measurement_fills_every_field() {
+        let Ok(model) = CostModel::measure() else { return };
+        assert!(model.hand_off_ns > 0.0 && model.copies.len() == LENGTHS.len() && !model.fetches.is_empty());
+        assert!(model.copies.iter().all(|cost| cost.library_ns > 0.0 && cost.vector_ns > 0.0));
+    }
+}
