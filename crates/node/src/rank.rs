@@ -13,6 +13,7 @@ use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
 use garonne_progress::surroundings::{Patience, Surroundings};
+use garonne_rails::cost::CostModel;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
 
@@ -44,7 +45,11 @@ impl Rank {
 
     fn of_job(client: Arc<Client>) -> Result<Self> {
         let world = client.world();
-        let rail = ShmRail::new(Arc::new(OfJob::new(client.clone()))).map_err(no_rail)?;
+        let mut rail = ShmRail::new(Arc::new(OfJob::new(client.clone()))).map_err(no_rail)?;
+        if let Some(costs) = CostModel::load() {
+            costs.apply();
+            rail.begin_with(&costs);
+        }
         let place = Place { client: Some(client.clone()), patience: patience(world.oversubscribed()) };
         let shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
         let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));

@@ -5,6 +5,7 @@ mod explain;
 mod jobs;
 mod map;
 mod top;
+mod tune;
 mod who;
 mod why;
 
@@ -41,7 +42,9 @@ enum Command {
     Top(top::Args),
     /// What each rank of a running job does and waits for
     Who(who::Args),
-    /// Why something is as it is: binding, settings
+    /// Measure what moving bytes costs on this machine, and keep it
+    Tune(tune::Args),
+    /// Why something is as it is: binding, settings, costs
     Why(why::Args),
     /// The long story of an error code: garonne explain G0107
     Explain(explain::Args),
@@ -68,6 +71,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Map(args) => map::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Who(args) => who::run(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Completions { shell } => {

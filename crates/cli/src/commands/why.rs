@@ -22,6 +22,12 @@ enum Thing {
         #[arg(long)]
         json: bool,
     },
+    /// How data is copied and fetched, from what was measured here
+    Costs {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// The settings, their values, and where these come from
     Settings {
         /// Print JSON
@@ -33,6 +39,7 @@ enum Thing {
 pub fn run(args: &Args) -> i32 {
     match args.thing {
         Thing::Binding { n, json } => binding(n, json),
+        Thing::Costs { json } => super::tune::show_kept(json),
         Thing::Settings { json } => settings(json),
     }
 }
