@@ -21,7 +21,11 @@ impl<'a> Gate<'a> {
     /// The gate at these words, for this number of members.
     #[inline(always)]
     pub fn new(arrived: &'a AtomicU32, epoch: &'a AtomicU32, members: u32) -> Self {
-        Self { arrived, epoch, members }
+        Self {
+            arrived,
+            epoch,
+            members,
+        }
     }
 
     /// Arrives. `true`: the caller is the last, sees what all others wrote before they arrived, and must `open`.
@@ -64,11 +68,12 @@ mod segment {
     use crate::user::UserMem;
 
     const ARRIVED: usize = 0;
-    /// On a line of its own: waiters look at it while others arrive.
+    /// Not on the line of `ARRIVED`: waiters look at it while others arrive.
     const EPOCH: usize = 128;
-    const RESULT: usize = 256;
-    /// Members' marks follow the result, a byte-wide flag each in a word of its own.
-    const MARKS: usize = RESULT + super::CELL_BYTES;
+    /// Begins on the line of `EPOCH`: who sees the gate open has a small result already.
+    const RESULT: usize = EPOCH + 16;
+    /// Members' marks follow the result, each in a word of its own.
+    const MARKS: usize = (RESULT + super::CELL_BYTES).next_multiple_of(super::CELL_BYTES);
 
     /// A board in shared memory. Zeroed memory is a board on which nobody has met.
     #[derive(Debug)]
@@ -97,7 +102,11 @@ mod segment {
         /// The gate.
         #[inline(always)]
         pub fn gate(&self) -> Gate<'_> {
-            Gate::new(self.memory.atomic_u32(ARRIVED), self.memory.atomic_u32(EPOCH), self.members)
+            Gate::new(
+                self.memory.atomic_u32(ARRIVED),
+                self.memory.atomic_u32(EPOCH),
+                self.members,
+            )
         }
 
         /// What `member` puts down for meeting number `epoch`: [`CELL_BYTES`](super::CELL_BYTES) bytes to be copied from and to, never
@@ -106,7 +115,8 @@ mod segment {
         pub fn cell(&self, member: u32, epoch: u32) -> UserMem {
             let cells = Self::bytes(self.members) - self.members as usize * 2 * super::CELL_BYTES;
             let index = member as usize * 2 + (epoch & 1) as usize;
-            self.memory.mem(cells + index * super::CELL_BYTES, super::CELL_BYTES)
+            self.memory
+                .mem(cells + index * super::CELL_BYTES, super::CELL_BYTES)
         }
 
         /// What the last to arrive combined, likewise.
@@ -118,13 +128,20 @@ mod segment {
         /// `member` will not look at the board again.
         pub fn leave(&self, member: u32) {
             // Release: its last look comes before. SYNC(board-leave).
-            self.memory.atomic_u32(MARKS + member as usize * 4).store(1, Ordering::Release);
+            self.memory
+                .atomic_u32(MARKS + member as usize * 4)
+                .store(1, Ordering::Release);
         }
 
         /// Whether all have left, so that the memory may serve another board.
         pub fn is_deserted(&self) -> bool {
             // Acquire: see `leave`. SYNC(board-leave).
-            (0..self.members).all(|member| self.memory.atomic_u32(MARKS + member as usize * 4).load(Ordering::Acquire) != 0)
+            (0..self.members).all(|member| {
+                self.memory
+                    .atomic_u32(MARKS + member as usize * 4)
+                    .load(Ordering::Acquire)
+                    != 0
+            })
         }
 
         /// Makes a deserted board new. The caller then tells its members.

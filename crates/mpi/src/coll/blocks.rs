@@ -87,9 +87,20 @@ impl Blocks<'_> {
         match self {
             Blocks::None => Data::empty(),
             Blocks::Even { typed, count } => typed.data((u64::from(rank) * count) as i64, *count),
-            Blocks::Uneven { typed, counts, displs } => typed.data(displs.get(rank), counts.count(rank)),
-            Blocks::Each { mem, counts, displs, datatypes } => match datatypes.get(rank as usize) {
-                Some(datatype) => Typed::new(mem.offset(displs.get(rank) as isize), datatype).data(0, counts.count(rank)),
+            Blocks::Uneven {
+                typed,
+                counts,
+                displs,
+            } => typed.data(displs.get(rank), counts.count(rank)),
+            Blocks::Each {
+                mem,
+                counts,
+                displs,
+                datatypes,
+            } => match datatypes.get(rank as usize) {
+                Some(datatype) => {
+                    Typed::new(mem.offset(displs.get(rank) as isize), datatype).data(0, counts.count(rank))
+                }
                 None => Data::empty(),
             },
         }
@@ -101,9 +112,11 @@ impl Blocks<'_> {
             Blocks::None => 0,
             Blocks::Even { typed, count } => typed.bytes(*count),
             Blocks::Uneven { typed, counts, .. } => typed.bytes(counts.count(rank)),
-            Blocks::Each { counts, datatypes, .. } => {
-                datatypes.get(rank as usize).map_or(0, |datatype| datatype.size() * counts.count(rank))
-            }
+            Blocks::Each {
+                counts, datatypes, ..
+            } => datatypes
+                .get(rank as usize)
+                .map_or(0, |datatype| datatype.size() * counts.count(rank)),
         }
     }
 

@@ -8,10 +8,10 @@ use super::blocks::{Blocks, Numbers};
 use super::choose::{Algorithm, Ask, choose};
 use super::node::{self, Small};
 use super::plan::{Plan, Side};
+use super::role;
 use super::sealed::Planned;
 use super::tag::Kind;
-use super::typed::{Typed, check_count};
-use super::role;
+use super::typed::{self, Typed, check_count};
 use crate::ROOT;
 use crate::comm::Comm;
 use crate::datatype::Datatype;
@@ -44,14 +44,20 @@ impl<'a> Elements<'a> {
     }
 
     fn blocks(&self) -> Blocks<'a> {
-        Blocks::Even { typed: self.typed(), count: self.count }
+        Blocks::Even {
+            typed: self.typed(),
+            count: self.count,
+        }
     }
 
     /// Checks `ranks` blocks.
     fn check(&self, ranks: u32) -> Result<()> {
         match self.count.checked_mul(u64::from(ranks)) {
             Some(all) => check_count(self.datatype, all),
-            None => Err(Error::new(Class::Count, format!("{} elements for each of {ranks} ranks exceed 64 bits", self.count))),
+            None => Err(Error::new(
+                Class::Count,
+                format!("{} elements for each of {ranks} ranks exceed 64 bits", self.count),
+            )),
         }
     }
 }
@@ -71,7 +77,11 @@ pub struct Uneven<'a> {
 
 impl<'a> Uneven<'a> {
     fn blocks(&self) -> Blocks<'a> {
-        Blocks::Uneven { typed: Typed::new(self.mem, self.datatype), counts: self.counts, displs: self.displs }
+        Blocks::Uneven {
+            typed: Typed::new(self.mem, self.datatype),
+            counts: self.counts,
+            displs: self.displs,
+        }
     }
 
     fn check(&self, ranks: u32) -> Result<()> {
@@ -95,13 +105,21 @@ pub struct Mixed<'a> {
 
 impl<'a> Mixed<'a> {
     fn blocks(&self) -> Blocks<'a> {
-        Blocks::Each { mem: self.mem, counts: self.counts, displs: self.displs, datatypes: self.datatypes }
+        Blocks::Each {
+            mem: self.mem,
+            counts: self.counts,
+            displs: self.displs,
+            datatypes: self.datatypes,
+        }
     }
 
     fn check(&self, ranks: u32) -> Result<()> {
         check_numbers(&self.counts, &self.displs, ranks)?;
         if self.datatypes.len() < ranks as usize {
-            return Err(Error::new(Class::Arg, format!("{} datatypes for {ranks} ranks", self.datatypes.len())));
+            return Err(Error::new(
+                Class::Arg,
+                format!("{} datatypes for {ranks} ranks", self.datatypes.len()),
+            ));
         }
         let mut blocks = (0..ranks).zip(self.datatypes);
         blocks.try_for_each(|(rank, datatype)| check_count(datatype, self.counts.get(rank).max(0) as u64))
@@ -115,23 +133,37 @@ fn check_numbers(counts: &Numbers<'_>, displs: &Numbers<'_>, ranks: u32) -> Resu
         }
     }
     let negative = (0..ranks).find(|&rank| counts.get(rank) < 0);
-    negative.map_or(Ok(()), |rank| Err(Error::new(Class::Count, format!("the count for rank {rank} is negative"))))
+    negative.map_or(Ok(()), |rank| {
+        Err(Error::new(
+            Class::Count,
+            format!("the count for rank {rank} is negative"),
+        ))
+    })
 }
 
 /// Blocks for every process that messages come from: the remote group of an intercommunicator.
 fn check_blocks<T>(comm: &Comm, buffer: &Option<T>, check: fn(&T, u32) -> Result<()>) -> Result<()> {
-    buffer.as_ref().map_or(Ok(()), |buffer| check(buffer, comm.peers()))
+    buffer
+        .as_ref()
+        .map_or(Ok(()), |buffer| check(buffer, comm.peers()))
 }
 
 fn no_place(comm: &Comm, kind: Kind, in_place: bool) -> Result<()> {
     if in_place && comm.is_inter() {
-        return Err(comm.error(Class::Buffer, format!("{kind}: MPI_IN_PLACE has no meaning on an intercommunicator")));
+        return Err(comm.error(
+            Class::Buffer,
+            format!("{kind}: MPI_IN_PLACE has no meaning on an intercommunicator"),
+        ));
     }
     Ok(())
 }
 
 fn is_root(comm: &Comm, root: i32) -> bool {
-    if comm.is_inter() { root == ROOT } else { root == comm.rank() as i32 }
+    if comm.is_inter() {
+        root == ROOT
+    } else {
+        root == comm.rank() as i32
+    }
 }
 
 /// The buffer that only the root has must be there, and the one that the others have.
@@ -142,13 +174,23 @@ fn check_rooted(comm: &Comm, kind: Kind, root: i32, rooted: bool, mine: bool) ->
         false => !mine && root >= 0,
     };
     if missing {
-        return Err(comm.error(Class::Buffer, format!("{kind}: MPI_IN_PLACE is for the root's own contribution only")));
+        return Err(comm.error(
+            Class::Buffer,
+            format!("{kind}: MPI_IN_PLACE is for the root's own contribution only"),
+        ));
     }
     Ok(())
 }
 
 fn ask(p: &impl Plan, bytes: u64, even: bool) -> Ask {
-    Ask { ranks: p.size(), bytes, elements: 0, commutative: true, together: p.together(), even }
+    Ask {
+        ranks: p.size(),
+        bytes,
+        elements: 0,
+        commutative: true,
+        together: p.together(),
+        even,
+    }
 }
 
 /// `MPI_Barrier`.
@@ -164,7 +206,11 @@ impl Planned for Barrier {
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        if p.across() > 0 { inter::barrier(p) } else { barrier::dissemination(p) }
+        if p.across() > 0 {
+            inter::barrier(p)
+        } else {
+            barrier::dissemination(p)
+        }
     }
 
     fn meet(&self, comm: &Comm) -> Result<bool> {
@@ -239,14 +285,24 @@ impl Rooted<'_> {
         let gathers = matches!(self.kind, Kind::Gather | Kind::Gatherv);
         if p.across() > 0 {
             let (role, mine) = (role(self.root), self.mine.clone().unwrap_or_else(Data::empty));
-            return if gathers { inter::gather(p, role, &mine, &self.blocks) } else { inter::scatter(p, role, &mine, &self.blocks) };
+            return if gathers {
+                inter::gather(p, role, &mine, &self.blocks)
+            } else {
+                inter::scatter(p, role, &mine, &self.blocks)
+            };
         }
         let (root, mine) = (self.root as u32, self.mine.as_ref());
-        let chosen = self.block.map(|block| (block, choose(self.kind, ask(p, block, true))));
+        let chosen = self
+            .block
+            .map(|block| (block, choose(self.kind, ask(p, block, true))));
         match (chosen, gathers) {
             (Some((0, _)), _) => Ok(()),
-            (Some((block, Algorithm::Binomial)), true) => gather::binomial_gather(p, root, block, mine, &self.blocks),
-            (Some((block, Algorithm::Binomial)), false) => gather::binomial_scatter(p, root, block, mine, &self.blocks),
+            (Some((block, Algorithm::Binomial)), true) => {
+                gather::binomial_gather(p, root, block, mine, &self.blocks)
+            }
+            (Some((block, Algorithm::Binomial)), false) => {
+                gather::binomial_scatter(p, root, block, mine, &self.blocks)
+            }
             (_, true) => gather::linear_gather(p, root, mine, &self.blocks),
             (_, false) => gather::linear_scatter(p, root, mine, &self.blocks),
         }
@@ -254,7 +310,12 @@ impl Rooted<'_> {
 }
 
 /// Length of one block, from whichever side this process knows.
-fn block(p: &impl Plan, root: i32, mine: &Option<Elements<'_>>, blocks: &Option<Elements<'_>>) -> Option<u64> {
+fn block(
+    p: &impl Plan,
+    root: i32,
+    mine: &Option<Elements<'_>>,
+    blocks: &Option<Elements<'_>>,
+) -> Option<u64> {
     let at_root = p.across() == 0 && root == p.me() as i32;
     let known = if at_root { blocks } else { mine };
     Some(known.as_ref().map_or(0, Elements::bytes))
@@ -276,16 +337,33 @@ impl Planned for Gather<'_> {
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        check_rooted(comm, Kind::Gather, self.root, self.recv.is_some(), self.send.is_some())?;
+        check_rooted(
+            comm,
+            Kind::Gather,
+            self.root,
+            self.recv.is_some(),
+            self.send.is_some(),
+        )?;
         self.send.map_or(Ok(()), |send| send.check(1))?;
-        if is_root(comm, self.root) { check_blocks(comm, &self.recv, Elements::check) } else { Ok(()) }
+        if is_root(comm, self.root) {
+            check_blocks(comm, &self.recv, Elements::check)
+        } else {
+            Ok(())
+        }
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         let blocks = self.recv.map_or(Blocks::None, |recv| recv.blocks());
         let mine = self.send.map(|send| send.data());
         let block = block(p, self.root, &self.send, &self.recv);
-        Rooted { kind: Kind::Gather, root: self.root, mine, blocks, block }.plan(p)
+        Rooted {
+            kind: Kind::Gather,
+            root: self.root,
+            mine,
+            blocks,
+            block,
+        }
+        .plan(p)
     }
 }
 
@@ -305,15 +383,32 @@ impl Planned for Gatherv<'_> {
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        check_rooted(comm, Kind::Gatherv, self.root, self.recv.is_some(), self.send.is_some())?;
+        check_rooted(
+            comm,
+            Kind::Gatherv,
+            self.root,
+            self.recv.is_some(),
+            self.send.is_some(),
+        )?;
         self.send.map_or(Ok(()), |send| send.check(1))?;
-        if is_root(comm, self.root) { check_blocks(comm, &self.recv, Uneven::check) } else { Ok(()) }
+        if is_root(comm, self.root) {
+            check_blocks(comm, &self.recv, Uneven::check)
+        } else {
+            Ok(())
+        }
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         let blocks = self.recv.map_or(Blocks::None, |recv| recv.blocks());
         let mine = self.send.map(|send| send.data());
-        Rooted { kind: Kind::Gatherv, root: self.root, mine, blocks, block: None }.plan(p)
+        Rooted {
+            kind: Kind::Gatherv,
+            root: self.root,
+            mine,
+            blocks,
+            block: None,
+        }
+        .plan(p)
     }
 }
 
@@ -333,16 +428,33 @@ impl Planned for Scatter<'_> {
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        check_rooted(comm, Kind::Scatter, self.root, self.send.is_some(), self.recv.is_some())?;
+        check_rooted(
+            comm,
+            Kind::Scatter,
+            self.root,
+            self.send.is_some(),
+            self.recv.is_some(),
+        )?;
         self.recv.map_or(Ok(()), |recv| recv.check(1))?;
-        if is_root(comm, self.root) { check_blocks(comm, &self.send, Elements::check) } else { Ok(()) }
+        if is_root(comm, self.root) {
+            check_blocks(comm, &self.send, Elements::check)
+        } else {
+            Ok(())
+        }
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         let blocks = self.send.map_or(Blocks::None, |send| send.blocks());
         let mine = self.recv.map(|recv| recv.data());
         let block = block(p, self.root, &self.recv, &self.send);
-        Rooted { kind: Kind::Scatter, root: self.root, mine, blocks, block }.plan(p)
+        Rooted {
+            kind: Kind::Scatter,
+            root: self.root,
+            mine,
+            blocks,
+            block,
+        }
+        .plan(p)
     }
 }
 
@@ -362,15 +474,32 @@ impl Planned for Scatterv<'_> {
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        check_rooted(comm, Kind::Scatterv, self.root, self.send.is_some(), self.recv.is_some())?;
+        check_rooted(
+            comm,
+            Kind::Scatterv,
+            self.root,
+            self.send.is_some(),
+            self.recv.is_some(),
+        )?;
         self.recv.map_or(Ok(()), |recv| recv.check(1))?;
-        if is_root(comm, self.root) { check_blocks(comm, &self.send, Uneven::check) } else { Ok(()) }
+        if is_root(comm, self.root) {
+            check_blocks(comm, &self.send, Uneven::check)
+        } else {
+            Ok(())
+        }
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         let blocks = self.send.map_or(Blocks::None, |send| send.blocks());
         let mine = self.recv.map(|recv| recv.data());
-        Rooted { kind: Kind::Scatterv, root: self.root, mine, blocks, block: None }.plan(p)
+        Rooted {
+            kind: Kind::Scatterv,
+            root: self.root,
+            mine,
+            blocks,
+            block: None,
+        }
+        .plan(p)
     }
 }
 
@@ -396,6 +525,27 @@ impl Planned for Allgather<'_> {
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         let mine = self.send.map(|send| send.data());
         plan_allgather(p, mine, &self.recv.blocks(), self.recv.bytes(), true)
+    }
+
+    fn meet(&self, comm: &Comm) -> Result<bool> {
+        let len = self.recv.bytes();
+        if !(1..=limit::BOARD_BYTES).contains(&len) || comm.is_inter() {
+            return Ok(false);
+        }
+        let blocks = self.recv.blocks();
+        let mine = self
+            .send
+            .map_or_else(|| blocks.one(comm.rank()), |send| send.data());
+        let get = |rank: u32, cell: &Data| {
+            // In place, the own block is where it belongs already.
+            if self.send.is_some() || rank != comm.rank() {
+                typed::copy(cell, &blocks.one(rank));
+            }
+        };
+        node::meet(
+            comm,
+            &Small::Allgather(len, &|cell| typed::copy(&mine, cell), &get),
+        )
     }
 }
 
@@ -426,12 +576,22 @@ impl Planned for Allgatherv<'_> {
     }
 }
 
-fn plan_allgather(p: &mut impl Plan, mine: Option<Data>, blocks: &Blocks<'_>, block: u64, even: bool) -> Result<()> {
+fn plan_allgather(
+    p: &mut impl Plan,
+    mine: Option<Data>,
+    blocks: &Blocks<'_>,
+    block: u64,
+    even: bool,
+) -> Result<()> {
     if p.across() > 0 {
         let mine = mine.unwrap_or_else(Data::empty);
         gather::from_all(p, Side::Across, blocks)?;
         return gather::each(p, Side::Across, |p, site| {
-            if mine.len > 0 { p.send_to(site, mine.clone()).map(drop) } else { Ok(()) }
+            if mine.len > 0 {
+                p.send_to(site, mine.clone()).map(drop)
+            } else {
+                Ok(())
+            }
         });
     }
     if even && block == 0 {
@@ -503,7 +663,12 @@ impl Planned for Alltoallv<'_> {
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        plan_uneven(p, Kind::Alltoallv, self.send.map(|send| send.blocks()), self.recv.blocks())
+        plan_uneven(
+            p,
+            Kind::Alltoallv,
+            self.send.map(|send| send.blocks()),
+            self.recv.blocks(),
+        )
     }
 }
 
@@ -527,12 +692,19 @@ impl Planned for Alltoallw<'_> {
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        plan_uneven(p, Kind::Alltoallw, self.send.map(|send| send.blocks()), self.recv.blocks())
+        plan_uneven(
+            p,
+            Kind::Alltoallw,
+            self.send.map(|send| send.blocks()),
+            self.recv.blocks(),
+        )
     }
 }
 
 fn plan_uneven(p: &mut impl Plan, kind: Kind, send: Option<Blocks<'_>>, recv: Blocks<'_>) -> Result<()> {
-    let Some(send) = send else { return alltoall::in_place(p, &recv) };
+    let Some(send) = send else {
+        return alltoall::in_place(p, &recv);
+    };
     if p.across() > 0 {
         return inter::alltoall(p, &send, &recv);
     }

@@ -89,7 +89,9 @@ pub fn choose(kind: Kind, ask: Ask) -> Algorithm {
         Kind::Gatherv | Kind::Scatterv => Algorithm::Flat,
         Kind::Allgather | Kind::Allgatherv => allgather(ask),
         Kind::Alltoall => alltoall(ask),
-        Kind::Alltoallv | Kind::Alltoallw => Algorithm::Linear { batch: limit::ALLTOALL_PARTNERS },
+        Kind::Alltoallv | Kind::Alltoallw => Algorithm::Linear {
+            batch: limit::ALLTOALL_PARTNERS,
+        },
         Kind::Reduce => reduce(ask),
         Kind::Allreduce => allreduce(ask),
         Kind::ReduceScatter | Kind::ReduceScatterBlock => reduce_scatter(ask),
@@ -113,19 +115,27 @@ fn bcast(ask: Ask) -> Algorithm {
         _ if ask.bytes <= limit::TREE_BYTES => Algorithm::Binomial,
         _ if few_together(ask) => Algorithm::Flat,
         _ if ask.bytes <= limit::CHAIN_BYTES => Algorithm::ScatterAllgather,
-        _ => Algorithm::Chain { segment: segment(ask.bytes) },
+        _ => Algorithm::Chain {
+            segment: segment(ask.bytes),
+        },
     }
 }
 
 fn rooted(ask: Ask) -> Algorithm {
-    if ask.ranks > 2 && ask.bytes <= limit::GATHER_TREE_BLOCK { Algorithm::Binomial } else { Algorithm::Flat }
+    if ask.ranks > 2 && ask.bytes <= limit::GATHER_TREE_BLOCK {
+        Algorithm::Binomial
+    } else {
+        Algorithm::Flat
+    }
 }
 
 fn allgather(ask: Ask) -> Algorithm {
     let total = ask.bytes.saturating_mul(u64::from(ask.ranks));
     match ask {
         _ if ask.ranks <= 2 => Algorithm::Linear { batch: 1 },
-        _ if total <= limit::TREE_BYTES && ask.even && ask.ranks.is_power_of_two() => Algorithm::RecursiveDoubling,
+        _ if total <= limit::TREE_BYTES && ask.even && ask.ranks.is_power_of_two() => {
+            Algorithm::RecursiveDoubling
+        }
         _ if total <= limit::TREE_BYTES => Algorithm::Bruck,
         _ if few_together(ask) => Algorithm::Linear { batch: ask.ranks - 1 },
         _ if ask.ranks % 2 == 0 && total <= limit::CHAIN_BYTES => Algorithm::NeighbourExchange,
@@ -136,15 +146,24 @@ fn allgather(ask: Ask) -> Algorithm {
 fn alltoall(ask: Ask) -> Algorithm {
     match ask {
         _ if ask.ranks >= limit::BRUCK_RANKS && ask.bytes <= limit::BRUCK_BLOCK => Algorithm::Bruck,
-        _ if ask.bytes <= limit::ALLTOALL_BLOCK => Algorithm::Linear { batch: limit::ALLTOALL_PARTNERS },
-        _ => Algorithm::Linear { batch: limit::ALLTOALL_LARGE_PARTNERS },
+        _ if ask.bytes <= limit::ALLTOALL_BLOCK => Algorithm::Linear {
+            batch: limit::ALLTOALL_PARTNERS,
+        },
+        _ => Algorithm::Linear {
+            batch: limit::ALLTOALL_LARGE_PARTNERS,
+        },
     }
 }
 
 fn reduce(ask: Ask) -> Algorithm {
     let few = ask.ranks <= limit::SLICED_RANKS;
     match ask {
-        _ if ask.ranks <= 2 || ask.bytes <= limit::REDUCE_TREE_BYTES || ask.elements < u64::from(ask.ranks) => Algorithm::Binomial,
+        _ if ask.ranks <= 2
+            || ask.bytes <= limit::REDUCE_TREE_BYTES
+            || ask.elements < u64::from(ask.ranks) =>
+        {
+            Algorithm::Binomial
+        }
         _ if few => Algorithm::Sliced,
         _ => Algorithm::Binomial,
     }
@@ -152,7 +171,9 @@ fn reduce(ask: Ask) -> Algorithm {
 
 fn allreduce(ask: Ask) -> Algorithm {
     match ask {
-        _ if ask.bytes <= limit::REDUCE_TREE_BYTES || ask.elements < u64::from(ask.ranks) => Algorithm::RecursiveDoubling,
+        _ if ask.bytes <= limit::REDUCE_TREE_BYTES || ask.elements < u64::from(ask.ranks) => {
+            Algorithm::RecursiveDoubling
+        }
         _ if !ask.commutative && ask.ranks > limit::SLICED_RANKS => Algorithm::RecursiveDoubling,
         _ if !ask.commutative || few_together(ask) => Algorithm::Sliced,
         _ if ask.bytes <= limit::CHAIN_BYTES => Algorithm::HalvingDoubling,
@@ -162,14 +183,20 @@ fn allreduce(ask: Ask) -> Algorithm {
 
 fn reduce_scatter(ask: Ask) -> Algorithm {
     let few = ask.ranks <= limit::SLICED_RANKS || ask.commutative;
-    if few && (ask.bytes > limit::REDUCE_TREE_BYTES || ask.ranks == 2) { Algorithm::Sliced } else { Algorithm::RecursiveDoubling }
+    if few && (ask.bytes > limit::REDUCE_TREE_BYTES || ask.ranks == 2) {
+        Algorithm::Sliced
+    } else {
+        Algorithm::RecursiveDoubling
+    }
 }
 
 fn scan(ask: Ask) -> Algorithm {
     if ask.ranks > 2 && ask.bytes <= limit::TREE_BYTES {
         Algorithm::RecursiveDoubling
     } else {
-        Algorithm::Chain { segment: segment(ask.bytes) }
+        Algorithm::Chain {
+            segment: segment(ask.bytes),
+        }
     }
 }
 
@@ -178,15 +205,31 @@ mod tests {
     use super::*;
 
     fn ask(ranks: u32, bytes: u64) -> Ask {
-        Ask { ranks, bytes, elements: bytes / 8, commutative: true, together: true, even: true }
+        Ask {
+            ranks,
+            bytes,
+            elements: bytes / 8,
+            commutative: true,
+            together: true,
+            even: true,
+        }
     }
 
     #[test]
     fn an_operation_that_does_not_commute_gets_an_algorithm_that_keeps_the_order() {
         for ranks in [2, 3, 8, 100, 5000] {
             for bytes in [8, 1 << 12, 1 << 20, 1 << 30] {
-                let chosen = choose(Kind::Allreduce, Ask { commutative: false, ..ask(ranks, bytes) });
-                assert!(matches!(chosen, Algorithm::RecursiveDoubling | Algorithm::Sliced), "{ranks} {bytes}: {chosen}");
+                let chosen = choose(
+                    Kind::Allreduce,
+                    Ask {
+                        commutative: false,
+                        ..ask(ranks, bytes)
+                    },
+                );
+                assert!(
+                    matches!(chosen, Algorithm::RecursiveDoubling | Algorithm::Sliced),
+                    "{ranks} {bytes}: {chosen}"
+                );
             }
         }
     }
@@ -195,9 +238,18 @@ mod tests {
     fn recursive_doubling_of_blocks_is_chosen_only_where_it_works() {
         for ranks in 1..200 {
             for even in [true, false] {
-                let chosen = choose(Kind::Allgather, Ask { even, ..ask(ranks, 8) });
+                let chosen = choose(
+                    Kind::Allgather,
+                    Ask {
+                        even,
+                        ..ask(ranks, 8)
+                    },
+                );
                 let works = even && ranks.is_power_of_two();
-                assert!(works || chosen != Algorithm::RecursiveDoubling, "{ranks} {even}: {chosen}");
+                assert!(
+                    works || chosen != Algorithm::RecursiveDoubling,
+                    "{ranks} {even}: {chosen}"
+                );
             }
         }
     }

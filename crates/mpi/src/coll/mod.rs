@@ -17,8 +17,8 @@ pub(crate) mod typed;
 
 pub use blocks::Numbers;
 pub use calls::{
-    Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast, Elements, Gather, Gatherv, Mixed, Scatter, Scatterv,
-    Uneven,
+    Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast, Elements, Gather, Gatherv, Mixed,
+    Scatter, Scatterv, Uneven,
 };
 pub use reductions::{Allreduce, Exscan, Reduce, ReduceScatter, ReduceScatterBlock, Scan, reduce_local};
 
@@ -107,14 +107,21 @@ impl Comm {
             Ok(rank) => rank < self.peers(),
             Err(_) => self.is_inter() && (root == ROOT || root == crate::PROC_NULL),
         };
-        if ok { Ok(()) } else { Err(self.bad_root(kind, root)) }
+        if ok {
+            Ok(())
+        } else {
+            Err(self.bad_root(kind, root))
+        }
     }
 
     #[cold]
     fn bad_root(&self, kind: Kind, root: i32) -> Error {
         let peers = self.peers();
         let text = match self.is_inter() {
-            true => format!("{kind}: root {root} is neither a rank of the remote group (0 to {}) nor MPI_ROOT nor MPI_PROC_NULL", peers - 1),
+            true => format!(
+                "{kind}: root {root} is neither a rank of the remote group (0 to {}) nor MPI_ROOT nor MPI_PROC_NULL",
+                peers - 1
+            ),
             false => format!("{kind}: root {root} is no rank: it has {peers} processes"),
         };
         self.error(Class::Root, text)

@@ -5,11 +5,11 @@
 //! has shown that it uses small collectives; rank 0 lends it, by messages. Everything that decides here is equal on all
 //! processes. Bounded by the commons (`Host::commons`): without room there, messages serve.
 
+use super::algo;
 use super::algo::Reduction;
 use super::plan::scratch;
 use super::run::{Immediate, Wire};
 use super::tag::{Call, Kind};
-use super::algo;
 use super::typed::{self, Fold, Shape};
 use crate::comm::Comm;
 use crate::error::Result;
@@ -45,7 +45,9 @@ impl Boards {
     fn lend(&self, commons: &Segment, members: u32) -> Option<(usize, Arc<Board>)> {
         let mut lots = self.lots();
         let len = Board::bytes(members);
-        let old = lots.iter().find(|lot| !lot.in_use && lot.len >= len && lot.board.is_deserted());
+        let old = lots
+            .iter()
+            .find(|lot| !lot.in_use && lot.len >= len && lot.board.is_deserted());
         let (offset, room) = match old {
             Some(lot) => (lot.offset, lot.len),
             None => (lots.last().map_or(0, |lot| lot.offset + lot.len), len),
@@ -55,7 +57,12 @@ impl Boards {
         }
         let board = Arc::new(Board::new(commons.part(offset, len), members)?);
         board.clear();
-        let lot = Lot { offset, len: room, board: board.clone(), in_use: true };
+        let lot = Lot {
+            offset,
+            len: room,
+            board: board.clone(),
+            in_use: true,
+        };
         match lots.iter_mut().find(|lot| lot.offset == offset) {
             Some(old) => *old = lot,
             None => lots.push(lot),
@@ -65,7 +72,11 @@ impl Boards {
 
     /// The communicator of this board is gone here; others may still look at it.
     fn give_back(&self, board: &Arc<Board>) {
-        for lot in self.lots().iter_mut().filter(|lot| Arc::ptr_eq(&lot.board, board)) {
+        for lot in self
+            .lots()
+            .iter_mut()
+            .filter(|lot| Arc::ptr_eq(&lot.board, board))
+        {
             lot.in_use = false;
         }
     }
@@ -126,6 +137,8 @@ pub(crate) enum Small<'a> {
     Barrier,
     /// The bytes of this rank to all.
     Bcast(u32, Data),
+    /// The bytes of every rank to all, given by their length: `put` puts the own ones down, `get` takes those of a rank.
+    Allgather(u64, &'a dyn Fn(&Data), &'a dyn Fn(u32, &Data)),
     /// Everybody's elements combined, to all or to one rank.
     Reduce(&'a Reduction<'a>, Option<u32>),
 }
@@ -135,6 +148,7 @@ impl Small<'_> {
         match self {
             Small::Barrier => 0,
             Small::Bcast(_, data) => data.len,
+            Small::Allgather(len, ..) => *len,
             Small::Reduce(r, _) => {
                 let (low, len) = typed::span(r.shape(), r.count);
                 if low < 0 { u64::MAX } else { low as u64 + len }
@@ -145,7 +159,7 @@ impl Small<'_> {
     /// Whether messages would be as quick: without the meeting of all, few processes need fewer steps.
     fn suits(&self, members: u32) -> bool {
         match self {
-            Small::Barrier | Small::Reduce(_, None) => true,
+            Small::Barrier | Small::Allgather(..) | Small::Reduce(_, None) => true,
             Small::Bcast(..) | Small::Reduce(_, Some(_)) => members >= limit::BOARD_ROOTED_RANKS,
         }
     }
@@ -189,13 +203,20 @@ fn take_place(comm: &Comm) -> Result<Option<Place>> {
     let words = scratch(2 * NAME_BYTES)?;
     let name = lent.as_ref().map_or(0, |(offset, _)| *offset as u64 + 1);
     words.mem().write(0, &name.to_ne_bytes());
-    internal(comm, |p| algo::bcast::binomial(p, 0, &Data::contiguous(words.mem(), NAME_BYTES)))?;
+    internal(comm, |p| {
+        algo::bcast::binomial(p, 0, &Data::contiguous(words.mem(), NAME_BYTES))
+    })?;
     let mut bytes = [0; NAME_BYTES as usize];
     words.mem().read(0, &mut bytes);
     let place = reach(comm, commons, u64::from_ne_bytes(bytes), lent);
     // All must have got there: the least of all answers.
     words.mem().write(0, &[u8::from(place.is_some()); 8]);
-    let r = Reduction { fold: &Both, input: words.mem(), output: words.mem(), count: 1 };
+    let r = Reduction {
+        fold: &Both,
+        input: words.mem(),
+        output: words.mem(),
+        count: 1,
+    };
     internal(comm, |p| algo::allreduce::recursive_doubling(p, &r))?;
     words.mem().read(0, &mut bytes);
     Ok(place.filter(|_| bytes[0] == 1))
@@ -252,12 +273,21 @@ impl Fold for Both {
 
 fn internal(comm: &Comm, plan: impl FnOnce(&mut Immediate<'_>) -> Result<()>) -> Result<()> {
     let number = comm.0.collectives.fetch_add(1, Ordering::Relaxed);
-    let mut immediate = Immediate::new(Wire::of(comm, Call::new(number, Kind::Internal), Origin::default()));
+    let mut immediate = Immediate::new(Wire::of(
+        comm,
+        Call::new(number, Kind::Internal),
+        Origin::default(),
+    ));
     plan(&mut immediate)?;
     immediate.finish()
 }
 
-fn reach(comm: &Comm, commons: Option<Segment>, name: u64, lent: Option<(usize, Arc<Board>)>) -> Option<Place> {
+fn reach(
+    comm: &Comm,
+    commons: Option<Segment>,
+    name: u64,
+    lent: Option<(usize, Arc<Board>)>,
+) -> Option<Place> {
     let (process, members, me) = (comm.process(), comm.size(), comm.rank());
     let is_lender = lent.is_some();
     let board = match lent {
@@ -265,7 +295,9 @@ fn reach(comm: &Comm, commons: Option<Segment>, name: u64, lent: Option<(usize, 
         None => {
             let commons = commons?;
             let offset = usize::try_from(name.checked_sub(1)?).ok()?;
-            let fits = offset.checked_add(Board::bytes(members)).is_some_and(|end| end <= commons.len());
+            let fits = offset
+                .checked_add(Board::bytes(members))
+                .is_some_and(|end| end <= commons.len());
             // A mad lender's place must not lie askew.
             if !fits || !offset.is_multiple_of(CELL_BYTES) {
                 return None;
@@ -274,7 +306,9 @@ fn reach(comm: &Comm, commons: Option<Segment>, name: u64, lent: Option<(usize, 
         }
     };
     let others = (0..members).filter(|&rank| rank != me);
-    let bells: Option<Vec<_>> = others.map(|rank| process.host.doorbell(comm.group().peer(rank)?)).collect();
+    let bells: Option<Vec<_>> = others
+        .map(|rank| process.host.doorbell(comm.group().peer(rank)?))
+        .collect();
     let place = Place {
         board,
         me,
@@ -302,6 +336,12 @@ impl Place {
                 if *root != self.me {
                     typed::copy(&cell, data);
                 }
+            }
+            Small::Allgather(len, put, get) => {
+                let cell = |member: u32| Data::contiguous(self.board.cell(member, epoch), *len);
+                put(&cell(self.me));
+                self.pass(comm, epoch, || {});
+                (0..self.board.members()).for_each(|member| get(member, &cell(member)));
             }
             Small::Reduce(r, root) => {
                 typed::copy(&r.whole(r.input), &r.whole(self.board.cell(self.me, epoch)));
@@ -335,7 +375,11 @@ impl Place {
             // The fence inside orders the opening before the look at the first bell; sleepers look at the gate once more after arming.
             for (index, bell) in self.bells.iter().enumerate() {
                 let bell = Doorbell::new(bell.atomic_u32(0));
-                if index == 0 { bell.ring_fenced() } else { bell.ring() }
+                if index == 0 {
+                    bell.ring_fenced()
+                } else {
+                    bell.ring()
+                }
             }
             return;
         }

@@ -65,12 +65,24 @@ pub trait Plan {
 
     /// Starts a send to a rank of the own group.
     fn send(&mut self, rank: u32, data: Data) -> Result<Token> {
-        self.send_to(Site { side: Side::Own, rank }, data)
+        self.send_to(
+            Site {
+                side: Side::Own,
+                rank,
+            },
+            data,
+        )
     }
 
     /// Starts a receive from a rank of the own group.
     fn recv(&mut self, rank: u32, data: Data) -> Result<Token> {
-        self.recv_from(Site { side: Side::Own, rank }, data)
+        self.recv_from(
+            Site {
+                side: Side::Own,
+                rank,
+            },
+            data,
+        )
     }
 
     /// Scratch room for `count` elements of `shape`; the address is that of element 0.
@@ -87,10 +99,12 @@ pub trait Plan {
 
 /// Allocates scratch memory, or says that there is none.
 pub fn scratch(len: u64) -> Result<Scratch> {
-    usize::try_from(len)
-        .ok()
-        .and_then(Scratch::new)
-        .ok_or_else(|| Error::new(Class::NoMem, format!("no memory for {len} bytes of temporary space of a collective")))
+    usize::try_from(len).ok().and_then(Scratch::new).ok_or_else(|| {
+        Error::new(
+            Class::NoMem,
+            format!("no memory for {len} bytes of temporary space of a collective"),
+        )
+    })
 }
 
 /// One step of a recorded schedule.
@@ -135,7 +149,9 @@ pub struct Schedule {
 impl Schedule {
     /// Whether a step runs the program's own code, and so may only be taken on a user thread inside an MPI call.
     pub fn runs_user_code(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step, Step::Fold(combine) if combine.fold.user()))
+        self.steps
+            .iter()
+            .any(|step| matches!(step, Step::Fold(combine) if combine.fold.user()))
     }
 }
 
@@ -153,12 +169,23 @@ pub struct Recorder {
 impl Recorder {
     /// An empty plan for the process that `like` plans for.
     pub fn like(like: &impl Plan) -> Self {
-        Self { together: like.together(), ..Self::new(like.me(), like.size(), like.across()) }
+        Self {
+            together: like.together(),
+            ..Self::new(like.me(), like.size(), like.across())
+        }
     }
 
     /// An empty plan for rank `me` of `size`, with `across` processes in the remote group, all on one node.
     pub fn new(me: u32, size: u32, across: u32) -> Self {
-        Self { me, size, across, together: true, started: 0, schedule: Schedule::default(), last_fold: None }
+        Self {
+            me,
+            size,
+            across,
+            together: true,
+            started: 0,
+            schedule: Schedule::default(),
+            last_fold: None,
+        }
     }
 
     /// The steps stated, closed by a fence.
@@ -217,7 +244,12 @@ impl Plan for Recorder {
 
     fn fold(&mut self, fold: &dyn Fold, left: UserMem, into: UserMem, count: u64) -> Result<()> {
         let fold = self.last_fold.get_or_insert_with(|| fold.keep()).clone();
-        self.schedule.steps.push(Step::Fold(Combine { fold, left, into, count }));
+        self.schedule.steps.push(Step::Fold(Combine {
+            fold,
+            left,
+            into,
+            count,
+        }));
         Ok(())
     }
 

@@ -55,7 +55,10 @@ macro_rules! fold {
             }
 
             fn keep(&self) -> Arc<dyn Fold> {
-                Arc::new(OpKept { op: self.op.clone(), datatype: self.datatype.clone() })
+                Arc::new(OpKept {
+                    op: self.op.clone(),
+                    datatype: self.datatype.clone(),
+                })
             }
         }
     };
@@ -70,7 +73,10 @@ fold!(OpKept);
 
 fn check_op(kind: Kind, op: &Op, datatype: &Datatype) -> Result<()> {
     if !op.is_for_reductions() {
-        return Err(Error::new(Class::Op, format!("{kind}: {} is for one-sided calls only", op.name())));
+        return Err(Error::new(
+            Class::Op,
+            format!("{kind}: {} is for one-sided calls only", op.name()),
+        ));
     }
     op.check(datatype)
 }
@@ -78,7 +84,10 @@ fn check_op(kind: Kind, op: &Op, datatype: &Datatype) -> Result<()> {
 /// Refuses a reduction that its communicator, count or operation does not allow.
 fn check(comm: &Comm, kind: Kind, op: (&Op, &Datatype), count: u64, in_place: bool) -> Result<()> {
     if in_place && comm.is_inter() {
-        return Err(comm.error(Class::Buffer, format!("{kind}: MPI_IN_PLACE has no meaning on an intercommunicator")));
+        return Err(comm.error(
+            Class::Buffer,
+            format!("{kind}: MPI_IN_PLACE has no meaning on an intercommunicator"),
+        ));
     }
     check_op(kind, op.0, op.1)?;
     check_count(op.1, count)
@@ -99,7 +108,11 @@ fn ask(p: &impl Plan, r: &Reduction<'_>) -> Ask {
 fn meet(comm: &Comm, r: &Reduction<'_>, datatype: &Datatype, root: Option<u32>) -> Result<bool> {
     let bytes = datatype.size().saturating_mul(r.count);
     let small = bytes > 0 && bytes <= limit::BOARD_BYTES && datatype.code().is_some() && !r.fold.user();
-    if small && !comm.is_inter() { node::meet(comm, &Small::Reduce(r, root)) } else { Ok(false) }
+    if small && !comm.is_inter() {
+        node::meet(comm, &Small::Reduce(r, root))
+    } else {
+        Ok(false)
+    }
 }
 
 /// `MPI_Reduce`.
@@ -125,11 +138,26 @@ impl Planned for Reduce<'_> {
 
     fn check(&self, comm: &Comm) -> Result<()> {
         comm.check_root(Kind::Reduce, self.root)?;
+        // Nothing but the root is significant there, not even the datatype.
+        if self.root == crate::PROC_NULL {
+            return Ok(());
+        }
         check(comm, Kind::Reduce, (self.op, self.datatype), self.count, false)?;
-        let at_root = if comm.is_inter() { self.root == crate::ROOT } else { self.root == comm.rank() as i32 };
-        let missing = if at_root { self.recv.is_none() } else { self.send.is_none() && self.root >= 0 };
+        let at_root = if comm.is_inter() {
+            self.root == crate::ROOT
+        } else {
+            self.root == comm.rank() as i32
+        };
+        let missing = if at_root {
+            self.recv.is_none()
+        } else {
+            self.send.is_none() && self.root >= 0
+        };
         match missing && self.count > 0 {
-            true => Err(comm.error(Class::Buffer, "MPI_Reduce: MPI_IN_PLACE is for the root's own contribution only")),
+            true => Err(comm.error(
+                Class::Buffer,
+                "MPI_Reduce: MPI_IN_PLACE is for the root's own contribution only",
+            )),
             false => Ok(()),
         }
     }
@@ -138,9 +166,17 @@ impl Planned for Reduce<'_> {
         if self.count == 0 {
             return Ok(());
         }
-        let fold = OpOn { op: self.op, datatype: self.datatype };
+        let fold = OpOn {
+            op: self.op,
+            datatype: self.datatype,
+        };
         let output = self.recv.unwrap_or_else(UserMem::null);
-        let r = Reduction { fold: &fold, input: self.send.unwrap_or(output), output, count: self.count };
+        let r = Reduction {
+            fold: &fold,
+            input: self.send.unwrap_or(output),
+            output,
+            count: self.count,
+        };
         if p.across() > 0 {
             return inter::reduce(p, role(self.root), &r);
         }
@@ -154,9 +190,17 @@ impl Planned for Reduce<'_> {
     }
 
     fn meet(&self, comm: &Comm) -> Result<bool> {
-        let fold = OpOn { op: self.op, datatype: self.datatype };
+        let fold = OpOn {
+            op: self.op,
+            datatype: self.datatype,
+        };
         let output = self.recv.unwrap_or_else(UserMem::null);
-        let r = Reduction { fold: &fold, input: self.send.unwrap_or(output), output, count: self.count };
+        let r = Reduction {
+            fold: &fold,
+            input: self.send.unwrap_or(output),
+            output,
+            count: self.count,
+        };
         meet(comm, &r, self.datatype, u32::try_from(self.root).ok())
     }
 }
@@ -181,21 +225,47 @@ impl Planned for Allreduce<'_> {
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        check(comm, Kind::Allreduce, (self.op, self.datatype), self.count, self.send.is_none())
+        check(
+            comm,
+            Kind::Allreduce,
+            (self.op, self.datatype),
+            self.count,
+            self.send.is_none(),
+        )
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         if self.count == 0 {
             return Ok(());
         }
-        let fold = OpOn { op: self.op, datatype: self.datatype };
-        let r = Reduction { fold: &fold, input: self.send.unwrap_or(self.recv), output: self.recv, count: self.count };
-        if p.across() > 0 { inter::allreduce(p, &r) } else { allreduce_in_group(p, &r) }
+        let fold = OpOn {
+            op: self.op,
+            datatype: self.datatype,
+        };
+        let r = Reduction {
+            fold: &fold,
+            input: self.send.unwrap_or(self.recv),
+            output: self.recv,
+            count: self.count,
+        };
+        if p.across() > 0 {
+            inter::allreduce(p, &r)
+        } else {
+            allreduce_in_group(p, &r)
+        }
     }
 
     fn meet(&self, comm: &Comm) -> Result<bool> {
-        let fold = OpOn { op: self.op, datatype: self.datatype };
-        let r = Reduction { fold: &fold, input: self.send.unwrap_or(self.recv), output: self.recv, count: self.count };
+        let fold = OpOn {
+            op: self.op,
+            datatype: self.datatype,
+        };
+        let r = Reduction {
+            fold: &fold,
+            input: self.send.unwrap_or(self.recv),
+            output: self.recv,
+            count: self.count,
+        };
         meet(comm, &r, self.datatype, None)
     }
 }
@@ -244,14 +314,28 @@ pub struct ReduceScatterBlock<'a> {
 
 impl<'a> ReduceScatterBlock<'a> {
     fn general(&self) -> ReduceScatter<'a> {
-        let Self { send, recv, datatype, op, .. } = *self;
-        ReduceScatter { send, recv, counts: Numbers::All(self.count as i64), datatype, op }
+        let Self {
+            send,
+            recv,
+            datatype,
+            op,
+            ..
+        } = *self;
+        ReduceScatter {
+            send,
+            recv,
+            counts: Numbers::All(self.count as i64),
+            datatype,
+            op,
+        }
     }
 }
 
 impl ReduceScatter<'_> {
     fn total(&self, ranks: u32) -> Result<u64> {
-        let total = (0..ranks).try_fold(0u64, |sum, rank| sum.checked_add(u64::try_from(self.counts.get(rank)).ok()?));
+        let total = (0..ranks).try_fold(0u64, |sum, rank| {
+            sum.checked_add(u64::try_from(self.counts.get(rank)).ok()?)
+        });
         total.ok_or_else(|| Error::new(Class::Count, "a count is negative, or their sum exceeds 64 bits"))
     }
 
@@ -259,7 +343,13 @@ impl ReduceScatter<'_> {
         if self.counts.len().is_some_and(|len| len < comm.size() as usize) {
             return Err(comm.error(Class::Arg, format!("{kind}: fewer counts than ranks")));
         }
-        check(comm, kind, (self.op, self.datatype), self.total(comm.size())?, self.send.is_none())
+        check(
+            comm,
+            kind,
+            (self.op, self.datatype),
+            self.total(comm.size())?,
+            self.send.is_none(),
+        )
     }
 
     fn plan_as<P: Plan>(&self, p: &mut P) -> Result<()> {
@@ -268,8 +358,16 @@ impl ReduceScatter<'_> {
         if count == 0 {
             return Ok(());
         }
-        let fold = OpOn { op: self.op, datatype: self.datatype };
-        let r = Reduction { fold: &fold, input: self.send.unwrap_or(self.recv), output: self.recv, count };
+        let fold = OpOn {
+            op: self.op,
+            datatype: self.datatype,
+        };
+        let r = Reduction {
+            fold: &fold,
+            input: self.send.unwrap_or(self.recv),
+            output: self.recv,
+            count,
+        };
         let counts = |rank: u32| self.counts.get(rank).max(0) as u64;
         if p.across() > 0 {
             return inter::reduce_scatter(p, &r, &counts);
@@ -281,7 +379,10 @@ impl ReduceScatter<'_> {
         allreduce_in_group(p, &r.to(all.mem))?;
         p.fence()?;
         let before: u64 = (0..me).map(counts).sum();
-        p.copy(all.data(before as i64, counts(me)), r.output().data(0, counts(me)))
+        p.copy(
+            all.data(before as i64, counts(me)),
+            r.output().data(0, counts(me)),
+        )
     }
 
     fn plan_sliced<P: Plan>(&self, p: &mut P, r: &Reduction<'_>) -> Result<()> {
@@ -292,7 +393,13 @@ impl ReduceScatter<'_> {
             end += self.counts.get(rank).max(0) as u64;
             ends.push(end);
         }
-        let slice = |rank: u32| if rank == 0 { 0..ends[0] } else { ends[rank as usize - 1]..ends[rank as usize] };
+        let slice = |rank: u32| {
+            if rank == 0 {
+                0..ends[0]
+            } else {
+                ends[rank as usize - 1]..ends[rank as usize]
+            }
+        };
         if !r.in_place() {
             return reduce_scatter::direct(p, r, &slice, r.output);
         }
@@ -363,25 +470,54 @@ pub struct Exscan<'a> {
 
 impl<'a> Exscan<'a> {
     fn as_scan(&self) -> Scan<'a> {
-        let Self { send, recv, count, datatype, op } = *self;
-        Scan { send, recv, count, datatype, op }
+        let Self {
+            send,
+            recv,
+            count,
+            datatype,
+            op,
+        } = *self;
+        Scan {
+            send,
+            recv,
+            count,
+            datatype,
+            op,
+        }
     }
 }
 
 impl Scan<'_> {
     fn check_as(&self, comm: &Comm, kind: Kind) -> Result<()> {
         if comm.is_inter() {
-            return Err(comm.error(Class::Comm, format!("is an intercommunicator, on which {kind} is not defined")));
+            return Err(comm.error(
+                Class::Comm,
+                format!("is an intercommunicator, on which {kind} is not defined"),
+            ));
         }
-        check(comm, kind, (self.op, self.datatype), self.count, self.send.is_none())
+        check(
+            comm,
+            kind,
+            (self.op, self.datatype),
+            self.count,
+            self.send.is_none(),
+        )
     }
 
     fn plan_as<P: Plan>(&self, p: &mut P, own: scan::Own) -> Result<()> {
         if self.count == 0 {
             return Ok(());
         }
-        let fold = OpOn { op: self.op, datatype: self.datatype };
-        let r = Reduction { fold: &fold, input: self.send.unwrap_or(self.recv), output: self.recv, count: self.count };
+        let fold = OpOn {
+            op: self.op,
+            datatype: self.datatype,
+        };
+        let r = Reduction {
+            fold: &fold,
+            input: self.send.unwrap_or(self.recv),
+            output: self.recv,
+            count: self.count,
+        };
         match choose(Kind::Scan, ask(p, &r)) {
             Algorithm::Chain { segment } => {
                 let elements = segment / r.shape().size().max(1);
@@ -426,9 +562,16 @@ impl Planned for Exscan<'_> {
 /// `Op` or `Count` for what the operation or the address space does not allow.
 pub fn reduce_local(input: UserMem, inout: UserMem, count: u64, datatype: &Datatype, op: &Op) -> Result<()> {
     if !op.is_for_reductions() {
-        return Err(Error::new(Class::Op, format!("MPI_Reduce_local: {} is for one-sided calls only", op.name())));
+        return Err(Error::new(
+            Class::Op,
+            format!("MPI_Reduce_local: {} is for one-sided calls only", op.name()),
+        ));
     }
     op.check(datatype)?;
     check_count(datatype, count)?;
-    if count > 0 { op.apply(input, inout, count, datatype) } else { Ok(()) }
+    if count > 0 {
+        op.apply(input, inout, count, datatype)
+    } else {
+        Ok(())
+    }
 }

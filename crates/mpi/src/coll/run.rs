@@ -27,12 +27,20 @@ pub(crate) struct Wire<'a> {
 impl<'a> Wire<'a> {
     /// For a call that returns when it is over.
     pub fn of(comm: &'a Comm, call: Call, origin: Origin) -> Self {
-        Self { comm: Cow::Borrowed(comm), call, origin }
+        Self {
+            comm: Cow::Borrowed(comm),
+            call,
+            origin,
+        }
     }
 
     /// For an operation that keeps its communicator alive.
     pub fn keeping(comm: &Comm, call: Call, origin: Origin) -> Wire<'static> {
-        Wire { comm: Cow::Owned(comm.clone()), call, origin }
+        Wire {
+            comm: Cow::Owned(comm.clone()),
+            call,
+            origin,
+        }
     }
 
     fn host(&self) -> &dyn Host {
@@ -40,7 +48,11 @@ impl<'a> Wire<'a> {
     }
 
     fn inside(&self, side: Side) -> Inside {
-        if self.comm.is_inter() && side == Side::Own { Inside::OneGroup } else { Inside::Whole }
+        if self.comm.is_inter() && side == Side::Own {
+            Inside::OneGroup
+        } else {
+            Inside::Whole
+        }
     }
 
     fn peer(&self, site: Site) -> Result<u32> {
@@ -48,7 +60,12 @@ impl<'a> Wire<'a> {
             (Side::Across, Some(remote)) => remote,
             _ => &self.comm.0.local,
         };
-        group.peer(site.rank).ok_or_else(|| Error::new(Class::Intern, format!("{} has no process {site:?}", self.call.kind)))
+        group.peer(site.rank).ok_or_else(|| {
+            Error::new(
+                Class::Intern,
+                format!("{} has no process {site:?}", self.call.kind),
+            )
+        })
     }
 
     fn send(&self, site: Site, data: Data) -> Result<Started> {
@@ -65,19 +82,31 @@ impl<'a> Wire<'a> {
     }
 
     fn recv(&self, site: Site, data: Data) -> Result<Started> {
-        let source = Source { rank: site.rank, peer: self.peer(site)? };
+        let source = Source {
+            rank: site.rank,
+            peer: self.peer(site)?,
+        };
         let pattern = Pattern {
             context: self.comm.context() + COLLECTIVE,
             source: Some(source),
             tag: Some(self.call.tag(self.inside(site.side))),
         };
-        self.host().recv(api::Recv { pattern, data, origin: self.origin }).map_err(|error| self.convert(error))
+        self.host()
+            .recv(api::Recv {
+                pattern,
+                data,
+                origin: self.origin,
+            })
+            .map_err(|error| self.convert(error))
     }
 
     #[cold]
     fn convert(&self, error: api::Error) -> Error {
         let mut error = self.comm.convert(error);
-        error.detail = format!("{}, collective {}: {}", self.call.kind, self.call.number, error.detail);
+        error.detail = format!(
+            "{}, collective {}: {}",
+            self.call.kind, self.call.number, error.detail
+        );
         error
     }
 }
@@ -128,7 +157,9 @@ impl Flight {
 
     /// Whether the operation at `index` is over, asking the engine.
     fn over(&mut self, wire: &Wire<'_>, index: usize) -> bool {
-        let Some(request) = self.pending[index] else { return true };
+        let Some(request) = self.pending[index] else {
+            return true;
+        };
         match wire.host().take(request) {
             Ok(None) => return false,
             Ok(Some(status)) => self.note(wire, status),
@@ -173,7 +204,11 @@ pub(crate) struct Immediate<'a> {
 
 impl<'a> Immediate<'a> {
     pub fn new(wire: Wire<'a>) -> Self {
-        Self { wire, flight: Flight::default(), scratch: Vec::new() }
+        Self {
+            wire,
+            flight: Flight::default(),
+            scratch: Vec::new(),
+        }
     }
 
     /// Waits for what is left and gives the first error.
@@ -273,8 +308,17 @@ struct State {
 impl Running {
     pub fn new(wire: Wire<'static>, schedule: Schedule) -> Arc<Self> {
         let runs_user_code = schedule.runs_user_code();
-        let state = Mutex::new(State { schedule, next: 0, flight: Flight::default() });
-        Arc::new(Self { wire, state, runs_user_code, over: AtomicBool::new(false) })
+        let state = Mutex::new(State {
+            schedule,
+            next: 0,
+            flight: Flight::default(),
+        });
+        Arc::new(Self {
+            wire,
+            state,
+            runs_user_code,
+            over: AtomicBool::new(false),
+        })
     }
 
     /// How it ended, if it is over already.
@@ -290,7 +334,11 @@ impl Running {
 impl State {
     /// Takes steps until one must wait; `true` when all have been taken.
     fn advance(&mut self, wire: &Wire<'_>) -> bool {
-        let Self { schedule, next, flight } = self;
+        let Self {
+            schedule,
+            next,
+            flight,
+        } = self;
         while let Some(step) = schedule.steps.get(*next) {
             match step {
                 Step::Send(site, data) => drop(flight.add(wire, wire.send(*site, data.clone()))),

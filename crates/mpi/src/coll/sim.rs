@@ -68,8 +68,20 @@ pub(crate) struct World {
 
 impl World {
     pub fn new(schedules: Vec<Schedule>, own: usize, seed: u64) -> Self {
-        let processes = schedules.into_iter().map(|schedule| Process { schedule, next: 0, done: Vec::new() }).collect();
-        Self { processes, own, channels: HashMap::new(), random: Random::new(seed) }
+        let processes = schedules
+            .into_iter()
+            .map(|schedule| Process {
+                schedule,
+                next: 0,
+                done: Vec::new(),
+            })
+            .collect();
+        Self {
+            processes,
+            own,
+            channels: HashMap::new(),
+            random: Random::new(seed),
+        }
     }
 
     /// Carries out all schedules. An error describes a deadlock or a mismatch.
@@ -78,11 +90,16 @@ impl World {
     }
 
     /// As `run`; `watch` sees after each move how many steps each process has taken, and `None` for one that has finished.
-    pub fn run_watched(mut self, watch: impl Fn(&[Option<usize>]) -> Result<(), String>) -> Result<(), String> {
+    pub fn run_watched(
+        mut self,
+        watch: impl Fn(&[Option<usize>]) -> Result<(), String>,
+    ) -> Result<(), String> {
         loop {
             let taken: Vec<_> = self.processes.iter().map(Process::taken).collect();
             watch(&taken)?;
-            let movable: Vec<usize> = (0..self.processes.len()).filter(|&index| self.may_move(index)).collect();
+            let movable: Vec<usize> = (0..self.processes.len())
+                .filter(|&index| self.may_move(index))
+                .collect();
             let mut matched: Vec<(usize, usize)> = Vec::new();
             for (key, channel) in &self.channels {
                 if !channel.sends.is_empty() && !channel.recvs.is_empty() {
@@ -91,7 +108,10 @@ impl World {
             }
             matched.sort_unstable();
             let choice = self.random.below(movable.len() + matched.len());
-            match (movable.get(choice), matched.get(choice.wrapping_sub(movable.len()))) {
+            match (
+                movable.get(choice),
+                matched.get(choice.wrapping_sub(movable.len())),
+            ) {
                 (Some(&process), _) => self.step(process)?,
                 (None, Some(&key)) => self.deliver(key)?,
                 (None, None) => break,
@@ -99,10 +119,17 @@ impl World {
         }
         for (index, process) in self.processes.iter().enumerate() {
             if let Some(step) = process.schedule.steps.get(process.next) {
-                return Err(format!("deadlock: process {index} waits at step {} {step:?}", process.next));
+                return Err(format!(
+                    "deadlock: process {index} waits at step {} {step:?}",
+                    process.next
+                ));
             }
         }
-        match self.channels.iter().find(|(_, channel)| !channel.sends.is_empty() || !channel.recvs.is_empty()) {
+        match self
+            .channels
+            .iter()
+            .find(|(_, channel)| !channel.sends.is_empty() || !channel.recvs.is_empty())
+        {
             Some((key, _)) => Err(format!("a message from {} to {} was left over", key.0, key.1)),
             None => Ok(()),
         }
@@ -120,7 +147,11 @@ impl World {
 
     fn peer(&self, index: usize, site: Site) -> usize {
         let first_group = index < self.own;
-        let base = if first_group == (site.side == Side::Own) { 0 } else { self.own };
+        let base = if first_group == (site.side == Side::Own) {
+            0
+        } else {
+            self.own
+        };
         base + site.rank as usize
     }
 
@@ -136,13 +167,33 @@ impl World {
                     return Err(format!("process {index} sends to itself"));
                 }
                 self.processes[index].done.push(buffered);
-                let what = if buffered { Payload::Buffered(packed(&data)) } else { Payload::InPlace(data) };
-                self.channels.entry((index, peer)).or_default().sends.push_back(Post { owner: index, comm, what });
+                let what = if buffered {
+                    Payload::Buffered(packed(&data))
+                } else {
+                    Payload::InPlace(data)
+                };
+                self.channels
+                    .entry((index, peer))
+                    .or_default()
+                    .sends
+                    .push_back(Post {
+                        owner: index,
+                        comm,
+                        what,
+                    });
             }
             Step::Recv(site, data) => {
                 let (what, peer) = (data.clone(), self.peer(index, *site));
                 self.processes[index].done.push(false);
-                self.channels.entry((peer, index)).or_default().recvs.push_back(Post { owner: index, comm, what });
+                self.channels
+                    .entry((peer, index))
+                    .or_default()
+                    .recvs
+                    .push_back(Post {
+                        owner: index,
+                        comm,
+                        what,
+                    });
             }
             Step::Copy(src, dst) => {
                 if src.len != dst.len {
@@ -158,13 +209,21 @@ impl World {
 
     fn deliver(&mut self, key: (usize, usize)) -> Result<(), String> {
         let channel = self.channels.entry(key).or_default();
-        let Some((send, recv)) = channel.sends.pop_front().zip(channel.recvs.pop_front()) else { return Ok(()) };
+        let Some((send, recv)) = channel.sends.pop_front().zip(channel.recvs.pop_front()) else {
+            return Ok(());
+        };
         let bytes = match send.what {
             Payload::Buffered(bytes) => bytes,
             Payload::InPlace(data) => packed(&data),
         };
         if bytes.len() as u64 != recv.what.len {
-            return Err(format!("{} bytes from {} to {} meet a receive of {}", bytes.len(), key.0, key.1, recv.what.len));
+            return Err(format!(
+                "{} bytes from {} to {} meet a receive of {}",
+                bytes.len(),
+                key.0,
+                key.1,
+                recv.what.len
+            ));
         }
         recv.what.unpack(0, &bytes);
         self.processes[send.owner].done[send.comm] = true;
@@ -204,14 +263,19 @@ mod tests {
             p.wait(token).unwrap();
             p.recv(peer, data).unwrap();
         };
-        let failed = (0..20).filter(|&seed| outcome([&|p| swap(p, 1, &a), &|p| swap(p, 0, &b)], seed).is_err());
+        let failed =
+            (0..20).filter(|&seed| outcome([&|p| swap(p, 1, &a), &|p| swap(p, 0, &b)], seed).is_err());
         assert!(failed.count() > 0);
     }
 
     #[test]
     fn a_buffer_changed_while_it_is_sent_arrives_wrong_under_some_seed() {
         let wrong = (0..20).filter(|&seed| {
-            let (a, b, c) = (Scratch::new(8).unwrap(), Scratch::new(8).unwrap(), Scratch::new(8).unwrap());
+            let (a, b, c) = (
+                Scratch::new(8).unwrap(),
+                Scratch::new(8).unwrap(),
+                Scratch::new(8).unwrap(),
+            );
             c.mem().write(0, &[9; 8]);
             let view = |scratch: &Scratch| Data::contiguous(scratch.mem(), 8);
             let sender = |p: &mut Recorder| {

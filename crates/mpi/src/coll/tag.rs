@@ -102,7 +102,10 @@ const _: () = assert!(KINDS.len() <= 1 << KIND_BITS);
 impl Call {
     /// The `number`-th collective of a communicator.
     pub fn new(number: u32, kind: Kind) -> Self {
-        Self { number: number % NUMBERS, kind }
+        Self {
+            number: number % NUMBERS,
+            kind,
+        }
     }
 
     /// Tag of its messages. `inside` marks those that stay inside one group of an intercommunicator, since both groups
@@ -116,7 +119,10 @@ impl Call {
     pub fn from_tag(tag: i32) -> Option<Self> {
         let bits = u32::try_from(tag).ok()?;
         let kind = *KINDS.get(((bits >> 1) & ((1 << KIND_BITS) - 1)) as usize)?;
-        Some(Self { number: bits >> (KIND_BITS + 1), kind })
+        Some(Self {
+            number: bits >> (KIND_BITS + 1),
+            kind,
+        })
     }
 }
 

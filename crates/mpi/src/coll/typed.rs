@@ -67,7 +67,11 @@ impl Shape for Datatype {
 
 /// Refuses a number of elements that does not fit the address space.
 pub fn check_count(datatype: &Datatype, count: u64) -> Result<()> {
-    if count > 1 { datatype.data(UserMem::null(), count).map(drop) } else { Ok(()) }
+    if count > 1 {
+        datatype.data(UserMem::null(), count).map(drop)
+    } else {
+        Ok(())
+    }
 }
 
 impl<'a> Typed<'a> {
@@ -117,7 +121,14 @@ pub fn slice(data: &Data, from: u64, len: u64) -> Data {
         _ if len == 0 => Data::empty(),
         _ if len == data.len => data.clone(),
         None => Data::contiguous(data.mem.offset(from as isize), len),
-        Some(layout) => Data::shaped(data.mem, Arc::new(Slice { whole: layout.clone(), from, len })),
+        Some(layout) => Data::shaped(
+            data.mem,
+            Arc::new(Slice {
+                whole: layout.clone(),
+                from,
+                len,
+            }),
+        ),
     }
 }
 
@@ -143,7 +154,8 @@ impl Layout for Slice {
     }
 
     fn blocks(&self, from: u64, len: u64, max_blocks: usize, out: &mut Vec<(isize, usize)>) -> u64 {
-        self.whole.blocks(self.from + from, len.min(self.len - from), max_blocks, out)
+        self.whole
+            .blocks(self.from + from, len.min(self.len - from), max_blocks, out)
     }
 }
 

@@ -52,7 +52,11 @@ pub(crate) fn bruck(p: &mut impl Plan, blocks: &Blocks<'_>) -> Result<()> {
     while have < n {
         let count = have.min(n - have);
         let (incoming, outgoing) = (held(have, count), held(0, count));
-        let token = if incoming.len > 0 { Some(p.recv(plus(me, have, n), incoming)?) } else { None };
+        let token = if incoming.len > 0 {
+            Some(p.recv(plus(me, have, n), incoming)?)
+        } else {
+            None
+        };
         if outgoing.len > 0 {
             p.send(minus(me, have, n), outgoing)?;
         }
@@ -74,7 +78,11 @@ pub(crate) fn ring(p: &mut impl Plan, blocks: &Blocks<'_>) -> Result<()> {
     for step in 0..n - 1 {
         let incoming = blocks.one(minus(me, step + 1, n));
         let outgoing = blocks.one(minus(me, step, n));
-        let token = if incoming.len > 0 { Some(p.recv(left, incoming)?) } else { None };
+        let token = if incoming.len > 0 {
+            Some(p.recv(left, incoming)?)
+        } else {
+            None
+        };
         if outgoing.len > 0 {
             p.send(right, outgoing)?;
         }
@@ -98,7 +106,13 @@ pub(crate) fn neighbour_exchange(p: &mut impl Plan, blocks: &Blocks<'_>) -> Resu
         // Even ranks turn to the left in odd steps, odd ranks to the right. The pair that arrives is the next one on that side.
         let to_left = even == (step % 2 == 1);
         let away = 2 * step.div_ceil(2);
-        let incoming = home.map(|rank| if to_left { minus(rank, away, n) } else { plus(rank, away, n) });
+        let incoming = home.map(|rank| {
+            if to_left {
+                minus(rank, away, n)
+            } else {
+                plus(rank, away, n)
+            }
+        });
         swap(p, if to_left { left } else { right }, &pair, &incoming, blocks)?;
         pair = incoming;
     }
@@ -126,6 +140,10 @@ pub(crate) fn linear(p: &mut impl Plan, blocks: &Blocks<'_>) -> Result<()> {
     gather::from_all(p, Side::Own, blocks)?;
     let mine = blocks.one(p.me());
     gather::each(p, Side::Own, |p, site| {
-        if mine.len > 0 { p.send_to(site, mine.clone()).map(drop) } else { Ok(()) }
+        if mine.len > 0 {
+            p.send_to(site, mine.clone()).map(drop)
+        } else {
+            Ok(())
+        }
     })
 }

@@ -7,7 +7,11 @@ use crate::error::Result;
 
 /// Puts the contribution where the result will be.
 fn start(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
-    if r.in_place() { Ok(()) } else { p.copy(r.whole(r.input), r.whole(r.output)) }
+    if r.in_place() {
+        Ok(())
+    } else {
+        p.copy(r.whole(r.input), r.whole(r.output))
+    }
 }
 
 /// How ranks beyond a power of two take part: of the first `2 * extra` ranks each even one hands its contribution to the odd one
@@ -22,7 +26,10 @@ struct Core {
 impl Core {
     fn new(n: u32) -> Self {
         let size = power_below(n);
-        Self { size, extra: n - size }
+        Self {
+            size,
+            extra: n - size,
+        }
     }
 
     /// Number of `rank` in the exchange, unless it only hands over.
@@ -36,7 +43,11 @@ impl Core {
 
     /// The rank with this number.
     fn rank(self, number: u32) -> u32 {
-        if number < self.extra { 2 * number + 1 } else { number + self.extra }
+        if number < self.extra {
+            2 * number + 1
+        } else {
+            number + self.extra
+        }
     }
 
     /// Takes over the contribution of the even neighbour. `sum` holds the own one, `spare` is room.
@@ -59,7 +70,11 @@ impl Core {
         let me = p.me();
         if me < 2 * self.extra {
             let result = r.whole(r.output);
-            if me % 2 == 0 { p.recv(me + 1, result)? } else { p.send(me - 1, result)? };
+            if me % 2 == 0 {
+                p.recv(me + 1, result)?
+            } else {
+                p.send(me - 1, result)?
+            };
         }
         Ok(())
     }
@@ -117,7 +132,11 @@ pub(crate) fn halving_doubling(p: &mut impl Plan, r: &Reduction<'_>) -> Result<(
         while half > 0 {
             let rank = core.rank(number ^ half);
             let upper = number & half != 0;
-            let (kept, given) = if upper { (low + half, low) } else { (low, low + half) };
+            let (kept, given) = if upper {
+                (low + half, low)
+            } else {
+                (low, low + half)
+            };
             let (kept_run, given_run) = (elements(kept, half), elements(given, half));
             if !kept_run.is_empty() {
                 p.recv(rank, run(&spare, &kept_run))?;
@@ -174,7 +193,11 @@ pub(crate) fn ring(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
     }
     for step in 0..n - 1 {
         let (out, into) = (slice(minus(me + 1, step, n)), slice(minus(me, step, n)));
-        let token = if into.is_empty() { None } else { Some(p.recv(left, run(&sum, &into))?) };
+        let token = if into.is_empty() {
+            None
+        } else {
+            Some(p.recv(left, run(&sum, &into))?)
+        };
         if !out.is_empty() {
             p.send(right, run(&sum, &out))?;
         }

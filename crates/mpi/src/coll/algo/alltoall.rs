@@ -10,7 +10,11 @@ use garonne_sync::user::Data;
 /// The own block.
 fn own(p: &mut impl Plan, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<()> {
     let me = p.me();
-    if recv.len(me) > 0 { p.copy(send.one(me), recv.one(me)) } else { Ok(()) }
+    if recv.len(me) > 0 {
+        p.copy(send.one(me), recv.one(me))
+    } else {
+        Ok(())
+    }
 }
 
 /// All exchanges at once, `batch` ranks at a time so that their number stays bounded. With a batch of 1 this is the pairwise
@@ -48,7 +52,11 @@ pub(crate) fn linear(p: &mut impl Plan, send: &Blocks<'_>, recv: &Blocks<'_>, ba
 /// round k rank r meets rank k - r.
 pub(crate) fn in_place(p: &mut impl Plan, blocks: &Blocks<'_>) -> Result<()> {
     let (me, n) = (p.me(), p.size());
-    let longest = (0..n).filter(|&rank| rank != me).map(|rank| blocks.len(rank)).max().unwrap_or(0);
+    let longest = (0..n)
+        .filter(|&rank| rank != me)
+        .map(|rank| blocks.len(rank))
+        .max()
+        .unwrap_or(0);
     if longest == 0 {
         return Ok(());
     }

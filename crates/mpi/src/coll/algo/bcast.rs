@@ -65,7 +65,11 @@ pub(crate) fn scatter_allgather(p: &mut impl Plan, root: u32, data: &Data) -> Re
         let incoming = pieces(minus(v, step + 1, n), 1);
         let outgoing = pieces(minus(v, step, n), 1);
         // The binomial scatter left a rank its whole subtree; receiving those pieces again keeps all rounds alike.
-        let token = if incoming.len > 0 { Some(p.recv(left, incoming)?) } else { None };
+        let token = if incoming.len > 0 {
+            Some(p.recv(left, incoming)?)
+        } else {
+            None
+        };
         if outgoing.len > 0 {
             p.send(right, outgoing)?;
         }
@@ -85,7 +89,11 @@ pub(crate) fn chain(p: &mut impl Plan, root: u32, data: &Data, segment: u64) -> 
     let segments = data.len.div_ceil(segment);
     let nth = |index: u64| slice(data, index * segment, segment.min(data.len - index * segment));
     let (left, right) = (plus(minus(v, 1, n), root, n), plus(plus(v, 1, n), root, n));
-    let mut coming = if v > 0 && segments > 0 { Some(p.recv(left, nth(0))?) } else { None };
+    let mut coming = if v > 0 && segments > 0 {
+        Some(p.recv(left, nth(0))?)
+    } else {
+        None
+    };
     for index in 0..segments {
         if let Some(token) = coming.take() {
             p.wait(token)?;

@@ -9,7 +9,12 @@ use garonne_sync::user::Data;
 
 /// Everybody sends to the root. For large blocks, and whenever only the root knows the sizes.
 /// `mine` is `None` where the contribution is in place already; `blocks` counts at the root.
-pub(crate) fn linear_gather(p: &mut impl Plan, root: u32, mine: Option<&Data>, blocks: &Blocks<'_>) -> Result<()> {
+pub(crate) fn linear_gather(
+    p: &mut impl Plan,
+    root: u32,
+    mine: Option<&Data>,
+    blocks: &Blocks<'_>,
+) -> Result<()> {
     if p.me() != root {
         return match mine {
             Some(data) if data.len > 0 => p.send(root, data.clone()).map(drop),
@@ -27,7 +32,11 @@ pub(crate) fn linear_gather(p: &mut impl Plan, root: u32, mine: Option<&Data>, b
 pub(crate) fn from_all(p: &mut impl Plan, side: Side, blocks: &Blocks<'_>) -> Result<()> {
     each(p, side, |p, site| {
         let block = blocks.one(site.rank);
-        if block.len > 0 { p.recv_from(site, block).map(drop) } else { Ok(()) }
+        if block.len > 0 {
+            p.recv_from(site, block).map(drop)
+        } else {
+            Ok(())
+        }
     })
 }
 
@@ -35,7 +44,11 @@ pub(crate) fn from_all(p: &mut impl Plan, side: Side, blocks: &Blocks<'_>) -> Re
 pub(crate) fn to_all(p: &mut impl Plan, side: Side, blocks: &Blocks<'_>) -> Result<()> {
     each(p, side, |p, site| {
         let block = blocks.one(site.rank);
-        if block.len > 0 { p.send_to(site, block).map(drop) } else { Ok(()) }
+        if block.len > 0 {
+            p.send_to(site, block).map(drop)
+        } else {
+            Ok(())
+        }
     })
 }
 
@@ -49,17 +62,38 @@ pub(crate) fn each<P: Plan>(
     match side {
         Side::Own => {
             let n = p.size();
-            (1..n).try_for_each(|distance| f(p, Site { side, rank: plus(me, distance, n) }))
+            (1..n).try_for_each(|distance| {
+                f(
+                    p,
+                    Site {
+                        side,
+                        rank: plus(me, distance, n),
+                    },
+                )
+            })
         }
         Side::Across => {
             let n = p.across();
-            (0..n).try_for_each(|distance| f(p, Site { side, rank: plus(me % n, distance, n) }))
+            (0..n).try_for_each(|distance| {
+                f(
+                    p,
+                    Site {
+                        side,
+                        rank: plus(me % n, distance, n),
+                    },
+                )
+            })
         }
     }
 }
 
 /// The root sends to everybody: the reverse of [`linear_gather`].
-pub(crate) fn linear_scatter(p: &mut impl Plan, root: u32, mine: Option<&Data>, blocks: &Blocks<'_>) -> Result<()> {
+pub(crate) fn linear_scatter(
+    p: &mut impl Plan,
+    root: u32,
+    mine: Option<&Data>,
+    blocks: &Blocks<'_>,
+) -> Result<()> {
     if p.me() != root {
         return match mine {
             Some(data) if data.len > 0 => p.recv(root, data.clone()).map(drop),
@@ -87,14 +121,22 @@ pub(crate) fn binomial_gather(
     if v == 0 {
         return gather_at_root(p, root, block, mine, blocks);
     }
-    let Some((parent, mine)) = place.parent().zip(mine) else { return Ok(()) };
+    let Some((parent, mine)) = place.parent().zip(mine) else {
+        return Ok(());
+    };
     let parent = plus(parent, root, n);
     if place.subtree() == 1 {
         return p.send(parent, mine.clone()).map(drop);
     }
-    let whole = Data::contiguous(p.scratch(u64::from(place.subtree()) * block)?, u64::from(place.subtree()) * block);
+    let whole = Data::contiguous(
+        p.scratch(u64::from(place.subtree()) * block)?,
+        u64::from(place.subtree()) * block,
+    );
     for (child, ranks) in place.children() {
-        p.recv(plus(child, root, n), slice(&whole, u64::from(child - v) * block, u64::from(ranks) * block))?;
+        p.recv(
+            plus(child, root, n),
+            slice(&whole, u64::from(child - v) * block, u64::from(ranks) * block),
+        )?;
     }
     p.copy(mine.clone(), slice(&whole, 0, block))?;
     p.fence()?;
@@ -128,8 +170,18 @@ fn gather_at_root(
     if let Some((data, first, ranks)) = wrapped {
         p.fence()?;
         let before = n - first;
-        p.copy(slice(&data, 0, u64::from(before) * block), blocks.run(first, before))?;
-        p.copy(slice(&data, u64::from(before) * block, u64::from(ranks - before) * block), blocks.run(0, ranks - before))?;
+        p.copy(
+            slice(&data, 0, u64::from(before) * block),
+            blocks.run(first, before),
+        )?;
+        p.copy(
+            slice(
+                &data,
+                u64::from(before) * block,
+                u64::from(ranks - before) * block,
+            ),
+            blocks.run(0, ranks - before),
+        )?;
     }
     Ok(())
 }
@@ -148,16 +200,24 @@ pub(crate) fn binomial_scatter(
     if v == 0 {
         return scatter_at_root(p, root, block, mine, blocks);
     }
-    let Some((parent, mine)) = place.parent().zip(mine) else { return Ok(()) };
+    let Some((parent, mine)) = place.parent().zip(mine) else {
+        return Ok(());
+    };
     let parent = plus(parent, root, n);
     if place.subtree() == 1 {
         return p.recv(parent, mine.clone()).map(drop);
     }
-    let whole = Data::contiguous(p.scratch(u64::from(place.subtree()) * block)?, u64::from(place.subtree()) * block);
+    let whole = Data::contiguous(
+        p.scratch(u64::from(place.subtree()) * block)?,
+        u64::from(place.subtree()) * block,
+    );
     p.recv(parent, whole.clone())?;
     p.fence()?;
     for (child, ranks) in place.children().rev() {
-        p.send(plus(child, root, n), slice(&whole, u64::from(child - v) * block, u64::from(ranks) * block))?;
+        p.send(
+            plus(child, root, n),
+            slice(&whole, u64::from(child - v) * block, u64::from(ranks) * block),
+        )?;
     }
     p.copy(slice(&whole, 0, block), mine.clone())
 }
@@ -177,10 +237,17 @@ fn scatter_at_root(
         } else {
             let data = Data::contiguous(p.scratch(u64::from(ranks) * block)?, u64::from(ranks) * block);
             let before = n - first;
-            p.copy(blocks.run(first, before), slice(&data, 0, u64::from(before) * block))?;
+            p.copy(
+                blocks.run(first, before),
+                slice(&data, 0, u64::from(before) * block),
+            )?;
             p.copy(
                 blocks.run(0, ranks - before),
-                slice(&data, u64::from(before) * block, u64::from(ranks - before) * block),
+                slice(
+                    &data,
+                    u64::from(before) * block,
+                    u64::from(ranks - before) * block,
+                ),
             )?;
             data
         };

@@ -10,7 +10,10 @@ use garonne_sync::user::Data;
 
 /// The rank that speaks for its group.
 const LEADER: u32 = 0;
-const OTHER_LEADER: Site = Site { side: Side::Across, rank: LEADER };
+const OTHER_LEADER: Site = Site {
+    side: Side::Across,
+    rank: LEADER,
+};
 
 /// Where the root of a rooted call is, seen from the calling process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +44,13 @@ pub(crate) fn bcast(p: &mut impl Plan, role: Role, data: &Data) -> Result<()> {
         Role::Bystander => Ok(()),
         Role::Peer(root) => {
             if p.me() == LEADER {
-                let token = p.recv_from(Site { side: Side::Across, rank: root }, data.clone())?;
+                let token = p.recv_from(
+                    Site {
+                        side: Side::Across,
+                        rank: root,
+                    },
+                    data.clone(),
+                )?;
                 p.wait(token)?;
             }
             bcast::binomial(p, LEADER, data)
@@ -53,7 +62,15 @@ pub(crate) fn bcast(p: &mut impl Plan, role: Role, data: &Data) -> Result<()> {
 pub(crate) fn gather(p: &mut impl Plan, role: Role, mine: &Data, blocks: &Blocks<'_>) -> Result<()> {
     match role {
         Role::Root => gather::from_all(p, Side::Across, blocks),
-        Role::Peer(rank) if mine.len > 0 => p.send_to(Site { side: Side::Across, rank }, mine.clone()).map(drop),
+        Role::Peer(rank) if mine.len > 0 => p
+            .send_to(
+                Site {
+                    side: Side::Across,
+                    rank,
+                },
+                mine.clone(),
+            )
+            .map(drop),
         _ => Ok(()),
     }
 }
@@ -62,7 +79,15 @@ pub(crate) fn gather(p: &mut impl Plan, role: Role, mine: &Data, blocks: &Blocks
 pub(crate) fn scatter(p: &mut impl Plan, role: Role, mine: &Data, blocks: &Blocks<'_>) -> Result<()> {
     match role {
         Role::Root => gather::to_all(p, Side::Across, blocks),
-        Role::Peer(rank) if mine.len > 0 => p.recv_from(Site { side: Side::Across, rank }, mine.clone()).map(drop),
+        Role::Peer(rank) if mine.len > 0 => p
+            .recv_from(
+                Site {
+                    side: Side::Across,
+                    rank,
+                },
+                mine.clone(),
+            )
+            .map(drop),
         _ => Ok(()),
     }
 }
@@ -80,7 +105,13 @@ pub(crate) fn reduce(p: &mut impl Plan, role: Role, r: &Reduction<'_>) -> Result
         Role::Bystander => Ok(()),
         Role::Peer(rank) => {
             if let Some(sum) = own_sum(p, r)? {
-                p.send_to(Site { side: Side::Across, rank }, sum)?;
+                p.send_to(
+                    Site {
+                        side: Side::Across,
+                        rank,
+                    },
+                    sum,
+                )?;
             }
             Ok(())
         }
@@ -89,7 +120,11 @@ pub(crate) fn reduce(p: &mut impl Plan, role: Role, r: &Reduction<'_>) -> Result
 
 /// The sum of the own group's contributions, at its leader.
 fn own_sum(p: &mut impl Plan, r: &Reduction<'_>) -> Result<Option<Data>> {
-    let sum = if p.me() == LEADER { p.scratch_for(r.shape(), r.count)? } else { r.output };
+    let sum = if p.me() == LEADER {
+        p.scratch_for(r.shape(), r.count)?
+    } else {
+        r.output
+    };
     reduce::binomial(p, LEADER, &r.to(sum))?;
     Ok((p.me() == LEADER).then(|| r.whole(sum)))
 }
@@ -101,12 +136,24 @@ pub(crate) fn allreduce(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
 }
 
 /// The sum of the other group's contributions, divided among the own group.
-pub(crate) fn reduce_scatter(p: &mut impl Plan, r: &Reduction<'_>, counts: &dyn Fn(u32) -> u64) -> Result<()> {
-    let sum = if p.me() == LEADER { p.scratch_for(r.shape(), r.count)? } else { r.output };
+pub(crate) fn reduce_scatter(
+    p: &mut impl Plan,
+    r: &Reduction<'_>,
+    counts: &dyn Fn(u32) -> u64,
+) -> Result<()> {
+    let sum = if p.me() == LEADER {
+        p.scratch_for(r.shape(), r.count)?
+    } else {
+        r.output
+    };
     swap_sums(p, r, r.whole(sum))?;
     let mine = r.output().data(0, counts(p.me()));
     if p.me() != LEADER {
-        return if mine.len > 0 { p.recv(LEADER, mine).map(drop) } else { Ok(()) };
+        return if mine.len > 0 {
+            p.recv(LEADER, mine).map(drop)
+        } else {
+            Ok(())
+        };
     }
     let sums = super::Typed::new(sum, r.shape());
     p.copy(sums.data(0, counts(LEADER)), mine)?;

@@ -65,7 +65,11 @@ impl Binomial {
 
     /// Distance to the parent, and a bound of the distances to children; for the root the power of two that is not below `n`.
     fn reach(self) -> u32 {
-        if self.v == 0 { self.n.next_power_of_two() } else { 1 << self.v.trailing_zeros() }
+        if self.v == 0 {
+            self.n.next_power_of_two()
+        } else {
+            1 << self.v.trailing_zeros()
+        }
     }
 
     /// The parent, unless this is the root.
@@ -167,7 +171,10 @@ mod tests {
         for n in 1..40 {
             for v in 1..n {
                 let parent = Binomial::new(v, n).parent().unwrap();
-                let sizes: Vec<_> = Binomial::new(parent, n).children().filter(|child| child.0 == v).collect();
+                let sizes: Vec<_> = Binomial::new(parent, n)
+                    .children()
+                    .filter(|child| child.0 == v)
+                    .collect();
                 assert_eq!(sizes, [(v, Binomial::new(v, n).subtree())]);
             }
             let tree = Binomial::new(0, n);

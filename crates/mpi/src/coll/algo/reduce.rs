@@ -55,7 +55,12 @@ impl Buffers {
     fn new(r: &Reduction<'_>, keeps_result: bool, children: usize) -> Self {
         let in_place = keeps_result && r.in_place() && r.fold.commutative();
         let output = (keeps_result && !r.in_place()).then_some(r.output);
-        Self { in_place, left: children, output, spare: [None; 2] }
+        Self {
+            in_place,
+            left: children,
+            output,
+            spare: [None; 2],
+        }
     }
 
     /// A buffer other than the one that holds `sum`. The last one handed out is the output.

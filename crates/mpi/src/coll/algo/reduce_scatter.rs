@@ -20,7 +20,11 @@ pub(crate) fn direct(
     if !mine.is_empty() && r.input().at(mine.start as i64) != out.mem {
         p.copy(run(&r.input(), &mine), out.data(0, len(&mine)))?;
     }
-    if r.fold.commutative() { as_they_come(p, r, slice_of, out) } else { in_rank_order(p, r, slice_of, out) }
+    if r.fold.commutative() {
+        as_they_come(p, r, slice_of, out)
+    } else {
+        in_rank_order(p, r, slice_of, out)
+    }
 }
 
 /// Two buffers: one is filled while the other is added.
@@ -100,7 +104,10 @@ fn in_rank_order(
         }
     }
     if me != n - 1 {
-        p.copy(Typed::new(held(n - 1), r.shape()).data(0, count), out.data(0, count))?;
+        p.copy(
+            Typed::new(held(n - 1), r.shape()).data(0, count),
+            out.data(0, count),
+        )?;
     }
     Ok(())
 }

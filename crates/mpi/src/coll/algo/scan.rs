@@ -53,7 +53,11 @@ pub(crate) fn recursive_doubling(p: &mut impl Plan, r: &Reduction<'_>, own: Own)
 }
 
 fn start(p: &mut impl Plan, r: &Reduction<'_>, own: Own) -> Result<()> {
-    if own == Own::Included && !r.in_place() { p.copy(r.whole(r.input), r.whole(r.output)) } else { Ok(()) }
+    if own == Own::Included && !r.in_place() {
+        p.copy(r.whole(r.input), r.whole(r.output))
+    } else {
+        Ok(())
+    }
 }
 
 /// Each rank waits for the one before it and passes the sum on, in segments of `segment` elements, so that many segments are under way
@@ -62,9 +66,16 @@ pub(crate) fn chain(p: &mut impl Plan, r: &Reduction<'_>, own: Own, segment: u64
     let (me, n) = (p.me(), p.size());
     let (input, result) = (r.input(), r.output());
     let segment = segment.clamp(1, r.count.max(1));
-    let spare = if me > 0 { Some(p.scratch_like(&result, segment)?) } else { None };
+    let spare = if me > 0 {
+        Some(p.scratch_like(&result, segment)?)
+    } else {
+        None
+    };
     let passing = if own == Own::Excluded && me + 1 < n {
-        Some([p.scratch_like(&result, segment)?, p.scratch_like(&result, segment)?])
+        Some([
+            p.scratch_like(&result, segment)?,
+            p.scratch_like(&result, segment)?,
+        ])
     } else {
         None
     };

@@ -44,7 +44,11 @@ impl Side {
 
     /// Elements of the words of a buffer: two in each of the tests' elements.
     fn elements(&self, buffer: &Buffer, count: u64) -> Elements<'_> {
-        Elements { mem: buffer.mem(), count: 2 * count, datatype: &self.word }
+        Elements {
+            mem: buffer.mem(),
+            count: 2 * count,
+            datatype: &self.word,
+        }
     }
 
     /// The root argument when the rank `root` of group `group` is the root.
@@ -60,7 +64,10 @@ impl Side {
     fn their_sum(&self, count: u64) -> Vec<[u32; 2]> {
         let all = (0..self.comm.peers()).map(|rank| contribution(self.other(rank), count));
         let add = |l: Vec<[u32; 2]>, r: Vec<[u32; 2]>| -> Vec<[u32; 2]> {
-            l.iter().zip(&r).map(|(&l, &r)| super::support::combine(TestOp::Add(Test::Dense), l, r)).collect()
+            l.iter()
+                .zip(&r)
+                .map(|(&l, &r)| super::support::combine(TestOp::Add(Test::Dense), l, r))
+                .collect()
         };
         all.reduce(add).unwrap()
     }
@@ -73,13 +80,22 @@ fn faces(n: u32, program: impl Fn(&Side) + Send + Sync) {
         let world = process.world().unwrap();
         let group = world.rank() % 2;
         let own = world.split(group as i32, 0).unwrap().unwrap();
-        let peer = PeerLeader { comm: &world, rank: 1 - group as i32 };
+        let peer = PeerLeader {
+            comm: &world,
+            rank: 1 - group as i32,
+        };
         let comm = own.intercomm_create(0, Some(peer), 3).unwrap();
         let word = Datatype::predefined(codes::UINT32_T).unwrap();
         let sum = Op::predefined(Predefined::Sum as u16).unwrap();
         for nonblocking in [false, true] {
             let (comm, word, sum) = (comm.clone(), word.clone(), sum.clone());
-            program(&Side { comm, group, word, sum, nonblocking });
+            program(&Side {
+                comm,
+                group,
+                word,
+                sum,
+                nonblocking,
+            });
         }
         drop((comm, own, world));
         process.finalize().unwrap();
@@ -92,8 +108,15 @@ fn rooted(side: &Side, group: u32, root: u32) {
     let taking = root_arg >= 0;
     let source = Side::member(group, root);
 
-    let buffer = if at_root { Buffer::of(Test::Dense, &contribution(source, COUNT)) } else { Buffer::new(Test::Dense, COUNT) };
-    side.go(&Bcast { buffer: side.elements(&buffer, COUNT), root: root_arg });
+    let buffer = if at_root {
+        Buffer::of(Test::Dense, &contribution(source, COUNT))
+    } else {
+        Buffer::new(Test::Dense, COUNT)
+    };
+    side.go(&Bcast {
+        buffer: side.elements(&buffer, COUNT),
+        root: root_arg,
+    });
     if taking {
         assert_eq!(buffer.elements(), contribution(source, COUNT));
     }
@@ -102,21 +125,41 @@ fn rooted(side: &Side, group: u32, root: u32) {
     let peers = side.comm.peers();
     let all = Buffer::new(Test::Dense, COUNT * u64::from(peers));
     let (send, recv) = (side.elements(&mine, COUNT), side.elements(&all, COUNT));
-    side.go(&Gather { send: taking.then_some(send), recv: at_root.then_some(recv), root: root_arg });
+    side.go(&Gather {
+        send: taking.then_some(send),
+        recv: at_root.then_some(recv),
+        root: root_arg,
+    });
     if at_root {
-        let want: Vec<_> = (0..peers).flat_map(|rank| contribution(side.other(rank), COUNT)).collect();
+        let want: Vec<_> = (0..peers)
+            .flat_map(|rank| contribution(side.other(rank), COUNT))
+            .collect();
         assert_eq!(all.elements(), want);
     }
     let back = Buffer::new(Test::Dense, COUNT);
-    side.go(&Scatter { send: at_root.then_some(recv), recv: taking.then(|| side.elements(&back, COUNT)), root: root_arg });
+    side.go(&Scatter {
+        send: at_root.then_some(recv),
+        recv: taking.then(|| side.elements(&back, COUNT)),
+        root: root_arg,
+    });
     if taking {
         assert_eq!(back.elements(), contribution(side.me(), COUNT));
     }
 
-    let (datatype, op, count) = (&side.word, &side.sum, 2 * COUNT);
+    // On bystanders nothing but the root is significant, not even the datatype.
+    let byte = Datatype::predefined(codes::BYTE).unwrap();
+    let datatype = if at_root || taking { &side.word } else { &byte };
+    let (op, count) = (&side.sum, 2 * COUNT);
     let result = Buffer::new(Test::Dense, COUNT);
     let (send, recv) = (taking.then(|| mine.mem()), at_root.then(|| result.mem()));
-    side.go(&Reduce { send, recv, count, datatype, op, root: root_arg });
+    side.go(&Reduce {
+        send,
+        recv,
+        count,
+        datatype,
+        op,
+        root: root_arg,
+    });
     if at_root {
         assert_eq!(result.elements(), side.their_sum(COUNT));
     }
@@ -127,20 +170,41 @@ fn unrooted(side: &Side) {
     let peers = side.comm.peers();
     let mine = Buffer::of(Test::Dense, &contribution(side.me(), COUNT));
     let all = Buffer::new(Test::Dense, COUNT * u64::from(peers));
-    side.go(&Allgather { send: Some(side.elements(&mine, COUNT)), recv: side.elements(&all, COUNT) });
-    let want: Vec<_> = (0..peers).flat_map(|rank| contribution(side.other(rank), COUNT)).collect();
+    side.go(&Allgather {
+        send: Some(side.elements(&mine, COUNT)),
+        recv: side.elements(&all, COUNT),
+    });
+    let want: Vec<_> = (0..peers)
+        .flat_map(|rank| contribution(side.other(rank), COUNT))
+        .collect();
     assert_eq!(all.elements(), want);
 
     let block = |from: u32, to: u32| contribution(100 * from + to, 3);
-    let outgoing: Vec<_> = (0..peers).flat_map(|rank| block(side.me(), side.other(rank))).collect();
-    let incoming: Vec<_> = (0..peers).flat_map(|rank| block(side.other(rank), side.me())).collect();
-    let (send, recv) = (Buffer::of(Test::Dense, &outgoing), Buffer::new(Test::Dense, 3 * u64::from(peers)));
-    side.go(&Alltoall { send: Some(side.elements(&send, 3)), recv: side.elements(&recv, 3) });
+    let outgoing: Vec<_> = (0..peers)
+        .flat_map(|rank| block(side.me(), side.other(rank)))
+        .collect();
+    let incoming: Vec<_> = (0..peers)
+        .flat_map(|rank| block(side.other(rank), side.me()))
+        .collect();
+    let (send, recv) = (
+        Buffer::of(Test::Dense, &outgoing),
+        Buffer::new(Test::Dense, 3 * u64::from(peers)),
+    );
+    side.go(&Alltoall {
+        send: Some(side.elements(&send, 3)),
+        recv: side.elements(&recv, 3),
+    });
     assert_eq!(recv.elements(), incoming);
 
     let (datatype, op) = (&side.word, &side.sum);
     let result = Buffer::new(Test::Dense, COUNT);
-    side.go(&Allreduce { send: Some(mine.mem()), recv: result.mem(), count: 2 * COUNT, datatype, op });
+    side.go(&Allreduce {
+        send: Some(mine.mem()),
+        recv: result.mem(),
+        count: 2 * COUNT,
+        datatype,
+        op,
+    });
     assert_eq!(result.elements(), side.their_sum(COUNT));
 
     // The total must divide by the sizes of both groups.
@@ -148,9 +212,18 @@ fn unrooted(side: &Side) {
     let input = Buffer::of(Test::Dense, &contribution(side.me(), total));
     let slice = Buffer::new(Test::Dense, u64::from(peers));
     let count = 2 * u64::from(peers);
-    side.go(&ReduceScatterBlock { send: Some(input.mem()), recv: slice.mem(), count, datatype, op });
+    side.go(&ReduceScatterBlock {
+        send: Some(input.mem()),
+        recv: slice.mem(),
+        count,
+        datatype,
+        op,
+    });
     let from = side.comm.rank() as usize * peers as usize;
-    assert_eq!(slice.elements(), side.their_sum(total)[from..from + peers as usize]);
+    assert_eq!(
+        slice.elements(),
+        side.their_sum(total)[from..from + peers as usize]
+    );
 }
 
 #[test]
@@ -170,9 +243,27 @@ fn an_intercommunicator_refuses_scans_and_in_place_calls() {
     faces(2, |side| {
         let buffer = Buffer::of(Test::Dense, &model(TestOp::Add(Test::Dense), 0..1, 1));
         let (datatype, op) = (&side.word, &side.sum);
-        let scan = Scan { send: Some(buffer.mem()), recv: buffer.mem(), count: 2, datatype, op };
-        assert_eq!(side.comm.collective(&scan, Origin::default()).unwrap_err().class, Class::Comm);
-        let sum = Allreduce { send: None, recv: buffer.mem(), count: 2, datatype, op };
-        assert_eq!(side.comm.collective(&sum, Origin::default()).unwrap_err().class, Class::Buffer);
+        let scan = Scan {
+            send: Some(buffer.mem()),
+            recv: buffer.mem(),
+            count: 2,
+            datatype,
+            op,
+        };
+        assert_eq!(
+            side.comm.collective(&scan, Origin::default()).unwrap_err().class,
+            Class::Comm
+        );
+        let sum = Allreduce {
+            send: None,
+            recv: buffer.mem(),
+            count: 2,
+            datatype,
+            op,
+        };
+        assert_eq!(
+            side.comm.collective(&sum, Origin::default()).unwrap_err().class,
+            Class::Buffer
+        );
     });
 }

@@ -38,7 +38,12 @@ fn world(n: u32, program: impl Fn(&Comm) + Send + Sync) {
         for (me, neighbours) in (0..n).zip(neighbours) {
             let (program, leaving) = (&program, &leaving);
             scope.spawn(move || {
-                let shard = Shard::new(ShmRail::new(Arc::new(neighbours)).unwrap(), me, n, Quotas::for_world(n));
+                let shard = Shard::new(
+                    ShmRail::new(Arc::new(neighbours)).unwrap(),
+                    me,
+                    n,
+                    Quotas::for_world(n),
+                );
                 let host = Arc::new(EngineHost::new(shard, me, n, Impatient));
                 let process = Process::new(Config::plain(host.clone()));
                 process.init(ThreadLevel::Multiple).unwrap();
@@ -72,23 +77,71 @@ fn rounds(comm: &Comm, count: u32) {
     for round in 1..=count {
         input.mem().write(0, &(round * (me + 1)).to_ne_bytes());
         let (send, recv, datatype, op) = (Some(input.mem()), output.mem(), &word, &sum);
-        comm.collective(&Allreduce { send, recv, count: 1, datatype, op }, Origin::default()).unwrap();
+        comm.collective(
+            &Allreduce {
+                send,
+                recv,
+                count: 1,
+                datatype,
+                op,
+            },
+            Origin::default(),
+        )
+        .unwrap();
         assert_eq!(read(&output), expected(n, round));
 
         let root = (round % n) as i32;
         if me as i32 == root {
             output.mem().write(0, &(round * 77).to_ne_bytes());
         }
-        let buffer = Elements { mem: output.mem(), count: 1, datatype };
-        comm.collective(&Bcast { buffer, root }, Origin::default()).unwrap();
+        let buffer = Elements {
+            mem: output.mem(),
+            count: 1,
+            datatype,
+        };
+        comm.collective(&Bcast { buffer, root }, Origin::default())
+            .unwrap();
         assert_eq!(read(&output), round * 77);
 
         let recv = (me as i32 == root).then(|| output.mem());
-        comm.collective(&Reduce { send, recv, count: 1, datatype, op, root }, Origin::default()).unwrap();
+        comm.collective(
+            &Reduce {
+                send,
+                recv,
+                count: 1,
+                datatype,
+                op,
+                root,
+            },
+            Origin::default(),
+        )
+        .unwrap();
         if me as i32 == root {
             assert_eq!(read(&output), expected(n, round));
         }
         comm.collective(&Barrier, Origin::default()).unwrap();
+
+        let all = Scratch::new(4 * n as usize).unwrap();
+        let send = Elements {
+            mem: input.mem(),
+            count: 1,
+            datatype,
+        };
+        let own = all.mem().offset(4 * me as isize);
+        own.write(0, &(round * (me + 1)).to_ne_bytes());
+        let send = (round % 2 == 0).then_some(send);
+        let recv = Elements {
+            mem: all.mem(),
+            count: 1,
+            datatype,
+        };
+        comm.collective(&Allgather { send, recv }, Origin::default())
+            .unwrap();
+        for rank in 0..n {
+            let mut bytes = [0; 4];
+            all.mem().read(4 * rank as isize, &mut bytes);
+            assert_eq!(u32::from_ne_bytes(bytes), round * (rank + 1));
+        }
     }
 }
 
@@ -114,7 +167,10 @@ fn communicators_that_come_and_go_share_the_commons() {
         }
         let used = comm.process().boards.places();
         // A lot is free again once the others have left it, which may be a little later.
-        assert!(used <= 10, "{used} places in the commons for two communicators at a time");
+        assert!(
+            used <= 10,
+            "{used} places in the commons for two communicators at a time"
+        );
     });
 }
 

@@ -16,7 +16,10 @@ fn shape_of(rank: u32) -> Test {
 }
 
 fn even<'a>(buffer: &'a Buffer, count: u64) -> Blocks<'a> {
-    Blocks::Even { typed: buffer.typed(), count }
+    Blocks::Even {
+        typed: buffer.typed(),
+        count,
+    }
 }
 
 fn all_contributions(n: u32, count: u64) -> Vec<[u32; 2]> {
@@ -35,8 +38,9 @@ fn every_gather_brings_the_blocks_to_the_root_in_rank_order() {
             for root in [0, n / 2, n - 1] {
                 for (seed, algorithm) in algorithms.into_iter().enumerate() {
                     for in_place in [false, true] {
-                        let inputs: Vec<_> =
-                            (0..n).map(|rank| Buffer::of(shape_of(rank), &contribution(rank, count))).collect();
+                        let inputs: Vec<_> = (0..n)
+                            .map(|rank| Buffer::of(shape_of(rank), &contribution(rank, count)))
+                            .collect();
                         let output = Buffer::new(Test::Gappy, u64::from(n) * count);
                         if in_place {
                             let own = output.typed().data((u64::from(root) * count) as i64, count);
@@ -44,8 +48,16 @@ fn every_gather_brings_the_blocks_to_the_root_in_rank_order() {
                         }
                         run(n, seed as u64, |p, rank| {
                             let mine = inputs[rank as usize].typed().data(0, count);
-                            let mine = if in_place && rank == root { None } else { Some(&mine) };
-                            let blocks = if rank == root { even(&output, count) } else { Blocks::None };
+                            let mine = if in_place && rank == root {
+                                None
+                            } else {
+                                Some(&mine)
+                            };
+                            let blocks = if rank == root {
+                                even(&output, count)
+                            } else {
+                                Blocks::None
+                            };
                             algorithm(p, root, 8 * count, mine, &blocks)
                         });
                         assert_eq!(output.elements(), all_contributions(n, count));
@@ -71,7 +83,11 @@ fn every_scatter_gives_each_rank_its_block() {
                     let outputs: Vec<_> = (0..n).map(|rank| Buffer::new(shape_of(rank), count)).collect();
                     run(n, seed as u64, |p, rank| {
                         let mine = outputs[rank as usize].typed().data(0, count);
-                        let blocks = if rank == root { even(&input, count) } else { Blocks::None };
+                        let blocks = if rank == root {
+                            even(&input, count)
+                        } else {
+                            Blocks::None
+                        };
                         algorithm(p, root, 8 * count, Some(&mine), &blocks)
                     });
                     for rank in 0..n {
@@ -97,15 +113,23 @@ fn every_allgather_brings_all_blocks_to_all_ranks() {
     for n in 1..=17u32 {
         for count in COUNTS {
             for (seed, (algorithm, _)) in algorithms.iter().enumerate().filter(|(_, (_, fits))| fits(n)) {
-                let inputs: Vec<_> = (0..n).map(|rank| Buffer::of(shape_of(rank), &contribution(rank, count))).collect();
-                let outputs: Vec<_> = (0..n).map(|rank| Buffer::new(shape_of(rank + 1), u64::from(n) * count)).collect();
+                let inputs: Vec<_> = (0..n)
+                    .map(|rank| Buffer::of(shape_of(rank), &contribution(rank, count)))
+                    .collect();
+                let outputs: Vec<_> = (0..n)
+                    .map(|rank| Buffer::new(shape_of(rank + 1), u64::from(n) * count))
+                    .collect();
                 run(n, seed as u64, |p, rank| {
                     let blocks = even(&outputs[rank as usize], count);
                     allgather::own(p, Some(&inputs[rank as usize].typed().data(0, count)), &blocks)?;
                     algorithm(p, &blocks)
                 });
                 for output in &outputs {
-                    assert_eq!(output.elements(), all_contributions(n, count), "{n} ranks, algorithm {seed}");
+                    assert_eq!(
+                        output.elements(),
+                        all_contributions(n, count),
+                        "{n} ranks, algorithm {seed}"
+                    );
                 }
             }
         }
@@ -118,7 +142,13 @@ fn every_allgather_of_uneven_blocks_keeps_to_counts_and_displacements() {
         |p, b| allgather::linear(p, b),
         |p, b| allgather::ring(p, b),
         |p, b| allgather::bruck(p, b),
-        |p, b| if p.size_is_even() { allgather::neighbour_exchange(p, b) } else { allgather::ring(p, b) },
+        |p, b| {
+            if p.size_is_even() {
+                allgather::neighbour_exchange(p, b)
+            } else {
+                allgather::ring(p, b)
+            }
+        },
     ];
     for n in 1..=13u32 {
         let counts: Vec<i32> = (0..n).map(|rank| ((rank * 5) % 4) as i32).collect();
@@ -130,7 +160,9 @@ fn every_allgather_of_uneven_blocks_keeps_to_counts_and_displacements() {
             next += i64::from(counts[rank]) + 1;
         }
         for (seed, algorithm) in algorithms.into_iter().enumerate() {
-            let outputs: Vec<_> = (0..n).map(|rank| Buffer::new(shape_of(rank), next as u64)).collect();
+            let outputs: Vec<_> = (0..n)
+                .map(|rank| Buffer::new(shape_of(rank), next as u64))
+                .collect();
             let blocks = |rank: u32| Blocks::Uneven {
                 typed: outputs[rank as usize].typed(),
                 counts: Numbers::Int(&counts),
@@ -169,11 +201,22 @@ fn every_alltoall_transposes_the_blocks() {
         for count in COUNTS {
             for (seed, algorithm) in algorithms.into_iter().enumerate() {
                 let inputs: Vec<_> = (0..n)
-                    .map(|me| Buffer::of(shape_of(me), &(0..n).flat_map(|to| exchanged(me, to, count)).collect::<Vec<_>>()))
+                    .map(|me| {
+                        Buffer::of(
+                            shape_of(me),
+                            &(0..n).flat_map(|to| exchanged(me, to, count)).collect::<Vec<_>>(),
+                        )
+                    })
                     .collect();
-                let outputs: Vec<_> = (0..n).map(|rank| Buffer::new(shape_of(rank + 1), u64::from(n) * count)).collect();
+                let outputs: Vec<_> = (0..n)
+                    .map(|rank| Buffer::new(shape_of(rank + 1), u64::from(n) * count))
+                    .collect();
                 run(n, seed as u64, |p, me| {
-                    algorithm(p, &even(&inputs[me as usize], count), &even(&outputs[me as usize], count))
+                    algorithm(
+                        p,
+                        &even(&inputs[me as usize], count),
+                        &even(&outputs[me as usize], count),
+                    )
                 });
                 for me in 0..n {
                     let want: Vec<_> = (0..n).flat_map(|from| exchanged(from, me, count)).collect();
@@ -190,36 +233,75 @@ fn an_uneven_alltoall_may_be_in_place_or_not() {
     let count = |a: u32, b: u32| i64::from((a + b) % 4);
     for n in 1..=17u32 {
         for in_place in [false, true] {
-            let counts: Vec<Vec<i64>> = (0..n).map(|me| (0..n).map(|other| count(me, other)).collect()).collect();
+            let counts: Vec<Vec<i64>> = (0..n)
+                .map(|me| (0..n).map(|other| count(me, other)).collect())
+                .collect();
             let displs: Vec<i64> = (0..n).map(|rank| i64::from(rank) * 4).collect();
-            let buffers = |shift: u32| -> Vec<_> { (0..n).map(|me| Buffer::new(shape_of(me + shift), u64::from(n) * 4)).collect() };
+            let buffers = |shift: u32| -> Vec<_> {
+                (0..n)
+                    .map(|me| Buffer::new(shape_of(me + shift), u64::from(n) * 4))
+                    .collect()
+            };
             let (inputs, outputs) = (buffers(0), buffers(1));
             let blocks = |buffers: &'_ [Buffer], me: u32| -> Vec<Data> {
                 let buffer = &buffers[me as usize];
-                (0..n).map(|r| buffer.typed().data(displs[r as usize], counts[me as usize][r as usize] as u64)).collect()
+                (0..n)
+                    .map(|r| {
+                        buffer
+                            .typed()
+                            .data(displs[r as usize], counts[me as usize][r as usize] as u64)
+                    })
+                    .collect()
             };
             for me in 0..n {
-                let filled = if in_place { blocks(&outputs, me) } else { blocks(&inputs, me) };
+                let filled = if in_place {
+                    blocks(&outputs, me)
+                } else {
+                    blocks(&inputs, me)
+                };
                 for (to, block) in filled.iter().enumerate() {
                     block.unpack(0, &bytes(&exchanged(me, to as u32, block.len / 8)));
                 }
             }
             run(n, 5, |p, me| {
                 let uneven = |buffer: &'_ Buffer| {
-                    let typed = crate::coll::typed::Typed::new(buffer.mem(), if buffer.shape == Test::Dense { &Test::Dense } else { &Test::Gappy });
+                    let typed = crate::coll::typed::Typed::new(
+                        buffer.mem(),
+                        if buffer.shape == Test::Dense {
+                            &Test::Dense
+                        } else {
+                            &Test::Gappy
+                        },
+                    );
                     (typed, Numbers::Wide(&counts[me as usize]), Numbers::Wide(&displs))
                 };
                 let (typed, counts, displacements) = uneven(&outputs[me as usize]);
-                let recv = Blocks::Uneven { typed, counts, displs: displacements };
+                let recv = Blocks::Uneven {
+                    typed,
+                    counts,
+                    displs: displacements,
+                };
                 if in_place {
                     return alltoall::in_place(p, &recv);
                 }
                 let (typed, counts, displs) = uneven(&inputs[me as usize]);
-                alltoall::linear(p, &Blocks::Uneven { typed, counts, displs }, &recv, 4)
+                alltoall::linear(
+                    p,
+                    &Blocks::Uneven {
+                        typed,
+                        counts,
+                        displs,
+                    },
+                    &recv,
+                    4,
+                )
             });
             for me in 0..n {
                 for (from, block) in blocks(&outputs, me).iter().enumerate() {
-                    assert_eq!(words(&crate::coll::sim::packed(block)), exchanged(from as u32, me, block.len / 8));
+                    assert_eq!(
+                        words(&crate::coll::sim::packed(block)),
+                        exchanged(from as u32, me, block.len / 8)
+                    );
                 }
             }
         }

@@ -37,10 +37,17 @@ fn a_broadcast_reaches_the_other_group_only() {
         let source = Buffer::of(Test::Gappy, &contribution(7, 9));
         let targets: Vec<_> = (0..b).map(|_| Buffer::new(Test::Dense, 9)).collect();
         run_groups(a, b, seed, |p, group, rank| {
-            let data = if group == 0 { source.typed() } else { targets[rank as usize].typed() }.data(0, 9);
+            let data = if group == 0 {
+                source.typed()
+            } else {
+                targets[rank as usize].typed()
+            }
+            .data(0, 9);
             inter::bcast(p, role(group, rank, root), &data)
         });
-        targets.iter().for_each(|target| assert_eq!(target.elements(), contribution(7, 9)));
+        targets
+            .iter()
+            .for_each(|target| assert_eq!(target.elements(), contribution(7, 9)));
     });
 }
 
@@ -50,17 +57,25 @@ fn gather_and_scatter_move_blocks_between_the_root_and_the_other_group() {
         let root = a / 2;
         let all: Vec<_> = (0..b).flat_map(|rank| contribution(rank, 3)).collect();
         let gathered = Buffer::new(Test::Gappy, 3 * u64::from(b));
-        let sources: Vec<_> = (0..b).map(|rank| Buffer::of(Test::Dense, &contribution(rank, 3))).collect();
+        let sources: Vec<_> = (0..b)
+            .map(|rank| Buffer::of(Test::Dense, &contribution(rank, 3)))
+            .collect();
         run_groups(a, b, seed, |p, group, rank| {
             let mine = sources[rank as usize % b as usize].typed().data(0, 3);
-            let blocks = Blocks::Even { typed: gathered.typed(), count: 3 };
+            let blocks = Blocks::Even {
+                typed: gathered.typed(),
+                count: 3,
+            };
             inter::gather(p, role(group, rank, root), &mine, &blocks)
         });
         assert_eq!(gathered.elements(), all);
         let targets: Vec<_> = (0..b).map(|_| Buffer::new(Test::Dense, 3)).collect();
         run_groups(a, b, seed, |p, group, rank| {
             let mine = targets[rank as usize % b as usize].typed().data(0, 3);
-            let blocks = Blocks::Even { typed: gathered.typed(), count: 3 };
+            let blocks = Blocks::Even {
+                typed: gathered.typed(),
+                count: 3,
+            };
             inter::scatter(p, role(group, rank, root), &mine, &blocks)
         });
         (0..b).for_each(|rank| assert_eq!(targets[rank as usize].elements(), contribution(rank, 3)));
@@ -75,11 +90,16 @@ fn reductions_give_each_group_the_sum_of_the_other() {
                 let sizes = [a, b];
                 let member = |group: usize, rank: u32| rank + 50 * group as u32;
                 let buffers = |count: u64| -> Vec<Vec<Buffer>> {
-                    sizes.iter().map(|&size| (0..size).map(|_| Buffer::new(Test::Gappy, count)).collect()).collect()
+                    sizes
+                        .iter()
+                        .map(|&size| (0..size).map(|_| Buffer::new(Test::Gappy, count)).collect())
+                        .collect()
                 };
                 let inputs: Vec<Vec<Buffer>> = (0..2)
                     .map(|group| {
-                        (0..sizes[group]).map(|r| Buffer::of(Test::Gappy, &contribution(member(group, r), count))).collect()
+                        (0..sizes[group])
+                            .map(|r| Buffer::of(Test::Gappy, &contribution(member(group, r), count)))
+                            .collect()
                     })
                     .collect();
                 let sum = |group: usize| model(op, member(group, 0)..member(group, sizes[group]), count);
@@ -93,7 +113,11 @@ fn reductions_give_each_group_the_sum_of_the_other() {
                 let result = Buffer::new(Test::Gappy, count);
                 run_groups(a, b, seed, |p, group, rank| {
                     let role = role(group, rank, a - 1);
-                    let output = if role == Role::Root { result.mem() } else { UserMem::null() };
+                    let output = if role == Role::Root {
+                        result.mem()
+                    } else {
+                        UserMem::null()
+                    };
                     inter::reduce(p, role, &reduction(group, rank, output))
                 });
                 assert_eq!(result.elements(), sum(1));

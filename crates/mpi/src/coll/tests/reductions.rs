@@ -33,12 +33,22 @@ struct Case {
 
 impl Case {
     fn new(n: u32, op: TestOp, shape: Test, count: u64, place: Place) -> Self {
-        let inputs: Vec<_> = (0..n).map(|rank| Buffer::of(shape, &contribution(rank, count))).collect();
+        let inputs: Vec<_> = (0..n)
+            .map(|rank| Buffer::of(shape, &contribution(rank, count)))
+            .collect();
         let outputs = match place {
             Place::Separate => (0..n).map(|_| Buffer::new(shape, count)).collect(),
-            Place::InPlace => (0..n).map(|rank| Buffer::of(shape, &contribution(rank, count))).collect(),
+            Place::InPlace => (0..n)
+                .map(|rank| Buffer::of(shape, &contribution(rank, count)))
+                .collect(),
         };
-        Self { op, count, inputs, outputs, place }
+        Self {
+            op,
+            count,
+            inputs,
+            outputs,
+            place,
+        }
     }
 
     fn output(&self, rank: u32) -> UserMem {
@@ -47,8 +57,17 @@ impl Case {
 
     fn reduction(&self, rank: u32) -> Reduction<'_> {
         let output = self.output(rank);
-        let input = if self.place == Place::InPlace { output } else { self.inputs[rank as usize].mem() };
-        Reduction { fold: &self.op, input, output, count: self.count }
+        let input = if self.place == Place::InPlace {
+            output
+        } else {
+            self.inputs[rank as usize].mem()
+        };
+        Reduction {
+            fold: &self.op,
+            input,
+            output,
+            count: self.count,
+        }
     }
 
     fn inputs_are_unchanged(&self) {
@@ -104,11 +123,19 @@ fn every_broadcast_gives_the_roots_bytes_to_all() {
                     let buffers: Vec<_> = (0..n)
                         .map(|rank| {
                             let shape = SHAPES[(rank + n) as usize % 2];
-                            if rank == root { Buffer::of(shape, &want) } else { Buffer::new(shape, count) }
+                            if rank == root {
+                                Buffer::of(shape, &want)
+                            } else {
+                                Buffer::new(shape, count)
+                            }
                         })
                         .collect();
-                    run(n, seed, |p, rank| algorithm(p, root, &buffers[rank as usize].typed().data(0, count)));
-                    buffers.iter().for_each(|buffer| assert_eq!(buffer.elements(), want));
+                    run(n, seed, |p, rank| {
+                        algorithm(p, root, &buffers[rank as usize].typed().data(0, count))
+                    });
+                    buffers
+                        .iter()
+                        .for_each(|buffer| assert_eq!(buffer.elements(), want));
                 }
             }
         }
@@ -118,7 +145,10 @@ fn every_broadcast_gives_the_roots_bytes_to_all() {
 #[test]
 fn every_reduce_gives_the_root_the_operands_in_rank_order() {
     type Algorithm = fn(&mut Recorder, u32, &Reduction<'_>) -> Result<()>;
-    let algorithms: [Algorithm; 2] = [|p, root, r| reduce::binomial(p, root, r), |p, root, r| reduce::sliced(p, root, r)];
+    let algorithms: [Algorithm; 2] = [
+        |p, root, r| reduce::binomial(p, root, r),
+        |p, root, r| reduce::sliced(p, root, r),
+    ];
     cases(|n, shape, op, count, place, seed| {
         for root in [0, n / 3, n - 1] {
             for algorithm in algorithms {
@@ -127,11 +157,19 @@ fn every_reduce_gives_the_root_the_operands_in_rank_order() {
                     // Only the root may be in place; the others have no output.
                     let mut r = case.reduction(rank);
                     if rank != root {
-                        r = Reduction { input: case.inputs[rank as usize].mem(), output: UserMem::null(), ..r };
+                        r = Reduction {
+                            input: case.inputs[rank as usize].mem(),
+                            output: UserMem::null(),
+                            ..r
+                        };
                     }
                     algorithm(p, root, &r)
                 });
-                assert_eq!(case.outputs[root as usize].elements(), model(op, 0..n, count), "{n} ranks, {op:?}, {place:?}");
+                assert_eq!(
+                    case.outputs[root as usize].elements(),
+                    model(op, 0..n, count),
+                    "{n} ranks, {op:?}, {place:?}"
+                );
                 case.inputs_are_unchanged();
             }
         }
@@ -141,16 +179,31 @@ fn every_reduce_gives_the_root_the_operands_in_rank_order() {
 #[test]
 fn every_allreduce_gives_all_the_operands_in_rank_order() {
     type Algorithm = fn(&mut Recorder, &Reduction<'_>) -> Result<()>;
-    let ordered: [Algorithm; 2] = [|p, r| allreduce::recursive_doubling(p, r), |p, r| allreduce::sliced(p, r)];
-    let commuting: [Algorithm; 4] =
-        [ordered[0], ordered[1], |p, r| allreduce::halving_doubling(p, r), |p, r| allreduce::ring(p, r)];
+    let ordered: [Algorithm; 2] = [
+        |p, r| allreduce::recursive_doubling(p, r),
+        |p, r| allreduce::sliced(p, r),
+    ];
+    let commuting: [Algorithm; 4] = [
+        ordered[0],
+        ordered[1],
+        |p, r| allreduce::halving_doubling(p, r),
+        |p, r| allreduce::ring(p, r),
+    ];
     cases(|n, shape, op, count, place, seed| {
-        let algorithms: &[Algorithm] = if matches!(op, TestOp::Add(_)) { &commuting } else { &ordered };
+        let algorithms: &[Algorithm] = if matches!(op, TestOp::Add(_)) {
+            &commuting
+        } else {
+            &ordered
+        };
         for (index, algorithm) in algorithms.iter().enumerate() {
             let case = Case::new(n, op, shape, count, place);
             run(n, seed, |p, rank| algorithm(p, &case.reduction(rank)));
             for output in &case.outputs {
-                assert_eq!(output.elements(), model(op, 0..n, count), "algorithm {index}, {n} ranks, {op:?}, {place:?}");
+                assert_eq!(
+                    output.elements(),
+                    model(op, 0..n, count),
+                    "algorithm {index}, {n} ranks, {op:?}, {place:?}"
+                );
             }
             case.inputs_are_unchanged();
         }
@@ -161,13 +214,21 @@ fn every_allreduce_gives_all_the_operands_in_rank_order() {
 fn a_direct_reduce_scatter_leaves_every_rank_its_slice() {
     cases(|n, shape, op, count, place, seed| {
         let case = Case::new(n, op, shape, count, place);
-        let slices: Vec<_> = (0..n).map(|rank| Buffer::new(shape, part(count, n, rank).count() as u64)).collect();
+        let slices: Vec<_> = (0..n)
+            .map(|rank| Buffer::new(shape, part(count, n, rank).count() as u64))
+            .collect();
         let slice = |rank: u32| part(count, n, rank);
-        run(n, seed, |p, rank| reduce_scatter::direct(p, &case.reduction(rank), &slice, slices[rank as usize].mem()));
+        run(n, seed, |p, rank| {
+            reduce_scatter::direct(p, &case.reduction(rank), &slice, slices[rank as usize].mem())
+        });
         let want = model(op, 0..n, count);
         for rank in 0..n {
             let range = part(count, n, rank);
-            let want = if count == 0 { &[][..] } else { &want[range.start as usize..range.end as usize] };
+            let want = if count == 0 {
+                &[][..]
+            } else {
+                &want[range.start as usize..range.end as usize]
+            };
             assert_eq!(slices[rank as usize].elements(), want);
         }
         case.inputs_are_unchanged();
@@ -177,8 +238,10 @@ fn a_direct_reduce_scatter_leaves_every_rank_its_slice() {
 #[test]
 fn every_scan_combines_the_ranks_up_to_its_own() {
     type Algorithm = fn(&mut Recorder, &Reduction<'_>, scan::Own) -> Result<()>;
-    let algorithms: [Algorithm; 2] =
-        [|p, r, own| scan::recursive_doubling(p, r, own), |p, r, own| scan::chain(p, r, own, 3)];
+    let algorithms: [Algorithm; 2] = [
+        |p, r, own| scan::recursive_doubling(p, r, own),
+        |p, r, own| scan::chain(p, r, own, 3),
+    ];
     cases(|n, shape, op, count, place, seed| {
         for own in [scan::Own::Included, scan::Own::Excluded] {
             for algorithm in algorithms {
@@ -191,7 +254,11 @@ fn every_scan_combines_the_ranks_up_to_its_own() {
                         scan::Own::Excluded if rank == 0 => untouched.clone(),
                         scan::Own::Excluded => model(op, 0..rank, count),
                     };
-                    assert_eq!(case.outputs[rank as usize].elements(), want, "rank {rank} of {n}, {op:?}, {place:?}, {own:?}");
+                    assert_eq!(
+                        case.outputs[rank as usize].elements(),
+                        want,
+                        "rank {rank} of {n}, {op:?}, {place:?}, {own:?}"
+                    );
                 }
                 case.inputs_are_unchanged();
             }

@@ -86,9 +86,10 @@ pub enum TestOp {
 pub fn combine(op: TestOp, left: [u32; 2], right: [u32; 2]) -> [u32; 2] {
     match op {
         TestOp::Add(_) => [left[0].wrapping_add(right[0]), left[1].wrapping_add(right[1])],
-        TestOp::Compose(_) => {
-            [left[0].wrapping_mul(right[0]), left[0].wrapping_mul(right[1]).wrapping_add(left[1])]
-        }
+        TestOp::Compose(_) => [
+            left[0].wrapping_mul(right[0]),
+            left[0].wrapping_mul(right[1]).wrapping_add(left[1]),
+        ],
     }
 }
 
@@ -129,7 +130,11 @@ pub fn words(bytes: &[u8]) -> Vec<[u32; 2]> {
 
 /// The packed bytes of elements.
 pub fn bytes(words: &[[u32; 2]]) -> Vec<u8> {
-    words.iter().flatten().flat_map(|word| word.to_le_bytes()).collect()
+    words
+        .iter()
+        .flatten()
+        .flat_map(|word| word.to_le_bytes())
+        .collect()
 }
 
 /// What a gap between elements holds, before and after.
@@ -147,7 +152,11 @@ impl Buffer {
     pub fn new(shape: Test, count: u64) -> Self {
         let scratch = Scratch::new(count as usize * 24 + 48).unwrap();
         scratch.mem().write(0, &vec![GAP; scratch.len()]);
-        Self { scratch, shape, count }
+        Self {
+            scratch,
+            shape,
+            count,
+        }
     }
 
     /// Holding these elements.
@@ -174,7 +183,10 @@ impl Buffer {
         data.unpack(0, &vec![GAP; elements.len()]);
         let mut all = vec![0; self.scratch.len()];
         self.scratch.mem().read(0, &mut all);
-        assert!(all.iter().all(|&byte| byte == GAP), "something was written outside the elements");
+        assert!(
+            all.iter().all(|&byte| byte == GAP),
+            "something was written outside the elements"
+        );
         data.unpack(0, &elements);
         words(&elements)
     }
@@ -182,7 +194,9 @@ impl Buffer {
 
 /// Element `index` of the contribution of `rank`.
 pub fn element(rank: u32, index: u64) -> [u32; 2] {
-    let mixed = (u64::from(rank) + 1).wrapping_mul(0x9e37_79b9).wrapping_add(index.wrapping_mul(0x85eb_ca6b));
+    let mixed = (u64::from(rank) + 1)
+        .wrapping_mul(0x9e37_79b9)
+        .wrapping_add(index.wrapping_mul(0x85eb_ca6b));
     [(mixed as u32) | 1, (mixed >> 7) as u32]
 }
 
@@ -195,7 +209,12 @@ pub fn contribution(rank: u32, count: u64) -> Vec<[u32; 2]> {
 pub fn model(op: TestOp, ranks: std::ops::Range<u32>, count: u64) -> Vec<[u32; 2]> {
     ranks
         .map(|rank| contribution(rank, count))
-        .reduce(|left, right| left.iter().zip(&right).map(|(&l, &r)| combine(op, l, r)).collect())
+        .reduce(|left, right| {
+            left.iter()
+                .zip(&right)
+                .map(|(&l, &r)| combine(op, l, r))
+                .collect()
+        })
         .unwrap_or_default()
 }
 

@@ -19,8 +19,16 @@ fn datatype(shape: Test) -> Datatype {
     match shape {
         Test::Dense => make(Constructor::Contiguous { count: 2, old: word }),
         Test::Gappy => {
-            let old = make(Constructor::Hindexed { blocklengths: vec![1, 1], displacements: vec![4, 16], old: word });
-            make(Constructor::Resized { lb: -4, extent: 24, old })
+            let old = make(Constructor::Hindexed {
+                blocklengths: vec![1, 1],
+                displacements: vec![4, 16],
+                old: word,
+            });
+            make(Constructor::Resized {
+                lb: -4,
+                extent: 24,
+                old,
+            })
         }
     }
 }
@@ -31,8 +39,15 @@ struct Compose;
 impl UserOp for Compose {
     fn call(&self, invec: UserMem, inoutvec: UserMem, count: u64, datatype: &Datatype) {
         for index in 0..count as i64 {
-            let (left, right) = (Typed::new(invec, datatype).data(index, 1), Typed::new(inoutvec, datatype).data(index, 1));
-            let result = combine(TestOp::Compose(Test::Dense), words(&packed(&left))[0], words(&packed(&right))[0]);
+            let (left, right) = (
+                Typed::new(invec, datatype).data(index, 1),
+                Typed::new(inoutvec, datatype).data(index, 1),
+            );
+            let result = combine(
+                TestOp::Compose(Test::Dense),
+                words(&packed(&left))[0],
+                words(&packed(&right))[0],
+            );
             right.unpack(0, &bytes(&[result]));
         }
     }
@@ -89,7 +104,11 @@ impl Rank {
 
 macro_rules! elements {
     ($buffer:expr, $count:expr, $datatype:expr) => {
-        Elements { mem: $buffer.mem(), count: $count, datatype: $datatype }
+        Elements {
+            mem: $buffer.mem(),
+            count: $count,
+            datatype: $datatype,
+        }
     };
 }
 
@@ -97,9 +116,16 @@ fn broadcast(rank: &mut Rank) {
     let (count, root) = (rank.count(), rank.root());
     let shape = rank.own_shape(root);
     let want = contribution(root, count);
-    let buffer = if rank.me() == root { Buffer::of(shape, &want) } else { Buffer::new(shape, count) };
+    let buffer = if rank.me() == root {
+        Buffer::of(shape, &want)
+    } else {
+        Buffer::new(shape, count)
+    };
     let datatype = rank.datatype(shape);
-    rank.go(&Bcast { buffer: elements!(buffer, count, &datatype), root: root as i32 });
+    rank.go(&Bcast {
+        buffer: elements!(buffer, count, &datatype),
+        root: root as i32,
+    });
     assert_eq!(buffer.elements(), want);
 }
 
@@ -112,7 +138,10 @@ fn gather_and_scatter(rank: &mut Rank) {
     let input = Buffer::of(mine, &contribution(rank.me(), count));
     let output = Buffer::new(all, count * u64::from(n));
     if in_place {
-        output.typed().data((u64::from(root) * count) as i64, count).unpack(0, &bytes(&contribution(root, count)));
+        output
+            .typed()
+            .data((u64::from(root) * count) as i64, count)
+            .unpack(0, &bytes(&contribution(root, count)));
     }
     let at_root = rank.me() == root;
     rank.go(&Gather {
@@ -156,27 +185,50 @@ fn uneven_gathers(rank: &mut Rank) {
     let count = counts[me as usize] as u64;
     let input = Buffer::of(mine, &contribution(me, count));
     let output = Buffer::new(Test::Gappy, room);
-    let varied = Uneven { mem: output.mem(), counts: Numbers::Int(&counts), displs: Numbers::Wide(&displs), datatype: &all_type };
+    let varied = Uneven {
+        mem: output.mem(),
+        counts: Numbers::Int(&counts),
+        displs: Numbers::Wide(&displs),
+        datatype: &all_type,
+    };
     let check = |what: &str| {
         for from in 0..n {
             let count = counts[from as usize] as u64;
             let block = output.typed().data(displs[from as usize], count);
-            assert_eq!(words(&packed(&block)), contribution(from, count), "{what}: block of {from}");
+            assert_eq!(
+                words(&packed(&block)),
+                contribution(from, count),
+                "{what}: block of {from}"
+            );
         }
     };
     let at_root = me == root;
     let send = elements!(input, count, &mine_type);
-    rank.go(&Gatherv { send: Some(send), recv: at_root.then_some(varied), root: root as i32 });
+    rank.go(&Gatherv {
+        send: Some(send),
+        recv: at_root.then_some(varied),
+        root: root as i32,
+    });
     if at_root {
         check("gatherv");
     }
-    rank.go(&Allgatherv { send: Some(send), recv: varied });
+    rank.go(&Allgatherv {
+        send: Some(send),
+        recv: varied,
+    });
     check("allgatherv");
-    rank.go(&Allgatherv { send: None, recv: varied });
+    rank.go(&Allgatherv {
+        send: None,
+        recv: varied,
+    });
     check("allgatherv in place");
     let back = Buffer::new(mine, count);
     let recv = elements!(back, count, &mine_type);
-    rank.go(&Scatterv { send: at_root.then_some(varied), recv: Some(recv), root: root as i32 });
+    rank.go(&Scatterv {
+        send: at_root.then_some(varied),
+        recv: Some(recv),
+        root: root as i32,
+    });
     assert_eq!(back.elements(), contribution(me, count));
 }
 
@@ -192,7 +244,10 @@ fn all_gather(rank: &mut Rank) {
         own.unpack(0, &bytes(&contribution(rank.me(), count)));
     }
     let send = (!in_place).then(|| elements!(input, count, &mine_type));
-    rank.go(&Allgather { send, recv: elements!(output, count, &all_type) });
+    rank.go(&Allgather {
+        send,
+        recv: elements!(output, count, &all_type),
+    });
     let want: Vec<_> = (0..n).flat_map(|rank| contribution(rank, count)).collect();
     assert_eq!(output.elements(), want);
 }
@@ -206,26 +261,67 @@ fn all_to_all(rank: &mut Rank) {
     let incoming: Vec<_> = (0..n).flat_map(|from| block(from, me)).collect();
     let in_place = rank.flip();
     let input = Buffer::of(mine, &outgoing);
-    let output = if in_place { Buffer::of(all, &outgoing) } else { Buffer::new(all, count * u64::from(n)) };
+    let output = if in_place {
+        Buffer::of(all, &outgoing)
+    } else {
+        Buffer::new(all, count * u64::from(n))
+    };
     let send = (!in_place).then(|| elements!(input, count, &mine_type));
-    rank.go(&Alltoall { send, recv: elements!(output, count, &all_type) });
+    rank.go(&Alltoall {
+        send,
+        recv: elements!(output, count, &all_type),
+    });
     assert_eq!(output.elements(), incoming);
 
     let displs: Vec<i64> = (0..n).map(|rank| i64::from(rank) * count as i64).collect();
     let counts = Numbers::All(count as i64);
-    let output = if in_place { Buffer::of(all, &outgoing) } else { Buffer::new(all, count * u64::from(n)) };
-    let send = Uneven { mem: input.mem(), counts, displs: Numbers::Wide(&displs), datatype: &mine_type };
-    let recv = Uneven { mem: output.mem(), counts, displs: Numbers::Wide(&displs), datatype: &all_type };
-    rank.go(&Alltoallv { send: (!in_place).then_some(send), recv });
+    let output = if in_place {
+        Buffer::of(all, &outgoing)
+    } else {
+        Buffer::new(all, count * u64::from(n))
+    };
+    let send = Uneven {
+        mem: input.mem(),
+        counts,
+        displs: Numbers::Wide(&displs),
+        datatype: &mine_type,
+    };
+    let recv = Uneven {
+        mem: output.mem(),
+        counts,
+        displs: Numbers::Wide(&displs),
+        datatype: &all_type,
+    };
+    rank.go(&Alltoallv {
+        send: (!in_place).then_some(send),
+        recv,
+    });
     assert_eq!(output.elements(), incoming);
 
     let bytes_of = |shape: Test| -> Vec<i64> { displs.iter().map(|displ| displ * shape.extent()).collect() };
     let (mine_displs, all_displs) = (bytes_of(mine), bytes_of(all));
     let (mine_types, all_types) = (vec![mine_type; n as usize], vec![all_type; n as usize]);
-    let output = if in_place { Buffer::of(all, &outgoing) } else { Buffer::new(all, count * u64::from(n)) };
-    let send = Mixed { mem: input.mem(), counts, displs: Numbers::Wide(&mine_displs), datatypes: &mine_types };
-    let recv = Mixed { mem: output.mem(), counts, displs: Numbers::Wide(&all_displs), datatypes: &all_types };
-    rank.go(&Alltoallw { send: (!in_place).then_some(send), recv });
+    let output = if in_place {
+        Buffer::of(all, &outgoing)
+    } else {
+        Buffer::new(all, count * u64::from(n))
+    };
+    let send = Mixed {
+        mem: input.mem(),
+        counts,
+        displs: Numbers::Wide(&mine_displs),
+        datatypes: &mine_types,
+    };
+    let recv = Mixed {
+        mem: output.mem(),
+        counts,
+        displs: Numbers::Wide(&all_displs),
+        datatypes: &all_types,
+    };
+    rank.go(&Alltoallw {
+        send: (!in_place).then_some(send),
+        recv,
+    });
     assert_eq!(output.elements(), incoming);
 }
 
@@ -244,49 +340,108 @@ fn sum(rank: &mut Rank) -> Sum {
         0 => {
             let datatype = Datatype::predefined(codes::UINT32_T).unwrap();
             let op = Op::predefined(Predefined::Sum as u16).unwrap();
-            Sum { shape: Test::Dense, datatype, op, model: TestOp::Add(Test::Dense), per: 2 }
+            Sum {
+                shape: Test::Dense,
+                datatype,
+                op,
+                model: TestOp::Add(Test::Dense),
+                per: 2,
+            }
         }
         index => {
             let shape = SHAPES[index - 1];
-            Sum { shape, datatype: rank.datatype(shape), op: rank.compose.clone(), model: TestOp::Compose(shape), per: 1 }
+            Sum {
+                shape,
+                datatype: rank.datatype(shape),
+                op: rank.compose.clone(),
+                model: TestOp::Compose(shape),
+                per: 1,
+            }
         }
     }
 }
 
 fn reductions(rank: &mut Rank) {
-    let Sum { shape, datatype, op, model: how, per } = sum(rank);
+    let Sum {
+        shape,
+        datatype,
+        op,
+        model: how,
+        per,
+    } = sum(rank);
     let (count, root, n, me) = (rank.count(), rank.root(), rank.n(), rank.me());
     let (datatype, op) = (&datatype, &op);
     let in_place = rank.flip();
     let input = Buffer::of(shape, &contribution(me, count));
-    let output = || if in_place { Buffer::of(shape, &contribution(me, count)) } else { Buffer::new(shape, count) };
+    let output = || {
+        if in_place {
+            Buffer::of(shape, &contribution(me, count))
+        } else {
+            Buffer::new(shape, count)
+        }
+    };
     let send = (!in_place).then(|| input.mem());
     let elements = count * per;
 
     let result = output();
-    rank.go(&Allreduce { send, recv: result.mem(), count: elements, datatype, op });
+    rank.go(&Allreduce {
+        send,
+        recv: result.mem(),
+        count: elements,
+        datatype,
+        op,
+    });
     assert_eq!(result.elements(), model(how, 0..n, count));
 
     let (result, at_root) = (output(), me == root);
-    let own = if in_place && at_root { None } else { Some(input.mem()) };
-    rank.go(&Reduce { send: own, recv: at_root.then(|| result.mem()), count: elements, datatype, op, root: root as i32 });
+    let own = if in_place && at_root {
+        None
+    } else {
+        Some(input.mem())
+    };
+    rank.go(&Reduce {
+        send: own,
+        recv: at_root.then(|| result.mem()),
+        count: elements,
+        datatype,
+        op,
+        root: root as i32,
+    });
     if at_root {
         assert_eq!(result.elements(), model(how, 0..n, count));
     }
 
     let result = output();
-    rank.go(&Scan { send, recv: result.mem(), count: elements, datatype, op });
+    rank.go(&Scan {
+        send,
+        recv: result.mem(),
+        count: elements,
+        datatype,
+        op,
+    });
     assert_eq!(result.elements(), model(how, 0..me + 1, count));
 
     let result = output();
-    rank.go(&Exscan { send, recv: result.mem(), count: elements, datatype, op });
+    rank.go(&Exscan {
+        send,
+        recv: result.mem(),
+        count: elements,
+        datatype,
+        op,
+    });
     if me > 0 {
         assert_eq!(result.elements(), model(how, 0..me, count));
     }
 }
 
 fn reduce_scatters(rank: &mut Rank) {
-    let Sum { shape, datatype, op, model: how, per } = sum(rank);
+    let Sum {
+        shape,
+        datatype,
+        op,
+        model: how,
+        per,
+    } = sum(rank);
     let (n, me, salt) = (rank.n(), rank.me(), rank.root());
     let (datatype, op) = (&datatype, &op);
     let unit = [1, 40, 2000][rank.random.below(3)];
@@ -295,21 +450,49 @@ fn reduce_scatters(rank: &mut Rank) {
     let model_all = model(how, 0..n, total as u64);
     let before: i32 = counts[..me as usize].iter().sum();
     let mine = counts[me as usize] as u64;
-    let want = |from: u64, count: u64| if count == 0 { vec![] } else { model_all[from as usize..(from + count) as usize].to_vec() };
+    let want = |from: u64, count: u64| {
+        if count == 0 {
+            vec![]
+        } else {
+            model_all[from as usize..(from + count) as usize].to_vec()
+        }
+    };
     let in_place = rank.flip();
     let input = Buffer::of(shape, &contribution(me, total as u64));
-    let scaled: Vec<i64> = counts.iter().map(|&count| i64::from(count) * per as i64).collect();
-    let result = if in_place { Buffer::of(shape, &contribution(me, total as u64)) } else { Buffer::new(shape, mine) };
+    let scaled: Vec<i64> = counts
+        .iter()
+        .map(|&count| i64::from(count) * per as i64)
+        .collect();
+    let result = if in_place {
+        Buffer::of(shape, &contribution(me, total as u64))
+    } else {
+        Buffer::new(shape, mine)
+    };
     let send = (!in_place).then(|| input.mem());
-    rank.go(&ReduceScatter { send, recv: result.mem(), counts: Numbers::Wide(&scaled), datatype, op });
+    rank.go(&ReduceScatter {
+        send,
+        recv: result.mem(),
+        counts: Numbers::Wide(&scaled),
+        datatype,
+        op,
+    });
     assert_eq!(result.elements()[..mine as usize], want(before as u64, mine));
 
     let each = rank.count();
     let input = Buffer::of(shape, &contribution(me, each * u64::from(n)));
     let result = Buffer::new(shape, each);
-    rank.go(&ReduceScatterBlock { send: Some(input.mem()), recv: result.mem(), count: each * per, datatype, op });
+    rank.go(&ReduceScatterBlock {
+        send: Some(input.mem()),
+        recv: result.mem(),
+        count: each * per,
+        datatype,
+        op,
+    });
     let all = model(how, 0..n, each * u64::from(n));
-    assert_eq!(result.elements(), all[(u64::from(me) * each) as usize..][..each as usize]);
+    assert_eq!(
+        result.elements(),
+        all[(u64::from(me) * each) as usize..][..each as usize]
+    );
 }
 
 fn with_world(n: u32, seed: u64, program: impl Fn(&mut Rank) + Send + Sync) {
@@ -319,7 +502,12 @@ fn with_world(n: u32, seed: u64, program: impl Fn(&mut Rank) + Send + Sync) {
         let comm = process.world().unwrap();
         let types = SHAPES.map(datatype);
         let compose = Op::user(Arc::new(Compose), Commutes::No);
-        program(&mut Rank { comm, random: Random::new(seed), types, compose });
+        program(&mut Rank {
+            comm,
+            random: Random::new(seed),
+            types,
+            compose,
+        });
         process.finalize().unwrap();
     });
 }
@@ -353,11 +541,18 @@ fn many_nonblocking_collectives_are_under_way_at_once() {
         let buffers: Vec<_> = (0..40u32)
             .map(|index| {
                 let root = index % rank.n();
-                if rank.me() == root { Buffer::of(Test::Dense, &[element(root, index.into())]) } else { Buffer::new(Test::Dense, 1) }
+                if rank.me() == root {
+                    Buffer::of(Test::Dense, &[element(root, index.into())])
+                } else {
+                    Buffer::new(Test::Dense, 1)
+                }
             })
             .collect();
         let started = buffers.iter().zip(0..).map(|(buffer, index): (_, i32)| {
-            let call = Bcast { buffer: elements!(buffer, 1, &datatype), root: index % rank.n() as i32 };
+            let call = Bcast {
+                buffer: elements!(buffer, 1, &datatype),
+                root: index % rank.n() as i32,
+            };
             rank.comm.start_collective(&call, Origin::default()).unwrap()
         });
         let requests: Vec<_> = started.collect();
@@ -374,14 +569,26 @@ fn a_wrong_root_or_operation_is_refused_by_name() {
     with_world(2, 1, |rank| {
         let datatype = rank.datatype(Test::Dense);
         let buffer = Buffer::new(Test::Dense, 1);
-        let call = Bcast { buffer: elements!(buffer, 1, &datatype), root: 2 };
+        let call = Bcast {
+            buffer: elements!(buffer, 1, &datatype),
+            root: 2,
+        };
         let error = rank.comm.collective(&call, Origin::default()).unwrap_err();
         assert_eq!(error.class, Class::Root);
         assert!(error.detail.contains("MPI_Bcast: root 2"), "{}", error.detail);
         let double = Datatype::predefined(codes::DOUBLE).unwrap();
         let op = Op::predefined(Predefined::Band as u16).unwrap();
-        let call = Allreduce { send: None, recv: buffer.mem(), count: 1, datatype: &double, op: &op };
-        assert_eq!(rank.comm.collective(&call, Origin::default()).unwrap_err().class, Class::Op);
+        let call = Allreduce {
+            send: None,
+            recv: buffer.mem(),
+            count: 1,
+            datatype: &double,
+            op: &op,
+        };
+        assert_eq!(
+            rank.comm.collective(&call, Origin::default()).unwrap_err().class,
+            Class::Op
+        );
     });
 }
 
@@ -391,7 +598,10 @@ fn a_broadcast_longer_than_a_receivers_buffer_is_an_error_that_names_the_call() 
         let datatype = rank.datatype(Test::Dense);
         let count = if rank.me() == 0 { 5 } else { 2 };
         let buffer = Buffer::new(Test::Dense, 5);
-        let call = Bcast { buffer: elements!(buffer, count, &datatype), root: 0 };
+        let call = Bcast {
+            buffer: elements!(buffer, count, &datatype),
+            root: 0,
+        };
         let outcome = rank.comm.collective(&call, Origin::default());
         if rank.me() == 1 {
             let error = outcome.unwrap_err();
