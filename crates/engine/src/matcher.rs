@@ -100,6 +100,15 @@ impl Matcher {
     /// The receive that gets this message, taken off the posted ones.
     #[inline]
     pub(crate) fn arrive(&mut self, envelope: &Envelope) -> Option<u32> {
+        if self.posted_len() == self.posted_of[0] {
+            // No wildcards are posted.
+            if self.posted_of[0] == 0 {
+                return None;
+            }
+            let receive = self.posted.pop(envelope.key(0))?;
+            self.posted_of[0] -= 1;
+            return Some(receive);
+        }
         let mut best = None;
         let mut best_kind = 0;
         for kind in 0..4 {
@@ -143,8 +152,10 @@ impl Matcher {
     }
 
     /// Receives posted and not matched.
+    #[inline]
     pub(crate) fn posted_len(&self) -> u32 {
-        self.posted_of.iter().sum()
+        let [exact, any_source, any_tag, both] = self.posted_of;
+        exact + any_source + any_tag + both
     }
 
     /// Nothing posted and nothing kept.

@@ -62,8 +62,11 @@ impl<R: Rail> Shard<R> {
         if !fits || entry.held != 0 || entry.envelopes == 0 || entry.payload < small.len as u64 || entry.gone {
             return false;
         }
-        let stream = self.core.streams.find_or_insert(stream_key(small.context, small.peer));
-        let stream = self.core.streams.get_mut(stream);
+        let key = stream_key(small.context, small.peer);
+        if self.core.last_tx.0 != key {
+            self.core.last_tx = (key, self.core.streams.find_or_insert(key));
+        }
+        let stream = self.core.streams.get_mut(self.core.last_tx.1);
         let header = Header {
             kind: Kind::Eager as u8,
             flags: 0,

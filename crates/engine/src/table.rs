@@ -221,6 +221,21 @@ impl Lists {
         self.keys.find(key).map(|list| self.keys.get(list).head)
     }
 
+    /// Takes the oldest link out of the list of `key`.
+    #[inline]
+    pub(crate) fn pop(&mut self, key: Key) -> Option<u32> {
+        let list = self.keys.find(key)?;
+        let head = self.keys.get(list).head;
+        let next = std::mem::replace(&mut self.links[head as usize], UNLINKED).next;
+        if next == NONE {
+            self.keys.remove(list);
+        } else {
+            self.keys.get_mut(list).head = next;
+            self.links[next as usize].prev = NONE;
+        }
+        Some(head)
+    }
+
     /// The link after `link` in its list.
     pub(crate) fn next(&self, link: u32) -> Option<u32> {
         match self.links[link as usize].next {
@@ -257,7 +272,11 @@ mod tests {
             state ^= state << 17;
             let link = (state % 300) as u32;
             let key = (state >> 20) % 97;
-            if let Some(key) = at.remove(&link) {
+            if state % 5 == 0 {
+                let popped = lists.pop(Key(key, key * 3));
+                assert_eq!(popped, model.get_mut(&key).and_then(VecDeque::pop_front));
+                popped.map(|link| at.remove(&link));
+            } else if let Some(key) = at.remove(&link) {
                 lists.remove(link);
                 model.get_mut(&key).unwrap().retain(|&other| other != link);
             } else {

@@ -130,7 +130,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// Executes what other threads submitted.
     #[inline]
     fn serve(&self, shard: &mut Shard<R>) {
-        if !self.submitted.is_empty() {
+        // With one thread in MPI there is nobody who could have submitted anything.
+        if self.shared.load(Ordering::Relaxed) && !self.submitted.is_empty() {
             self.serve_all(shard);
         }
     }
