@@ -197,10 +197,9 @@ pub(crate) fn type_get_value_index(
     index: MPI_Datatype,
     pair: Ptr<MPI_Datatype>,
 ) -> Result<()> {
-    match Datatype::value_index(datatype(value)?, datatype(index)?) {
-        Some(found) => pair.set(publish_type(found)?),
-        None => pair.set(MPI_DATATYPE_NULL),
-    }
+    // Only pairs with a name are given out: clients that rebuild a type from its contents have no call to make others.
+    let named = Datatype::value_index(datatype(value)?, datatype(index)?).and_then(|found| found.code());
+    pair.set(named.map_or(MPI_DATATYPE_NULL, |code| MPI_Datatype(code.into())))
 }
 
 pub(crate) fn type_match_size(_: Call, class: c_int, size: c_int, out: Ptr<MPI_Datatype>) -> Result<()> {
