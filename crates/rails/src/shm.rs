@@ -27,7 +27,7 @@ use garonne_engine::rail::{
 };
 use garonne_sync::doorbell::{Armed, Doorbell};
 use garonne_sync::mailbox::{Claimed, Priority};
-use garonne_sync::shm::Segment;
+use garonne_sync::shm::{Segment, Word};
 use garonne_sync::user::{Data, UserMem};
 use intake::Inbox;
 use pace::Pace;
@@ -45,8 +45,9 @@ pub struct ShmRail {
     outs: Vec<Option<Box<Out>>>,
     /// By peer.
     gone: Vec<bool>,
+    any_gone: bool,
     inbox: Inbox,
-    bell: Segment,
+    bell: Word,
     wake: Arc<ShmWake>,
     armed: Option<Armed>,
     claims: Vec<Option<Lent>>,
@@ -97,9 +98,10 @@ impl ShmRail {
             me: me as u16,
             outs: (0..size).map(|_| None).collect(),
             gone: vec![false; size as usize],
+            any_gone: false,
             inbox,
             wake: Arc::new(ShmWake::new(bell.clone())),
-            bell,
+            bell: bell.word(0),
             armed: None,
             claims: Vec::new(),
             regions: Regions::new(own),
@@ -125,6 +127,7 @@ impl ShmRail {
         if let Some(gone) = self.gone.get_mut(peer as usize)
             && !std::mem::replace(gone, true)
         {
+            self.any_gone = true;
             self.untold.push(peer);
         }
     }
@@ -293,7 +296,7 @@ impl Rail for ShmRail {
         if self.regions.busy() {
             told += self.regions.poll(sink);
         }
-        if self.gone.contains(&true) && self.inbox.skip_gone(&self.gone) {
+        if self.any_gone && self.inbox.skip_gone(&self.gone) {
             told += self.inbox.poll(budget, sink);
         }
         if !self.untold.is_empty() {
@@ -336,7 +339,7 @@ impl Rail for ShmRail {
                 }
             }
         }
-        let armed = Doorbell::new(self.bell.atomic_u32(0)).arm();
+        let armed = Doorbell::new(&self.bell).arm();
         self.wake.armed();
         self.armed = Some(armed);
         armed.ticket()
@@ -344,7 +347,7 @@ impl Rail for ShmRail {
 
     fn disarm(&mut self) {
         if let Some(armed) = self.armed.take() {
-            Doorbell::new(self.bell.atomic_u32(0)).disarm(armed);
+            Doorbell::new(&self.bell).disarm(armed);
         }
     }
 

@@ -144,6 +144,11 @@ impl Segment {
         unsafe { AtomicU32::from_ptr(self.mapping.base.wrapping_add(self.offset + offset).cast()) }
     }
 
+    /// The word at `offset` (a multiple of 4), to keep.
+    pub fn word(&self, offset: usize) -> Word {
+        Word { at: self.atomic_u32(offset), _keep: self.clone() }
+    }
+
     /// The 64-bit atomic at `offset` (a multiple of 8).
     #[inline(always)]
     pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
@@ -172,6 +177,28 @@ impl Segment {
     pub fn mem(&self, offset: usize, len: usize) -> crate::user::UserMem {
         // SAFETY: in bounds (checked) and mapped while a segment over it lives, which the caller keeps.
         unsafe { crate::user::UserMem::new(self.ptr(offset, len)) }
+    }
+}
+
+/// A 32-bit word of a segment, found and checked once: for words that are looked at with every message.
+#[derive(Clone, Debug)]
+pub struct Word {
+    at: *const AtomicU32,
+    _keep: Segment,
+}
+
+// SAFETY: the pointer leads into the mapping that `_keep` holds, which is not bound to a thread.
+unsafe impl Send for Word {}
+// SAFETY: as above; only an atomic is reached through it.
+unsafe impl Sync for Word {}
+
+impl std::ops::Deref for Word {
+    type Target = AtomicU32;
+
+    #[inline(always)]
+    fn deref(&self) -> &AtomicU32 {
+        // SAFETY: `Segment::word` checked bounds and alignment; the mapping lives as long as `self`.
+        unsafe { &*self.at }
     }
 }
 

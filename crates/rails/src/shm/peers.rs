@@ -5,7 +5,7 @@ use crate::shm::layout::{self, card};
 use garonne_engine::api::{Error, Peer};
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::mailbox::Outlet;
-use garonne_sync::shm::Segment;
+use garonne_sync::shm::{Segment, Word};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -53,7 +53,9 @@ pub(crate) struct Out {
     /// Value of the grant word that `lane` follows.
     held: u32,
     /// The bell of the peer.
-    bell: Segment,
+    bell: Word,
+    /// The lane that the peer grants to this rank.
+    grant: Word,
     inbox: Segment,
     /// This rank's card in the peer's inbox.
     card: Segment,
@@ -82,14 +84,15 @@ impl Out {
             peer,
             what: "its inbox has another shape",
         })?;
-        let card = inbox.part(layout::card_at(me), garonne_sync::mailbox::CARD_BYTES);
+        let own_card = inbox.part(layout::card_at(me), garonne_sync::mailbox::CARD_BYTES);
         Ok(Self {
             mailbox,
             lane: None,
             held: 0,
-            bell,
+            bell: bell.word(0),
+            grant: own_card.word(card::GRANT),
             inbox,
-            card,
+            card: own_card,
             ranks,
             me,
         })
@@ -97,14 +100,14 @@ impl Out {
 
     #[inline(always)]
     pub(crate) fn bell(&self) -> Doorbell<'_> {
-        Doorbell::new(self.bell.atomic_u32(0))
+        Doorbell::new(&self.bell)
     }
 
     /// Whether the next record goes through a lane. Follows what the peer grants.
     #[inline(always)]
     pub(crate) fn uses_lane(&mut self) -> bool {
         // Acquire: the lane was drained before it was granted. SYNC(lane-grant).
-        let grant = self.card.atomic_u32(card::GRANT).load(Ordering::Acquire);
+        let grant = self.grant.load(Ordering::Acquire);
         if grant != self.held {
             self.follow(grant);
         }

@@ -1,0 +1,203 @@
+//! Regions of the shared-memory rail: data of any shape, leases and deaths, through the system calls processes use.
+
+use garonne_engine::api::{Error, Peer};
+use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Rail};
+use garonne_rails::conformance::Told;
+use garonne_rails::shm::{Fetch, Neighbours, Process, ShmRail, Threads};
+use garonne_sync::shm::Segment;
+use garonne_sync::user::{Data, Layout, Scratch, UserMem};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Threads' memory whose owner is a process of this id.
+struct Elsewhere(Threads, u32);
+
+impl Neighbours for Elsewhere {
+    fn me(&self) -> Peer {
+        self.0.me()
+    }
+    fn size(&self) -> u32 {
+        self.0.size()
+    }
+    fn own_inbox(&self) -> Segment {
+        self.0.own_inbox()
+    }
+    fn map_inbox(&self, peer: Peer) -> Result<Segment, Error> {
+        self.0.map_inbox(peer)
+    }
+    fn doorbell(&self, peer: Peer) -> Option<Segment> {
+        self.0.doorbell(peer)
+    }
+    fn process(&self, _peer: Peer) -> Process {
+        Process::Other { pid: self.1, kept: false }
+    }
+    fn commons(&self) -> Option<Segment> {
+        None
+    }
+    fn is_gone(&self, _peer: Peer) -> bool {
+        false
+    }
+}
+
+/// Reader and owner; the reader is told that the owner is process `pid`. With them the owner's inbox.
+fn pair(pid: u32) -> (ShmRail, ShmRail, Segment) {
+    let mut threads = Threads::new(2).unwrap().into_iter();
+    let (reader, owner) = (threads.next().unwrap(), threads.next().unwrap());
+    let inbox = owner.own_inbox();
+    let rail = |threads, pid| ShmRail::new(Arc::new(Elsewhere(threads, pid))).unwrap();
+    (rail(reader, pid), rail(owner, std::process::id()), inbox)
+}
+
+/// Blocks of `block` bytes, `stride` apart.
+#[derive(Debug)]
+struct Vector {
+    count: u64,
+    block: u64,
+    stride: u64,
+}
+
+impl Layout for Vector {
+    fn packed_len(&self) -> u64 {
+        self.count * self.block
+    }
+    fn pack(&self, mem: UserMem, from: u64, dst: &mut [u8]) {
+        for (i, byte) in dst.iter_mut().enumerate() {
+            let at = from + i as u64;
+            mem.read((at / self.block * self.stride + at % self.block) as isize, std::slice::from_mut(byte));
+        }
+    }
+    fn unpack(&self, mem: UserMem, from: u64, src: &[u8]) {
+        for (i, byte) in src.iter().enumerate() {
+            let at = from + i as u64;
+            mem.write((at / self.block * self.stride + at % self.block) as isize, std::slice::from_ref(byte));
+        }
+    }
+    fn blocks(&self, from: u64, len: u64, max_blocks: usize, out: &mut Vec<(isize, usize)>) -> u64 {
+        let mut done = 0;
+        while done < len && out.len() < max_blocks {
+            let (index, within) = ((from + done) / self.block, (from + done) % self.block);
+            let take = (self.block - within).min(len - done);
+            out.push(((index * self.stride + within) as isize, take as usize));
+            done += take;
+        }
+        done
+    }
+}
+
+fn vector(count: u64, block: u64, stride: u64) -> (Scratch, Data) {
+    let memory = Scratch::new((count * stride) as usize).unwrap();
+    let data = Data::shaped(memory.mem(), Arc::new(Vector { count, block, stride }));
+    (memory, data)
+}
+
+fn ready(exposing: Exposing) -> Descriptor {
+    match exposing {
+        Exposing::Ready(descriptor) => descriptor,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn read(reader: &mut ShmRail, descriptor: &Descriptor, local: &Data, range: (u64, u64)) -> Result<Ending, Error> {
+    let bulk = Bulk { token: 9, peer: 1, descriptor, offset: range.0, local, local_offset: range.0, len: range.1 };
+    reader.read(bulk)
+}
+
+#[test]
+fn blocks_of_one_shape_are_read_into_blocks_of_another_in_any_pieces() {
+    let (mut reader, mut owner, _) = pair(std::process::id());
+    // More blocks than one system call takes.
+    let (_remote_memory, remote) = vector(1500, 2048, 2500);
+    let (_local_memory, local) = vector(3000, 1024, 1500);
+    let bytes: Vec<u8> = (0..remote.len).map(|i| (i * 37 / 5) as u8).collect();
+    remote.unpack(0, &bytes);
+    let descriptor = ready(owner.expose(1, 0, &remote));
+    let (mut at, mut step) = (0, 1);
+    while at < remote.len {
+        let len = step.min(remote.len - at);
+        assert_eq!(read(&mut reader, &descriptor, &local, (at, len)), Ok(Ending::Now));
+        at += len;
+        step = step * 3 + 1001;
+    }
+    let mut got = vec![0; bytes.len()];
+    local.pack(0, &mut got);
+    assert!(got == bytes);
+}
+
+#[test]
+fn many_tiny_blocks_are_left_to_packets() {
+    let (_, mut owner, _) = pair(std::process::id());
+    let (_memory, data) = vector(4000, 8, 16);
+    assert_eq!(owner.expose(1, 0, &data), Exposing::Unable);
+}
+
+#[test]
+fn a_revoked_region_is_given_back_when_the_last_lease_ends() {
+    let (_, mut owner, inbox) = pair(std::process::id());
+    let memory = Scratch::new(4096).unwrap();
+    let descriptor = ready(owner.expose(7, 0, &Data::contiguous(memory.mem(), 4096)));
+    let state = inbox.atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64);
+    state.fetch_add(1, Ordering::Relaxed);
+    assert_eq!(owner.revoke(7), Ending::Later, "somebody reads it");
+    let mut told = Told::default();
+    owner.poll(16, &mut told);
+    assert!(told.revoked.is_empty());
+    state.fetch_sub(1, Ordering::Relaxed);
+    owner.poll(16, &mut told);
+    owner.poll(16, &mut told);
+    assert_eq!(told.revoked, [7]);
+}
+
+#[test]
+fn a_lease_dies_with_its_holder() {
+    let (_, mut owner, inbox) = pair(std::process::id());
+    let memory = Scratch::new(4096).unwrap();
+    let descriptor = ready(owner.expose(7, 0, &Data::contiguous(memory.mem(), 4096)));
+    inbox.atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64).fetch_add(1, Ordering::Relaxed);
+    assert_eq!(owner.revoke(7), Ending::Later);
+    owner.peer_gone(0);
+    let mut told = Told::default();
+    for _ in 0..3 {
+        owner.poll(16, &mut told);
+    }
+    assert_eq!((told.gone, told.revoked), (vec![0], vec![7]));
+}
+
+#[test]
+fn a_process_that_is_not_the_owner_is_never_read() {
+    // Another process has the owner's number: it lacks the word that the owner's inbox names, or cannot be read at all.
+    let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+    let (mut reader, mut owner, _) = pair(child.id());
+    assert!(reader.reach(1).is_some_and(|reach| !reach.can_read && !reach.can_write));
+    let memory = Scratch::new(4096).unwrap();
+    let data = Data::contiguous(memory.mem(), 4096);
+    let descriptor = ready(owner.expose(1, 0, &data));
+    assert!(matches!(read(&mut reader, &descriptor, &data, (0, 4096)), Err(Error::Peer { .. })));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn writing_is_not_offered_where_a_process_id_could_be_reused() {
+    let (reader, _owner, _) = pair(std::process::id());
+    let reach = reader.reach(1).unwrap();
+    assert!(reach.can_read && !reach.can_write);
+}
+
+#[test]
+fn a_descriptor_that_lies_about_its_blocks_is_refused() {
+    let (mut reader, mut owner, _) = pair(std::process::id());
+    let (_memory, data) = vector(4, 4096, 8192);
+    let descriptor = ready(owner.expose(1, 0, &data));
+    let local_memory = Scratch::new(1 << 20).unwrap();
+    let local = Data::contiguous(local_memory.mem(), 1 << 20);
+    assert!(read(&mut reader, &descriptor, &local, (0, 1 << 20)).is_err(), "longer than the region");
+    for (at, value) in [(8, 0xff), (15, 0xff), (0, 0xff)] {
+        let mut wrong = descriptor;
+        wrong.blob[at] = value;
+        wrong.blob[at ^ 1] = value;
+        let _ = read(&mut reader, &wrong, &local, (0, 16_384));
+    }
+    let unmapped = Descriptor { blob: [0; 40], blob_len: 16, ..descriptor };
+    assert!(matches!(read(&mut reader, &unmapped, &local, (0, 4096)), Err(Error::Peer { .. })));
+    assert_eq!(reader.known_pace(1).map(|known| known.preferred), Some(Fetch::Read));
+}
