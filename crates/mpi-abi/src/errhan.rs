@@ -54,33 +54,56 @@ fn handler_of(holder: Holder, fault: &Fault) -> (Errhandler, usize) {
 
 /// `MPI_ERRORS_ARE_FATAL`: ends the job with the message as its last words.
 fn fatal(call: Call, site: u64, fault: &Fault) -> ! {
-    let place = site::describe(site);
     let process = state::find_process();
     let rank = process
         .as_ref()
         .map_or(String::new(), |process| format!("rank {}  ", process.host.me()));
+    // What the layers below found out (both sides of a truncated message) comes complete with its code and help.
+    let complete = fault.detail().starts_with("error[");
+    let head = match explained(fault) {
+        _ if complete => fault.detail().to_string(),
+        Some(code) => format!("error[{code}]: {}", fault.detail()),
+        None => format!("error: {}", fault.detail()),
+    };
+    let help = if complete {
+        String::new()
+    } else {
+        format!("\n  help: {}", help(fault))
+    };
     let message = format!(
-        "error[G{:04}]: {}\n  {rank}{}   at {place}\n  help: {}",
-        FIRST_EXPLAINED + fault.class() as i32,
-        fault.detail(),
+        "{head}\n  {rank}{}   at {}{help}",
         call.name(),
-        help(fault),
+        site::describe(site)
     );
     crate::env::die(process.as_deref(), fault.class() as i32, &message)
 }
 
-/// `garonne explain G0115` tells about error class 15.
-const FIRST_EXPLAINED: i32 = 100;
+/// The code that `garonne explain` knows for an error of a class, if there is one.
+fn explained(fault: &Fault) -> Option<&'static str> {
+    if state::not_running().is_some() && fault.class() != Class::UnsupportedOperation {
+        return Some("G0108");
+    }
+    Some(match fault.class() {
+        Class::Rank | Class::Root => "G0102",
+        Class::Tag => "G0103",
+        Class::Comm | Class::Group | Class::Request | Class::Info | Class::Errhandler | Class::Session => {
+            "G0104"
+        }
+        Class::Type => "G0105",
+        Class::UnsupportedOperation => "G0106",
+        Class::Truncate => "G0107",
+        Class::Op => "G0111",
+        Class::NoMem => "G0304",
+        Class::Other | Class::Intern | Class::ProcAborted | Class::Unknown | Class::InStatus => return None,
+        _ => "G0101",
+    })
+}
 
 fn help(fault: &Fault) -> String {
     match fault.class() {
-        Class::Truncate => {
-            "the receive is smaller than the message; receive with the sender's count, or use MPI_Mprobe"
-                .into()
-        }
         Class::UnsupportedOperation => "docs/conformance.md lists what is there".into(),
         class => format!(
-            "{}; set MPI_ERRORS_RETURN to handle it in the program",
+            "{} ends the job by default; set MPI_ERRORS_RETURN to handle it in the program",
             class.name()
         ),
     }

@@ -67,7 +67,11 @@ pub(crate) fn type_get_true_extent_x(
 
 pub(crate) fn type_get_name(_: Call, handle: MPI_Datatype, name: StrOut, len: Ptr<c_int>) -> Result<()> {
     // The null handle has a name too (MPI 5.0, section 7.8).
-    let text = if handle == MPI_DATATYPE_NULL { "MPI_DATATYPE_NULL".into() } else { datatype(handle)?.name() };
+    let text = if handle == MPI_DATATYPE_NULL {
+        "MPI_DATATYPE_NULL".into()
+    } else {
+        datatype(handle)?.name()
+    };
     let written = name.write(&text, MPI_MAX_OBJECT_NAME as usize)?;
     len.set(written as c_int)
 }

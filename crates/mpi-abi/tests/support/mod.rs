@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 use std::{env, fs};
 
 /// A directory of this test's own, removed at the end.
@@ -92,14 +93,45 @@ pub fn stdout(output: &Output) -> String {
     text(&output.stdout)
 }
 
-/// The library that cargo built for these tests.
+/// The library, built from the sources these tests belong to: cargo itself does not build a `cdylib` for tests.
 pub fn library() -> PathBuf {
-    let test = env::current_exe().expect("the path of this test");
-    let deps = test.parent().expect("tests lie in a directory");
-    [deps.join("libmpi_abi.so"), deps.join("../libmpi_abi.so")]
-        .into_iter()
-        .find(|path| path.exists())
-        .expect("cargo builds the library before the tests")
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT
+        .get_or_init(|| {
+            let test = env::current_exe().expect("the path of this test");
+            let profile_dir = test
+                .parent()
+                .and_then(Path::parent)
+                .expect("tests lie in target/<profile>/deps");
+            let target_dir = profile_dir
+                .parent()
+                .expect("the profile's directory lies in the target directory");
+            let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
+                Some("debug") | None => "dev",
+                Some(name) => name,
+            };
+            let output = Command::new(env!("CARGO"))
+                .args([
+                    "build",
+                    "-q",
+                    "-p",
+                    "garonne-mpi-abi",
+                    "--profile",
+                    profile,
+                    "--target-dir",
+                ])
+                .arg(target_dir)
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .output()
+                .expect("cargo runs");
+            assert!(
+                output.status.success(),
+                "{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            profile_dir.join("libmpi_abi.so")
+        })
+        .clone()
 }
 
 /// The directory of `mpi.h`.

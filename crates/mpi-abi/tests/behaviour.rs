@@ -1,0 +1,195 @@
+//! What a lone C program sees of the edge: handles, errors, callbacks, requests, statuses. Each check is the program's
+//! own; the test fails with the line that did not hold.
+
+mod support;
+
+use support::{Place, run, stdout};
+
+const CHECK: &str = r#"
+    #include <mpi.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #define CHECK(what) do { if (!(what)) { printf("line %d: %s\n", __LINE__, #what); exit(1); } } while (0)
+"#;
+
+fn holds(name: &str, text: &str) {
+    let place = Place::new(name);
+    let output = run(&place.program(name, &format!("{CHECK}{text}")), &[]);
+    assert_eq!(stdout(&output), "ok");
+}
+
+#[test]
+fn errors_return_their_class_or_call_the_handler_or_end_the_program_with_both_sides() {
+    holds(
+        "errors",
+        r#"
+        static int calls, seen;
+        static MPI_Comm where;
+        static void handler(MPI_Comm *comm, int *code, ...) { calls++; seen = *code; where = *comm; }
+        int main(int argc, char **argv) {
+            MPI_Comm dup;
+            MPI_Errhandler mine, got;
+            int x = 0, len;
+            char text[MPI_MAX_ERROR_STRING];
+            MPI_Init(&argc, &argv);
+            MPI_Comm_dup(MPI_COMM_WORLD, &dup);
+            MPI_Comm_set_errhandler(dup, MPI_ERRORS_RETURN);
+            CHECK(MPI_Send(&x, 1, MPI_INT, 9, 0, dup) == MPI_ERR_RANK);
+            CHECK(MPI_Send(&x, 1, MPI_INT, 0, -5, dup) == MPI_ERR_TAG);
+            CHECK(MPI_Send(&x, -1, MPI_INT, 0, 0, dup) == MPI_ERR_COUNT);
+            CHECK(MPI_Send(&x, 1, MPI_DATATYPE_NULL, 0, 0, dup) == MPI_ERR_TYPE);
+            CHECK(MPI_Send(0, 1, MPI_INT, 0, 0, dup) == MPI_ERR_BUFFER);
+            CHECK(MPI_Bcast(&x, 1, MPI_INT, 7, dup) == MPI_ERR_ROOT);
+            CHECK(MPI_Error_string(MPI_ERR_RANK, text, &len) == 0 && (int)strlen(text) == len && len > 0);
+            MPI_Comm_create_errhandler(handler, &mine);
+            MPI_Comm_set_errhandler(dup, mine);
+            CHECK(MPI_Send(&x, 1, MPI_INT, 9, 0, dup) == MPI_ERR_RANK);
+            CHECK(calls == 1 && seen == MPI_ERR_RANK && where == dup);
+            MPI_Comm_get_errhandler(dup, &got);
+            MPI_Errhandler_free(&got);
+            MPI_Errhandler_free(&mine);
+            CHECK(mine == MPI_ERRHANDLER_NULL);
+            CHECK(MPI_Comm_call_errhandler(dup, MPI_ERR_OTHER) == 0 && calls == 2 && seen == MPI_ERR_OTHER);
+            MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+            got = mine = 0;
+            where = dup;
+            MPI_Comm_free(&dup);
+            CHECK(dup == MPI_COMM_NULL && MPI_Comm_size(where, &len) == MPI_ERR_COMM);
+            CHECK(MPI_Comm_size(MPI_COMM_NULL, &len) == MPI_ERR_COMM);
+            MPI_Finalize();
+            printf("ok");
+            return 0;
+        }"#,
+    );
+    let place = Place::new("fatal");
+    let text = r#"
+        int main(int argc, char **argv) {
+            int x[2] = {0, 0};
+            MPI_Request request;
+            MPI_Init(&argc, &argv);
+            MPI_Comm_set_name(MPI_COMM_WORLD, "halo");
+            MPI_Irecv(x, 1, MPI_INT, 0, 7, MPI_COMM_WORLD, &request);
+            MPI_Send(x, 2, MPI_INT, 0, 7, MPI_COMM_WORLD);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+            MPI_Finalize();
+            return 0;
+        }"#;
+    let output = run(&place.program("main", &format!("{CHECK}{text}")), &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    for part in [
+        "error[G0107]",
+        "truncated",
+        "MPI_Irecv",
+        "halo",
+        "4 B",
+        "8 B",
+        "MPI_Wait",
+        "at main+0x",
+    ] {
+        assert!(said.contains(part), "{part:?} is missing in:\n{said}");
+    }
+}
+
+#[test]
+fn requests_become_null_and_persistent_ones_stay_and_statuses_tell_what_came() {
+    holds(
+        "requests",
+        r#"
+        int main(int argc, char **argv) {
+            MPI_Request r[3], p[2];
+            MPI_Status s[3], one;
+            int in[3] = {0}, out[3] = {1, 2, 3}, i, n, flag;
+            MPI_Init(&argc, &argv);
+            for (i = 0; i < 3; i++) MPI_Irecv(&in[i], 1, MPI_INT, 0, i, MPI_COMM_WORLD, &r[i]);
+            MPI_Testall(3, r, &flag, s);
+            CHECK(!flag && r[0] != MPI_REQUEST_NULL);
+            for (i = 2; i >= 0; i--) MPI_Send(&out[i], 1, MPI_INT, 0, i, MPI_COMM_WORLD);
+            CHECK(MPI_Waitall(3, r, s) == 0);
+            for (i = 0; i < 3; i++) CHECK(r[i] == MPI_REQUEST_NULL && in[i] == out[i] && s[i].MPI_TAG == i);
+            CHECK(MPI_Waitany(3, r, &i, &one) == 0 && i == MPI_UNDEFINED && one.MPI_SOURCE == MPI_ANY_SOURCE);
+            MPI_Recv_init(&in[0], 3, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &p[0]);
+            MPI_Send_init(out, 2, MPI_INT, 0, 5, MPI_COMM_SELF, &p[1]);
+            for (i = 0; i < 3; i++) {
+                CHECK(MPI_Startall(2, p) == 0 && MPI_Waitall(2, p, s) == 0);
+                CHECK(p[0] != MPI_REQUEST_NULL && s[0].MPI_TAG == 5);
+                CHECK(MPI_Get_count(&s[0], MPI_INT, &n) == 0 && n == 2);
+                CHECK(MPI_Get_count(&s[0], MPI_LONG_DOUBLE, &n) == 0 && n == MPI_UNDEFINED);
+            }
+            MPI_Request_free(&p[0]);
+            MPI_Request_free(&p[1]);
+            MPI_Irecv(in, 1, MPI_INT, 0, 9, MPI_COMM_SELF, &r[0]);
+            MPI_Cancel(&r[0]);
+            MPI_Wait(&r[0], &one);
+            CHECK(MPI_Test_cancelled(&one, &flag) == 0 && flag);
+            CHECK(MPI_Status_set_elements_c(&one, MPI_BYTE, 5000000000LL) == 0);
+            CHECK(MPI_Get_count(&one, MPI_BYTE, &n) == 0 && n == MPI_UNDEFINED);
+            MPI_Finalize();
+            printf("ok");
+            return 0;
+        }"#,
+    );
+}
+
+#[test]
+fn callbacks_of_attributes_and_operations_see_the_programs_handles() {
+    holds(
+        "callbacks",
+        r#"
+        static int deleted;
+        static int copy(MPI_Comm comm, int key, void *extra, void *in, void *out, int *flag) {
+            (void)comm; (void)key;
+            *(char **)out = (char *)in + *(int *)extra;
+            *flag = 1;
+            return MPI_SUCCESS;
+        }
+        static int drop(MPI_Comm comm, int key, void *value, void *extra) {
+            (void)comm; (void)key; (void)value; (void)extra;
+            deleted++;
+            return MPI_SUCCESS;
+        }
+        static MPI_Datatype seen;
+        static void twice(void *in, void *inout, int *len, MPI_Datatype *type) {
+            int i, *a = in, *b = inout;
+            seen = *type;
+            for (i = 0; i < *len; i++) b[i] += 2 * a[i];
+        }
+        int main(int argc, char **argv) {
+            int key, step = 3, flag, *ub, a[2] = {1, 2}, b[2] = {10, 20};
+            char base[8], *value;
+            MPI_Comm dup;
+            MPI_Op op;
+            MPI_Init(&argc, &argv);
+            MPI_Comm_create_keyval(copy, drop, &key, &step);
+            MPI_Comm_set_attr(MPI_COMM_WORLD, key, base);
+            MPI_Comm_dup(MPI_COMM_WORLD, &dup);
+            CHECK(MPI_Comm_get_attr(dup, key, &value, &flag) == 0 && flag && value == base + 3);
+            MPI_Comm_free(&dup);
+            CHECK(deleted == 1);
+            MPI_Comm_delete_attr(MPI_COMM_WORLD, key);
+            CHECK(deleted == 2);
+            CHECK(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &ub, &flag) == 0 && flag && *ub >= 32767);
+            MPI_Op_create(twice, 1, &op);
+            CHECK(MPI_Reduce_local(a, b, 2, MPI_INT, op) == 0 && b[0] == 12 && b[1] == 24 && seen == MPI_INT);
+            MPI_Op_free(&op);
+            CHECK(op == MPI_OP_NULL && MPI_Comm_f2c(MPI_Comm_c2f(MPI_COMM_WORLD)) == MPI_COMM_WORLD);
+            MPI_Finalize();
+            printf("ok");
+            return 0;
+        }"#,
+    );
+}
+
+#[test]
+fn a_call_before_init_says_that_init_is_missing() {
+    let place = Place::new("before");
+    let text = "int main(void) { int n; MPI_Comm_size(MPI_COMM_WORLD, &n); return 0; }";
+    let output = run(&place.program("main", &format!("{CHECK}{text}")), &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(
+        said.contains("error[G0108]") && said.contains("MPI_Init") && said.contains("MPI_Comm_size"),
+        "{said}"
+    );
+}
