@@ -503,3 +503,45 @@ fn random_traffic_arrives_exactly_once_and_in_order_whatever_the_patterns() {
         });
     }
 }
+
+#[test]
+fn threads_of_one_rank_send_receive_probe_and_wait_at_once() {
+    job(2, |world| {
+        let other = 1 - world.rank() as i32;
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let world = &world;
+                scope.spawn(move || {
+                    for round in 0..30u8 {
+                        let (out, into) = (Bytes::of(&[round, thread as u8]), Bytes::new(2));
+                        match (thread, world.rank()) {
+                            (0, 0) => {
+                                world.send(to(other, 0, &out)).unwrap();
+                                world.recv(from(other, 0, &into)).unwrap();
+                            }
+                            (0, _) => {
+                                let (message, _) = world.mprobe(crate::ANY_SOURCE, 0).unwrap();
+                                message.recv(into.data(), Origin::default()).unwrap();
+                                world.send(to(other, 0, &out)).unwrap();
+                            }
+                            _ => {
+                                let recv = world.irecv(from(other, thread, &into)).unwrap();
+                                let mode = SendMode::Synchronous;
+                                let send = world
+                                    .isend(SendArgs {
+                                        mode,
+                                        ..to(other, thread, &out)
+                                    })
+                                    .unwrap();
+                                wait_all(&[Some(&send), Some(&recv)], &mut |_, outcome| {
+                                    assert!(outcome.is_ok())
+                                });
+                            }
+                        }
+                        assert_eq!(into.get(), [round, thread as u8]);
+                    }
+                });
+            }
+        });
+    });
+}

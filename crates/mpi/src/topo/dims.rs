@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(grid(64, &[0, 0, 0]), [4, 4, 4]);
         assert_eq!(grid(48, &[0, 0]), [8, 6]);
         assert_eq!(grid(1 << 30, &[0; 40])[..31], [&[2; 30][..], &[1]].concat());
-        assert_eq!(grid(1, &[]), []);
+        assert_eq!(grid(1, &[]), Vec::<i32>::new());
     }
 
     #[test]
