@@ -28,6 +28,8 @@ install_into() {
     # Build files that say -lmpi find the standard ABI too.
     for name in libmpi_abi.so libmpi.so; do ln -sf libmpi_abi.so.1 "$prefix/lib/$name"; done
     for name in mpi mpi-c mpi-cxx garonne; do fill mpi.pc.in "$prefix/lib/pkgconfig/$name.pc" "$name"; done
+    mkdir -p "$prefix/share/garonne/bench"
+    cp -f bench/*.py bench/*.c bench/*.h "$prefix/share/garonne/bench/"
     fill garonne-config.cmake.in "$prefix/lib/cmake/garonne/garonne-config.cmake"
 }
 

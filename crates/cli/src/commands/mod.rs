@@ -1,5 +1,6 @@
 //! The subcommands other than `run`: one module each, with its arguments and a function that returns the exit code.
 
+mod bench;
 mod doctor;
 mod explain;
 mod jobs;
@@ -46,6 +47,9 @@ enum Command {
     Tune(tune::Args),
     /// Why something is as it is: binding, settings, costs
     Why(why::Args),
+    /// Measure against other MPIs: garonne bench --against mpich,openmpi
+    #[command(disable_help_flag = true)]
+    Bench(bench::Args),
     /// The long story of an error code: garonne explain G0107
     Explain(explain::Args),
     /// Print a completion script for a shell
@@ -73,6 +77,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Who(args) => who::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Why(args) => why::run(&args),
+        Command::Bench(args) => bench::run(args),
         Command::Explain(args) => explain::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "garonne", &mut std::io::stdout());

@@ -1,0 +1,35 @@
+//! `garonne bench`: hands over to the benchmark that is installed beside the command (share/garonne/bench).
+//!
+//! It fetches the other MPIs' Python wheels and draws plots, so it is a Python program with its own options; what it
+//! times is C. Here is only the way to it, and a clear word when it is not there.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Arguments are the benchmark's own.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// See `garonne bench --help`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+/// Becomes the benchmark; returns only if that fails.
+pub fn run(args: Args) -> i32 {
+    let Some(script) = script() else {
+        eprintln!("error: the benchmark is not beside this command (PREFIX/share/garonne/bench); `./x install` puts it there");
+        return 1;
+    };
+    let error = Command::new("python3").arg(&script).args(args.words).exec();
+    eprintln!("error: python3 {}: {error}", script.display());
+    1
+}
+
+/// From the place of the running program, behind any link to it.
+fn script() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?.canonicalize().ok()?;
+    let script = own.parent()?.parent()?.join("share/garonne/bench/bench.py");
+    script.is_file().then_some(script)
+}

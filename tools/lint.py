@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""`./x lint`: formatting, clippy, AArch64, unsafe code, file lengths, forbidden words, dependencies.
+
+`./x lint --record` writes the counts of unsafe blocks to tools/unsafe.txt after a reviewed change.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(os.environ["GARONNE_ROOT"])
+RECORD = ROOT / "tools/unsafe.txt"
+# Where unsafe code may live (ARCHITECTURE.md): these crates, and files named sys.rs anywhere.
+UNSAFE_HOMES = ("crates/sync/", "crates/mpi-abi/")
+LINES_MAX = 600
+# Package registries and mirrors are the machine's own settings, and no path of a developer's machine belongs here.
+FORBIDDEN = re.compile(r"crates\.io|pypi\.org|pythonhosted|npmjs|snapshot\.debian|deb\.debian\.org|/home/\w+/|/work/\w+/|[\u2014]")
+TEXT = {".rs", ".py", ".sh", ".c", ".h", ".cpp", ".md", ".toml", ".in", ".txt", ".am", ".ac", ".yml"}
+AARCH64 = "aarch64-unknown-linux-gnu"
+
+failures = []
+
+
+def step(name, ok, detail=""):
+    print(f"{'ok' if ok else 'FAILED':<8}{name}", flush=True)
+    if not ok:
+        failures.append(name)
+        print("        " + detail.strip().replace("\n", "\n        "))
+
+
+def skip(name, why):
+    print(f"{'skipped':<8}{name}: {why}")
+
+
+def run(name, command):
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    step(name, done.returncode == 0, "\n".join((done.stdout + done.stderr).splitlines()[-60:]))
+
+
+def tracked():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [path for path in listed.splitlines() if (ROOT / path).is_file()]
+
+
+def code_lines(text):
+    """Rust source without comments and string contents: rough, but the same every time."""
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    text = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
+    return re.sub(r"//.*", "", text)
+
+
+def unsafe_counts(files):
+    counts = {}
+    for path in files:
+        if path.startswith("crates/") and path.endswith(".rs"):
+            count = len(re.findall(r"\bunsafe\b(?!_)", code_lines((ROOT / path).read_text())))
+            if count:
+                counts[path] = count
+    return counts
+
+
+def check_unsafe(files, record):
+    counts = unsafe_counts(files)
+    outside = [path for path in counts if not path.startswith(UNSAFE_HOMES) and not path.endswith("/sys.rs") and "/tests/" not in path]
+    step("unsafe code only in sync, mpi-abi and sys.rs", not outside, "\n".join(outside))
+    text = "".join(f"{count:5} {path}\n" for path, count in sorted(counts.items()))
+    if record:
+        RECORD.write_text(text)
+    known = dict(line.split()[::-1] for line in RECORD.read_text().splitlines()) if RECORD.exists() else {}
+    grown = [f"{path}: {count}, recorded {known.get(path, 0)}" for path, count in counts.items() if count > int(known.get(path, 0))]
+    step(f"unsafe count within the recorded one ({sum(counts.values())} in {len(counts)} files)", not grown,
+         "\n".join(grown) + "\nreview them, then ./x lint --record")
+
+
+def check_files(files):
+    long = []
+    for path in files:
+        if path.endswith((".rs", ".py", ".c")):
+            count = (ROOT / path).read_text(errors="replace").count("\n")
+            if count > LINES_MAX:
+                long.append(f"{path}: {count} lines")
+    step(f"source files of at most {LINES_MAX} lines", not long, "\n".join(long))
+    words = []
+    for path in files:
+        if pathlib.Path(path).suffix in TEXT | {""} and path not in ("tools/lint.py", "Cargo.lock") and not path.endswith("/Cargo.lock"):
+            for number, line in enumerate((ROOT / path).read_text(errors="replace").splitlines(), 1):
+                if FORBIDDEN.search(line):
+                    words.append(f"{path}:{number}: {line.strip()[:120]}")
+    step("no registry hosts, machine paths or dashes for effect", not words, "\n".join(words))
+
+
+def check_aarch64():
+    """Compiles for the other architecture; its standard library comes through rustup, where there is one."""
+    installed = subprocess.run(["rustc", "--print", "target-libdir", "--target", AARCH64], capture_output=True, text=True, check=False).stdout.strip()
+    if not any(pathlib.Path(installed or "/nowhere").glob("libcore-*")):
+        if not shutil.which("rustup") or subprocess.run(["rustup", "target", "add", AARCH64], capture_output=True, check=False).returncode != 0:
+            return skip("AArch64", "its standard library is not installed and rustup cannot add it here")
+    # The crates that carry memory orders and the ABI; hwloc's binding needs that architecture's own libraries.
+    packages = [word for name in ("sync", "engine", "progress", "rails", "mpi", "sim") for word in ("-p", f"garonne-{name}")]
+    run("AArch64 compiles", ["cargo", "check", "-q", "--target", AARCH64, *packages])
+
+
+def check_dependencies():
+    """Licences and duplicates need no network; the advisory database does, and is used where it can be had."""
+    if shutil.which("cargo-deny"):
+        run("dependencies: licences, bans, sources", ["cargo", "deny", "check", "licenses", "bans"])
+    else:
+        check_licences()
+    if shutil.which("cargo-audit"):
+        done = subprocess.run(["cargo", "audit"], cwd=ROOT, capture_output=True, text=True, check=False)
+        if "error: couldn't fetch" in done.stderr:
+            skip("advisories", "the database cannot be fetched from here")
+        else:
+            step("advisories", done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:])
+    else:
+        skip("advisories", "cargo-audit is not installed (cargo install cargo-audit)")
+
+
+# What may be linked into programs of any licence.
+LICENCES = {"MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "Unicode-3.0", "Unlicense", "0BSD", "CC0-1.0", "BSL-1.0",
+            "Apache-2.0 WITH LLVM-exception"}
+
+
+def check_licences():
+    import json
+
+    done = subprocess.run(["cargo", "metadata", "--format-version", "1", "--locked"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return step("dependencies: licences", False, done.stderr)
+    bad = []
+    for package in json.loads(done.stdout)["packages"]:
+        terms = (package["license"] or "none").replace("/", " OR ").replace("(", "").replace(")", "")
+        # Every AND part must offer at least one accepted licence.
+        if not all(any(term.strip() in LICENCES for term in part.split(" OR ")) for part in terms.split(" AND ")):
+            bad.append(f"{package['name']} {package['version']}: {package['license']}")
+    step("dependencies: licences", not bad, "\n".join(bad))
+
+
+def main():
+    record = "--record" in sys.argv
+    files = tracked()
+    run("rustfmt", ["cargo", "fmt", "--all", "--check"])
+    check_unsafe(files, record)
+    check_files(files)
+    check_dependencies()
+    if "--quick" not in sys.argv:
+        run("clippy", ["cargo", "clippy", "-q", "--workspace", "--all-targets", "--", "-D", "warnings"])
+        check_aarch64()
+    print(f"{len(failures)} of the checks failed" if failures else "all checks passed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
