@@ -7,7 +7,7 @@ use crate::api::{Error, Peer};
 use crate::core::{Core, Incoming};
 use crate::copy::copy_in;
 use crate::event::What;
-use crate::gate::{Bound, Odd, Stream};
+use crate::gate::{Bound, Odd, Stream, stream_key, widen};
 use crate::rail::{Descriptor, Header, Kind, Sink, Token};
 use crate::request::{Side, State, from_wire, to_wire};
 use crate::store::Meta;
@@ -96,7 +96,10 @@ impl Core {
         let len = meta.len as usize;
         match kind {
             Kind::Eager if header.flags & FLAG_TAKEN == 0 => return None,
-            Kind::Eager => self.envelope(gate, &header, meta, Incoming::Payload(payload)),
+            Kind::Eager => {
+                self.count(gate, &header)?;
+                self.envelope(gate, &header, meta, Incoming::Payload(payload));
+            }
             Kind::EagerSync => {
                 let body = len.checked_sub(8)?;
                 let mut name = [0; 8];
@@ -133,9 +136,15 @@ impl Core {
         Some(())
     }
 
-    /// Counts an envelope against its sender's quota unless it was asked for.
+    /// Counts an envelope against its sender's quota unless this side took it out of sequence, as it then must have.
     fn count(&mut self, gate: u32, header: &Header) -> Option<()> {
-        (header.flags & FLAG_TAKEN != 0 || !self.overdrawn(gate)).then_some(())
+        if header.flags & FLAG_TAKEN == 0 {
+            return (!self.overdrawn(gate)).then_some(());
+        }
+        let stream = self.streams.find(stream_key(header.context, self.gates[gate as usize].peer))?;
+        let stream = self.streams.get(stream);
+        let number = widen(stream.next_rx, header.sequence);
+        stream.odd.as_ref().is_some_and(|odd| odd.bound.contains_key(&number)).then_some(())
     }
 
     /// Credits came back.
@@ -219,11 +228,11 @@ impl Core {
                 self.release(gate, &incoming, meta.len);
             }
             self.deliver_bound(bound, meta, incoming);
-            self.catch_up(gate, at);
+            self.catch_up(at);
         } else if number == next {
             stream.next_rx += 1;
             self.deliver(gate, meta, incoming);
-            self.catch_up(gate, at);
+            self.catch_up(at);
         } else if number > next && !odd.finished(number) && !odd.early.contains_key(&number) {
             match self.bodied(&meta, incoming) {
                 Ok(body) => {
@@ -240,7 +249,7 @@ impl Core {
     }
 
     /// Lets everything enter whose turn has come.
-    pub(crate) fn catch_up(&mut self, gate: u32, at: u32) {
+    pub(crate) fn catch_up(&mut self, at: u32) {
         loop {
             let stream: &mut Stream = self.streams.get_mut(at);
             let next = stream.next_rx;
@@ -249,7 +258,7 @@ impl Core {
                 stream.next_rx = end;
             } else if let Some(item) = odd.early.remove(&next) {
                 stream.next_rx += 1;
-                self.enter_kept(gate, item);
+                self.enter_kept(item);
             } else {
                 if Odd::is_empty(odd) {
                     stream.odd = None;
@@ -260,7 +269,7 @@ impl Core {
     }
 
     /// An envelope that was kept because it came early has its turn.
-    fn enter_kept(&mut self, gate: u32, item: u32) {
+    fn enter_kept(&mut self, item: u32) {
         let meta = self.store.get(item).meta;
         let envelope = crate::matcher::Envelope { context: meta.context, peer: meta.peer, tag: meta.tag };
         match self.matcher.arrive(&envelope) {
@@ -270,7 +279,6 @@ impl Core {
                 self.completions += 1;
             }
         }
-        let _ = gate;
     }
 
     /// Gives an envelope that a query took to whom it was taken for.

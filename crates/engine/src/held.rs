@@ -167,7 +167,10 @@ impl Core {
             Kind::Take => self.take_held(gate, header),
             Kind::Offer => {
                 let offer = Offer::decode(bytes)?;
-                self.gates[gate as usize].asking.asked.as_ref()?;
+                let question = self.gates[gate as usize].asking.asked.as_ref()?;
+                if question.context != header.context || question.tag.is_some_and(|tag| tag != header.tag) {
+                    return None;
+                }
                 let peer = self.gates[gate as usize].peer;
                 let at = self.streams.find_or_insert(stream_key(header.context, peer));
                 let next = self.streams.get(at).next_rx;

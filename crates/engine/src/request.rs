@@ -227,3 +227,34 @@ impl Requests {
         slots.filter(|(_, slot)| slot.state != State::Free && test(slot)).map(|(index, _)| index as u32).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_stay_as_small_as_the_limits_page_says() {
+        assert!(size_of::<Operation>() <= 256, "{}", size_of::<Operation>());
+        assert!(size_of::<crate::store::Item>() <= 128, "{}", size_of::<crate::store::Item>());
+    }
+
+    #[test]
+    fn the_name_of_a_closed_operation_is_stale_even_when_its_slot_is_used_again() {
+        let mut requests = Requests::new();
+        let fresh = || Fresh {
+            side: Side::Recv,
+            state: State::Posted,
+            pattern: Pattern { context: 0, source: None, tag: None },
+            data: Data::empty(),
+            origin: Origin::default(),
+        };
+        let first = requests.open(fresh()).unwrap();
+        let name = requests.name(first);
+        assert_eq!(requests.find(name), Some(first));
+        requests.close(first);
+        assert_eq!(requests.find(name), None);
+        let second = requests.open(fresh()).unwrap();
+        assert_eq!((second, requests.find(name)), (first, None));
+        assert_eq!(from_wire(to_wire(requests.name(second))), requests.name(second));
+    }
+}

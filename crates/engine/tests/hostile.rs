@@ -1,0 +1,142 @@
+//! A peer that says anything at all must not bring the engine down, touch memory that is not its message's, or make the engine keep more
+//! than its credits allow.
+
+use garonne_engine::Quotas;
+use garonne_engine::api::*;
+use garonne_engine::rail::{
+    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
+};
+use garonne_engine::shard::Shard;
+use garonne_sync::user::{Data, Scratch, UserMem};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Delivers what the test says came from peer 1, and swallows what is sent.
+#[derive(Default)]
+struct Mouth {
+    packets: VecDeque<(Header, Vec<u8>)>,
+    lent: Vec<Scratch>,
+}
+
+struct Bed;
+
+impl WakeSource for Bed {
+    fn sleep(&self, _: u32, _: Option<Duration>) {}
+    fn wake(&self) {}
+}
+
+impl Rail for Mouth {
+    fn limits(&self) -> Limits {
+        Limits { inline_max: 32, packet_max: 4096, control_max: 88, ordered: true }
+    }
+    fn reach(&self, _: Peer) -> Option<Reach> {
+        Some(Reach { eager_max: 1024, can_read: true, can_write: false, read_from: 2048, pipeline_chunk: 1024, read_chunk: 1024 })
+    }
+    fn claim(&mut self, peer: Peer, len: usize, _: Class) -> Result<Room, Refusal> {
+        let scratch = Scratch::new(len).ok_or(Refusal::Full)?;
+        let room = Room { mem: scratch.mem(), len, peer, token: 0 };
+        self.lent.push(scratch);
+        Ok(room)
+    }
+    fn commit(&mut self, _: Room, _: &Header) {
+        self.lent.pop();
+    }
+    fn abandon(&mut self, _: Room) {
+        self.lent.pop();
+    }
+    fn send_inline(&mut self, _: Peer, _: &Header, _: UserMem) -> Result<(), Refusal> {
+        Ok(())
+    }
+    fn poll(&mut self, _: u32, sink: &mut impl Sink) -> u32 {
+        let Some((header, bytes)) = self.packets.pop_front() else { return 0 };
+        let memory = Scratch::new(bytes.len()).expect("memory");
+        memory.mem().write(0, &bytes);
+        sink.packet(1, header, memory.mem(), bytes.len());
+        1
+    }
+    fn expose(&mut self, _: Token, _: Peer, _: &Data) -> Exposing {
+        Exposing::Unable
+    }
+    fn revoke(&mut self, _: Token) -> Ending {
+        Ending::Now
+    }
+    fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
+        if bulk.descriptor.cookie % 2 == 0 { Ok(Ending::Now) } else { Err(Error::Resource("the region is gone")) }
+    }
+    fn write(&mut self, _: Bulk<'_>) -> Result<Ending, Error> {
+        Err(Error::Resource("nothing can be written here"))
+    }
+    fn arm(&mut self) -> u32 {
+        0
+    }
+    fn disarm(&mut self) {}
+    fn wake_source(&self) -> Arc<dyn WakeSource> {
+        Arc::new(Bed)
+    }
+    fn ring(&mut self, _: Peer) {}
+}
+
+/// Small numbers, so that they often name something that exists.
+fn small() -> impl Strategy<Value = u32> {
+    prop_oneof![8 => 0u32..4, 1 => Just(u32::MAX), 1 => any::<u32>()]
+}
+
+fn packet() -> impl Strategy<Value = (Header, Vec<u8>)> {
+    let header = (0u8..14, 0u8..4, small(), small(), small(), small());
+    let words = proptest::collection::vec(prop_oneof![6 => 0u64..4, 2 => (0u64..4).prop_map(|n| n << 32), 1 => any::<u64>()], 0..13);
+    (header, words, 0usize..8).prop_map(|((kind, flags, context, source, tag, sequence), words, cut)| {
+        let mut bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        bytes.truncate(bytes.len().saturating_sub(cut));
+        let len = bytes.len() as u32;
+        (Header { kind, flags, shard: 0, len, context, source, tag: tag as i32, sequence }, bytes)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn a_mad_peer_gets_an_error_and_leaves_the_rest_sound(packets in proptest::collection::vec(packet(), 1..60)) {
+        let quotas = Quotas { envelopes: 4, payload: 256 };
+        let mut shard = Shard::new(Mouth::default(), 0, 3, quotas);
+        // A guard around each buffer shows writes beyond it.
+        let rooms: Vec<Scratch> = (0..6).map(|_| Scratch::new(64).expect("memory")).collect();
+        rooms.iter().for_each(|room| room.mem().write(0, &[0xee; 64]));
+        let payload = Scratch::new(5000).expect("memory");
+        for (at, room) in rooms.iter().enumerate() {
+            let pattern = Pattern {
+                context: (at % 2) as u32,
+                source: (at < 4).then_some(Source { rank: 1, peer: 1 }),
+                tag: (at % 3 != 0).then_some(at as i32 % 3),
+            };
+            let data = Data::contiguous(room.mem().offset(16), 32);
+            shard.recv(Recv { pattern, data, origin: Origin::default() }).expect("posted");
+        }
+        for len in [8u64, 5000, 8, 8, 8, 8, 5000] {
+            let data = Data::contiguous(payload.mem(), len);
+            let send = Send { context: 0, peer: 1, source: 0, tag: 1, data, mode: Mode::Synchronous, origin: Origin::default() };
+            shard.send(send).expect("started");
+        }
+        for packet in packets {
+            shard.rail().packets.push_back(packet);
+            shard.progress();
+            let _ = shard.probe(Pattern { context: 0, source: None, tag: None });
+            prop_assert!(shard.unexpected() <= 4, "credits bound what is kept");
+        }
+        for room in &rooms {
+            let intact = room.mem().with(0, 64, |bytes| bytes[..16].iter().chain(&bytes[48..]).all(|byte| *byte == 0xee));
+            prop_assert!(intact, "a message wrote beyond its receive");
+        }
+        // Whatever happened, talk with oneself still works.
+        let data = Data::contiguous(payload.mem(), 8);
+        let send = Send { context: 9, peer: 0, source: 0, tag: 1, data, mode: Mode::Standard, origin: Origin::default() };
+        prop_assert!(matches!(shard.send(send), Ok(Started::Done(_))));
+        let data = Data::contiguous(rooms[0].mem(), 8);
+        let pattern = Pattern { context: 9, source: Some(Source { rank: 0, peer: 0 }), tag: None };
+        let received = shard.recv(Recv { pattern, data, origin: Origin::default() });
+        let whole = matches!(received, Ok(Started::Done(Status { len: 8, error: None, .. })));
+        prop_assert!(whole, "a message to oneself did not arrive");
+    }
+}
