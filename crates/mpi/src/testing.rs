@@ -309,7 +309,7 @@ impl Host for NaiveHost {
                 let (state, late) = self
                     .net
                     .moved
-                    .wait_timeout(state, Duration::from_secs(20))
+                    .wait_timeout(state, Duration::from_secs(120))
                     .unwrap();
                 drop(state);
                 assert!(!late.timed_out(), "rank {} waits for ever", self.me);
