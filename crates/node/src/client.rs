@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::layout::{Card, JobId, Shape, State};
 use crate::rendezvous::{self, Invitation};
 use crate::wire::{self, ToAgent, ToRank};
-use crate::{limits, memory, sys};
+use crate::{limits, memory, probe, sys};
 
 /// What a rank knows about its world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +120,9 @@ impl Client {
             shape.inbox_bytes,
             Access::ReadWrite,
         )?;
+        if let Some(launcher) = invitation.agent.launcher() {
+            probe::allow_siblings_below(launcher as i32);
+        }
         let card = Card::of(&board, rank);
         card.set_pid(pid, pid_space(), sys::monotonic_ns());
         card.set_state(State::Running);

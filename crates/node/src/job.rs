@@ -121,5 +121,7 @@ impl Job {
 
 /// Ranks of all programs; absurd numbers stay absurd instead of wrapping around.
 fn total(programs: &[Program]) -> u32 {
-    programs.iter().fold(0, |sum, program| sum.saturating_add(program.ranks))
+    programs
+        .iter()
+        .fold(0, |sum, program| sum.saturating_add(program.ranks))
 }

@@ -6,12 +6,20 @@ use garonne_sync::shm::Access;
 
 use crate::error::Result;
 use crate::layout::{JobId, Shape};
-use crate::{memory, sys};
+use crate::{memory, processes, sys};
 
 /// Makes, seals, verifies and maps shared memory as a job does.
 pub fn shared_memory() -> Result<()> {
     use std::os::fd::AsFd;
-    let shape = Shape { job: JobId(0), epoch: 0, size: 1, coll_bytes: 4096, inbox_bytes: 4096, cpus_milli: 1000, bound: false };
+    let shape = Shape {
+        job: JobId(0),
+        epoch: 0,
+        size: 1,
+        coll_bytes: 4096,
+        inbox_bytes: 4096,
+        cpus_milli: 1000,
+        bound: false,
+    };
     let (file, _board) = memory::create(&shape)?;
     memory::open(file.as_fd(), Access::ReadWrite).map(drop)
 }
@@ -22,10 +30,25 @@ pub fn pidfd() -> io::Result<()> {
     Ok(rustix::process::pidfd_open(me, rustix::process::PidfdFlags::empty()).map(drop)?)
 }
 
+/// Does what a rank does so that its siblings may read its memory: where Yama restricts that to ancestors, names an
+/// ancestor of all of them.
+pub fn allow_siblings_below(ancestor: i32) {
+    let restricted =
+        std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|scope| scope.trim() == "1");
+    // The number means the same process here only if it is an ancestor here.
+    if restricted && processes::is_ancestor(ancestor, rustix::process::getpid().as_raw_pid()) {
+        sys::allow_memory_access_below(ancestor);
+    }
+}
+
 /// Reads one byte of another process's memory, as a rank does to receive a large message with one copy.
 pub fn single_copy_from(pid: i32) -> io::Result<()> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    let start = maps.lines().find(|line| line.split_whitespace().nth(1).is_some_and(|mode| mode.starts_with("rw")));
+    let start = maps.lines().find(|line| {
+        line.split_whitespace()
+            .nth(1)
+            .is_some_and(|mode| mode.starts_with("rw"))
+    });
     let start = start.and_then(|line| usize::from_str_radix(line.split('-').next()?, 16).ok());
     sys::read_byte_of(pid, start.ok_or(io::ErrorKind::NotFound)?)
 }

@@ -62,7 +62,8 @@ pub fn recv(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Received> {
             flags,
         ) {
             Ok(got) => break got,
-            Err(rustix::io::Errno::INTR) => continue,
+            // Told once when the other side closed with messages of ours unread; what it sent before is still to be had.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => continue,
             Err(error) => return Err(error.into()),
         }
     };
@@ -269,7 +270,10 @@ impl Signals {
             let mut info: libc::signalfd_siginfo = std::mem::zeroed();
             let size = std::mem::size_of_val(&info);
             let got = libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), size);
-            let signal = Signal { number: info.ssi_signo as i32, from_kernel: info.ssi_code == libc::SI_KERNEL };
+            let signal = Signal {
+                number: info.ssi_signo as i32,
+                from_kernel: info.ssi_code == libc::SI_KERNEL,
+            };
             (got == size as isize).then_some(signal)
         }
     }
@@ -505,11 +509,24 @@ unsafe fn prepare_descriptors(exec: &Exec<'_>) -> bool {
     }
 }
 
+/// Lets `pid` and its descendants read and write this process's memory where the Yama module would allow that only to
+/// ancestors. Without the module the call fails, and nothing needs allowing.
+pub fn allow_memory_access_below(pid: i32) {
+    // SAFETY: a plain system call with integer arguments.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, pid as libc::c_ulong, 0, 0, 0) };
+}
+
 /// Copies the byte at `address` out of another process, to learn whether the system allows it.
 pub fn read_byte_of(pid: i32, address: usize) -> io::Result<()> {
     let mut byte = 0u8;
-    let local = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    let remote = libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(address), iov_len: 1 };
+    let local = libc::iovec {
+        iov_base: (&raw mut byte).cast(),
+        iov_len: 1,
+    };
+    let remote = libc::iovec {
+        iov_base: std::ptr::with_exposed_provenance_mut(address),
+        iov_len: 1,
+    };
     // SAFETY: writes one byte into `byte`; the remote address is only interpreted by the kernel, in the other process.
     match unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) } {
         1 => Ok(()),
@@ -520,7 +537,10 @@ pub fn read_byte_of(pid: i32, address: usize) -> io::Result<()> {
 /// Nanoseconds of CLOCK_MONOTONIC. Through the C library, which finds its way when there is no vDSO (under valgrind, whose
 /// clients rustix's own lookup brings down).
 pub fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the call fills the structure it is given; this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -547,6 +567,18 @@ mod tests {
             0,
             "the child took itself for the owner"
         );
+    }
+
+    #[test]
+    fn the_last_message_of_a_side_that_left_ours_unread_is_not_lost() {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        use std::os::fd::AsFd;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        send(ours.as_fd(), b"unread", &[], SendFlags::empty()).unwrap();
+        send(theirs.as_fd(), b"last words", &[], SendFlags::empty()).unwrap();
+        drop(theirs);
+        assert_eq!(recv(ours.as_fd(), RecvFlags::empty()).unwrap().bytes, b"last words");
+        assert_eq!(recv(ours.as_fd(), RecvFlags::empty()).unwrap().bytes, b"");
     }
 
     #[test]

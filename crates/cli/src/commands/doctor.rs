@@ -1,5 +1,6 @@
 //! `garonne doctor`: what this machine can do, what is degraded and what that costs, how to mend it.
 
+use std::io::BufRead;
 use std::process::{Command, Stdio};
 
 use comfy_table::Table;
@@ -15,6 +16,9 @@ pub struct Args {
     /// Try to read the memory of this process (used by `doctor` itself, as one rank beside another)
     #[arg(long, hide = true)]
     read_memory_of: Option<i32>,
+    /// Let siblings below this process read our memory, say so, and wait (the other side of that)
+    #[arg(long, hide = true)]
+    be_read_below: Option<i32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -52,6 +56,13 @@ fn finding(
 pub fn run(args: &Args) -> i32 {
     if let Some(pid) = args.read_memory_of {
         return probe::single_copy_from(pid).map_or_else(|error| error.raw_os_error().unwrap_or(1), |()| 0);
+    }
+    if let Some(ancestor) = args.be_read_below {
+        probe::allow_siblings_below(ancestor);
+        println!("ready");
+        // Ends when the other side closes our input.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        return 0;
     }
     let findings = [
         shared_memory(),
@@ -135,28 +146,31 @@ fn proc_mounted() -> Finding {
 }
 
 /// Starts two processes side by side, as ranks are, and has one read the other.
+fn read_a_sibling() -> std::io::Result<std::process::ExitStatus> {
+    let exe = std::env::current_exe()?;
+    let me = std::process::id().to_string();
+    let mut target = Command::new(&exe);
+    let mut target = target
+        .args(["doctor", "--be-read-below", &me])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    if let Some(out) = target.stdout.take() {
+        std::io::BufReader::new(out).read_line(&mut line)?;
+    }
+    let status = Command::new(exe)
+        .args(["doctor", "--read-memory-of"])
+        .arg(target.id().to_string())
+        .status();
+    drop(target.stdin.take());
+    target.wait()?;
+    status
+}
+
 fn single_copy() -> Finding {
     const WHAT: &str = "single copy";
-    let quiet = |command: &mut Command| {
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-    };
-    let tried = quiet(Command::new("sleep").arg("10")).and_then(|mut target| {
-        let reader = std::env::current_exe().and_then(|exe| {
-            quiet(
-                Command::new(exe)
-                    .args(["doctor", "--read-memory-of"])
-                    .arg(target.id().to_string()),
-            )
-        });
-        let status = reader.and_then(|mut reader| reader.wait());
-        let _ = target.kill();
-        let _ = target.wait();
-        status
-    });
+    let tried = read_a_sibling();
     match tried.map(|status| status.code()) {
         Ok(Some(0)) => finding(WHAT, Verdict::Good, "process_vm_readv works between siblings", ""),
         Ok(code) => {

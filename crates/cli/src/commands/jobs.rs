@@ -66,7 +66,7 @@ pub fn ranks(visit: &Visit) -> Vec<Rank> {
             cpu: card.cpu(),
             process,
             cpu_seconds: cpu_seconds.unwrap_or(0.0),
-            wait: card.wait().filter(|wait| wait.call != 0),
+            wait: card.wait().filter(|wait| wait.since_ns != 0),
             sent_messages: card.sent_messages().load(Relaxed),
             sent_bytes: card.sent_bytes().load(Relaxed),
             unexpected: card.unexpected().load(Relaxed),

@@ -1,6 +1,7 @@
 //! The subcommands other than `run`: one module each, with its arguments and a function that returns the exit code.
 
 mod bench;
+mod calls;
 mod doctor;
 mod explain;
 mod jobs;

@@ -4,6 +4,7 @@ use comfy_table::Table;
 use garonne_node::layout::State;
 use serde_json::json;
 
+use super::calls;
 use super::jobs::{self, Rank};
 
 #[derive(Debug, clap::Args)]
@@ -95,18 +96,20 @@ fn waiting(rank: &Rank) -> String {
     };
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let since = (now.tv_sec as f64 + now.tv_nsec as f64 / 1e9) - wait.since_ns as f64 / 1e9;
-    match wait.collective {
-        0 => format!("{peer}, tag {}, {} B, for {since:.1} s", wait.tag, wait.bytes),
-        number => format!(
-            "collective {number} on communicator {:#x}, for {since:.1} s",
-            wait.comm
+    let what = match (calls::name(wait.call), wait.collective) {
+        (None, _) => return format!("something, for {since:.1} s"),
+        (Some(call), 0) => format!(
+            "{call}: {peer}, tag {}, {} B, context {}",
+            wait.tag, wait.bytes, wait.comm
         ),
-    }
+        (Some(call), number) => format!("{call}: collective {number} of context {}", wait.comm),
+    };
+    format!("{what}, for {since:.1} s")
 }
 
 fn as_json(rank: &Rank) -> serde_json::Value {
     let wait = rank.wait.map(|wait| {
-        json!({ "call": wait.call, "peer": wait.peer, "tag": wait.tag, "comm": wait.comm, "bytes": wait.bytes,
+        json!({ "call": calls::name(wait.call), "peer": wait.peer, "tag": wait.tag, "comm": wait.comm, "bytes": wait.bytes,
             "since_ns": wait.since_ns, "collective": wait.collective, "site": wait.site })
     });
     json!({ "rank": rank.rank, "pid": rank.pid, "state": jobs::word(rank.state), "cpu": rank.cpu,

@@ -6,7 +6,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use super::output::Kind;
+use rustix::event::{PollFd, PollFlags};
+
+use super::output::{Kind, Sink};
 use super::{Agent, Slot};
 use crate::codes;
 use crate::error::Result;
@@ -127,18 +129,39 @@ impl Agent<'_> {
         for rank in 0..self.slots.len() as u32 {
             self.drain(rank);
         }
-        // The launcher's own reader may be slow; it gets the rest unless it is gone.
-        while self.sinks.iter().any(|sink| sink.pending_bytes() > 0) {
-            for sink in &mut self.sinks {
-                if sink.pending_bytes() > 0 {
-                    let fd = sink.fd();
-                    let mut poll = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::OUT)];
-                    let _ = rustix::event::poll(&mut poll, None);
-                    sink.flush();
-                }
-            }
-        }
+        self.flush_slowly();
         self.ending.as_ref().map_or(0, |ending| ending.code)
+    }
+
+    /// Writes what is left for a reader that may be slow, until it is gone or somebody asks the job to end.
+    fn flush_slowly(&mut self) {
+        loop {
+            let waiting = self
+                .sinks
+                .iter()
+                .filter(|sink| sink.pending_bytes() > 0)
+                .map(Sink::fd)
+                .collect::<Vec<_>>();
+            if waiting.is_empty() {
+                return;
+            }
+            let mut fds = vec![
+                PollFd::new(self.signals, PollFlags::IN),
+                PollFd::new(self.link, PollFlags::IN),
+            ];
+            fds.extend(waiting.iter().map(|fd| PollFd::new(fd, PollFlags::OUT)));
+            let _ = rustix::event::poll(&mut fds, None);
+            let asked = !fds[1].revents().is_empty();
+            let ends = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+            if asked || std::iter::from_fn(|| self.signals.next()).any(|signal| ends.contains(&signal.number))
+            {
+                return;
+            }
+            self.sinks
+                .iter_mut()
+                .filter(|sink| sink.pending_bytes() > 0)
+                .for_each(|sink| drop(sink.flush()));
+        }
     }
 
     /// Reads all that a rank has written so far and passes it on, unfinished lines too.
@@ -324,7 +347,14 @@ impl Agent<'_> {
 
     /// A rank cannot join the job.
     pub(super) fn refused(&mut self, rank: u32, line: &str) {
-        self.fail(rank, Failure { code: 1, line: line.to_owned(), finalized: false });
+        self.fail(
+            rank,
+            Failure {
+                code: 1,
+                line: line.to_owned(),
+                finalized: false,
+            },
+        );
     }
 
     /// The first failure: its rank's words, one line, and the end of the others.

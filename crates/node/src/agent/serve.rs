@@ -104,7 +104,14 @@ impl Agent<'_> {
                     .split_once("]: ")
                     .map_or(text.as_str(), |(_, text)| text)
                     .to_owned();
-                reply(socket.as_fd(), &ToRank::Refused { code: code.clone(), text: text.clone() }, &[]);
+                reply(
+                    socket.as_fd(),
+                    &ToRank::Refused {
+                        code: code.clone(),
+                        text: text.clone(),
+                    },
+                    &[],
+                );
                 // A second process in one place harms nobody; but for a rank that cannot join, the others wait for ever.
                 if code != codes::G0205 && (request.rank as usize) < self.slots.len() {
                     self.refused(request.rank, &format!("error[{code}]: {text}"));

@@ -185,7 +185,9 @@ fn raise_nofile() -> Option<(u64, u64)> {
 
 /// How many descriptors this process may have.
 pub(super) fn open_files_limit() -> u64 {
-    rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+    rustix::process::getrlimit(Resource::Nofile)
+        .current
+        .unwrap_or(u64::MAX)
 }
 
 /// A pipe whose reading end does not block.
