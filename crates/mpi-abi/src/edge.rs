@@ -188,11 +188,6 @@ impl<T: Copy> Ptr<T> {
         }
     }
 
-    /// Makes a pointer to a local, for the duration of `f`.
-    pub fn to<R>(place: &mut T, f: impl FnOnce(Ptr<T>) -> R) -> R {
-        f(Ptr(place))
-    }
-
     /// A pointer that ignores what is stored.
     pub fn ignore() -> Self {
         Self(std::ptr::null_mut())
@@ -200,11 +195,6 @@ impl<T: Copy> Ptr<T> {
 }
 
 impl<T: Copy> In<T> {
-    /// Whether the program passed null.
-    pub fn is_null(self) -> bool {
-        self.0.is_null()
-    }
-
     /// The address as a number (`MPI_UNWEIGHTED` and such are small ones).
     pub fn addr(self) -> usize {
         self.0 as usize
@@ -248,11 +238,6 @@ impl<T: Copy> In<T> {
 }
 
 impl StrIn {
-    /// Whether the program passed null.
-    pub fn is_null(self) -> bool {
-        self.0.is_null()
-    }
-
     /// The text; what is not UTF-8 is replaced.
     pub fn text(self) -> Result<String> {
         if self.0.is_null() {
@@ -264,11 +249,6 @@ impl StrIn {
 }
 
 impl StrOut {
-    /// Whether the program passed null.
-    pub fn is_null(self) -> bool {
-        self.0.is_null()
-    }
-
     /// Writes as much of `text` as fits into `room` bytes with its final zero; returns the bytes of text written.
     pub fn write(self, text: &str, room: usize) -> Result<usize> {
         if room == 0 {

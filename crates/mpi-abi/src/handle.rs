@@ -200,8 +200,8 @@ impl<T> Table<T> {
         Some(handle)
     }
 
-    /// A handle that names nothing until [`Table::fill`] gives it its object, or [`Table::forget`] takes it back.
-    pub fn reserve<H: Handle>(&self) -> Option<H> {
+    /// A handle that names nothing until [`Table::fill`] gives it its object.
+    fn reserve<H: Handle>(&self) -> Option<H> {
         let (index, generation) = {
             let mut free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             match free.vacated.pop() {
@@ -226,7 +226,7 @@ impl<T> Table<T> {
     }
 
     /// Puts the object behind a reserved handle. Once for each handle, by whom reserved it.
-    pub fn fill(&self, handle: impl Handle, value: T) {
+    fn fill(&self, handle: impl Handle, value: T) {
         let (index, generation) = Self::parts(handle);
         let Some(slot) = self.slot(index) else { return };
         assert_eq!(
@@ -238,13 +238,6 @@ impl<T> Table<T> {
         unsafe { (*slot.value.get()).write(value) };
         // SYNC(handle-slot): publishes the value.
         slot.tag.store(generation + 1, Ordering::Release);
-    }
-
-    /// Takes a reserved handle back that was never filled.
-    pub fn forget(&self, handle: impl Handle) {
-        let (index, generation) = Self::parts(handle);
-        let mut free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        free.vacated.push((index as u32, (generation + 1) % GENERATIONS));
     }
 
     /// Makes the chunk of `index`, the lowest index never used, if it is not there. Called with the lock held.
@@ -281,6 +274,7 @@ impl<T> Table<T> {
     }
 
     /// Number of live objects.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         let free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         free.fresh - free.vacated.len()

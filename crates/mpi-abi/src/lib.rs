@@ -9,6 +9,10 @@
 //! exported symbol, so that a program or a tool may replace any `MPI_X` and still reach ours as `PMPI_X`.
 
 #![allow(
+    clippy::too_many_arguments,
+    reason = "bodies take the arguments of the functions of the standard"
+)]
+#![allow(
     non_camel_case_types,
     reason = "handles and constants bear their names in the standard"
 )]
@@ -51,7 +55,6 @@ mod world;
 mod exports {
     #![allow(non_snake_case, reason = "the names are those of the standard")]
     #![allow(dead_code, reason = "the exported functions are called from outside only")]
-    #![allow(clippy::too_many_arguments, reason = "the standard has that many")]
     #![allow(
         clippy::unnecessary_cast,
         reason = "scalars of both widths are widened by one rule"

@@ -183,11 +183,6 @@ pub(crate) fn publish<T, H: Handle>(table: &Table<T>, object: T) -> Result<H> {
     table.insert(object).ok_or_else(full)
 }
 
-/// A new handle whose object comes later.
-pub(crate) fn reserve<T, H: Handle>(table: &Table<T>) -> Result<H> {
-    table.reserve().ok_or_else(full)
-}
-
 #[cold]
 fn full() -> Fault {
     Fault::new(

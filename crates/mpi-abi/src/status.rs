@@ -81,15 +81,6 @@ pub(crate) fn get_elements(
     )
 }
 
-pub(crate) fn get_elements_x(
-    call: Call,
-    status: In<MPI_Status>,
-    handle: MPI_Datatype,
-    count: Ptr<MPI_Count>,
-) -> Result<()> {
-    get_elements(call, status, handle, count.into())
-}
-
 pub(crate) fn status_set_elements(
     _: Call,
     status: Ptr<MPI_Status>,
@@ -107,15 +98,6 @@ pub(crate) fn status_set_elements(
         )
     })?;
     change(status, |status| status.set_bytes(bytes))
-}
-
-pub(crate) fn status_set_elements_x(
-    call: Call,
-    status: Ptr<MPI_Status>,
-    handle: MPI_Datatype,
-    count: MPI_Count,
-) -> Result<()> {
-    status_set_elements(call, status, handle, count)
 }
 
 pub(crate) fn status_set_cancelled(_: Call, status: Ptr<MPI_Status>, flag: c_int) -> Result<()> {

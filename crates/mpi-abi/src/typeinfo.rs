@@ -26,23 +26,10 @@ pub(crate) fn type_size(_: Call, handle: MPI_Datatype, size: CountOut) -> Result
     size.set_or_undefined(i64::try_from(datatype(handle)?.size()).unwrap_or(i64::from(MPI_UNDEFINED)))
 }
 
-pub(crate) fn type_size_x(call: Call, handle: MPI_Datatype, size: Ptr<MPI_Count>) -> Result<()> {
-    type_size(call, handle, size.into())
-}
-
 pub(crate) fn type_get_extent(_: Call, handle: MPI_Datatype, lb: CountOut, extent: CountOut) -> Result<()> {
     let found = datatype(handle)?;
     lb.set_or_undefined(found.lb())?;
     extent.set_or_undefined(found.extent())
-}
-
-pub(crate) fn type_get_extent_x(
-    call: Call,
-    handle: MPI_Datatype,
-    lb: Ptr<MPI_Count>,
-    extent: Ptr<MPI_Count>,
-) -> Result<()> {
-    type_get_extent(call, handle, lb.into(), extent.into())
 }
 
 pub(crate) fn type_get_true_extent(
@@ -54,15 +41,6 @@ pub(crate) fn type_get_true_extent(
     let found = datatype(handle)?;
     lb.set_or_undefined(found.true_lb())?;
     extent.set_or_undefined(found.true_extent())
-}
-
-pub(crate) fn type_get_true_extent_x(
-    call: Call,
-    handle: MPI_Datatype,
-    lb: Ptr<MPI_Count>,
-    extent: Ptr<MPI_Count>,
-) -> Result<()> {
-    type_get_true_extent(call, handle, lb.into(), extent.into())
 }
 
 pub(crate) fn type_get_name(_: Call, handle: MPI_Datatype, name: StrOut, len: Ptr<c_int>) -> Result<()> {
