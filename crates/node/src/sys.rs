@@ -573,11 +573,20 @@ mod tests {
     fn the_last_message_of_a_side_that_left_ours_unread_is_not_lost() {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
         use std::os::fd::AsFd;
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
         send(ours.as_fd(), b"unread", &[], SendFlags::empty()).unwrap();
         send(theirs.as_fd(), b"last words", &[], SendFlags::empty()).unwrap();
         drop(theirs);
-        assert_eq!(recv(ours.as_fd(), RecvFlags::empty()).unwrap().bytes, b"last words");
+        assert_eq!(
+            recv(ours.as_fd(), RecvFlags::empty()).unwrap().bytes,
+            b"last words"
+        );
         assert_eq!(recv(ours.as_fd(), RecvFlags::empty()).unwrap().bytes, b"");
     }
 

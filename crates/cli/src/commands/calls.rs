@@ -4,8 +4,8 @@ const TABLE: &str = include_str!("../../../mpi-abi/abi/functions.txt");
 
 /// The name of call `number` (from 1); `None` for a number that the table does not have.
 pub fn name(number: u32) -> Option<&'static str> {
-    let prototypes = TABLE.lines().filter(|line| line.starts_with(['+', '-']));
-    let prototype = prototypes.skip((number as usize).checked_sub(1)?).next()?;
+    let mut prototypes = TABLE.lines().filter(|line| line.starts_with(['+', '-']));
+    let prototype = prototypes.nth((number as usize).checked_sub(1)?)?;
     prototype.split('(').next()?.rsplit([' ', '*']).next()
 }
 

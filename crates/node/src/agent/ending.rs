@@ -3,10 +3,12 @@
 //! The first failure decides the exit code and is the only one that is reported. The failing rank's own words go out
 //! first, then one line that says what happened; then the others are asked to end, and soon ended.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::net::RecvFlags;
 
 use super::output::{Kind, Sink};
 use super::{Agent, Slot};
@@ -16,6 +18,7 @@ use crate::layout;
 use crate::limits::{DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, TERM_GRACE, WRAPPER_WAIT};
 use crate::processes::{self, Ended};
 use crate::sys;
+use crate::wire::Link;
 
 /// The job is over but for what still runs.
 #[derive(Debug)]
@@ -48,6 +51,11 @@ struct Failure {
     line: String,
     /// Whether the rank had finalised MPI: then the others get time to finalise as well.
     finalized: bool,
+}
+
+/// Whether a signal to the launcher ends the job; others are passed on.
+fn ends_jobs(signal: i32) -> bool {
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
 }
 
 /// The names of signals that end programs, as people know them.
@@ -151,16 +159,25 @@ impl Agent<'_> {
             ];
             fds.extend(waiting.iter().map(|fd| PollFd::new(fd, PollFlags::OUT)));
             let _ = rustix::event::poll(&mut fds, None);
-            let asked = !fds[1].revents().is_empty();
-            let ends = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
-            if asked || std::iter::from_fn(|| self.signals.next()).any(|signal| ends.contains(&signal.number))
+            let link_speaks = !fds[1].revents().is_empty();
+            drop(fds);
+            if (link_speaks && self.launcher_asks_for_the_end())
+                || std::iter::from_fn(|| self.signals.next()).any(|signal| ends_jobs(signal.number))
             {
                 return;
             }
-            self.sinks
-                .iter_mut()
-                .filter(|sink| sink.pending_bytes() > 0)
-                .for_each(|sink| drop(sink.flush()));
+            for sink in self.sinks.iter_mut().filter(|sink| sink.pending_bytes() > 0) {
+                sink.flush();
+            }
+        }
+    }
+
+    /// Reads one message of the launcher: whether it passes on a signal that ends jobs, or is gone.
+    fn launcher_asks_for_the_end(&self) -> bool {
+        match sys::recv(self.link.as_fd(), RecvFlags::DONTWAIT).map(|message| Link::decode(&message.bytes)) {
+            Ok(Ok(Link::Signal { signal, .. })) => ends_jobs(signal),
+            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+            _ => true,
         }
     }
 

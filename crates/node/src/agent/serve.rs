@@ -312,11 +312,9 @@ impl Agent<'_> {
         member.pidfd = None;
         self.serve_member(index);
         let finalized = self.members[index as usize].finalized;
-        if let Some(rank) = self.rank_of(index) {
-            if !finalized {
-                self.mark_gone(rank);
-                self.unfinalized_member_gone(rank);
-            }
+        if !finalized && let Some(rank) = self.rank_of(index) {
+            self.mark_gone(rank);
+            self.unfinalized_member_gone(rank);
         }
     }
 
