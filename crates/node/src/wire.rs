@@ -1,4 +1,4 @@
-//! The messages between a rank and its agent, and between launcher and agent (docs/formats-job.md, clauses C1 to C8).
+//! The messages between a rank and its agent, and between launcher and agent (docs/formats-job.md, clauses C1 to C10).
 //!
 //! Owns their encoding: a header of eight bytes (magic, protocol version, kind), then fields in little-endian order,
 //! byte strings with a 32-bit length before them. One message is one datagram. Decoding never trusts a length; a
