@@ -151,7 +151,9 @@ fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = info.lines().find(|line| line.starts_with("model name") || line.starts_with("CPU part"));
     let name = named.and_then(|line| line.split(':').nth(1)).unwrap_or("unknown").trim().to_owned();
-    format!("{name}, {} CPUs", std::thread::available_parallelism().map_or(1, usize::from))
+    // Not the CPUs that this process may use: a rank bound to one core reads the same model.
+    let cpus = info.lines().filter(|line| line.starts_with("processor")).count();
+    format!("{name}, {cpus} CPUs")
 }
 
 fn pin(cpu: usize) -> Result<()> {
