@@ -8,11 +8,12 @@ use crate::handle::*;
 use crate::objects::{self, ERRHANDLERS, comm, errhandler, find_comm, publish};
 use crate::session::{find_session, session};
 use crate::{site, state};
-use garonne_mpi::errhandler::{Errhandler, Kind};
+use garonne_mpi::errhandler::{Errhandler, Kind, UserHandler};
 use garonne_mpi::error::Class;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The error handler of `MPI_FILE_NULL`, which new files get and which hears of failures to open one.
 static FILES: Mutex<Errhandler> = Mutex::new(Errhandler::Return);
@@ -132,10 +133,7 @@ fn create(kind: Kind, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()
             "the error handler function is a null pointer",
         ));
     }
-    out.set(publish(
-        &ERRHANDLERS,
-        Errhandler::user(kind, callback::errhandler(function)),
-    )?)
+    give(Errhandler::user(kind, callback::errhandler(function)), out)
 }
 
 pub(crate) fn comm_set_errhandler(_: Call, on: MPI_Comm, handler: MPI_Errhandler) -> Result<()> {
@@ -184,14 +182,42 @@ fn give(handler: Errhandler, out: Ptr<MPI_Errhandler>) -> Result<()> {
         Errhandler::Fatal => MPI_ERRORS_ARE_FATAL,
         Errhandler::Abort => MPI_ERRORS_ABORT,
         Errhandler::Return => MPI_ERRORS_RETURN,
-        user => publish(&ERRHANDLERS, user)?,
+        Errhandler::User(user) => {
+            let _shared = lock(&SHARED);
+            give_user(user)?
+        }
     })
+}
+
+/// Held while handles of error handlers are given out again or freed.
+static SHARED: Mutex<()> = Mutex::new(());
+
+/// The handle of a program's error handler: the one it has, or a new one. Called with `SHARED` held.
+fn give_user(user: Arc<UserHandler>) -> Result<MPI_Errhandler> {
+    // Relaxed: the lock orders these.
+    if user.given.fetch_add(1, Ordering::Relaxed) > 0 {
+        return Ok(MPI_Errhandler(user.handle.load(Ordering::Relaxed)));
+    }
+    let handle: MPI_Errhandler = publish(&ERRHANDLERS, Errhandler::User(user.clone())).inspect_err(|_| {
+        user.given.store(0, Ordering::Relaxed);
+    })?;
+    user.handle.store(handle.0, Ordering::Relaxed);
+    Ok(handle)
+}
+
+/// Frees a handle once; the last time it is gone. `false` if there is no such handle.
+fn free_user(handle: MPI_Errhandler) -> bool {
+    let _shared = lock(&SHARED);
+    match ERRHANDLERS.get(handle) {
+        Some(Errhandler::User(user)) if user.given.fetch_sub(1, Ordering::Relaxed) > 1 => true,
+        _ => ERRHANDLERS.remove(handle).is_some(),
+    }
 }
 
 pub(crate) fn errhandler_free(_: Call, handle: Ptr<MPI_Errhandler>) -> Result<()> {
     let old = handle.get()?;
     let predefined = matches!(old, MPI_ERRORS_ARE_FATAL | MPI_ERRORS_ABORT | MPI_ERRORS_RETURN);
-    if !predefined && ERRHANDLERS.remove(old).is_none() {
+    if !predefined && !free_user(old) {
         return Err(objects::unknown(
             Class::Errhandler,
             "error handler",

@@ -9,6 +9,8 @@ use garonne_sync::trylock::OneThread;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+/// Kept from the first use to the end of the process: after the last `MPI_Session_finalize` a program may start anew, and
+/// the other ranks still know this one by its place in the job.
 static RANK: Mutex<Option<Rank>> = Mutex::new(None);
 
 fn of_node(error: garonne_node::Error) -> Fault {
@@ -19,11 +21,13 @@ fn of_node(error: garonne_node::Error) -> Fault {
     Fault::new(class, error.to_string())
 }
 
-/// Brings the engine up and tells what this rank is.
+/// Brings the engine up, if it is not from an earlier use, and tells what this rank is.
 pub(crate) fn enter() -> Result<Config> {
-    let rank = Rank::enter().map_err(of_node)?;
-    let host = rank.host.clone();
-    *RANK.lock().unwrap_or_else(PoisonError::into_inner) = Some(rank);
+    let mut kept = RANK.lock().unwrap_or_else(PoisonError::into_inner);
+    let host = match &*kept {
+        Some(rank) => rank.host.clone(),
+        None => kept.insert(Rank::enter().map_err(of_node)?).host.clone(),
+    };
     Ok(Config {
         processor_name: env::processor_name(),
         env: state::env_pairs(),
@@ -57,8 +61,8 @@ pub(crate) fn session() {
     }
 }
 
-/// Takes the engine down and tells the agent that this process may end as it likes.
+/// Sends what is still to be sent and tells the agent that this process may end as it likes.
 pub(crate) fn leave() -> Result<()> {
-    let rank = RANK.lock().unwrap_or_else(PoisonError::into_inner).take();
-    rank.map_or(Ok(()), |rank| rank.leave().map_err(of_node))
+    let rank = RANK.lock().unwrap_or_else(PoisonError::into_inner);
+    rank.as_ref().map_or(Ok(()), |rank| rank.leave().map_err(of_node))
 }

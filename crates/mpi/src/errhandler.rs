@@ -41,8 +41,10 @@ pub struct UserHandler {
     pub kind: Kind,
     /// The function.
     pub callback: Callback,
-    /// The edge's handle of this handler, 0 while it has none, so that `MPI_*_get_errhandler` finds the same again.
+    /// The edge's handle of this handler, 0 while it has none, so that `MPI_*_get_errhandler` gives the same again.
     pub handle: AtomicUsize,
+    /// How often the program was given that handle and has not freed it.
+    pub given: AtomicUsize,
 }
 
 impl fmt::Debug for UserHandler {
@@ -60,6 +62,7 @@ impl Errhandler {
             kind,
             callback,
             handle: AtomicUsize::new(0),
+            given: AtomicUsize::new(0),
         }))
     }
 

@@ -205,7 +205,7 @@ impl Process {
     }
 
     /// `MPI_Finalize`. Deletes the attributes of `MPI_COMM_SELF` first, while everything still works; completes what was
-    /// buffered or freed; meets the other ranks; drops the predefined communicators. `MPI_Init` is over for good.
+    /// buffered or freed; drops the predefined communicators. `MPI_Init` is over for good.
     pub fn finalize(self: &Arc<Self>) -> Result<()> {
         let (world, this) = match &*lock(&self.life) {
             Life {

@@ -417,6 +417,7 @@ impl Comm {
     }
 
     /// Returns when all processes of the local group have called it.
+    #[cfg(test)]
     pub(crate) fn meet(&self) -> Result<()> {
         let channel = self.constructor_channel();
         wire::Task::run(&self.0.process, async move { channel.min_max(0).await.map(drop) })
