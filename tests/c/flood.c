@@ -1,7 +1,7 @@
 /* A flood of unexpected messages to a rank that does not receive: nothing is lost, memory stays bounded, and a message
  * sent behind the flood can be received first, by name, by wildcard tag class, and after a probe.
  * ranks: 2
- * limit: 180 */
+ * limit: 400 */
 #include <sys/resource.h>
 
 #include "check.h"
