@@ -6,6 +6,7 @@
 
 mod algo;
 pub mod blocks;
+mod buffers;
 mod calls;
 pub mod choose;
 pub(crate) mod node;
@@ -16,9 +17,9 @@ pub mod tag;
 pub(crate) mod typed;
 
 pub use blocks::Numbers;
+pub use buffers::{Elements, Mixed, Uneven};
 pub use calls::{
-    Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast, Elements, Gather, Gatherv, Mixed,
-    Scatter, Scatterv, Uneven,
+    Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast, Gather, Gatherv, Scatter, Scatterv,
 };
 pub use reductions::{Allreduce, Exscan, Reduce, ReduceScatter, ReduceScatterBlock, Scan, reduce_local};
 

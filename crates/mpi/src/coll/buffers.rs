@@ -1,0 +1,131 @@
+//! The buffers of collective calls as the C edge describes them: one run of elements, or a block for every rank.
+//!
+//! Used by [`super::calls`]. They borrow the program's arrays; nothing here allocates.
+
+use super::blocks::{Blocks, Numbers};
+use super::typed::{Typed, check_count};
+use crate::datatype::Datatype;
+use crate::error::{Class, Error, Result};
+use garonne_sync::user::{Data, UserMem};
+
+/// Elements of one datatype in the program's memory. In a buffer of one block per rank, `count` is that of one block.
+#[derive(Clone, Copy)]
+pub struct Elements<'a> {
+    /// Address.
+    pub mem: UserMem,
+    /// Number of elements.
+    pub count: u64,
+    /// Their datatype.
+    pub datatype: &'a Datatype,
+}
+
+impl<'a> Elements<'a> {
+    pub(super) fn typed(&self) -> Typed<'a> {
+        Typed::new(self.mem, self.datatype)
+    }
+
+    pub(super) fn data(&self) -> Data {
+        self.typed().data(0, self.count)
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.datatype.size().saturating_mul(self.count)
+    }
+
+    pub(super) fn blocks(&self) -> Blocks<'a> {
+        Blocks::Even {
+            typed: self.typed(),
+            count: self.count,
+        }
+    }
+
+    /// Checks `ranks` blocks.
+    pub(super) fn check(&self, ranks: u32) -> Result<()> {
+        match self.count.checked_mul(u64::from(ranks)) {
+            Some(all) => check_count(self.datatype, all),
+            None => Err(Error::new(
+                Class::Count,
+                format!("{} elements for each of {ranks} ranks exceed 64 bits", self.count),
+            )),
+        }
+    }
+}
+
+/// A buffer with a block of its own length and place for every rank, all of one datatype.
+#[derive(Clone, Copy)]
+pub struct Uneven<'a> {
+    /// Address from which displacements count.
+    pub mem: UserMem,
+    /// Elements of each rank's block.
+    pub counts: Numbers<'a>,
+    /// Place of each rank's block, in extents of the datatype.
+    pub displs: Numbers<'a>,
+    /// The datatype.
+    pub datatype: &'a Datatype,
+}
+
+impl<'a> Uneven<'a> {
+    pub(super) fn blocks(&self) -> Blocks<'a> {
+        Blocks::Uneven {
+            typed: Typed::new(self.mem, self.datatype),
+            counts: self.counts,
+            displs: self.displs,
+        }
+    }
+
+    pub(super) fn check(&self, ranks: u32) -> Result<()> {
+        check_numbers(&self.counts, &self.displs, ranks)?;
+        (0..ranks).try_for_each(|rank| check_count(self.datatype, self.counts.get(rank).max(0) as u64))
+    }
+}
+
+/// A buffer with a block of its own length, place and datatype for every rank.
+#[derive(Clone, Copy)]
+pub struct Mixed<'a> {
+    /// Address from which displacements count.
+    pub mem: UserMem,
+    /// Elements of each rank's block.
+    pub counts: Numbers<'a>,
+    /// Place of each rank's block in bytes.
+    pub displs: Numbers<'a>,
+    /// Datatype of each rank's block.
+    pub datatypes: &'a [Datatype],
+}
+
+impl<'a> Mixed<'a> {
+    pub(super) fn blocks(&self) -> Blocks<'a> {
+        Blocks::Each {
+            mem: self.mem,
+            counts: self.counts,
+            displs: self.displs,
+            datatypes: self.datatypes,
+        }
+    }
+
+    pub(super) fn check(&self, ranks: u32) -> Result<()> {
+        check_numbers(&self.counts, &self.displs, ranks)?;
+        if self.datatypes.len() < ranks as usize {
+            return Err(Error::new(
+                Class::Arg,
+                format!("{} datatypes for {ranks} ranks", self.datatypes.len()),
+            ));
+        }
+        let mut blocks = (0..ranks).zip(self.datatypes);
+        blocks.try_for_each(|(rank, datatype)| check_count(datatype, self.counts.get(rank).max(0) as u64))
+    }
+}
+
+fn check_numbers(counts: &Numbers<'_>, displs: &Numbers<'_>, ranks: u32) -> Result<()> {
+    for (name, numbers) in [("counts", counts), ("displacements", displs)] {
+        if numbers.len().is_some_and(|len| len < ranks as usize) {
+            return Err(Error::new(Class::Arg, format!("fewer {name} than {ranks} ranks")));
+        }
+    }
+    let negative = (0..ranks).find(|&rank| counts.get(rank) < 0);
+    negative.map_or(Ok(()), |rank| {
+        Err(Error::new(
+            Class::Count,
+            format!("the count for rank {rank} is negative"),
+        ))
+    })
+}
