@@ -1,7 +1,8 @@
 //! `garonne who`: what each rank of a running job does, from what the ranks publish, without their help.
 
 use comfy_table::Table;
-use garonne_node::layout::State;
+use garonne_node::layout::{State, Wait};
+use garonne_sites::Whose;
 use serde_json::json;
 
 use super::calls;
@@ -104,13 +105,19 @@ fn waiting(rank: &Rank) -> String {
         ),
         (Some(call), number) => format!("{call}: collective {number} of context {}", wait.comm),
     };
-    format!("{what}, for {since:.1} s")
+    format!("{what}{}, for {since:.1} s", place(rank, &wait).map_or(String::new(), |place| format!("   at {place}")))
+}
+
+/// Where in the program a rank waits, if that can be read from here.
+fn place(rank: &Rank, wait: &Wait) -> Option<String> {
+    (wait.site != 0 && rank.pid != 0).then(|| garonne_sites::describe(Whose::Process(rank.pid), wait.site))
 }
 
 fn as_json(rank: &Rank) -> serde_json::Value {
     let wait = rank.wait.map(|wait| {
         json!({ "call": calls::name(wait.call), "peer": wait.peer, "tag": wait.tag, "comm": wait.comm, "bytes": wait.bytes,
-            "since_ns": wait.since_ns, "collective": wait.collective, "site": wait.site })
+            "since_ns": wait.since_ns, "collective": wait.collective, "site": wait.site,
+            "place": place(rank, &wait) })
     });
     json!({ "rank": rank.rank, "pid": rank.pid, "state": jobs::word(rank.state), "cpu": rank.cpu,
         "process": rank.process, "cpu_seconds": rank.cpu_seconds, "waits_for": wait })
