@@ -74,6 +74,11 @@ impl Events {
         self.next += 1;
     }
 
+    /// Where the ring lies in this process, for others that may read its memory; it stays there.
+    pub fn address(&self) -> usize {
+        self.ring.as_ptr().addr()
+    }
+
     /// Number of the next event.
     pub fn next(&self) -> u64 {
         self.next
@@ -84,6 +89,62 @@ impl Events {
         let first = self.next.saturating_sub(EVENTS as u64);
         (first..self.next).map(|number| (number, &self.ring[number as usize % EVENTS]))
     }
+}
+
+/// A send as its receiver knows it, to find it among the sender's events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The process that sent.
+    pub from: Peer,
+    /// The process that it was sent to.
+    pub to: Peer,
+    /// Context of the envelope.
+    pub context: Context,
+    /// Tag of the envelope.
+    pub tag: i32,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Bytes of the ring of a rank, as [`Events::address`] gives it.
+pub const RING_BYTES: usize = EVENTS * EVENT_BYTES;
+const EVENT_BYTES: usize = 32;
+
+const _: () = assert!(size_of::<Event>() == EVENT_BYTES, "as `decode` reads it");
+
+impl Event {
+    /// An event as it lies in the memory of a process with this version of the engine. Any bytes will do: numbers that mean
+    /// nothing become `Nothing`.
+    fn decode(bytes: &[u8; EVENT_BYTES]) -> Self {
+        let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+        const { assert!(std::mem::offset_of!(Event, peer) == 16 && std::mem::offset_of!(Event, what) == 30) };
+        Self {
+            len: long(0),
+            site: long(8),
+            peer: word(16),
+            context: word(20),
+            tag: word(24) as i32,
+            call: u16::from_ne_bytes([bytes[28], bytes[29]]),
+            what: if bytes[30] == What::Send as u8 { What::Send } else { What::Nothing },
+        }
+    }
+}
+
+/// Who may have made the send `sent`, from the memory of the sender's ring: each caller once. The ring is read while its owner
+/// may write, so this is a hint for people, never for decisions.
+pub fn senders(ring: &[u8], sent: &Sent) -> Vec<Origin> {
+    let mut found = Vec::new();
+    for bytes in ring.as_chunks::<EVENT_BYTES>().0 {
+        let event = Event::decode(bytes);
+        let fits = event.what == What::Send
+            && (event.peer, event.context, event.tag, event.len) == (sent.to, sent.context, sent.tag, sent.len);
+        let origin = Origin { call: event.call, site: event.site };
+        if fits && event.call != 0 && !found.contains(&origin) {
+            found.push(origin);
+        }
+    }
+    found
 }
 
 /// What a rank waits for, as far as its engine knows: the oldest pending receive and send, and how much is pending.
@@ -99,4 +160,42 @@ pub struct Waiting {
     pub unexpected: u32,
     /// A send that cannot go on: context, peer, tag, bytes, and who asked.
     pub blocked_send: Option<(Context, Peer, i32, u64, Origin)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(events: &[Event]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for event in events {
+            bytes.extend(event.len.to_ne_bytes());
+            bytes.extend(event.site.to_ne_bytes());
+            bytes.extend(event.peer.to_ne_bytes());
+            bytes.extend(event.context.to_ne_bytes());
+            bytes.extend(event.tag.to_ne_bytes());
+            bytes.extend(event.call.to_ne_bytes());
+            bytes.extend([event.what as u8, 0]);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_sender_is_found_by_what_its_receiver_knows() {
+        let sent = Sent { from: 3, to: 5, context: 8, tag: 7, len: 100 };
+        let event = Event { len: 100, site: 11, peer: 5, context: 8, tag: 7, call: 2, what: What::Send };
+        let others = [
+            Event { what: What::Recv, ..event },
+            Event { peer: 4, ..event },
+            Event { context: 9, ..event },
+            Event { tag: 6, ..event },
+            Event { len: 99, ..event },
+            Event { call: 0, ..event },
+        ];
+        assert_eq!(senders(&memory(&others), &sent), []);
+        let all = [others.as_slice(), &[event, event, Event { site: 12, ..event }]].concat();
+        let origin = Origin { call: 2, site: 11 };
+        assert_eq!(senders(&memory(&all), &sent), [origin, Origin { site: 12, ..origin }]);
+        assert_eq!(senders(&memory(&all)[1..], &sent), [], "shifted memory means nothing");
+    }
 }

@@ -32,7 +32,7 @@ pub(crate) fn enter() -> Result<Config> {
         processor_name: env::processor_name(),
         env: state::env_pairs(),
         call_name: |call| Call(call).name(),
-        site_name: site::describe,
+        site_name: site::of,
         ..Config::plain(host)
     })
 }

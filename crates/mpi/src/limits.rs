@@ -113,3 +113,6 @@ pub const SMALL_LEN_MAX: u64 = 64 * 1024;
 /// Freed requests that may lie about before the finished ones are sorted out: a handful of cache lines, reached only by
 /// programs that free requests by habit.
 pub const RETIRED_SWEEP_MIN: usize = 64;
+
+/// Calls that an error names as the possible sender of a message: more than a few equal sends from different places help nobody.
+pub const CALLERS_NAMED: usize = 3;

@@ -35,8 +35,8 @@ pub struct Config {
     pub env: Vec<(String, String)>,
     /// Names of the edge's functions by [`Origin::call`].
     pub call_name: fn(u16) -> &'static str,
-    /// A readable place for [`Origin::site`]; the empty string when there is none.
-    pub site_name: fn(u64) -> String,
+    /// A readable place for [`Origin::site`] in this process (`None`) or the one of this id; the empty string when there is none.
+    pub site_name: fn(Option<u32>, u64) -> String,
 }
 
 impl Config {
@@ -51,7 +51,7 @@ impl Config {
             processor_name: "localhost".into(),
             env: Vec::new(),
             call_name: |_| "an MPI call",
-            site_name: |_| String::new(),
+            site_name: |_, _| String::new(),
         }
     }
 }
@@ -305,7 +305,12 @@ impl Process {
 
     /// Where a call came from, for people.
     pub(crate) fn describe(&self, origin: Origin) -> (&'static str, String) {
-        let site = (self.config.site_name)(origin.site);
+        self.describe_in(None, origin)
+    }
+
+    /// The same for a call in the process of this id.
+    pub(crate) fn describe_in(&self, process: Option<u32>, origin: Origin) -> (&'static str, String) {
+        let site = (self.config.site_name)(process, origin.site);
         (
             (self.config.call_name)(origin.call),
             if site.is_empty() {

@@ -64,6 +64,7 @@ mod card {
     pub const SENT_MESSAGES: usize = 192;
     pub const SENT_BYTES: usize = 200;
     pub const UNEXPECTED: usize = 208;
+    pub const EVENTS: usize = 216;
 }
 
 /// Where the doorbell word of `rank` lies in the board.
@@ -379,6 +380,15 @@ impl Card {
             std::hint::spin_loop();
         }
         None
+    }
+
+    /// Where the ring of the rank's events lies in its own memory; 0: not told.
+    pub fn events(&self) -> u64 {
+        self.at.atomic_u64(card::EVENTS).load(Relaxed)
+    }
+
+    pub(crate) fn set_events(&self, address: u64) {
+        self.at.atomic_u64(card::EVENTS).store(address, Relaxed);
     }
 
     /// Messages sent so far; the rank adds to it.

@@ -4,15 +4,16 @@
 //! need to know of their surroundings (inboxes, doorbells, patience, how to end the job) is answered here from the
 //! [`Client`]; a world of one answers it from plain memory and never meets an agent.
 
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error as EngineError, Peer};
-use garonne_engine::event::Waiting;
+use garonne_engine::event::{self, Sent, Waiting};
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
-use garonne_progress::surroundings::{Patience, Surroundings};
+use garonne_progress::surroundings::{Patience, Senders, Surroundings};
 use garonne_rails::cost::CostModel;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
@@ -52,6 +53,7 @@ impl Rank {
         }
         let place = Place { client: Some(client.clone()), patience: patience(world.oversubscribed()) };
         let shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
+        client.card(world.rank).set_events(shard.events().address() as u64);
         let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
         Ok(Self {
             host,
@@ -122,6 +124,18 @@ impl Surroundings for Place {
         }
     }
 
+    fn senders(&self, sent: &Sent) -> Option<Senders> {
+        let client = self.client.as_ref()?;
+        let card = (sent.from < client.world().size).then(|| client.card(sent.from))?;
+        let own = client.card(client.world().rank);
+        let process = card.pid();
+        if process == 0 || card.events() == 0 || own.pid_space() == 0 || card.pid_space() != own.pid_space() {
+            return None;
+        }
+        let origins = event::senders(&memory_of(process, card.events())?, sent);
+        Some(Senders { process, origins })
+    }
+
     fn abort(&self, code: i32, message: &str) -> ! {
         match &self.client {
             // Without an agent to tell, the end of this process is what the launcher sees.
@@ -135,6 +149,14 @@ impl Surroundings for Place {
         // The node's one monotonic clock, so that ranks may compare their times (MPI_WTIME_IS_GLOBAL).
         sys::monotonic_ns() as f64 * 1e-9
     }
+}
+
+/// The ring of events at `address` of a process. The kernel decides who may read it; an address that is not there reads as nothing.
+fn memory_of(process: u32, address: u64) -> Option<Vec<u8>> {
+    let mut ring = vec![0; event::RING_BYTES];
+    let memory = std::fs::File::open(format!("/proc/{process}/mem")).ok()?;
+    memory.read_exact_at(&mut ring, address).ok()?;
+    Some(ring)
 }
 
 /// A wait as others see it on the board: the oldest receive, or else a send that cannot go on.

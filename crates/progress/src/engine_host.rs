@@ -8,9 +8,9 @@
 
 use crate::host::{Host, Stepper};
 use crate::limits::{PARKS_BEFORE_TELLING, SUBMISSIONS, TRIES_BEFORE_YIELD};
-use crate::surroundings::{Patience, Surroundings};
+use crate::surroundings::{Patience, Senders, Surroundings};
 use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
-use garonne_engine::event::Waiting;
+use garonne_engine::event::{Sent, Waiting};
 use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::{Shard, Small};
 use garonne_sync::shm::Segment;
@@ -472,6 +472,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         self.enter().rail().doorbell(peer)
+    }
+
+    fn senders(&self, sent: &Sent) -> Option<Senders> {
+        self.surroundings.senders(sent)
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {

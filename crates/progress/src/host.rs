@@ -4,6 +4,8 @@
 //! and simulated ranks wait in different ways. The small-message path is called through the concrete type.
 
 use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
+use crate::surroundings::Senders;
+use garonne_engine::event::Sent;
 use garonne_engine::shard::Small;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
@@ -79,6 +81,11 @@ pub trait Host: std::marker::Send + Sync {
     /// The doorbell word that wakes `peer` from `wait_until`, for whoever changed the commons. `None`: it has none.
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         let _ = peer;
+        None
+    }
+
+    /// Who made a send, as far as that can be found out from here: for putting an error into words.
+    fn senders(&self, _sent: &Sent) -> Option<Senders> {
         None
     }
 

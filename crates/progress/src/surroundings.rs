@@ -2,7 +2,8 @@
 //!
 //! Implemented by `node` for real processes and by `sim` for threads and simulated ranks; called by the engine host.
 
-use garonne_engine::event::Waiting;
+use garonne_engine::api::Origin;
+use garonne_engine::event::{Sent, Waiting};
 use std::time::Duration;
 
 /// How long a waiter looks before it sleeps.
@@ -12,6 +13,15 @@ pub struct Patience {
     pub spins: u32,
     /// Times to give way to others before sleeping.
     pub yields: u32,
+}
+
+/// Callers in another process of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Senders {
+    /// The process, by its id as seen from here.
+    pub process: u32,
+    /// One of these it was.
+    pub origins: Vec<Origin>,
 }
 
 /// See the module's paragraph.
@@ -32,6 +42,11 @@ pub trait Surroundings: Send + Sync {
     /// The rank sleeps for a while already and waits for this; `None`: it is awake again. For those who watch from outside.
     /// Called by one thread at a time.
     fn waits(&self, _waiting: Option<&Waiting>) {}
+
+    /// Who made a send, as far as that can be found out from here: for putting an error into words.
+    fn senders(&self, _sent: &Sent) -> Option<Senders> {
+        None
+    }
 
     /// Ends the job with this exit code. Does not return.
     fn abort(&self, code: i32, message: &str) -> !;

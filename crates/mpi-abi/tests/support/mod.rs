@@ -63,12 +63,16 @@ impl Place {
 
     /// Compiles a program and links it with the library.
     pub fn program(&self, name: &str, text: &str) -> PathBuf {
+        self.program_with(name, text, &[])
+    }
+
+    /// The same with more arguments for the compiler.
+    pub fn program_with(&self, name: &str, text: &str, more: &[&str]) -> PathBuf {
         let source = format!("{name}.c");
         self.source(&source, text);
-        self.compile(
-            "cc",
-            &[&source, "-o", name, "-L.", "-lmpi_abi", "-Wl,-rpath,$ORIGIN"],
-        );
+        let mut args = vec![source.as_str(), "-o", name, "-L.", "-lmpi_abi", "-Wl,-rpath,$ORIGIN"];
+        args.extend(more);
+        self.compile("cc", &args);
         self.path(name)
     }
 }
@@ -77,6 +81,13 @@ impl Place {
 pub fn run(program: &Path, vars: &[(&str, &str)]) -> Output {
     let mut command = Command::new("timeout");
     command.arg("60").arg(program).envs(vars.iter().copied());
+    command.output().expect("timeout runs")
+}
+
+/// Runs a program on `ranks` ranks; it must end within a minute.
+pub fn launch(ranks: u32, program: &Path) -> Output {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(garonne()).args(["run", "-n", &ranks.to_string()]).arg(program);
     command.output().expect("timeout runs")
 }
 
@@ -96,42 +107,41 @@ pub fn stdout(output: &Output) -> String {
 /// The library, built from the sources these tests belong to: cargo itself does not build a `cdylib` for tests.
 pub fn library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT
-        .get_or_init(|| {
-            let test = env::current_exe().expect("the path of this test");
-            let profile_dir = test
-                .parent()
-                .and_then(Path::parent)
-                .expect("tests lie in target/<profile>/deps");
-            let target_dir = profile_dir
-                .parent()
-                .expect("the profile's directory lies in the target directory");
-            let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
-                Some("debug") | None => "dev",
-                Some(name) => name,
-            };
-            let output = Command::new(env!("CARGO"))
-                .args([
-                    "build",
-                    "-q",
-                    "-p",
-                    "garonne-mpi-abi",
-                    "--profile",
-                    profile,
-                    "--target-dir",
-                ])
-                .arg(target_dir)
-                .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .output()
-                .expect("cargo runs");
-            assert!(
-                output.status.success(),
-                "{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-            profile_dir.join("libmpi_abi.so")
-        })
-        .clone()
+    BUILT.get_or_init(|| built("garonne-mpi-abi").join("libmpi_abi.so")).clone()
+}
+
+/// The command, built likewise.
+pub fn garonne() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| built("garonne-cli").join("garonne")).clone()
+}
+
+/// Builds a package of the workspace in the profile of this test; the directory of what was built.
+fn built(package: &str) -> PathBuf {
+    let test = env::current_exe().expect("the path of this test");
+    let profile_dir = test
+        .parent()
+        .and_then(Path::parent)
+        .expect("tests lie in target/<profile>/deps");
+    let target_dir = profile_dir
+        .parent()
+        .expect("the profile's directory lies in the target directory");
+    let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "-q", "-p", package, "--profile", profile, "--target-dir"])
+        .arg(target_dir)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    profile_dir.to_path_buf()
 }
 
 /// The directory of `mpi.h`.

@@ -14,9 +14,10 @@ pub use probe::Message;
 
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
-use crate::limits::SMALL_LEN_MAX;
+use crate::limits::{CALLERS_NAMED, SMALL_LEN_MAX};
 use crate::request::{Request, Status};
 use garonne_engine::api::{self, Mode, Origin, Pattern, Peer, Source, Started};
+use garonne_engine::event::Sent;
 use garonne_engine::shard::Small;
 use garonne_sync::user::Data;
 
@@ -281,11 +282,32 @@ impl Comm {
         let (source, tag, label) = (status.source, status.tag, self.label());
         let text = format!(
             "message truncated\n  rank {}  {call}(room for {} B, source {source}, tag {tag}, {label}){at}\n  \
-             rank {source}  sent {} B with tag {tag}",
+             {}",
             self.rank(),
             both.room,
-            both.sent
+            self.other_side(&both, source, tag)
         );
         Error::new(Class::Truncate, text)
+    }
+
+    /// What the sender of a truncated message called and where, as far as that can be found out.
+    fn other_side(&self, both: &api::Truncation, source: u32, tag: i32) -> String {
+        let process = &self.0.process;
+        let host = &process.host;
+        let (from, to) = (both.peer, host.me());
+        let found = if from == to {
+            None
+        } else {
+            host.senders(&Sent { from, to, context: self.context(), tag, len: both.sent })
+        };
+        let callers = found.map_or(Vec::new(), |found| {
+            let described = found.origins.iter().take(CALLERS_NAMED);
+            described.map(|&origin| process.describe_in(Some(found.process), origin)).collect()
+        });
+        if callers.is_empty() {
+            return format!("rank {source}  sent {} B with tag {tag}", both.sent);
+        }
+        let lines = callers.iter().map(|(call, at)| format!("rank {source}  {call}({} B, tag {tag}){at}", both.sent));
+        lines.collect::<Vec<_>>().join("\n  or    ")
     }
 }
