@@ -21,9 +21,8 @@ const UNKNOWN: Reach =
     Reach { eager_max: 0, can_read: false, can_write: false, read_from: u64::MAX, pipeline_chunk: 4096, read_chunk: u64::MAX };
 
 impl Sink for Core {
-    #[inline]
+    #[inline(always)]
     fn packet(&mut self, peer: Peer, header: Header, payload: UserMem, len: usize) {
-        let Some(gate) = self.hear(peer) else { return };
         let meta = Meta {
             context: header.context,
             peer,
@@ -34,13 +33,8 @@ impl Sink for Core {
             waiting: None,
             credited: true,
         };
-        if header.kind == Kind::Eager as u8 && header.flags & FLAG_TAKEN == 0 && !self.overdrawn(gate) {
-            self.envelope(gate, &header, meta, Incoming::Payload(payload));
-            return;
-        }
-        if self.other(gate, header, meta, payload).is_none() {
-            self.note(What::Broken, peer, header.context, header.tag, len as u64);
-            self.lose(gate, "it sent a packet that breaks the format");
+        if !self.catch_packet(&header, &meta, payload) {
+            self.any_packet(header, meta, payload);
         }
     }
 
@@ -75,6 +69,20 @@ impl Sink for Core {
 }
 
 impl Core {
+    /// A packet of any kind.
+    #[inline(never)]
+    fn any_packet(&mut self, header: Header, meta: Meta, payload: UserMem) {
+        let Some(gate) = self.hear(meta.peer) else { return };
+        if header.kind == Kind::Eager as u8 && header.flags & FLAG_TAKEN == 0 && !self.overdrawn(gate) {
+            self.envelope(gate, &header, meta, Incoming::Payload(payload));
+            return;
+        }
+        if self.other(gate, header, meta, payload).is_none() {
+            self.note(What::Broken, meta.peer, header.context, header.tag, meta.len);
+            self.lose(gate, "it sent a packet that breaks the format");
+        }
+    }
+
     /// The gate of a peer that was heard of.
     #[inline]
     fn hear(&mut self, peer: Peer) -> Option<u32> {

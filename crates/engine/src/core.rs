@@ -9,10 +9,11 @@ use crate::event::{Event, Events, What};
 use crate::gate::{Gate, Quotas, Stream, stream_key, widen};
 use crate::limits::SELF_CREDIT;
 use crate::matcher::{Envelope, Matcher};
+use crate::quick::{Expected, Routes};
 use crate::rail::{Header, Kind, Reach};
 use crate::request::{Requests, Side, State, from_wire};
 use crate::store::{Body, Meta, Store};
-use crate::table::{Key, KeyMap, Lists, NONE};
+use crate::table::{KeyMap, Lists, NONE};
 use crate::wire::{Announce, Bytes, Clear, Finish};
 use garonne_sync::user::UserMem;
 use std::collections::VecDeque;
@@ -45,9 +46,10 @@ pub(crate) struct Core {
     pub gate_of: Vec<u32>,
     pub gates: Vec<Gate>,
     pub streams: KeyMap<Stream>,
-    /// The stream last sent on and the one last heard on: streams stay where they are, and talk comes in runs.
-    pub last_tx: (Key, u32),
-    pub last_rx: (Key, u32),
+    /// Where the streams lie that were used lately.
+    pub routes: Routes,
+    /// See `quick`.
+    pub expected: Expected,
     pub matcher: Matcher,
     pub requests: Requests,
     pub store: Store,
@@ -77,9 +79,6 @@ pub(crate) struct Core {
     pub bounce: Bounce,
 }
 
-/// The key of no stream: a stream's second word is 0.
-const NO_KEY: Key = Key(0, u64::MAX);
-
 impl Core {
     pub(crate) fn new(me: Peer, world: u32, quotas: Quotas) -> Self {
         Self {
@@ -89,8 +88,8 @@ impl Core {
             gate_of: vec![NONE; world as usize],
             gates: Vec::new(),
             streams: KeyMap::new(),
-            last_tx: (NO_KEY, NONE),
-            last_rx: (NO_KEY, NONE),
+            routes: Routes::new(),
+            expected: Expected::nothing(),
             matcher: Matcher::new(),
             requests: Requests::new(),
             store: Store::new(),
@@ -163,11 +162,11 @@ impl Core {
     /// A whole envelope arrived from a peer: in sequence it enters the matcher, else it waits.
     #[inline]
     pub(crate) fn envelope(&mut self, gate: u32, header: &Header, meta: Meta, incoming: Incoming) {
-        let key = stream_key(meta.context, meta.peer);
-        if self.last_rx.0 != key {
-            self.last_rx = (key, self.streams.find_or_insert(key));
-        }
-        let at = self.last_rx.1;
+        let route = self.known_route(meta.context, meta.peer).or_else(|| self.learn_route(meta.context, meta.peer));
+        let at = match route {
+            Some(route) => route.stream,
+            None => self.streams.find_or_insert(stream_key(meta.context, meta.peer)),
+        };
         let stream = self.streams.get_mut(at);
         if stream.odd.is_none() && header.sequence == stream.next_rx as u32 {
             stream.next_rx += 1;
@@ -187,7 +186,10 @@ impl Core {
                 self.release(gate, &incoming, meta.len);
                 self.fulfil(receive, meta, incoming);
             }
-            None => self.keep(gate, meta, incoming),
+            None => match incoming {
+                Incoming::Payload(payload) if self.expected.accepts(&meta) => self.catch(gate, &meta, payload),
+                incoming => self.keep(gate, meta, incoming),
+            },
         }
     }
 
@@ -394,6 +396,8 @@ impl Core {
             return;
         }
         entry.gone = true;
+        // Spares the quick send a look at `gone`.
+        entry.envelopes = 0;
         self.holders -= u32::from(entry.asking.held);
         entry.asking = Default::default();
         let peer = entry.peer;

@@ -98,6 +98,12 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
+    /// Whether the peer may send one envelope more: it is alive and has credit for it.
+    #[inline]
+    pub(crate) fn may_send(&self, quotas: &Quotas) -> bool {
+        !self.gone && self.outstanding < quotas.envelopes
+    }
+
     pub(crate) fn new(peer: Peer, reach: Reach, quotas: Quotas) -> Self {
         Self {
             peer,

@@ -15,6 +15,7 @@ mod held;
 pub mod limits;
 mod matcher;
 mod pump;
+pub mod quick;
 pub mod rail;
 pub mod reliable;
 mod request;

@@ -36,6 +36,9 @@ pub const KEPT_BUFFERS: usize = 64;
 /// Events that a rank remembers: the last few thousand say what led to where it is, in 64 KB.
 pub const EVENTS: usize = 2048;
 
+/// Streams whose place is remembered: a halo exchange talks to some tens of neighbours; 1 KB.
+pub const ROUTES: usize = 64;
+
 /// Packets taken from a rail in one poll: large enough to hide the poll's own cost, small enough that waiting code gets its turn.
 pub const POLL_BUDGET: u32 = 32;
 

@@ -151,6 +151,12 @@ impl Matcher {
         }
     }
 
+    /// Whether no receive is posted.
+    #[inline(always)]
+    pub(crate) fn nothing_posted(&self) -> bool {
+        self.posted.is_empty()
+    }
+
     /// Receives posted and not matched.
     #[inline]
     pub(crate) fn posted_len(&self) -> u32 {

@@ -195,6 +195,11 @@ pub trait Rail {
     /// Delivers up to `budget` packets and whatever else ended. Returns how many things it told the sink.
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32;
 
+    /// Whether a poll would find nothing: a few loads, for spinning. `false` if that is not known so cheaply.
+    fn is_quiet(&self) -> bool {
+        false
+    }
+
     /// Lets `peer` read and write `data` by descriptor until revoked.
     fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing;
 

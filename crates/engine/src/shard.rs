@@ -7,31 +7,12 @@ use crate::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Sta
 use crate::arrive::SELF_GATE;
 use crate::core::{Core, Incoming};
 use crate::event::{Event, Events, Waiting, What};
-use crate::gate::{Quotas, stream_key};
+use crate::gate::Quotas;
 use crate::limits::{POLL_BUDGET, SELF_EAGER_MAX, WAITING_LOOK};
-use crate::rail::{Header, Kind, Limits, Rail};
+use crate::rail::{Limits, Rail};
 use crate::request::{Fresh, Operation, Side, State};
 use crate::store::Meta;
-use garonne_sync::user::{Data, UserMem};
-
-/// A small contiguous standard-mode send, for the shortest path.
-#[derive(Clone, Copy, Debug)]
-pub struct Small {
-    /// Context of the envelope.
-    pub context: u32,
-    /// The process it goes to.
-    pub peer: Peer,
-    /// The sender's rank in the communicator.
-    pub source: u32,
-    /// Tag, at least 0.
-    pub tag: i32,
-    /// The bytes.
-    pub mem: UserMem,
-    /// How many.
-    pub len: usize,
-    /// Who asked.
-    pub origin: Origin,
-}
+use garonne_sync::user::Data;
 
 /// See the module's paragraph.
 #[derive(Debug)]
@@ -51,48 +32,6 @@ impl<R: Rail> Shard<R> {
     /// The rail, for what concerns only it (arming, wake source).
     pub fn rail(&mut self) -> &mut R {
         &mut self.rail
-    }
-
-    /// Sends a small message at once if nothing is in the way; `false`: take the general way.
-    #[inline]
-    pub fn send_small(&mut self, small: &Small) -> bool {
-        let Some(gate) = self.core.gate(small.peer) else { return false };
-        let entry = &mut self.core.gates[gate as usize];
-        let fits = small.len <= self.limits.inline_max && small.len <= entry.reach.eager_max;
-        if !fits || entry.held != 0 || entry.envelopes == 0 || entry.payload < small.len as u64 || entry.gone {
-            return false;
-        }
-        let key = stream_key(small.context, small.peer);
-        if self.core.last_tx.0 != key {
-            self.core.last_tx = (key, self.core.streams.find_or_insert(key));
-        }
-        let stream = self.core.streams.get_mut(self.core.last_tx.1);
-        let header = Header {
-            kind: Kind::Eager as u8,
-            flags: 0,
-            shard: 0,
-            len: small.len as u32,
-            context: small.context,
-            source: small.source,
-            tag: small.tag,
-            sequence: stream.next_tx as u32,
-        };
-        if self.rail.send_inline(small.peer, &header, small.mem).is_err() {
-            return false;
-        }
-        stream.next_tx += 1;
-        entry.envelopes -= 1;
-        entry.payload -= small.len as u64;
-        self.core.events.push(Event {
-            len: small.len as u64,
-            site: small.origin.site,
-            peer: small.peer,
-            context: small.context,
-            tag: small.tag,
-            call: small.origin.call,
-            what: What::Send,
-        });
-        true
     }
 
     /// Starts a send.

@@ -137,6 +137,7 @@ impl<V: Default> KeyMap<V> {
     }
 
     /// Entries alive.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.used
     }
@@ -250,6 +251,7 @@ impl Lists {
     }
 
     /// Whether no list holds anything.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.keys.len() == 0
     }

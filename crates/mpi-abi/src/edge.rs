@@ -75,6 +75,7 @@ impl Buf {
     pub const AUTOMATIC: usize = 2;
 
     /// The address as a number.
+    #[inline(always)]
     pub fn addr(self) -> usize {
         self.0 as usize
     }

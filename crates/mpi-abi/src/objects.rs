@@ -70,6 +70,7 @@ pub(crate) fn set_world(world: Option<(Comm, Comm)>) {
     }
 }
 
+#[inline(always)]
 fn predefined_comm(handle: MPI_Comm) -> Option<&'static Comm> {
     let place = match handle {
         MPI_COMM_WORLD => &WORLD,
@@ -93,6 +94,7 @@ pub(crate) fn comm(handle: MPI_Comm) -> Result<&'static Comm> {
 }
 
 /// As [`comm`], without a complaint.
+#[inline]
 pub(crate) fn find_comm(handle: MPI_Comm) -> Option<&'static Comm> {
     if handle.0 < LIVE {
         predefined_comm(handle)

@@ -3,13 +3,18 @@
 use crate::call::{Call, Fault, Result};
 use crate::edge::{Buf, Ptr};
 use crate::handle::*;
-use crate::objects::{comm, committed};
+use crate::objects::{comm, committed, find_comm};
 use crate::request::give_request;
 use crate::status::give;
+use garonne_mpi::datatype::run_bytes;
 use garonne_mpi::error::Class;
-use garonne_mpi::p2p::{RecvArgs, ReplaceArgs, SendArgs, SendMode};
+use garonne_mpi::p2p::{Few, RecvArgs, ReplaceArgs, SendArgs, SendMode};
 use garonne_sync::user::Data;
 use std::ffi::c_int;
+
+/// The most elements that go the shortest way: no product with an element's size overflows, and what is larger than a rail's
+/// slot is refused by the engine.
+const FEW_MAX: u64 = 1 << 16;
 
 /// A buffer argument as memory with a shape. The count is checked first, then the type, then the address.
 #[inline]
@@ -69,7 +74,7 @@ impl ToSend {
 /// `MPI_Send`, `MPI_Isend` and `MPI_Send_init` of one mode.
 macro_rules! sends {
     ($($mode:ident: $blocking:ident $nonblocking:ident;)*) => {$(
-        #[inline]
+        #[inline(never)]
         pub(crate) fn $blocking(
             call: Call,
             buf: Buf,
@@ -102,7 +107,7 @@ macro_rules! sends {
 }
 
 sends! {
-    Standard: send isend;
+    Standard: send_any isend;
     Ready: rsend irsend;
     Synchronous: ssend issend;
     Buffered: bsend ibsend;
@@ -135,8 +140,61 @@ send_inits! {
     Buffered: bsend_init;
 }
 
-#[inline]
+/// The arguments as few elements of a plain type at a plain address, if that is what they are.
+#[inline(always)]
+fn few(call: Call, buf: Buf, (count, datatype): (MPI_Count, MPI_Datatype), (rank, tag): (c_int, c_int)) -> Option<Few> {
+    let bytes = run_bytes(datatype.0);
+    // A negative count is a large one here.
+    if bytes == 0 || count as u64 > FEW_MAX || buf.addr() <= Buf::AUTOMATIC {
+        return None;
+    }
+    let len = bytes as u32 * count as u32;
+    Some(Few { mem: buf.mem(), len, rank, tag, origin: call.origin() })
+}
+
+/// `MPI_Send`: what is small and plain goes the shortest way, everything else and every mistake the general one.
+#[inline(always)]
+pub(crate) fn send(
+    call: Call,
+    buf: Buf,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+    on: MPI_Comm,
+) -> Result<()> {
+    if let Some(comm) = find_comm(on)
+        && let Some(few) = few(call, buf, (count, datatype), (dest, tag))
+        && comm.send_few(&few)
+    {
+        return Ok(());
+    }
+    send_any(call, buf, count, datatype, dest, tag, on)
+}
+
+/// `MPI_Recv`, as `send`.
+#[inline(always)]
 pub(crate) fn recv(
+    call: Call,
+    buf: Buf,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    on: MPI_Comm,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    if let Some(comm) = find_comm(on)
+        && let Some(few) = few(call, buf, (count, datatype), (source, tag))
+        && let Some(got) = comm.recv_few(&few)
+    {
+        return if status.is_null() { Ok(()) } else { give(status, &got) };
+    }
+    recv_any(call, buf, count, datatype, source, tag, on, status)
+}
+
+#[inline(never)]
+fn recv_any(
     call: Call,
     buf: Buf,
     count: MPI_Count,

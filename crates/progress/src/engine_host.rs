@@ -12,7 +12,8 @@ use crate::surroundings::{Patience, Senders, Surroundings};
 use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
 use garonne_engine::event::{Sent, Waiting};
 use garonne_engine::rail::{Rail, WakeSource};
-use garonne_engine::shard::{Shard, Small};
+use garonne_engine::quick::{Catch, Caught, Small};
+use garonne_engine::shard::Shard;
 use garonne_sync::shm::Segment;
 use garonne_sync::submission::Submission;
 use garonne_sync::trylock::{Guard, OneThread, TryLock};
@@ -250,6 +251,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// Sends a small contiguous message the shortest way; `false`: use `send`.
     #[inline]
     pub fn send_small(&self, small: &Small) -> bool {
+        if let Some(mut shard) = self.shard.try_alone() {
+            return shard.send_small(small);
+        }
         let Some(mut shard) = self.shard.try_lock() else { return false };
         self.serve(&mut shard);
         // It completes nothing that anybody waits for: there is nothing to announce.
@@ -382,6 +386,13 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     #[inline]
     fn send_small(&self, small: &Small) -> bool {
         EngineHost::send_small(self, small)
+    }
+
+    fn recv_quick(&self, catch: &Catch) -> Option<Caught> {
+        // Among several threads what the poll brings would have to be announced, and the lock not be held while spinning: the
+        // general way does that.
+        let mut shard = self.shard.try_alone()?;
+        shard.recv_quick(catch, self.surroundings.patience().spins)
     }
 
     fn recv(&self, recv: Recv) -> Result<Started, Error> {

@@ -6,7 +6,7 @@
 use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
 use crate::surroundings::Senders;
 use garonne_engine::event::Sent;
-use garonne_engine::shard::Small;
+use garonne_engine::quick::{Catch, Caught, Small};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::sync::Arc;
@@ -37,6 +37,11 @@ pub trait Host: std::marker::Send + Sync {
     /// complete then; on `false` nothing happened and `send` is to be called.
     fn send_small(&self, _small: &Small) -> bool {
         false
+    }
+    /// Receives a small message that is there or comes while it is worth looking; `None`: nothing happened and `recv` is to be
+    /// called.
+    fn recv_quick(&self, _catch: &Catch) -> Option<Caught> {
+        None
     }
     /// Starts a receive.
     fn recv(&self, recv: Recv) -> Result<Started, Error>;

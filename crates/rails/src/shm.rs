@@ -278,7 +278,7 @@ impl Rail for ShmRail {
     #[inline]
     fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
         let out = self.out(peer)?;
-        match out.outlet().send(header.to_words(), bytes, header.len as usize) {
+        match out.outlet().send_inline(header.to_words(), bytes, header.len as usize) {
             Ok(()) => {
                 out.bell().ring();
                 Ok(())
@@ -306,6 +306,11 @@ impl Rail for ShmRail {
             self.wake.moved();
         }
         told
+    }
+
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        self.inbox.is_empty() && !self.any_gone && !self.regions.busy() && self.untold.is_empty()
     }
 
     fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing {

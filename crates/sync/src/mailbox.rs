@@ -220,6 +220,16 @@ impl Outlet {
         Ok(())
     }
 
+    /// As [`Outlet::send`] for at most [`INLINE_MAX`] bytes, which share the slot with the header.
+    #[inline(always)]
+    pub fn send_inline(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> std::result::Result<(), Full> {
+        let claim = self.0.claim(0, Priority::Data)?;
+        let (room, space) = self.0.memory.room(claim);
+        room.copy_from(0, bytes, 0, len.min(space));
+        self.0.publish(claim, header);
+        Ok(())
+    }
+
     /// Claims room for `len` bytes (at most [`Outlet::payload_max`]).
     #[inline]
     pub fn claim(&mut self, len: usize, priority: Priority) -> std::result::Result<Claimed, Full> {

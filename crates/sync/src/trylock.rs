@@ -60,6 +60,17 @@ impl<T> TryLock<T> {
         self.single.store(false, Ordering::SeqCst);
     }
 
+    /// Takes the lock if it is free and one thread promised to be alone.
+    #[inline(always)]
+    pub fn try_alone(&self) -> Option<Guard<'_, T>> {
+        if !self.single.load(Ordering::Relaxed) || self.held.load(Ordering::Relaxed) {
+            return None;
+        }
+        // Nobody can come between load and store: the promise.
+        self.held.store(true, Ordering::Relaxed);
+        Some(Guard(self))
+    }
+
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {

@@ -28,7 +28,7 @@ pub use construct::{Constructor, DarrayDim, Distribution, Order};
 pub use contents::{Combiner, Contents, Envelope, Form};
 pub use pack::{Elements, PackBuffer};
 pub use parametric::TypeClass;
-pub use predefined::{FortranBooleans, FortranSizes, codes};
+pub use predefined::{FortranBooleans, FortranSizes, codes, run_bytes};
 pub use predefined::{configure_booleans, configure_fortran, fortran_booleans, fortran_sizes};
 pub use signature::LeafRun;
 pub use tree::Leaf;

@@ -18,8 +18,8 @@ use crate::limits::{CALLERS_NAMED, SMALL_LEN_MAX};
 use crate::request::{Request, Status};
 use garonne_engine::api::{self, Mode, Origin, Pattern, Peer, Source, Started};
 use garonne_engine::event::Sent;
-use garonne_engine::shard::Small;
-use garonne_sync::user::Data;
+use garonne_engine::quick::{Catch, Small};
+use garonne_sync::user::{Data, UserMem};
 
 /// The four send modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,57 @@ pub struct RecvArgs {
     pub origin: Origin,
 }
 
+/// A few contiguous bytes of a blocking standard-mode send or of a blocking receive.
+#[derive(Clone, Copy, Debug)]
+pub struct Few {
+    /// The bytes.
+    pub mem: UserMem,
+    /// How many, or how many there is room for.
+    pub len: u32,
+    /// The other side's rank.
+    pub rank: i32,
+    /// Tag.
+    pub tag: i32,
+    /// Who asks.
+    pub origin: Origin,
+}
+
 impl Comm {
+    /// Sends if everything is plain; `false`: nothing happened, [`Comm::send`] does it or says what is wrong.
+    #[inline(always)]
+    pub fn send_few(&self, few: &Few) -> bool {
+        let Some(peer) = self.targets().peer(few.rank as u32) else { return false };
+        few.tag >= 0
+            && self.0.process.host.send_small(&Small {
+                context: self.context(),
+                peer,
+                source: self.0.rank,
+                tag: few.tag,
+                mem: few.mem,
+                len: few.len as usize,
+                origin: few.origin,
+            })
+    }
+
+    /// Receives if the message is the next to arrive and everything is plain; `None`: nothing happened, [`Comm::recv`] does it or
+    /// says what is wrong.
+    #[inline(always)]
+    pub fn recv_few(&self, few: &Few) -> Option<Status> {
+        let source = match self.targets().peer(few.rank as u32) {
+            Some(peer) => Some(Source { rank: few.rank as u32, peer }),
+            None if few.rank == crate::ANY_SOURCE => None,
+            None => return None,
+        };
+        let tag = match few.tag {
+            crate::ANY_TAG => None,
+            tag if tag >= 0 => Some(tag),
+            _ => return None,
+        };
+        let pattern = Pattern { context: self.context(), source, tag };
+        let caught = self.0.process.host.recv_quick(&Catch { pattern, mem: few.mem, room: few.len, origin: few.origin })?;
+        Some(Status { source: caught.source as i32, tag: caught.tag, len: caught.len.into(), cancelled: false })
+    }
+
     /// `MPI_Send`, `MPI_Ssend`, `MPI_Rsend`, `MPI_Bsend`.
     #[inline]
     pub fn send(&self, args: SendArgs) -> Result<()> {

@@ -67,6 +67,12 @@ impl Inbox {
         self.paces.get_mut(peer as usize)
     }
 
+    /// Whether nothing was published a moment ago.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.mailbox.is_empty() && self.lanes.iter().all(|lane| lane.intake.is_empty())
+    }
+
     /// Delivers up to `budget` records.
     #[inline]
     pub(crate) fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
