@@ -224,7 +224,7 @@ impl Core {
     }
 
     /// Returns one envelope's credit and `payload` bytes of credit.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release_credits(&mut self, gate: u32, payload: u64) {
         if gate == NONE {
             return;

@@ -157,7 +157,7 @@ impl Core {
 
 impl<R: Rail> Shard<R> {
     /// Sends a small message at once if nothing is in the way; `false`: nothing happened, take the general way.
-    #[inline]
+    #[inline(always)]
     pub fn send_small(&mut self, small: &Small) -> bool {
         let core = &mut self.core;
         let Some(route) = core.known_route(small.context, small.peer).or_else(|| core.learn_route(small.context, small.peer)) else {
@@ -200,7 +200,7 @@ impl<R: Rail> Shard<R> {
 
     /// Receives at once if a matching message is the next thing that arrives within `spins` looks at a quiet rail; `None`: nothing
     /// was received, take the general way.
-    #[inline]
+    #[inline(always)]
     pub fn recv_quick(&mut self, catch: &Catch, spins: u32) -> Option<Caught> {
         let core = &mut self.core;
         // Kept or held messages may match, and queued work must not wait for this.
@@ -213,16 +213,18 @@ impl<R: Rail> Shard<R> {
         core.expected.mem = catch.mem;
         core.expected.room = i64::from(catch.room);
         let mut left = spins;
-        while self.rail.is_quiet() {
+        // One packet: what comes behind it is for later receives.
+        while !self.rail.poll_one(&mut self.core) {
+            if !self.rail.is_quiet() {
+                self.rail.poll(1, &mut self.core);
+                break;
+            }
             if left == 0 {
-                self.core.expected.room = -1;
-                return None;
+                break;
             }
             left -= 1;
             std::hint::spin_loop();
         }
-        // One packet: what comes behind it is for later receives.
-        self.rail.poll(1, &mut self.core);
         let core = &mut self.core;
         if core.expected.room >= 0 {
             core.expected.room = -1;

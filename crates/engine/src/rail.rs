@@ -195,6 +195,13 @@ pub trait Rail {
     /// Delivers up to `budget` packets and whatever else ended. Returns how many things it told the sink.
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32;
 
+    /// Delivers one packet if that takes no more than a look at where the next one should lie; `false`: it delivered none, and
+    /// only a poll knows why.
+    fn poll_one(&mut self, sink: &mut impl Sink) -> bool {
+        let _ = sink;
+        false
+    }
+
     /// Whether a poll would find nothing: a few loads, for spinning. `false` if that is not known so cheaply.
     fn is_quiet(&self) -> bool {
         false

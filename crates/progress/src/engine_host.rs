@@ -249,11 +249,16 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// Sends a small contiguous message the shortest way; `false`: use `send`.
-    #[inline]
+    #[inline(always)]
     pub fn send_small(&self, small: &Small) -> bool {
         if let Some(mut shard) = self.shard.try_alone() {
             return shard.send_small(small);
         }
+        self.send_small_shared(small)
+    }
+
+    #[inline(never)]
+    fn send_small_shared(&self, small: &Small) -> bool {
         let Some(mut shard) = self.shard.try_lock() else { return false };
         self.serve(&mut shard);
         // It completes nothing that anybody waits for: there is nothing to announce.

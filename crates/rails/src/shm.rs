@@ -155,6 +155,19 @@ impl ShmRail {
         Ok(())
     }
 
+    /// A small record by whatever way there is.
+    #[inline(never)]
+    fn send_small(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
+        let out = self.out(peer)?;
+        match out.outlet().send(header.to_words(), bytes, header.len as usize) {
+            Ok(()) => {
+                out.bell().ring();
+                Ok(())
+            }
+            Err(_) => Err(self.full(peer)),
+        }
+    }
+
     /// A peer whose ring has no room: it may sleep on a full inbox.
     #[cold]
     #[inline(never)]
@@ -275,16 +288,15 @@ impl Rail for ShmRail {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
-        let out = self.out(peer)?;
-        match out.outlet().send_inline(header.to_words(), bytes, header.len as usize) {
-            Ok(()) => {
-                out.bell().ring();
-                Ok(())
-            }
-            Err(_) => Err(self.full(peer)),
+        if let Some(Some(out)) = self.outs.get_mut(peer as usize)
+            && out.send_inline(header.to_words(), bytes, header.len as usize)
+        {
+            out.bell().ring();
+            return Ok(());
         }
+        self.send_small(peer, header, bytes)
     }
 
     #[inline]
@@ -306,6 +318,18 @@ impl Rail for ShmRail {
             self.wake.moved();
         }
         told
+    }
+
+    #[inline(always)]
+    fn poll_one(&mut self, sink: &mut impl Sink) -> bool {
+        if !self.inbox.take_one(sink) {
+            return false;
+        }
+        if self.inbox.take_starving() {
+            self.ring_starving();
+        }
+        self.wake.moved();
+        true
     }
 
     #[inline(always)]

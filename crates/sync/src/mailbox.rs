@@ -6,7 +6,7 @@
 pub use crate::ring::{Full, Geometry, INLINE_MAX, Priority, UNIT};
 
 use crate::facade::{AtomicU32, AtomicU64};
-use crate::ring::{Claim, Look, Memory, PLACE_WORD, Reader, SLOT_WORDS, Sharing, Writer};
+use crate::ring::{Claim, Look, Memory, PLACE_WORD, Reader, Sharing, Writer};
 use crate::shm;
 use crate::user::UserMem;
 use std::io::{Error, ErrorKind, Result};
@@ -164,7 +164,7 @@ impl Memory for Segment {
         }
     }
     #[inline(always)]
-    fn get(&self, slot: u32) -> [u64; SLOT_WORDS] {
+    fn get(&self, slot: u32) -> [u64; PLACE_WORD + 1] {
         let words = self.slot(slot).wrapping_add(8).cast::<u64>();
         // SAFETY: in bounds and aligned; volatile because a mad peer may write meanwhile.
         std::array::from_fn(|i| unsafe { words.add(i).read_volatile() })
@@ -220,14 +220,18 @@ impl Outlet {
         Ok(())
     }
 
-    /// As [`Outlet::send`] for at most [`INLINE_MAX`] bytes, which share the slot with the header.
+    /// Sends a record whose bytes share the slot with the header, if they can and this is a lane that has room at first
+    /// glance. `false`: nothing happened; [`Outlet::send`] tries harder.
     #[inline(always)]
-    pub fn send_inline(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> std::result::Result<(), Full> {
-        let claim = self.0.claim(0, Priority::Data)?;
-        let (room, space) = self.0.memory.room(claim);
-        room.copy_from(0, bytes, 0, len.min(space));
+    pub fn send_inline(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> bool {
+        if len > INLINE_MAX {
+            return false;
+        }
+        let Some(claim) = self.0.claim_slot() else { return false };
+        let (room, _) = self.0.memory.room(claim);
+        room.copy_from(0, bytes, 0, len);
         self.0.publish(claim, header);
-        Ok(())
+        true
     }
 
     /// Claims room for `len` bytes (at most [`Outlet::payload_max`]).
@@ -341,11 +345,11 @@ impl Intake {
                     // SAFETY: `look` checked that unit and units lie within the area.
                     (unsafe { UserMem::new(at) }, units as usize * UNIT)
                 }
-                // SAFETY: the words live in `found` until this call ends; nobody writes through the view.
-                None => (
-                    unsafe { UserMem::new(std::ptr::from_ref(&found.words[PLACE_WORD]).cast_mut().cast()) },
-                    INLINE_MAX,
-                ),
+                None => {
+                    let at = self.reader.memory.slot(found.slot).wrapping_add(8 + PLACE_WORD * 8);
+                    // SAFETY: the end of a slot of the ring; the slot is given back after `show`.
+                    (unsafe { UserMem::new(at) }, INLINE_MAX)
+                }
             };
             show(Record {
                 writer: found.writer,

@@ -82,8 +82,8 @@ pub(crate) trait Memory {
     fn writers(&self) -> u16;
     /// Stores the first `PLACE_WORD` words of a slot and, if given, the place.
     fn put(&self, slot: u32, header: [u64; PLACE_WORD], place: Option<u64>);
-    /// Loads the words of a slot after its stamp.
-    fn get(&self, slot: u32) -> [u64; SLOT_WORDS];
+    /// Loads the first `PLACE_WORD` words of a slot after its stamp, and the place.
+    fn get(&self, slot: u32) -> [u64; PLACE_WORD + 1];
 }
 
 /// Whether a ring has one writer or many.
@@ -244,6 +244,21 @@ impl<M: Memory> Writer<M> {
         }
     }
 
+    /// Claims the next slot of a lane for a record without payload in the area. `None`: this is a mailbox, or has no room at
+    /// first glance, about which [`Writer::claim`] knows more.
+    #[inline(always)]
+    pub(crate) fn claim_slot(&mut self) -> Option<Claim> {
+        let geometry = self.memory.geometry();
+        let slot = self.tail.slot;
+        let used = slot.wrapping_sub(self.head.slot);
+        if self.sharing != Sharing::Lane || used >= geometry.slots - geometry.reserved_slots {
+            return None;
+        }
+        self.tail.slot = slot.wrapping_add(1);
+        self.last = self.tail.slot;
+        Some(Claim { slot, start: self.tail.unit, units: 0 })
+    }
+
     /// Publishes a claimed record: the slot's header words and, through the claim, where its payload lies.
     #[inline(always)]
     pub(crate) fn publish(&mut self, claim: Claim, header: [u64; PLACE_WORD]) {
@@ -284,8 +299,10 @@ impl<M: Memory> Writer<M> {
 pub(crate) struct Found {
     pub(crate) writer: u16,
     pub(crate) void: bool,
+    /// The slot.
+    pub(crate) slot: u32,
     /// Words after the stamp.
-    pub(crate) words: [u64; SLOT_WORDS],
+    pub(crate) words: [u64; PLACE_WORD + 1],
     /// First unit in the area (masked) and units; `None`: the payload is inline.
     pub(crate) area: Option<(u32, u32)>,
     end: Position,
@@ -365,6 +382,7 @@ impl<M: Memory> Reader<M> {
         Look::Record(Found {
             writer,
             void: stamp & VOID != 0,
+            slot,
             words,
             area,
             end,

@@ -66,9 +66,9 @@ impl Memory for Model {
             (*words)[PLACE_WORD] = place.unwrap_or(0);
         });
     }
-    fn get(&self, slot: u32) -> [u64; SLOT_WORDS] {
+    fn get(&self, slot: u32) -> [u64; PLACE_WORD + 1] {
         // SAFETY: as in `put`.
-        self.0.words[slot as usize].with_mut(|words| unsafe { *words })
+        self.0.words[slot as usize].with_mut(|words| unsafe { std::array::from_fn(|i| (*words)[i]) })
     }
 }
 

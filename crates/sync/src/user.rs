@@ -201,8 +201,21 @@ impl Strided {
 ///
 /// # Safety
 /// `src` readable and `dst` writable for `len` bytes.
-#[inline]
+#[inline(always)]
 unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
+    if len == 8 {
+        // One number is what most small messages are.
+        // SAFETY: by the function's contract.
+        return unsafe { dst.cast::<u64>().write_unaligned(src.cast::<u64>().read_unaligned()) };
+    }
+    // SAFETY: by the function's contract.
+    unsafe { copy_run(src, dst, len) }
+}
+
+/// # Safety
+/// As [`copy_bytes`].
+#[inline]
+unsafe fn copy_run(src: *const u8, dst: *mut u8, len: usize) {
     macro_rules! two {
         ($t:ty) => {{
             let tail = len - size_of::<$t>();
@@ -215,17 +228,14 @@ unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
             }
         }};
     }
-    // The size of most small messages: one comparison.
-    if len.wrapping_sub(8) <= 8 {
-        return two!(u64);
-    }
     match len {
         0 => {}
         // SAFETY: one byte on both sides.
         1 => unsafe { dst.write(src.read()) },
         2..4 => two!(u16),
         4..8 => two!(u32),
-        17..=32 => two!(u128),
+        8..16 => two!(u64),
+        16..=32 => two!(u128),
         33..=64 => two!([u128; 2]),
         // SAFETY: by the function's contract.
         _ => unsafe { crate::copy::copy_any(src, dst, len) },

@@ -73,6 +73,26 @@ impl Inbox {
         self.mailbox.is_empty() && self.lanes.iter().all(|lane| lane.intake.is_empty())
     }
 
+    /// Delivers one record of a lane, if one lies there and nothing in the mailbox can be older.
+    #[inline(always)]
+    pub(crate) fn take_one(&mut self, sink: &mut impl Sink) -> bool {
+        for lane in &mut self.lanes {
+            if !lane.open || lane.intake.is_empty() {
+                continue;
+            }
+            let writer = lane.writer;
+            let taken = lane
+                .intake
+                .take(|record| deliver(Record { writer, ..record }, sink, (&mut self.broken, &mut self.paces)));
+            if let Taken::Broken(_) = taken {
+                self.broken.push(Peer::from(writer));
+            }
+            self.starving |= lane.intake.take_starving();
+            return true;
+        }
+        false
+    }
+
     /// Delivers up to `budget` records.
     #[inline]
     pub(crate) fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {

@@ -6,6 +6,7 @@ use garonne_engine::api::{Error, Peer};
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::mailbox::Outlet;
 use garonne_sync::shm::{Segment, Word};
+use garonne_sync::user::UserMem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -112,6 +113,14 @@ impl Out {
             self.follow(grant);
         }
         self.lane.is_some()
+    }
+
+    /// Sends a small record through the lane, if the peer's grant is as it was and the lane has room at first glance.
+    #[inline(always)]
+    pub(crate) fn send_inline(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> bool {
+        // SYNC(lane-grant): as in `uses_lane`.
+        self.grant.load(Ordering::Acquire) == self.held
+            && self.lane.as_mut().is_some_and(|lane| lane.send_inline(header, bytes, len))
     }
 
     /// The ring that the next record goes through.
