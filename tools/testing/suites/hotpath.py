@@ -1,0 +1,80 @@
+"""What a small message costs inside MPI_Send and MPI_Recv, in instructions, and what must not be on its way.
+
+Callgrind counts both calls in a short and in a longer run of tests/hotpath/small_messages.c; the difference over the messages
+between them is the price of one, without what only the first ones pay (mapping an inbox, growing a table). Instructions do not
+depend on the machine's load, so the ceilings are tests, with room for other compilers; allocating, a system call or a look at the
+clock would show as calls into the C library, of which none may remain.
+"""
+
+import re
+import shutil
+
+from ..runner import Case, Failure, Skip, check
+
+SHORT, LONG = 200, 1200
+# Instructions of one call, the entry point included.
+CEILINGS = {"MPI_Send": 250, "MPI_Recv": 400}
+LIMIT_S = 240
+FORBIDDEN = re.compile(
+    r"(_int_malloc|malloc|calloc|realloc|_int_free|free|mmap|munmap|madvise|syscall|clock_gettime|gettimeofday|nanosleep|sched_yield|"
+    r"poll|read|write|process_vm_readv|process_vm_writev|alloc::raw_vec::.*grow.*)(@.*)?('\d+)?")
+
+
+def suite(context):
+    context.installed()
+    yield Case("hotpath/small messages", lambda: run(context), alone=True)
+
+
+def run(context):
+    if not shutil.which("valgrind"):
+        raise Skip("valgrind is not installed")
+    work = context.work / "hotpath"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    program = work / "small_messages"
+    source = context.root / "tests" / "hotpath" / "small_messages.c"
+    check(context.execute("hotpath build", [context.mpicc(), "-O2", source, "-o", program], timeout=60))
+    short, long = (measure(context, work, program, count) for count in (SHORT, LONG))
+    for rank, call in enumerate(("MPI_Send", "MPI_Recv")):
+        names = short[rank].keys() | long[rank].keys()
+        grown = {name: long[rank].get(name, 0) - short[rank].get(name, 0) for name in names}
+        price = sum(grown.values()) / (LONG - SHORT)
+        print(f"    {call}: {price:.0f} instructions", flush=True)
+        # A few calls in a thousand messages belong to the return of credits, which queues; less than one instruction for each
+        # message is less than one call in twenty messages.
+        worst = {name: cost / (LONG - SHORT) for name, cost in grown.items() if FORBIDDEN.fullmatch(name) and cost > (LONG - SHORT)}
+        if worst:
+            raise Failure(f"{call} of a small message goes through {worst}")
+        if not 0 < price <= CEILINGS[call]:
+            raise Failure(f"{call} of a small message costs {price:.0f} instructions; the ceiling is {CEILINGS[call]}")
+
+
+def measure(context, work, program, count):
+    """Instructions by function inside the two calls, for each rank."""
+    tool = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={work}/{count}.%p", "--toggle-collect=MPI_Send",
+            "--toggle-collect=MPI_Recv"]
+    done = context.execute(f"hotpath {count}", context.launcher(2) + tool + [program, count], timeout=LIMIT_S)
+    check(done)
+    ranks = {int(rank): pid for rank, pid in re.findall(r"rank (\d) is process (\d+)", done.output)}
+    if sorted(ranks) != [0, 1]:
+        raise Failure(f"the program did not name its ranks (log: {done.log})")
+    return [costs(work / f"{count}.{ranks[rank]}") for rank in (0, 1)]
+
+
+def costs(path):
+    """Each function's own instructions, from a callgrind file."""
+    names, total, function, inclusive = {}, {}, "?", False
+    for line in path.read_text().splitlines():
+        if match := re.match(r"(c?)fn=\((\d+)\)(?: (.*))?$", line):
+            called, number, name = match.groups()
+            if name:
+                names[number] = name
+            if not called:
+                function = names[number]
+        elif line.startswith("calls="):
+            inclusive = True
+        elif match := re.match(r"[+\-*\d]\S* (\d+)$", line):
+            if not inclusive:
+                total[function] = total.get(function, 0) + int(match.group(1))
+            inclusive = False
+    return total
