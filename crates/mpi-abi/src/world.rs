@@ -5,6 +5,8 @@ use crate::{env, site, state};
 use garonne_mpi::error::Class;
 use garonne_mpi::process::{Config, ThreadLevel};
 use garonne_node::rank::Rank;
+use garonne_node::rendezvous::ProgramPlace;
+use garonne_progress::host::Host;
 use garonne_sync::trylock::OneThread;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -24,11 +26,17 @@ fn of_node(error: garonne_node::Error) -> Fault {
 /// Brings the engine up, if it is not from an earlier use, and tells what this rank is.
 pub(crate) fn enter() -> Result<Config> {
     let mut kept = RANK.lock().unwrap_or_else(PoisonError::into_inner);
-    let host = match &*kept {
-        Some(rank) => rank.host.clone(),
-        None => kept.insert(Rank::enter().map_err(of_node)?).host.clone(),
+    let rank = match &mut *kept {
+        Some(rank) => rank,
+        None => kept.insert(Rank::enter().map_err(of_node)?),
     };
+    let host = rank.host.clone();
+    // A process that a rank started is a world of its own, although it inherits the environment.
+    let launched = rank.client.is_some();
     Ok(Config {
+        appnum: ProgramPlace::from_env().filter(|_| launched).map(|place| place.index),
+        // A job has as many places as ranks: there are no slots.
+        universe_size: launched.then(|| i32::try_from(host.world_size()).unwrap_or(i32::MAX)),
         processor_name: env::processor_name(),
         env: state::env_pairs(),
         call_name: |call| Call(call).name(),

@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Place, launch};
+use support::{Place, garonne, launch, run, stdout};
 
 const HALO: &str = r#"
     #include <mpi.h>
@@ -57,4 +57,46 @@ fn without_debug_information_the_function_is_named() {
     assert!(said.contains("at halo: main"), "{said}");
     let said = last_words("stripped", HALO, &["-g0", "-s"]);
     assert!(said.contains("at halo+0x"), "{said}");
+}
+
+const PLACE: &str = r#"
+    #include <mpi.h>
+    #include <stdio.h>
+    #include <string.h>
+    int main(int argc, char **argv) {
+        int *value, has, rank, size, len = 64;
+        char text[65] = "";
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_APPNUM, &value, &has);
+        int appnum = has ? *value : -1;
+        MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_UNIVERSE_SIZE, &value, &has);
+        size = has ? *value : -1;
+        MPI_Info_get_string(MPI_INFO_ENV, "maxprocs", &len, text, &has);
+        printf("rank %d: program %d, universe %d, maxprocs %s, argv", rank, appnum, size, text);
+        len = 64;
+        MPI_Info_get_string(MPI_INFO_ENV, "argv", &len, text, &has);
+        printf(" %s\n", has ? text : "-");
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+#[test]
+fn a_rank_knows_which_program_of_the_job_it_runs() {
+    let place = Place::new("place");
+    let program = place.program("place", PLACE);
+    let mut command = std::process::Command::new("timeout");
+    command.arg("60").arg(garonne()).args(["run", "-n", "1"]).arg(&program).args(["a", ":", "-n", "2"]).arg(&program).arg("b");
+    let said = stdout(&command.output().expect("timeout runs"));
+    let mut lines: Vec<_> = said.lines().collect();
+    lines.sort_unstable();
+    let expected = [
+        "rank 0: program 0, universe 3, maxprocs 1, argv a",
+        "rank 1: program 1, universe 3, maxprocs 2, argv b",
+        "rank 2: program 1, universe 3, maxprocs 2, argv b",
+    ];
+    assert_eq!(lines, expected);
+    let alone = stdout(&run(&program, &[]));
+    assert_eq!(alone.trim_end(), "rank 0: program -1, universe -1, maxprocs 1, argv -");
 }

@@ -23,6 +23,8 @@ pub const ENV_JOB: &str = "GARONNE_JOB";
 pub const ENV_RANK: &str = "GARONNE_RANK";
 /// Number of ranks.
 pub const ENV_SIZE: &str = "GARONNE_SIZE";
+/// Which of the job's programs this is, and how many ranks run it: `index:ranks`.
+pub const ENV_PROGRAM: &str = "GARONNE_PROGRAM";
 
 const PREFIX: &str = "garonne/job/";
 
@@ -98,6 +100,35 @@ pub(crate) fn bind(name: &JobName) -> Result<(OwnedFd, OwnedFd)> {
     rustix::net::sockopt::set_socket_passcred(&listener, true).map_err(|error| failed(error.into()))?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok((listener.into(), shared.into()))
+}
+
+/// Which of the job's programs a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramPlace {
+    /// Its place on the command line, from 0 (`MPI_APPNUM`).
+    pub index: i32,
+    /// Ranks that run it (`maxprocs`).
+    pub ranks: u32,
+}
+
+impl ProgramPlace {
+    /// What the environment says; `None` outside a job, or if it is damaged: nothing depends on it.
+    pub fn from_env() -> Option<Self> {
+        std::env::var_os(ENV_AGENT)?;
+        Self::parse(&std::env::var(ENV_PROGRAM).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (index, ranks) = text.split_once(':')?;
+        let place = Self { index: index.parse().ok()?, ranks: ranks.parse().ok()? };
+        (place.index >= 0 && place.ranks > 0).then_some(place)
+    }
+}
+
+impl std::fmt::Display for ProgramPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.index, self.ranks)
+    }
 }
 
 /// What the environment says about the job.
@@ -176,6 +207,15 @@ impl Invitation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_place_of_a_program_reads_back_and_nonsense_is_none() {
+        let place = ProgramPlace { index: 2, ranks: 5 };
+        assert_eq!(ProgramPlace::parse(&place.to_string()), Some(place));
+        for text in ["", "2", "2:", ":5", "-1:5", "1:0", "1:5:6", "99999999999:1"] {
+            assert_eq!(ProgramPlace::parse(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn without_variables_there_is_no_job() {

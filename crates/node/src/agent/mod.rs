@@ -238,7 +238,8 @@ impl Agent<'_> {
             .job
             .programs
             .iter()
-            .map(|program| starter.prepare(program))
+            .enumerate()
+            .map(|(index, program)| starter.prepare(index, program))
             .collect::<Result<Vec<_>>>()?;
         for (rank, program) in self.job.program_of_rank().into_iter().enumerate() {
             let rank = rank as u32;

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::job::{Job, Program, Stdin};
 use crate::layout::JobId;
 use crate::limits;
-use crate::rendezvous::{self, Invitation, JobName};
+use crate::rendezvous::{self, Invitation, JobName, ProgramPlace};
 use crate::sys;
 
 /// What every rank's start has in common.
@@ -77,8 +77,8 @@ impl<'a> Starter<'a> {
         })
     }
 
-    /// Looks a program up and builds what its ranks share.
-    pub fn prepare(&self, program: &Program) -> Result<Ready> {
+    /// Looks the program at a place of the command line up and builds what its ranks share.
+    pub fn prepare(&self, index: usize, program: &Program) -> Result<Ready> {
         let word = program
             .argv
             .first()
@@ -114,6 +114,9 @@ impl<'a> Starter<'a> {
         let own = Invitation::vars(self.id, self.name, self.shared, self.number)?;
         env.retain(|(name, _)| !own.iter().any(|(known, _)| name == known.as_str()));
         env.extend(own.into_iter().map(|(name, value)| (name.into(), value.into())));
+        let place = ProgramPlace { index: i32::try_from(index).unwrap_or(i32::MAX), ranks: program.ranks };
+        env.retain(|(name, _)| name != rendezvous::ENV_PROGRAM);
+        env.push((rendezvous::ENV_PROGRAM.into(), place.to_string().into()));
         Ok(Ready {
             path: c_string(path.as_os_str())?,
             argv,
