@@ -154,6 +154,7 @@ impl Core {
         operation.region = None;
         operation.error = error;
         self.completions += 1;
+        operation.finished = self.completions;
         if operation.abandoned {
             self.requests.close(index);
         }

@@ -61,6 +61,8 @@ pub(crate) struct Operation {
     pub region: Option<Box<Descriptor>>,
     pub error: Option<Error>,
     pub cancelled: bool,
+    /// Its place among the completions of this engine, once complete.
+    pub finished: u64,
 }
 
 /// An operation's name as it travels.
@@ -152,6 +154,7 @@ impl Requests {
                 region: None,
                 error: None,
                 cancelled: false,
+                finished: 0,
             });
         }
         self.free = old as u32;

@@ -243,6 +243,13 @@ impl<R: Rail> Shard<R> {
         Ok((self.core.requests.peek(index).state == State::Complete).then(|| self.core.requests.status(index)))
     }
 
+    /// The operation's place among the completions of this engine; `None` while it goes on, and for stale names.
+    #[inline]
+    pub fn finished_at(&self, request: Request) -> Option<u64> {
+        let operation = self.core.requests.peek(self.core.requests.find(request)?);
+        (operation.state == State::Complete).then_some(operation.finished)
+    }
+
     /// Whether the operation is complete.
     #[inline]
     pub fn is_complete(&self, request: Request) -> bool {

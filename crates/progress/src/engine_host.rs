@@ -426,6 +426,14 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.enter().peek(request)
     }
 
+    fn finished_at(&self, request: Request) -> Option<u64> {
+        self.enter().finished_at(request)
+    }
+
+    fn completions(&self) -> u64 {
+        self.enter().completions()
+    }
+
     fn take(&self, request: Request) -> Result<Option<Status>, Error> {
         self.enter().take(request)
     }

@@ -58,6 +58,10 @@ pub trait Host: std::marker::Send + Sync {
     fn peek(&self, request: Request) -> Result<Option<Status>, Error>;
     /// The status if complete, without making progress; the name is gone then.
     fn take(&self, request: Request) -> Result<Option<Status>, Error>;
+    /// The place of a complete operation among this rank's completions; `None` while it goes on.
+    fn finished_at(&self, request: Request) -> Option<u64>;
+    /// The number of completions so far.
+    fn completions(&self) -> u64;
     /// Lets the operation finish on its own and forgets its name (`MPI_Request_free`).
     fn abandon(&self, request: Request) -> Result<(), Error>;
 

@@ -4,7 +4,7 @@ use super::buffer::Buffer;
 use super::*;
 use crate::error::Class;
 use crate::request::*;
-use crate::testing::{Bytes, job};
+use crate::testing::{Bytes, engine_job, job};
 use std::sync::{Arc, Mutex};
 
 fn to(dest: i32, tag: i32, bytes: &Bytes) -> SendArgs {
@@ -163,6 +163,33 @@ fn persistent_requests_start_again_and_again() {
             assert_eq!(bytes.get(), [round]);
         }
         request.free().unwrap();
+    });
+}
+
+#[test]
+fn of_several_completed_receives_the_first_to_complete_is_given_first() {
+    engine_job(2, |world| {
+        if world.rank() == 0 {
+            world.meet().unwrap();
+            for tag in [2, 0, 1] {
+                world.send(to(1, tag, &Bytes::of(&[tag as u8]))).unwrap();
+            }
+            world.meet().unwrap();
+            return;
+        }
+        let into: Vec<Bytes> = (0..4).map(|_| Bytes::new(1)).collect();
+        let mut requests: Vec<Request> = (0..3)
+            .map(|tag| world.irecv(from(0, tag as i32, &into[tag])).unwrap())
+            .collect();
+        world.meet().unwrap();
+        world.meet().unwrap();
+        let mut list: Vec<Option<Request>> = requests.drain(..).map(Some).collect();
+        let mut seen = Vec::new();
+        while let Some((index, _)) = wait_any(&list.iter().map(Option::as_ref).collect::<Vec<_>>()) {
+            list[index] = None;
+            seen.push(index);
+        }
+        assert_eq!(seen, [2, 0, 1]);
     });
 }
 

@@ -105,8 +105,8 @@ pub trait Completion: Send + Sync {
 pub struct Request(Kind);
 
 enum Kind {
-    /// Over at birth; kept for its status.
-    Done(Status, Arc<Process>),
+    /// Over at birth; kept for its status, with its place among the completions.
+    Done(Status, Arc<Process>, u64),
     Send(Comm, api::Request),
     Recv(Comm, api::Request),
     Shared(Arc<Process>, Arc<dyn Completion>),
@@ -127,7 +127,7 @@ impl Persistent {
 impl Request {
     /// An operation that was over when it started.
     pub fn done(process: &Arc<Process>, status: Status) -> Self {
-        Self(Kind::Done(status, process.clone()))
+        Self(Kind::Done(status, process.clone(), 0))
     }
 
     /// Waits for `completion`.
@@ -158,7 +158,10 @@ impl Request {
 
     pub(crate) fn of_recv(comm: &Comm, started: api::Started) -> Result<Self> {
         match started {
-            api::Started::Done(status) => Ok(Self::done(comm.process(), comm.received(status)?)),
+            api::Started::Done(status) => {
+                let place = comm.process().host.completions();
+                Ok(Self(Kind::Done(comm.received(status)?, comm.process().clone(), place)))
+            }
             api::Started::Pending(name) => Ok(Self(Kind::Recv(comm.clone(), name))),
         }
     }
@@ -167,7 +170,7 @@ impl Request {
     pub fn process(&self) -> &Arc<Process> {
         match &self.0 {
             Kind::Send(comm, _) | Kind::Recv(comm, _) => comm.process(),
-            Kind::Done(_, process) | Kind::Shared(process, _) | Kind::Persistent(process, _) => process,
+            Kind::Done(_, process, _) | Kind::Shared(process, _) | Kind::Persistent(process, _) => process,
         }
     }
 
@@ -259,7 +262,7 @@ impl Request {
     /// The outcome if the operation is over, without making progress; the request stays.
     fn peek(&self) -> Option<Outcome> {
         match &self.0 {
-            Kind::Done(status, _) => Some(Ok(*status)),
+            Kind::Done(status, _, _) => Some(Ok(*status)),
             Kind::Send(comm, name) => settle(comm, comm.process().host.peek(*name), Comm::sent),
             Kind::Recv(comm, name) => settle(comm, comm.process().host.peek(*name), Comm::received),
             Kind::Shared(_, completion) => {
@@ -270,6 +273,20 @@ impl Request {
                 Some(active) => active.peek(),
                 None => Some(Ok(Status::EMPTY)),
             },
+        }
+    }
+
+    /// The place of an operation that is over among the completions of its rank, without making progress; `None` while it
+    /// goes on. What is not a message is first.
+    fn finished_at(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Done(_, _, place) => Some(*place),
+            Kind::Send(comm, name) | Kind::Recv(comm, name) => comm.process().host.finished_at(*name),
+            Kind::Persistent(_, persistent) => match &*persistent.active() {
+                Some(active) => active.finished_at(),
+                None => Some(0),
+            },
+            Kind::Shared(..) => self.ready().then_some(0),
         }
     }
 
@@ -288,7 +305,7 @@ impl Request {
     /// The outcome if the operation is over, without making progress; the request is spent then, or inactive again.
     pub(crate) fn take(&self) -> Option<Outcome> {
         match &self.0 {
-            Kind::Done(status, _) => Some(Ok(*status)),
+            Kind::Done(status, _, _) => Some(Ok(*status)),
             Kind::Send(comm, name) => settle(comm, comm.process().host.take(*name), Comm::sent),
             Kind::Recv(comm, name) => settle(comm, comm.process().host.take(*name), Comm::received),
             Kind::Shared(_, completion) => {
