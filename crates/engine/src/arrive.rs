@@ -161,6 +161,9 @@ impl Core {
         let entry = &mut self.gates[gate as usize];
         entry.envelopes = entry.envelopes.checked_add(envelopes).filter(|&sum| sum <= quotas.envelopes)?;
         entry.payload = entry.payload.checked_add(u64::from(payload)).filter(|&sum| sum <= quotas.payload)?;
+        entry.returned_envelopes += u64::from(envelopes);
+        entry.returned_payload += u64::from(payload);
+        self.publish();
         self.pending = true;
         Some(())
     }

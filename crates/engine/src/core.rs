@@ -15,8 +15,10 @@ use crate::request::{Requests, Side, State, from_wire};
 use crate::store::{Body, Meta, Store};
 use crate::table::{KeyMap, Lists, NONE};
 use crate::wire::{Announce, Bytes, Clear, Finish};
+use garonne_sync::shm::Segment;
 use garonne_sync::user::UserMem;
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 /// One control packet that waits for room.
 #[derive(Debug)]
@@ -76,6 +78,8 @@ pub(crate) struct Core {
     pub completions: u64,
     pub self_credit: u64,
     pub events: Events,
+    /// Where to show what was sent and what is kept.
+    pub tally: Option<Segment>,
     pub bounce: Bounce,
 }
 
@@ -106,6 +110,7 @@ impl Core {
             completions: 0,
             self_credit: SELF_CREDIT,
             events: Events::new(),
+            tally: None,
             bounce: Bounce::new(),
         }
     }
@@ -241,6 +246,21 @@ impl Core {
         }
     }
 
+    /// Shows messages and bytes sent, and messages kept, to those who watch. Off the way of messages: called when credits move
+    /// and when the rank sleeps.
+    #[cold]
+    pub(crate) fn publish(&self) {
+        let Some(tally) = &self.tally else { return };
+        let (mut messages, mut bytes) = (0u64, 0u64);
+        for gate in &self.gates {
+            let sent = gate.sent(&self.quotas);
+            (messages, bytes) = (messages + sent.0, bytes + sent.1);
+        }
+        for (index, value) in [messages, bytes, self.store.alive() as u64].into_iter().enumerate() {
+            tally.atomic_u64(8 * index).store(value, Ordering::Relaxed);
+        }
+    }
+
     /// Sends back the credits that are owed to a peer.
     #[cold]
     pub(crate) fn return_credits(&mut self, gate: u32) {
@@ -258,6 +278,7 @@ impl Core {
         gate.owed_envelopes = 0;
         gate.owed_payload = 0;
         let peer = gate.peer;
+        self.publish();
         self.tell(peer, header, Bytes::new());
     }
 

@@ -147,6 +147,17 @@ pub fn senders(ring: &[u8], sent: &Sent) -> Vec<Origin> {
     found
 }
 
+/// A meeting of ranks through shared memory, named as its messages would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// Context of the collective.
+    pub context: Context,
+    /// Its tag.
+    pub tag: i32,
+    /// Who asked.
+    pub origin: Origin,
+}
+
 /// What a rank waits for, as far as its engine knows: the oldest pending receive and send, and how much is pending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
@@ -160,6 +171,8 @@ pub struct Waiting {
     pub unexpected: u32,
     /// A send that cannot go on: context, peer, tag, bytes, and who asked.
     pub blocked_send: Option<(Context, Peer, i32, u64, Origin)>,
+    /// A meeting without messages, which the layer above told of: context, tag, and who asked.
+    pub meeting: Option<Meeting>,
 }
 
 #[cfg(test)]

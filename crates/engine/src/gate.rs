@@ -94,10 +94,24 @@ pub(crate) struct Gate {
     pub owed_payload: u64,
     /// Envelopes of the peer that count against its quota, to find one that overdraws.
     pub outstanding: u32,
+    /// Credits that came back so far, and bytes announced: with what is left of the quotas they tell what was sent, without
+    /// a count on the way of each message.
+    pub returned_envelopes: u64,
+    pub returned_payload: u64,
+    pub announced: u64,
     pub asking: Asking,
 }
 
 impl Gate {
+    /// Messages and bytes sent through it, as far as it lives.
+    pub(crate) fn sent(&self, quotas: &Quotas) -> (u64, u64) {
+        if self.gone {
+            return (0, 0);
+        }
+        let envelopes = self.returned_envelopes + u64::from(quotas.envelopes - self.envelopes.min(quotas.envelopes));
+        (envelopes, self.returned_payload + self.announced + (quotas.payload - self.payload.min(quotas.payload)))
+    }
+
     /// Whether the peer may send one envelope more: it is alive and has credit for it.
     #[inline]
     pub(crate) fn may_send(&self, quotas: &Quotas) -> bool {
@@ -118,6 +132,9 @@ impl Gate {
             owed_envelopes: 0,
             owed_payload: 0,
             outstanding: 0,
+            returned_envelopes: 0,
+            returned_payload: 0,
+            announced: 0,
             asking: Asking::default(),
         }
     }

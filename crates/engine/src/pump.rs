@@ -67,6 +67,7 @@ impl<R: Rail> Shard<R> {
                 let entry = &mut self.core.gates[gate as usize];
                 entry.envelopes -= 1;
                 entry.payload -= payload;
+                entry.announced += view.len - payload;
                 true
             }
             Emitted::Later => {

@@ -12,7 +12,11 @@ use crate::limits::{POLL_BUDGET, SELF_EAGER_MAX, WAITING_LOOK};
 use crate::rail::{Limits, Rail};
 use crate::request::{Fresh, Operation, Side, State};
 use crate::store::Meta;
+use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
+
+/// Bytes of what [`Shard::show_in`] shows.
+pub const TALLY_BYTES: usize = 24;
 
 /// See the module's paragraph.
 #[derive(Debug)]
@@ -306,6 +310,18 @@ impl<R: Rail> Shard<R> {
         self.core.pending
     }
 
+    /// Shows from now on in `tally` (three words, 8 bytes each) messages sent, bytes sent and messages kept. The words follow
+    /// when credits move, and at `publish`; what was sent to a peer that died meanwhile is not counted, nor is what the rank
+    /// sent to itself.
+    pub fn show_in(&mut self, tally: Segment) {
+        self.core.tally = (tally.len() >= TALLY_BYTES).then_some(tally);
+    }
+
+    /// Shows them now.
+    pub fn publish(&self) {
+        self.core.publish();
+    }
+
     /// The last events.
     pub fn events(&self) -> &Events {
         &self.core.events
@@ -345,6 +361,7 @@ impl<R: Rail> Shard<R> {
             pending: core.requests.alive() as u32,
             unexpected: core.store.alive() as u32,
             blocked_send: send.map(|operation| (operation.context, operation.peer, operation.tag, operation.data.len, operation.origin)),
+            meeting: None,
         }
     }
 }

@@ -59,7 +59,6 @@ mod card {
     pub const WAIT_COMM: usize = 144;
     pub const WAIT_BYTES: usize = 152;
     pub const WAIT_SINCE_NS: usize = 160;
-    pub const WAIT_COLLECTIVE: usize = 168;
     pub const WAIT_SITE: usize = 176;
     pub const SENT_MESSAGES: usize = 192;
     pub const SENT_BYTES: usize = 200;
@@ -240,14 +239,12 @@ pub struct Wait {
     pub peer: i32,
     /// Tag (or -2: any tag).
     pub tag: i32,
-    /// Context id of the communicator.
+    /// Context of the messages: the communicator's, or that of its collectives, whose tags name kind and number.
     pub comm: u64,
     /// Bytes of the operation.
     pub bytes: u64,
     /// When the wait began, CLOCK_MONOTONIC in nanoseconds.
     pub since_ns: u64,
-    /// Number of the collective on its communicator, 0: none.
-    pub collective: u64,
     /// Return address of the MPI call in the program.
     pub site: u64,
 }
@@ -350,9 +347,6 @@ impl Card {
         self.at
             .atomic_u64(card::WAIT_SINCE_NS)
             .store(wait.since_ns, Relaxed);
-        self.at
-            .atomic_u64(card::WAIT_COLLECTIVE)
-            .store(wait.collective, Relaxed);
         self.at.atomic_u64(card::WAIT_SITE).store(wait.site, Relaxed);
         seq.store(next.wrapping_add(1), Release);
     }
@@ -370,7 +364,6 @@ impl Card {
                 comm: self.at.atomic_u64(card::WAIT_COMM).load(Relaxed),
                 bytes: self.at.atomic_u64(card::WAIT_BYTES).load(Relaxed),
                 since_ns: self.at.atomic_u64(card::WAIT_SINCE_NS).load(Relaxed),
-                collective: self.at.atomic_u64(card::WAIT_COLLECTIVE).load(Relaxed),
                 site: self.at.atomic_u64(card::WAIT_SITE).load(Relaxed),
             };
             fence(Acquire);
@@ -391,12 +384,17 @@ impl Card {
         self.at.atomic_u64(card::EVENTS).store(address, Relaxed);
     }
 
-    /// Messages sent so far; the rank adds to it.
+    /// The words of the three that follow, for the engine to write.
+    pub(crate) fn tally(&self) -> Segment {
+        self.at.part(card::SENT_MESSAGES, card::EVENTS - card::SENT_MESSAGES)
+    }
+
+    /// Messages sent so far; the rank stores it.
     pub fn sent_messages(&self) -> &AtomicU64 {
         self.at.atomic_u64(card::SENT_MESSAGES)
     }
 
-    /// Bytes sent so far; the rank adds to it.
+    /// Bytes sent so far; the rank stores it.
     pub fn sent_bytes(&self) -> &AtomicU64 {
         self.at.atomic_u64(card::SENT_BYTES)
     }
@@ -466,7 +464,6 @@ mod tests {
             comm: 2,
             bytes: 8,
             since_ns: 11,
-            collective: 0,
             site: 99,
         };
         card.publish_wait(&wait);

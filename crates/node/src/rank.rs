@@ -52,7 +52,8 @@ impl Rank {
             rail.begin_with(&costs);
         }
         let place = Place { client: Some(client.clone()), patience: patience(world.oversubscribed()) };
-        let shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
+        let mut shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
+        shard.show_in(client.card(world.rank).tally());
         client.card(world.rank).set_events(shard.events().address() as u64);
         let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
         Ok(Self {
@@ -162,6 +163,11 @@ fn memory_of(process: u32, address: u64) -> Option<Vec<u8>> {
 /// A wait as others see it on the board: the oldest receive, or else a send that cannot go on.
 fn said(waiting: &Waiting) -> Wait {
     let since_ns = sys::monotonic_ns();
+    if let Some(meeting) = waiting.meeting {
+        let call = u32::from(meeting.origin.call);
+        let (comm, tag, site) = (meeting.context.into(), meeting.tag, meeting.origin.site);
+        return Wait { call, peer: -1, tag, comm, bytes: 0, since_ns, site };
+    }
     let (origin, peer, tag, context, bytes) = match (&waiting.oldest_receive, &waiting.blocked_send) {
         (Some((context, peer, tag, origin)), _) => {
             (*origin, peer.map_or(-1, |peer| peer as i32), tag.unwrap_or(-2), *context, 0)
@@ -170,7 +176,7 @@ fn said(waiting: &Waiting) -> Wait {
         (None, None) => return Wait { since_ns, ..Wait::default() },
     };
     let call = u32::from(origin.call);
-    Wait { call, peer, tag, comm: context.into(), bytes, since_ns, collective: 0, site: origin.site }
+    Wait { call, peer, tag, comm: context.into(), bytes, since_ns, site: origin.site }
 }
 
 /// The ranks of a job's node, as the agent's memory shows them.

@@ -7,10 +7,10 @@
 //! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the ring.
 
 use crate::host::{Host, Stepper};
-use crate::limits::{PARKS_BEFORE_TELLING, SUBMISSIONS, TRIES_BEFORE_YIELD};
+use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SUBMISSIONS, TRIES_BEFORE_YIELD};
 use crate::surroundings::{Patience, Senders, Surroundings};
 use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
-use garonne_engine::event::{Sent, Waiting};
+use garonne_engine::event::{Meeting, Sent, Waiting};
 use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::quick::{Catch, Caught, Small};
 use garonne_engine::shard::Shard;
@@ -60,6 +60,9 @@ pub struct EngineHost<R, S> {
     asleep: AtomicU32,
     door: Mutex<()>,
     bell: Condvar,
+    /// What the layer above said it waits for beside messages.
+    meeting: Mutex<Option<Meeting>>,
+    parks: AtomicU32,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -88,6 +91,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             asleep: AtomicU32::new(0),
             door: Mutex::new(()),
             bell: Condvar::new(),
+            meeting: Mutex::new(None),
+            parks: AtomicU32::new(0),
         }
     }
 
@@ -267,7 +272,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     /// What the engine waits for, and whether it is idle, for publishing.
     pub fn waiting(&self) -> Waiting {
-        self.enter().waiting()
+        let shard = self.enter();
+        shard.publish();
+        Waiting { meeting: *lock(&self.meeting), ..shard.waiting() }
     }
 
     /// Packets are queued that found no room yet.
@@ -350,6 +357,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         let happened = self.happened.load(Ordering::SeqCst);
         let ticket = self.enter().rail().arm();
         if !self.progress() && !done() {
+            if self.parks.fetch_add(1, Ordering::Relaxed).is_multiple_of(PARKS_PER_PUBLICATION) {
+                self.enter().publish();
+            }
             let work = self.enter().has_work();
             // Queued work that found no room is tried again even if nobody rings.
             let limit = if work { self.surroundings.retry() } else { None };
@@ -500,6 +510,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     fn senders(&self, sent: &Sent) -> Option<Senders> {
         self.surroundings.senders(sent)
+    }
+
+    fn meets(&self, meeting: Option<Meeting>) {
+        *lock(&self.meeting) = meeting;
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {

@@ -5,7 +5,7 @@
 
 use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
 use crate::surroundings::Senders;
-use garonne_engine::event::Sent;
+use garonne_engine::event::{Meeting, Sent};
 use garonne_engine::quick::{Catch, Caught, Small};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
@@ -97,6 +97,9 @@ pub trait Host: std::marker::Send + Sync {
     fn senders(&self, _sent: &Sent) -> Option<Senders> {
         None
     }
+
+    /// The thread is about to `wait_until` a meeting in the commons is over, or (`None`) it was: for those who watch from outside.
+    fn meets(&self, _meeting: Option<Meeting>) {}
 
     /// Ends the job with this exit code; the agent prints `message`. Does not return.
     fn abort(&self, code: i32, message: &str) -> !;

@@ -8,3 +8,7 @@ pub const TRIES_BEFORE_YIELD: u32 = 64;
 
 /// Sleeps in one wait before it is told to those who watch: short waits, which are many, do not pay for telling.
 pub const PARKS_BEFORE_TELLING: u32 = 1;
+
+/// Sleeps between two publications of what was sent: a rank that sleeps often does not pay for each, and one that sleeps for long
+/// is told of anyway.
+pub const PARKS_PER_PUBLICATION: u32 = 16;

@@ -127,5 +127,6 @@ fn print(command: &str, rows: &[Row<'_>]) {
 
 fn as_json(row: &Row<'_>) -> serde_json::Value {
     json!({ "rank": row.rank.rank, "pid": row.rank.pid, "state": jobs::word(row.rank.state), "cpu_percent": row.cpu_percent,
-        "messages_per_s": row.messages_per_s, "bytes_per_s": row.bytes_per_s, "unexpected": row.rank.unexpected })
+        "messages_per_s": row.messages_per_s, "bytes_per_s": row.bytes_per_s, "unexpected": row.rank.unexpected,
+        "sent_messages": row.rank.sent_messages, "sent_bytes": row.rank.sent_bytes })
 }

@@ -17,6 +17,7 @@ use crate::ROOT;
 use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::limits::coll as limit;
+use garonne_engine::api::Origin;
 use garonne_sync::user::Data;
 
 /// Blocks for every process that messages come from: the remote group of an intercommunicator.
@@ -91,8 +92,8 @@ impl Planned for Barrier {
         }
     }
 
-    fn meet(&self, comm: &Comm) -> Result<bool> {
-        node::meet(comm, &Small::Barrier)
+    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
+        node::meet(comm, &Small::Barrier, origin)
     }
 }
 
@@ -126,10 +127,10 @@ impl Planned for Bcast<'_> {
         }
     }
 
-    fn meet(&self, comm: &Comm) -> Result<bool> {
+    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
         match self.buffer.bytes() {
             1..=limit::BOARD_BYTES if !comm.is_inter() => {
-                node::meet(comm, &Small::Bcast(self.root as u32, self.buffer.data()))
+                node::meet(comm, &Small::Bcast(self.root as u32, self.buffer.data()), origin)
             }
             _ => Ok(false),
         }
@@ -405,7 +406,7 @@ impl Planned for Allgather<'_> {
         plan_allgather(p, mine, &self.recv.blocks(), self.recv.bytes(), true)
     }
 
-    fn meet(&self, comm: &Comm) -> Result<bool> {
+    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
         let len = self.recv.bytes();
         if !(1..=limit::BOARD_BYTES).contains(&len) || comm.is_inter() {
             return Ok(false);
@@ -423,6 +424,7 @@ impl Planned for Allgather<'_> {
         node::meet(
             comm,
             &Small::Allgather(len, &|cell| typed::copy(&mine, cell), &get),
+            origin,
         )
     }
 }

@@ -57,7 +57,7 @@ pub(crate) mod sealed {
 
         fn plan<P: Plan>(&self, p: &mut P) -> Result<()>;
         /// Carries it out on the communicator's board if it is small; `false`: it is not, or there is no board.
-        fn meet(&self, _comm: &Comm) -> Result<bool> {
+        fn meet(&self, _comm: &Comm, _origin: Origin) -> Result<bool> {
             Ok(false)
         }
     }
@@ -70,7 +70,7 @@ impl Comm {
     /// `Root`, `Count`, `Arg`, `Op` … for arguments that do not fit; `NoMem`; what the communication met.
     pub fn collective(&self, call: &impl Collective, origin: Origin) -> Result<()> {
         call.check(self)?;
-        if call.meet(self)? {
+        if call.meet(self, origin)? {
             return Ok(());
         }
         let mut immediate = Immediate::new(Wire::of(self, self.number(call.kind()), origin));

@@ -8,13 +8,14 @@
 use super::algo;
 use super::algo::Reduction;
 use super::plan::scratch;
-use super::run::{Immediate, Wire};
-use super::tag::{Call, Kind};
+use super::run::{COLLECTIVE, Immediate, Wire};
+use super::tag::{Call, Inside, Kind};
 use super::typed::{self, Fold, Shape};
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::limits::coll as limit;
 use garonne_engine::api::Origin;
+use garonne_engine::event;
 use garonne_sync::board::{Board, CELL_BYTES};
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::shm::Segment;
@@ -143,7 +144,35 @@ pub(crate) enum Small<'a> {
     Reduce(&'a Reduction<'a>, Option<u32>),
 }
 
+/// One meeting on a board, as one of its members takes part.
+struct Turn<'a> {
+    comm: &'a Comm,
+    epoch: u32,
+    call: Call,
+    origin: Origin,
+}
+
+impl Turn<'_> {
+    fn meeting(&self) -> event::Meeting {
+        event::Meeting {
+            context: self.comm.context() + COLLECTIVE,
+            tag: self.call.tag(Inside::Whole),
+            origin: self.origin,
+        }
+    }
+}
+
 impl Small<'_> {
+    fn kind(&self) -> Kind {
+        match self {
+            Small::Barrier => Kind::Barrier,
+            Small::Bcast(..) => Kind::Bcast,
+            Small::Allgather(..) => Kind::Allgather,
+            Small::Reduce(_, None) => Kind::Allreduce,
+            Small::Reduce(_, Some(_)) => Kind::Reduce,
+        }
+    }
+
     fn bytes(&self) -> u64 {
         match self {
             Small::Barrier => 0,
@@ -166,7 +195,7 @@ impl Small<'_> {
 }
 
 /// Carries out a small collective on the board of `comm`; `false`: messages must serve.
-pub(crate) fn meet(comm: &Comm, small: &Small<'_>) -> Result<bool> {
+pub(crate) fn meet(comm: &Comm, small: &Small<'_>, origin: Origin) -> Result<bool> {
     let members = comm.size();
     if comm.is_inter() || members < 2 || small.bytes() > CELL_BYTES as u64 || !small.suits(members) {
         return Ok(false);
@@ -183,7 +212,7 @@ pub(crate) fn meet(comm: &Comm, small: &Small<'_>) -> Result<bool> {
         }
     };
     let Some(place) = place else { return Ok(false) };
-    place.take_part(comm, small);
+    place.take_part(comm, small, origin);
     Ok(true)
 }
 
@@ -322,17 +351,21 @@ fn reach(
 }
 
 impl Place {
-    fn take_part(&self, comm: &Comm, small: &Small<'_>) {
+    fn take_part(&self, comm: &Comm, small: &Small<'_>, origin: Origin) {
         let epoch = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
         self.epoch.store(epoch, Ordering::Relaxed);
+        // Counted as those by messages are, so that those who watch can compare. One at a time calls collectives of a communicator.
+        let number = comm.0.collectives.load(Ordering::Relaxed);
+        comm.0.collectives.store(number.wrapping_add(1), Ordering::Relaxed);
+        let at = Turn { comm, epoch, call: Call::new(number, small.kind()), origin };
         match small {
-            Small::Barrier => self.pass(comm, epoch, || {}),
+            Small::Barrier => self.pass(&at, || {}),
             Small::Bcast(root, data) => {
                 let cell = Data::contiguous(self.board.cell(*root, epoch), data.len);
                 if *root == self.me {
                     typed::copy(data, &cell);
                 }
-                self.pass(comm, epoch, || {});
+                self.pass(&at, || {});
                 if *root != self.me {
                     typed::copy(&cell, data);
                 }
@@ -340,12 +373,12 @@ impl Place {
             Small::Allgather(len, put, get) => {
                 let cell = |member: u32| Data::contiguous(self.board.cell(member, epoch), *len);
                 put(&cell(self.me));
-                self.pass(comm, epoch, || {});
+                self.pass(&at, || {});
                 (0..self.board.members()).for_each(|member| get(member, &cell(member)));
             }
             Small::Reduce(r, root) => {
                 typed::copy(&r.whole(r.input), &r.whole(self.board.cell(self.me, epoch)));
-                self.pass(comm, epoch, || self.combine(r, epoch));
+                self.pass(&at, || self.combine(r, epoch));
                 if root.is_none_or(|root| root == self.me) {
                     typed::copy(&r.whole(self.board.result()), &r.whole(r.output));
                 }
@@ -367,7 +400,8 @@ impl Place {
     }
 
     /// Meets the others; the last to arrive does `last` first.
-    fn pass(&self, comm: &Comm, epoch: u32, last: impl FnOnce()) {
+    fn pass(&self, at: &Turn<'_>, last: impl FnOnce()) {
+        let epoch = at.epoch;
         let gate = self.board.gate();
         if gate.arrive() {
             last();
@@ -389,7 +423,10 @@ impl Place {
             }
             std::hint::spin_loop();
         }
-        comm.process().host.wait_until(&mut || gate.passed(epoch));
+        let host = &at.comm.process().host;
+        host.meets(Some(at.meeting()));
+        host.wait_until(&mut || gate.passed(epoch));
+        host.meets(None);
     }
 }
 

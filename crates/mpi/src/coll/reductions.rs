@@ -17,6 +17,7 @@ use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
 use crate::op::Op;
+use garonne_engine::api::Origin;
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
 
@@ -104,15 +105,11 @@ fn ask(p: &impl Plan, r: &Reduction<'_>) -> Ask {
     }
 }
 
-/// A reduction on the communicator's board: a predefined operation on a predefined datatype, which are the same on all processes.
-fn meet(comm: &Comm, r: &Reduction<'_>, datatype: &Datatype, root: Option<u32>) -> Result<bool> {
+/// Whether a reduction may use the communicator's board: a predefined operation on a predefined datatype, which are the same on all processes.
+fn meets(comm: &Comm, r: &Reduction<'_>, datatype: &Datatype) -> bool {
     let bytes = datatype.size().saturating_mul(r.count);
     let small = bytes > 0 && bytes <= limit::BOARD_BYTES && datatype.code().is_some() && !r.fold.user();
-    if small && !comm.is_inter() {
-        node::meet(comm, &Small::Reduce(r, root))
-    } else {
-        Ok(false)
-    }
+    small && !comm.is_inter()
 }
 
 /// `MPI_Reduce`.
@@ -189,7 +186,7 @@ impl Planned for Reduce<'_> {
         }
     }
 
-    fn meet(&self, comm: &Comm) -> Result<bool> {
+    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
         let fold = OpOn {
             op: self.op,
             datatype: self.datatype,
@@ -201,7 +198,7 @@ impl Planned for Reduce<'_> {
             output,
             count: self.count,
         };
-        meet(comm, &r, self.datatype, u32::try_from(self.root).ok())
+        Ok(meets(comm, &r, self.datatype) && node::meet(comm, &Small::Reduce(&r, u32::try_from(self.root).ok()), origin)?)
     }
 }
 
@@ -255,7 +252,7 @@ impl Planned for Allreduce<'_> {
         }
     }
 
-    fn meet(&self, comm: &Comm) -> Result<bool> {
+    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
         let fold = OpOn {
             op: self.op,
             datatype: self.datatype,
@@ -266,7 +263,7 @@ impl Planned for Allreduce<'_> {
             output: self.recv,
             count: self.count,
         };
-        meet(comm, &r, self.datatype, None)
+        Ok(meets(comm, &r, self.datatype) && node::meet(comm, &Small::Reduce(&r, None), origin)?)
     }
 }
 

@@ -112,7 +112,7 @@ impl<'a> Wire<'a> {
 }
 
 /// The context of collectives, from the first one of a communicator.
-const COLLECTIVE: u32 = 1;
+pub(crate) const COLLECTIVE: u32 = 1;
 
 /// Operations kept without allocation: what the rounds of small collectives have under way.
 const INLINE_PENDING: usize = 8;
