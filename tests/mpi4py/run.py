@@ -7,6 +7,7 @@ From any other method the same error is a failure. So the list of what is skippe
 usage: run.py TESTS_DIR FUNCTIONS_TXT REPORT_DIR [arguments of mpi4py's test/main.py]
 """
 
+import inspect
 import json
 import os
 import re
@@ -67,12 +68,41 @@ def unsupported_function(error):
     return None
 
 
+# Calls that some ranks of a test answer and others do not make: where such a test would be skipped on one rank, another
+# would wait for it, so all ranks skip it before it starts. Method of mpi4py, C function.
+PARTNERED = {"Open_port": "open_port", "Accept": "comm_accept", "Connect": "comm_connect", "Join": "comm_join"}
+# Modules whose every test starts processes from a thread of its own, where the error would go unseen.
+MODULES = {"test_util_pool": "comm_spawn"}
+
+
+def needs_missing(test):
+    """The missing C function that a test as a whole cannot do without, or None."""
+    module = MODULES.get(type(test).__module__)
+    if module in MISSING:
+        return "MPI_" + module.capitalize()
+    method = getattr(test, getattr(test, "_testMethodName", ""), None)
+    if method is None:
+        return None
+    text = inspect.getsource(method)
+    names = (PARTNERED[word] for word in re.findall(r"\.(\w+)\(", text) if word in PARTNERED)
+    return next(("MPI_" + name.capitalize() for name in names if name in MISSING), None)
+
+
 class Score(unittest.TextTestResult):
     """Counts; turns errors of functions that are not there yet into skips that name them."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.passed = 0
+
+    def startTest(self, test):
+        function = needs_missing(test)
+        if function:
+            skipped = lambda: None
+            skipped.__unittest_skip__ = True
+            skipped.__unittest_skip_why__ = f"{function} is not there yet"
+            setattr(test, test._testMethodName, skipped)
+        super().startTest(test)
 
     def addSuccess(self, test):
         self.passed += 1
