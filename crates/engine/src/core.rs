@@ -367,14 +367,7 @@ impl Core {
     /// Gives a kept message to the receive in slot `receive`.
     pub(crate) fn hand_over(&mut self, receive: u32, item: u32) {
         let (meta, body) = self.store.remove(item);
-        let payload = if matches!(body, Body::Inline(_) | Body::Buffer(_)) { meta.len } else { 0 };
-        if meta.peer == self.me {
-            self.self_credit += payload;
-        } else if meta.credited
-            && let Some(gate) = self.gate(meta.peer)
-        {
-            self.release_credits(gate, payload);
-        }
+        self.release_kept(&meta, &body);
         match body {
             Body::Inline(bytes) => self.fulfil_from(receive, meta, &bytes),
             Body::Buffer(buffer) => {
@@ -384,6 +377,18 @@ impl Core {
             Body::Announced(announce) => self.fulfil(receive, meta, Incoming::Announced(*announce)),
             Body::Local(send) => self.fulfil(receive, meta, Incoming::Local(send)),
             Body::Free(_) | Body::Coming | Body::Awaited(_) => {}
+        }
+    }
+
+    /// Returns the credits of a message that leaves the store.
+    pub(crate) fn release_kept(&mut self, meta: &Meta, body: &Body) {
+        let payload = if matches!(body, Body::Inline(_) | Body::Buffer(_)) { meta.len } else { 0 };
+        if meta.peer == self.me {
+            self.self_credit += payload;
+        } else if meta.credited
+            && let Some(gate) = self.gate(meta.peer)
+        {
+            self.release_credits(gate, payload);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::gate::stream_key;
 use crate::limits::ROUTES;
 use crate::rail::{Header, Kind, Rail};
 use crate::shard::Shard;
-use crate::store::Meta;
+use crate::store::{Body, Meta};
 use crate::table::NONE;
 use garonne_sync::user::UserMem;
 
@@ -155,6 +155,40 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Notes the receive of a caught message.
+    #[inline(always)]
+    fn note_caught(&mut self, catch: &Catch, peer: Peer, caught: Caught) {
+        self.events.push(Event {
+            len: u64::from(caught.len),
+            site: catch.origin.site,
+            peer,
+            context: catch.pattern.context,
+            tag: caught.tag,
+            call: catch.origin.call,
+            what: What::Recv,
+        });
+    }
+
+    /// Receives a kept message if its few bytes lie in its record and fit; `None`: nothing happened.
+    #[inline(never)]
+    fn catch_kept(&mut self, catch: &Catch, item: u32) -> Option<Caught> {
+        let kept = self.store.get(item);
+        let meta = kept.meta;
+        let Body::Inline(bytes) = &kept.body else { return None };
+        if meta.len > u64::from(catch.room) || meta.waiting.is_some() {
+            return None;
+        }
+        catch.mem.write(0, bytes.get(..meta.len as usize)?);
+        self.matcher.drop_kept(item);
+        let (meta, body) = self.store.remove(item);
+        self.release_kept(&meta, &body);
+        let caught = Caught { source: meta.source, tag: meta.tag, len: meta.len as u32 };
+        self.note_caught(catch, meta.peer, caught);
+        Some(caught)
+    }
+}
+
 impl<R: Rail> Shard<R> {
     /// Sends a small message at once if nothing is in the way; `false`: nothing happened, take the general way.
     #[inline(always)]
@@ -198,14 +232,22 @@ impl<R: Rail> Shard<R> {
         true
     }
 
-    /// Receives at once if a matching message is the next thing that arrives within `spins` looks at a quiet rail; `None`: nothing
+    /// Receives at once if a matching small message was kept, or is the next thing that arrives within `spins` looks at a quiet rail; `None`: nothing
     /// was received, take the general way.
     #[inline(always)]
     pub fn recv_quick(&mut self, catch: &Catch, spins: u32) -> Option<Caught> {
         let core = &mut self.core;
-        // Kept or held messages may match, and queued work must not wait for this.
-        if core.pending || core.holders != 0 || core.matcher.find(&catch.pattern).is_some() {
+        // Held messages may match, and queued work must not wait for this.
+        if core.pending || core.holders != 0 {
             return None;
+        }
+        if let Some(item) = core.matcher.find(&catch.pattern) {
+            let caught = core.catch_kept(catch, item);
+            if core.pending {
+                // Credits to return.
+                self.pump();
+            }
+            return caught;
         }
         core.expected.context = catch.pattern.context;
         core.expected.peer = catch.pattern.source.map_or(u32::MAX, |source| source.peer);
@@ -232,15 +274,7 @@ impl<R: Rail> Shard<R> {
         }
         let caught = core.expected.caught;
         let peer = core.expected.peer;
-        core.events.push(Event {
-            len: u64::from(caught.len),
-            site: catch.origin.site,
-            peer,
-            context: catch.pattern.context,
-            tag: caught.tag,
-            call: catch.origin.call,
-            what: What::Recv,
-        });
+        core.note_caught(catch, peer, caught);
         if core.pending {
             // Credits to return.
             self.pump();

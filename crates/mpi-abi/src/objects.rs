@@ -96,6 +96,10 @@ pub(crate) fn comm(handle: MPI_Comm) -> Result<&'static Comm> {
 /// As [`comm`], without a complaint.
 #[inline]
 pub(crate) fn find_comm(handle: MPI_Comm) -> Option<&'static Comm> {
+    if handle == MPI_COMM_WORLD {
+        // Asked first: most calls are about it.
+        return predefined_comm(MPI_COMM_WORLD);
+    }
     if handle.0 < LIVE {
         predefined_comm(handle)
     } else {

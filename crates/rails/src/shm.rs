@@ -157,9 +157,9 @@ impl ShmRail {
 
     /// A small record by whatever way there is.
     #[inline(never)]
-    fn send_small(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
+    fn send_small(&mut self, peer: Peer, header: [u64; 3], (bytes, len): (UserMem, usize)) -> Result<(), Refusal> {
         let out = self.out(peer)?;
-        match out.outlet().send(header.to_words(), bytes, header.len as usize) {
+        match out.outlet().send(header, bytes, len) {
             Ok(()) => {
                 out.bell().ring();
                 Ok(())
@@ -290,13 +290,13 @@ impl Rail for ShmRail {
 
     #[inline(always)]
     fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
+        let (words, len) = (header.to_words(), header.len as usize);
         if let Some(Some(out)) = self.outs.get_mut(peer as usize)
-            && out.send_inline(header.to_words(), bytes, header.len as usize)
+            && out.send_inline(words, bytes, len)
         {
-            out.bell().ring();
             return Ok(());
         }
-        self.send_small(peer, header, bytes)
+        self.send_small(peer, words, (bytes, len))
     }
 
     #[inline]

@@ -5,7 +5,7 @@
 
 pub use crate::ring::{Full, Geometry, INLINE_MAX, Priority, UNIT};
 
-use crate::facade::{AtomicU32, AtomicU64};
+use crate::facade::{AtomicU32, AtomicU64, Ordering};
 use crate::ring::{Claim, Look, Memory, PLACE_WORD, Reader, Sharing, Writer};
 use crate::shm;
 use crate::user::UserMem;
@@ -120,6 +120,21 @@ impl Segment {
     }
 }
 
+/// Stores the words of the slot at `at`, one that [`Segment::slot`] named, after its stamp.
+#[inline(always)]
+fn put_at(at: *mut u8, header: [u64; PLACE_WORD], place: Option<u64>) {
+    let words = at.wrapping_add(8).cast::<u64>();
+    // SAFETY: the claimed slot is this writer's alone until its stamp; the words lie in the slot, aligned.
+    unsafe {
+        for (i, word) in header.into_iter().enumerate() {
+            words.add(i).write_volatile(word);
+        }
+        if let Some(place) = place {
+            words.add(PLACE_WORD).write_volatile(place);
+        }
+    }
+}
+
 impl Memory for Segment {
     #[inline(always)]
     fn geometry(&self) -> Geometry {
@@ -152,16 +167,7 @@ impl Memory for Segment {
     }
     #[inline(always)]
     fn put(&self, slot: u32, header: [u64; PLACE_WORD], place: Option<u64>) {
-        let words = self.slot(slot).wrapping_add(8).cast::<u64>();
-        // SAFETY: the claimed slot is this writer's alone until its stamp; the words lie in the slot, aligned.
-        unsafe {
-            for (i, word) in header.into_iter().enumerate() {
-                words.add(i).write_volatile(word);
-            }
-            if let Some(place) = place {
-                words.add(PLACE_WORD).write_volatile(place);
-            }
-        }
+        put_at(self.slot(slot), header, place);
     }
     #[inline(always)]
     fn get(&self, slot: u32) -> [u64; PLACE_WORD + 1] {
@@ -228,9 +234,14 @@ impl Outlet {
             return false;
         }
         let Some(claim) = self.0.claim_slot() else { return false };
-        let (room, _) = self.0.memory.room(claim);
-        room.copy_from(0, bytes, 0, len);
-        self.0.publish(claim, header);
+        let stamp = self.0.stamp_word(claim, 0);
+        // The slot is looked up once for all that is written to it.
+        let at = self.0.memory.slot(claim.slot);
+        put_at(at, header, None);
+        // SAFETY: the slot's payload room; `len` bytes fit there.
+        unsafe { UserMem::new(at.wrapping_add(8 + PLACE_WORD * 8)) }.copy_from(0, bytes, 0, len);
+        // Release, as in `Writer::stamp`. SYNC(ring-stamp).
+        self.0.memory.word(at).store(stamp, Ordering::Release);
         true
     }
 
@@ -383,7 +394,6 @@ impl Intake {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
 
     const GEOMETRY: Geometry = Geometry {
         slots: 8,

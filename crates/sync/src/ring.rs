@@ -283,9 +283,15 @@ impl<M: Memory> Writer<M> {
     #[inline(always)]
     fn stamp(&self, claim: Claim, flags: u64) {
         let slot = claim.slot & (self.memory.geometry().slots - 1);
-        let word = u64::from(claim.slot.wrapping_add(1)) | u64::from(self.me) << 32 | flags;
+        let word = self.stamp_word(claim, flags);
         // Release: header and payload are seen by whoever sees the stamp. SYNC(ring-stamp).
         self.memory.stamp(slot).store(word, Ordering::Release);
+    }
+
+    /// What the stamp of a published record says.
+    #[inline(always)]
+    pub(crate) fn stamp_word(&self, claim: Claim, flags: u64) -> u64 {
+        u64::from(claim.slot.wrapping_add(1)) | u64::from(self.me) << 32 | flags
     }
 
     /// The position behind this writer's last claim: when the reader is there, it has taken all this writer sent.

@@ -45,6 +45,7 @@ impl UserMem {
     }
 
     /// The address of the byte at `offset`.
+    #[inline(always)]
     pub fn addr(self, offset: isize) -> usize {
         self.base.wrapping_add_signed(offset)
     }
@@ -56,6 +57,7 @@ impl UserMem {
         }
     }
 
+    #[inline(always)]
     fn ptr(self, offset: isize) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.addr(offset))
     }
@@ -76,7 +78,7 @@ impl UserMem {
     }
 
     /// Copies `len` bytes from `src` (another or the same view) to this view; the two may overlap.
-    #[inline]
+    #[inline(always)]
     pub fn copy_from(self, offset: isize, src: UserMem, src_offset: isize, len: usize) {
         // SAFETY: both views were promised valid for what is reached; `copy_bytes` allows overlap.
         unsafe { copy_bytes(src.ptr(src_offset), self.ptr(offset), len) }
@@ -214,7 +216,7 @@ unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
 
 /// # Safety
 /// As [`copy_bytes`].
-#[inline]
+#[inline(never)]
 unsafe fn copy_run(src: *const u8, dst: *mut u8, len: usize) {
     macro_rules! two {
         ($t:ty) => {{

@@ -77,15 +77,17 @@ impl Inbox {
     #[inline(always)]
     pub(crate) fn take_one(&mut self, sink: &mut impl Sink) -> bool {
         for lane in &mut self.lanes {
-            if !lane.open || lane.intake.is_empty() {
+            if !lane.open {
                 continue;
             }
             let writer = lane.writer;
             let taken = lane
                 .intake
                 .take(|record| deliver(Record { writer, ..record }, sink, (&mut self.broken, &mut self.paces)));
-            if let Taken::Broken(_) = taken {
-                self.broken.push(Peer::from(writer));
+            match taken {
+                Taken::Empty => continue,
+                Taken::Broken(_) => self.broken.push(Peer::from(writer)),
+                Taken::Record | Taken::Void => {}
             }
             self.starving |= lane.intake.take_starving();
             return true;

@@ -1,0 +1,203 @@
+//! The engine's shortest ways, over the rail that has them, against a model: whether a message goes the quick or the general way
+//! on either side, it gets to the receive that the standard says.
+
+use garonne_engine::Quotas;
+use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::quick::{Catch, Small};
+use garonne_engine::shard::Shard;
+use garonne_rails::shm::{ShmRail, Threads};
+use garonne_sync::user::{Data, Scratch};
+use std::sync::Arc;
+
+const CONTEXT: u32 = 6;
+const ORIGIN: Origin = Origin { call: 1, site: 2 };
+/// Larger than a slot, than a quick send, and than an eager message may be.
+const LENGTHS: [usize; 7] = [0, 1, 8, 32, 33, 256, 100_000];
+
+/// A message as the model knows it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sent {
+    tag: i32,
+    len: usize,
+    fill: u8,
+}
+
+struct Posted {
+    tag: Option<i32>,
+    request: Request,
+    memory: Scratch,
+    gets: Option<Sent>,
+}
+
+struct Pair {
+    sender: Shard<ShmRail>,
+    receiver: Shard<ShmRail>,
+    /// Sends under way, with the memory that they read.
+    sending: Vec<(Request, Scratch)>,
+    /// Sent and received by nobody.
+    queue: Vec<Sent>,
+    posted: Vec<Posted>,
+    quick: [u32; 2],
+}
+
+fn accepts(tag: Option<i32>, sent: &Sent) -> bool {
+    tag.is_none_or(|tag| tag == sent.tag)
+}
+
+fn pattern(tag: Option<i32>, any_source: bool) -> Pattern {
+    Pattern { context: CONTEXT, source: (!any_source).then_some(Source { rank: 0, peer: 0 }), tag }
+}
+
+impl Pair {
+    fn new() -> Self {
+        let mut ranks = Threads::new(2).unwrap().into_iter().map(|rank| ShmRail::new(Arc::new(rank)).unwrap());
+        let mut shard = |me| Shard::new(ranks.next().unwrap(), me, 2, Quotas::for_world(2));
+        let (sender, receiver) = (shard(0), shard(1));
+        Self { sender, receiver, sending: Vec::new(), queue: Vec::new(), posted: Vec::new(), quick: [0; 2] }
+    }
+
+    fn send(&mut self, sent: Sent, quick: bool) {
+        let memory = Scratch::new(sent.len.max(1)).unwrap();
+        memory.mem().with_mut(0, sent.len, |bytes| bytes.fill(sent.fill));
+        let small = Small { context: CONTEXT, peer: 1, source: 0, tag: sent.tag, mem: memory.mem(), len: sent.len, origin: ORIGIN };
+        if quick && self.sender.send_small(&small) {
+            self.quick[0] += 1;
+        } else {
+            let data = Data::contiguous(memory.mem(), sent.len as u64);
+            let send = Send { context: CONTEXT, peer: 1, source: 0, tag: sent.tag, data, mode: Mode::Standard, origin: ORIGIN };
+            if let Started::Pending(request) = self.sender.send(send).unwrap() {
+                self.sending.push((request, memory));
+            }
+        }
+        match self.posted.iter_mut().find(|posted| posted.gets.is_none() && accepts(posted.tag, &sent)) {
+            Some(posted) => posted.gets = Some(sent),
+            None => self.queue.push(sent),
+        }
+    }
+
+    /// The message that a receive of now gets, taken out of the queue.
+    fn next(&mut self, tag: Option<i32>) -> Option<Sent> {
+        let at = self.queue.iter().position(|sent| accepts(tag, sent))?;
+        Some(self.queue.remove(at))
+    }
+
+    fn start(&mut self, tag: Option<i32>, memory: &Scratch) -> Started {
+        let data = Data::contiguous(memory.mem(), memory.len() as u64);
+        self.receiver.recv(Recv { pattern: pattern(tag, false), data, origin: ORIGIN }).unwrap()
+    }
+
+    fn post(&mut self, tag: Option<i32>) {
+        let gets = self.next(tag);
+        let memory = Scratch::new(100_000).unwrap();
+        match self.start(tag, &memory) {
+            Started::Pending(request) => self.posted.push(Posted { tag, request, memory, gets }),
+            Started::Done(status) => check(&status, &memory, gets.expect("something came that nobody sent")),
+        }
+    }
+
+    fn receive(&mut self, tag: Option<i32>, any_source: bool) {
+        let expected = self.next(tag);
+        let memory = Scratch::new(100_000).unwrap();
+        let catch = Catch { pattern: pattern(tag, any_source), mem: memory.mem(), room: 100_000, origin: ORIGIN };
+        if let Some(caught) = self.receiver.recv_quick(&catch, 3) {
+            self.quick[1] += 1;
+            let status =
+                Status { source: caught.source, tag: caught.tag, len: caught.len.into(), cancelled: false, error: None };
+            return check(&status, &memory, expected.expect("something was caught that nobody sent"));
+        }
+        let Some(expected) = expected else { return };
+        let status = match self.start(tag, &memory) {
+            Started::Done(status) => status,
+            Started::Pending(request) => self.wait(request),
+        };
+        check(&status, &memory, expected);
+    }
+
+    fn wait(&mut self, request: Request) -> Status {
+        for _ in 0..100_000 {
+            if let Some(status) = self.receiver.take(request).unwrap() {
+                return status;
+            }
+            self.receiver.progress();
+            self.sender.progress();
+        }
+        panic!("a message did not come")
+    }
+
+    /// Everything that has a message is complete; the rest is withdrawn.
+    fn finish(mut self) -> [u32; 2] {
+        for posted in std::mem::take(&mut self.posted) {
+            match posted.gets {
+                Some(sent) => check(&self.wait(posted.request), &posted.memory, sent),
+                None => {
+                    self.receiver.cancel(posted.request).unwrap();
+                    assert!(self.wait(posted.request).cancelled);
+                }
+            }
+        }
+        while !self.queue.is_empty() {
+            self.receive(None, true);
+        }
+        for (request, _) in std::mem::take(&mut self.sending) {
+            for _ in 0..1000 {
+                self.receiver.progress();
+                self.sender.progress();
+            }
+            assert!(self.sender.take(request).unwrap().is_some(), "a send did not end");
+        }
+        assert!(self.receiver.is_idle() && self.sender.is_idle());
+        self.quick
+    }
+}
+
+fn check(status: &Status, memory: &Scratch, sent: Sent) {
+    assert_eq!(status.error, None);
+    assert_eq!((status.source, status.tag, status.len), (0, sent.tag, sent.len as u64));
+    memory.mem().with(0, sent.len, |bytes| assert!(bytes.iter().all(|byte| *byte == sent.fill), "other bytes than were sent"));
+}
+
+#[test]
+fn quick_and_general_ways_mix_without_changing_who_gets_what() {
+    let mut taken = [0; 2];
+    for seed in 1..40u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut below = |limit: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % limit
+        };
+        let mut pair = Pair::new();
+        for step in 0..400 {
+            let tag = below(3) as i32;
+            let wanted = (below(4) != 0).then_some(tag);
+            match below(16) {
+                0..7 => {
+                    let len = LENGTHS[below(if step % 50 == 0 { 7 } else { 5 }) as usize];
+                    pair.send(Sent { tag, len, fill: step as u8 }, below(4) != 0);
+                }
+                7..14 => pair.receive(wanted, below(2) == 0),
+                14 if pair.posted.len() < 4 => pair.post(wanted),
+                _ => {
+                    pair.receiver.progress();
+                    pair.sender.progress();
+                }
+            }
+        }
+        let quick = pair.finish();
+        taken = [taken[0] + quick[0], taken[1] + quick[1]];
+    }
+    assert!(taken[0] > 500 && taken[1] > 500, "the quick ways were hardly taken: {taken:?}");
+}
+
+#[test]
+fn a_message_longer_than_the_room_is_left_to_the_general_receive() {
+    let mut pair = Pair::new();
+    pair.send(Sent { tag: 1, len: 32, fill: 9 }, false);
+    pair.send(Sent { tag: 1, len: 8, fill: 8 }, true);
+    let memory = Scratch::new(32).unwrap();
+    let catch = Catch { pattern: pattern(Some(1), false), mem: memory.mem(), room: 8, origin: ORIGIN };
+    assert_eq!(pair.receiver.recv_quick(&catch, 0), None);
+    assert_eq!(pair.receiver.unexpected(), 1);
+    assert_eq!(pair.receiver.recv_quick(&catch, 0), None, "the kept message is longer, too");
+    pair.receive(Some(1), false);
+    pair.receive(Some(1), false);
+}
