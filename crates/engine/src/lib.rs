@@ -24,5 +24,7 @@ mod store;
 pub mod strategy;
 mod table;
 mod wire;
+#[cfg(fuzzing)]
+pub use wire::decode_anything;
 
 pub use gate::Quotas;

@@ -141,9 +141,41 @@ impl Offer {
     }
 }
 
+/// Decodes any bytes as each of the payloads: what a peer sends may be anything. What is understood is written as it was read.
+#[cfg(any(test, fuzzing))]
+pub fn decode_anything(bytes: &[u8]) {
+    let Some((&flags, rest)) = bytes.split_first() else { return };
+    let len = rest.len().min(CONTROL_PAYLOAD_MAX);
+    let mut payload = Bytes::new().put(&rest[..len]);
+    payload.len = len;
+    let same = |again: Bytes| assert_eq!(again.bytes[..again.len], rest[..again.len]);
+    if let Some(announce) = Announce::decode(&payload, flags) {
+        same(announce.encode());
+    }
+    Clear::decode(&payload).iter().for_each(|clear| same(clear.encode()));
+    Finish::decode(&payload).iter().for_each(|finish| same(finish.encode()));
+    Offer::decode(&payload).iter().for_each(|offer| same(offer.encode()));
+    let sent = crate::event::Sent { from: 0, to: 1, context: 2, tag: 3, len: 4 };
+    crate::event::senders(bytes, &sent);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            decode_anything(&bytes);
+        }
+
+        #[test]
+        fn any_words_are_a_header_that_reads_back(words in any::<[u64; 3]>()) {
+            let header = crate::rail::Header::from_words(words);
+            prop_assert_eq!(crate::rail::Header::from_words(header.to_words()), header);
+        }
+    }
 
     #[test]
     fn announcements_survive_the_wire_with_and_without_a_region() {

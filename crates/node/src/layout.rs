@@ -413,6 +413,7 @@ pub fn ending(board: &Segment) -> &AtomicU32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn shape() -> Shape {
         Shape {
@@ -442,6 +443,22 @@ mod tests {
         assert!(Shape::read(&board, u64::MAX).is_err());
         board.atomic_u64(header::MAGIC).store(0, Relaxed);
         assert!(Shape::read(&board, u64::MAX).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_header_is_refused_or_fits_the_file(fields in prop::collection::vec((0usize..24, any::<u32>()), 0..6), len: u64) {
+            let board = Segment::anonymous(shape().total() as usize).unwrap();
+            shape().publish(&board).unwrap();
+            for (word, value) in fields {
+                board.atomic_u32(4 * word).store(value, Relaxed);
+            }
+            if let Ok(shape) = Shape::read(&board, len) {
+                prop_assert!(shape.total() <= len);
+            }
+        }
     }
 
     #[test]

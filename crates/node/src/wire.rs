@@ -349,6 +349,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn samples() -> Vec<ToAgent> {
         vec![
@@ -373,6 +374,26 @@ mod tests {
             ToAgent::Get { key: String::new() },
             ToAgent::Fence,
         ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_message_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80), kind in 0u16..210) {
+            let framed = [Writer::new(kind).0, bytes.clone()].concat();
+            for bytes in [bytes, framed] {
+                let _ = (ToAgent::decode(&bytes), ToRank::decode(&bytes), Link::decode(&bytes));
+            }
+        }
+
+        #[test]
+        fn a_message_with_any_byte_changed_or_missing_is_read_or_refused(which in 0usize..8, at: prop::sample::Index, byte: u8) {
+            let samples = samples();
+            let mut bytes = samples[which % samples.len()].encode();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            let _ = ToAgent::decode(&bytes);
+            let _ = ToAgent::decode(&bytes[..at]);
+        }
     }
 
     #[test]

@@ -344,9 +344,45 @@ fn median(mut sample: impl FnMut() -> f64) -> f64 {
     samples[SAMPLES / 2]
 }
 
+/// Reads any bytes as a kept model, and uses it if it is one: the file is in a directory that others may write.
+#[cfg(any(test, fuzzing))]
+pub fn read_anything(bytes: &[u8]) {
+    if let Ok(model) = serde_json::from_slice::<CostModel>(bytes)
+        && let Some(model) = CostModel::parse(bytes, &model.machine)
+    {
+        let _ = (model.routine(), model.paces());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_file_is_a_model_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            read_anything(&bytes);
+        }
+
+        #[test]
+        fn a_model_with_any_numbers_is_used_without_harm(
+            costs in prop::collection::vec((any::<u64>(), any::<f64>(), any::<f64>(), prop::option::of(any::<f64>())), 0..6),
+            at: prop::sample::Index,
+            byte: u8,
+        ) {
+            let copies = costs.iter().map(|&(bytes, a, b, c)| CopyCost { bytes: bytes as _, library_ns: a, vector_ns: b, streaming_ns: c.unwrap_or(a) });
+            let fetches = costs.iter().map(|&(bytes, a, _, c)| FetchCost { bytes: bytes as _, read_ns: c, packets_ns: a });
+            let (copies, fetches) = (copies.collect(), fetches.collect());
+            let model = CostModel { format: FORMAT, machine: "a machine".into(), hand_off_ns: 60.0, copies, fetches };
+            let _ = (model.routine(), model.paces());
+            let mut bytes = serde_json::to_vec(&model).unwrap();
+            read_anything(&bytes);
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            read_anything(&bytes);
+        }
+    }
 
     fn model(vector: f64, streaming: [f64; 3]) -> CostModel {
         let cost = |(bytes, streaming_ns)| CopyCost { bytes, library_ns: 100.0, vector_ns: vector, streaming_ns };

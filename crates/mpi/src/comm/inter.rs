@@ -333,3 +333,24 @@ fn decode_group(bytes: &[u8]) -> Result<Group> {
         (0..count).map(|index| word_at(bytes, index + 2) as u32).collect(),
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_group_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..60), list: bool, rank: u32) {
+            if list && bytes.len() >= 16 {
+                let count = bytes.len() as u64 / 8 - 2;
+                bytes[..8].copy_from_slice(&LIST.to_le_bytes());
+                bytes[8..16].copy_from_slice(&count.to_le_bytes());
+            }
+            if let Ok(group) = decode_group(&bytes) {
+                prop_assert_eq!(group.peer(rank).is_some(), rank < group.size());
+                let _ = group.rank_of(rank);
+            }
+        }
+    }
+}
