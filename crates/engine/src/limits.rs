@@ -53,3 +53,9 @@ pub const BLOCKS_AT_A_TIME: usize = 64;
 
 /// Operations looked at to say what a rank waits for: said while going to sleep, so it must not take longer than that.
 pub const WAITING_LOOK: usize = 4096;
+
+/// Bytes that surely move during one unsuccessful poll of ten nanoseconds: 4 GB/s, what the slowest copies between cores reach.
+pub const BYTES_PER_POLL: u64 = 40;
+
+/// Bytes of a transfer that a waiter watches without sleep: beyond a few milliseconds a wake-up no longer counts.
+pub const TRANSFER_BYTES_MAX: u64 = 16 << 20;

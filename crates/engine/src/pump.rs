@@ -6,9 +6,9 @@
 use crate::api::{Error, Peer};
 use crate::copy::copy_out;
 use crate::gate::stream_key;
-use crate::limits::PIECES_PER_PASS;
+use crate::limits::{BYTES_PER_POLL, PIECES_PER_PASS, TRANSFER_BYTES_MAX, WAITING_LOOK};
 use crate::rail::{Bulk, Class, Ending, Exposing, Header, Kind, Rail, Refusal};
-use crate::request::{Side, State};
+use crate::request::{Operation, Side, State};
 use crate::shard::Shard;
 use crate::strategy::{self, Step, View};
 use crate::wire::{Announce, FLAG_REGION, FLAG_TAKEN};
@@ -30,6 +30,12 @@ enum Emitted {
     Gone,
 }
 
+/// Bytes that an eager envelope puts in front of its payload.
+fn prefix(operation: &Operation) -> usize {
+    // The name that its receiver sends back once it matched.
+    if operation.synchronous { 8 } else { 0 }
+}
+
 impl<R: Rail> Shard<R> {
     /// Numbers a send's envelope and sends it, or lets it join the window.
     pub(crate) fn submit(&mut self, index: u32) {
@@ -46,6 +52,18 @@ impl<R: Rail> Shard<R> {
         }
     }
 
+    /// Polls that what is on its way may take, of this rank's largest messages in transfer: while the partner moves bytes it
+    /// says nothing, and who sleeps meanwhile is woken too late. Asked before a sleep only.
+    pub fn transfer_polls(&self) -> u32 {
+        let moving = |operation: &Operation| match operation.side {
+            Side::Send => operation.data.len,
+            Side::Recv => operation.total,
+        };
+        let active = self.core.requests.iter().take(WAITING_LOOK).filter(|(_, operation)| operation.state == State::Active);
+        let bytes = active.map(|(_, operation)| moving(operation)).max().unwrap_or(0);
+        (bytes.min(TRANSFER_BYTES_MAX) / BYTES_PER_POLL) as u32
+    }
+
     /// Asks the strategy about the next envelope of a window and does it. `false`: it has to wait.
     fn send_from_window(&mut self, gate: u32, index: u32) -> bool {
         let entry = &self.core.gates[gate as usize];
@@ -53,7 +71,7 @@ impl<R: Rail> Shard<R> {
         let view = View {
             envelopes: entry.envelopes,
             payload: entry.payload,
-            eager_max: (entry.reach.eager_max as u64).min(self.limits.packet_max as u64 - 8),
+            eager_max: (entry.reach.eager_max as u64).min(self.limits.packet_max as u64 - prefix(operation) as u64),
             len: operation.data.len,
         };
         let step = strategy::next(&view);
@@ -98,7 +116,7 @@ impl<R: Rail> Shard<R> {
         let name = self.core.wire_name(index);
         let operation = self.core.requests.at(index);
         let len = operation.data.len as usize;
-        let prefix = if operation.synchronous { 8 } else { 0 };
+        let prefix = prefix(operation);
         let header = Header {
             kind: if operation.synchronous { Kind::EagerSync } else { Kind::Eager } as u8,
             flags,
@@ -245,7 +263,7 @@ impl<R: Rail> Shard<R> {
                 continue;
             }
             let Some(gate) = self.core.gate(operation.peer) else { continue };
-            let eager_max = self.core.gates[gate as usize].reach.eager_max.min(self.limits.packet_max - 8) as u64;
+            let eager_max = self.core.gates[gate as usize].reach.eager_max.min(self.limits.packet_max - prefix(operation)) as u64;
             let step = if operation.data.len <= eager_max { Step::Eager } else { Step::Announce };
             match self.emit(index, step, FLAG_TAKEN) {
                 Emitted::Sent => moved = true,

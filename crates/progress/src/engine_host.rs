@@ -7,8 +7,9 @@
 //! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the ring.
 
 use crate::host::{Host, Stepper};
-use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SUBMISSIONS, TRIES_BEFORE_YIELD};
+use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, SUBMISSIONS, TRIES_BEFORE_YIELD};
 use crate::surroundings::{Patience, Senders, Surroundings};
+use crate::zeal::Zeal;
 use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
 use garonne_engine::event::{Meeting, Sent, Waiting};
 use garonne_engine::rail::{Rail, WakeSource};
@@ -58,6 +59,7 @@ pub struct EngineHost<R, S> {
     stepped_at: AtomicU64,
     /// Threads asleep because another polls.
     asleep: AtomicU32,
+    zeal: Zeal,
     door: Mutex<()>,
     bell: Condvar,
     /// What the layer above said it waits for beside messages.
@@ -89,6 +91,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             happened: AtomicU64::new(0),
             stepped_at: AtomicU64::new(0),
             asleep: AtomicU32::new(0),
+            zeal: Zeal::default(),
             door: Mutex::new(()),
             bell: Condvar::new(),
             meeting: Mutex::new(None),
@@ -320,18 +323,29 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     /// The poller's turn: until `done`, or until nothing happens for longer than the patience lasts.
     fn poll_until(&self, done: &mut dyn FnMut() -> bool, patience: Patience) {
-        let (mut idle, mut parks) = (0u32, 0u32);
+        let (mut idle, mut parks, mut spins, mut zealous) = (0u32, 0u32, patience.spins, None);
         while !done() {
             if self.progress() {
-                (idle, parks) = (0, self.awake(parks));
+                (idle, parks, spins) = (0, self.awake(parks), patience.spins);
+                if let Some(begun) = zealous.take() {
+                    self.zeal.came(begun);
+                }
                 continue;
             }
             idle = idle.saturating_add(1);
-            if idle <= patience.spins {
+            if idle == patience.spins.saturating_add(1) && patience.spins > 0 {
+                zealous = self.zeal.begin();
+                let more = if zealous.is_some() { SPIN_ON_POLLS } else { 0 };
+                spins = spins.saturating_add(self.enter().transfer_polls().max(more));
+            }
+            if idle <= spins {
                 std::hint::spin_loop();
-            } else if idle <= patience.spins.saturating_add(patience.yields) {
+            } else if idle <= spins.saturating_add(patience.yields) {
                 self.surroundings.give_way();
             } else {
+                if zealous.take().is_some() {
+                    self.zeal.failed();
+                }
                 if parks == PARKS_BEFORE_TELLING {
                     self.surroundings.waits(Some(&self.waiting()));
                 }

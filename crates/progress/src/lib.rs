@@ -6,3 +6,4 @@ pub mod engine_host;
 pub mod host;
 pub mod limits;
 pub mod surroundings;
+mod zeal;

@@ -28,8 +28,9 @@ pub const PACKET_MAX: usize = 32 * 1024;
 /// Payloads up to this length are sent without a separate claim: copying them in one go costs less than lending room.
 pub const INLINE_MAX: usize = 256;
 
-/// Payloads that travel with their envelope: two copies of this size cost about as much as a handshake.
-pub const EAGER_MAX: usize = 16 * 1024;
+/// Payloads that travel with their envelope: as much as a packet takes, whose second copy still costs less than a handshake
+/// and a system call.
+pub const EAGER_MAX: usize = PACKET_MAX;
 
 /// Records from one writer in the mailbox before it is granted a free lane: enough to tell a neighbour from a passer-by.
 pub const LANE_GRANT_AFTER: u32 = 16;

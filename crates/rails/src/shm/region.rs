@@ -301,7 +301,8 @@ impl<'a> Lease<'a> {
         }
     }
 
-    /// After the bytes moved: whether they were the owner's to give, from a process that was the owner.
+    /// After the bytes moved: whether they were the owner's to give, from a process that was the owner. Where the number of
+    /// a process stays its own even after its death, bytes that moved at all moved from or to it.
     fn check(&self, reached: &Reached, peer: Peer) -> Result<(), Error> {
         if self.state.load(Ordering::Acquire) >> 32 != self.generation {
             return Err(Error::Peer {
@@ -309,10 +310,11 @@ impl<'a> Lease<'a> {
                 what: "the region changed hands while it was read",
             });
         }
-        if reached
-            .process
-            .as_ref()
-            .is_some_and(|(_, pidfd)| !sys::is_alive(pidfd))
+        if !reached.means.can_write
+            && reached
+                .process
+                .as_ref()
+                .is_some_and(|(_, pidfd)| !sys::is_alive(pidfd))
         {
             return Err(Error::Peer {
                 peer,
