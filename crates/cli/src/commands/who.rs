@@ -143,7 +143,7 @@ fn mismatch(waits: &[(u32, Wait)]) -> Option<String> {
         let peer = u32::try_from(wait.peer).ok()?;
         let (_, other) = waits.iter().find(|(rank, _)| *rank == peer)?;
         let theirs = collective(other)?;
-        let differs = theirs.comm == own.comm && theirs.call.number == own.call.number && theirs.call.kind != own.call.kind;
+        let differs = theirs.comm == own.comm && theirs.call.number == own.call.number && theirs.call.series == own.call.series && theirs.call.kind != own.call.kind;
         differs.then(|| {
             format!(
                 "mismatch: the ranks of comm #{} called different collectives: rank {rank} is in {} #{number}, rank {peer} in {} #{number}",

@@ -32,7 +32,7 @@ use garonne_engine::api::Origin;
 use plan::{Plan, Recorder};
 use run::{Immediate, Running, Wire};
 use std::sync::atomic::Ordering;
-use tag::{Call, Kind};
+use tag::{Call, Kind, Series};
 
 #[cfg(test)]
 mod sim;
@@ -73,7 +73,7 @@ impl Comm {
         if call.meet(self, origin)? {
             return Ok(());
         }
-        let mut immediate = Immediate::new(Wire::of(self, self.number(call.kind()), origin));
+        let mut immediate = Immediate::new(Wire::of(self, self.number(Series::Blocking, call.kind()), origin));
         call.plan(&mut immediate)?;
         immediate.finish()
     }
@@ -85,7 +85,7 @@ impl Comm {
     /// As [`Comm::collective`]; what the communication meets later is told by the request.
     pub fn start_collective(&self, call: &impl Collective, origin: Origin) -> Result<Request> {
         call.check(self)?;
-        let number = self.number(call.kind());
+        let number = self.number(Series::Nonblocking, call.kind());
         let mut recorder = Recorder::like(&Immediate::new(Wire::of(self, number, origin)));
         call.plan(&mut recorder)?;
         let running = Running::new(Wire::keeping(self, number, origin), recorder.finish());
@@ -97,9 +97,13 @@ impl Comm {
         }
     }
 
-    /// Numbers a collective: all processes of the communicator call them in the same order.
-    fn number(&self, kind: Kind) -> Call {
-        Call::new(self.0.collectives.fetch_add(1, Ordering::Relaxed), kind)
+    /// Numbers a collective: all processes of the communicator call those of a series in the same order.
+    fn number(&self, series: Series, kind: Kind) -> Call {
+        let count = match series {
+            Series::Blocking => &self.0.collectives,
+            Series::Nonblocking => &self.0.started,
+        };
+        Call::new(count.fetch_add(1, Ordering::Relaxed), series, kind)
     }
 
     /// Checks the root of a rooted call.

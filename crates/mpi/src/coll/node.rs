@@ -9,7 +9,7 @@ use super::algo;
 use super::algo::Reduction;
 use super::plan::scratch;
 use super::run::{COLLECTIVE, Immediate, Wire};
-use super::tag::{Call, Inside, Kind};
+use super::tag::{Call, Inside, Kind, Series};
 use super::typed::{self, Fold, Shape};
 use crate::comm::Comm;
 use crate::error::Result;
@@ -304,7 +304,7 @@ fn internal(comm: &Comm, plan: impl FnOnce(&mut Immediate<'_>) -> Result<()>) ->
     let number = comm.0.collectives.fetch_add(1, Ordering::Relaxed);
     let mut immediate = Immediate::new(Wire::of(
         comm,
-        Call::new(number, Kind::Internal),
+        Call::new(number, Series::Blocking, Kind::Internal),
         Origin::default(),
     ));
     plan(&mut immediate)?;
@@ -357,7 +357,7 @@ impl Place {
         // Counted as those by messages are, so that those who watch can compare. One at a time calls collectives of a communicator.
         let number = comm.0.collectives.load(Ordering::Relaxed);
         comm.0.collectives.store(number.wrapping_add(1), Ordering::Relaxed);
-        let at = Turn { comm, epoch, call: Call::new(number, small.kind()), origin };
+        let at = Turn { comm, epoch, call: Call::new(number, Series::Blocking, small.kind()), origin };
         match small {
             Small::Barrier => self.pass(&at, || {}),
             Small::Bcast(root, data) => {

@@ -85,25 +85,41 @@ impl fmt::Display for Kind {
     }
 }
 
+/// Which of a communicator's two counts a collective belongs to.
+///
+/// The standard wants all collectives of a communicator called in one order. Blocking and nonblocking ones are counted apart
+/// all the same: programs exist that start a nonblocking one before a barrier on one process and after it on another,
+/// and other implementations let them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Series {
+    /// Calls that return when they are done.
+    Blocking,
+    /// Calls that give a request.
+    Nonblocking,
+}
+
 /// One collective on one communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Its number among the communicator's collectives, modulo 2^24.
+    /// Its number among the communicator's collectives of its series, modulo 2^23.
     pub number: u32,
+    /// Its series.
+    pub series: Series,
     /// What was called.
     pub kind: Kind,
 }
 
-/// Numbers wrap here: a process would have to be 16 million collectives ahead of another to confuse two of them.
-const NUMBERS: u32 = 1 << 24;
+/// Numbers wrap here: a process would have to be 8 million collectives ahead of another to confuse two of them.
+const NUMBERS: u32 = 1 << 23;
 const KIND_BITS: u32 = 6;
 const _: () = assert!(KINDS.len() <= 1 << KIND_BITS);
 
 impl Call {
-    /// The `number`-th collective of a communicator.
-    pub fn new(number: u32, kind: Kind) -> Self {
+    /// The `number`-th collective of a communicator's series.
+    pub fn new(number: u32, series: Series, kind: Kind) -> Self {
         Self {
             number: number % NUMBERS,
+            series,
             kind,
         }
     }
@@ -112,15 +128,18 @@ impl Call {
     /// count their ranks from 0.
     pub(crate) fn tag(self, inside: Inside) -> i32 {
         let inside = (inside == Inside::OneGroup) as u32;
-        ((self.number << (KIND_BITS + 1)) | ((self.kind as u32) << 1) | inside) as i32
+        let series = (self.series == Series::Nonblocking) as u32;
+        (((self.number << 1 | series) << (KIND_BITS + 1)) | ((self.kind as u32) << 1) | inside) as i32
     }
 
     /// The call that a tag on a collective context belongs to; `None` for a tag that this version does not write.
     pub fn from_tag(tag: i32) -> Option<Self> {
         let bits = u32::try_from(tag).ok()?;
         let kind = *KINDS.get(((bits >> 1) & ((1 << KIND_BITS) - 1)) as usize)?;
+        let number = bits >> (KIND_BITS + 1);
         Some(Self {
-            number: bits >> (KIND_BITS + 1),
+            number: number >> 1,
+            series: if number & 1 == 0 { Series::Blocking } else { Series::Nonblocking },
             kind,
         })
     }
@@ -144,10 +163,12 @@ mod tests {
         for (index, &kind) in KINDS.iter().enumerate() {
             assert_eq!(kind as usize, index);
             for number in [0, 1, 77, NUMBERS - 1, NUMBERS, u32::MAX] {
-                let call = Call::new(number, kind);
-                for inside in [Inside::Whole, Inside::OneGroup] {
-                    assert!(call.tag(inside) >= 0);
-                    assert_eq!(Call::from_tag(call.tag(inside)), Some(call));
+                for series in [Series::Blocking, Series::Nonblocking] {
+                    let call = Call::new(number, series, kind);
+                    for inside in [Inside::Whole, Inside::OneGroup] {
+                        assert!(call.tag(inside) >= 0);
+                        assert_eq!(Call::from_tag(call.tag(inside)), Some(call));
+                    }
                 }
             }
         }

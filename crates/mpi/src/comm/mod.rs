@@ -48,8 +48,10 @@ pub(crate) struct Inner {
     pub remote: Option<Group>,
     /// Intracommunicator of the local group of an intercommunicator.
     pub local_comm: OnceLock<Comm>,
-    /// Number of collectives started, which also numbers them for `who`; their tags derive from it.
+    /// Number of blocking collectives, which also numbers them for `who`; their tags derive from it.
     pub collectives: AtomicU32,
+    /// Number of nonblocking collectives, which numbers those.
+    pub started: AtomicU32,
     /// The board of its small collectives.
     pub meeting: Meeting,
     /// Number of constructors started, which gives their messages their tag.
@@ -149,6 +151,7 @@ impl Comm {
             remote: parts.remote,
             local_comm: OnceLock::new(),
             collectives: AtomicU32::new(0),
+            started: AtomicU32::new(0),
             meeting: Meeting::default(),
             constructions: AtomicU32::new(0),
             handle: AtomicUsize::new(0),
