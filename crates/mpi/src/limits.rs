@@ -102,6 +102,24 @@ pub mod coll {
     /// are quicker than a meeting of all.
     pub const BOARD_ROOTED_RANKS: u32 = 8;
 
+    /// Bytes of the lanes of one board, all together: what a second-level cache or two holds, and 64 ranks take 64 blocks of 1 KB.
+    pub const LANES_BYTES: usize = 8 << 20;
+
+    /// Longest lane: long enough that a meeting costs little beside the copies, short enough to stay in a core's own cache.
+    pub const LANE_BYTES_MAX: usize = 256 << 10;
+
+    /// Shortest lane: below a page, meetings outweigh what they move.
+    pub const LANE_BYTES_MIN: usize = 4 << 10;
+
+    /// What is combined at a time: twice this lies in a first-level cache.
+    pub const COMBINE_BYTES: usize = 16 << 10;
+
+    /// Meetings that an all-to-all with short pieces makes at most: beyond, direct single copies move more at a time.
+    pub const LANE_ROUNDS_SHORT: u64 = 16;
+
+    /// What counts as a short piece of an all-to-all.
+    pub const LANE_PIECE_SHORT: u64 = 16 << 10;
+
     /// Looks at the gate before progress is made between looks: a few microseconds, what the last arrival is late by in a tight loop.
     pub const BOARD_SPINS: u32 = 2000;
 }

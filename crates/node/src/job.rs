@@ -100,7 +100,7 @@ impl Job {
             timeout: None,
             placement: Placement::default(),
             inbox_bytes: garonne_rails::shm::inbox_bytes(ranks) as u64,
-            coll_bytes: limits::COLL_BYTES_DEFAULT,
+            coll_bytes: (u64::from(ranks) * limits::COLL_BYTES_PER_RANK).min(limits::PART_BYTES_MAX),
         }
     }
 

@@ -51,8 +51,8 @@ pub const REGION_BLOCK_MIN: u64 = 1024;
 /// Bytes of one bulk read, so that other traffic gets its turn: a tenth of a millisecond at 10 GB/s.
 pub const READ_CHUNK: u64 = 1 << 20;
 
-/// Shared memory for collectives of each rank that is a thread: the boards of several communicators.
-pub const COMMONS_BYTES: usize = 256 * 1024;
+/// Shared memory for collectives of each rank that is a thread: the boards of several communicators. Virtual until touched.
+pub const COMMONS_BYTES: usize = 16 << 20;
 
 /// Alignment of a rank's share of the memory for collectives: no two shares have a page in common.
 pub const COMMONS_ALIGN: usize = 4096;

@@ -2,7 +2,8 @@
 //!
 //! Owns the protocol of the meeting ([`Gate`]) and, outside loom, the layout of a board in a shared segment ([`Board`]). Used by small
 //! collectives, whose members all take part in every meeting in the same order. Whoever comes last opens the gate for all;
-//! before that it may combine what the others put down. Bounded: one header and two cells per member, nothing grows.
+//! before that it may combine what the others put down. Bounded: one header, two cells and two lanes per member, nothing grows.
+//! Lanes are large cells, on memory of their own that nobody touches before the first collective that needs them.
 //!
 //! A cell of meeting k is its owner's again at meeting k + 2, which nobody can enter before all have left k: hence two cells each.
 //! A misbehaving member can delay the others or change what they compute, nothing else: contents are only ever copied.
@@ -80,18 +81,45 @@ mod segment {
     pub struct Board {
         memory: Segment,
         members: u32,
+        lane: usize,
     }
 
     impl Board {
-        /// Bytes of a board for `members`.
-        pub const fn bytes(members: u32) -> usize {
-            let marks = (members as usize * 4).next_multiple_of(super::CELL_BYTES);
-            MARKS + marks + members as usize * 2 * super::CELL_BYTES
+        /// Bytes of a board for `members` with lanes of `lane` bytes; saturates.
+        pub const fn bytes(members: u32, lane: usize) -> usize {
+            let lanes = lane.saturating_mul(2).saturating_mul(members as usize);
+            Self::lanes(members).saturating_add(lanes)
+        }
+
+        /// Where lanes begin: after marks and cells.
+        const fn lanes(members: u32) -> usize {
+            Self::cells(members) + members as usize * 2 * super::CELL_BYTES
+        }
+
+        const fn cells(members: u32) -> usize {
+            MARKS + (members as usize * 4).next_multiple_of(super::CELL_BYTES)
         }
 
         /// The board in `memory`; `None` if that is too small.
-        pub fn new(memory: Segment, members: u32) -> Option<Self> {
-            (members > 0 && memory.len() >= Self::bytes(members)).then_some(Self { memory, members })
+        pub fn new(memory: Segment, members: u32, lane: usize) -> Option<Self> {
+            (members > 0 && memory.len() >= Self::bytes(members, lane)).then_some(Self {
+                memory,
+                members,
+                lane,
+            })
+        }
+
+        /// Bytes of each lane; 0: there are none.
+        pub fn lane_len(&self) -> usize {
+            self.lane
+        }
+
+        /// The large cell of `member` for meeting number `epoch`, as [`Self::cell`].
+        #[inline]
+        pub fn lane(&self, member: u32, epoch: u32) -> UserMem {
+            let index = member as usize * 2 + (epoch & 1) as usize;
+            self.memory
+                .mem(Self::lanes(self.members) + index * self.lane, self.lane)
         }
 
         /// Number of members.
@@ -113,10 +141,9 @@ mod segment {
         /// referred to. The view lasts as long as the board.
         #[inline]
         pub fn cell(&self, member: u32, epoch: u32) -> UserMem {
-            let cells = Self::bytes(self.members) - self.members as usize * 2 * super::CELL_BYTES;
             let index = member as usize * 2 + (epoch & 1) as usize;
             self.memory
-                .mem(cells + index * super::CELL_BYTES, super::CELL_BYTES)
+                .mem(Self::cells(self.members) + index * super::CELL_BYTES, super::CELL_BYTES)
         }
 
         /// What the last to arrive combined, likewise.
@@ -167,13 +194,15 @@ mod tests {
     #[test]
     fn threads_meet_again_and_again_and_see_what_the_others_put_down() {
         const MEMBERS: u32 = 3;
-        let memory = Segment::anonymous(Board::bytes(MEMBERS)).unwrap();
+        const LANE: usize = 4096;
+        let memory = Segment::anonymous(Board::bytes(MEMBERS, LANE)).unwrap();
         std::thread::scope(|scope| {
             for me in 0..MEMBERS {
-                let board = Board::new(memory.clone(), MEMBERS).unwrap();
+                let board = Board::new(memory.clone(), MEMBERS, LANE).unwrap();
                 scope.spawn(move || {
                     for epoch in 1..=200u32 {
                         board.cell(me, epoch).write(0, &(epoch * (me + 1)).to_ne_bytes());
+                        board.lane(me, epoch).write(LANE as isize - 4, &(epoch * (me + 2)).to_ne_bytes());
                         if board.gate().arrive() {
                             board.gate().open(epoch);
                         }
@@ -184,13 +213,15 @@ mod tests {
                             let mut bytes = [0; 4];
                             board.cell(other, epoch).read(0, &mut bytes);
                             assert_eq!(u32::from_ne_bytes(bytes), epoch * (other + 1));
+                            board.lane(other, epoch).read(LANE as isize - 4, &mut bytes);
+                            assert_eq!(u32::from_ne_bytes(bytes), epoch * (other + 2));
                         }
                     }
                     board.leave(me);
                 });
             }
         });
-        let board = Board::new(memory, MEMBERS).unwrap();
+        let board = Board::new(memory, MEMBERS, LANE).unwrap();
         assert!(board.is_deserted());
         board.clear();
         assert!(!board.is_deserted());

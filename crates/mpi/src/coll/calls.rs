@@ -7,6 +7,7 @@ use super::algo::{allgather, alltoall, barrier, bcast, gather, inter};
 use super::blocks::Blocks;
 use super::buffers::{Elements, Mixed, Uneven};
 use super::choose::{Algorithm, Ask, choose};
+use super::lanes::{self, Large};
 use super::node::{self, Small};
 use super::plan::{Plan, Side};
 use super::role;
@@ -132,7 +133,8 @@ impl Planned for Bcast<'_> {
             1..=limit::BOARD_BYTES if !comm.is_inter() => {
                 node::meet(comm, &Small::Bcast(self.root as u32, self.buffer.data()), origin)
             }
-            _ => Ok(false),
+            _ if comm.is_inter() => Ok(false),
+            _ => lanes::meet(comm, &Large::Bcast(self.root as u32, self.buffer.data()), origin),
         }
     }
 }
@@ -244,6 +246,15 @@ impl Planned for Gather<'_> {
         }
         .plan(p)
     }
+
+    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
+        let (Ok(root), false) = (u32::try_from(self.root), comm.is_inter()) else { return Ok(false) };
+        let known = if root == comm.rank() { self.recv } else { self.send };
+        let blocks = self.recv.map_or(Blocks::None, |recv| recv.blocks());
+        let mine = self.send.map(|send| send.data());
+        let block = known.map_or(0, |known| known.bytes());
+        lanes::meet(comm, &Large::Gather(block, mine, blocks, Some(root)), origin)
+    }
 }
 
 /// `MPI_Gatherv`.
@@ -335,6 +346,15 @@ impl Planned for Scatter<'_> {
         }
         .plan(p)
     }
+
+    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
+        let (Ok(root), false) = (u32::try_from(self.root), comm.is_inter()) else { return Ok(false) };
+        let known = if root == comm.rank() { self.send } else { self.recv };
+        let blocks = self.send.map_or(Blocks::None, |send| send.blocks());
+        let mine = self.recv.map(|recv| recv.data());
+        let block = known.map_or(0, |known| known.bytes());
+        lanes::meet(comm, &Large::Scatter(block, blocks, mine, root), origin)
+    }
 }
 
 /// `MPI_Scatterv`.
@@ -408,10 +428,14 @@ impl Planned for Allgather<'_> {
 
     fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
         let len = self.recv.bytes();
-        if !(1..=limit::BOARD_BYTES).contains(&len) || comm.is_inter() {
+        if comm.is_inter() {
             return Ok(false);
         }
         let blocks = self.recv.blocks();
+        if !(1..=limit::BOARD_BYTES).contains(&len) {
+            let mine = self.send.map(|send| send.data());
+            return lanes::meet(comm, &Large::Gather(len, mine, blocks, None), origin);
+        }
         let mine = self
             .send
             .map_or_else(|| blocks.one(comm.rank()), |send| send.data());
@@ -520,6 +544,12 @@ impl Planned for Alltoall<'_> {
             Algorithm::Linear { batch } => alltoall::linear(p, &send, &recv, batch),
             _ => alltoall::linear(p, &send, &recv, 1),
         }
+    }
+
+    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
+        let recv = self.recv.blocks();
+        let send = self.send.map_or(recv, |send| send.blocks());
+        lanes::meet(comm, &Large::Alltoall(self.recv.bytes(), send, recv), origin)
     }
 }
 

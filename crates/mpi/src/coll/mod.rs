@@ -9,6 +9,7 @@ pub mod blocks;
 mod buffers;
 mod calls;
 pub mod choose;
+mod lanes;
 pub(crate) mod node;
 pub(crate) mod plan;
 mod reductions;
@@ -56,7 +57,7 @@ pub(crate) mod sealed {
         /// States the steps of the calling process.
 
         fn plan<P: Plan>(&self, p: &mut P) -> Result<()>;
-        /// Carries it out on the communicator's board if it is small; `false`: it is not, or there is no board.
+        /// Carries it out on the communicator's board if that serves; `false`: it does not, or there is no board.
         fn meet(&self, _comm: &Comm, _origin: Origin) -> Result<bool> {
             Ok(false)
         }

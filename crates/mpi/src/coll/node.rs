@@ -1,8 +1,8 @@
-//! Small blocking collectives through a board in shared memory, for communicators whose processes share a node.
+//! Blocking collectives through a board in shared memory, for communicators whose processes share a node.
 //!
 //! Owns the boards that this process lends to communicators it leads ([`Boards`]) and each communicator's use of one ([`Meeting`]).
 //! Called at the start of blocking collectives; says `false` where messages must serve. A communicator gets a board once it
-//! has shown that it uses small collectives; rank 0 lends it, by messages. Everything that decides here is equal on all
+//! has shown that it uses collectives; rank 0 lends it, by messages. Everything that decides here is equal on all
 //! processes. Bounded by the commons (`Host::commons`): without room there, messages serve.
 
 use super::algo;
@@ -42,10 +42,15 @@ impl Boards {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A cleared board for `members` and its place; `None`: no room.
+    /// A cleared board for `members` and its place, with lanes if there is room; `None`: no room even without.
     fn lend(&self, commons: &Segment, members: u32) -> Option<(usize, Arc<Board>)> {
+        self.lend_with(commons, members, super::lanes::lane_len(members))
+            .or_else(|| self.lend_with(commons, members, 0))
+    }
+
+    fn lend_with(&self, commons: &Segment, members: u32, lane: usize) -> Option<(usize, Arc<Board>)> {
         let mut lots = self.lots();
-        let len = Board::bytes(members);
+        let len = Board::bytes(members, lane);
         let old = lots
             .iter()
             .find(|lot| !lot.in_use && lot.len >= len && lot.board.is_deserted());
@@ -56,7 +61,7 @@ impl Boards {
         if offset + len > commons.len() {
             return None;
         }
-        let board = Arc::new(Board::new(commons.part(offset, len), members)?);
+        let board = Arc::new(Board::new(commons.part(offset, len), members, lane)?);
         board.clear();
         let lot = Lot {
             offset,
@@ -97,28 +102,34 @@ impl Meeting {
     pub fn has_board(&self) -> bool {
         matches!(self.place.get(), Some(Some(_)))
     }
+
+    /// Bytes of the board's lanes; 0: none.
+    pub fn lane_len(&self) -> usize {
+        let place = self.place.get().and_then(Option::as_ref);
+        place.map_or(0, |place| place.board.lane_len())
+    }
 }
 
 /// A communicator's way to its board.
 #[derive(Debug, Default)]
 pub(crate) struct Meeting {
-    /// Small collectives so far, until there is a board.
+    /// Collectives that a board would serve so far, until there is a board.
     seen: AtomicU32,
     place: OnceLock<Option<Place>>,
 }
 
 #[derive(Debug)]
-struct Place {
-    board: Arc<Board>,
-    me: u32,
+pub(super) struct Place {
+    pub(super) board: Arc<Board>,
+    pub(super) me: u32,
     /// Number of the last meeting.
     epoch: AtomicU32,
     /// Doorbells of the other members.
     bells: Vec<Segment>,
     /// Looks before giving way to others.
     spins: u32,
-    /// Two cells for combining: shared memory is only copied.
-    private: Scratch,
+    /// For combining: shared memory is only copied.
+    pub(super) private: Scratch,
     /// At the lender.
     lender: Option<Arc<Boards>>,
 }
@@ -133,7 +144,7 @@ impl Drop for Place {
 }
 
 /// What a collective is to a board.
-pub(crate) enum Small<'a> {
+pub(super) enum Small<'a> {
     /// Only meet.
     Barrier,
     /// The bytes of this rank to all.
@@ -145,11 +156,19 @@ pub(crate) enum Small<'a> {
 }
 
 /// One meeting on a board, as one of its members takes part.
-struct Turn<'a> {
-    comm: &'a Comm,
-    epoch: u32,
-    call: Call,
-    origin: Origin,
+pub(super) struct Turn<'a> {
+    pub comm: &'a Comm,
+    pub epoch: u32,
+    pub call: Call,
+    pub origin: Origin,
+}
+
+/// Counts a collective on the board as those by messages are, so that those who watch can compare. One thread at a time calls
+/// collectives of a communicator.
+pub(super) fn number(comm: &Comm, kind: Kind) -> Call {
+    let number = comm.0.collectives.load(Ordering::Relaxed);
+    comm.0.collectives.store(number.wrapping_add(1), Ordering::Relaxed);
+    Call::new(number, Series::Blocking, kind)
 }
 
 impl Turn<'_> {
@@ -195,29 +214,31 @@ impl Small<'_> {
 }
 
 /// Carries out a small collective on the board of `comm`; `false`: messages must serve.
-pub(crate) fn meet(comm: &Comm, small: &Small<'_>, origin: Origin) -> Result<bool> {
+pub(super) fn meet(comm: &Comm, small: &Small<'_>, origin: Origin) -> Result<bool> {
     let members = comm.size();
     if comm.is_inter() || members < 2 || small.bytes() > CELL_BYTES as u64 || !small.suits(members) {
         return Ok(false);
     }
-    let meeting = &comm.0.meeting;
-    let place = match meeting.place.get() {
-        Some(place) => place,
-        None => {
-            if meeting.seen.fetch_add(1, Ordering::Relaxed) + 1 < limit::BOARD_AFTER {
-                return Ok(false);
-            }
-            let place = take_place(comm)?;
-            meeting.place.get_or_init(|| place)
-        }
-    };
-    let Some(place) = place else { return Ok(false) };
+    let Some(place) = place(comm)? else { return Ok(false) };
     place.take_part(comm, small, origin);
     Ok(true)
 }
 
-/// The name of the board for messages: offset in the lender's commons, plus one; 0: none.
-const NAME_BYTES: u64 = 8;
+/// This process's place at the board of `comm`, which is made once it was asked for often enough: all processes ask alike.
+pub(super) fn place(comm: &Comm) -> Result<Option<&Place>> {
+    let meeting = &comm.0.meeting;
+    if let Some(place) = meeting.place.get() {
+        return Ok(place.as_ref());
+    }
+    if meeting.seen.fetch_add(1, Ordering::Relaxed) + 1 < limit::BOARD_AFTER {
+        return Ok(None);
+    }
+    let place = take_place(comm)?;
+    Ok(meeting.place.get_or_init(|| place).as_ref())
+}
+
+/// The name of the board for messages: offset in the lender's commons, plus one (0: none), and length of lanes.
+const NAME_BYTES: u64 = 16;
 
 /// Rank 0 lends a board and tells all; it is used if all could reach it.
 fn take_place(comm: &Comm) -> Result<Option<Place>> {
@@ -231,13 +252,18 @@ fn take_place(comm: &Comm) -> Result<Option<Place>> {
     };
     let words = scratch(2 * NAME_BYTES)?;
     let name = lent.as_ref().map_or(0, |(offset, _)| *offset as u64 + 1);
+    let lane = lent.as_ref().map_or(0, |(_, board)| board.lane_len() as u64);
     words.mem().write(0, &name.to_ne_bytes());
+    words.mem().write(8, &lane.to_ne_bytes());
     internal(comm, |p| {
         algo::bcast::binomial(p, 0, &Data::contiguous(words.mem(), NAME_BYTES))
     })?;
-    let mut bytes = [0; NAME_BYTES as usize];
-    words.mem().read(0, &mut bytes);
-    let place = reach(comm, commons, u64::from_ne_bytes(bytes), lent);
+    let word = |offset| {
+        let mut bytes = [0; 8];
+        words.mem().read(offset, &mut bytes);
+        u64::from_ne_bytes(bytes)
+    };
+    let place = reach(comm, commons, (word(0), word(8)), lent);
     // All must have got there: the least of all answers.
     words.mem().write(0, &[u8::from(place.is_some()); 8]);
     let r = Reduction {
@@ -247,6 +273,7 @@ fn take_place(comm: &Comm) -> Result<Option<Place>> {
         count: 1,
     };
     internal(comm, |p| algo::allreduce::recursive_doubling(p, &r))?;
+    let mut bytes = [0];
     words.mem().read(0, &mut bytes);
     Ok(place.filter(|_| bytes[0] == 1))
 }
@@ -314,7 +341,7 @@ fn internal(comm: &Comm, plan: impl FnOnce(&mut Immediate<'_>) -> Result<()>) ->
 fn reach(
     comm: &Comm,
     commons: Option<Segment>,
-    name: u64,
+    (name, lane): (u64, u64),
     lent: Option<(usize, Arc<Board>)>,
 ) -> Option<Place> {
     let (process, members, me) = (comm.process(), comm.size(), comm.rank());
@@ -324,14 +351,14 @@ fn reach(
         None => {
             let commons = commons?;
             let offset = usize::try_from(name.checked_sub(1)?).ok()?;
-            let fits = offset
-                .checked_add(Board::bytes(members))
-                .is_some_and(|end| end <= commons.len());
+            let lane = usize::try_from(lane).ok()?;
+            let len = Board::bytes(members, lane);
+            let fits = offset.checked_add(len).is_some_and(|end| end <= commons.len());
             // A mad lender's place must not lie askew.
-            if !fits || !offset.is_multiple_of(CELL_BYTES) {
+            if !fits || !offset.is_multiple_of(CELL_BYTES) || !lane.is_multiple_of(CELL_BYTES) {
                 return None;
             }
-            Arc::new(Board::new(commons.part(offset, Board::bytes(members)), members)?)
+            Arc::new(Board::new(commons.part(offset, len), members, lane)?)
         }
     };
     let others = (0..members).filter(|&rank| rank != me);
@@ -344,20 +371,23 @@ fn reach(
         epoch: AtomicU32::new(0),
         bells: bells?,
         spins: process.host.spins().min(limit::BOARD_SPINS),
-        private: Scratch::new(2 * CELL_BYTES)?,
+        private: Scratch::new(2 * limit::COMBINE_BYTES)?,
         lender: is_lender.then(|| process.boards.clone()),
     };
     Some(place)
 }
 
 impl Place {
-    fn take_part(&self, comm: &Comm, small: &Small<'_>, origin: Origin) {
+    /// The number of the next meeting, in which this process must take part.
+    pub(super) fn next(&self) -> u32 {
         let epoch = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
         self.epoch.store(epoch, Ordering::Relaxed);
-        // Counted as those by messages are, so that those who watch can compare. One at a time calls collectives of a communicator.
-        let number = comm.0.collectives.load(Ordering::Relaxed);
-        comm.0.collectives.store(number.wrapping_add(1), Ordering::Relaxed);
-        let at = Turn { comm, epoch, call: Call::new(number, Series::Blocking, small.kind()), origin };
+        epoch
+    }
+
+    fn take_part(&self, comm: &Comm, small: &Small<'_>, origin: Origin) {
+        let epoch = self.next();
+        let at = Turn { comm, epoch, call: number(comm, small.kind()), origin };
         match small {
             Small::Barrier => self.pass(&at, || {}),
             Small::Bcast(root, data) => {
@@ -400,7 +430,7 @@ impl Place {
     }
 
     /// Meets the others; the last to arrive does `last` first.
-    fn pass(&self, at: &Turn<'_>, last: impl FnOnce()) {
+    pub(super) fn pass(&self, at: &Turn<'_>, last: impl FnOnce()) {
         let epoch = at.epoch;
         let gate = self.board.gate();
         if gate.arrive() {
@@ -436,7 +466,7 @@ mod tests {
 
     #[test]
     fn a_board_is_lent_again_only_when_all_have_left_it() {
-        let commons = Segment::anonymous(Board::bytes(2) * 2).unwrap();
+        let commons = Segment::anonymous(Board::bytes(2, 0) * 2).unwrap();
         let boards = Boards::default();
         let (first, board) = boards.lend(&commons, 2).unwrap();
         let (second, _other) = boards.lend(&commons, 2).unwrap();

@@ -6,6 +6,7 @@ use super::algo::{Reduction, allreduce, inter, reduce, reduce_scatter, scan};
 use super::blocks::Numbers;
 use super::calls::bcast_in_group;
 use super::choose::{Algorithm, Ask, choose};
+use super::lanes::{self, Large};
 use super::node::{self, Small};
 use super::plan::Plan;
 use super::role;
@@ -108,8 +109,15 @@ fn ask(p: &impl Plan, r: &Reduction<'_>) -> Ask {
 /// Whether a reduction may use the communicator's board: a predefined operation on a predefined datatype, which are the same on all processes.
 fn meets(comm: &Comm, r: &Reduction<'_>, datatype: &Datatype) -> bool {
     let bytes = datatype.size().saturating_mul(r.count);
-    let small = bytes > 0 && bytes <= limit::BOARD_BYTES && datatype.code().is_some() && !r.fold.user();
-    small && !comm.is_inter()
+    bytes > 0 && datatype.code().is_some() && !r.fold.user() && !comm.is_inter()
+}
+
+/// A reduction on the board, through its cells or its lanes.
+fn meet_on_board(comm: &Comm, r: &Reduction<'_>, root: Option<u32>, origin: Origin) -> Result<bool> {
+    match r.shape().size().saturating_mul(r.count) {
+        ..=limit::BOARD_BYTES => node::meet(comm, &Small::Reduce(r, root), origin),
+        _ => lanes::meet(comm, &Large::Reduce(r, root), origin),
+    }
 }
 
 /// `MPI_Reduce`.
@@ -198,7 +206,7 @@ impl Planned for Reduce<'_> {
             output,
             count: self.count,
         };
-        Ok(meets(comm, &r, self.datatype) && node::meet(comm, &Small::Reduce(&r, u32::try_from(self.root).ok()), origin)?)
+        Ok(meets(comm, &r, self.datatype) && meet_on_board(comm, &r, u32::try_from(self.root).ok(), origin)?)
     }
 }
 
@@ -263,7 +271,7 @@ impl Planned for Allreduce<'_> {
             output: self.recv,
             count: self.count,
         };
-        Ok(meets(comm, &r, self.datatype) && node::meet(comm, &Small::Reduce(&r, None), origin)?)
+        Ok(meets(comm, &r, self.datatype) && meet_on_board(comm, &r, None, origin)?)
     }
 }
 

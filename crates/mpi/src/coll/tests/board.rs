@@ -1,4 +1,4 @@
-//! Small collectives over boards: ranks are threads over the shared-memory rail.
+//! Collectives over boards: ranks are threads over the shared-memory rail.
 
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
@@ -142,6 +142,118 @@ fn rounds(comm: &Comm, count: u32) {
             all.mem().read(4 * rank as isize, &mut bytes);
             assert_eq!(u32::from_ne_bytes(bytes), round * (rank + 1));
         }
+    }
+}
+
+/// Element `index` of what `from` sends to `to`.
+fn word(from: u32, to: u32, index: u64) -> u32 {
+    (from * 1009 + to * 31).wrapping_add(index as u32 * 7)
+}
+
+struct Words(Scratch);
+
+impl Words {
+    fn new(count: u64, value: impl Fn(u64) -> u32) -> Self {
+        let words = Self(Scratch::new(4 * count as usize).unwrap());
+        words.fill(count, value);
+        words
+    }
+
+    fn fill(&self, count: u64, value: impl Fn(u64) -> u32) {
+        let bytes: Vec<u8> = (0..count).flat_map(|index| value(index).to_ne_bytes()).collect();
+        self.0.mem().write(0, &bytes);
+    }
+
+    fn check(&self, count: u64, value: impl Fn(u64) -> u32) {
+        let mut bytes = vec![0; 4 * count as usize];
+        self.0.mem().read(0, &mut bytes);
+        for (index, word) in bytes.chunks_exact(4).enumerate() {
+            assert_eq!(u32::from_ne_bytes(word.try_into().unwrap()), value(index as u64), "word {index}");
+        }
+    }
+}
+
+/// Every collective that lanes serve, with blocks of `count` words.
+fn large(comm: &Comm, count: u64, in_place: bool) {
+    let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
+    let op = &Op::predefined(Predefined::Sum as u16).unwrap();
+    let (me, n) = (comm.rank(), comm.size());
+    let elements = |words: &Words| Elements {
+        mem: words.0.mem(),
+        count,
+        datatype,
+    };
+    let call = Origin::default();
+    let all = u64::from(n) * count;
+    let block = |index: u64| ((index / count) as u32, index % count);
+    let to_each = |index: u64| word(me, block(index).0, block(index).1);
+    let from_each = |index: u64| word(block(index).0, me, block(index).1);
+    let root = n - 1;
+
+    let own = Words::new(count, |index| word(me, root, index));
+    let out = Words::new(all, to_each);
+
+    let into = Words::new(all, |index| if in_place { to_each(index) } else { 0 });
+    let send = (!in_place).then(|| elements(&out));
+    let recv = elements(&into);
+    comm.collective(&Alltoall { send, recv }, call).unwrap();
+    into.check(all, from_each);
+
+    let buffer = elements(&own);
+    comm.collective(&Bcast { buffer, root: 0 }, call).unwrap();
+    own.check(count, |index| word(0, root, index));
+    own.fill(count, |index| word(me, root, index));
+
+    // In place, the own block is where it will be.
+    let into = Words::new(all, |index| word(block(index).0, root, block(index).1) * u32::from(block(index).0 == me));
+    let send = (!in_place).then(|| elements(&own));
+    let recv = elements(&into);
+    comm.collective(&Allgather { send, recv }, call).unwrap();
+    into.check(all, |index| word(block(index).0, root, block(index).1));
+
+    let at_root = me == root;
+    let into = Words::new(all, |index| word(block(index).0, root, block(index).1) * u32::from(block(index).0 == me));
+    let send = (!in_place || !at_root).then(|| elements(&own));
+    let recv = at_root.then(|| elements(&into));
+    let root = root as i32;
+    comm.collective(&Gather { send, recv, root }, call).unwrap();
+    if at_root {
+        into.check(all, from_each);
+    }
+
+    let into = Words::new(count, |_| 0);
+    let send = at_root.then(|| elements(&out));
+    let recv = (!in_place || !at_root).then(|| elements(&into));
+    comm.collective(&Scatter { send, recv, root }, call).unwrap();
+    if recv.is_some() {
+        into.check(count, |index| word(root as u32, me, index));
+    }
+
+    let sum = |index| (0..n).fold(0u32, |sum, from| sum.wrapping_add(word(from, n - 1, index)));
+    let into = Words::new(count, |index| word(me, n - 1, index));
+    let send = (!in_place).then(|| own.0.mem());
+    let recv = into.0.mem();
+    comm.collective(&Allreduce { send, recv, count, datatype, op }, call).unwrap();
+    into.check(count, sum);
+
+    into.fill(count, |index| word(me, n - 1, index));
+    let send = (!in_place || !at_root).then(|| own.0.mem());
+    let recv = at_root.then(|| into.0.mem());
+    comm.collective(&Reduce { send, recv, count, datatype, op, root }, call).unwrap();
+    into.check(count, |index| if at_root { sum(index) } else { word(me, n - 1, index) });
+}
+
+#[test]
+fn larger_collectives_through_lanes_give_what_messages_would() {
+    // One piece and, for few ranks, several.
+    for (n, counts) in [(2, [65, 70_001]), (3, [5001, 45_000]), (17, [65, 1025])] {
+        world(n, |comm| {
+            for count in counts {
+                large(comm, count, false);
+                large(comm, count, true);
+            }
+            assert!(comm.0.meeting.lane_len() > 0);
+        });
     }
 }
 
