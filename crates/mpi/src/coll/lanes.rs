@@ -5,7 +5,7 @@
 //! however many they are; lanes are short enough that pieces stay in caches between writer and readers. Bounded
 //! by the board. A lane of meeting k may be written once k - 1 is passed, and is read before arriving at k + 1.
 
-use super::algo::{Reduction, part, plus};
+use super::algo::{Reduction, minus, part, plus};
 use super::blocks::Blocks;
 use super::node::{self, Place, Turn};
 use super::tag::{Call, Kind};
@@ -46,9 +46,9 @@ fn pieces(total: u64, piece: u64) -> impl Iterator<Item = (u64, u64)> {
     (0..total.div_ceil(piece)).map(move |k| (k * piece, piece.min(total - k * piece)))
 }
 
-/// The part of a member's lane that is for `other`, in pieces of so many bytes at most: whole cache lines.
+/// Bytes of a member's lane that are for one other member: whole cache lines.
 fn share(lane: usize, members: u32, block: u64) -> u64 {
-    let most = (lane / members as usize / LINE * LINE) as u64;
+    let most = (lane / (members as usize - 1).max(1) / LINE * LINE) as u64;
     most.min(block.next_multiple_of(LINE as u64))
 }
 
@@ -157,6 +157,12 @@ impl Lanes<'_> {
         (1..n).map(move |distance| plus(me, distance, n))
     }
 
+    /// What `from` puts down for `to`, which is another: shares lie in the order of distance.
+    fn shared(&self, (from, to): (u32, u32), epoch: u32, (share, len): (u64, u64)) -> Data {
+        let index = minus(to, from, self.members()) - 1;
+        self.in_lane(from, epoch, u64::from(index) * share, len)
+    }
+
     /// The root fills the next piece while the others read the last one.
     fn bcast(&self, root: u32, data: &Data) {
         for (at, len) in pieces(data.len, self.lane_len()) {
@@ -204,13 +210,13 @@ impl Lanes<'_> {
             let epoch = self.place.next();
             if root == me {
                 for to in self.others() {
-                    let there = self.in_lane(me, epoch, u64::from(to) * piece, len);
+                    let there = self.shared((me, to), epoch, (piece, len));
                     typed::copy(&slice(&blocks.one(to), at, len), &there);
                 }
             }
             self.pass(epoch);
             if let (true, Some(mine)) = (root != me, mine) {
-                let there = self.in_lane(root, epoch, u64::from(me) * piece, len);
+                let there = self.shared((root, me), epoch, (piece, len));
                 typed::copy(&there, &slice(mine, at, len));
             }
         }
@@ -226,12 +232,12 @@ impl Lanes<'_> {
         for (at, len) in pieces(block, piece) {
             let epoch = self.place.next();
             for to in self.others() {
-                let there = self.in_lane(me, epoch, u64::from(to) * piece, len);
+                let there = self.shared((me, to), epoch, (piece, len));
                 typed::copy(&slice(&send.one(to), at, len), &there);
             }
             self.pass(epoch);
             for from in self.others() {
-                let there = self.in_lane(from, epoch, u64::from(me) * piece, len);
+                let there = self.shared((from, me), epoch, (piece, len));
                 typed::copy(&there, &slice(&recv.one(from), at, len));
             }
         }
