@@ -411,7 +411,11 @@ fn two_jobs_are_not_bound_to_the_same_cores() {
 fn output_for_a_slow_reader_survives_signals_that_only_pass_through() {
     let mut child = command("run -n 1 sh -c").arg("seq 100000").spawn().unwrap();
     let launcher = child.id() as i32;
-    until("the rank has written and gone", || children(launcher).first().is_some_and(|agent| children(*agent).is_empty()));
+    until("the rank has written and gone", || {
+        children(launcher)
+            .first()
+            .is_some_and(|agent| children(*agent).is_empty())
+    });
     kill(launcher, libc::SIGWINCH);
     std::thread::sleep(std::time::Duration::from_millis(50));
     let mut all = String::new();

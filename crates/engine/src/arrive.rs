@@ -4,21 +4,27 @@
 //! breaks the format is treated as gone, which bounds what it can do to its own messages.
 
 use crate::api::{Error, Peer};
-use crate::core::{Core, Incoming};
 use crate::copy::copy_in;
+use crate::core::{Core, Incoming};
 use crate::event::What;
 use crate::gate::{Bound, Odd, Stream, stream_key, widen};
+use crate::rail::Reach;
 use crate::rail::{Descriptor, Header, Kind, Sink, Token};
 use crate::request::{Side, State, from_wire, to_wire};
 use crate::store::Meta;
 use crate::table::NONE;
 use crate::wire::{Announce, Bytes, Clear, FLAG_TAKEN, Finish};
-use crate::rail::Reach;
 use garonne_sync::user::UserMem;
 
 /// What a gate assumes of its peer until the rail was asked.
-const UNKNOWN: Reach =
-    Reach { eager_max: 0, can_read: false, can_write: false, read_from: u64::MAX, pipeline_chunk: 4096, read_chunk: u64::MAX };
+const UNKNOWN: Reach = Reach {
+    eager_max: 0,
+    can_read: false,
+    can_write: false,
+    read_from: u64::MAX,
+    pipeline_chunk: 4096,
+    read_chunk: u64::MAX,
+};
 
 impl Sink for Core {
     #[inline(always)]
@@ -39,7 +45,9 @@ impl Sink for Core {
     }
 
     fn exposed(&mut self, token: Token, descriptor: Option<Descriptor>) {
-        let Some(index) = self.requests.find(from_wire(token)) else { return };
+        let Some(index) = self.requests.find(from_wire(token)) else {
+            return;
+        };
         let operation = self.requests.at(index);
         operation.exposed = descriptor.is_some();
         operation.region = descriptor.map(Box::new);
@@ -130,7 +138,10 @@ impl Core {
                 // A send that ended meanwhile (abandoned by an error) is no fault of the peer's.
                 if let Some(index) = self.requests.find(from_wire(finish.send)) {
                     let operation = self.requests.peek(index);
-                    if operation.side != Side::Send || operation.peer != meta.peer || operation.state != State::Active {
+                    if operation.side != Side::Send
+                        || operation.peer != meta.peer
+                        || operation.state != State::Active
+                    {
                         return None;
                     }
                     self.end(index, None);
@@ -149,18 +160,30 @@ impl Core {
         if header.flags & FLAG_TAKEN == 0 {
             return (!self.overdrawn(gate)).then_some(());
         }
-        let stream = self.streams.find(stream_key(header.context, self.gates[gate as usize].peer))?;
+        let stream = self
+            .streams
+            .find(stream_key(header.context, self.gates[gate as usize].peer))?;
         let stream = self.streams.get(stream);
         let number = widen(stream.next_rx, header.sequence);
-        stream.odd.as_ref().is_some_and(|odd| odd.bound.contains_key(&number)).then_some(())
+        stream
+            .odd
+            .as_ref()
+            .is_some_and(|odd| odd.bound.contains_key(&number))
+            .then_some(())
     }
 
     /// Credits came back.
     fn credited(&mut self, gate: u32, envelopes: u32, payload: u32) -> Option<()> {
         let quotas = self.quotas;
         let entry = &mut self.gates[gate as usize];
-        entry.envelopes = entry.envelopes.checked_add(envelopes).filter(|&sum| sum <= quotas.envelopes)?;
-        entry.payload = entry.payload.checked_add(u64::from(payload)).filter(|&sum| sum <= quotas.payload)?;
+        entry.envelopes = entry
+            .envelopes
+            .checked_add(envelopes)
+            .filter(|&sum| sum <= quotas.envelopes)?;
+        entry.payload = entry
+            .payload
+            .checked_add(u64::from(payload))
+            .filter(|&sum| sum <= quotas.payload)?;
         entry.returned_envelopes += u64::from(envelopes);
         entry.returned_payload += u64::from(payload);
         self.publish();
@@ -172,10 +195,15 @@ impl Core {
     fn piece(&mut self, peer: Peer, header: &Header, payload: UserMem, len: usize) -> Option<()> {
         let name = u64::from(header.context) | u64::from(header.source) << 32;
         let from = u64::from(header.tag as u32) | u64::from(header.sequence) << 32;
-        let Some(index) = self.requests.find(from_wire(name)) else { return Some(()) };
+        let Some(index) = self.requests.find(from_wire(name)) else {
+            return Some(());
+        };
         let operation = self.requests.at(index);
-        let fits = from.checked_add(len as u64).is_some_and(|end| end <= operation.total.min(operation.data.len));
-        if operation.side != Side::Recv || operation.peer != peer || operation.state != State::Active || !fits {
+        let fits = from
+            .checked_add(len as u64)
+            .is_some_and(|end| end <= operation.total.min(operation.data.len));
+        if operation.side != Side::Recv || operation.peer != peer || operation.state != State::Active || !fits
+        {
             return None;
         }
         copy_in(&operation.data, from, payload, len, &mut self.bounce);
@@ -188,7 +216,9 @@ impl Core {
 
     /// A send may stream its message.
     fn cleared(&mut self, peer: Peer, clear: Clear) -> Option<()> {
-        let Some(index) = self.requests.find(from_wire(clear.send)) else { return Some(()) };
+        let Some(index) = self.requests.find(from_wire(clear.send)) else {
+            return Some(());
+        };
         let operation = self.requests.at(index);
         if operation.side != Side::Send || operation.peer != peer || operation.state != State::Active {
             return None;
@@ -228,7 +258,15 @@ impl Core {
 
     /// An envelope that is early, late, or was taken by a query.
     #[cold]
-    pub(crate) fn out_of_sequence(&mut self, gate: u32, at: u32, number: u64, flags: u8, meta: Meta, incoming: Incoming) {
+    pub(crate) fn out_of_sequence(
+        &mut self,
+        gate: u32,
+        at: u32,
+        number: u64,
+        flags: u8,
+        meta: Meta,
+        incoming: Incoming,
+    ) {
         let stream = self.streams.get_mut(at);
         let next = stream.next_rx;
         let odd = stream.odd.get_or_insert_default();
@@ -264,7 +302,9 @@ impl Core {
         loop {
             let stream: &mut Stream = self.streams.get_mut(at);
             let next = stream.next_rx;
-            let Some(odd) = stream.odd.as_deref_mut() else { return };
+            let Some(odd) = stream.odd.as_deref_mut() else {
+                return;
+            };
             if let Some(end) = odd.done.remove(&next) {
                 stream.next_rx = end;
             } else if let Some(item) = odd.early.remove(&next) {
@@ -282,7 +322,11 @@ impl Core {
     /// An envelope that was kept because it came early has its turn.
     fn enter_kept(&mut self, item: u32) {
         let meta = self.store.get(item).meta;
-        let envelope = crate::matcher::Envelope { context: meta.context, peer: meta.peer, tag: meta.tag };
+        let envelope = crate::matcher::Envelope {
+            context: meta.context,
+            peer: meta.peer,
+            tag: meta.tag,
+        };
         match self.matcher.arrive(&envelope) {
             Some(receive) => self.hand_over(receive, item),
             None => {

@@ -18,13 +18,22 @@ pub(crate) struct Bounce {
 
 impl Bounce {
     pub(crate) fn new() -> Self {
-        Self { bytes: vec![0; BOUNCE].into_boxed_slice(), blocks: Vec::with_capacity(BLOCKS_AT_A_TIME) }
+        Self {
+            bytes: vec![0; BOUNCE].into_boxed_slice(),
+            blocks: Vec::with_capacity(BLOCKS_AT_A_TIME),
+        }
     }
 }
 
 /// One copy of a shaped range block by block, if its blocks are large. `each` gets (packed offset in the range, offset from
 /// the base, length).
-fn by_blocks(data: &Data, from: u64, len: u64, blocks: &mut Vec<(isize, usize)>, mut each: impl FnMut(u64, isize, usize)) -> u64 {
+fn by_blocks(
+    data: &Data,
+    from: u64,
+    len: u64,
+    blocks: &mut Vec<(isize, usize)>,
+    mut each: impl FnMut(u64, isize, usize),
+) -> u64 {
     let Some(layout) = &data.layout else {
         each(0, from as isize, len as usize);
         return len;
@@ -32,7 +41,9 @@ fn by_blocks(data: &Data, from: u64, len: u64, blocks: &mut Vec<(isize, usize)>,
     let mut done = 0;
     while done < len {
         blocks.clear();
-        let covered = layout.blocks(from + done, len - done, BLOCKS_AT_A_TIME, blocks).min(len - done);
+        let covered = layout
+            .blocks(from + done, len - done, BLOCKS_AT_A_TIME, blocks)
+            .min(len - done);
         if covered == 0 || covered / (blocks.len().max(1) as u64) < BLOCK_LARGE {
             break;
         }
@@ -49,7 +60,9 @@ fn by_blocks(data: &Data, from: u64, len: u64, blocks: &mut Vec<(isize, usize)>,
 /// Copies packed bytes `[from, from + len)` of `data` to `target`.
 pub(crate) fn copy_out(data: &Data, from: u64, target: UserMem, len: usize, bounce: &mut Bounce) {
     let Bounce { bytes, blocks } = bounce;
-    let mut done = by_blocks(data, from, len as u64, blocks, |at, offset, length| target.copy_from(at as isize, data.mem, offset, length)) as usize;
+    let mut done = by_blocks(data, from, len as u64, blocks, |at, offset, length| {
+        target.copy_from(at as isize, data.mem, offset, length)
+    }) as usize;
     while done < len {
         let step = (len - done).min(bytes.len());
         data.pack(from + done as u64, &mut bytes[..step]);
@@ -61,7 +74,9 @@ pub(crate) fn copy_out(data: &Data, from: u64, target: UserMem, len: usize, boun
 /// Copies `len` bytes at `source` to packed bytes `[from, from + len)` of `data`.
 pub(crate) fn copy_in(data: &Data, from: u64, source: UserMem, len: usize, bounce: &mut Bounce) {
     let Bounce { bytes, blocks } = bounce;
-    let mut done = by_blocks(data, from, len as u64, blocks, |at, offset, length| data.mem.copy_from(offset, source, at as isize, length)) as usize;
+    let mut done = by_blocks(data, from, len as u64, blocks, |at, offset, length| {
+        data.mem.copy_from(offset, source, at as isize, length)
+    }) as usize;
     while done < len {
         let step = (len - done).min(bytes.len());
         source.read(done as isize, &mut bytes[..step]);

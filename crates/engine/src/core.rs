@@ -143,12 +143,24 @@ impl Core {
     /// Notes an event that is not the direct result of a call.
     #[inline]
     pub(crate) fn note(&mut self, what: What, peer: Peer, context: u32, tag: i32, len: u64) {
-        self.events.push(Event { len, site: 0, peer, context, tag, call: 0, what });
+        self.events.push(Event {
+            len,
+            site: 0,
+            peer,
+            context,
+            tag,
+            call: 0,
+            what,
+        });
     }
 
     #[inline]
     pub(crate) fn note_call(&mut self, event: Event, origin: Origin) {
-        self.events.push(Event { site: origin.site, call: origin.call, ..event });
+        self.events.push(Event {
+            site: origin.site,
+            call: origin.call,
+            ..event
+        });
     }
 
     /// Ends the operation in slot `index`.
@@ -168,7 +180,9 @@ impl Core {
     /// A whole envelope arrived from a peer: in sequence it enters the matcher, else it waits.
     #[inline]
     pub(crate) fn envelope(&mut self, gate: u32, header: &Header, meta: Meta, incoming: Incoming) {
-        let route = self.known_route(meta.context, meta.peer).or_else(|| self.learn_route(meta.context, meta.peer));
+        let route = self
+            .known_route(meta.context, meta.peer)
+            .or_else(|| self.learn_route(meta.context, meta.peer));
         let at = match route {
             Some(route) => route.stream,
             None => self.streams.find_or_insert(stream_key(meta.context, meta.peer)),
@@ -186,14 +200,20 @@ impl Core {
     /// Hands an envelope whose turn it is to the receive it matches, or keeps it.
     #[inline]
     pub(crate) fn deliver(&mut self, gate: u32, meta: Meta, incoming: Incoming) {
-        let envelope = Envelope { context: meta.context, peer: meta.peer, tag: meta.tag };
+        let envelope = Envelope {
+            context: meta.context,
+            peer: meta.peer,
+            tag: meta.tag,
+        };
         match self.matcher.arrive(&envelope) {
             Some(receive) => {
                 self.release(gate, &incoming, meta.len);
                 self.fulfil(receive, meta, incoming);
             }
             None => match incoming {
-                Incoming::Payload(payload) if self.expected.accepts(&meta) => self.catch(gate, &meta, payload),
+                Incoming::Payload(payload) if self.expected.accepts(&meta) => {
+                    self.catch(gate, &meta, payload)
+                }
                 incoming => self.keep(gate, meta, incoming),
             },
         }
@@ -205,7 +225,14 @@ impl Core {
         match self.bodied(&meta, incoming) {
             Ok(body) => {
                 let item = self.store.insert(meta, body);
-                self.matcher.keep(&Envelope { context: meta.context, peer: meta.peer, tag: meta.tag }, item);
+                self.matcher.keep(
+                    &Envelope {
+                        context: meta.context,
+                        peer: meta.peer,
+                        tag: meta.tag,
+                    },
+                    item,
+                );
                 self.completions += 1;
             }
             // The credits bound what is kept; if even that does not fit, the peer's message cannot be kept for anybody.
@@ -225,7 +252,11 @@ impl Core {
     /// Returns the credits of an envelope that left the unexpected store or never entered it.
     #[inline]
     pub(crate) fn release(&mut self, gate: u32, incoming: &Incoming, len: u64) {
-        let payload = if matches!(incoming, Incoming::Payload(_)) { len } else { 0 };
+        let payload = if matches!(incoming, Incoming::Payload(_)) {
+            len
+        } else {
+            0
+        };
         self.release_credits(gate, payload);
     }
 
@@ -256,7 +287,10 @@ impl Core {
             let sent = gate.sent(&self.quotas);
             (messages, bytes) = (messages + sent.0, bytes + sent.1);
         }
-        for (index, value) in [messages, bytes, self.store.alive() as u64].into_iter().enumerate() {
+        for (index, value) in [messages, bytes, self.store.alive() as u64]
+            .into_iter()
+            .enumerate()
+        {
             tally.atomic_u64(8 * index).store(value, Ordering::Relaxed);
         }
     }
@@ -293,7 +327,11 @@ impl Core {
         operation.total = meta.len;
         operation.moved = 0;
         let room = operation.data.len;
-        let error = if meta.len > room { Some(truncation(&meta, room, operation.origin)) } else { None };
+        let error = if meta.len > room {
+            Some(truncation(&meta, room, operation.origin))
+        } else {
+            None
+        };
         match incoming {
             Incoming::Payload(payload) => {
                 let len = meta.len.min(room) as usize;
@@ -320,7 +358,14 @@ impl Core {
             }
             return;
         }
-        self.tell(peer, Header { kind: Kind::Finish as u8, ..Header::default() }, Finish { send }.encode());
+        self.tell(
+            peer,
+            Header {
+                kind: Kind::Finish as u8,
+                ..Header::default()
+            },
+            Finish { send }.encode(),
+        );
     }
 
     /// Begins to fetch an announced message.
@@ -350,8 +395,18 @@ impl Core {
         operation.region = None;
         operation.moved = 0;
         let (peer, send) = (operation.peer, operation.remote);
-        let clear = Clear { send, recv: crate::request::to_wire(self.requests.name(receive)) };
-        self.tell(peer, Header { kind: Kind::Clear as u8, ..Header::default() }, clear.encode());
+        let clear = Clear {
+            send,
+            recv: crate::request::to_wire(self.requests.name(receive)),
+        };
+        self.tell(
+            peer,
+            Header {
+                kind: Kind::Clear as u8,
+                ..Header::default()
+            },
+            clear.encode(),
+        );
     }
 
     /// A send and a receive of this very rank have met.
@@ -382,7 +437,11 @@ impl Core {
 
     /// Returns the credits of a message that leaves the store.
     pub(crate) fn release_kept(&mut self, meta: &Meta, body: &Body) {
-        let payload = if matches!(body, Body::Inline(_) | Body::Buffer(_)) { meta.len } else { 0 };
+        let payload = if matches!(body, Body::Inline(_) | Body::Buffer(_)) {
+            meta.len
+        } else {
+            0
+        };
         if meta.peer == self.me {
             self.self_credit += payload;
         } else if meta.credited
@@ -399,7 +458,11 @@ impl Core {
         let room = operation.data.len;
         let moved = len.min(room) as usize;
         operation.data.unpack(0, &bytes[..moved]);
-        let error = if len > room { Some(truncation(&meta, room, operation.origin)) } else { None };
+        let error = if len > room {
+            Some(truncation(&meta, room, operation.origin))
+        } else {
+            None
+        };
         meta.len = 0;
         self.fulfil(receive, meta, Incoming::Payload(UserMem::null()));
         let operation = self.requests.at(receive);
@@ -412,13 +475,21 @@ impl Core {
     /// The status a probe reports for a kept message.
     pub(crate) fn probed(&self, item: u32) -> Status {
         let meta = &self.store.get(item).meta;
-        Status { source: meta.source, tag: meta.tag, len: meta.len, cancelled: false, error: None }
+        Status {
+            source: meta.source,
+            tag: meta.tag,
+            len: meta.len,
+            cancelled: false,
+            error: None,
+        }
     }
 
     /// A peer is dead or broke the format: everything that depends on it ends with an error.
     #[cold]
     pub(crate) fn lose(&mut self, gate: u32, what: &'static str) {
-        let Some(entry) = self.gates.get_mut(gate as usize) else { return };
+        let Some(entry) = self.gates.get_mut(gate as usize) else {
+            return;
+        };
         if entry.gone {
             return;
         }
@@ -430,11 +501,15 @@ impl Core {
         let peer = entry.peer;
         self.note(What::Gone, peer, 0, 0, 0);
         self.outbox.retain(|control| control.peer != peer);
-        let hit = self.requests.select(|operation| match (operation.side, operation.state) {
-            (_, State::Complete | State::Free) => false,
-            (Side::Recv, State::Posted) => operation.pattern.source.is_some_and(|source| source.peer == peer),
-            _ => operation.peer == peer,
-        });
+        let hit = self
+            .requests
+            .select(|operation| match (operation.side, operation.state) {
+                (_, State::Complete | State::Free) => false,
+                (Side::Recv, State::Posted) => {
+                    operation.pattern.source.is_some_and(|source| source.peer == peer)
+                }
+                _ => operation.peer == peer,
+            });
         for index in hit {
             let operation = self.requests.peek(index);
             match operation.state {
@@ -470,11 +545,16 @@ impl Core {
         entry.outstanding += 1;
         entry.outstanding > self.quotas.envelopes
     }
-
 }
 
 /// The error of a message that is longer than its receive.
 #[cold]
 pub(crate) fn truncation(meta: &Meta, room: u64, origin: Origin) -> Error {
-    Error::Truncated(Box::new(Truncation { sent: meta.len, room, peer: meta.peer, sequence: meta.sequence, origin }))
+    Error::Truncated(Box::new(Truncation {
+        sent: meta.len,
+        room,
+        peer: meta.peer,
+        sequence: meta.sequence,
+        origin,
+    }))
 }

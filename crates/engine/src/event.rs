@@ -63,7 +63,9 @@ impl Events {
     pub(crate) fn new() -> Self {
         // From a vector, so that the zeroed pages are not touched before they are used.
         let ring = vec![Event::default(); EVENTS].into_boxed_slice();
-        let ring = ring.try_into().unwrap_or_else(|_| Box::new([Event::default(); EVENTS]));
+        let ring = ring
+            .try_into()
+            .unwrap_or_else(|_| Box::new([Event::default(); EVENTS]));
         Self { ring, next: 0 }
     }
 
@@ -126,7 +128,11 @@ impl Event {
             context: word(20),
             tag: word(24) as i32,
             call: u16::from_ne_bytes([bytes[28], bytes[29]]),
-            what: if bytes[30] == What::Send as u8 { What::Send } else { What::Nothing },
+            what: if bytes[30] == What::Send as u8 {
+                What::Send
+            } else {
+                What::Nothing
+            },
         }
     }
 }
@@ -138,8 +144,12 @@ pub fn senders(ring: &[u8], sent: &Sent) -> Vec<Origin> {
     for bytes in ring.as_chunks::<EVENT_BYTES>().0 {
         let event = Event::decode(bytes);
         let fits = event.what == What::Send
-            && (event.peer, event.context, event.tag, event.len) == (sent.to, sent.context, sent.tag, sent.len);
-        let origin = Origin { call: event.call, site: event.site };
+            && (event.peer, event.context, event.tag, event.len)
+                == (sent.to, sent.context, sent.tag, sent.len);
+        let origin = Origin {
+            call: event.call,
+            site: event.site,
+        };
         if fits && event.call != 0 && !found.contains(&origin) {
             found.push(origin);
         }
@@ -195,10 +205,27 @@ mod tests {
 
     #[test]
     fn a_sender_is_found_by_what_its_receiver_knows() {
-        let sent = Sent { from: 3, to: 5, context: 8, tag: 7, len: 100 };
-        let event = Event { len: 100, site: 11, peer: 5, context: 8, tag: 7, call: 2, what: What::Send };
+        let sent = Sent {
+            from: 3,
+            to: 5,
+            context: 8,
+            tag: 7,
+            len: 100,
+        };
+        let event = Event {
+            len: 100,
+            site: 11,
+            peer: 5,
+            context: 8,
+            tag: 7,
+            call: 2,
+            what: What::Send,
+        };
         let others = [
-            Event { what: What::Recv, ..event },
+            Event {
+                what: What::Recv,
+                ..event
+            },
             Event { peer: 4, ..event },
             Event { context: 9, ..event },
             Event { tag: 6, ..event },
@@ -208,7 +235,14 @@ mod tests {
         assert_eq!(senders(&memory(&others), &sent), []);
         let all = [others.as_slice(), &[event, event, Event { site: 12, ..event }]].concat();
         let origin = Origin { call: 2, site: 11 };
-        assert_eq!(senders(&memory(&all), &sent), [origin, Origin { site: 12, ..origin }]);
-        assert_eq!(senders(&memory(&all)[1..], &sent), [], "shifted memory means nothing");
+        assert_eq!(
+            senders(&memory(&all), &sent),
+            [origin, Origin { site: 12, ..origin }]
+        );
+        assert_eq!(
+            senders(&memory(&all)[1..], &sent),
+            [],
+            "shifted memory means nothing"
+        );
     }
 }

@@ -22,7 +22,10 @@ impl Quotas {
     /// The quotas of a job of `world` processes.
     pub fn for_world(world: u32) -> Self {
         let share = PAYLOAD_TOTAL / u64::from(world.max(1));
-        Self { envelopes: crate::limits::ENVELOPE_QUOTA, payload: share.clamp(PAYLOAD_CREDIT_MIN, PAYLOAD_CREDIT_MAX) }
+        Self {
+            envelopes: crate::limits::ENVELOPE_QUOTA,
+            payload: share.clamp(PAYLOAD_CREDIT_MIN, PAYLOAD_CREDIT_MAX),
+        }
     }
 }
 
@@ -108,8 +111,12 @@ impl Gate {
         if self.gone {
             return (0, 0);
         }
-        let envelopes = self.returned_envelopes + u64::from(quotas.envelopes - self.envelopes.min(quotas.envelopes));
-        (envelopes, self.returned_payload + self.announced + (quotas.payload - self.payload.min(quotas.payload)))
+        let envelopes =
+            self.returned_envelopes + u64::from(quotas.envelopes - self.envelopes.min(quotas.envelopes));
+        (
+            envelopes,
+            self.returned_payload + self.announced + (quotas.payload - self.payload.min(quotas.payload)),
+        )
     }
 
     /// Whether the peer may send one envelope more: it is alive and has credit for it.
@@ -194,7 +201,10 @@ impl Odd {
 
     /// Whether `number` was delivered out of sequence.
     pub(crate) fn finished(&self, number: u64) -> bool {
-        self.done.range(..=number).next_back().is_some_and(|(_, end)| number < *end)
+        self.done
+            .range(..=number)
+            .next_back()
+            .is_some_and(|(_, end)| number < *end)
     }
 }
 

@@ -28,7 +28,10 @@ const WHOLE: u64 = 2 << 32;
 const DENIED_MAX: usize = 64;
 
 fn tag_key(context: u32, peer: Peer, tag: Option<i32>) -> Key {
-    Key(u64::from(context) << 32 | u64::from(peer), tag.map_or(ANY_TAG, |tag| u64::from(tag as u32)))
+    Key(
+        u64::from(context) << 32 | u64::from(peer),
+        tag.map_or(ANY_TAG, |tag| u64::from(tag as u32)),
+    )
 }
 
 fn whole_key(peer: Peer) -> Key {
@@ -42,7 +45,12 @@ impl Core {
     pub(crate) fn hold(&mut self, gate: u32, index: u32) {
         let operation = self.requests.at(index);
         operation.state = State::Held;
-        let (context, peer, tag, len) = (operation.context, operation.peer, operation.tag, operation.data.len);
+        let (context, peer, tag, len) = (
+            operation.context,
+            operation.peer,
+            operation.tag,
+            operation.data.len,
+        );
         self.window.push(tag_key(context, peer, Some(tag)), index * LINKS);
         self.window.push(tag_key(context, peer, None), index * LINKS + 1);
         self.window.push(whole_key(peer), index * LINKS + 2);
@@ -88,7 +96,9 @@ impl Core {
 
     /// The oldest send in a window.
     pub(crate) fn window_head(&self, gate: u32) -> Option<u32> {
-        self.window.head(whole_key(self.gates[gate as usize].peer)).map(|link| link / LINKS)
+        self.window
+            .head(whole_key(self.gates[gate as usize].peer))
+            .map(|link| link / LINKS)
     }
 
     /// Tells the peer whether credits keep envelopes back, when that changed. `true`: the window is not empty.
@@ -106,7 +116,12 @@ impl Core {
     fn tell_held(&mut self, gate: u32, held: bool) {
         let entry = &mut self.gates[gate as usize];
         entry.told = held;
-        let header = Header { kind: Kind::Held as u8, context: u32::from(held), sequence: entry.epoch, ..Header::default() };
+        let header = Header {
+            kind: Kind::Held as u8,
+            context: u32::from(held),
+            sequence: entry.epoch,
+            ..Header::default()
+        };
         let peer = entry.peer;
         self.tell(peer, header, Bytes::new());
     }
@@ -116,20 +131,40 @@ impl Core {
         let entry = &mut self.gates[gate as usize];
         let peer = entry.peer;
         if header.sequence != entry.epoch {
-            let answer = Header { kind: Kind::Nothing as u8, flags: FLAG_STALE, sequence: entry.epoch, ..Header::default() };
+            let answer = Header {
+                kind: Kind::Nothing as u8,
+                flags: FLAG_STALE,
+                sequence: entry.epoch,
+                ..Header::default()
+            };
             return self.tell(peer, answer, Bytes::new());
         }
         let epoch = entry.epoch;
-        let tag = if header.flags & FLAG_ANY_TAG == 0 { Some(header.tag) } else { None };
+        let tag = if header.flags & FLAG_ANY_TAG == 0 {
+            Some(header.tag)
+        } else {
+            None
+        };
         let Some(link) = self.window.head(tag_key(header.context, peer, tag)) else {
             entry.denied = true;
-            let answer = Header { kind: Kind::Nothing as u8, sequence: epoch, ..Header::default() };
+            let answer = Header {
+                kind: Kind::Nothing as u8,
+                sequence: epoch,
+                ..Header::default()
+            };
             return self.tell(peer, answer, Bytes::new());
         };
-        let first = self.window.head(tag_key(header.context, peer, None)).unwrap_or(link);
+        let first = self
+            .window
+            .head(tag_key(header.context, peer, None))
+            .unwrap_or(link);
         let sent_before = self.requests.peek(first / LINKS).sequence;
         let operation = self.requests.peek(link / LINKS);
-        let offer = Offer { len: operation.data.len, sent_before, epoch };
+        let offer = Offer {
+            len: operation.data.len,
+            sent_before,
+            epoch,
+        };
         let answer = Header {
             kind: Kind::Offer as u8,
             context: operation.context,
@@ -160,7 +195,13 @@ impl Core {
     // The receiver's side.
 
     /// Dispatch of the five kinds that concern windows. `None`: the peer broke the format.
-    pub(crate) fn about_window(&mut self, gate: u32, kind: Kind, header: &Header, bytes: &Bytes) -> Option<()> {
+    pub(crate) fn about_window(
+        &mut self,
+        gate: u32,
+        kind: Kind,
+        header: &Header,
+        bytes: &Bytes,
+    ) -> Option<()> {
         match kind {
             Kind::Held => self.peer_holds(gate, header.context != 0, header.sequence),
             Kind::Query => self.query(gate, header),
@@ -219,7 +260,8 @@ impl Core {
     fn ask_again(&mut self, gate: u32, epoch: u32) {
         let peer = self.gates[gate as usize].peer;
         let mut posted = self.requests.select(|operation| {
-            operation.state == State::Posted && operation.pattern.source.is_none_or(|source| source.peer == peer)
+            operation.state == State::Posted
+                && operation.pattern.source.is_none_or(|source| source.peer == peer)
         });
         posted.sort_by_key(|&receive| self.matcher.order(receive));
         let questions = posted.into_iter().map(|receive| self.question(receive)).collect();
@@ -234,7 +276,11 @@ impl Core {
     fn question(&self, receive: u32) -> Question {
         let operation = self.requests.peek(receive);
         let asker = Asker::Receive(receive, operation.generation);
-        Question { asker, context: operation.pattern.context, tag: operation.pattern.tag }
+        Question {
+            asker,
+            context: operation.pattern.context,
+            tag: operation.pattern.tag,
+        }
     }
 
     /// A receive was posted: windows that may hold its message are asked.
@@ -259,7 +305,10 @@ impl Core {
     fn holding(&self, pattern: &Pattern) -> Vec<u32> {
         let accepts = |peer| pattern.source.is_none_or(|source| source.peer == peer);
         let gates = self.gates.iter().enumerate();
-        gates.filter(|(_, gate)| gate.asking.held && !gate.gone && accepts(gate.peer)).map(|(gate, _)| gate as u32).collect()
+        gates
+            .filter(|(_, gate)| gate.asking.held && !gate.gone && accepts(gate.peer))
+            .map(|(gate, _)| gate as u32)
+            .collect()
     }
 
     /// Sends the next question that still matters.
@@ -296,7 +345,9 @@ impl Core {
         }
         for gate in 0..self.gates.len() as u32 {
             let entry = &self.gates[gate as usize];
-            let Some((held, sent_before)) = entry.asking.offer else { continue };
+            let Some((held, sent_before)) = entry.asking.offer else {
+                continue;
+            };
             let at = self.streams.find_or_insert(stream_key(held.context, entry.peer));
             if self.streams.get(at).next_rx < sent_before {
                 continue;
@@ -341,7 +392,9 @@ impl Core {
         let odd = stream.odd.as_deref();
         held.sequence >= stream.next_rx
             && odd.is_none_or(|odd| {
-                !odd.bound.contains_key(&held.sequence) && !odd.finished(held.sequence) && !odd.early.contains_key(&held.sequence)
+                !odd.bound.contains_key(&held.sequence)
+                    && !odd.finished(held.sequence)
+                    && !odd.early.contains_key(&held.sequence)
             })
     }
 
@@ -349,9 +402,19 @@ impl Core {
     fn bind(&mut self, gate: u32, held: &Held, bound: Bound) {
         let peer = self.gates[gate as usize].peer;
         let at = self.streams.find_or_insert(stream_key(held.context, peer));
-        self.streams.get_mut(at).odd.get_or_insert_default().bound.insert(held.sequence, bound);
-        let header =
-            Header { kind: Kind::Take as u8, context: held.context, tag: held.tag, sequence: held.sequence as u32, ..Header::default() };
+        self.streams
+            .get_mut(at)
+            .odd
+            .get_or_insert_default()
+            .bound
+            .insert(held.sequence, bound);
+        let header = Header {
+            kind: Kind::Take as u8,
+            context: held.context,
+            tag: held.tag,
+            sequence: held.sequence as u32,
+            ..Header::default()
+        };
         self.tell(peer, header, Bytes::new());
     }
 
@@ -362,17 +425,32 @@ impl Core {
         }
         for gate in self.holding(pattern) {
             let offers = std::mem::take(&mut self.gates[gate as usize].asking.offers);
-            let fresh: Vec<_> = offers.into_iter().filter(|(_, held)| self.still_held(gate, held)).collect();
+            let fresh: Vec<_> = offers
+                .into_iter()
+                .filter(|(_, held)| self.still_held(gate, held))
+                .collect();
             let asking = &mut self.gates[gate as usize].asking;
             asking.offers = fresh;
             let wanted = (pattern.context, pattern.tag);
-            if let Some(at) = asking.offers.iter().position(|(tag, held)| (held.context, *tag) == wanted) {
+            if let Some(at) = asking
+                .offers
+                .iter()
+                .position(|(tag, held)| (held.context, *tag) == wanted)
+            {
                 return Some((gate, at));
             }
-            let same = |question: &Question| question.asker == Asker::Probe && (question.context, question.tag) == wanted;
-            let known = asking.denied.contains(&wanted) || asking.asked.iter().any(same) || asking.queue.iter().any(same);
+            let same = |question: &Question| {
+                question.asker == Asker::Probe && (question.context, question.tag) == wanted
+            };
+            let known = asking.denied.contains(&wanted)
+                || asking.asked.iter().any(same)
+                || asking.queue.iter().any(same);
             if !known {
-                asking.queue.push_back(Question { asker: Asker::Probe, context: pattern.context, tag: pattern.tag });
+                asking.queue.push_back(Question {
+                    asker: Asker::Probe,
+                    context: pattern.context,
+                    tag: pattern.tag,
+                });
                 self.ask_next(gate);
             }
         }
@@ -383,7 +461,13 @@ impl Core {
     pub(crate) fn probe_windows(&mut self, pattern: &Pattern) -> Option<Status> {
         let (gate, at) = self.offered(pattern)?;
         let (_, held) = self.gates[gate as usize].asking.offers[at];
-        Some(Status { source: held.source, tag: held.tag, len: held.len, cancelled: false, error: None })
+        Some(Status {
+            source: held.source,
+            tag: held.tag,
+            len: held.len,
+            cancelled: false,
+            error: None,
+        })
     }
 
     /// Takes a message out of a peer's window for a matched probe.
@@ -403,7 +487,13 @@ impl Core {
         let item = self.store.insert(meta, Body::Coming);
         let message = self.store.take(item);
         self.bind(gate, &held, Bound::Message(item));
-        let status = Status { source: held.source, tag: held.tag, len: held.len, cancelled: false, error: None };
+        let status = Status {
+            source: held.source,
+            tag: held.tag,
+            len: held.len,
+            cancelled: false,
+            error: None,
+        };
         Some((message, status))
     }
 

@@ -42,7 +42,11 @@ impl Envelope {
     #[inline]
     fn key(&self, kind: usize) -> Key {
         let peer = if kind & 1 == 0 { self.peer } else { ANY_PEER };
-        let tag = if kind & 2 == 0 { tag_word(self.tag) } else { ANY_TAG };
+        let tag = if kind & 2 == 0 {
+            tag_word(self.tag)
+        } else {
+            ANY_TAG
+        };
         key(self.context, peer, tag)
     }
 }
@@ -69,7 +73,13 @@ pub(crate) struct Matcher {
 
 impl Matcher {
     pub(crate) fn new() -> Self {
-        Self { posted: Lists::new(), order: Vec::new(), next_order: 0, posted_of: [0; 4], unexpected: Lists::new() }
+        Self {
+            posted: Lists::new(),
+            order: Vec::new(),
+            next_order: 0,
+            posted_of: [0; 4],
+            unexpected: Lists::new(),
+        }
     }
 
     /// Posts the receive in slot `receive`.
@@ -185,11 +195,16 @@ mod tests {
     }
 
     fn pattern() -> impl Strategy<Value = Pattern> {
-        (0u32..2, proptest::option::of(0u32..3), proptest::option::of(0i32..3)).prop_map(|(context, peer, tag)| Pattern {
-            context,
-            source: peer.map(|peer| Source { rank: peer, peer }),
-            tag,
-        })
+        (
+            0u32..2,
+            proptest::option::of(0u32..3),
+            proptest::option::of(0i32..3),
+        )
+            .prop_map(|(context, peer, tag)| Pattern {
+                context,
+                source: peer.map(|peer| Source { rank: peer, peer }),
+                tag,
+            })
     }
 
     fn step() -> impl Strategy<Value = Step> {

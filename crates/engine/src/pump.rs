@@ -59,7 +59,12 @@ impl<R: Rail> Shard<R> {
             Side::Send => operation.data.len,
             Side::Recv => operation.total,
         };
-        let active = self.core.requests.iter().take(WAITING_LOOK).filter(|(_, operation)| operation.state == State::Active);
+        let active = self
+            .core
+            .requests
+            .iter()
+            .take(WAITING_LOOK)
+            .filter(|(_, operation)| operation.state == State::Active);
         let bytes = active.map(|(_, operation)| moving(operation)).max().unwrap_or(0);
         (bytes.min(TRANSFER_BYTES_MAX) / BYTES_PER_POLL) as u32
     }
@@ -71,7 +76,8 @@ impl<R: Rail> Shard<R> {
         let view = View {
             envelopes: entry.envelopes,
             payload: entry.payload,
-            eager_max: (entry.reach.eager_max as u64).min(self.limits.packet_max as u64 - prefix(operation) as u64),
+            eager_max: (entry.reach.eager_max as u64)
+                .min(self.limits.packet_max as u64 - prefix(operation) as u64),
             len: operation.data.len,
         };
         let step = strategy::next(&view);
@@ -118,7 +124,11 @@ impl<R: Rail> Shard<R> {
         let len = operation.data.len as usize;
         let prefix = prefix(operation);
         let header = Header {
-            kind: if operation.synchronous { Kind::EagerSync } else { Kind::Eager } as u8,
+            kind: if operation.synchronous {
+                Kind::EagerSync
+            } else {
+                Kind::Eager
+            } as u8,
             flags,
             shard: 0,
             len: (len + prefix) as u32,
@@ -128,13 +138,20 @@ impl<R: Rail> Shard<R> {
             sequence: operation.sequence,
         };
         if prefix == 0 && len <= self.limits.inline_max && operation.data.layout.is_none() {
-            self.rail.send_inline(operation.peer, &header, operation.data.mem)?;
+            self.rail
+                .send_inline(operation.peer, &header, operation.data.mem)?;
         } else {
             let room = self.rail.claim(operation.peer, len + prefix, Class::Data)?;
             if prefix != 0 {
                 room.mem.write(0, &name.to_le_bytes());
             }
-            copy_out(&operation.data, 0, room.mem.offset(prefix as isize), len, &mut self.core.bounce);
+            copy_out(
+                &operation.data,
+                0,
+                room.mem.offset(prefix as isize),
+                len,
+                &mut self.core.bounce,
+            );
             self.rail.commit(room, &header);
         }
         if prefix == 0 {
@@ -153,7 +170,11 @@ impl<R: Rail> Shard<R> {
         let send = self.core.wire_name(index);
         let operation = self.core.requests.at(index);
         let region = operation.region.as_deref().copied();
-        let announce = Announce { total: operation.data.len, send, region };
+        let announce = Announce {
+            total: operation.data.len,
+            send,
+            region,
+        };
         let bytes = announce.encode();
         let header = Header {
             kind: Kind::Announce as u8,
@@ -185,7 +206,10 @@ impl<R: Rail> Shard<R> {
             return true;
         }
         // Whether reading beats packets is for the receiving side to say: it is the one that has measured both.
-        let readable = self.rail.reach(operation.peer).is_some_and(|reach| reach.can_read);
+        let readable = self
+            .rail
+            .reach(operation.peer)
+            .is_some_and(|reach| reach.can_read);
         operation.remote = exposure::ANSWERED;
         if readable {
             match self.rail.expose(token, operation.peer, &operation.data) {
@@ -225,7 +249,9 @@ impl<R: Rail> Shard<R> {
         let mut moved = false;
         let mut full: Vec<Peer> = Vec::new();
         for _ in 0..self.core.outbox.len() {
-            let Some(control) = self.core.outbox.pop_front() else { break };
+            let Some(control) = self.core.outbox.pop_front() else {
+                break;
+            };
             let claimed = if full.contains(&control.peer) {
                 Err(Refusal::Full)
             } else {
@@ -257,14 +283,25 @@ impl<R: Rail> Shard<R> {
     fn pump_taken(&mut self) -> bool {
         let mut moved = false;
         for _ in 0..self.core.taken.len() {
-            let Some(index) = self.core.taken.pop_front() else { break };
+            let Some(index) = self.core.taken.pop_front() else {
+                break;
+            };
             let operation = self.core.requests.peek(index);
             if operation.state != State::Held {
                 continue;
             }
-            let Some(gate) = self.core.gate(operation.peer) else { continue };
-            let eager_max = self.core.gates[gate as usize].reach.eager_max.min(self.limits.packet_max - prefix(operation)) as u64;
-            let step = if operation.data.len <= eager_max { Step::Eager } else { Step::Announce };
+            let Some(gate) = self.core.gate(operation.peer) else {
+                continue;
+            };
+            let eager_max = self.core.gates[gate as usize]
+                .reach
+                .eager_max
+                .min(self.limits.packet_max - prefix(operation)) as u64;
+            let step = if operation.data.len <= eager_max {
+                Step::Eager
+            } else {
+                Step::Announce
+            };
             match self.emit(index, step, FLAG_TAKEN) {
                 Emitted::Sent => moved = true,
                 Emitted::Later => {
@@ -303,20 +340,32 @@ impl<R: Rail> Shard<R> {
     fn pump_pulls(&mut self) -> bool {
         let mut moved = false;
         for _ in 0..self.core.pulls.len() {
-            let Some(index) = self.core.pulls.pop_front() else { break };
+            let Some(index) = self.core.pulls.pop_front() else {
+                break;
+            };
             let token = self.core.wire_name(index);
             let operation = self.core.requests.at(index);
             if operation.state != State::Active || operation.side != Side::Recv {
                 continue;
             }
-            let reach = self.rail.reach(operation.peer).filter(|reach| reach.can_read && (operation.moved > 0 || operation.total >= reach.read_from));
+            let reach = self.rail.reach(operation.peer).filter(|reach| {
+                reach.can_read && (operation.moved > 0 || operation.total >= reach.read_from)
+            });
             let (Some(reach), Some(region)) = (reach, operation.region.as_deref()) else {
                 self.core.ask_for_packets(index);
                 continue;
             };
             let offset = operation.moved;
             let len = (operation.total - offset).min(reach.read_chunk.max(1));
-            let bulk = Bulk { token, peer: operation.peer, descriptor: region, offset, local: &operation.data, local_offset: offset, len };
+            let bulk = Bulk {
+                token,
+                peer: operation.peer,
+                descriptor: region,
+                offset,
+                local: &operation.data,
+                local_offset: offset,
+                len,
+            };
             let result = self.rail.read(bulk);
             moved = true;
             let operation = self.core.requests.at(index);
@@ -336,7 +385,9 @@ impl<R: Rail> Shard<R> {
     fn pump_pieces(&mut self) -> bool {
         let mut moved = false;
         for _ in 0..self.core.streams_out.len() {
-            let Some(index) = self.core.streams_out.pop_front() else { break };
+            let Some(index) = self.core.streams_out.pop_front() else {
+                break;
+            };
             let operation = self.core.requests.peek(index);
             if operation.state != State::Active || operation.side != Side::Send {
                 continue;
@@ -364,7 +415,11 @@ impl<R: Rail> Shard<R> {
     /// Sends pieces of one message until the pass's share or the room is used up.
     fn pieces_of(&mut self, index: u32) -> Result<bool, Error> {
         let peer = self.core.requests.peek(index).peer;
-        let chunk = self.rail.reach(peer).map_or(4096, |reach| reach.pipeline_chunk).clamp(1, self.limits.packet_max) as u64;
+        let chunk = self
+            .rail
+            .reach(peer)
+            .map_or(4096, |reach| reach.pipeline_chunk)
+            .clamp(1, self.limits.packet_max) as u64;
         let mut moved = false;
         for _ in 0..PIECES_PER_PASS {
             let operation = self.core.requests.at(index);
@@ -376,7 +431,12 @@ impl<R: Rail> Shard<R> {
             let room = match self.rail.claim(peer, len, Class::Data) {
                 Ok(room) => room,
                 Err(Refusal::Full) => break,
-                Err(Refusal::Gone) => return Err(Error::Peer { peer, what: "it died or cut the connection" }),
+                Err(Refusal::Gone) => {
+                    return Err(Error::Peer {
+                        peer,
+                        what: "it died or cut the connection",
+                    });
+                }
             };
             copy_out(&operation.data, from, room.mem, len, &mut self.core.bounce);
             let header = Header {
@@ -412,4 +472,3 @@ impl<R: Rail> Shard<R> {
         moved
     }
 }
-

@@ -73,7 +73,13 @@ pub(crate) struct Routes([Route; ROUTES]);
 impl Routes {
     pub(crate) fn new() -> Self {
         // No peer is u32::MAX, so no stream has this key.
-        Self([Route { key: u64::MAX, gate: NONE, stream: NONE }; ROUTES])
+        Self(
+            [Route {
+                key: u64::MAX,
+                gate: NONE,
+                stream: NONE,
+            }; ROUTES],
+        )
     }
 }
 
@@ -93,8 +99,19 @@ pub(crate) struct Expected {
 
 impl Expected {
     pub(crate) fn nothing() -> Self {
-        let caught = Caught { source: 0, tag: 0, len: 0 };
-        Self { context: 0, peer: 0, tag: 0, mem: UserMem::null(), room: -1, caught }
+        let caught = Caught {
+            source: 0,
+            tag: 0,
+            len: 0,
+        };
+        Self {
+            context: 0,
+            peer: 0,
+            tag: 0,
+            mem: UserMem::null(),
+            room: -1,
+            caught,
+        }
     }
 
     /// Whether it takes this message, none of the posted receives having matched.
@@ -122,7 +139,11 @@ impl Core {
     pub(crate) fn learn_route(&mut self, context: Context, peer: Peer) -> Option<Route> {
         let gate = self.gate(peer)?;
         let key = stream_key(context, peer);
-        let route = Route { key: key.0, gate, stream: self.streams.find_or_insert(key) };
+        let route = Route {
+            key: key.0,
+            gate,
+            stream: self.streams.find_or_insert(key),
+        };
         self.routes.0[(context ^ peer) as usize % ROUTES] = route;
         Some(route)
     }
@@ -131,12 +152,21 @@ impl Core {
     /// that could be older. `false`: nothing happened.
     #[inline(always)]
     pub(crate) fn catch_packet(&mut self, header: &Header, meta: &Meta, payload: UserMem) -> bool {
-        if header.kind != Kind::Eager as u8 || header.flags != 0 || !self.matcher.nothing_posted() || !self.expected.accepts(meta) {
+        if header.kind != Kind::Eager as u8
+            || header.flags != 0
+            || !self.matcher.nothing_posted()
+            || !self.expected.accepts(meta)
+        {
             return false;
         }
-        let Some(route) = self.known_route(meta.context, meta.peer) else { return false };
+        let Some(route) = self.known_route(meta.context, meta.peer) else {
+            return false;
+        };
         let stream = self.streams.get_mut(route.stream);
-        if stream.odd.is_some() || header.sequence != stream.next_rx as u32 || !self.gates[route.gate as usize].may_send(&self.quotas) {
+        if stream.odd.is_some()
+            || header.sequence != stream.next_rx as u32
+            || !self.gates[route.gate as usize].may_send(&self.quotas)
+        {
             return false;
         }
         stream.next_rx += 1;
@@ -151,7 +181,11 @@ impl Core {
         self.release_credits(gate, meta.len);
         self.expected.mem.copy_from(0, payload, 0, meta.len as usize);
         self.expected.room = -1;
-        self.expected.caught = Caught { source: meta.source, tag: meta.tag, len: meta.len as u32 };
+        self.expected.caught = Caught {
+            source: meta.source,
+            tag: meta.tag,
+            len: meta.len as u32,
+        };
     }
 }
 
@@ -175,7 +209,9 @@ impl Core {
     fn catch_kept(&mut self, catch: &Catch, item: u32) -> Option<Caught> {
         let kept = self.store.get(item);
         let meta = kept.meta;
-        let Body::Inline(bytes) = &kept.body else { return None };
+        let Body::Inline(bytes) = &kept.body else {
+            return None;
+        };
         if meta.len > u64::from(catch.room) || meta.waiting.is_some() {
             return None;
         }
@@ -183,7 +219,11 @@ impl Core {
         self.matcher.drop_kept(item);
         let (meta, body) = self.store.remove(item);
         self.release_kept(&meta, &body);
-        let caught = Caught { source: meta.source, tag: meta.tag, len: meta.len as u32 };
+        let caught = Caught {
+            source: meta.source,
+            tag: meta.tag,
+            len: meta.len as u32,
+        };
         self.note_caught(catch, meta.peer, caught);
         Some(caught)
     }
@@ -194,7 +234,10 @@ impl<R: Rail> Shard<R> {
     #[inline(always)]
     pub fn send_small(&mut self, small: &Small) -> bool {
         let core = &mut self.core;
-        let Some(route) = core.known_route(small.context, small.peer).or_else(|| core.learn_route(small.context, small.peer)) else {
+        let Some(route) = core
+            .known_route(small.context, small.peer)
+            .or_else(|| core.learn_route(small.context, small.peer))
+        else {
             return false;
         };
         let gate = &mut core.gates[route.gate as usize];

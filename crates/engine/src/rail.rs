@@ -97,7 +97,11 @@ impl Descriptor {
     pub fn new(cookie: u64, blob: &[u8]) -> Option<Self> {
         let mut bytes = [0; DESCRIPTOR_BLOB_MAX];
         bytes.get_mut(..blob.len())?.copy_from_slice(blob);
-        Some(Self { cookie, blob_len: blob.len() as u8, blob: bytes })
+        Some(Self {
+            cookie,
+            blob_len: blob.len() as u8,
+            blob: bytes,
+        })
     }
 
     /// The rail's bytes.
@@ -326,7 +330,10 @@ impl Header {
     #[inline]
     pub fn to_words(&self) -> [u64; 3] {
         [
-            u64::from(self.kind) | u64::from(self.flags) << 8 | u64::from(self.shard) << 16 | u64::from(self.len) << 32,
+            u64::from(self.kind)
+                | u64::from(self.flags) << 8
+                | u64::from(self.shard) << 16
+                | u64::from(self.len) << 32,
             u64::from(self.context) | u64::from(self.source) << 32,
             u64::from(self.tag as u32) | u64::from(self.sequence) << 32,
         ]
@@ -354,7 +361,16 @@ mod tests {
 
     #[test]
     fn a_header_survives_its_words() {
-        let header = Header { kind: 3, flags: 0x81, shard: 7, len: u32::MAX, context: 5, source: 6, tag: -2, sequence: 0x8000_0001 };
+        let header = Header {
+            kind: 3,
+            flags: 0x81,
+            shard: 7,
+            len: u32::MAX,
+            context: 5,
+            source: 6,
+            tag: -2,
+            sequence: 0x8000_0001,
+        };
         assert_eq!(Header::from_words(header.to_words()), header);
     }
 }

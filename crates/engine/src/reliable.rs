@@ -63,7 +63,12 @@ pub struct Link {
 impl Link {
     /// Whether a packet of this class may be sent now.
     pub fn has_room(&self, class: Class) -> bool {
-        self.sent.len() < if class == Class::Data { WINDOW - RESERVE } else { WINDOW }
+        self.sent.len()
+            < if class == Class::Data {
+                WINDOW - RESERVE
+            } else {
+                WINDOW
+            }
     }
 
     /// Everything sent was acknowledged.
@@ -75,9 +80,17 @@ impl Link {
     pub fn send(&mut self, packet: Packet, now_ns: u64) -> Frame {
         let number = self.first + self.sent.len() as u64;
         let again_at_ns = now_ns + RETRY_FIRST_NS;
-        self.sent.push_back(Sent { packet: packet.clone(), again_at_ns, wait_ns: RETRY_FIRST_NS, tries: 1 });
+        self.sent.push_back(Sent {
+            packet: packet.clone(),
+            again_at_ns,
+            wait_ns: RETRY_FIRST_NS,
+            tries: 1,
+        });
         self.owes_acknowledgement = false;
-        Frame { acknowledged: self.next, packet: Some((number, packet)) }
+        Frame {
+            acknowledged: self.next,
+            packet: Some((number, packet)),
+        }
     }
 
     /// Takes a frame in and appends what may be delivered now to `deliver`, in order.
@@ -89,7 +102,9 @@ impl Link {
                 self.first += 1;
             }
         }
-        let Some((number, packet)) = frame.packet else { return };
+        let Some((number, packet)) = frame.packet else {
+            return;
+        };
         self.owes_acknowledgement = true;
         if number >= self.next && number < self.next + WINDOW as u64 {
             self.early.entry(number).or_insert(packet);
@@ -116,11 +131,17 @@ impl Link {
             sent.tries += 1;
             sent.wait_ns = (sent.wait_ns * 2).min(RETRY_MAX_NS);
             sent.again_at_ns = now_ns + sent.wait_ns;
-            transmit.push(Frame { acknowledged: next, packet: Some((first + at as u64, sent.packet.clone())) });
+            transmit.push(Frame {
+                acknowledged: next,
+                packet: Some((first + at as u64, sent.packet.clone())),
+            });
             self.owes_acknowledgement = false;
         }
         if std::mem::take(&mut self.owes_acknowledgement) {
-            transmit.push(Frame { acknowledged: next, packet: None });
+            transmit.push(Frame {
+                acknowledged: next,
+                packet: None,
+            });
         }
         Ok(())
     }
@@ -137,7 +158,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn packet(number: u32) -> Packet {
-        Packet { header: Header { sequence: number, ..Header::default() }, payload: vec![number as u8; 3] }
+        Packet {
+            header: Header {
+                sequence: number,
+                ..Header::default()
+            },
+            payload: vec![number as u8; 3],
+        }
     }
 
     proptest! {

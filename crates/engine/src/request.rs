@@ -74,7 +74,10 @@ pub(crate) fn to_wire(request: Request) -> u64 {
 /// The request that a wire name names.
 #[inline]
 pub(crate) fn from_wire(name: u64) -> Request {
-    Request { index: name as u32, generation: (name >> 32) as u32 }
+    Request {
+        index: name as u32,
+        generation: (name >> 32) as u32,
+    }
 }
 
 /// What a new operation starts from.
@@ -96,7 +99,11 @@ pub(crate) struct Requests {
 
 impl Requests {
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: NONE, alive: 0 }
+        Self {
+            slots: Vec::new(),
+            free: NONE,
+            alive: 0,
+        }
     }
 
     /// Opens an operation.
@@ -129,9 +136,15 @@ impl Requests {
         if old + add >= 1 << 30 {
             return Err(Error::Resource("more than a thousand million pending requests"));
         }
-        self.slots.try_reserve(add).map_err(|_| Error::Resource("no memory for pending requests"))?;
+        self.slots
+            .try_reserve(add)
+            .map_err(|_| Error::Resource("no memory for pending requests"))?;
         for index in old..old + add {
-            let next = if index + 1 < old + add { index as u32 + 1 } else { self.free };
+            let next = if index + 1 < old + add {
+                index as u32 + 1
+            } else {
+                self.free
+            };
             self.slots.push(Operation {
                 generation: 0,
                 next_free: next,
@@ -145,7 +158,11 @@ impl Requests {
                 source: 0,
                 tag: 0,
                 sequence: 0,
-                pattern: Pattern { context: 0, source: None, tag: None },
+                pattern: Pattern {
+                    context: 0,
+                    source: None,
+                    tag: None,
+                },
                 data: Data::empty(),
                 origin: Origin::default(),
                 moved: 0,
@@ -175,7 +192,10 @@ impl Requests {
     /// The name of the operation in a slot.
     #[inline]
     pub(crate) fn name(&self, index: u32) -> Request {
-        Request { index, generation: self.slots[index as usize].generation }
+        Request {
+            index,
+            generation: self.slots[index as usize].generation,
+        }
     }
 
     /// The slot of a name, if it is not stale.
@@ -208,7 +228,11 @@ impl Requests {
         Status {
             source: slot.source,
             tag: slot.tag,
-            len: if slot.side == Side::Recv { slot.total } else { slot.data.len },
+            len: if slot.side == Side::Recv {
+                slot.total
+            } else {
+                slot.data.len
+            },
             cancelled: slot.cancelled,
             error: slot.error.clone(),
         }
@@ -221,13 +245,19 @@ impl Requests {
 
     /// The slots with their operations, free ones included.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Operation)> {
-        self.slots.iter().enumerate().map(|(index, slot)| (index as u32, slot))
+        self.slots
+            .iter()
+            .enumerate()
+            .map(|(index, slot)| (index as u32, slot))
     }
 
     /// Slots of living operations that satisfy `test`.
     pub(crate) fn select(&self, mut test: impl FnMut(&Operation) -> bool) -> Vec<u32> {
         let slots = self.slots.iter().enumerate();
-        slots.filter(|(_, slot)| slot.state != State::Free && test(slot)).map(|(index, _)| index as u32).collect()
+        slots
+            .filter(|(_, slot)| slot.state != State::Free && test(slot))
+            .map(|(index, _)| index as u32)
+            .collect()
     }
 }
 
@@ -238,7 +268,11 @@ mod tests {
     #[test]
     fn records_stay_as_small_as_the_limits_page_says() {
         assert!(size_of::<Operation>() <= 256, "{}", size_of::<Operation>());
-        assert!(size_of::<crate::store::Item>() <= 128, "{}", size_of::<crate::store::Item>());
+        assert!(
+            size_of::<crate::store::Item>() <= 128,
+            "{}",
+            size_of::<crate::store::Item>()
+        );
     }
 
     #[test]
@@ -247,7 +281,11 @@ mod tests {
         let fresh = || Fresh {
             side: Side::Recv,
             state: State::Posted,
-            pattern: Pattern { context: 0, source: None, tag: None },
+            pattern: Pattern {
+                context: 0,
+                source: None,
+                tag: None,
+            },
             data: Data::empty(),
             origin: Origin::default(),
         };

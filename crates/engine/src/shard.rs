@@ -30,7 +30,11 @@ impl<R: Rail> Shard<R> {
     /// An engine for process `me` of a job of `world` processes over `rail`. Every engine of a job gets the same quotas.
     pub fn new(rail: R, me: Peer, world: u32, quotas: Quotas) -> Self {
         let limits = rail.limits();
-        Self { core: Core::new(me, world, quotas), rail, limits }
+        Self {
+            core: Core::new(me, world, quotas),
+            rail,
+            limits,
+        }
     }
 
     /// The rail, for what concerns only it (arming, wake source).
@@ -43,17 +47,43 @@ impl<R: Rail> Shard<R> {
     /// # Errors
     /// `Misuse` for a peer outside the world, `Peer` for one that is gone, `Resource` when no memory is left.
     pub fn send(&mut self, send: Send) -> Result<Started, Error> {
-        let Send { context, peer, source, tag, data, mode, origin } = send;
+        let Send {
+            context,
+            peer,
+            source,
+            tag,
+            data,
+            mode,
+            origin,
+        } = send;
         if peer >= self.core.world {
             return Err(Error::Misuse("the destination is not a process of this job"));
         }
-        let event = Event { len: data.len, site: 0, peer, context, tag, call: 0, what: What::Send };
+        let event = Event {
+            len: data.len,
+            site: 0,
+            peer,
+            context,
+            tag,
+            call: 0,
+            what: What::Send,
+        };
         self.core.note_call(event, origin);
-        let pattern = Pattern { context, source: None, tag: Some(tag) };
+        let pattern = Pattern {
+            context,
+            source: None,
+            tag: Some(tag),
+        };
         if peer != self.core.me {
             self.reach(peer)?;
         }
-        let index = self.core.requests.open(Fresh { side: Side::Send, state: State::Active, pattern, data, origin })?;
+        let index = self.core.requests.open(Fresh {
+            side: Side::Send,
+            state: State::Active,
+            pattern,
+            data,
+            origin,
+        })?;
         let operation = self.core.requests.at(index);
         operation.peer = peer;
         operation.source = source;
@@ -73,12 +103,18 @@ impl<R: Rail> Shard<R> {
         let gate = match self.core.gate(peer) {
             Some(gate) => gate,
             None => {
-                let reach = self.rail.reach(peer).ok_or(Error::Peer { peer, what: "no rail reaches it" })?;
+                let reach = self.rail.reach(peer).ok_or(Error::Peer {
+                    peer,
+                    what: "no rail reaches it",
+                })?;
                 self.core.open_gate(peer, reach)
             }
         };
         if self.core.gates[gate as usize].gone {
-            return Err(Error::Peer { peer, what: "it died or cut the connection" });
+            return Err(Error::Peer {
+                peer,
+                what: "it died or cut the connection",
+            });
         }
         self.refresh();
         Ok(gate)
@@ -140,12 +176,30 @@ impl<R: Rail> Shard<R> {
     /// `Misuse` for a source outside the world, `Peer` for one that is gone and left no matching message, `Resource`.
     #[inline]
     pub fn recv(&mut self, recv: Recv) -> Result<Started, Error> {
-        let Recv { pattern, data, origin } = recv;
+        let Recv {
+            pattern,
+            data,
+            origin,
+        } = recv;
         let peer = pattern.source.map_or(u32::MAX, |source| source.peer);
-        let event = Event { len: data.len, site: 0, peer, context: pattern.context, tag: pattern.tag.unwrap_or(-1), call: 0, what: What::Recv };
+        let event = Event {
+            len: data.len,
+            site: 0,
+            peer,
+            context: pattern.context,
+            tag: pattern.tag.unwrap_or(-1),
+            call: 0,
+            what: What::Recv,
+        };
         self.core.note_call(event, origin);
         if let Some(item) = self.core.matcher.find(&pattern) {
-            let index = self.core.requests.open(Fresh { side: Side::Recv, state: State::Active, pattern, data, origin })?;
+            let index = self.core.requests.open(Fresh {
+                side: Side::Recv,
+                state: State::Active,
+                pattern,
+                data,
+                origin,
+            })?;
             self.core.matcher.drop_kept(item);
             self.core.hand_over(index, item);
             return Ok(self.started(index));
@@ -157,10 +211,19 @@ impl<R: Rail> Shard<R> {
             if let Some(gate) = self.core.gate(peer)
                 && self.core.gates[gate as usize].gone
             {
-                return Err(Error::Peer { peer, what: "it died or cut the connection" });
+                return Err(Error::Peer {
+                    peer,
+                    what: "it died or cut the connection",
+                });
             }
         }
-        let index = self.core.requests.open(Fresh { side: Side::Recv, state: State::Posted, pattern, data, origin })?;
+        let index = self.core.requests.open(Fresh {
+            side: Side::Recv,
+            state: State::Posted,
+            pattern,
+            data,
+            origin,
+        })?;
         self.core.matcher.post(&pattern, index);
         self.core.ask_for(index);
         Ok(Started::Pending(self.core.requests.name(index)))
@@ -179,11 +242,14 @@ impl<R: Rail> Shard<R> {
     }
 
     fn sender_lives(&self, pattern: &Pattern) -> Result<(), Error> {
-        let Some(source) = pattern.source else { return Ok(()) };
+        let Some(source) = pattern.source else {
+            return Ok(());
+        };
         match self.core.gate(source.peer) {
-            Some(gate) if self.core.gates[gate as usize].gone => {
-                Err(Error::Peer { peer: source.peer, what: "it died or cut the connection" })
-            }
+            Some(gate) if self.core.gates[gate as usize].gone => Err(Error::Peer {
+                peer: source.peer,
+                what: "it died or cut the connection",
+            }),
             _ => Ok(()),
         }
     }
@@ -207,10 +273,24 @@ impl<R: Rail> Shard<R> {
     /// # Errors
     /// `Misuse` for a stale message.
     pub fn mrecv(&mut self, message: Message, data: Data, origin: Origin) -> Result<Started, Error> {
-        let item = self.core.store.find_taken(message).ok_or(Error::Misuse("the message was received already"))?;
+        let item = self
+            .core
+            .store
+            .find_taken(message)
+            .ok_or(Error::Misuse("the message was received already"))?;
         let meta = self.core.store.get(item).meta;
-        let pattern = Pattern { context: meta.context, source: None, tag: Some(meta.tag) };
-        let index = self.core.requests.open(Fresh { side: Side::Recv, state: State::Active, pattern, data, origin })?;
+        let pattern = Pattern {
+            context: meta.context,
+            source: None,
+            tag: Some(meta.tag),
+        };
+        let index = self.core.requests.open(Fresh {
+            side: Side::Recv,
+            state: State::Active,
+            pattern,
+            data,
+            origin,
+        })?;
         self.core.receive_taken(index, item);
         Ok(self.started(index))
     }
@@ -234,7 +314,9 @@ impl<R: Rail> Shard<R> {
 
     #[inline]
     fn find(&self, request: Request) -> Result<u32, Error> {
-        self.core.requests.find(request).ok_or(Error::Misuse("the request is stale: it completed and was taken already"))
+        self.core.requests.find(request).ok_or(Error::Misuse(
+            "the request is stale: it completed and was taken already",
+        ))
     }
 
     /// The status if complete; the request stays.
@@ -244,7 +326,8 @@ impl<R: Rail> Shard<R> {
     #[inline]
     pub fn peek(&self, request: Request) -> Result<Option<Status>, Error> {
         let index = self.find(request)?;
-        Ok((self.core.requests.peek(index).state == State::Complete).then(|| self.core.requests.status(index)))
+        Ok((self.core.requests.peek(index).state == State::Complete)
+            .then(|| self.core.requests.status(index)))
     }
 
     /// The operation's place among the completions of this engine; `None` while it goes on, and for stale names.
@@ -257,7 +340,10 @@ impl<R: Rail> Shard<R> {
     /// Whether the operation is complete.
     #[inline]
     pub fn is_complete(&self, request: Request) -> bool {
-        self.core.requests.find(request).is_none_or(|index| self.core.requests.peek(index).state == State::Complete)
+        self.core
+            .requests
+            .find(request)
+            .is_none_or(|index| self.core.requests.peek(index).state == State::Complete)
     }
 
     /// The status if complete; the name is gone then.
@@ -330,7 +416,11 @@ impl<R: Rail> Shard<R> {
     /// Whether nothing is pending, kept, held or owed beyond credits: what must hold at the end of a correct program.
     pub fn is_idle(&self) -> bool {
         let core = &self.core;
-        core.requests.alive() == 0 && core.store.alive() == 0 && core.matcher.is_empty() && core.window.is_empty() && core.outbox.is_empty()
+        core.requests.alive() == 0
+            && core.store.alive() == 0
+            && core.matcher.is_empty()
+            && core.window.is_empty()
+            && core.outbox.is_empty()
     }
 
     /// Messages kept because nobody asked for them yet.
@@ -344,7 +434,9 @@ impl<R: Rail> Shard<R> {
         let (mut receive, mut send): (Option<u32>, Option<&Operation>) = (None, None);
         for (slot, operation) in core.requests.iter().take(WAITING_LOOK) {
             match (operation.side, operation.state) {
-                (Side::Recv, State::Posted) if receive.is_none_or(|other| core.matcher.order(slot) < core.matcher.order(other)) => {
+                (Side::Recv, State::Posted)
+                    if receive.is_none_or(|other| core.matcher.order(slot) < core.matcher.order(other)) =>
+                {
                     receive = Some(slot);
                 }
                 (Side::Send, State::Held | State::Active) if send.is_none() => send = Some(operation),
@@ -356,13 +448,25 @@ impl<R: Rail> Shard<R> {
             posted: core.matcher.posted_len(),
             oldest_receive: receive.map(|operation| {
                 let pattern = &operation.pattern;
-                (pattern.context, pattern.source.map(|source| source.peer), pattern.tag, operation.origin)
+                (
+                    pattern.context,
+                    pattern.source.map(|source| source.peer),
+                    pattern.tag,
+                    operation.origin,
+                )
             }),
             pending: core.requests.alive() as u32,
             unexpected: core.store.alive() as u32,
-            blocked_send: send.map(|operation| (operation.context, operation.peer, operation.tag, operation.data.len, operation.origin)),
+            blocked_send: send.map(|operation| {
+                (
+                    operation.context,
+                    operation.peer,
+                    operation.tag,
+                    operation.data.len,
+                    operation.origin,
+                )
+            }),
             meeting: None,
         }
     }
 }
-

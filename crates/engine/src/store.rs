@@ -61,7 +61,12 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn new() -> Self {
-        Self { items: Vec::new(), free: NONE, alive: 0, buffers: (0..=KEPT_BUFFER_LOG2_MAX).map(|_| Vec::new()).collect() }
+        Self {
+            items: Vec::new(),
+            free: NONE,
+            alive: 0,
+            buffers: (0..=KEPT_BUFFER_LOG2_MAX).map(|_| Vec::new()).collect(),
+        }
     }
 
     /// Copies payload that must be kept.
@@ -75,7 +80,8 @@ impl Store {
         let reused = self.buffers.get_mut(class as usize).and_then(Vec::pop);
         let buffer = match reused {
             Some(buffer) => buffer,
-            None => Scratch::new(len.next_power_of_two()).ok_or(Error::Resource("no memory for an unexpected message"))?,
+            None => Scratch::new(len.next_power_of_two())
+                .ok_or(Error::Resource("no memory for an unexpected message"))?,
         };
         buffer.mem().copy_from(0, payload, 0, len);
         Ok(Body::Buffer(buffer))
@@ -107,7 +113,12 @@ impl Store {
             item.taken = false;
             return index;
         }
-        self.items.push(Item { generation: 0, meta, body, taken: false });
+        self.items.push(Item {
+            generation: 0,
+            meta,
+            body,
+            taken: false,
+        });
         (self.items.len() - 1) as u32
     }
 
@@ -119,13 +130,17 @@ impl Store {
     pub(crate) fn take(&mut self, index: u32) -> Message {
         let item = &mut self.items[index as usize];
         item.taken = true;
-        Message { index, generation: item.generation }
+        Message {
+            index,
+            generation: item.generation,
+        }
     }
 
     /// The slot of a taken message, if the name is not stale.
     pub(crate) fn find_taken(&self, message: Message) -> Option<u32> {
         let item = self.items.get(message.index as usize)?;
-        (item.taken && item.generation == message.generation && !matches!(item.body, Body::Free(_))).then_some(message.index)
+        (item.taken && item.generation == message.generation && !matches!(item.body, Body::Free(_)))
+            .then_some(message.index)
     }
 
     /// Takes a message out for good.

@@ -33,12 +33,22 @@ const BUCKETS_MIN_LOG2: u32 = 4;
 #[inline]
 fn place(key: Key, shift: u32) -> usize {
     let mixed = key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ key.1.wrapping_mul(0xd6e8_feb8_6659_fd93);
-    (mixed.rotate_left(29).wrapping_add(mixed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift) as usize
+    (mixed
+        .rotate_left(29)
+        .wrapping_add(mixed)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        >> shift) as usize
 }
 
 impl<V: Default> KeyMap<V> {
     pub(crate) fn new() -> Self {
-        Self { buckets: vec![NONE; 1 << BUCKETS_MIN_LOG2], shift: 64 - BUCKETS_MIN_LOG2, nodes: Vec::new(), free: NONE, used: 0 }
+        Self {
+            buckets: vec![NONE; 1 << BUCKETS_MIN_LOG2],
+            shift: 64 - BUCKETS_MIN_LOG2,
+            nodes: Vec::new(),
+            free: NONE,
+            used: 0,
+        }
     }
 
     #[inline]
@@ -74,7 +84,11 @@ impl<V: Default> KeyMap<V> {
             self.grow();
         }
         let bucket = self.bucket(key);
-        let node = Node { key, next: self.buckets[bucket], value: V::default() };
+        let node = Node {
+            key,
+            next: self.buckets[bucket],
+            value: V::default(),
+        };
         let at = if self.free != NONE {
             let at = self.free;
             self.free = self.nodes[at as usize].next;
@@ -151,7 +165,10 @@ struct Ends {
 
 impl Default for Ends {
     fn default() -> Self {
-        Self { head: NONE, tail: NONE }
+        Self {
+            head: NONE,
+            tail: NONE,
+        }
     }
 }
 
@@ -162,7 +179,11 @@ struct Link {
     list: u32,
 }
 
-const UNLINKED: Link = Link { prev: NONE, next: NONE, list: NONE };
+const UNLINKED: Link = Link {
+    prev: NONE,
+    next: NONE,
+    list: NONE,
+};
 
 /// First-in-first-out lists found by key, whose items can be unlinked from the middle. A link is a number that its owner
 /// chooses (an item in several lists owns several links).
@@ -174,7 +195,10 @@ pub(crate) struct Lists {
 
 impl Lists {
     pub(crate) fn new() -> Self {
-        Self { keys: KeyMap::new(), links: Vec::new() }
+        Self {
+            keys: KeyMap::new(),
+            links: Vec::new(),
+        }
     }
 
     /// Appends `link` to the list of `key`.
@@ -192,7 +216,11 @@ impl Lists {
         } else {
             self.links[prev as usize].next = link;
         }
-        self.links[link as usize] = Link { prev, next: NONE, list };
+        self.links[link as usize] = Link {
+            prev,
+            next: NONE,
+            list,
+        };
     }
 
     /// Takes `link` out of its list. It must be in one.
@@ -247,7 +275,9 @@ impl Lists {
 
     /// Whether `link` is in a list.
     pub(crate) fn linked(&self, link: u32) -> bool {
-        self.links.get(link as usize).is_some_and(|link| link.list != NONE)
+        self.links
+            .get(link as usize)
+            .is_some_and(|link| link.list != NONE)
     }
 
     /// Whether no list holds anything.
@@ -286,7 +316,10 @@ mod tests {
                 model.entry(key).or_default().push_back(link);
                 at.insert(link, key);
             }
-            assert_eq!(lists.head(Key(key, key * 3)), model.get(&key).and_then(|queue| queue.front().copied()));
+            assert_eq!(
+                lists.head(Key(key, key * 3)),
+                model.get(&key).and_then(|queue| queue.front().copied())
+            );
         }
         for (link, _) in at {
             lists.remove(link);

@@ -24,7 +24,10 @@ pub(crate) struct Bytes {
 
 impl Bytes {
     pub(crate) fn new() -> Self {
-        Self { len: 0, bytes: [0; CONTROL_PAYLOAD_MAX] }
+        Self {
+            len: 0,
+            bytes: [0; CONTROL_PAYLOAD_MAX],
+        }
     }
 
     fn put(mut self, value: &[u8]) -> Self {
@@ -82,7 +85,11 @@ impl Announce {
             }
             Some(Descriptor::new(bytes.read(16)?, blob)?)
         };
-        Some(Self { total: bytes.read(0)?, send: bytes.read(8)?, region })
+        Some(Self {
+            total: bytes.read(0)?,
+            send: bytes.read(8)?,
+            region,
+        })
     }
 }
 
@@ -99,7 +106,10 @@ impl Clear {
     }
 
     pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
-        Some(Self { send: bytes.read(0)?, recv: bytes.read(8)? })
+        Some(Self {
+            send: bytes.read(0)?,
+            recv: bytes.read(8)?,
+        })
     }
 }
 
@@ -132,19 +142,27 @@ pub(crate) struct Offer {
 
 impl Offer {
     pub(crate) fn encode(&self) -> Bytes {
-        Bytes::new().word(self.len).word(u64::from(self.sent_before) | u64::from(self.epoch) << 32)
+        Bytes::new()
+            .word(self.len)
+            .word(u64::from(self.sent_before) | u64::from(self.epoch) << 32)
     }
 
     pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
         let word = bytes.read(8)?;
-        Some(Self { len: bytes.read(0)?, sent_before: word as u32, epoch: (word >> 32) as u32 })
+        Some(Self {
+            len: bytes.read(0)?,
+            sent_before: word as u32,
+            epoch: (word >> 32) as u32,
+        })
     }
 }
 
 /// Decodes any bytes as each of the payloads: what a peer sends may be anything. What is understood is written as it was read.
 #[cfg(any(test, fuzzing))]
 pub fn decode_anything(bytes: &[u8]) {
-    let Some((&flags, rest)) = bytes.split_first() else { return };
+    let Some((&flags, rest)) = bytes.split_first() else {
+        return;
+    };
     let len = rest.len().min(CONTROL_PAYLOAD_MAX);
     let mut payload = Bytes::new().put(&rest[..len]);
     payload.len = len;
@@ -152,10 +170,22 @@ pub fn decode_anything(bytes: &[u8]) {
     if let Some(announce) = Announce::decode(&payload, flags) {
         same(announce.encode());
     }
-    Clear::decode(&payload).iter().for_each(|clear| same(clear.encode()));
-    Finish::decode(&payload).iter().for_each(|finish| same(finish.encode()));
-    Offer::decode(&payload).iter().for_each(|offer| same(offer.encode()));
-    let sent = crate::event::Sent { from: 0, to: 1, context: 2, tag: 3, len: 4 };
+    Clear::decode(&payload)
+        .iter()
+        .for_each(|clear| same(clear.encode()));
+    Finish::decode(&payload)
+        .iter()
+        .for_each(|finish| same(finish.encode()));
+    Offer::decode(&payload)
+        .iter()
+        .for_each(|offer| same(offer.encode()));
+    let sent = crate::event::Sent {
+        from: 0,
+        to: 1,
+        context: 2,
+        tag: 3,
+        len: 4,
+    };
     crate::event::senders(bytes, &sent);
 }
 
@@ -181,10 +211,18 @@ mod tests {
     fn announcements_survive_the_wire_with_and_without_a_region() {
         for blob in [0usize, 1, 8, DESCRIPTOR_BLOB_MAX] {
             let region = Descriptor::new(77, &vec![9; blob]);
-            let announce = Announce { total: 1 << 40, send: 3, region };
+            let announce = Announce {
+                total: 1 << 40,
+                send: 3,
+                region,
+            };
             assert_eq!(Announce::decode(&announce.encode(), FLAG_REGION), Some(announce));
         }
-        let bare = Announce { total: 5, send: 6, region: None };
+        let bare = Announce {
+            total: 5,
+            send: 6,
+            region: None,
+        };
         assert_eq!(Announce::decode(&bare.encode(), 0), Some(bare));
     }
 

@@ -29,14 +29,31 @@ impl WakeSource for Bed {
 
 impl Rail for Mouth {
     fn limits(&self) -> Limits {
-        Limits { inline_max: 32, packet_max: 4096, control_max: 88, ordered: true }
+        Limits {
+            inline_max: 32,
+            packet_max: 4096,
+            control_max: 88,
+            ordered: true,
+        }
     }
     fn reach(&self, _: Peer) -> Option<Reach> {
-        Some(Reach { eager_max: 1024, can_read: true, can_write: false, read_from: 2048, pipeline_chunk: 1024, read_chunk: 1024 })
+        Some(Reach {
+            eager_max: 1024,
+            can_read: true,
+            can_write: false,
+            read_from: 2048,
+            pipeline_chunk: 1024,
+            read_chunk: 1024,
+        })
     }
     fn claim(&mut self, peer: Peer, len: usize, _: Class) -> Result<Room, Refusal> {
         let scratch = Scratch::new(len).ok_or(Refusal::Full)?;
-        let room = Room { mem: scratch.mem(), len, peer, token: 0 };
+        let room = Room {
+            mem: scratch.mem(),
+            len,
+            peer,
+            token: 0,
+        };
         self.lent.push(scratch);
         Ok(room)
     }
@@ -50,7 +67,9 @@ impl Rail for Mouth {
         Ok(())
     }
     fn poll(&mut self, _: u32, sink: &mut impl Sink) -> u32 {
-        let Some((header, bytes)) = self.packets.pop_front() else { return 0 };
+        let Some((header, bytes)) = self.packets.pop_front() else {
+            return 0;
+        };
         let memory = Scratch::new(bytes.len()).expect("memory");
         memory.mem().write(0, &bytes);
         sink.packet(1, header, memory.mem(), bytes.len());
@@ -63,7 +82,11 @@ impl Rail for Mouth {
         Ending::Now
     }
     fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
-        if bulk.descriptor.cookie % 2 == 0 { Ok(Ending::Now) } else { Err(Error::Resource("the region is gone")) }
+        if bulk.descriptor.cookie % 2 == 0 {
+            Ok(Ending::Now)
+        } else {
+            Err(Error::Resource("the region is gone"))
+        }
     }
     fn write(&mut self, _: Bulk<'_>) -> Result<Ending, Error> {
         Err(Error::Resource("nothing can be written here"))
@@ -85,12 +108,27 @@ fn small() -> impl Strategy<Value = u32> {
 
 fn packet() -> impl Strategy<Value = (Header, Vec<u8>)> {
     let header = (0u8..14, 0u8..4, small(), small(), small(), small());
-    let words = proptest::collection::vec(prop_oneof![6 => 0u64..4, 2 => (0u64..4).prop_map(|n| n << 32), 1 => any::<u64>()], 0..13);
+    let words = proptest::collection::vec(
+        prop_oneof![6 => 0u64..4, 2 => (0u64..4).prop_map(|n| n << 32), 1 => any::<u64>()],
+        0..13,
+    );
     (header, words, 0usize..8).prop_map(|((kind, flags, context, source, tag, sequence), words, cut)| {
         let mut bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
         bytes.truncate(bytes.len().saturating_sub(cut));
         let len = bytes.len() as u32;
-        (Header { kind, flags, shard: 0, len, context, source, tag: tag as i32, sequence }, bytes)
+        (
+            Header {
+                kind,
+                flags,
+                shard: 0,
+                len,
+                context,
+                source,
+                tag: tag as i32,
+                sequence,
+            },
+            bytes,
+        )
     })
 }
 

@@ -142,14 +142,25 @@ send_inits! {
 
 /// The arguments as few elements of a plain type at a plain address, if that is what they are.
 #[inline(always)]
-fn few(call: Call, buf: Buf, (count, datatype): (MPI_Count, MPI_Datatype), (rank, tag): (c_int, c_int)) -> Option<Few> {
+fn few(
+    call: Call,
+    buf: Buf,
+    (count, datatype): (MPI_Count, MPI_Datatype),
+    (rank, tag): (c_int, c_int),
+) -> Option<Few> {
     let bytes = run_bytes(datatype.0);
     // A negative count is a large one here.
     if bytes == 0 || count as u64 > FEW_MAX || buf.addr() <= Buf::AUTOMATIC {
         return None;
     }
     let len = bytes as u32 * count as u32;
-    Some(Few { mem: buf.mem(), len, rank, tag, origin: call.origin() })
+    Some(Few {
+        mem: buf.mem(),
+        len,
+        rank,
+        tag,
+        origin: call.origin(),
+    })
 }
 
 /// `MPI_Send`: what is small and plain goes the shortest way, everything else and every mistake the general one.
@@ -188,7 +199,11 @@ pub(crate) fn recv(
         && let Some(few) = few(call, buf, (count, datatype), (source, tag))
         && let Some(got) = comm.recv_few(&few)
     {
-        return if status.is_null() { Ok(()) } else { give(status, &got) };
+        return if status.is_null() {
+            Ok(())
+        } else {
+            give(status, &got)
+        };
     }
     recv_any(call, buf, count, datatype, source, tag, on, status)
 }

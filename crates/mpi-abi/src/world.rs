@@ -34,7 +34,9 @@ pub(crate) fn enter() -> Result<Config> {
     // A process that a rank started is a world of its own, although it inherits the environment.
     let launched = rank.client.is_some();
     Ok(Config {
-        appnum: ProgramPlace::from_env().filter(|_| launched).map(|place| place.index),
+        appnum: ProgramPlace::from_env()
+            .filter(|_| launched)
+            .map(|place| place.index),
         // A job has as many places as ranks: there are no slots.
         universe_size: launched.then(|| i32::try_from(host.world_size()).unwrap_or(i32::MAX)),
         processor_name: env::processor_name(),

@@ -29,7 +29,10 @@ const HALO: &str = r#"
 
 /// The number of the line that contains `mark`.
 fn line(text: &str, mark: &str) -> usize {
-    1 + text.lines().position(|line| line.contains(mark)).expect("the mark is there")
+    1 + text
+        .lines()
+        .position(|line| line.contains(mark))
+        .expect("the mark is there")
 }
 
 fn last_words(name: &str, text: &str, flags: &[&str]) -> String {
@@ -44,11 +47,20 @@ fn a_truncation_names_calls_and_lines_of_both_sides() {
     let said = last_words("truncation", HALO, &["-g"]);
     let lines: Vec<_> = said.lines().map(str::trim).collect();
     let (receives, sends) = (line(HALO, "/* receives */"), line(HALO, "/* sends */"));
-    let receive = lines.iter().find(|line| line.starts_with("rank 0  MPI_Irecv(")).unwrap_or_else(|| panic!("{said}"));
+    let receive = lines
+        .iter()
+        .find(|line| line.starts_with("rank 0  MPI_Irecv("))
+        .unwrap_or_else(|| panic!("{said}"));
     assert!(receive.ends_with(&format!("at halo.c:{receives}")), "{said}");
-    let send = lines.iter().find(|line| line.starts_with("rank 1  MPI_Isend(")).unwrap_or_else(|| panic!("{said}"));
+    let send = lines
+        .iter()
+        .find(|line| line.starts_with("rank 1  MPI_Isend("))
+        .unwrap_or_else(|| panic!("{said}"));
     assert!(send.ends_with(&format!("at halo.c:{sends}")), "{said}");
-    assert!(send.contains("96 B") && receive.contains("80 B") && receive.contains("\"halo_x\""), "{said}");
+    assert!(
+        send.contains("96 B") && receive.contains("80 B") && receive.contains("\"halo_x\""),
+        "{said}"
+    );
 }
 
 #[test]
@@ -87,7 +99,14 @@ fn a_rank_knows_which_program_of_the_job_it_runs() {
     let place = Place::new("place");
     let program = place.program("place", PLACE);
     let mut command = std::process::Command::new("timeout");
-    command.arg("60").arg(garonne()).args(["run", "-n", "1"]).arg(&program).args(["a", ":", "-n", "2"]).arg(&program).arg("b");
+    command
+        .arg("60")
+        .arg(garonne())
+        .args(["run", "-n", "1"])
+        .arg(&program)
+        .args(["a", ":", "-n", "2"])
+        .arg(&program)
+        .arg("b");
     let said = stdout(&command.output().expect("timeout runs"));
     let mut lines: Vec<_> = said.lines().collect();
     lines.sort_unstable();
@@ -98,7 +117,10 @@ fn a_rank_knows_which_program_of_the_job_it_runs() {
     ];
     assert_eq!(lines, expected);
     let alone = stdout(&run(&program, &[]));
-    assert_eq!(alone.trim_end(), "rank 0: program -1, universe -1, maxprocs 1, argv -");
+    assert_eq!(
+        alone.trim_end(),
+        "rank 0: program -1, universe -1, maxprocs 1, argv -"
+    );
 }
 
 /// Sends 300 small messages and a large one, then enters different collectives on both ranks.
@@ -145,7 +167,10 @@ impl Job {
 fn who_names_the_ranks_that_called_different_collectives_and_top_what_was_sent() {
     let place = Place::new("different");
     let program = place.program_with("different", DIFFERENT, &["-g"]);
-    let job = std::process::Command::new(garonne()).args(["run", "-n", "2"]).arg(program).spawn();
+    let job = std::process::Command::new(garonne())
+        .args(["run", "-n", "2"])
+        .arg(program)
+        .spawn();
     let job = Job(job.expect("the job starts"));
     let mut said = String::new();
     let tries = (0..300).find(|_| {
@@ -158,15 +183,24 @@ fn who_names_the_ranks_that_called_different_collectives_and_top_what_was_sent()
     let other = "rank 1 is in MPI_Barrier #0, rank 0 in MPI_Bcast #0";
     assert!(said.contains(number) || said.contains(other), "{said}");
     for mark in ["/* broadcasts */", "/* meets */"] {
-        assert!(said.contains(&format!("at different.c:{}", line(DIFFERENT, mark))), "{said}");
+        assert!(
+            said.contains(&format!("at different.c:{}", line(DIFFERENT, mark))),
+            "{said}"
+        );
     }
     let top = job.ask(&["top", "--once", "--every", "0.1", "--json"]);
     let sent = |what: &str| {
         let key = format!("\"{what}\":");
         let numbers = top.split(&key).skip(1);
         let numbers = numbers.map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
-        numbers.map(|digits| digits.parse::<u64>().unwrap()).max().unwrap()
+        numbers
+            .map(|digits| digits.parse::<u64>().unwrap())
+            .max()
+            .unwrap()
     };
     assert!((301..320).contains(&sent("sent_messages")), "{top}");
-    assert!((300 * 8 + (1 << 20)..300 * 8 + (1 << 20) + 1000).contains(&sent("sent_bytes")), "{top}");
+    assert!(
+        (300 * 8 + (1 << 20)..300 * 8 + (1 << 20) + 1000).contains(&sent("sent_bytes")),
+        "{top}"
+    );
 }

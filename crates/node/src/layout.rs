@@ -386,7 +386,8 @@ impl Card {
 
     /// The words of the three that follow, for the engine to write.
     pub(crate) fn tally(&self) -> Segment {
-        self.at.part(card::SENT_MESSAGES, card::EVENTS - card::SENT_MESSAGES)
+        self.at
+            .part(card::SENT_MESSAGES, card::EVENTS - card::SENT_MESSAGES)
     }
 
     /// Messages sent so far; the rank stores it.

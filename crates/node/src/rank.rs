@@ -51,10 +51,15 @@ impl Rank {
             costs.apply();
             rail.begin_with(&costs);
         }
-        let place = Place { client: Some(client.clone()), patience: patience(world.oversubscribed()) };
+        let place = Place {
+            client: Some(client.clone()),
+            patience: patience(world.oversubscribed()),
+        };
         let mut shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
         shard.show_in(client.card(world.rank).tally());
-        client.card(world.rank).set_events(shard.events().address() as u64);
+        client
+            .card(world.rank)
+            .set_events(shard.events().address() as u64);
         let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
         Ok(Self {
             host,
@@ -66,8 +71,16 @@ impl Rank {
         let threads = Threads::new(1).map_err(no_rail)?.pop();
         let neighbours = threads.ok_or(Error::resource(codes::G0304, "no memory for a world of one"))?;
         let rail = ShmRail::new(Arc::new(neighbours)).map_err(no_rail)?;
-        let place = Place { client: None, patience: patience(false) };
-        let host = Arc::new(EngineHost::new(Shard::new(rail, 0, 1, Quotas::for_world(1)), 0, 1, place));
+        let place = Place {
+            client: None,
+            patience: patience(false),
+        };
+        let host = Arc::new(EngineHost::new(
+            Shard::new(rail, 0, 1, Quotas::for_world(1)),
+            0,
+            1,
+            place,
+        ));
         Ok(Self { host, client: None })
     }
 
@@ -166,17 +179,42 @@ fn said(waiting: &Waiting) -> Wait {
     if let Some(meeting) = waiting.meeting {
         let call = u32::from(meeting.origin.call);
         let (comm, tag, site) = (meeting.context.into(), meeting.tag, meeting.origin.site);
-        return Wait { call, peer: -1, tag, comm, bytes: 0, since_ns, site };
+        return Wait {
+            call,
+            peer: -1,
+            tag,
+            comm,
+            bytes: 0,
+            since_ns,
+            site,
+        };
     }
     let (origin, peer, tag, context, bytes) = match (&waiting.oldest_receive, &waiting.blocked_send) {
-        (Some((context, peer, tag, origin)), _) => {
-            (*origin, peer.map_or(-1, |peer| peer as i32), tag.unwrap_or(-2), *context, 0)
-        }
+        (Some((context, peer, tag, origin)), _) => (
+            *origin,
+            peer.map_or(-1, |peer| peer as i32),
+            tag.unwrap_or(-2),
+            *context,
+            0,
+        ),
         (None, Some((context, peer, tag, bytes, origin))) => (*origin, *peer as i32, *tag, *context, *bytes),
-        (None, None) => return Wait { since_ns, ..Wait::default() },
+        (None, None) => {
+            return Wait {
+                since_ns,
+                ..Wait::default()
+            };
+        }
     };
     let call = u32::from(origin.call);
-    Wait { call, peer, tag, comm: context.into(), bytes, since_ns, site: origin.site }
+    Wait {
+        call,
+        peer,
+        tag,
+        comm: context.into(),
+        bytes,
+        since_ns,
+        site: origin.site,
+    }
 }
 
 /// The ranks of a job's node, as the agent's memory shows them.

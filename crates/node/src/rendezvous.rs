@@ -120,7 +120,10 @@ impl ProgramPlace {
 
     fn parse(text: &str) -> Option<Self> {
         let (index, ranks) = text.split_once(':')?;
-        let place = Self { index: index.parse().ok()?, ranks: ranks.parse().ok()? };
+        let place = Self {
+            index: index.parse().ok()?,
+            ranks: ranks.parse().ok()?,
+        };
         (place.index >= 0 && place.ranks > 0).then_some(place)
     }
 }

@@ -7,13 +7,15 @@
 //! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the ring.
 
 use crate::host::{Host, Stepper};
-use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, SUBMISSIONS, TRIES_BEFORE_YIELD};
+use crate::limits::{
+    PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, SUBMISSIONS, TRIES_BEFORE_YIELD,
+};
 use crate::surroundings::{Patience, Senders, Surroundings};
 use crate::zeal::Zeal;
 use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
 use garonne_engine::event::{Meeting, Sent, Waiting};
-use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::quick::{Catch, Caught, Small};
+use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::Shard;
 use garonne_sync::shm::Segment;
 use garonne_sync::submission::Submission;
@@ -149,7 +151,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     #[inline(never)]
     fn serve_all(&self, shard: &mut Shard<R>) {
         while let Some(ticket) = self.submitted.pop() {
-            let Some(operation) = lock(&ticket.operation).take() else { continue };
+            let Some(operation) = lock(&ticket.operation).take() else {
+                continue;
+            };
             let result = perform(shard, operation);
             *lock(&ticket.result) = Some(result);
             // Release: the submitter sees the result. SYNC(ticket-done).
@@ -267,7 +271,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     #[inline(never)]
     fn send_small_shared(&self, small: &Small) -> bool {
-        let Some(mut shard) = self.shard.try_lock() else { return false };
+        let Some(mut shard) = self.shard.try_lock() else {
+            return false;
+        };
         self.serve(&mut shard);
         // It completes nothing that anybody waits for: there is nothing to announce.
         shard.send_small(small)
@@ -277,7 +283,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     pub fn waiting(&self) -> Waiting {
         let shard = self.enter();
         shard.publish();
-        Waiting { meeting: *lock(&self.meeting), ..shard.waiting() }
+        Waiting {
+            meeting: *lock(&self.meeting),
+            ..shard.waiting()
+        }
     }
 
     /// Packets are queued that found no room yet.
@@ -292,7 +301,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     /// Runs the steppers if something happened since they last ran. `true` if any finished or something happened meanwhile.
     fn step(&self, completions: u64) -> bool {
-        if self.stepping.load(Ordering::Acquire) == 0 || self.stepped_at.swap(completions, Ordering::AcqRel) == completions {
+        if self.stepping.load(Ordering::Acquire) == 0
+            || self.stepped_at.swap(completions, Ordering::AcqRel) == completions
+        {
             return false;
         }
         self.run_steppers()
@@ -371,7 +382,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         let happened = self.happened.load(Ordering::SeqCst);
         let ticket = self.enter().rail().arm();
         if !self.progress() && !done() {
-            if self.parks.fetch_add(1, Ordering::Relaxed).is_multiple_of(PARKS_PER_PUBLICATION) {
+            if self
+                .parks
+                .fetch_add(1, Ordering::Relaxed)
+                .is_multiple_of(PARKS_PER_PUBLICATION)
+            {
                 self.enter().publish();
             }
             let work = self.enter().has_work();
@@ -468,7 +483,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     fn progress(&self) -> bool {
         // Whoever holds it makes progress.
-        let Some(mut shard) = self.shard.try_lock() else { return false };
+        let Some(mut shard) = self.shard.try_lock() else {
+            return false;
+        };
         self.serve(&mut shard);
         let before = shard.completions();
         let moved = shard.progress();
@@ -487,7 +504,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
             if done() {
                 return;
             }
-            if self.polling.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            if self
+                .polling
+                .compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+            {
                 self.poll_until(done, self.surroundings.patience());
                 self.polling.store(false, Ordering::SeqCst);
                 // A follower takes over.

@@ -3,8 +3,8 @@
 //! The implementation over a real engine lives beside this trait; a trait because real processes, threads as ranks
 //! and simulated ranks wait in different ways. The small-message path is called through the concrete type.
 
-use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
 use crate::surroundings::Senders;
+use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
 use garonne_engine::event::{Meeting, Sent};
 use garonne_engine::quick::{Catch, Caught, Small};
 use garonne_sync::shm::Segment;

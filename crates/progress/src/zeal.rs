@@ -51,7 +51,9 @@ mod tests {
     use super::*;
 
     fn skipped(zeal: &Zeal) -> u32 {
-        (0..10 * SPIN_ON_SKIPS).take_while(|_| zeal.begin().is_none()).count() as u32
+        (0..10 * SPIN_ON_SKIPS)
+            .take_while(|_| zeal.begin().is_none())
+            .count() as u32
     }
 
     #[test]
@@ -73,7 +75,9 @@ mod tests {
         skipped(&zeal);
         zeal.came(Instant::now() + SPIN_ON_LIMIT);
         assert_eq!(skipped(&zeal), 0);
-        let Some(early) = Instant::now().checked_sub(2 * SPIN_ON_LIMIT) else { return };
+        let Some(early) = Instant::now().checked_sub(2 * SPIN_ON_LIMIT) else {
+            return;
+        };
         zeal.came(early);
         assert_eq!(skipped(&zeal), 1);
     }

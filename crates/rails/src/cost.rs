@@ -4,7 +4,7 @@
 //! by what they see), printed by `garonne why costs`. A missing, foreign or damaged file means: start without. Measuring takes
 //! about a second and two cores; nothing here runs unless asked to.
 
-use crate::limits::{PACKET_MAX, PACE_READ_MIN};
+use crate::limits::{PACE_READ_MIN, PACKET_MAX};
 use crate::sys::{self, Block, Way};
 use garonne_sync::copy::{self, Routine, copy_mem, copy_mem_by};
 use garonne_sync::mailbox::{Geometry, Intake, Outlet, Place, Priority, UNIT};
@@ -74,8 +74,13 @@ impl CostModel {
 
     /// Where it is kept: `$XDG_CACHE_HOME/garonne`, or `~/.cache/garonne`. `None`: there is no home.
     pub fn path() -> Option<PathBuf> {
-        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
+        let absolute = |name| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        let cache =
+            absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
         Some(cache.join("garonne").join(format!("costs-{FORMAT}.json")))
     }
 
@@ -84,7 +89,8 @@ impl CostModel {
     /// # Errors
     /// No home, or what the file system says (a read-only home is no reason not to run).
     pub fn save(&self) -> Result<PathBuf> {
-        let path = Self::path().ok_or_else(|| Error::new(ErrorKind::NotFound, "neither XDG_CACHE_HOME nor HOME is set"))?;
+        let path = Self::path()
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, "neither XDG_CACHE_HOME nor HOME is set"))?;
         let bytes = serde_json::to_vec_pretty(self)?;
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory)?;
@@ -100,19 +106,44 @@ impl CostModel {
         let packets = self.copies.iter().filter(|cost| cost.bytes <= PACKET_MAX * 2);
         // Lengths count alike: each ratio says how much the vector loop saves there.
         let ratio: f64 = packets.map(|cost| (cost.vector_ns / cost.library_ns).ln()).sum();
-        let routine = if ratio <= 0.0 { Routine::Vector } else { Routine::Library };
-        let plain = |cost: &CopyCost| if routine == Routine::Vector { cost.vector_ns } else { cost.library_ns };
+        let routine = if ratio <= 0.0 {
+            Routine::Vector
+        } else {
+            Routine::Library
+        };
+        let plain = |cost: &CopyCost| {
+            if routine == Routine::Vector {
+                cost.vector_ns
+            } else {
+                cost.library_ns
+            }
+        };
         // A fifth: what is streamed to memory must be fetched again by whoever uses it.
-        let slower = self.copies.iter().rposition(|cost| cost.streaming_ns > 0.8 * plain(cost));
-        let from = self.copies.get(slower.map_or(0, |last| last + 1)).map_or(usize::MAX, |cost| cost.bytes);
+        let slower = self
+            .copies
+            .iter()
+            .rposition(|cost| cost.streaming_ns > 0.8 * plain(cost));
+        let from = self
+            .copies
+            .get(slower.map_or(0, |last| last + 1))
+            .map_or(usize::MAX, |cost| cost.bytes);
         (routine, from)
     }
 
     /// Nanoseconds per kilobyte of large data by reading and by packets, as a rail starts with.
     pub fn paces(&self) -> (Option<f64>, Option<f64>) {
-        let Some(cost) = self.fetches.iter().rfind(|cost| cost.bytes as u64 >= PACE_READ_MIN) else { return (None, None) };
+        let Some(cost) = self
+            .fetches
+            .iter()
+            .rfind(|cost| cost.bytes as u64 >= PACE_READ_MIN)
+        else {
+            return (None, None);
+        };
         let kilobytes = cost.bytes as f64 / 1024.0;
-        (cost.read_ns.map(|ns| ns / kilobytes), Some(cost.packets_ns / kilobytes))
+        (
+            cost.read_ns.map(|ns| ns / kilobytes),
+            Some(cost.packets_ns / kilobytes),
+        )
     }
 
     /// From now on this process copies as the model says.
@@ -149,8 +180,14 @@ impl CostModel {
 /// What the processor calls itself, and how many CPUs there are.
 fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let named = info.lines().find(|line| line.starts_with("model name") || line.starts_with("CPU part"));
-    let name = named.and_then(|line| line.split(':').nth(1)).unwrap_or("unknown").trim().to_owned();
+    let named = info
+        .lines()
+        .find(|line| line.starts_with("model name") || line.starts_with("CPU part"));
+    let name = named
+        .and_then(|line| line.split(':').nth(1))
+        .unwrap_or("unknown")
+        .trim()
+        .to_owned();
     // Not the CPUs that this process may use: a rank bound to one core reads the same model.
     let cpus = info.lines().filter(|line| line.starts_with("processor")).count();
     format!("{name}, {cpus} CPUs")
@@ -176,7 +213,12 @@ const LENGTH: usize = 128;
 const BALL: usize = 256;
 const CONTROL: usize = 512;
 const BALLS: u32 = 2000;
-const RING: Geometry = Geometry { slots: 64, units: 2048, reserved_slots: 8, reserved_units: 24 };
+const RING: Geometry = Geometry {
+    slots: 64,
+    units: 2048,
+    reserved_slots: 8,
+    reserved_units: 24,
+};
 const PLACE: Place = Place {
     control: CONTROL,
     slots: 4096,
@@ -208,7 +250,11 @@ impl Stage {
     fn new() -> Result<Self> {
         let most = LENGTHS[LENGTHS.len() - 1];
         let words = Segment::anonymous(PLACE.area + RING.units as usize * UNIT)?;
-        Ok(Self { words, source: Segment::anonymous(most)?, target: Segment::anonymous(most)? })
+        Ok(Self {
+            words,
+            source: Segment::anonymous(most)?,
+            target: Segment::anonymous(most)?,
+        })
     }
 
     fn order(&self) -> &AtomicU32 {
@@ -233,7 +279,9 @@ impl Stage {
 
     /// The helper: does what it is told.
     fn serve(&self) {
-        let Ok(mut outlet) = Outlet::lane(&self.words, PLACE, 0) else { return };
+        let Ok(mut outlet) = Outlet::lane(&self.words, PLACE, 0) else {
+            return;
+        };
         let mut round = 0u8;
         loop {
             until(|| self.order().load(Ordering::Acquire) != ORDER_NONE);
@@ -242,7 +290,9 @@ impl Stage {
                 ORDER_WRITE => {
                     round = round.wrapping_add(1);
                     let line = [round; 4096];
-                    (0..len).step_by(4096).for_each(|at| self.source.write(at, &line[..(len - at).min(4096)]));
+                    (0..len)
+                        .step_by(4096)
+                        .for_each(|at| self.source.write(at, &line[..(len - at).min(4096)]));
                 }
                 ORDER_BALL => {
                     let ball = self.words.atomic_u32(BALL);
@@ -275,7 +325,13 @@ impl Stage {
         let mut intake = Intake::new(&self.words, PLACE)?;
         let large = LENGTHS.iter().filter(|len| **len > PACKET_MAX);
         let fetches = large.map(|len| self.fetch_cost(*len, &mut intake)).collect();
-        Ok(CostModel { format: FORMAT, machine: machine(), hand_off_ns: self.hand_off(), copies, fetches })
+        Ok(CostModel {
+            format: FORMAT,
+            machine: machine(),
+            hand_off_ns: self.hand_off(),
+            copies,
+            fetches,
+        })
     }
 
     fn hand_off(&self) -> f64 {
@@ -299,15 +355,30 @@ impl Stage {
             median(|| {
                 self.tell_and_wait(ORDER_WRITE, bytes);
                 let start = Instant::now();
-                copy_mem_by(routine, self.target.mem(0, bytes), self.source.mem(0, bytes), bytes);
+                copy_mem_by(
+                    routine,
+                    self.target.mem(0, bytes),
+                    self.source.mem(0, bytes),
+                    bytes,
+                );
                 start.elapsed().as_nanos() as f64
             })
         };
-        CopyCost { bytes, library_ns: by(Routine::Library), vector_ns: by(Routine::Vector), streaming_ns: by(Routine::Streaming) }
+        CopyCost {
+            bytes,
+            library_ns: by(Routine::Library),
+            vector_ns: by(Routine::Vector),
+            streaming_ns: by(Routine::Streaming),
+        }
     }
 
     fn fetch_cost(&self, bytes: usize, intake: &mut Intake) -> FetchCost {
-        let block = |segment: &Segment| [Block { addr: segment.mem(0, bytes).addr(0), len: bytes }];
+        let block = |segment: &Segment| {
+            [Block {
+                addr: segment.mem(0, bytes).addr(0),
+                len: bytes,
+            }]
+        };
         let (target, source) = (block(&self.target), block(&self.source));
         let mut denied = false;
         let read = median(|| {
@@ -334,7 +405,11 @@ impl Stage {
             intake.idle();
             took
         });
-        FetchCost { bytes, read_ns: (!denied).then_some(read), packets_ns }
+        FetchCost {
+            bytes,
+            read_ns: (!denied).then_some(read),
+            packets_ns,
+        }
     }
 }
 
@@ -385,17 +460,45 @@ mod tests {
     }
 
     fn model(vector: f64, streaming: [f64; 3]) -> CostModel {
-        let cost = |(bytes, streaming_ns)| CopyCost { bytes, library_ns: 100.0, vector_ns: vector, streaming_ns };
-        let copies = [4096, 1 << 20, 4 << 20].into_iter().zip(streaming).map(cost).collect();
-        let fetches = vec![FetchCost { bytes: 1 << 20, read_ns: Some(81_920.0), packets_ns: 40_960.0 }];
-        CostModel { format: FORMAT, machine: "a machine".into(), hand_off_ns: 60.0, copies, fetches }
+        let cost = |(bytes, streaming_ns)| CopyCost {
+            bytes,
+            library_ns: 100.0,
+            vector_ns: vector,
+            streaming_ns,
+        };
+        let copies = [4096, 1 << 20, 4 << 20]
+            .into_iter()
+            .zip(streaming)
+            .map(cost)
+            .collect();
+        let fetches = vec![FetchCost {
+            bytes: 1 << 20,
+            read_ns: Some(81_920.0),
+            packets_ns: 40_960.0,
+        }];
+        CostModel {
+            format: FORMAT,
+            machine: "a machine".into(),
+            hand_off_ns: 60.0,
+            copies,
+            fetches,
+        }
     }
 
     #[test]
     fn the_quicker_routine_is_chosen_and_streaming_only_where_it_clearly_wins() {
-        assert_eq!(model(40.0, [200.0, 50.0, 20.0]).routine(), (Routine::Vector, 4 << 20));
-        assert_eq!(model(120.0, [200.0, 50.0, 20.0]).routine(), (Routine::Library, 1 << 20));
-        assert_eq!(model(40.0, [200.0, 39.0, 39.0]).routine(), (Routine::Vector, usize::MAX));
+        assert_eq!(
+            model(40.0, [200.0, 50.0, 20.0]).routine(),
+            (Routine::Vector, 4 << 20)
+        );
+        assert_eq!(
+            model(120.0, [200.0, 50.0, 20.0]).routine(),
+            (Routine::Library, 1 << 20)
+        );
+        assert_eq!(
+            model(40.0, [200.0, 39.0, 39.0]).routine(),
+            (Routine::Vector, usize::MAX)
+        );
     }
 
     #[test]
@@ -405,7 +508,16 @@ mod tests {
         assert_eq!(CostModel::parse(&bytes, "a machine"), Some(model));
         assert_eq!(CostModel::parse(&bytes, "another"), None);
         assert_eq!(CostModel::parse(&bytes[1..], "a machine"), None);
-        assert_eq!(CostModel::parse(String::from_utf8(bytes).unwrap().replace("\"format\":1", "\"format\":2").as_bytes(), "a machine"), None);
+        assert_eq!(
+            CostModel::parse(
+                String::from_utf8(bytes)
+                    .unwrap()
+                    .replace("\"format\":1", "\"format\":2")
+                    .as_bytes(),
+                "a machine"
+            ),
+            None
+        );
     }
 
     #[test]
@@ -417,6 +529,11 @@ mod tests {
     fn a_measurement_fills_every_field() {
         let Ok(model) = CostModel::measure() else { return };
         assert!(model.hand_off_ns > 0.0 && model.copies.len() == LENGTHS.len() && !model.fetches.is_empty());
-        assert!(model.copies.iter().all(|cost| cost.library_ns > 0.0 && cost.vector_ns > 0.0));
+        assert!(
+            model
+                .copies
+                .iter()
+                .all(|cost| cost.library_ns > 0.0 && cost.vector_ns > 0.0)
+        );
     }
 }

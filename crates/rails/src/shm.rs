@@ -157,7 +157,12 @@ impl ShmRail {
 
     /// A small record by whatever way there is.
     #[inline(never)]
-    fn send_small(&mut self, peer: Peer, header: [u64; 3], (bytes, len): (UserMem, usize)) -> Result<(), Refusal> {
+    fn send_small(
+        &mut self,
+        peer: Peer,
+        header: [u64; 3],
+        (bytes, len): (UserMem, usize),
+    ) -> Result<(), Refusal> {
         let out = self.out(peer)?;
         match out.outlet().send(header, bytes, len) {
             Ok(()) => {
@@ -348,7 +353,9 @@ impl Rail for ShmRail {
     fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
         let (peer, len) = (bulk.peer, bulk.len);
         let start = (len >= PACE_READ_MIN).then(Instant::now);
-        let ending = self.regions.transfer(&*self.neighbours, bulk, crate::sys::Way::Read)?;
+        let ending = self
+            .regions
+            .transfer(&*self.neighbours, bulk, crate::sys::Way::Read)?;
         if let (Some(start), Some(pace)) = (start, self.inbox.pace_mut(peer)) {
             pace.was_read(start.elapsed(), len);
         }
@@ -391,7 +398,10 @@ impl Rail for ShmRail {
     }
 
     fn commons(&mut self, owner: Peer) -> Option<Segment> {
-        let all = self.commons.get_or_insert_with(|| self.neighbours.commons()).as_ref()?;
+        let all = self
+            .commons
+            .get_or_insert_with(|| self.neighbours.commons())
+            .as_ref()?;
         let ranks = self.neighbours.size();
         let share = all.len() / ranks.max(1) as usize / COMMONS_ALIGN * COMMONS_ALIGN;
         (owner < ranks && share > 0).then(|| all.part(owner as usize * share, share))

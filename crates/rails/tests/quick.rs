@@ -45,31 +45,65 @@ fn accepts(tag: Option<i32>, sent: &Sent) -> bool {
 }
 
 fn pattern(tag: Option<i32>, any_source: bool) -> Pattern {
-    Pattern { context: CONTEXT, source: (!any_source).then_some(Source { rank: 0, peer: 0 }), tag }
+    Pattern {
+        context: CONTEXT,
+        source: (!any_source).then_some(Source { rank: 0, peer: 0 }),
+        tag,
+    }
 }
 
 impl Pair {
     fn new() -> Self {
-        let mut ranks = Threads::new(2).unwrap().into_iter().map(|rank| ShmRail::new(Arc::new(rank)).unwrap());
+        let mut ranks = Threads::new(2)
+            .unwrap()
+            .into_iter()
+            .map(|rank| ShmRail::new(Arc::new(rank)).unwrap());
         let mut shard = |me| Shard::new(ranks.next().unwrap(), me, 2, Quotas::for_world(2));
         let (sender, receiver) = (shard(0), shard(1));
-        Self { sender, receiver, sending: Vec::new(), queue: Vec::new(), posted: Vec::new(), quick: [0; 2] }
+        Self {
+            sender,
+            receiver,
+            sending: Vec::new(),
+            queue: Vec::new(),
+            posted: Vec::new(),
+            quick: [0; 2],
+        }
     }
 
     fn send(&mut self, sent: Sent, quick: bool) {
         let memory = Scratch::new(sent.len.max(1)).unwrap();
         memory.mem().with_mut(0, sent.len, |bytes| bytes.fill(sent.fill));
-        let small = Small { context: CONTEXT, peer: 1, source: 0, tag: sent.tag, mem: memory.mem(), len: sent.len, origin: ORIGIN };
+        let small = Small {
+            context: CONTEXT,
+            peer: 1,
+            source: 0,
+            tag: sent.tag,
+            mem: memory.mem(),
+            len: sent.len,
+            origin: ORIGIN,
+        };
         if quick && self.sender.send_small(&small) {
             self.quick[0] += 1;
         } else {
             let data = Data::contiguous(memory.mem(), sent.len as u64);
-            let send = Send { context: CONTEXT, peer: 1, source: 0, tag: sent.tag, data, mode: Mode::Standard, origin: ORIGIN };
+            let send = Send {
+                context: CONTEXT,
+                peer: 1,
+                source: 0,
+                tag: sent.tag,
+                data,
+                mode: Mode::Standard,
+                origin: ORIGIN,
+            };
             if let Started::Pending(request) = self.sender.send(send).unwrap() {
                 self.sending.push((request, memory));
             }
         }
-        match self.posted.iter_mut().find(|posted| posted.gets.is_none() && accepts(posted.tag, &sent)) {
+        match self
+            .posted
+            .iter_mut()
+            .find(|posted| posted.gets.is_none() && accepts(posted.tag, &sent))
+        {
             Some(posted) => posted.gets = Some(sent),
             None => self.queue.push(sent),
         }
@@ -83,14 +117,25 @@ impl Pair {
 
     fn start(&mut self, tag: Option<i32>, memory: &Scratch) -> Started {
         let data = Data::contiguous(memory.mem(), memory.len() as u64);
-        self.receiver.recv(Recv { pattern: pattern(tag, false), data, origin: ORIGIN }).unwrap()
+        self.receiver
+            .recv(Recv {
+                pattern: pattern(tag, false),
+                data,
+                origin: ORIGIN,
+            })
+            .unwrap()
     }
 
     fn post(&mut self, tag: Option<i32>) {
         let gets = self.next(tag);
         let memory = Scratch::new(100_000).unwrap();
         match self.start(tag, &memory) {
-            Started::Pending(request) => self.posted.push(Posted { tag, request, memory, gets }),
+            Started::Pending(request) => self.posted.push(Posted {
+                tag,
+                request,
+                memory,
+                gets,
+            }),
             Started::Done(status) => check(&status, &memory, gets.expect("something came that nobody sent")),
         }
     }
@@ -98,12 +143,26 @@ impl Pair {
     fn receive(&mut self, tag: Option<i32>, any_source: bool) {
         let expected = self.next(tag);
         let memory = Scratch::new(100_000).unwrap();
-        let catch = Catch { pattern: pattern(tag, any_source), mem: memory.mem(), room: 100_000, origin: ORIGIN };
+        let catch = Catch {
+            pattern: pattern(tag, any_source),
+            mem: memory.mem(),
+            room: 100_000,
+            origin: ORIGIN,
+        };
         if let Some(caught) = self.receiver.recv_quick(&catch, 3) {
             self.quick[1] += 1;
-            let status =
-                Status { source: caught.source, tag: caught.tag, len: caught.len.into(), cancelled: false, error: None };
-            return check(&status, &memory, expected.expect("something was caught that nobody sent"));
+            let status = Status {
+                source: caught.source,
+                tag: caught.tag,
+                len: caught.len.into(),
+                cancelled: false,
+                error: None,
+            };
+            return check(
+                &status,
+                &memory,
+                expected.expect("something was caught that nobody sent"),
+            );
         }
         let Some(expected) = expected else { return };
         let status = match self.start(tag, &memory) {
@@ -152,8 +211,16 @@ impl Pair {
 
 fn check(status: &Status, memory: &Scratch, sent: Sent) {
     assert_eq!(status.error, None);
-    assert_eq!((status.source, status.tag, status.len), (0, sent.tag, sent.len as u64));
-    memory.mem().with(0, sent.len, |bytes| assert!(bytes.iter().all(|byte| *byte == sent.fill), "other bytes than were sent"));
+    assert_eq!(
+        (status.source, status.tag, status.len),
+        (0, sent.tag, sent.len as u64)
+    );
+    memory.mem().with(0, sent.len, |bytes| {
+        assert!(
+            bytes.iter().all(|byte| *byte == sent.fill),
+            "other bytes than were sent"
+        )
+    });
 }
 
 #[test]
@@ -162,7 +229,9 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
     for seed in 1..40u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut below = |limit: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % limit
         };
         let mut pair = Pair::new();
@@ -172,7 +241,14 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
             match below(16) {
                 0..7 => {
                     let len = LENGTHS[below(if step % 50 == 0 { 7 } else { 5 }) as usize];
-                    pair.send(Sent { tag, len, fill: step as u8 }, below(4) != 0);
+                    pair.send(
+                        Sent {
+                            tag,
+                            len,
+                            fill: step as u8,
+                        },
+                        below(4) != 0,
+                    );
                 }
                 7..14 => pair.receive(wanted, below(2) == 0),
                 14 if pair.posted.len() < 4 => pair.post(wanted),
@@ -185,19 +261,45 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
         let quick = pair.finish();
         taken = [taken[0] + quick[0], taken[1] + quick[1]];
     }
-    assert!(taken[0] > 500 && taken[1] > 500, "the quick ways were hardly taken: {taken:?}");
+    assert!(
+        taken[0] > 500 && taken[1] > 500,
+        "the quick ways were hardly taken: {taken:?}"
+    );
 }
 
 #[test]
 fn a_message_longer_than_the_room_is_left_to_the_general_receive() {
     let mut pair = Pair::new();
-    pair.send(Sent { tag: 1, len: 32, fill: 9 }, false);
-    pair.send(Sent { tag: 1, len: 8, fill: 8 }, true);
+    pair.send(
+        Sent {
+            tag: 1,
+            len: 32,
+            fill: 9,
+        },
+        false,
+    );
+    pair.send(
+        Sent {
+            tag: 1,
+            len: 8,
+            fill: 8,
+        },
+        true,
+    );
     let memory = Scratch::new(32).unwrap();
-    let catch = Catch { pattern: pattern(Some(1), false), mem: memory.mem(), room: 8, origin: ORIGIN };
+    let catch = Catch {
+        pattern: pattern(Some(1), false),
+        mem: memory.mem(),
+        room: 8,
+        origin: ORIGIN,
+    };
     assert_eq!(pair.receiver.recv_quick(&catch, 0), None);
     assert_eq!(pair.receiver.unexpected(), 1);
-    assert_eq!(pair.receiver.recv_quick(&catch, 0), None, "the kept message is longer, too");
+    assert_eq!(
+        pair.receiver.recv_quick(&catch, 0),
+        None,
+        "the kept message is longer, too"
+    );
     pair.receive(Some(1), false);
     pair.receive(Some(1), false);
 }

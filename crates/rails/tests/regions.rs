@@ -29,7 +29,10 @@ impl Neighbours for Elsewhere {
         self.0.doorbell(peer)
     }
     fn process(&self, _peer: Peer) -> Process {
-        Process::Other { pid: self.1, kept: false }
+        Process::Other {
+            pid: self.1,
+            kept: false,
+        }
     }
     fn commons(&self) -> Option<Segment> {
         None
@@ -63,13 +66,19 @@ impl Layout for Vector {
     fn pack(&self, mem: UserMem, from: u64, dst: &mut [u8]) {
         for (i, byte) in dst.iter_mut().enumerate() {
             let at = from + i as u64;
-            mem.read((at / self.block * self.stride + at % self.block) as isize, std::slice::from_mut(byte));
+            mem.read(
+                (at / self.block * self.stride + at % self.block) as isize,
+                std::slice::from_mut(byte),
+            );
         }
     }
     fn unpack(&self, mem: UserMem, from: u64, src: &[u8]) {
         for (i, byte) in src.iter().enumerate() {
             let at = from + i as u64;
-            mem.write((at / self.block * self.stride + at % self.block) as isize, std::slice::from_ref(byte));
+            mem.write(
+                (at / self.block * self.stride + at % self.block) as isize,
+                std::slice::from_ref(byte),
+            );
         }
     }
     fn blocks(&self, from: u64, len: u64, max_blocks: usize, out: &mut Vec<(isize, usize)>) -> u64 {
@@ -97,8 +106,21 @@ fn ready(exposing: Exposing) -> Descriptor {
     }
 }
 
-fn read(reader: &mut ShmRail, descriptor: &Descriptor, local: &Data, range: (u64, u64)) -> Result<Ending, Error> {
-    let bulk = Bulk { token: 9, peer: 1, descriptor, offset: range.0, local, local_offset: range.0, len: range.1 };
+fn read(
+    reader: &mut ShmRail,
+    descriptor: &Descriptor,
+    local: &Data,
+    range: (u64, u64),
+) -> Result<Ending, Error> {
+    let bulk = Bulk {
+        token: 9,
+        peer: 1,
+        descriptor,
+        offset: range.0,
+        local,
+        local_offset: range.0,
+        len: range.1,
+    };
     reader.read(bulk)
 }
 
@@ -152,7 +174,9 @@ fn a_lease_dies_with_its_holder() {
     let (_, mut owner, inbox) = pair(std::process::id());
     let memory = Scratch::new(4096).unwrap();
     let descriptor = ready(owner.expose(7, 0, &Data::contiguous(memory.mem(), 4096)));
-    inbox.atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64).fetch_add(1, Ordering::Relaxed);
+    inbox
+        .atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64)
+        .fetch_add(1, Ordering::Relaxed);
     assert_eq!(owner.revoke(7), Ending::Later);
     owner.peer_gone(0);
     let mut told = Told::default();
@@ -167,11 +191,18 @@ fn a_process_that_is_not_the_owner_is_never_read() {
     // Another process has the owner's number: it lacks the word that the owner's inbox names, or cannot be read at all.
     let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
     let (mut reader, mut owner, _) = pair(child.id());
-    assert!(reader.reach(1).is_some_and(|reach| !reach.can_read && !reach.can_write));
+    assert!(
+        reader
+            .reach(1)
+            .is_some_and(|reach| !reach.can_read && !reach.can_write)
+    );
     let memory = Scratch::new(4096).unwrap();
     let data = Data::contiguous(memory.mem(), 4096);
     let descriptor = ready(owner.expose(1, 0, &data));
-    assert!(matches!(read(&mut reader, &descriptor, &data, (0, 4096)), Err(Error::Peer { .. })));
+    assert!(matches!(
+        read(&mut reader, &descriptor, &data, (0, 4096)),
+        Err(Error::Peer { .. })
+    ));
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -190,14 +221,27 @@ fn a_descriptor_that_lies_about_its_blocks_is_refused() {
     let descriptor = ready(owner.expose(1, 0, &data));
     let local_memory = Scratch::new(1 << 20).unwrap();
     let local = Data::contiguous(local_memory.mem(), 1 << 20);
-    assert!(read(&mut reader, &descriptor, &local, (0, 1 << 20)).is_err(), "longer than the region");
+    assert!(
+        read(&mut reader, &descriptor, &local, (0, 1 << 20)).is_err(),
+        "longer than the region"
+    );
     for (at, value) in [(8, 0xff), (15, 0xff), (0, 0xff)] {
         let mut wrong = descriptor;
         wrong.blob[at] = value;
         wrong.blob[at ^ 1] = value;
         let _ = read(&mut reader, &wrong, &local, (0, 16_384));
     }
-    let unmapped = Descriptor { blob: [0; 40], blob_len: 16, ..descriptor };
-    assert!(matches!(read(&mut reader, &unmapped, &local, (0, 4096)), Err(Error::Peer { .. })));
-    assert_eq!(reader.known_pace(1).map(|known| known.preferred), Some(Fetch::Read));
+    let unmapped = Descriptor {
+        blob: [0; 40],
+        blob_len: 16,
+        ..descriptor
+    };
+    assert!(matches!(
+        read(&mut reader, &unmapped, &local, (0, 4096)),
+        Err(Error::Peer { .. })
+    ));
+    assert_eq!(
+        reader.known_pace(1).map(|known| known.preferred),
+        Some(Fetch::Read)
+    );
 }

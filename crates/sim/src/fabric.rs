@@ -30,7 +30,13 @@ pub struct Faults {
 impl Faults {
     /// A medium that only takes time.
     pub fn none() -> Self {
-        Self { delay_ns: (1_000, 1_000), loss: 0, repeat: 0, until_ns: 0, deaths: Vec::new() }
+        Self {
+            delay_ns: (1_000, 1_000),
+            loss: 0,
+            repeat: 0,
+            until_ns: 0,
+            deaths: Vec::new(),
+        }
     }
 }
 
@@ -135,7 +141,10 @@ impl SimFabric {
             faults,
             hash: 0xcbf2_9ce4_8422_2325,
         };
-        Self { state: Mutex::new(state), turns: (0..world).map(|_| Condvar::new()).collect() }
+        Self {
+            state: Mutex::new(state),
+            turns: (0..world).map(|_| Condvar::new()).collect(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -173,14 +182,27 @@ impl SimFabric {
         let copies = if state.now_ns < state.faults.until_ns {
             let fate = state.random.below(1000);
             let (loss, repeat) = (state.faults.loss, state.faults.repeat);
-            if fate < loss { 0 } else if fate < loss + repeat { 2 } else { 1 }
+            if fate < loss {
+                0
+            } else if fate < loss + repeat {
+                2
+            } else {
+                1
+            }
         } else {
             1
         };
         for _ in 0..copies {
             let (least, most) = state.faults.delay_ns;
             let at_ns = state.now_ns + least + state.random.below(most - least + 1);
-            state.schedule(at_ns, Event::Frame { from, to, frame: frame.clone() });
+            state.schedule(
+                at_ns,
+                Event::Frame {
+                    from,
+                    to,
+                    frame: frame.clone(),
+                },
+            );
         }
     }
 
@@ -274,7 +296,9 @@ impl SimFabric {
             if state.holder == Some(me) {
                 return;
             }
-            state = self.turns[me as usize].wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.turns[me as usize]
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -308,7 +332,9 @@ impl SimFabric {
 
 impl State {
     fn witness(&mut self, what: u64) {
-        self.hash = (self.hash ^ what).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(5);
+        self.hash = (self.hash ^ what)
+            .wrapping_mul(0x0000_0100_0000_01b3)
+            .rotate_left(5);
     }
 
     fn schedule(&mut self, at_ns: u64, event: Event) {

@@ -78,7 +78,9 @@ pub fn run(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome {
         for me in 0..job.world {
             let (shared, program) = (fabric.clone(), &program);
             let rank = move || rank(job, &shared, me, program);
-            let spawned = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, rank);
+            let spawned = std::thread::Builder::new()
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, rank);
             if let Err(error) = spawned {
                 fabric.end(me, Some(format!("rank {me} could not start: {error}")));
             }
@@ -86,7 +88,10 @@ pub fn run(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome {
         fabric.start();
     });
     let failure = fabric.failure().map(|why| format!("seed {}: {why}", job.seed));
-    Outcome { hash: fabric.hash(), failure }
+    Outcome {
+        hash: fabric.hash(),
+        failure,
+    }
 }
 
 /// Runs every seed twice: it must succeed, and both runs must be the same.
@@ -106,14 +111,28 @@ fn rank(job: &Job, fabric: &Arc<SimFabric>, me: u32, program: &(impl Fn(Arc<SimH
     let ended = catch_unwind(AssertUnwindSafe(|| {
         fabric.begin(me);
         let shard = Shard::new(SimRail::new(fabric.clone(), me), me, job.world, job.quotas);
-        let host = Arc::new(EngineHost::new(shard, me, job.world, Simulated { fabric: fabric.clone(), me }));
+        let host = Arc::new(EngineHost::new(
+            shard,
+            me,
+            job.world,
+            Simulated {
+                fabric: fabric.clone(),
+                me,
+            },
+        ));
         program(host.clone());
         linger(fabric, &host);
         let waiting = host.waiting();
         host.inspect(|shard| {
             assert!(shard.is_idle(), "rank {me} left something pending: {waiting:?}");
             for (number, event) in shard.events().iter() {
-                fabric.witness(number ^ event.len << 8 ^ u64::from(event.peer) << 32 ^ (event.tag as u64) << 40 ^ (event.what as u64) << 56);
+                fabric.witness(
+                    number
+                        ^ event.len << 8
+                        ^ u64::from(event.peer) << 32
+                        ^ (event.tag as u64) << 40
+                        ^ (event.what as u64) << 56,
+                );
             }
         });
     }));
@@ -121,8 +140,14 @@ fn rank(job: &Job, fabric: &Arc<SimFabric>, me: u32, program: &(impl Fn(Arc<SimH
         Ok(()) => None,
         Err(panic) if panic.is::<Killed>() => None,
         Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            Some(format!("rank {me}: {}", text.unwrap_or_else(|| "a panic without a text".into())))
+            let text = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            Some(format!(
+                "rank {me}: {}",
+                text.unwrap_or_else(|| "a panic without a text".into())
+            ))
         }
     };
     fabric.end(me, failed);

@@ -65,12 +65,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Fabric {
     /// A fabric for `world` ranks.
     pub fn new(world: u32) -> Arc<Self> {
-        Arc::new(Self { boxes: (0..world).map(|_| Arc::default()).collect(), dead: Mutex::default(), deaths: AtomicUsize::new(0) })
+        Arc::new(Self {
+            boxes: (0..world).map(|_| Arc::default()).collect(),
+            dead: Mutex::default(),
+            deaths: AtomicUsize::new(0),
+        })
     }
 
     /// The rail of rank `me`.
     pub fn rail(self: &Arc<Self>, me: Peer) -> LocalRail {
-        LocalRail { me, fabric: self.clone(), claimed: HashMap::new(), next_token: 0, told: 0 }
+        LocalRail {
+            me,
+            fabric: self.clone(),
+            claimed: HashMap::new(),
+            next_token: 0,
+            told: 0,
+        }
     }
 
     /// Rank `me` is dead: the others hear of it once they have polled what it sent before.
@@ -110,7 +120,11 @@ impl LocalRail {
 
     fn push(&self, peer: Peer, header: Header, payload: Option<Scratch>) {
         if let Ok(target) = self.peer(peer) {
-            lock(&target.mail).packets.push_back(Packet { from: self.me, header, payload });
+            lock(&target.mail).packets.push_back(Packet {
+                from: self.me,
+                header,
+                payload,
+            });
             target.ring();
         }
     }
@@ -118,7 +132,12 @@ impl LocalRail {
 
 impl Rail for LocalRail {
     fn limits(&self) -> Limits {
-        Limits { inline_max: 32, packet_max: PACKET_MAX, control_max: CONTROL_PAYLOAD_MAX, ordered: true }
+        Limits {
+            inline_max: 32,
+            packet_max: PACKET_MAX,
+            control_max: CONTROL_PAYLOAD_MAX,
+            ordered: true,
+        }
     }
 
     fn reach(&self, peer: Peer) -> Option<Reach> {
@@ -145,7 +164,12 @@ impl Rail for LocalRail {
         let scratch = Scratch::new(len.max(1)).ok_or(Refusal::Full)?;
         let token = self.next_token << 1 | u64::from(class == Class::Data);
         self.next_token += 1;
-        let room = Room { mem: scratch.mem(), len, peer, token };
+        let room = Room {
+            mem: scratch.mem(),
+            len,
+            peer,
+            token,
+        };
         self.claimed.insert(token, scratch);
         Ok(room)
     }

@@ -38,7 +38,16 @@ impl SimRail {
     /// The rail of rank `me`.
     pub fn new(fabric: Arc<SimFabric>, me: Peer) -> Self {
         let links = (0..fabric.world()).map(|_| Some(Link::default())).collect();
-        Self { me, fabric, links, active: BTreeSet::new(), claimed: HashMap::new(), next_token: 0, in_vain: 0, alarm_ns: None }
+        Self {
+            me,
+            fabric,
+            links,
+            active: BTreeSet::new(),
+            claimed: HashMap::new(),
+            next_token: 0,
+            in_vain: 0,
+            alarm_ns: None,
+        }
     }
 
     /// Every packet sent was acknowledged or its peer is gone.
@@ -75,10 +84,14 @@ impl SimRail {
                 None => drop(self.active.remove(&peer)),
                 Some(at_ns) => deadline_ns = Some(deadline_ns.map_or(at_ns, |other| other.min(at_ns))),
             }
-            frames.drain(..).for_each(|frame| self.fabric.transmit(self.me, peer, frame));
+            frames
+                .drain(..)
+                .for_each(|frame| self.fabric.transmit(self.me, peer, frame));
         }
         if let Some(at_ns) = deadline_ns
-            && self.alarm_ns.is_none_or(|alarm_ns| alarm_ns <= now_ns || at_ns < alarm_ns)
+            && self
+                .alarm_ns
+                .is_none_or(|alarm_ns| alarm_ns <= now_ns || at_ns < alarm_ns)
         {
             self.fabric.wake_at(self.me, at_ns);
             self.alarm_ns = Some(at_ns);
@@ -89,7 +102,12 @@ impl SimRail {
 
 impl Rail for SimRail {
     fn limits(&self) -> Limits {
-        Limits { inline_max: 32, packet_max: PACKET_MAX, control_max: CONTROL_PAYLOAD_MAX, ordered: true }
+        Limits {
+            inline_max: 32,
+            packet_max: PACKET_MAX,
+            control_max: CONTROL_PAYLOAD_MAX,
+            ordered: true,
+        }
     }
 
     fn reach(&self, peer: Peer) -> Option<Reach> {
@@ -105,12 +123,21 @@ impl Rail for SimRail {
     }
 
     fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
-        let link = self.links.get(peer as usize).and_then(Option::as_ref).ok_or(Refusal::Gone)?;
+        let link = self
+            .links
+            .get(peer as usize)
+            .and_then(Option::as_ref)
+            .ok_or(Refusal::Gone)?;
         if !link.has_room(class) {
             return Err(Refusal::Full);
         }
         let scratch = Scratch::new(len).ok_or(Refusal::Full)?;
-        let room = Room { mem: scratch.mem(), len, peer, token: self.next_token };
+        let room = Room {
+            mem: scratch.mem(),
+            len,
+            peer,
+            token: self.next_token,
+        };
         self.claimed.insert(self.next_token, scratch);
         self.next_token += 1;
         Ok(room)
@@ -122,7 +149,13 @@ impl Rail for SimRail {
         self.claimed.remove(&room.token);
         if let Some(Some(link)) = self.links.get_mut(room.peer as usize) {
             self.active.insert(room.peer);
-            let frame = link.send(Packet { header: *header, payload }, self.fabric.now_ns());
+            let frame = link.send(
+                Packet {
+                    header: *header,
+                    payload,
+                },
+                self.fabric.now_ns(),
+            );
             self.fabric.transmit(self.me, room.peer, frame);
         }
     }
@@ -146,7 +179,9 @@ impl Rail for SimRail {
                 None => break,
                 Some(Arrival::Gone(peer)) => told += self.lose(peer, sink),
                 Some(Arrival::Frame(from, frame)) => {
-                    let Some(link) = &mut self.links[from as usize] else { continue };
+                    let Some(link) = &mut self.links[from as usize] else {
+                        continue;
+                    };
                     link.receive(frame, &mut packets);
                     self.active.insert(from);
                     for mut packet in packets.drain(..) {
@@ -193,7 +228,10 @@ impl Rail for SimRail {
     fn disarm(&mut self) {}
 
     fn wake_source(&self) -> Arc<dyn WakeSource> {
-        Arc::new(Bed { me: self.me, fabric: self.fabric.clone() })
+        Arc::new(Bed {
+            me: self.me,
+            fabric: self.fabric.clone(),
+        })
     }
 
     fn ring(&mut self, peer: Peer) {
@@ -211,7 +249,8 @@ struct Bed {
 impl WakeSource for Bed {
     fn sleep(&self, ticket: u32, limit: Option<Duration>) {
         if let Some(limit) = limit {
-            self.fabric.wake_at(self.me, self.fabric.now_ns() + limit.as_nanos() as u64);
+            self.fabric
+                .wake_at(self.me, self.fabric.now_ns() + limit.as_nanos() as u64);
         }
         self.fabric.sleep(self.me, ticket);
     }

@@ -50,7 +50,13 @@ impl Surroundings for Thread {
 /// # Panics
 /// When a rank panics or leaves something pending.
 pub fn threads(world: u32, program: impl Fn(Arc<dyn Host>) + Send + Sync) {
-    threads_with(Setup { world, quotas: Quotas::for_world(world) }, |rank| program(rank));
+    threads_with(
+        Setup {
+            world,
+            quotas: Quotas::for_world(world),
+        },
+        |rank| program(rank),
+    );
 }
 
 /// The same with a choice of credits and the concrete host.
@@ -66,9 +72,20 @@ pub fn threads_with(setup: Setup, program: impl Fn(Arc<Rank>) + Send + Sync) {
                 let (fabric, leaving, program) = (&fabric, &leaving, &program);
                 let run = move || {
                     let shard = Shard::new(fabric.rail(me), me, setup.world, setup.quotas);
-                    let rank = Arc::new(EngineHost::new(shard, me, setup.world, Thread { started: Instant::now() }));
+                    let rank = Arc::new(EngineHost::new(
+                        shard,
+                        me,
+                        setup.world,
+                        Thread {
+                            started: Instant::now(),
+                        },
+                    ));
                     // Counted also when the program panics, so that the others stop serving it.
-                    let leave = Leaving { count: leaving, fabric, me };
+                    let leave = Leaving {
+                        count: leaving,
+                        fabric,
+                        me,
+                    };
                     program(rank.clone());
                     drop(leave);
                     // Others may still need this rank's hands (credits, pieces) until all have left.
@@ -78,14 +95,24 @@ pub fn threads_with(setup: Setup, program: impl Fn(Arc<Rank>) + Send + Sync) {
                     }
                     while rank.progress() {}
                     let waiting = rank.waiting();
-                    assert!(rank.inspect(|shard| shard.is_idle()), "rank {me} left something pending: {waiting:?}");
+                    assert!(
+                        rank.inspect(|shard| shard.is_idle()),
+                        "rank {me} left something pending: {waiting:?}"
+                    );
                 };
-                std::thread::Builder::new().name(format!("rank {me}")).spawn_scoped(scope, run)
+                std::thread::Builder::new()
+                    .name(format!("rank {me}"))
+                    .spawn_scoped(scope, run)
             })
             .collect();
-        let joined: Vec<_> = ranks.into_iter().map(|rank| rank.expect("a thread per rank").join()).collect();
+        let joined: Vec<_> = ranks
+            .into_iter()
+            .map(|rank| rank.expect("a thread per rank").join())
+            .collect();
         // The first failure in time is printed first; any of them fails the test.
-        joined.into_iter().for_each(|rank| rank.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        joined
+            .into_iter()
+            .for_each(|rank| rank.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
     });
 }
 

@@ -34,14 +34,22 @@ fn plan(seed: u64, world: u32, count: u64) -> Vec<Planned> {
             tag: random.below(3) as i32,
             len: [0, 8, 32, 33, 200, 256, 257, 1500, 9000][random.below(9) as usize],
             number,
-            mode: if random.one_in(4) { Mode::Synchronous } else { Mode::Standard },
+            mode: if random.one_in(4) {
+                Mode::Synchronous
+            } else {
+                Mode::Standard
+            },
         })
         .collect()
 }
 
 /// Every message starts with its number as far as it fits and goes on in a pattern of it.
 fn byte(number: u64, at: usize) -> u8 {
-    if at < 8 { number.to_le_bytes()[at] } else { (number as u8).wrapping_mul(37).wrapping_add(at as u8) }
+    if at < 8 {
+        number.to_le_bytes()[at]
+    } else {
+        (number as u8).wrapping_mul(37).wrapping_add(at as u8)
+    }
 }
 
 fn finish(host: &dyn Host, started: Started) -> Status {
@@ -67,7 +75,10 @@ fn play(host: &SimHost, plan: &[Planned], dead: &[u32]) {
     let outgoing: Vec<&Planned> = plan.iter().filter(|message| message.from == me).collect();
     let incoming: Vec<&Planned> = plan.iter().filter(|message| message.to == me).collect();
     let buffers: Vec<Scratch> = outgoing.iter().map(|message| filled(message)).collect();
-    let rooms: Vec<Scratch> = incoming.iter().map(|_| Scratch::new(9000).expect("memory")).collect();
+    let rooms: Vec<Scratch> = incoming
+        .iter()
+        .map(|_| Scratch::new(9000).expect("memory"))
+        .collect();
     let (mut sends, mut receives) = (Vec::new(), Vec::new());
     let (mut next_out, mut next_in) = (0, 0);
     while next_out < outgoing.len() || next_in < incoming.len() {
@@ -91,11 +102,22 @@ fn play(host: &SimHost, plan: &[Planned], dead: &[u32]) {
             let (by_source, by_tag) = CONTEXTS[message.context];
             let pattern = Pattern {
                 context: message.context as u32 * 2,
-                source: by_source.then_some(Source { rank: message.from, peer: message.from }),
+                source: by_source.then_some(Source {
+                    rank: message.from,
+                    peer: message.from,
+                }),
                 tag: by_tag.then_some(message.tag),
             };
             let data = Data::contiguous(rooms[next_in].mem(), 9000);
-            receives.push((pattern, next_in, host.recv(Recv { pattern, data, origin: Origin::default() })));
+            receives.push((
+                pattern,
+                next_in,
+                host.recv(Recv {
+                    pattern,
+                    data,
+                    origin: Origin::default(),
+                }),
+            ));
             next_in += 1;
         }
         if random.one_in(8) {
@@ -111,7 +133,10 @@ fn play(host: &SimHost, plan: &[Planned], dead: &[u32]) {
             Err(other) => panic!("a receive was refused: {other:?}"),
         };
         if let Some(error) = status.error {
-            assert!(matches!(error, Error::Peer { peer, .. } if dead.contains(&peer)), "unexpected: {error:?}");
+            assert!(
+                matches!(error, Error::Peer { peer, .. } if dead.contains(&peer)),
+                "unexpected: {error:?}"
+            );
             continue;
         }
         check_message(plan, me, &pattern, &status, &rooms[room], &mut seen, &mut last);
@@ -120,13 +145,18 @@ fn play(host: &SimHost, plan: &[Planned], dead: &[u32]) {
         match started {
             Ok(started) => {
                 let status = finish(host, started);
-                assert!(status.error.is_none() || dead.contains(&message.to), "{message:?}: {status:?}");
+                assert!(
+                    status.error.is_none() || dead.contains(&message.to),
+                    "{message:?}: {status:?}"
+                );
             }
             Err(error) => assert!(dead.contains(&message.to), "{message:?}: {error:?}"),
         }
     }
     if dead.is_empty() {
-        let missing = incoming.iter().find(|message| message.len >= 8 && !seen[message.number as usize]);
+        let missing = incoming
+            .iter()
+            .find(|message| message.len >= 8 && !seen[message.number as usize]);
         assert!(missing.is_none(), "never received: {missing:?}");
     }
 }
@@ -141,7 +171,15 @@ fn filled(message: &Planned) -> Scratch {
 type Last = std::collections::HashMap<(Pattern, u32), u64>;
 
 /// Exactly once, intact, as sent, and in the order of sends among those that one pattern takes from one sender.
-fn check_message(plan: &[Planned], me: u32, pattern: &Pattern, status: &Status, room: &Scratch, seen: &mut [bool], last: &mut Last) {
+fn check_message(
+    plan: &[Planned],
+    me: u32,
+    pattern: &Pattern,
+    status: &Status,
+    room: &Scratch,
+    seen: &mut [bool],
+    last: &mut Last,
+) {
     if status.len < 8 {
         return;
     }
@@ -149,10 +187,22 @@ fn check_message(plan: &[Planned], me: u32, pattern: &Pattern, status: &Status, 
     room.mem().read(0, &mut bytes);
     let number = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
     let message = plan.get(number as usize).expect("a message of the plan");
-    assert_eq!((message.to, message.from, message.tag, message.len as u64), (me, status.source, status.tag, status.len));
+    assert_eq!(
+        (message.to, message.from, message.tag, message.len as u64),
+        (me, status.source, status.tag, status.len)
+    );
     assert_eq!(message.context as u32 * 2, pattern.context);
-    assert!(bytes.iter().enumerate().all(|(at, value)| *value == byte(number, at)), "message {number} was damaged");
-    assert!(!std::mem::replace(&mut seen[number as usize], true), "message {number} arrived twice");
+    assert!(
+        bytes
+            .iter()
+            .enumerate()
+            .all(|(at, value)| *value == byte(number, at)),
+        "message {number} was damaged"
+    );
+    assert!(
+        !std::mem::replace(&mut seen[number as usize], true),
+        "message {number} arrived twice"
+    );
     if let Some(before) = last.insert((*pattern, status.source), number) {
         assert!(before < number, "message {number} overtook {before}");
     }
@@ -170,7 +220,15 @@ fn job(seed: u64, world: u32) -> Job {
         until_ns: 2_000_000,
         deaths: Vec::new(),
     };
-    Job { world, seed, faults, quotas: Quotas { envelopes: quota, payload } }
+    Job {
+        world,
+        seed,
+        faults,
+        quotas: Quotas {
+            envelopes: quota,
+            payload,
+        },
+    }
 }
 
 #[test]
@@ -201,19 +259,54 @@ fn a_job_of_hundreds_of_ranks_exchanges_with_its_neighbours() {
         let world = 300;
         let program = |host: Arc<SimHost>| {
             let host = &*host;
-            let (me, right, left) = (host.me(), (host.me() + 1) % world, (host.me() + world - 1) % world);
+            let (me, right, left) = (
+                host.me(),
+                (host.me() + 1) % world,
+                (host.me() + world - 1) % world,
+            );
             for round in 0..2u64 {
-                let message = Planned { from: me, to: right, context: 0, tag: 1, len: 600, number: u64::from(me) * 10 + round, mode: Mode::Standard };
+                let message = Planned {
+                    from: me,
+                    to: right,
+                    context: 0,
+                    tag: 1,
+                    len: 600,
+                    number: u64::from(me) * 10 + round,
+                    mode: Mode::Standard,
+                };
                 let (out, room) = (filled(&message), Scratch::new(600).expect("memory"));
-                let pattern = Pattern { context: 0, source: Some(Source { rank: left, peer: left }), tag: Some(1) };
+                let pattern = Pattern {
+                    context: 0,
+                    source: Some(Source {
+                        rank: left,
+                        peer: left,
+                    }),
+                    tag: Some(1),
+                };
                 let data = Data::contiguous(room.mem(), 600);
-                let receive = host.recv(Recv { pattern, data, origin: Origin::default() }).expect("posted");
+                let receive = host
+                    .recv(Recv {
+                        pattern,
+                        data,
+                        origin: Origin::default(),
+                    })
+                    .expect("posted");
                 let data = Data::contiguous(out.mem(), 600);
-                let send = Send { context: 0, peer: right, source: me, tag: 1, data, mode: Mode::Standard, origin: Origin::default() };
+                let send = Send {
+                    context: 0,
+                    peer: right,
+                    source: me,
+                    tag: 1,
+                    data,
+                    mode: Mode::Standard,
+                    origin: Origin::default(),
+                };
                 let send = host.send(send).expect("started");
                 assert_eq!(finish(host, receive).len, 600);
                 finish(host, send);
-                let first = room.mem().with(0, 8, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
+                let first = room.mem().with(0, 8, |bytes| {
+                    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+                });
                 assert_eq!(first, u64::from(left) * 10 + round);
             }
         };
@@ -228,14 +321,27 @@ fn a_program_that_waits_for_a_message_nobody_sends_is_reported_with_its_seed() {
     let outcome = run(&job(7, 2), |host: Arc<SimHost>| {
         if host.me() == 0 {
             let room = Scratch::new(8).expect("memory");
-            let pattern = Pattern { context: 0, source: None, tag: None };
+            let pattern = Pattern {
+                context: 0,
+                source: None,
+                tag: None,
+            };
             let data = Data::contiguous(room.mem(), 8);
-            let receive = host.recv(Recv { pattern, data, origin: Origin::default() }).expect("posted");
+            let receive = host
+                .recv(Recv {
+                    pattern,
+                    data,
+                    origin: Origin::default(),
+                })
+                .expect("posted");
             finish(&*host, receive);
         } else {
             // The other must not poll for ever in its stead.
             std::panic::resume_unwind(Box::new(garonne_sim::fabric::Killed));
         }
     });
-    assert_eq!(outcome.failure.as_deref(), Some("seed 7: nothing can happen any more, but ranks still wait"));
+    assert_eq!(
+        outcome.failure.as_deref(),
+        Some("seed 7: nothing can happen any more, but ranks still wait")
+    );
 }

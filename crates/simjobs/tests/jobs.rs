@@ -27,7 +27,15 @@ fn job(seed: u64, world: u32) -> Job {
         deaths: Vec::new(),
     };
     let envelopes = [1, 2, 16, 1024][random.below(4) as usize];
-    Job { world, seed, faults, quotas: Quotas { envelopes, payload: 1024 } }
+    Job {
+        world,
+        seed,
+        faults,
+        quotas: Quotas {
+            envelopes,
+            payload: 1024,
+        },
+    }
 }
 
 fn mpi(job: &Job, program: impl Fn(&Comm) + Send + Sync) {
@@ -52,11 +60,19 @@ impl Words {
     fn new(count: u64, value: impl Fn(u64) -> u32) -> Self {
         let memory = Scratch::new(count as usize * 4).expect("memory");
         (0..count).for_each(|at| memory.mem().write(at as isize * 4, &value(at).to_le_bytes()));
-        Self { memory, datatype: Datatype::predefined(codes::UINT32_T).expect("a predefined type"), count }
+        Self {
+            memory,
+            datatype: Datatype::predefined(codes::UINT32_T).expect("a predefined type"),
+            count,
+        }
     }
 
     fn of(&self, count: u64) -> Elements<'_> {
-        Elements { mem: self.memory.mem(), count, datatype: &self.datatype }
+        Elements {
+            mem: self.memory.mem(),
+            count,
+            datatype: &self.datatype,
+        }
     }
 
     fn all(&self) -> Elements<'_> {
@@ -81,25 +97,52 @@ fn collectives(comm: &Comm, seed: u64) {
             1 => {
                 let root = random.below(u64::from(n)) as u32;
                 let words = Words::new(count, |at| if me == root { at as u32 * 3 + root } else { 0 });
-                comm.collective(&Bcast { buffer: words.all(), root: root as i32 }, Origin::default()).expect("bcast");
+                comm.collective(
+                    &Bcast {
+                        buffer: words.all(),
+                        root: root as i32,
+                    },
+                    Origin::default(),
+                )
+                .expect("bcast");
                 assert!((0..count).all(|at| words.at(at) == at as u32 * 3 + root));
             }
             2 => {
                 let (mine, result) = (Words::new(count, |at| me + at as u32), Words::new(count, |_| 0));
-                let call = Allreduce { send: Some(mine.memory.mem()), recv: result.memory.mem(), count, datatype: &mine.datatype, op: &sum };
-                let started = comm.start_collective(&call, Origin::default()).expect("iallreduce");
+                let call = Allreduce {
+                    send: Some(mine.memory.mem()),
+                    recv: result.memory.mem(),
+                    count,
+                    datatype: &mine.datatype,
+                    op: &sum,
+                };
+                let started = comm
+                    .start_collective(&call, Origin::default())
+                    .expect("iallreduce");
                 request::wait(&started).expect("wait");
                 assert!((0..count).all(|at| result.at(at) == n * (n - 1) / 2 + n * at as u32));
             }
             3 => {
-                let (mine, all) = (Words::new(2, |at| me * 2 + at as u32), Words::new(2 * u64::from(n), |_| u32::MAX));
-                let call = Allgather { send: Some(mine.all()), recv: all.of(2) };
+                let (mine, all) = (
+                    Words::new(2, |at| me * 2 + at as u32),
+                    Words::new(2 * u64::from(n), |_| u32::MAX),
+                );
+                let call = Allgather {
+                    send: Some(mine.all()),
+                    recv: all.of(2),
+                };
                 comm.collective(&call, Origin::default()).expect("allgather");
                 assert!((0..2 * u64::from(n)).all(|at| all.at(at) == at as u32));
             }
             _ => {
-                let (mine, all) = (Words::new(u64::from(n), |at| me << 16 | at as u32), Words::new(u64::from(n), |_| u32::MAX));
-                let call = Alltoall { send: Some(mine.of(1)), recv: all.of(1) };
+                let (mine, all) = (
+                    Words::new(u64::from(n), |at| me << 16 | at as u32),
+                    Words::new(u64::from(n), |_| u32::MAX),
+                );
+                let call = Alltoall {
+                    send: Some(mine.of(1)),
+                    recv: all.of(1),
+                };
                 comm.collective(&call, Origin::default()).expect("alltoall");
                 assert!((0..u64::from(n)).all(|from| all.at(from) == (from as u32) << 16 | me));
             }
@@ -116,14 +159,25 @@ fn gossip(comm: &Comm, rounds: u32) {
         buffer.mem().write(0, &me.to_le_bytes());
         let data = Data::contiguous(buffer.mem(), 700);
         let dest = ((me + distance) % n) as i32;
-        let args = SendArgs { data, dest, tag: 5, mode: SendMode::Standard, origin: Origin::default() };
+        let args = SendArgs {
+            data,
+            dest,
+            tag: 5,
+            mode: SendMode::Standard,
+            origin: Origin::default(),
+        };
         sends.push(comm.isend(args).expect("isend"));
     }
     let room = Scratch::new(700).expect("memory");
     let mut heard = Vec::new();
     for _ in 0..rounds {
         let data = Data::contiguous(room.mem(), 700);
-        let args = RecvArgs { data, source: garonne_mpi::ANY_SOURCE, tag: garonne_mpi::ANY_TAG, origin: Origin::default() };
+        let args = RecvArgs {
+            data,
+            source: garonne_mpi::ANY_SOURCE,
+            tag: garonne_mpi::ANY_TAG,
+            origin: Origin::default(),
+        };
         comm.recv(args).expect("recv");
         let mut bytes = [0; 4];
         room.mem().read(0, &mut bytes);
@@ -141,7 +195,9 @@ fn gossip(comm: &Comm, rounds: u32) {
 #[test]
 fn collectives_of_small_jobs_come_out_right_from_every_seed() {
     for seed in 0..100 {
-        mpi(&job(seed, 1 + (seed % 9) as u32), |world| collectives(world, seed));
+        mpi(&job(seed, 1 + (seed % 9) as u32), |world| {
+            collectives(world, seed)
+        });
     }
 }
 
@@ -149,7 +205,10 @@ fn collectives_of_small_jobs_come_out_right_from_every_seed() {
 fn jobs_of_hundreds_of_ranks_split_reduce_and_gossip() {
     for (seed, world) in [(1000, 128), (1001, 200), (1002, 256)] {
         mpi(&job(seed, world), |world| {
-            let half = world.split((world.rank() % 2) as i32, 0).expect("split").expect("everybody has a colour");
+            let half = world
+                .split((world.rank() % 2) as i32, 0)
+                .expect("split")
+                .expect("everybody has a colour");
             collectives(&half, seed);
             gossip(world, 3);
         });

@@ -44,7 +44,9 @@ pub fn describe(whose: Whose, address: u64) -> String {
     // One byte back is within the call instruction, hence on its source line.
     let inside = address - 1;
     let maps = std::fs::read_to_string(whose.maps()).unwrap_or_default();
-    let Some(object) = Object::at(&maps, inside) else { return format!("{inside:#x}") };
+    let Some(object) = Object::at(&maps, inside) else {
+        return format!("{inside:#x}");
+    };
     let file = format!("{}{}", whose.root(), object.path);
     let relative = inside - object.base;
     let svma = match is_position_independent(&file) {
@@ -68,7 +70,11 @@ fn in_file(file: &str, svma: u64) -> Option<String> {
         return Some(format!("{}:{line}", last_part(file)));
     }
     let symbol = loader.find_symbol(svma)?;
-    Some(format!("{}: {}", last_part(file), addr2line::demangle_auto(symbol.into(), None)))
+    Some(format!(
+        "{}: {}",
+        last_part(file),
+        addr2line::demangle_auto(symbol.into(), None)
+    ))
 }
 
 /// Whether an ELF file is mapped wherever there is room, so that its addresses count from its base.
@@ -98,9 +104,14 @@ impl<'a> Object<'a> {
                 base = Some((part.path, part.start));
             }
             if (part.start..part.end).contains(&address) {
-                let known = base.filter(|&(path, _)| path == part.path).map(|(_, start)| start);
+                let known = base
+                    .filter(|&(path, _)| path == part.path)
+                    .map(|(_, start)| start);
                 let base = known.or_else(|| part.start.checked_sub(part.offset))?;
-                return part.path.starts_with('/').then_some(Self { path: part.path, base });
+                return part.path.starts_with('/').then_some(Self {
+                    path: part.path,
+                    base,
+                });
             }
         }
         None
@@ -123,7 +134,12 @@ impl<'a> Part<'a> {
         let (start, end) = fields.next()?.split_once('-')?;
         let offset = fields.nth(1)?;
         let path = fields.nth(2)?.trim_start();
-        Some(Self { start: hex(start)?, end: hex(end)?, offset: hex(offset)?, path })
+        Some(Self {
+            start: hex(start)?,
+            end: hex(end)?,
+            offset: hex(offset)?,
+            path,
+        })
     }
 }
 
@@ -139,7 +155,10 @@ mod tests {
 
     #[test]
     fn an_address_belongs_to_the_object_mapped_around_it() {
-        let halo = Object { path: "/home/a b/halo", base: 0x55_d000_0000 };
+        let halo = Object {
+            path: "/home/a b/halo",
+            base: 0x55_d000_0000,
+        };
         assert_eq!(Object::at(MAPS, 0x55_d000_2000), Some(halo));
         assert_eq!(Object::at(MAPS, 0x7f_0000_0000), None);
         assert_eq!(Object::at(MAPS, 0x7f_fc00_0000), None);

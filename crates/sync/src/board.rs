@@ -142,8 +142,10 @@ mod segment {
         #[inline]
         pub fn cell(&self, member: u32, epoch: u32) -> UserMem {
             let index = member as usize * 2 + (epoch & 1) as usize;
-            self.memory
-                .mem(Self::cells(self.members) + index * super::CELL_BYTES, super::CELL_BYTES)
+            self.memory.mem(
+                Self::cells(self.members) + index * super::CELL_BYTES,
+                super::CELL_BYTES,
+            )
         }
 
         /// What the last to arrive combined, likewise.
@@ -202,7 +204,9 @@ mod tests {
                 scope.spawn(move || {
                     for epoch in 1..=200u32 {
                         board.cell(me, epoch).write(0, &(epoch * (me + 1)).to_ne_bytes());
-                        board.lane(me, epoch).write(LANE as isize - 4, &(epoch * (me + 2)).to_ne_bytes());
+                        board
+                            .lane(me, epoch)
+                            .write(LANE as isize - 4, &(epoch * (me + 2)).to_ne_bytes());
                         if board.gate().arrive() {
                             board.gate().open(epoch);
                         }

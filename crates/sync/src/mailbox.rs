@@ -233,7 +233,9 @@ impl Outlet {
         if len > INLINE_MAX {
             return false;
         }
-        let Some(claim) = self.0.claim_slot() else { return false };
+        let Some(claim) = self.0.claim_slot() else {
+            return false;
+        };
         let stamp = self.0.stamp_word(claim, 0);
         // The slot is looked up once for all that is written to it.
         let at = self.0.memory.slot(claim.slot);
@@ -357,7 +359,11 @@ impl Intake {
                     (unsafe { UserMem::new(at) }, units as usize * UNIT)
                 }
                 None => {
-                    let at = self.reader.memory.slot(found.slot).wrapping_add(8 + PLACE_WORD * 8);
+                    let at = self
+                        .reader
+                        .memory
+                        .slot(found.slot)
+                        .wrapping_add(8 + PLACE_WORD * 8);
                     // SAFETY: the end of a slot of the ring; the slot is given back after `show`.
                     (unsafe { UserMem::new(at) }, INLINE_MAX)
                 }

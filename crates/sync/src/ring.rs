@@ -256,7 +256,11 @@ impl<M: Memory> Writer<M> {
         }
         self.tail.slot = slot.wrapping_add(1);
         self.last = self.tail.slot;
-        Some(Claim { slot, start: self.tail.unit, units: 0 })
+        Some(Claim {
+            slot,
+            start: self.tail.unit,
+            units: 0,
+        })
     }
 
     /// Publishes a claimed record: the slot's header words and, through the claim, where its payload lies.

@@ -146,7 +146,10 @@ impl Segment {
 
     /// The word at `offset` (a multiple of 4), to keep.
     pub fn word(&self, offset: usize) -> Word {
-        Word { at: self.atomic_u32(offset), _keep: self.clone() }
+        Word {
+            at: self.atomic_u32(offset),
+            _keep: self.clone(),
+        }
     }
 
     /// The 64-bit atomic at `offset` (a multiple of 8).

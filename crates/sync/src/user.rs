@@ -208,7 +208,10 @@ unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
     if len == 8 {
         // One number is what most small messages are.
         // SAFETY: by the function's contract.
-        return unsafe { dst.cast::<u64>().write_unaligned(src.cast::<u64>().read_unaligned()) };
+        return unsafe {
+            dst.cast::<u64>()
+                .write_unaligned(src.cast::<u64>().read_unaligned())
+        };
     }
     // SAFETY: by the function's contract.
     unsafe { copy_run(src, dst, len) }

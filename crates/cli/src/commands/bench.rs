@@ -19,7 +19,9 @@ pub struct Args {
 /// Becomes the benchmark; returns only if that fails.
 pub fn run(args: Args) -> i32 {
     let Some(script) = script() else {
-        eprintln!("error: the benchmark is not beside this command (PREFIX/share/garonne/bench); `./x install` puts it there");
+        eprintln!(
+            "error: the benchmark is not beside this command (PREFIX/share/garonne/bench); `./x install` puts it there"
+        );
         return 1;
     };
     let error = Command::new("python3").arg(&script).args(args.words).exec();

@@ -22,7 +22,11 @@ pub fn run(args: &Args) -> i32 {
             return 1;
         }
     };
-    let code = if args.json { super::print_json(&model) } else { print(&model) };
+    let code = if args.json {
+        super::print_json(&model)
+    } else {
+        print(&model)
+    };
     if args.dry_run || code != 0 {
         return code;
     }
@@ -46,7 +50,9 @@ pub fn show_kept(as_json: bool) -> i32 {
         Some(model) if as_json => super::print_json(&model),
         Some(model) => print(&model),
         None => {
-            println!("no cost model is kept for this machine: ranks begin with vector copies and try both ways of large data");
+            println!(
+                "no cost model is kept for this machine: ranks begin with vector copies and try both ways of large data"
+            );
             println!("`garonne tune` measures one");
             0
         }
@@ -55,7 +61,10 @@ pub fn show_kept(as_json: bool) -> i32 {
 
 fn print(model: &CostModel) -> i32 {
     println!("machine            {}", model.machine);
-    println!("hand-off           {:.0} ns one way, bare cache line", model.hand_off_ns);
+    println!(
+        "hand-off           {:.0} ns one way, bare cache line",
+        model.hand_off_ns
+    );
     let (routine, stream_from) = model.routine();
     let routine = match routine {
         Routine::Library => "the C library's memcpy",
@@ -63,24 +72,46 @@ fn print(model: &CostModel) -> i32 {
     };
     match stream_from {
         usize::MAX => println!("copies             {routine}"),
-        from => println!("copies             {routine}; past the caches from {} KB", from / 1024),
+        from => println!(
+            "copies             {routine}; past the caches from {} KB",
+            from / 1024
+        ),
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    table.set_header(["bytes", "memcpy us", "vector us", "streaming us", "read us", "packets us"]);
+    table.set_header([
+        "bytes",
+        "memcpy us",
+        "vector us",
+        "streaming us",
+        "read us",
+        "packets us",
+    ]);
     let us = |ns: f64| format!("{:.2}", ns / 1000.0);
     for copy in &model.copies {
         let fetch = model.fetches.iter().find(|fetch| fetch.bytes == copy.bytes);
-        let read = fetch.map(|fetch| fetch.read_ns.map_or("denied".into(), us)).unwrap_or_default();
+        let read = fetch
+            .map(|fetch| fetch.read_ns.map_or("denied".into(), us))
+            .unwrap_or_default();
         let packets = fetch.map(|fetch| us(fetch.packets_ns)).unwrap_or_default();
-        let row = [copy.bytes.to_string(), us(copy.library_ns), us(copy.vector_ns), us(copy.streaming_ns), read, packets];
+        let row = [
+            copy.bytes.to_string(),
+            us(copy.library_ns),
+            us(copy.vector_ns),
+            us(copy.streaming_ns),
+            read,
+            packets,
+        ];
         table.add_row(row);
     }
     println!("{table}");
-    println!("large data begins by {}; each rank corrects this by what it sees", match model.paces() {
-        (Some(read), Some(packets)) if packets < read => "packets, both cores copying",
-        (None, _) => "packets, both cores copying (reading is denied)",
-        _ => "reading the peer's memory",
-    });
+    println!(
+        "large data begins by {}; each rank corrects this by what it sees",
+        match model.paces() {
+            (Some(read), Some(packets)) if packets < read => "packets, both cores copying",
+            (None, _) => "packets, both cores copying (reading is denied)",
+            _ => "reading the peer's memory",
+        }
+    );
     0
 }

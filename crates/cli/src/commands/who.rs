@@ -81,7 +81,10 @@ pub fn run(args: &Args) -> i32 {
 }
 
 fn waits(ranks: &[Rank]) -> Vec<(u32, Wait)> {
-    ranks.iter().filter_map(|rank| Some((rank.rank, rank.wait?))).collect()
+    ranks
+        .iter()
+        .filter_map(|rank| Some((rank.rank, rank.wait?)))
+        .collect()
 }
 
 fn doing(rank: &Rank) -> String {
@@ -108,16 +111,34 @@ fn waiting(rank: &Rank) -> String {
     let what = match (calls::name(wait.call), collective(&wait)) {
         (None, None) => return format!("something, for {since:.1} s"),
         (name, Some(in_it)) => {
-            let from = if wait.peer < 0 { String::new() } else { format!(", {peer}") };
+            let from = if wait.peer < 0 {
+                String::new()
+            } else {
+                format!(", {peer}")
+            };
             let call = name.unwrap_or(in_it.call.kind.name());
-            format!("{call}: collective {} of comm #{}{from}", in_it.call.number, in_it.comm)
+            format!(
+                "{call}: collective {} of comm #{}{from}",
+                in_it.call.number, in_it.comm
+            )
         }
         (Some(call), None) => {
-            let tag = if wait.tag < 0 { "any tag".into() } else { format!("tag {}", wait.tag) };
-            format!("{call}: {peer}, {tag}, {} B, comm #{}", wait.bytes, wait.comm / CONTEXTS)
+            let tag = if wait.tag < 0 {
+                "any tag".into()
+            } else {
+                format!("tag {}", wait.tag)
+            };
+            format!(
+                "{call}: {peer}, {tag}, {} B, comm #{}",
+                wait.bytes,
+                wait.comm / CONTEXTS
+            )
         }
     };
-    format!("{what}{}, for {since:.1} s", place(rank, &wait).map_or(String::new(), |place| format!("   at {place}")))
+    format!(
+        "{what}{}, for {since:.1} s",
+        place(rank, &wait).map_or(String::new(), |place| format!("   at {place}"))
+    )
 }
 
 const CONTEXTS: u64 = garonne_mpi::limits::CONTEXTS_PER_COMM as u64;
@@ -132,7 +153,10 @@ struct InCollective {
 /// The collective that a wait belongs to: its messages have the second context of their communicator.
 fn collective(wait: &Wait) -> Option<InCollective> {
     let call = Call::from_tag(wait.tag).filter(|_| wait.comm % CONTEXTS == 1)?;
-    Some(InCollective { comm: wait.comm / CONTEXTS, call })
+    Some(InCollective {
+        comm: wait.comm / CONTEXTS,
+        call,
+    })
 }
 
 /// Pairs of ranks of which one waits for the other, which is in another collective of the same communicator: both are its
@@ -175,21 +199,38 @@ fn as_json(rank: &Rank) -> serde_json::Value {
 mod tests {
     use super::*;
 
-    /// A tag as the library makes them: number, kind (1 barrier, 2 broadcast), inside one group or not.
+    /// A tag as the library makes them for blocking calls: number, series, kind (1 barrier, 2 broadcast), inside one group or not.
     fn tag(number: i32, kind: i32) -> i32 {
-        number << 7 | kind << 1
+        number << 8 | kind << 1
     }
 
     #[test]
     fn ranks_in_different_collectives_of_one_number_are_named() {
-        let wait = |peer, tag| Wait { call: 1, peer, tag, comm: 8 + 1, since_ns: 1, ..Wait::default() };
+        let wait = |peer, tag| Wait {
+            call: 1,
+            peer,
+            tag,
+            comm: 8 + 1,
+            since_ns: 1,
+            ..Wait::default()
+        };
         let said = mismatch(&[(0, wait(1, tag(12, 2))), (1, wait(0, tag(12, 1)))]).unwrap();
-        assert!(said.ends_with("rank 0 is in MPI_Bcast #12, rank 1 in MPI_Barrier #12"), "{said}");
+        assert!(
+            said.ends_with("rank 0 is in MPI_Bcast #12, rank 1 in MPI_Barrier #12"),
+            "{said}"
+        );
     }
 
     #[test]
     fn late_ranks_and_other_communicators_are_no_mismatch() {
-        let wait = |peer, tag, comm| Wait { call: 1, peer, tag, comm, since_ns: 1, ..Wait::default() };
+        let wait = |peer, tag, comm| Wait {
+            call: 1,
+            peer,
+            tag,
+            comm,
+            since_ns: 1,
+            ..Wait::default()
+        };
         let late = [(0, wait(1, tag(12, 2), 9)), (1, wait(0, tag(11, 1), 9))];
         assert_eq!(mismatch(&late), None);
         let others = [(0, wait(1, tag(12, 2), 9)), (1, wait(0, tag(12, 1), 17))];

@@ -70,7 +70,14 @@ impl Place {
     pub fn program_with(&self, name: &str, text: &str, more: &[&str]) -> PathBuf {
         let source = format!("{name}.c");
         self.source(&source, text);
-        let mut args = vec![source.as_str(), "-o", name, "-L.", "-lmpi_abi", "-Wl,-rpath,$ORIGIN"];
+        let mut args = vec![
+            source.as_str(),
+            "-o",
+            name,
+            "-L.",
+            "-lmpi_abi",
+            "-Wl,-rpath,$ORIGIN",
+        ];
         args.extend(more);
         self.compile("cc", &args);
         self.path(name)
@@ -87,7 +94,11 @@ pub fn run(program: &Path, vars: &[(&str, &str)]) -> Output {
 /// Runs a program on `ranks` ranks; it must end within a minute.
 pub fn launch(ranks: u32, program: &Path) -> Output {
     let mut command = Command::new("timeout");
-    command.arg("60").arg(garonne()).args(["run", "-n", &ranks.to_string()]).arg(program);
+    command
+        .arg("60")
+        .arg(garonne())
+        .args(["run", "-n", &ranks.to_string()])
+        .arg(program);
     command.output().expect("timeout runs")
 }
 
@@ -107,7 +118,9 @@ pub fn stdout(output: &Output) -> String {
 /// The library, built from the sources these tests belong to: cargo itself does not build a `cdylib` for tests.
 pub fn library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| built("garonne-mpi-abi").join("libmpi_abi.so")).clone()
+    BUILT
+        .get_or_init(|| built("garonne-mpi-abi").join("libmpi_abi.so"))
+        .clone()
 }
 
 /// The command, built likewise.

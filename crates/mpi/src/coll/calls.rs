@@ -248,7 +248,9 @@ impl Planned for Gather<'_> {
     }
 
     fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
-        let (Ok(root), false) = (u32::try_from(self.root), comm.is_inter()) else { return Ok(false) };
+        let (Ok(root), false) = (u32::try_from(self.root), comm.is_inter()) else {
+            return Ok(false);
+        };
         let known = if root == comm.rank() { self.recv } else { self.send };
         let blocks = self.recv.map_or(Blocks::None, |recv| recv.blocks());
         let mine = self.send.map(|send| send.data());
@@ -348,7 +350,9 @@ impl Planned for Scatter<'_> {
     }
 
     fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
-        let (Ok(root), false) = (u32::try_from(self.root), comm.is_inter()) else { return Ok(false) };
+        let (Ok(root), false) = (u32::try_from(self.root), comm.is_inter()) else {
+            return Ok(false);
+        };
         let known = if root == comm.rank() { self.send } else { self.recv };
         let blocks = self.send.map_or(Blocks::None, |send| send.blocks());
         let mine = self.recv.map(|recv| recv.data());

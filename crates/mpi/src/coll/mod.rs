@@ -74,7 +74,8 @@ impl Comm {
         if call.meet(self, origin)? {
             return Ok(());
         }
-        let mut immediate = Immediate::new(Wire::of(self, self.number(Series::Blocking, call.kind()), origin));
+        let mut immediate =
+            Immediate::new(Wire::of(self, self.number(Series::Blocking, call.kind()), origin));
         call.plan(&mut immediate)?;
         immediate.finish()
     }

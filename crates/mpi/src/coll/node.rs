@@ -167,7 +167,9 @@ pub(super) struct Turn<'a> {
 /// collectives of a communicator.
 pub(super) fn number(comm: &Comm, kind: Kind) -> Call {
     let number = comm.0.collectives.load(Ordering::Relaxed);
-    comm.0.collectives.store(number.wrapping_add(1), Ordering::Relaxed);
+    comm.0
+        .collectives
+        .store(number.wrapping_add(1), Ordering::Relaxed);
     Call::new(number, Series::Blocking, kind)
 }
 
@@ -219,7 +221,9 @@ pub(super) fn meet(comm: &Comm, small: &Small<'_>, origin: Origin) -> Result<boo
     if comm.is_inter() || members < 2 || small.bytes() > CELL_BYTES as u64 || !small.suits(members) {
         return Ok(false);
     }
-    let Some(place) = place(comm)? else { return Ok(false) };
+    let Some(place) = place(comm)? else {
+        return Ok(false);
+    };
     place.take_part(comm, small, origin);
     Ok(true)
 }
@@ -387,7 +391,12 @@ impl Place {
 
     fn take_part(&self, comm: &Comm, small: &Small<'_>, origin: Origin) {
         let epoch = self.next();
-        let at = Turn { comm, epoch, call: number(comm, small.kind()), origin };
+        let at = Turn {
+            comm,
+            epoch,
+            call: number(comm, small.kind()),
+            origin,
+        };
         match small {
             Small::Barrier => self.pass(&at, || {}),
             Small::Bcast(root, data) => {

@@ -139,7 +139,11 @@ impl Call {
         let number = bits >> (KIND_BITS + 1);
         Some(Self {
             number: number >> 1,
-            series: if number & 1 == 0 { Series::Blocking } else { Series::Nonblocking },
+            series: if number & 1 == 0 {
+                Series::Blocking
+            } else {
+                Series::Nonblocking
+            },
             kind,
         })
     }

@@ -149,7 +149,8 @@ const RUNS: [u8; SPAN] = {
 /// other word. No table is touched and nothing counted: this is on the way of every small message.
 #[inline(always)]
 pub fn run_bytes(code: usize) -> usize {
-    RUNS.get(code.wrapping_sub(FIRST as usize)).map_or(0, |bytes| *bytes as usize)
+    RUNS.get(code.wrapping_sub(FIRST as usize))
+        .map_or(0, |bytes| *bytes as usize)
 }
 
 type Table = Box<[Option<Datatype>]>;

@@ -81,7 +81,9 @@ impl Comm {
     /// Sends if everything is plain; `false`: nothing happened, [`Comm::send`] does it or says what is wrong.
     #[inline(always)]
     pub fn send_few(&self, few: &Few) -> bool {
-        let Some(peer) = self.targets().peer(few.rank as u32) else { return false };
+        let Some(peer) = self.targets().peer(few.rank as u32) else {
+            return false;
+        };
         few.tag >= 0
             && self.0.process.host.send_small(&Small {
                 context: self.context(),
@@ -99,7 +101,10 @@ impl Comm {
     #[inline(always)]
     pub fn recv_few(&self, few: &Few) -> Option<Status> {
         let source = match self.targets().peer(few.rank as u32) {
-            Some(peer) => Some(Source { rank: few.rank as u32, peer }),
+            Some(peer) => Some(Source {
+                rank: few.rank as u32,
+                peer,
+            }),
             None if few.rank == crate::ANY_SOURCE => None,
             None => return None,
         };
@@ -108,9 +113,23 @@ impl Comm {
             tag if tag >= 0 => Some(tag),
             _ => return None,
         };
-        let pattern = Pattern { context: self.context(), source, tag };
-        let caught = self.0.process.host.recv_quick(&Catch { pattern, mem: few.mem, room: few.len, origin: few.origin })?;
-        Some(Status { source: caught.source as i32, tag: caught.tag, len: caught.len.into(), cancelled: false })
+        let pattern = Pattern {
+            context: self.context(),
+            source,
+            tag,
+        };
+        let caught = self.0.process.host.recv_quick(&Catch {
+            pattern,
+            mem: few.mem,
+            room: few.len,
+            origin: few.origin,
+        })?;
+        Some(Status {
+            source: caught.source as i32,
+            tag: caught.tag,
+            len: caught.len.into(),
+            cancelled: false,
+        })
     }
 
     /// `MPI_Send`, `MPI_Ssend`, `MPI_Rsend`, `MPI_Bsend`.
@@ -348,16 +367,26 @@ impl Comm {
         let found = if from == to {
             None
         } else {
-            host.senders(&Sent { from, to, context: self.context(), tag, len: both.sent })
+            host.senders(&Sent {
+                from,
+                to,
+                context: self.context(),
+                tag,
+                len: both.sent,
+            })
         };
         let callers = found.map_or(Vec::new(), |found| {
             let described = found.origins.iter().take(CALLERS_NAMED);
-            described.map(|&origin| process.describe_in(Some(found.process), origin)).collect()
+            described
+                .map(|&origin| process.describe_in(Some(found.process), origin))
+                .collect()
         });
         if callers.is_empty() {
             return format!("rank {source}  sent {} B with tag {tag}", both.sent);
         }
-        let lines = callers.iter().map(|(call, at)| format!("rank {source}  {call}({} B, tag {tag}){at}", both.sent));
+        let lines = callers
+            .iter()
+            .map(|(call, at)| format!("rank {source}  {call}({} B, tag {tag}){at}", both.sent));
         lines.collect::<Vec<_>>().join("\n  or    ")
     }
 }

@@ -160,7 +160,11 @@ impl Request {
         match started {
             api::Started::Done(status) => {
                 let place = comm.process().host.completions();
-                Ok(Self(Kind::Done(comm.received(status)?, comm.process().clone(), place)))
+                Ok(Self(Kind::Done(
+                    comm.received(status)?,
+                    comm.process().clone(),
+                    place,
+                )))
             }
             api::Started::Pending(name) => Ok(Self(Kind::Recv(comm.clone(), name))),
         }

@@ -114,7 +114,10 @@ impl<'a> Starter<'a> {
         let own = Invitation::vars(self.id, self.name, self.shared, self.number)?;
         env.retain(|(name, _)| !own.iter().any(|(known, _)| name == known.as_str()));
         env.extend(own.into_iter().map(|(name, value)| (name.into(), value.into())));
-        let place = ProgramPlace { index: i32::try_from(index).unwrap_or(i32::MAX), ranks: program.ranks };
+        let place = ProgramPlace {
+            index: i32::try_from(index).unwrap_or(i32::MAX),
+            ranks: program.ranks,
+        };
         env.retain(|(name, _)| name != rendezvous::ENV_PROGRAM);
         env.push((rendezvous::ENV_PROGRAM.into(), place.to_string().into()));
         Ok(Ready {

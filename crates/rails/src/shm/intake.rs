@@ -81,9 +81,13 @@ impl Inbox {
                 continue;
             }
             let writer = lane.writer;
-            let taken = lane
-                .intake
-                .take(|record| deliver(Record { writer, ..record }, sink, (&mut self.broken, &mut self.paces)));
+            let taken = lane.intake.take(|record| {
+                deliver(
+                    Record { writer, ..record },
+                    sink,
+                    (&mut self.broken, &mut self.paces),
+                )
+            });
             match taken {
                 Taken::Empty => continue,
                 Taken::Broken(_) => self.broken.push(Peer::from(writer)),
@@ -136,10 +140,13 @@ impl Inbox {
         let mut told = 0;
         while told < budget {
             let writer = lane.writer;
-            match lane
-                .intake
-                .take(|record| deliver(Record { writer, ..record }, sink, (&mut self.broken, &mut self.paces)))
-            {
+            match lane.intake.take(|record| {
+                deliver(
+                    Record { writer, ..record },
+                    sink,
+                    (&mut self.broken, &mut self.paces),
+                )
+            }) {
                 Taken::Record => told += 1,
                 Taken::Void => {}
                 Taken::Broken(_) => self.broken.push(Peer::from(writer)),

@@ -4,7 +4,7 @@
 //! a pair may be near or far from each other and change that while a job runs, so both ways stay known: each is tried
 //! once at first, and the one not preferred again now and then. Clock readings are taken for large transfers only.
 
-use crate::limits::{PACE_PIECE_MIN, PACE_RETRY_EVERY, PACE_READ_MIN};
+use crate::limits::{PACE_PIECE_MIN, PACE_READ_MIN, PACE_RETRY_EVERY};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -41,16 +41,25 @@ pub struct Known {
 }
 
 fn blend(old: u32, took: Duration, bytes: u64) -> u32 {
-    let now = (took.as_nanos().saturating_mul(1000) / u128::from(bytes.max(1))).clamp(1, u128::from(u32::MAX)) as u64;
+    let now = (took.as_nanos().saturating_mul(1000) / u128::from(bytes.max(1))).clamp(1, u128::from(u32::MAX))
+        as u64;
     // The first measure counts as it is, later ones an eighth: a preemption in one of them does not turn the decision.
-    if old == 0 { now as u32 } else { ((u64::from(old) * 7 + now) / 8).max(1) as u32 }
+    if old == 0 {
+        now as u32
+    } else {
+        ((u64::from(old) * 7 + now) / 8).max(1) as u32
+    }
 }
 
 impl Pace {
     /// A pace that begins with what the cost model says, in nanoseconds per kilobyte.
     pub(crate) fn seeded((read, packets): (Option<f64>, Option<f64>)) -> Self {
         let pace = |known: Option<f64>| known.map_or(0, |ns| (ns / 1.024).clamp(1.0, 1e9) as u32);
-        Self { read: pace(read), pieces: pace(packets), ..Self::default() }
+        Self {
+            read: pace(read),
+            pieces: pace(packets),
+            ..Self::default()
+        }
     }
 
     /// A read of `bytes` took so long.
@@ -66,7 +75,11 @@ impl Pace {
             return;
         }
         let now = Instant::now();
-        if let Some(took) = self.last_piece.map(|last| now - last).filter(|took| *took < SAME_TRANSFER) {
+        if let Some(took) = self
+            .last_piece
+            .map(|last| now - last)
+            .filter(|took| *took < SAME_TRANSFER)
+        {
             self.pieces = blend(self.pieces, took, bytes as u64);
         }
         self.last_piece = Some(now);
@@ -94,7 +107,11 @@ impl Pace {
 
     pub(crate) fn known(&self) -> Known {
         let per_kilobyte = |pace: u32| (pace > 0).then(|| f64::from(pace) * 1.024);
-        Known { read: per_kilobyte(self.read), packets: per_kilobyte(self.pieces), preferred: self.preferred() }
+        Known {
+            read: per_kilobyte(self.read),
+            packets: per_kilobyte(self.pieces),
+            preferred: self.preferred(),
+        }
     }
 }
 
@@ -103,7 +120,11 @@ mod tests {
     use super::*;
 
     fn pace(read: u32, pieces: u32) -> Pace {
-        Pace { read, pieces, ..Pace::default() }
+        Pace {
+            read,
+            pieces,
+            ..Pace::default()
+        }
     }
 
     #[test]
@@ -117,7 +138,9 @@ mod tests {
     #[test]
     fn the_way_not_preferred_is_tried_again_now_and_then() {
         let pace = pace(80, 400);
-        let tried = (0..10 * PACE_RETRY_EVERY).filter(|_| pace.decide() == Fetch::Packets).count();
+        let tried = (0..10 * PACE_RETRY_EVERY)
+            .filter(|_| pace.decide() == Fetch::Packets)
+            .count();
         assert_eq!(tried, 10);
     }
 

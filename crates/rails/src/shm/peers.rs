@@ -120,7 +120,10 @@ impl Out {
     pub(crate) fn send_inline(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> bool {
         // SYNC(lane-grant): as in `uses_lane`.
         let sent = self.grant.load(Ordering::Acquire) == self.held
-            && self.lane.as_mut().is_some_and(|lane| lane.send_inline(header, bytes, len));
+            && self
+                .lane
+                .as_mut()
+                .is_some_and(|lane| lane.send_inline(header, bytes, len));
         if sent {
             self.bell().ring();
         }

@@ -168,7 +168,11 @@ impl Words {
         let mut bytes = vec![0; 4 * count as usize];
         self.0.mem().read(0, &mut bytes);
         for (index, word) in bytes.chunks_exact(4).enumerate() {
-            assert_eq!(u32::from_ne_bytes(word.try_into().unwrap()), value(index as u64), "word {index}");
+            assert_eq!(
+                u32::from_ne_bytes(word.try_into().unwrap()),
+                value(index as u64),
+                "word {index}"
+            );
         }
     }
 }
@@ -205,14 +209,18 @@ fn large(comm: &Comm, count: u64, in_place: bool) {
     own.fill(count, |index| word(me, root, index));
 
     // In place, the own block is where it will be.
-    let into = Words::new(all, |index| word(block(index).0, root, block(index).1) * u32::from(block(index).0 == me));
+    let into = Words::new(all, |index| {
+        word(block(index).0, root, block(index).1) * u32::from(block(index).0 == me)
+    });
     let send = (!in_place).then(|| elements(&own));
     let recv = elements(&into);
     comm.collective(&Allgather { send, recv }, call).unwrap();
     into.check(all, |index| word(block(index).0, root, block(index).1));
 
     let at_root = me == root;
-    let into = Words::new(all, |index| word(block(index).0, root, block(index).1) * u32::from(block(index).0 == me));
+    let into = Words::new(all, |index| {
+        word(block(index).0, root, block(index).1) * u32::from(block(index).0 == me)
+    });
     let send = (!in_place || !at_root).then(|| elements(&own));
     let recv = at_root.then(|| elements(&into));
     let root = root as i32;
@@ -233,14 +241,41 @@ fn large(comm: &Comm, count: u64, in_place: bool) {
     let into = Words::new(count, |index| word(me, n - 1, index));
     let send = (!in_place).then(|| own.0.mem());
     let recv = into.0.mem();
-    comm.collective(&Allreduce { send, recv, count, datatype, op }, call).unwrap();
+    comm.collective(
+        &Allreduce {
+            send,
+            recv,
+            count,
+            datatype,
+            op,
+        },
+        call,
+    )
+    .unwrap();
     into.check(count, sum);
 
     into.fill(count, |index| word(me, n - 1, index));
     let send = (!in_place || !at_root).then(|| own.0.mem());
     let recv = at_root.then(|| into.0.mem());
-    comm.collective(&Reduce { send, recv, count, datatype, op, root }, call).unwrap();
-    into.check(count, |index| if at_root { sum(index) } else { word(me, n - 1, index) });
+    comm.collective(
+        &Reduce {
+            send,
+            recv,
+            count,
+            datatype,
+            op,
+            root,
+        },
+        call,
+    )
+    .unwrap();
+    into.check(count, |index| {
+        if at_root {
+            sum(index)
+        } else {
+            word(me, n - 1, index)
+        }
+    });
 }
 
 #[test]
