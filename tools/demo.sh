@@ -38,12 +38,11 @@ step "report"
 cat <<END
   ranks        $ranks on $(nproc) cores
   heat solver  $((heat_ms)) ms from start to end; picture: ${demo#"$PWD"/}/heat.png ($(stat -c %s "$demo/heat.png") bytes)
-               $(sed -n 's/^heat2d: //p' "$demo/heat.txt" | head -1)
+$(sed -n 's/^heat2d: /               /p' "$demo/heat.txt")
   mpi4py       $((python_ms)) ms for two programs; unmodified sources, built with our mpicc
 END
-if why=$(garonne why rail 2>/dev/null); then
-    printf '%s\n' "$why" | sed 's/^/  /'
-fi
+# The rails of one host, and whether one rank may read another's memory, as this machine allows it.
+garonne doctor | sed -nE 's/^ *[a-z!]+ +(shared memory|single copy) +/  rail: \1  /p'
 cat <<END
 
 Where to go next
