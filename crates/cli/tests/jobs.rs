@@ -3,6 +3,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
 use support::{MARK, children, command, fake_rank, finish, kill, marked, run, said, until};
@@ -316,6 +317,8 @@ fn an_interrupt_ends_everything_even_what_ignores_it() {
 fn a_stop_stops_the_ranks_and_continuing_continues_them() {
     let child = command("run -n 2 sh -c")
         .arg("while :; do sleep 0.01; done")
+        // A group of its own below this one: in an orphaned group, as under a CI runner, the kernel drops SIGTSTP.
+        .process_group(0)
         .spawn()
         .unwrap();
     let pid = child.id() as i32;
