@@ -88,6 +88,10 @@ impl Agent<'_> {
     }
 
     fn register(&mut self, request: Request, socket: OwnedFd) {
+        // Its predecessor in this place may have said MPI_Finalize on its own socket just before: hear that first.
+        if let Some(holder) = self.slots.get(request.rank as usize).and_then(|slot| slot.member) {
+            self.serve_member(holder);
+        }
         let verdict = self.judge(&request).and_then(|verdict| match verdict {
             Verdict::Alone => {
                 reply(socket.as_fd(), &ToRank::Alone, &[]);
