@@ -2,13 +2,14 @@
 //!
 //! Arguments are commands, done in order: `hello`, `ring` (talks through every inbox), `fence`, `put K V`, `get K`,
 //! `sleep MS`, `spin MS`, `report TEXT`, `say TEXT`, `abort CODE TEXT`, `crash`, `exit CODE`, `only RANK` (the others
-//! skip the next command), `finalize`, `forever`, `child` (runs itself as a program of its own), `spaces` (counts the PID
+//! skip the next command), `finalize`, `resume`, `wait RANK` (publishes that it waits for one, -1: for any) until `awake`, `forever`, `child` (runs itself as a program of its own), `spaces` (counts the PID
 //! namespaces of all ranks). `pose VERSION` at the beginning makes rank 1 claim to be of another version.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
 use garonne_node::client::Client;
+use garonne_node::layout::Wait;
 
 fn main() {
     let mut args = std::env::args().skip(1).peekable();
@@ -46,7 +47,7 @@ fn main() {
 fn operands(word: &str) -> usize {
     match word {
         "put" | "abort" => 2,
-        "get" | "sleep" | "spin" | "report" | "say" | "exit" => 1,
+        "get" | "wait" | "sleep" | "spin" | "report" | "say" | "exit" => 1,
         _ => 0,
     }
 }
@@ -91,6 +92,9 @@ fn obey(client: &Client, word: &str, operands: &[String]) {
         "crash" => std::process::abort(),
         "exit" => std::process::exit(number() as i32),
         "finalize" => fine(client.finalized()),
+        "resume" => fine(client.resumed()),
+        "wait" => publish_wait(client, number() as i32, now_ns()),
+        "awake" => publish_wait(client, 0, 0),
         "child" => run_child(),
         "spaces" => {
             let spaces: std::collections::BTreeSet<u64> = (0..world.size)
@@ -103,6 +107,20 @@ fn obey(client: &Client, word: &str, operands: &[String]) {
         },
         other => panic!("unknown command '{other}'"),
     }
+}
+
+/// Shows on this rank's card that it waits for `peer` since a time, or for nothing since 0.
+fn publish_wait(client: &Client, peer: i32, since_ns: u64) {
+    client.card(client.world().rank).publish_wait(&Wait {
+        peer,
+        since_ns,
+        ..Wait::default()
+    });
+}
+
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Writes a token into the next rank's inbox and waits for the previous rank's in its own.

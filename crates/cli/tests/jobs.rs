@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-use support::{MARK, children, command, fake_rank, finish, kill, marked, run, said, until};
+use support::{MARK, agent_of, children, command, fake_rank, finish, kill, marked, run, said, until};
 
 #[test]
 fn ranks_reach_each_other_through_their_inboxes() {
@@ -52,6 +52,58 @@ fn an_end_without_finalize_ends_the_job_with_the_ranks_words_first() {
         lines[1]
     );
     assert_eq!(lines.len(), 2);
+}
+
+/// A shell that is each rank: `$1` is the rank without MPI.
+fn shells(ranks: u32, script: &str) -> std::process::Command {
+    let mut job = command(&format!("run -n {ranks} sh -c"));
+    job.arg(script).args(["sh", &fake_rank()]);
+    job
+}
+
+#[test]
+fn a_rank_that_never_comes_ends_the_job_when_all_others_wait() {
+    let said = said(&mut shells(3, "test $GARONNE_RANK = 1 || exec $1 wait 1 forever"));
+    assert_eq!(said.code, 1);
+    assert!(
+        said.err.starts_with("error[G0214]: rank 1 (sh, process ")
+            && said.err.ends_with("and so does another rank\n"),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn a_missing_rank_is_not_blamed_before_late_ranks_have_come() {
+    let said = said(&mut shells(
+        3,
+        "case $GARONNE_RANK in 0) exec $1 wait -1 forever;; 2) sleep 0.7; exec $1 hello wait -1 forever;; esac",
+    ));
+    assert_eq!((said.code, said.out.as_str()), (1, "rank 2 of 3 in world 0\n"));
+    assert!(said.err.starts_with("error[G0214]: rank 1 "), "{}", said.err);
+}
+
+#[test]
+fn a_missing_rank_is_not_blamed_while_another_computes_or_comes_from_the_background() {
+    let computes = "test $GARONNE_RANK = 1 || exec $1 wait 1 sleep 700 wait 0 hello finalize";
+    let said_first = said(&mut shells(2, computes));
+    assert_eq!(said_first.code, 1, "{said_first:?}");
+    let one_computes = "case $GARONNE_RANK in 0) exec $1 wait 1 sleep 700 awake finalize;; 1) exec $1 sleep 900 finalize;; esac";
+    assert_eq!(said(&mut shells(3, one_computes)).code, 0);
+    let background = "case $GARONNE_RANK in 0) exec $1 wait 1 fence awake hello finalize;; 1) { sleep 0.7; exec $1 fence finalize; } & esac";
+    let said = said(&mut shells(2, background));
+    assert_eq!(
+        (said.code, said.out.as_str(), said.err.as_str()),
+        (0, "rank 0 of 2 in world 0\n", "")
+    );
+}
+
+#[test]
+fn a_rank_that_came_back_after_its_last_session_owes_another_finalize() {
+    let said = run("run -n 2 RANK fence finalize resume only 1 exit 0 forever");
+    assert_eq!(said.code, 1);
+    assert!(said.err.starts_with("error[G0201]: rank 1 "), "{}", said.err);
+    assert_eq!(run("run -n 2 RANK fence finalize resume finalize exit 0").code, 0);
 }
 
 #[test]
@@ -326,12 +378,11 @@ fn a_stop_stops_the_ranks_and_continuing_continues_them() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with('T'))
     };
+    let mut ranks = Vec::new();
     until("the ranks run", || {
-        children(pid)
-            .first()
-            .is_some_and(|agent| children(*agent).len() == 2)
+        ranks = agent_of(pid).map_or(Vec::new(), children);
+        ranks.len() == 2
     });
-    let ranks = children(children(pid)[0]);
     kill(pid, libc::SIGTSTP);
     until("all have stopped", || {
         ranks.iter().chain([&pid]).all(|pid| state(*pid) == Some(true))
@@ -415,9 +466,7 @@ fn output_for_a_slow_reader_survives_signals_that_only_pass_through() {
     let mut child = command("run -n 1 sh -c").arg("seq 100000").spawn().unwrap();
     let launcher = child.id() as i32;
     until("the rank has written and gone", || {
-        children(launcher)
-            .first()
-            .is_some_and(|agent| children(*agent).is_empty())
+        agent_of(launcher).is_some_and(|agent| children(agent).is_empty())
     });
     kill(launcher, libc::SIGWINCH);
     std::thread::sleep(std::time::Duration::from_millis(50));

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{MARK, children, command, kill, leftovers, marked, until};
+use support::{MARK, agent_of, children, command, kill, leftovers, marked, until};
 
 /// A small generator (splitmix64), so that a failing round can be repeated from its seed.
 struct Dice(u64);
@@ -20,13 +20,14 @@ impl Dice {
 }
 
 /// Jobs whose ranks register at once, late, never, from behind shells, compute, sleep, or have children of their own.
-const JOBS: [&str; 6] = [
+const JOBS: [&str; 7] = [
     "run -n 4 RANK ring forever",
     "run -n 3 RANK spin 10000",
     "run -n 3 sh -c RANK&wait",
     "run -n 2 sh -c sleep_100&exec_RANK_ring_forever",
     "run -n 8 RANK sleep 3 fence forever",
     "run -n 2 setsid sleep 100",
+    "run -n 2 sh -c setsid_sleep_100&sleep_100&wait",
 ];
 
 /// Splits a job's line; in the shell's words, `_` stands for a space.
@@ -46,7 +47,30 @@ fn job(line: &str, mark: &str) -> std::process::Command {
     command
 }
 
-/// One job, one kill.
+/// Whom to kill: launcher, guard, agent, two of these three at one time, or any other process of the job.
+fn victims(dice: &mut Dice, launcher: i32, mark: &str) -> Vec<i32> {
+    let guard = children(launcher).first().copied();
+    let agent = agent_of(launcher);
+    let keepers = |chosen: [Option<i32>; 2]| chosen.into_iter().flatten().collect::<Vec<_>>();
+    let chosen = match dice.roll(8) {
+        0 => vec![launcher],
+        1 => keepers([agent, None]),
+        2 => keepers([guard, None]),
+        3 => keepers([Some(launcher), agent]),
+        4 => keepers([[Some(launcher), agent][dice.roll(2) as usize], guard]),
+        _ => {
+            let mut all = marked(mark);
+            all.retain(|&other| other != launcher);
+            match all.len() as u64 {
+                0 => vec![],
+                count => vec![all[dice.roll(count) as usize]],
+            }
+        }
+    };
+    if chosen.is_empty() { vec![launcher] } else { chosen }
+}
+
+/// One job, one blow.
 fn round(seed: u64) {
     let mut dice = Dice(seed);
     let mark = format!("{}-{seed}", std::process::id());
@@ -54,24 +78,15 @@ fn round(seed: u64) {
     let mut launcher = job(line, &mark).spawn().expect("the job starts");
     let pid = launcher.id();
     std::thread::sleep(Duration::from_micros(dice.roll(40_000)));
-    let victim = match dice.roll(4) {
-        0 => pid as i32,
-        1 => children(pid as i32).first().copied().unwrap_or(pid as i32),
-        _ => {
-            let all: Vec<i32> = marked(&mark)
-                .into_iter()
-                .filter(|&other| other != pid as i32)
-                .collect();
-            match all.len() as u64 {
-                0 => pid as i32,
-                count => all[dice.roll(count) as usize],
-            }
-        }
-    };
-    kill(victim, libc::SIGKILL);
+    let victims = victims(&mut dice, pid as i32, &mark);
+    // All are stopped first, so that none sees another die.
+    if victims.len() > 1 {
+        victims.iter().for_each(|&victim| kill(victim, libc::SIGSTOP));
+    }
+    victims.iter().for_each(|&victim| kill(victim, libc::SIGKILL));
     let start = Instant::now();
     until(
-        &format!("the launcher ends (seed {seed}, {line}, victim {victim})"),
+        &format!("the launcher ends (seed {seed}, {line}, victims {victims:?})"),
         || {
             // A killed bystander (a shell's background job) is no failure of the job: then another one is.
             if start.elapsed() > Duration::from_secs(2) {
@@ -82,7 +97,7 @@ fn round(seed: u64) {
     );
     until(
         &format!(
-            "no process is left (seed {seed}, {line}, victim {victim}): {:?}",
+            "no process is left (seed {seed}, {line}, victims {victims:?}): {:?}",
             marked(&mark)
         ),
         || marked(&mark).is_empty(),
@@ -107,14 +122,18 @@ fn nothing_is_left_after_random_kills() {
     }
 }
 
-/// Neither launcher nor agent can clean up: the kernel ends what has registered, and the direct children.
+/// Neither launcher nor agent can clean up: the guard ends what they leave, also what never registered and what is nobody's
+/// child any more; without the guard too, the kernel ends what has registered, and the direct children.
 #[test]
-fn ranks_end_with_agent_and_launcher_even_while_they_compute() {
-    for line in [
-        "run -n 2 RANK hello spin 20000",
-        "run -n 2 sh -c RANK_hello_spin_20000;true",
+fn nothing_outlives_agent_and_launcher_not_even_while_it_computes() {
+    for (line, guarded) in [
+        ("run -n 2 RANK hello spin 20000", true),
+        ("run -n 2 RANK hello spin 20000", false),
+        ("run -n 2 sh -c RANK_hello_spin_20000;true", true),
+        ("run -n 2 sh -c RANK_hello_spin_20000;true", false),
+        ("run -n 2 sh -c setsid_sleep_100&sleep_100&echo_x;wait", true),
     ] {
-        let mark = format!("{}-both-{}", std::process::id(), line.len());
+        let mark = format!("{}-both-{}-{guarded}", std::process::id(), line.len());
         let mut launcher = job(line, &mark)
             .stdout(std::process::Stdio::piped())
             .spawn()
@@ -122,11 +141,12 @@ fn ranks_end_with_agent_and_launcher_even_while_they_compute() {
         let mut lines = std::io::BufRead::lines(std::io::BufReader::new(launcher.stdout.take().unwrap()));
         (0..2).for_each(|_| drop(lines.next()));
         let pid = launcher.id() as i32;
-        // Stopped first, so that neither sees the other die.
-        let agent = children(pid)[0];
-        kill(agent, libc::SIGSTOP);
-        kill(pid, libc::SIGKILL);
-        kill(agent, libc::SIGKILL);
+        let mut keepers = vec![pid, agent_of(pid).expect("the agent")];
+        if !guarded {
+            keepers.extend(children(pid));
+        }
+        keepers.iter().for_each(|&pid| kill(pid, libc::SIGSTOP));
+        keepers.iter().for_each(|&pid| kill(pid, libc::SIGKILL));
         launcher.wait().expect("the launcher's end");
         until(&format!("no process is left of {line}"), || {
             marked(&mark).is_empty()

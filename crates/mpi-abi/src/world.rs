@@ -27,7 +27,11 @@ fn of_node(error: garonne_node::Error) -> Fault {
 pub(crate) fn enter() -> Result<Config> {
     let mut kept = RANK.lock().unwrap_or_else(PoisonError::into_inner);
     let rank = match &mut *kept {
-        Some(rank) => rank,
+        // Everything was finalized, and a session begins: until its end, too, an exit without MPI_Finalize is a failure.
+        Some(rank) => {
+            rank.come_back().map_err(of_node)?;
+            rank
+        }
         None => kept.insert(Rank::enter().map_err(of_node)?),
     };
     let host = rank.host.clone();

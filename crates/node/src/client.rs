@@ -236,6 +236,13 @@ impl Client {
         self.tell(&ToAgent::Finalized)
     }
 
+    /// Tells the agent that this process uses MPI again after [`Client::finalized`]: it owes an MPI_Finalize once more.
+    pub fn resumed(&self) -> Result<()> {
+        self.check_owner()?;
+        self.card(self.rank).set_state(State::Running);
+        self.tell(&ToAgent::Resumed)
+    }
+
     /// Ends the job with this exit code; the agent prints `text` (or a line of its own if it is empty). Returns when
     /// the agent is gone, which also ends this process; the caller exits with the code should it return.
     pub fn abort(&self, code: i32, text: &str) -> Result<()> {

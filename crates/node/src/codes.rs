@@ -133,6 +133,10 @@ codes! {
         "A registered process disappeared and nobody could say with which status; it had not called MPI_Finalize. The job was ended.",
         "The line names the rank and the process.",
         "Look at what the rank printed; run it without its wrapper to see its status.";
+    G0214: "a rank never called MPI_Init",
+        "A rank ended well without calling MPI_Init, every other rank has ended or waits in MPI, and nothing is left that could wake them. The job was ended.",
+        "The line names the rank that did not come, its program, and a rank that waits; `garonne who` would have shown in which call.",
+        "All ranks of a job take part in MPI or none does. Look why that program ended early (a usage message, a wrong branch of a script), or start it with a smaller -n.";
     G0301: "no shared memory",
         "The memory file that ranks of one node talk through could not be made, or is not sealed as it must be.",
         "The line names the system's error.",

@@ -1,7 +1,8 @@
 //! The launcher: the process that the user started and whose exit code counts.
 //!
-//! It forks the agent, passes signals on to it, and waits. Should the agent be killed, everything that is left becomes
-//! the launcher's child, and the launcher ends it; should the launcher be killed, the agent does.
+//! It forks a guard, which forks the agent; it passes signals on to the agent, and waits. Each of the three is the parent
+//! of orphans below it and notices the end of the others, so any one of them that survives ends what is left: the launcher
+//! what guard and agent leave, the agent what it started, the guard what both of the others would have ended.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -40,22 +41,40 @@ pub fn launch(job: &Job) -> Result<i32> {
     {
         Forked::Child => {
             drop(ours);
-            let code = match signals.renew() {
-                Ok(signals) => agent::run(job, launcher, &theirs, &signals),
-                Err(_) => 1,
-            };
-            sys::exit_now(code)
+            guard(job, launcher, theirs, signals)
         }
-        Forked::Parent(agent) => {
+        Forked::Parent(guard) => {
             drop(theirs);
-            attend(agent, &ours, &signals)
+            attend(guard, &ours, &signals)
         }
     }
 }
 
-/// Passes signals on until the agent says that the job is done, or is gone.
-fn attend(agent: i32, link: &OwnedFd, signals: &Signals) -> Result<i32> {
-    let pidfd = rustix::process::Pid::from_raw(agent)
+/// The process between launcher and agent. It does nothing but wait for the agent's end: should launcher and agent be killed at
+/// one time, what they leave becomes its child.
+fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: Signals) -> ! {
+    // Without it a job is as safe as its launcher and agent are: not worth refusing one.
+    let _ = processes::adopt_orphans();
+    let code = match sys::fork() {
+        Ok(Forked::Child) => match signals.renew() {
+            Ok(signals) => agent::run(job, launcher, &link, &signals),
+            Err(_) => 1,
+        },
+        Ok(Forked::Parent(agent)) => {
+            // The launcher sees the end of the link when the agent is gone.
+            drop((link, signals));
+            wait_for(agent);
+            processes::kill_all();
+            0
+        }
+        Err(_) => 1,
+    };
+    sys::exit_now(code)
+}
+
+/// Passes signals on until the agent says that the job is done, or it or its guard is gone.
+fn attend(guard: i32, link: &OwnedFd, signals: &Signals) -> Result<i32> {
+    let pidfd = rustix::process::Pid::from_raw(guard)
         .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
     loop {
         let mut fds = vec![
@@ -80,7 +99,7 @@ fn attend(agent: i32, link: &OwnedFd, signals: &Signals) -> Result<i32> {
         if ready[1] || ready.get(2) == Some(&true) {
             match done(link) {
                 Some(code) => {
-                    wait_for(agent);
+                    wait_for(guard);
                     return Ok(code);
                 }
                 None => return bury(),
@@ -114,8 +133,8 @@ fn done(link: &OwnedFd) -> Option<i32> {
     }
 }
 
-fn wait_for(agent: i32) {
-    let Some(pid) = rustix::process::Pid::from_raw(agent) else {
+fn wait_for(child: i32) {
+    let Some(pid) = rustix::process::Pid::from_raw(child) else {
         return;
     };
     while let Err(rustix::io::Errno::INTR) = rustix::process::waitpid(Some(pid), WaitOptions::empty()) {}

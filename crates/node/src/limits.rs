@@ -45,6 +45,13 @@ pub const LEFTOVER_GRACE: Duration = Duration::from_millis(300);
 /// How long the agent waits for a wrapper to say with which status its registered child ended.
 pub const WRAPPER_WAIT: Duration = Duration::from_millis(120);
 
+/// Between two looks at the board while a rank has ended without MPI_Init: the looks cost the agent microseconds, and only then.
+pub const ABSENCE_LOOK: Duration = Duration::from_millis(100);
+
+/// How long the waits of all ranks must have lasted before the missing one is blamed: far beyond any pause between two
+/// messages of ranks that sleep, and still "under a second".
+pub const ABSENCE_WAIT: Duration = Duration::from_millis(300);
+
 /// How long output is still collected after the last rank has gone but something holds its pipe open.
 pub const DRAIN_WAIT: Duration = Duration::from_millis(100);
 

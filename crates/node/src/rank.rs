@@ -92,6 +92,11 @@ impl Rank {
         }
         self.client.as_ref().map_or(Ok(()), |client| client.finalized())
     }
+
+    /// Tells the agent that this rank, after [`Rank::leave`], is in use again.
+    pub fn come_back(&self) -> Result<()> {
+        self.client.as_ref().map_or(Ok(()), |client| client.resumed())
+    }
 }
 
 fn no_rail(error: EngineError) -> Error {

@@ -34,8 +34,10 @@ pub enum ToAgent {
     },
     /// A tool asks for a read-only look. Carries the agent's end of a private socket.
     Attach,
-    /// MPI_Finalize has completed.
+    /// MPI_Finalize, or the finalization of the last session, has completed.
     Finalized,
+    /// The process uses MPI again, by a session, after it said `Finalized`.
+    Resumed,
     /// End the job.
     Abort {
         /// Exit code that the program asked for.
@@ -232,6 +234,7 @@ impl ToAgent {
             ToAgent::Put { key, value } => Writer::new(6).bytes(key.as_bytes()).bytes(value),
             ToAgent::Get { key } => Writer::new(7).bytes(key.as_bytes()),
             ToAgent::Fence => Writer::new(8),
+            ToAgent::Resumed => Writer::new(9),
         }
         .0
     }
@@ -260,6 +263,7 @@ impl ToAgent {
             },
             7 => ToAgent::Get { key: r.text()? },
             8 => ToAgent::Fence,
+            9 => ToAgent::Resumed,
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(value)
@@ -373,6 +377,7 @@ mod tests {
             },
             ToAgent::Get { key: String::new() },
             ToAgent::Fence,
+            ToAgent::Resumed,
         ]
     }
 

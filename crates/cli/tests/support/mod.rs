@@ -2,8 +2,9 @@
 
 #![allow(dead_code)] // each test crate uses its own part
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// Longest time that anything here may take; a job that hangs fails its test instead of the whole run.
@@ -16,15 +17,44 @@ pub fn garonne() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_garonne"))
 }
 
-/// The rank without MPI (an example of this package, built with its tests).
+/// The rank without MPI: an example of this package. A run of all tests has built it; one test alone, or an edit since, has not.
 pub fn fake_rank() -> String {
-    let path = garonne().with_file_name("examples").join("fake-rank");
+    static PATH: LazyLock<PathBuf> = LazyLock::new(|| {
+        let directory = garonne().parent().expect("a directory of programs").to_owned();
+        let path = directory.join("examples").join("fake-rank");
+        let built = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/fake-rank.rs");
+        if built(&path).is_none_or(|at| built(&source).is_some_and(|edited| edited > at)) {
+            build_fake_rank(&directory);
+        }
+        path
+    });
+    PATH.to_str().expect("a path in UTF-8").to_owned()
+}
+
+/// Builds it where this test's own programs are: `TARGET/PROFILE`, as `cargo test` does without `--target`.
+fn build_fake_rank(directory: &Path) {
+    let profile = match directory.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let status = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--quiet",
+            "--package",
+            env!("CARGO_PKG_NAME"),
+            "--example",
+            "fake-rank",
+        ])
+        .args(["--profile", profile, "--target-dir"])
+        .arg(directory.parent().expect("the target directory"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
     assert!(
-        path.exists(),
-        "{} is missing: build it with `cargo build --examples -p garonne-cli`",
-        path.display()
+        status.is_ok_and(|status| status.success()),
+        "cannot build the example fake-rank"
     );
-    path.to_str().expect("a path in UTF-8").to_owned()
 }
 
 /// `garonne` with the words of `line`; `RANK` stands for the rank without MPI.
@@ -153,6 +183,12 @@ pub fn children(pid: i32) -> Vec<i32> {
     list.split_whitespace()
         .filter_map(|pid| pid.parse().ok())
         .collect()
+}
+
+/// The agent of a launcher, once it is there: the child of its guard.
+pub fn agent_of(launcher: i32) -> Option<i32> {
+    let guard = children(launcher).first().copied()?;
+    children(guard).first().copied()
 }
 
 /// Names of files in shared memory and of abstract sockets of launcher `pid`: what a job might leave.

@@ -362,8 +362,8 @@ impl Agent<'_> {
         );
     }
 
-    /// A rank cannot join the job.
-    pub(super) fn refused(&mut self, rank: u32, line: &str) {
+    /// A rank cannot join the job, or will not although the others wait for it.
+    pub(super) fn kept_out(&mut self, rank: u32, line: &str) {
         self.fail(
             rank,
             Failure {

@@ -6,6 +6,7 @@
 //! given to another while peers may still write to it); a process that registers from behind a wrapper is watched
 //! through a pidfd. Three descriptors per rank bound what it needs: two pipes and a private socket.
 
+mod absence;
 mod ending;
 mod output;
 mod serve;
@@ -136,6 +137,8 @@ struct Agent<'a> {
     ending: Option<Ending>,
     deadline: Option<Instant>,
     last_signal: Option<Instant>,
+    /// When to look whether all wait for a rank that will not come; `None`: no rank is missing.
+    absence_due: Option<Instant>,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which is told the code
@@ -195,6 +198,7 @@ fn run_job(job: &Job, launcher: i32, link: &OwnedFd, signals: &sys::Signals) -> 
         ending: None,
         deadline: job.timeout.map(|timeout| Instant::now() + timeout),
         last_signal: None,
+        absence_due: None,
     };
     agent.listen(agent.hello.as_fd(), Token::Hello)?;
     agent.listen(link.as_fd(), Token::Link)?;
@@ -431,7 +435,11 @@ impl Agent<'_> {
             .flat_map(|slot| [slot.out.due(), slot.err.due(), slot.dark_until])
             .flatten();
         let ending = self.ending.as_ref().and_then(Ending::due);
-        streams.chain(ending).chain(self.deadline).min()
+        streams
+            .chain(ending)
+            .chain(self.deadline)
+            .chain(self.absence_due())
+            .min()
     }
 
     fn handle_due(&mut self) -> Result<()> {
@@ -454,6 +462,7 @@ impl Agent<'_> {
             self.deadline = None;
             self.out_of_time();
         }
+        self.look_for_absent(now);
         Ok(())
     }
 

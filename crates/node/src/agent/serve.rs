@@ -118,7 +118,7 @@ impl Agent<'_> {
                 );
                 // A second process in one place harms nobody; but for a rank that cannot join, the others wait for ever.
                 if code != codes::G0205 && (request.rank as usize) < self.slots.len() {
-                    self.refused(request.rank, &format!("error[{code}]: {text}"));
+                    self.kept_out(request.rank, &format!("error[{code}]: {text}"));
                 }
             }
         }
@@ -271,6 +271,7 @@ impl Agent<'_> {
         let epoch = self.members[index as usize].epoch as usize;
         match message {
             ToAgent::Finalized => self.members[index as usize].finalized = true,
+            ToAgent::Resumed => self.members[index as usize].finalized = false,
             ToAgent::Abort { code, text } => self.aborted(rank, code, &text),
             ToAgent::Report { text } => self.members[index as usize].report = text,
             ToAgent::Put { key, value } => {
