@@ -29,6 +29,18 @@ impl CpuSet {
         Some(set)
     }
 
+    /// Reads the kernel's mask form: words of 32 bits in hexadecimal, the highest first, between commas. `None` if it is not one.
+    pub fn parse_mask(mask: &str) -> Option<Self> {
+        let mut set = Self::new();
+        for (index, word) in mask.trim().split(',').rev().enumerate() {
+            let word = u32::from_str_radix(word, 16).ok()?;
+            (0..32)
+                .filter(|bit| word >> bit & 1 == 1)
+                .for_each(|bit| set.insert(index as u32 * 32 + bit));
+        }
+        Some(set)
+    }
+
     /// Adds a CPU. Numbers beyond the limit are ignored: no kernel has them.
     pub fn insert(&mut self, cpu: u32) {
         if cpu >= CPUS_MAX {
@@ -72,6 +84,26 @@ impl CpuSet {
     /// Whether any CPU is in both.
     pub fn meets(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
+    }
+
+    /// CPUs that are in both.
+    pub fn intersection(&self, other: &Self) -> Self {
+        self.iter().filter(|cpu| other.contains(*cpu)).collect()
+    }
+
+    /// Whether every CPU of `other` is in it.
+    pub fn covers(&self, other: &Self) -> bool {
+        let mine = |index: usize| self.words.get(index).copied().unwrap_or(0);
+        other
+            .words
+            .iter()
+            .enumerate()
+            .all(|(index, word)| word & !mine(index) == 0)
+    }
+
+    /// The lowest CPU.
+    pub fn first(&self) -> Option<u32> {
+        self.iter().next()
     }
 
     /// The words of the mask, as `sched_setaffinity` takes them.
@@ -122,11 +154,29 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn covering_and_intersection_agree_with_their_members(
+            a in proptest::collection::btree_set(0u32..200, 0..40), b in proptest::collection::btree_set(0u32..200, 0..40),
+        ) {
+            let (left, right): (CpuSet, CpuSet) = (a.iter().copied().collect(), b.iter().copied().collect());
+            prop_assert_eq!(left.covers(&right), b.is_subset(&a));
+            prop_assert_eq!(left.intersection(&right), a.intersection(&b).copied().collect::<CpuSet>());
+            prop_assert!(left.union(&right).covers(&left));
+            prop_assert_eq!(left.first(), a.first().copied());
+        }
+    }
+
     #[test]
     fn what_is_no_list_is_refused() {
         for text in ["x", "3-1", "1-", "99999999", "-1"] {
             assert_eq!(CpuSet::parse(text), None, "{text}");
         }
         assert_eq!(CpuSet::parse("\n"), Some(CpuSet::new()));
+        assert_eq!(
+            CpuSet::parse_mask("00000001,80000003\n"),
+            CpuSet::parse("0-1,31-32")
+        );
+        assert_eq!(CpuSet::parse_mask("0x1"), None);
     }
 }

@@ -98,9 +98,25 @@ pub fn allowed() -> CpuSet {
         .collect()
 }
 
-fn text(path: &Path) -> Option<String> {
+pub(crate) fn text(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
-    Some(text.trim().to_owned()).filter(|text| !text.is_empty() && text != "-1")
+    // Recorded copies of sysfs may end in the zeros of a page.
+    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+    Some(text.to_owned()).filter(|text| !text.is_empty() && text != "-1")
+}
+
+/// Numbers of the entries of `dir` that are called `prefix` and a number.
+fn listed(dir: &Path, prefix: &str) -> CpuSet {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let number = |name: std::ffi::OsString| name.to_str()?.strip_prefix(prefix)?.parse().ok();
+    entries.filter_map(|entry| number(entry.file_name())).collect()
+}
+
+/// A set of CPUs, from the file that has it as a list, or on old kernels only as a mask.
+pub(crate) fn cpus_of(list: &Path, mask: &Path) -> Option<CpuSet> {
+    text(list)
+        .and_then(|list| CpuSet::parse(&list))
+        .or_else(|| CpuSet::parse_mask(&text(mask)?))
 }
 
 /// Number of `name` among those seen, in order of appearance.
@@ -119,11 +135,14 @@ fn last_cache(dir: &Path) -> Option<String> {
         .find_map(|index| text(&dir.join(format!("cache/index{index}/shared_cpu_list"))))
 }
 
-fn nodes(root: &Path) -> Vec<(u32, CpuSet)> {
+pub(crate) fn nodes(root: &Path) -> Vec<(u32, CpuSet)> {
     let online = text(&root.join("node/online"))
         .and_then(|list| CpuSet::parse(&list))
-        .unwrap_or_default();
-    let cpus = |node: u32| CpuSet::parse(&text(&root.join(format!("node/node{node}/cpulist")))?);
+        .unwrap_or_else(|| listed(&root.join("node"), "node"));
+    let cpus = |node: u32| {
+        let dir = root.join(format!("node/node{node}"));
+        cpus_of(&dir.join("cpulist"), &dir.join("cpumap"))
+    };
     online
         .iter()
         .filter_map(|node| Some((node, cpus(node)?)))
