@@ -361,7 +361,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
                     self.surroundings.waits(Some(&self.waiting()));
                 }
                 // Unless this brings something, the next look is followed by sleep at once.
-                self.park(done);
+                if self.park(done) {
+                    break;
+                }
                 parks = parks.saturating_add(1);
             }
         }
@@ -377,11 +379,13 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         0
     }
 
-    /// Arm, look once more, sleep.
-    fn park(&self, done: &mut dyn FnMut() -> bool) {
+    /// Arm, look once more, sleep. Returns the answer of `done`, if it was asked.
+    fn park(&self, done: &mut dyn FnMut() -> bool) -> bool {
         let happened = self.happened.load(Ordering::SeqCst);
         let ticket = self.enter().rail().arm();
-        if !self.progress() && !done() {
+        let moved = self.progress();
+        let over = !moved && done();
+        if !moved && !over {
             if self
                 .parks
                 .fetch_add(1, Ordering::Relaxed)
@@ -399,6 +403,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             self.dozing.store(false, Ordering::SeqCst);
         }
         self.enter().rail().disarm();
+        over
     }
 
     /// Another thread polls: sleeps until it sees something or leaves.

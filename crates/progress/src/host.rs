@@ -68,7 +68,8 @@ pub trait Host: std::marker::Send + Sync {
     /// Polls the rails once, advances engine and steppers. `true` if anything moved.
     fn progress(&self) -> bool;
     /// Makes progress until `done` says so: spins by the measured budget, then sleeps. `done` is asked again after
-    /// whatever could have changed it (a completion, a stepper's move, `wake`).
+    /// whatever could have changed it (a completion, a stepper's move, `wake`), and never again after it said yes: it may
+    /// have taken what it found.
     fn wait_until(&self, done: &mut dyn FnMut() -> bool);
     /// Wakes the threads in `wait_until` so that they ask `done` again (for completions made outside the engine).
     fn wake(&self);

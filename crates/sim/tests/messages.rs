@@ -346,3 +346,32 @@ fn threads_of_one_rank_wake_each_other_whoever_polls() {
         });
     });
 }
+
+#[test]
+fn a_waiter_is_not_asked_again_after_its_yes() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    threads(1, |host| {
+        let host = &*host;
+        let finished = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !finished.load(Ordering::Acquire) {
+                    host.wake();
+                    std::thread::yield_now();
+                }
+            });
+            // The yes comes while polling, while giving way, and in the last look before sleep.
+            let again = (1..400u32).filter(|yes| {
+                let mut asked = 0;
+                host.wait_until(&mut || {
+                    asked += 1;
+                    asked >= *yes
+                });
+                asked != *yes
+            });
+            let again: Vec<u32> = again.collect();
+            finished.store(true, Ordering::Release);
+            assert_eq!(again, []);
+        });
+    });
+}
