@@ -17,6 +17,8 @@ pub type Peer = u32;
 pub struct Origin {
     /// Index of the function in the table of the layer above.
     pub call: u16,
+    /// Which type the data is of, in the numbers of the layer above.
+    pub kind: u8,
     /// Return address of the call in the user's program.
     pub site: u64,
 }

@@ -151,6 +151,7 @@ impl Core {
             tag,
             call: 0,
             what,
+            kind: 0,
         });
     }
 
@@ -159,6 +160,7 @@ impl Core {
         self.events.push(Event {
             site: origin.site,
             call: origin.call,
+            kind: origin.kind,
             ..event
         });
     }

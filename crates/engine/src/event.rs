@@ -50,6 +50,8 @@ pub struct Event {
     pub call: u16,
     /// What happened.
     pub what: What,
+    /// Which type the data is of, as in [`Origin`].
+    pub kind: u8,
 }
 
 /// The ring.
@@ -121,6 +123,7 @@ impl Event {
         let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
         let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
         const { assert!(std::mem::offset_of!(Event, peer) == 16 && std::mem::offset_of!(Event, what) == 30) };
+        const { assert!(std::mem::offset_of!(Event, kind) == 31) };
         Self {
             len: long(0),
             site: long(8),
@@ -133,6 +136,7 @@ impl Event {
             } else {
                 What::Nothing
             },
+            kind: bytes[31],
         }
     }
 }
@@ -148,6 +152,7 @@ pub fn senders(ring: &[u8], sent: &Sent) -> Vec<Origin> {
                 == (sent.to, sent.context, sent.tag, sent.len);
         let origin = Origin {
             call: event.call,
+            kind: event.kind,
             site: event.site,
         };
         if fits && event.call != 0 && !found.contains(&origin) {
@@ -198,7 +203,7 @@ mod tests {
             bytes.extend(event.context.to_ne_bytes());
             bytes.extend(event.tag.to_ne_bytes());
             bytes.extend(event.call.to_ne_bytes());
-            bytes.extend([event.what as u8, 0]);
+            bytes.extend([event.what as u8, event.kind]);
         }
         bytes
     }
@@ -220,6 +225,7 @@ mod tests {
             tag: 7,
             call: 2,
             what: What::Send,
+            kind: 9,
         };
         let others = [
             Event {
@@ -234,7 +240,11 @@ mod tests {
         ];
         assert_eq!(senders(&memory(&others), &sent), []);
         let all = [others.as_slice(), &[event, event, Event { site: 12, ..event }]].concat();
-        let origin = Origin { call: 2, site: 11 };
+        let origin = Origin {
+            call: 2,
+            kind: 9,
+            site: 11,
+        };
         assert_eq!(
             senders(&memory(&all), &sent),
             [origin, Origin { site: 12, ..origin }]

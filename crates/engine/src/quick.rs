@@ -201,6 +201,7 @@ impl Core {
             tag: caught.tag,
             call: catch.origin.call,
             what: What::Recv,
+            kind: catch.origin.kind,
         });
     }
 
@@ -271,6 +272,7 @@ impl<R: Rail> Shard<R> {
             tag: small.tag,
             call: small.origin.call,
             what: What::Send,
+            kind: small.origin.kind,
         });
         true
     }

@@ -67,6 +67,7 @@ impl<R: Rail> Shard<R> {
             tag,
             call: 0,
             what: What::Send,
+            kind: 0,
         };
         self.core.note_call(event, origin);
         let pattern = Pattern {
@@ -190,6 +191,7 @@ impl<R: Rail> Shard<R> {
             tag: pattern.tag.unwrap_or(-1),
             call: 0,
             what: What::Recv,
+            kind: 0,
         };
         self.core.note_call(event, origin);
         if let Some(item) = self.core.matcher.find(&pattern) {

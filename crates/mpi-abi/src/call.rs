@@ -4,9 +4,10 @@
 //! the object that the call was about. Nothing here is on the way of a call that succeeds.
 
 use crate::exports::NAMES;
-use crate::handle::{MPI_Comm, MPI_File, MPI_Session, MPI_Win};
+use crate::handle::{MPI_Comm, MPI_Datatype, MPI_File, MPI_Session, MPI_Win};
 use garonne_engine::api::Origin;
 use garonne_mpi::comm::Comm;
+use garonne_mpi::datatype::kind_of;
 use garonne_mpi::error::{Class, Error};
 use std::ffi::c_int;
 
@@ -25,7 +26,17 @@ impl Call {
     pub fn origin(self) -> Origin {
         Origin {
             call: self.0,
+            kind: 0,
             site: crate::thunk::call_site(),
+        }
+    }
+
+    /// The same, with the type of the data that this call sends or receives.
+    #[inline(always)]
+    pub fn origin_of(self, datatype: MPI_Datatype) -> Origin {
+        Origin {
+            kind: kind_of(datatype.0),
+            ..self.origin()
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Collectives that move data. The blocking and the nonblocking call of each share one body.
 
-use crate::call::{Call, Fault, Result};
+use crate::call::{Call, Result};
 use crate::constants::*;
+use crate::device;
 use crate::edge::{Buf, Counts, In, Ptr};
 use crate::handle::*;
 use crate::objects::{comm, committed, datatype};
-use crate::p2p::bad_count;
+use crate::p2p::{bad_count, suspect};
 use crate::request::give_request;
 use garonne_engine::api::Origin;
 use garonne_mpi::coll::{
@@ -14,7 +15,6 @@ use garonne_mpi::coll::{
 };
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::Datatype;
-use garonne_mpi::error::Class;
 use std::ffi::c_int;
 
 /// How a collective was called: on what, from where, and where its request goes if it is nonblocking.
@@ -77,20 +77,12 @@ macro_rules! both {
 }
 pub(crate) use both;
 
-/// Refuses null and special addresses where data of predefined types must be.
+/// Refuses addresses where no data of this type can be.
 pub(crate) fn check_buffer(buf: Buf, count: MPI_Count, datatype: &Datatype) -> Result<()> {
-    if buf.addr() > Buf::AUTOMATIC || count == 0 || (buf.addr() == 0 && datatype.code().is_none()) {
-        return Ok(());
+    if buf.addr() <= device::floor() {
+        suspect(buf, count, datatype)?;
     }
-    let what = if buf.is_in_place() {
-        "MPI_IN_PLACE, which is not allowed here"
-    } else {
-        "no address of data"
-    };
-    Err(Fault::new(
-        Class::Buffer,
-        format!("the buffer is {what} ({:#x}), but count is {count}", buf.addr()),
-    ))
+    Ok(())
 }
 
 fn elements(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Elements<'static>> {
@@ -140,6 +132,7 @@ impl Ragged {
 
     fn mixed<'a>(&'a self, n: usize, datatypes: &'a [Datatype]) -> Result<Mixed<'a>> {
         let (counts, displs) = (self.counts.numbers(n)?, self.displs.numbers(n)?);
+        device::refuse(self.buf)?;
         Ok(Mixed {
             mem: self.buf.mem(),
             counts,

@@ -71,11 +71,17 @@ fn fatal(call: Call, site: u64, fault: &Fault) -> ! {
     } else {
         format!("\n  help: {}", help(fault))
     };
-    let message = format!(
-        "{head}\n  {rank}{}   at {}{help}",
-        call.name(),
-        site::describe(site)
-    );
+    let (name, place) = (call.name(), site::describe(site));
+    // A blocking receive has said so already, with its arguments; the wait for a nonblocking one is a place of its own.
+    let told = head
+        .lines()
+        .any(|line| line.trim_start().starts_with(&format!("{rank}{name}(")) && line.ends_with(&place));
+    let here = if told {
+        String::new()
+    } else {
+        format!("\n  {rank}{name}   at {place}")
+    };
+    let message = format!("{head}{here}{help}");
     crate::env::die(process.as_deref(), fault.class() as i32, &message)
 }
 
@@ -102,6 +108,7 @@ fn explained(fault: &Fault) -> Option<&'static str> {
 
 fn help(fault: &Fault) -> String {
     match fault.class() {
+        Class::Truncate => "the receive is smaller than the message; make it as large, or ask for the size first with MPI_Mprobe".into(),
         Class::UnsupportedOperation => "docs/conformance.md lists what is there".into(),
         class => format!(
             "{} ends the job by default; set MPI_ERRORS_RETURN to handle it in the program",

@@ -26,6 +26,7 @@ mod coll;
 mod comm;
 mod constants;
 mod datatype;
+mod device;
 mod edge;
 mod env;
 mod errhan;

@@ -202,6 +202,7 @@ pub(crate) fn publish_comm(comm: Option<Comm>) -> Result<MPI_Comm> {
     let Some(comm) = comm else {
         return Ok(MPI_COMM_NULL);
     };
+    crate::device::look_again();
     let handle = publish(&COMMS, comm.clone())?;
     comm.set_handle(Handle::word(handle));
     Ok(handle)

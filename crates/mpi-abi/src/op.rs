@@ -3,6 +3,7 @@
 use crate::call::{Call, Fault, Result};
 use crate::callback::{UserFunction, UserFunctionLarge};
 use crate::constants::*;
+use crate::device;
 use crate::edge::{Buf, Callback, Ptr};
 use crate::handle::*;
 use crate::objects::{committed, publish, unknown};
@@ -80,5 +81,7 @@ pub(crate) fn reduce_local(
     if input.is_in_place() || inout.is_in_place() {
         return Err(Fault::new(Class::Buffer, "MPI_IN_PLACE is not allowed here"));
     }
+    device::refuse(input)?;
+    device::refuse(inout)?;
     Ok(op.apply(input.mem(), inout.mem(), count, datatype)?)
 }

@@ -1,12 +1,13 @@
 //! Sends and receives.
 
 use crate::call::{Call, Fault, Result};
+use crate::device;
 use crate::edge::{Buf, Ptr};
 use crate::handle::*;
 use crate::objects::{comm, committed, find_comm};
 use crate::request::give_request;
 use crate::status::give;
-use garonne_mpi::datatype::run_bytes;
+use garonne_mpi::datatype::{Datatype, run_bytes};
 use garonne_mpi::error::Class;
 use garonne_mpi::p2p::{Few, RecvArgs, ReplaceArgs, SendArgs, SendMode};
 use garonne_sync::user::Data;
@@ -23,9 +24,8 @@ pub(crate) fn data(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<D
         return Err(bad_count(count));
     }
     let datatype = committed(handle)?;
-    // Types made of absolute addresses go with MPI_BOTTOM, which is null; a predefined type at null is a mistake.
-    if buf.addr() <= Buf::AUTOMATIC && count > 0 && datatype.code().is_some() {
-        return Err(bad_buffer(buf, count));
+    if buf.addr() <= device::floor() {
+        suspect(buf, count, datatype)?;
     }
     Ok(datatype.data(buf.mem(), count as u64)?)
 }
@@ -33,6 +33,18 @@ pub(crate) fn data(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<D
 #[cold]
 pub(crate) fn bad_count(count: MPI_Count) -> Fault {
     Fault::new(Class::Count, format!("count is {count}; it must not be negative"))
+}
+
+/// Refuses an address where no data can be.
+#[cold]
+#[inline(never)]
+pub(crate) fn suspect(buf: Buf, count: MPI_Count, datatype: &Datatype) -> Result<()> {
+    // Types made of absolute addresses go with MPI_BOTTOM, which is null; a predefined type at null is a mistake.
+    let absolute = buf.addr() == 0 && datatype.code().is_none();
+    if buf.addr() <= Buf::AUTOMATIC && count > 0 && !absolute {
+        return Err(bad_buffer(buf, count));
+    }
+    device::check(buf, count)
 }
 
 #[cold]
@@ -66,7 +78,7 @@ impl ToSend {
             dest: self.dest,
             tag: self.tag,
             mode,
-            origin: call.origin(),
+            origin: call.origin_of(self.datatype),
         })
     }
 }
@@ -150,7 +162,7 @@ fn few(
 ) -> Option<Few> {
     let bytes = run_bytes(datatype.0);
     // A negative count is a large one here.
-    if bytes == 0 || count as u64 > FEW_MAX || buf.addr() <= Buf::AUTOMATIC {
+    if bytes == 0 || count as u64 > FEW_MAX || buf.addr() <= device::floor() {
         return None;
     }
     let len = bytes as u32 * count as u32;
@@ -159,7 +171,7 @@ fn few(
         len,
         rank,
         tag,
-        origin: call.origin(),
+        origin: call.origin_of(datatype),
     })
 }
 
@@ -227,7 +239,7 @@ fn recv_any(
             data,
             source,
             tag,
-            origin: call.origin(),
+            origin: call.origin_of(datatype),
         })?,
     )
 }
@@ -249,7 +261,7 @@ pub(crate) fn irecv(
             data,
             source,
             tag,
-            origin: call.origin(),
+            origin: call.origin_of(datatype),
         })?,
         out,
     )
@@ -272,7 +284,7 @@ pub(crate) fn recv_init(
             data,
             source,
             tag,
-            origin: call.origin(),
+            origin: call.origin_of(datatype),
         })?,
         out,
     )
@@ -294,13 +306,12 @@ struct Both {
 
 impl Both {
     fn args(self, call: Call) -> Result<(SendArgs, RecvArgs)> {
-        let origin = call.origin();
         let send = SendArgs {
             data: data(self.sendbuf, self.sendcount, self.sendtype)?,
             dest: self.dest,
             tag: self.sendtag,
             mode: SendMode::Standard,
-            origin,
+            origin: call.origin_of(self.sendtype),
         };
         let data = data(self.recvbuf, self.recvcount, self.recvtype)?;
         Ok((
@@ -309,7 +320,7 @@ impl Both {
                 data,
                 source: self.source,
                 tag: self.recvtag,
-                origin,
+                origin: call.origin_of(self.recvtype),
             },
         ))
     }
@@ -397,7 +408,7 @@ pub(crate) fn sendrecv_replace(
         data,
         to: (dest, sendtag),
         from: (source, recvtag),
-        origin: call.origin(),
+        origin: call.origin_of(datatype),
     };
     give(status, &comm.sendrecv_replace(args)?)
 }
@@ -420,7 +431,7 @@ pub(crate) fn isendrecv_replace(
         data,
         to: (dest, sendtag),
         from: (source, recvtag),
-        origin: call.origin(),
+        origin: call.origin_of(datatype),
     };
     give_request(comm.isendrecv_replace(args)?, out)
 }

@@ -1,6 +1,7 @@
 //! Packing and unpacking, native and in `external32`.
 
 use crate::call::{Call, Fault, Result};
+use crate::device;
 use crate::edge::{Buf, CountOut, StrIn};
 use crate::handle::*;
 use crate::objects::{comm, committed, datatype};
@@ -17,6 +18,7 @@ fn elements(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Elements
             format!("the buffer is a null pointer, but count is {count}"),
         ));
     }
+    device::refuse(buf)?;
     Ok(Elements {
         mem: buf.mem(),
         count,

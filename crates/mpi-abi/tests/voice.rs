@@ -58,7 +58,9 @@ fn a_truncation_names_calls_and_lines_of_both_sides() {
         .unwrap_or_else(|| panic!("{said}"));
     assert!(send.ends_with(&format!("at halo.c:{sends}")), "{said}");
     assert!(
-        send.contains("96 B") && receive.contains("80 B") && receive.contains("\"halo_x\""),
+        send.contains("(12 MPI_DOUBLE = 96 B,")
+            && receive.contains("(10 MPI_DOUBLE = 80 B,")
+            && receive.contains("\"halo_x\""),
         "{said}"
     );
 }
@@ -203,4 +205,232 @@ fn who_names_the_ranks_that_called_different_collectives_and_top_what_was_sent()
         (300 * 8 + (1 << 20)..300 * 8 + (1 << 20) + 1000).contains(&sent("sent_bytes")),
         "{top}"
     );
+}
+
+/// Rank 1 sends a struct where rank 0 expects a few integers.
+const STRUCT: &str = r#"
+    #include <mpi.h>
+    int main(int argc, char **argv) {
+        int data[16] = {0}, rank;
+        MPI_Datatype pair;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        MPI_Type_contiguous(2, MPI_INT, &pair);
+        MPI_Type_commit(&pair);
+        if (rank == 0) MPI_Recv(data, 3, MPI_INT, 1, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        else MPI_Ssend(data, 2, pair, 0, 7, MPI_COMM_WORLD);
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+#[test]
+fn datatypes_and_counts_of_both_sides_are_named() {
+    let said = last_words("types", STRUCT, &["-g"]);
+    for part in [
+        "error[G0107]: message truncated\n",
+        "rank 0  MPI_Recv(3 MPI_INT = 12 B, source 1, tag 7, comm \"MPI_COMM_WORLD\")",
+        "rank 1  MPI_Ssend(16 B of a derived datatype, tag 7)",
+        "help: the receive is smaller than the message",
+    ] {
+        assert!(said.contains(part), "{part} is missing in {said}");
+    }
+    assert_eq!(said.matches("MPI_Recv").count(), 1, "{said}");
+}
+
+/// Each mistake on its own: which, by the first argument.
+const MISTAKES: &str = r#"
+    #include <mpi.h>
+    #include <stdlib.h>
+    int main(int argc, char **argv) {
+        int x = 0, which = atoi(argv[argc - 1]);
+        MPI_Comm halo;
+        MPI_Datatype raw;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_dup(MPI_COMM_WORLD, &halo);
+        MPI_Comm_set_name(halo, "halo_x");
+        MPI_Type_contiguous(2, MPI_INT, &raw);
+        if (which == 0) MPI_Send(&x, 1, MPI_INT, 9, 0, halo); /* mistake 0 */
+        if (which == 1) MPI_Recv(&x, 1, raw, 0, 0, halo, MPI_STATUS_IGNORE); /* mistake 1 */
+        if (which == 2) MPI_Bcast(&x, 1, MPI_INT, 5, halo); /* mistake 2 */
+        if (which == 3) MPI_Send(&x, 1, MPI_INT, 0, -4, halo); /* mistake 3 */
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+#[test]
+fn rank_type_root_and_tag_errors_name_call_communicator_and_line() {
+    let place = Place::new("mistakes");
+    let program = place.program_with("mistakes", MISTAKES, &["-g"]);
+    let expected = [
+        ("G0102", "MPI_Send", "has no rank 9: it has 1 processes"),
+        ("G0105", "MPI_Recv", "not committed"),
+        ("G0102", "MPI_Bcast", "5"),
+        ("G0103", "MPI_Send", "cannot carry tag -4"),
+    ];
+    for (which, (code, call, words)) in expected.into_iter().enumerate() {
+        let mut command = std::process::Command::new("timeout");
+        let output = command.arg("60").arg(&program).arg(which.to_string()).output();
+        let said = String::from_utf8_lossy(&output.expect("timeout runs").stderr).into_owned();
+        let at = format!("mistakes.c:{}", line(MISTAKES, &format!("/* mistake {which} */")));
+        for part in [&format!("error[{code}]"), call, words, &at] {
+            assert!(said.contains(part), "{part} is missing in {said}");
+        }
+        assert!(which == 1 || said.contains("\"halo_x\""), "{said}");
+    }
+}
+
+const EARLY: &str = r#"
+    #include <mpi.h>
+    #include <stdlib.h>
+    #include <string.h>
+    int main(int argc, char **argv) {
+        int x = 0;
+        const char *rank = getenv("GARONNE_RANK");
+        if (rank && !strcmp(rank, "1")) return 0;
+        MPI_Init(&argc, &argv);
+        MPI_Recv(&x, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+#[test]
+fn a_rank_that_ends_before_init_is_named_to_those_who_wait_for_it() {
+    let said = last_words("early", EARLY, &[]);
+    assert!(
+        said.starts_with("error[G0214]: rank 1 (") && said.contains("rank 0 waits for ever"),
+        "{said}"
+    );
+    let barrier = EARLY.replace(
+        "MPI_Recv(&x, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE)",
+        "(void)x; MPI_Barrier(MPI_COMM_WORLD)",
+    );
+    let said = last_words("early-barrier", &barrier, &[]);
+    assert!(said.starts_with("error[G0214]: rank 1 ("), "{said}");
+}
+
+const SESSIONS: &str = r#"
+    #include <mpi.h>
+    #include <stdlib.h>
+    static MPI_Session session;
+    static void begin(void) { MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session); }
+    int main(int argc, char **argv) {
+        (void)argc;
+        begin();
+        MPI_Session_finalize(&session);
+        if (atoi(argv[1])) begin();
+        return 0;
+    }
+"#;
+
+#[test]
+fn an_exit_after_the_last_session_is_fine_and_one_within_a_later_session_is_not() {
+    let place = Place::new("sessions");
+    let program = place.program("sessions", SESSIONS);
+    let run = |again: &str| {
+        let mut command = std::process::Command::new("timeout");
+        command
+            .arg("60")
+            .arg(garonne())
+            .args(["run", "-n", "2"])
+            .arg(&program)
+            .arg(again);
+        command.output().expect("timeout runs")
+    };
+    stdout(&run("0"));
+    let output = run("1");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("error[G0201]"),
+        "{said}"
+    );
+}
+
+/// A driver that knows the pages given to it: the first is the device's own, the second managed.
+const DRIVER: &str = r#"
+    static unsigned long known;
+    void pages(unsigned long first) { known = first; }
+    int cuPointerGetAttribute(void *value, int attribute, unsigned long pointer) {
+        unsigned long page = (pointer - known) / 4096;
+        if (pointer < known || page > 1 || (attribute == 4 && page == 0)) return 1;
+        *(unsigned long *)value = pointer;
+        return 0;
+    }
+"#;
+
+const DEVICE: &str = r#"
+    #define _DEFAULT_SOURCE
+    #include <dlfcn.h>
+    #include <mpi.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <sys/mman.h>
+    #define CHECK(what) do { if (!(what)) { printf("line %d: %s\n", __LINE__, #what); exit(1); } } while (0)
+    int main(int argc, char **argv) {
+        int x = 1, y = 0, rank;
+        MPI_Request request;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        void *driver = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+        CHECK(driver);
+        /* A touch of the first page ends the program, as a touch of device memory would. */
+        char *memory = mmap(0, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mprotect(memory, 4096, PROT_NONE);
+        ((void (*)(unsigned long))dlsym(driver, "pages"))((unsigned long)memory);
+        if (argc > 2) MPI_Send(memory, 5, MPI_INT, 0, 0, MPI_COMM_WORLD);
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+        CHECK(MPI_Send(memory, 1, MPI_INT, rank, 0, MPI_COMM_WORLD) == MPI_ERR_BUFFER);
+        CHECK(MPI_Irecv(memory + 8, 1000, MPI_INT, rank, 0, MPI_COMM_WORLD, &request) == MPI_ERR_BUFFER);
+        CHECK(MPI_Allreduce(&x, memory, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD) == MPI_ERR_BUFFER);
+        CHECK(MPI_Bcast(memory, 1 << 20, MPI_BYTE, 0, MPI_COMM_WORLD) == MPI_ERR_BUFFER);
+        CHECK(MPI_Reduce_local(&x, memory, 1, MPI_INT, MPI_SUM) == MPI_ERR_BUFFER);
+        CHECK(MPI_Send(memory, 0, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD) == 0);
+        CHECK(MPI_Irecv(memory + 4096, 1, MPI_INT, rank, 0, MPI_COMM_WORLD, &request) == 0);
+        CHECK(MPI_Send(&x, 1, MPI_INT, rank, 0, MPI_COMM_WORLD) == 0);
+        CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == 0 && *(int *)(memory + 4096) == 1);
+        CHECK(MPI_Allreduce(&x, &y, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD) == 0 && y > 0);
+        MPI_Finalize();
+        printf("ok\n");
+        return 0;
+    }
+"#;
+
+#[test]
+fn a_device_pointer_gives_an_error_and_no_crash() {
+    let place = Place::new("device");
+    place.source("driver.c", DRIVER);
+    place.compile(
+        "cc",
+        &[
+            "-shared",
+            "-fPIC",
+            "driver.c",
+            "-o",
+            "libcuda.so.1",
+            "-Wl,-soname,libcuda.so.1",
+        ],
+    );
+    let program = place.program_with("device", DEVICE, &["-g", "-ldl"]);
+    let run = |more: &[&str]| {
+        let mut command = std::process::Command::new("timeout");
+        command.arg("60").arg(garonne()).args(["run", "-n", "2"]);
+        command.arg(&program).arg(place.path("libcuda.so.1")).args(more);
+        command.output().expect("timeout runs")
+    };
+    assert_eq!(stdout(&run(&[])), "ok\nok\n");
+    let output = run(&["fatal"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let at = format!("device.c:{}", line(DEVICE, "argc > 2"));
+    for part in [
+        "error[G0110]: the buffer at 0x",
+        "(count 5)",
+        "libcuda.so.1",
+        "MPI_Send",
+        &at,
+    ] {
+        assert!(said.contains(part), "{part} is missing in {said}");
+    }
 }

@@ -71,7 +71,7 @@ codes! {
         "Call MPI only in the process that called MPI_Init; start other programs with exec after fork.";
     G0110: "buffer is not host memory",
         "A call received a pointer to device memory, which this version cannot reach.",
-        "The message names the call and the pointer.",
+        "The message names the call, the pointer, the count, and the driver that said so.",
         "Copy the data to host memory first, or use managed memory that the host can read.";
     G0111: "invalid operation for the datatype",
         "A reduction was asked to combine elements of a datatype for which its operation is not defined.",

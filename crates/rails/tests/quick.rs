@@ -10,7 +10,11 @@ use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 
 const CONTEXT: u32 = 6;
-const ORIGIN: Origin = Origin { call: 1, site: 2 };
+const ORIGIN: Origin = Origin {
+    call: 1,
+    kind: 0,
+    site: 2,
+};
 /// Larger than a slot, than a quick send, and than an eager message may be.
 const LENGTHS: [usize; 7] = [0, 1, 8, 32, 33, 256, 100_000];
 

@@ -153,6 +153,31 @@ pub fn run_bytes(code: usize) -> usize {
         .map_or(0, |bytes| *bytes as usize)
 }
 
+/// What the engine remembers of the type of data as its `kind`: the code within its span, or that it was none of the codes.
+#[inline(always)]
+pub const fn kind_of(code: usize) -> u8 {
+    match code.wrapping_sub(FIRST as usize) {
+        within if within < SPAN => within as u8,
+        _ => DERIVED,
+    }
+}
+
+/// The kind of a type that a program made. No predefined type has this code.
+const DERIVED: u8 = 0xff;
+
+/// So many bytes of a kind in words: `12 MPI_DOUBLE = 96 B`.
+pub(crate) fn amount(bytes: u64, kind: u8) -> String {
+    let code = FIRST + u16::from(kind);
+    match (kind, lookup(code).zip(name(code))) {
+        (DERIVED, _) => format!("{bytes} B of a derived datatype"),
+        (_, Some((datatype, name))) => match bytes.checked_rem(datatype.size()) {
+            Some(0) => format!("{} {name} = {bytes} B", bytes / datatype.size()),
+            _ => format!("{bytes} B of {name}"),
+        },
+        (_, None) => format!("{bytes} B"),
+    }
+}
+
 type Table = Box<[Option<Datatype>]>;
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {

@@ -13,6 +13,7 @@ pub use pair::ReplaceArgs;
 pub use probe::Message;
 
 use crate::comm::Comm;
+use crate::datatype::amount;
 use crate::error::{Class, Error, Result};
 use crate::limits::{CALLERS_NAMED, SMALL_LEN_MAX};
 use crate::request::{Request, Status};
@@ -350,10 +351,10 @@ impl Comm {
         let (call, at) = self.0.process.describe(both.origin);
         let (source, tag, label) = (status.source, status.tag, self.label());
         let text = format!(
-            "message truncated\n  rank {}  {call}(room for {} B, source {source}, tag {tag}, {label}){at}\n  \
+            "message truncated\n  rank {}  {call}({}, source {source}, tag {tag}, {label}){at}\n  \
              {}",
             self.rank(),
-            both.room,
+            amount(both.room, both.origin.kind),
             self.other_side(&both, source, tag)
         );
         Error::new(Class::Truncate, text)
@@ -378,15 +379,16 @@ impl Comm {
         let callers = found.map_or(Vec::new(), |found| {
             let described = found.origins.iter().take(CALLERS_NAMED);
             described
-                .map(|&origin| process.describe_in(Some(found.process), origin))
+                .map(|&origin| {
+                    let (call, at) = process.describe_in(Some(found.process), origin);
+                    let sent = amount(both.sent, origin.kind);
+                    format!("rank {source}  {call}({sent}, tag {tag}){at}")
+                })
                 .collect()
         });
         if callers.is_empty() {
             return format!("rank {source}  sent {} B with tag {tag}", both.sent);
         }
-        let lines = callers
-            .iter()
-            .map(|(call, at)| format!("rank {source}  {call}({} B, tag {tag}){at}", both.sent));
-        lines.collect::<Vec<_>>().join("\n  or    ")
+        callers.join("\n  or    ")
     }
 }

@@ -96,7 +96,7 @@ fn a_truncated_message_tells_both_lengths_and_the_communicator() {
             let error = world.recv(from(0, 0, &Bytes::new(4))).unwrap_err();
             assert_eq!(error.class, Class::Truncate);
             for part in [
-                "room for 4 B",
+                "(4 B, source 0",
                 "sent 9 B",
                 "\"halo_x\"",
                 "rank 1",
