@@ -10,6 +10,9 @@ mod run;
 use std::ffi::OsString;
 
 fn main() {
+    if std::env::var_os(commands::COMPLETE).is_some() {
+        commands::complete();
+    }
     let mut words: Vec<OsString> = std::env::args_os().collect();
     let called = words
         .first()

@@ -86,6 +86,58 @@ fn a_running_job_is_seen_with_what_its_ranks_do() {
 }
 
 #[test]
+fn the_map_is_drawn_with_the_ranks_of_a_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("map.svg");
+    let job = command("run -n 2 --bind-to none RANK hello forever")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = job.id();
+    let mut drawn = String::new();
+    until("both ranks are drawn", || {
+        let said = said(command(&format!("map {pid} --svg")).arg(&file));
+        drawn = std::fs::read_to_string(&file).unwrap_or_default();
+        said.code == 0 && drawn.contains("rank 1")
+    });
+    kill(pid as i32, libc::SIGTERM);
+    finish(job);
+    assert!(
+        drawn.starts_with("<svg") && drawn.contains("CPU ") && drawn.contains("rank 0"),
+        "{drawn}"
+    );
+    let nowhere = run("map --svg /nowhere/map.svg");
+    assert!(
+        nowhere.code == 1 && nowhere.err.contains("cannot write /nowhere/map.svg"),
+        "{nowhere:?}"
+    );
+}
+
+#[test]
+fn shells_complete_subcommands_jobs_and_codes() {
+    assert!(run("completions bash").out.contains("GARONNE_COMPLETE"));
+    let complete = |words: &str| {
+        let mut asked = command("--");
+        let words: Vec<_> = words.split(' ').collect();
+        asked.args(&words).env("GARONNE_COMPLETE", "bash");
+        asked.env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string());
+        asked.env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_COMP_TYPE", "9");
+        said(&mut asked).out
+    };
+    assert!(complete("garonne do").contains("doctor"));
+    assert!(
+        complete("garonne explain G010")
+            .lines()
+            .any(|word| word.starts_with("G0107"))
+    );
+    let job = command("run -n 1 sleep 100").spawn().unwrap();
+    let pid = job.id().to_string();
+    until("the job is offered", || complete("garonne who ").contains(&pid));
+    kill(job.id() as i32, libc::SIGTERM);
+    finish(job);
+}
+
+#[test]
 fn the_binding_of_a_job_is_explained() {
     let why = json("why binding -n 100000 --json");
     assert_eq!(why["bound_to"].as_array().unwrap().len(), 0);
@@ -97,6 +149,5 @@ fn the_binding_of_a_job_is_explained() {
 fn what_is_not_a_subcommand_is_refused() {
     assert_eq!(run("frobnicate").code, 2);
     assert!(run("--version").out.starts_with("garonne "));
-    assert!(run("completions bash").out.contains("garonne"));
     assert!(run("run --help").out.contains("--bind-to"));
 }

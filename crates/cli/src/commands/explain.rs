@@ -1,15 +1,25 @@
 //! `garonne explain`: the long story of an error code.
 
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use garonne_node::codes::{self, Code};
 use serde_json::json;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The code, as in `error[G0107]`; without it, all codes are listed
+    #[arg(add = ArgValueCandidates::new(candidates))]
     code: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// All codes with their titles, for shells.
+fn candidates() -> Vec<CompletionCandidate> {
+    let codes = codes::CODES.iter();
+    codes
+        .map(|code| CompletionCandidate::new(code.id).help(Some(code.title.into())))
+        .collect()
 }
 
 pub fn run(args: &Args) -> i32 {

@@ -1,5 +1,6 @@
 //! Finding running jobs and reading what their ranks show: shared by `who` and `top`.
 
+use clap_complete::engine::CompletionCandidate;
 use garonne_node::client::{self, Visit};
 use garonne_node::layout::{Card, State, Wait};
 use garonne_node::rendezvous;
@@ -31,6 +32,15 @@ pub fn choose(wanted: Option<u32>) -> Result<Visit, String> {
             ))
         }
     }
+}
+
+/// The running jobs by their launchers, with their command lines, for shells.
+pub fn candidates() -> Vec<CompletionCandidate> {
+    let visits = rendezvous::jobs();
+    let visits = visits.iter().filter_map(|name| client::visit(name).ok());
+    visits
+        .map(|visit| CompletionCandidate::new(visit.launcher.to_string()).help(Some(visit.command.into())))
+        .collect()
 }
 
 /// What a rank shows of itself, and what the system says about its process.

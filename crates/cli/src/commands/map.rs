@@ -3,20 +3,29 @@
 //! The only user of hwloc, so that starting a job does not wait for it. `HWLOC_SYNTHETIC` and `HWLOC_XMLFILE` show other
 //! machines.
 
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use clap_complete::engine::ArgValueCandidates;
 use garonne_topology::machine;
 use hwlocality::Topology;
 use hwlocality::object::TopologyObject;
 use serde_json::json;
 
 use super::jobs::{self, Rank};
+use super::picture::{Area, Look, bytes, picture};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Process id of a job's launcher: shows its ranks on the machine
+    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
     job: Option<u32>,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Draw it into this file, with what each rank has sent
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "json")]
+    svg: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> i32 {
@@ -42,6 +51,15 @@ pub fn run(args: &Args) -> i32 {
         None
     };
     let view = View { ranks, allowed };
+    if let Some(path) = &args.svg {
+        return match svg::save(path, &picture(&view.drawn(topology.root_object()))) {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("error: cannot write {}: {error}", path.display());
+                1
+            }
+        };
+    }
     match args.json {
         true => super::print_json(&view.as_json(topology.root_object())),
         false => {
@@ -62,6 +80,15 @@ fn cpu_of(object: &TopologyObject) -> Option<u32> {
         .then(|| object.os_index())
         .flatten()
         .and_then(|index| u32::try_from(index).ok())
+}
+
+/// What an object is, without the list of its processors, which the drawing shows.
+fn label(object: &TopologyObject) -> String {
+    let text = object.to_string();
+    match text.split_once(" with CpuSet(") {
+        Some((kind, rest)) => format!("{kind}{}", rest.split_once(')').map_or("", |(_, rest)| rest)),
+        None => text,
+    }
 }
 
 impl View {
@@ -93,6 +120,54 @@ impl View {
         }
         println!("{line}");
         children(object).for_each(|child| self.print(child, depth + 1));
+    }
+
+    /// The machine for a drawing; ranks that are bound nowhere stand with the machine itself.
+    fn drawn(&self, root: &TopologyObject) -> Area {
+        let mut machine = self.area(root);
+        machine.lines.extend(self.lines(|rank| rank.cpu.is_none()));
+        machine
+    }
+
+    fn area(&self, object: &TopologyObject) -> Area {
+        if let Some(cpu) = cpu_of(object) {
+            let lines = self.lines(|rank| rank.cpu == Some(cpu));
+            let look = match (self.forbidden(cpu), lines.is_empty()) {
+                (true, _) => Look::Forbidden,
+                (false, true) => Look::Free,
+                (false, false) => Look::Busy,
+            };
+            return Area {
+                label: format!("CPU {cpu}"),
+                lines,
+                look,
+                parts: Vec::new(),
+            };
+        }
+        // What has nothing in it (memory, a device) is a line, not a box.
+        let (boxes, lines): (Vec<_>, Vec<_>) = children(object)
+            .map(|child| self.area(child))
+            .partition(|part| part.look != Look::Group || !part.parts.is_empty());
+        Area {
+            label: label(object),
+            lines: lines.into_iter().map(|part| part.label).collect(),
+            look: Look::Group,
+            parts: boxes,
+        }
+    }
+
+    fn lines(&self, here: impl Fn(&Rank) -> bool) -> Vec<String> {
+        let ranks = self.ranks.iter().filter(|rank| here(rank));
+        ranks
+            .map(|rank| match rank.sent_messages {
+                0 => format!("rank {}", rank.rank),
+                count => format!(
+                    "rank {}: sent {count} messages, {}",
+                    rank.rank,
+                    bytes(rank.sent_bytes)
+                ),
+            })
+            .collect()
     }
 
     fn as_json(&self, object: &TopologyObject) -> serde_json::Value {

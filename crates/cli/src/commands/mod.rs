@@ -6,14 +6,17 @@ mod doctor;
 mod explain;
 mod jobs;
 mod map;
+mod picture;
 mod top;
 mod tune;
 mod who;
 mod why;
 
 use std::ffi::OsString;
+use std::io::Write;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::env::{CompleteEnv, Shells};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -53,7 +56,7 @@ enum Command {
     Bench(bench::Args),
     /// The long story of an error code: garonne explain G0107
     Explain(explain::Args),
-    /// Print a completion script for a shell
+    /// Print what makes a shell complete: source <(garonne completions bash)
     Completions {
         /// bash, zsh, fish, elvish or powershell
         shell: clap_complete::Shell,
@@ -80,9 +83,34 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Why(args) => why::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Explain(args) => explain::run(&args),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "garonne", &mut std::io::stdout());
+        Command::Completions { shell } => registration(&shell.to_string()),
+    }
+}
+
+/// The variable by which a shell asks for completions. Its own name, since ranks inherit the environment.
+pub const COMPLETE: &str = "GARONNE_COMPLETE";
+
+/// Answers a shell that asks how a command line may go on; returns if none asks.
+pub fn complete() {
+    CompleteEnv::with_factory(Cli::command).var(COMPLETE).complete();
+}
+
+/// Prints the lines by which a shell learns to ask.
+fn registration(shell: &str) -> i32 {
+    let mut text = Vec::new();
+    let known = Shells::builtins();
+    let written = known
+        .completer(shell)
+        .map(|completer| completer.write_registration(COMPLETE, "garonne", "garonne", "garonne", &mut text));
+    match written {
+        // A closed pipe is the reader's choice.
+        Some(Ok(())) => {
+            let _ = std::io::stdout().write_all(&text);
             0
+        }
+        _ => {
+            eprintln!("error: no completion for {shell}");
+            1
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `garonne who`: what each rank of a running job does, from what the ranks publish, without their help.
 
+use clap_complete::engine::ArgValueCandidates;
 use comfy_table::Table;
 use garonne_mpi::coll::tag::Call;
 use garonne_node::layout::{State, Wait};
@@ -12,6 +13,7 @@ use super::jobs::{self, Rank};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Process id of the job's launcher; not needed if one job runs
+    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
     job: Option<u32>,
     /// Print JSON
     #[arg(long)]

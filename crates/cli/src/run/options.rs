@@ -276,7 +276,8 @@ pub const OPTIONS: &[Entry] = &[
             "runtime-options",
             "tune",
             "am",
-            "disable-auto-cleanup",
+            "bootstrap",
+            "bootstrap-exec",
         ],
         Action::Ignore(1),
         "VALUE",
@@ -309,6 +310,12 @@ pub const OPTIONS: &[Entry] = &[
     entry(
         &["gtool", "check_mpi", "trace", "t"],
         Action::Refuse("it belongs to Intel's tools"),
+        "",
+        "",
+    ),
+    entry(
+        &["with-ft", "disable-auto-cleanup"],
+        Action::Refuse("jobs that survive a rank's failure are not there yet"),
         "",
         "",
     ),

@@ -65,6 +65,8 @@ fn the_usual_command_lines_start_the_program_they_name() {
         ("-l -n 2 app a b", 2),
         ("--tag-output --timeout 30 -np 2 app a b", 2),
         ("-launcher fork -n 2 app a b", 2),
+        ("-bootstrap ssh -ppn 2 -n 2 app a b", 2),
+        ("--map-by node --bind-to none --mca pml ob1 -np 2 app a b", 2),
         ("-n4 app a b", 4),
         ("--np=4 app a b", 4),
         ("-q -n 1 -- app a b", 1),
@@ -127,6 +129,7 @@ fn what_is_not_understood_is_said_with_a_suggestion() {
     assert!(fault("--host elsewhere -n 2 app").contains("'elsewhere' is another machine"));
     assert!(fault("--rankfile f -n 2 app").contains("--map-by"));
     assert!(fault("--stdin 3 -n 2 app").contains("there are 2 ranks"));
+    assert!(fault("--with-ft ulfm -n 2 app").contains("survive a rank's failure"));
     assert!(fault("--frobnicate app").contains("unknown option"));
     assert!(fault("-hostfile nothing app").contains("cannot read"));
 }
