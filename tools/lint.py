@@ -116,7 +116,7 @@ def check_dependencies():
         else:
             step("advisories", done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:])
     else:
-        skip("advisories", "cargo-audit is not installed (cargo install cargo-audit)")
+        skip("advisories", "cargo-audit is not installed, and could not be (see .garonne/setup.log)")
 
 
 # What may be linked into programs of any licence.

@@ -304,7 +304,7 @@ mod tests {
             state ^= state << 17;
             let link = (state % 300) as u32;
             let key = (state >> 20) % 97;
-            if state % 5 == 0 {
+            if state.is_multiple_of(5) {
                 let popped = lists.pop(Key(key, key * 3));
                 assert_eq!(popped, model.get_mut(&key).and_then(VecDeque::pop_front));
                 popped.map(|link| at.remove(&link));

@@ -82,7 +82,7 @@ impl Rail for Mouth {
         Ending::Now
     }
     fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
-        if bulk.descriptor.cookie % 2 == 0 {
+        if bulk.descriptor.cookie.is_multiple_of(2) {
             Ok(Ending::Now)
         } else {
             Err(Error::Resource("the region is gone"))

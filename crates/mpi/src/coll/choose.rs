@@ -138,7 +138,7 @@ fn allgather(ask: Ask) -> Algorithm {
         }
         _ if total <= limit::TREE_BYTES => Algorithm::Bruck,
         _ if few_together(ask) => Algorithm::Linear { batch: ask.ranks - 1 },
-        _ if ask.ranks % 2 == 0 && total <= limit::CHAIN_BYTES => Algorithm::NeighbourExchange,
+        _ if ask.ranks.is_multiple_of(2) && total <= limit::CHAIN_BYTES => Algorithm::NeighbourExchange,
         _ => Algorithm::Ring,
     }
 }

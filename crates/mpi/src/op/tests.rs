@@ -117,6 +117,9 @@ fn quad(value: f64) -> Vec<u8> {
         .to_vec()
 }
 
+/// One of the two pairs of a case: value and index.
+type Pick = fn(&((i8, i32), (i8, i32))) -> (i8, i32);
+
 proptest! {
     /// Sums and products of small integers are exact in double precision and must be so in any wider one.
     #[test]
@@ -150,7 +153,7 @@ proptest! {
         pairs in prop::collection::vec(((-3i8..3, 0i32..9), (-3i8..3, 0i32..9)), 1..20),
     ) {
         // Double and int with padding between the elements, which must stay as it was.
-        let bytes = |fill: u8, pick: fn(&((i8, i32), (i8, i32))) -> (i8, i32)| -> Vec<u8> {
+        let bytes = |fill: u8, pick: Pick| -> Vec<u8> {
             pairs.iter().flat_map(|pair| {
                 let (value, index) = pick(pair);
                 [&f64::from(value).to_ne_bytes()[..], &index.to_ne_bytes(), &[fill; 4]].concat()

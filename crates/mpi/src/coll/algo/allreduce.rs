@@ -56,7 +56,7 @@ impl Core {
         if me >= 2 * self.extra {
             return Ok(());
         }
-        if me % 2 == 0 {
+        if me.is_multiple_of(2) {
             p.send(me + 1, sum.data(0, r.count))?;
             return p.fence();
         }
@@ -70,7 +70,7 @@ impl Core {
         let me = p.me();
         if me < 2 * self.extra {
             let result = r.whole(r.output);
-            if me % 2 == 0 {
+            if me.is_multiple_of(2) {
                 p.recv(me + 1, result)?
             } else {
                 p.send(me - 1, result)?

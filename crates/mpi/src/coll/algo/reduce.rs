@@ -66,7 +66,7 @@ impl Buffers {
     /// A buffer other than the one that holds `sum`. The last one handed out is the output.
     fn next(&mut self, p: &mut impl Plan, r: &Reduction<'_>, sum: UserMem) -> Result<UserMem> {
         self.left -= 1;
-        if let Some(output) = self.output.filter(|_| self.left % 2 == 0) {
+        if let Some(output) = self.output.filter(|_| self.left.is_multiple_of(2)) {
             return Ok(output);
         }
         let index = usize::from(self.spare[0] == Some(sum));

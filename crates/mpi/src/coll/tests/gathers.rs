@@ -100,14 +100,19 @@ fn every_scatter_gives_each_rank_its_block() {
 }
 
 type Allgather = fn(&mut Recorder, &Blocks<'_>) -> Result<()>;
+/// For which numbers of ranks.
+type Fits = fn(u32) -> bool;
 
 #[test]
 fn every_allgather_brings_all_blocks_to_all_ranks() {
-    let algorithms: [(Allgather, fn(u32) -> bool); 5] = [
+    let algorithms: [(Allgather, Fits); 5] = [
         (|p, b| allgather::linear(p, b), |_| true),
         (|p, b| allgather::ring(p, b), |_| true),
         (|p, b| allgather::bruck(p, b), |_| true),
-        (|p, b| allgather::neighbour_exchange(p, b), |n| n % 2 == 0),
+        (
+            |p, b| allgather::neighbour_exchange(p, b),
+            |n| n.is_multiple_of(2),
+        ),
         (|p, b| allgather::recursive_doubling(p, b), u32::is_power_of_two),
     ];
     for n in 1..=17u32 {
@@ -314,6 +319,6 @@ trait SizeIsEven {
 
 impl SizeIsEven for Recorder {
     fn size_is_even(&self) -> bool {
-        crate::coll::plan::Plan::size(self) % 2 == 0
+        crate::coll::plan::Plan::size(self).is_multiple_of(2)
     }
 }

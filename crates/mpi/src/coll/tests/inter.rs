@@ -27,7 +27,7 @@ fn role(group: usize, rank: u32, root: u32) -> Role {
 
 #[test]
 fn a_barrier_lets_nobody_of_either_group_leave_early() {
-    groups(|a, b, seed| run_barrier(a, b, seed, |p| inter::barrier(p)));
+    groups(|a, b, seed| run_barrier(a, b, seed, inter::barrier));
 }
 
 #[test]

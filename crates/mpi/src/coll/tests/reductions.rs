@@ -98,7 +98,7 @@ fn cases(mut f: impl FnMut(u32, Test, TestOp, u64, Place, u64)) {
 fn a_barrier_lets_nobody_leave_before_all_have_come() {
     for n in 2..=17 {
         for seed in 0..10 {
-            run_barrier(n, 0, seed, |p| barrier::dissemination(p));
+            run_barrier(n, 0, seed, barrier::dissemination);
         }
     }
 }

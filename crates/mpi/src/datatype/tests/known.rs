@@ -138,7 +138,7 @@ fn contents_return_the_arguments_in_the_form_of_the_call() {
     let vector = int.hvector(3, 2, 40).unwrap();
     let contents = vector.contents();
     assert_eq!((contents.integers, contents.addresses), (vec![3, 2], vec![40]));
-    assert_eq!(contents.types, [int.clone()]);
+    assert_eq!(contents.types, std::slice::from_ref(&int));
     assert_eq!(vector.envelope().combiner as i32, 105);
     let constructor = Constructor::Hvector {
         count: 3,
