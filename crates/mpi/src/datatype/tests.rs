@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn the_canonical_form_comes_back_as_it_went(made in made(), count in 0u64..4) {
+    fn the_canonical_form_is_the_type_maps_values_and_comes_back_as_it_went(made in made(), count in 0u64..4) {
         prop_assume!(!made.naive.overlaps(count));
         let (from, to) = (Arena::new(&made, count, 3), Arena::new(&made, count, 99));
         // Values that the canonical form can hold: small ones.
@@ -197,6 +197,11 @@ proptest! {
         let mut buffer = PackBuffer { mem: scratch.mem(), size, position: 0 };
         buffer.pack_external(Elements { mem: from.mem(), count, datatype: &made.datatype }).unwrap();
         prop_assert_eq!(buffer.position, size);
+        let values = made.naive.values(count).into_iter().enumerate();
+        let stream: Vec<u8> = values.flat_map(|(i, (_, basic))| model::canonical(basic, i as u8)).collect();
+        let mut packed = vec![0; size as usize];
+        scratch.mem().read(0, &mut packed);
+        prop_assert_eq!(packed, stream);
         buffer.position = 0;
         buffer.unpack_external(Elements { mem: to.mem(), count, datatype: &made.datatype }).unwrap();
         prop_assert_eq!(from.expected(&made, count), to.expected(&made, count));

@@ -1,6 +1,7 @@
 //! Known answers: examples of the standard, limits, decoding.
 
 use super::super::*;
+use proptest::prelude::*;
 
 fn named(code: u16) -> Datatype {
     Datatype::predefined(code).unwrap()
@@ -258,6 +259,29 @@ fn the_canonical_form_is_big_endian_and_has_the_standards_sizes() {
         of(codes::DOUBLE_INT, &double_int).unwrap(),
         [0x3f, 0xf0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3]
     );
+}
+
+proptest! {
+    #[test]
+    fn what_narrows_in_the_canonical_form_is_converted_exactly_or_refused(wide: i64, shift in 0u32..64) {
+        let (signed, unsigned) = (wide >> shift, wide as u64 >> shift);
+        let of = |code, native: &[u8]| external(&named(code), native).map_err(|error| error.class);
+        let fits = |bytes: Option<Vec<u8>>| bytes.ok_or(Class::Conversion);
+        prop_assert_eq!(
+            of(codes::LONG, &signed.to_ne_bytes()),
+            fits(i32::try_from(signed).ok().map(|value| value.to_be_bytes().to_vec()))
+        );
+        prop_assert_eq!(
+            of(codes::UNSIGNED_LONG, &unsigned.to_ne_bytes()),
+            fits(u32::try_from(unsigned).ok().map(|value| value.to_be_bytes().to_vec()))
+        );
+        let letter = unsigned as u32;
+        prop_assert_eq!(
+            of(codes::WCHAR, &letter.to_ne_bytes()),
+            fits(u16::try_from(letter).ok().map(|value| value.to_be_bytes().to_vec()))
+        );
+        prop_assert_eq!(of(codes::INT64_T, &wide.to_ne_bytes()), Ok(wide.to_be_bytes().to_vec()));
+    }
 }
 
 #[test]

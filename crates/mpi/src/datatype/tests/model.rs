@@ -154,6 +154,30 @@ pub fn sample(basic: Basic, seed: u8) -> Vec<u8> {
     }
 }
 
+/// The same value as the standard writes it in the canonical form, worked out by hand for each kind.
+pub fn canonical(basic: Basic, seed: u8) -> Vec<u8> {
+    let small = i16::from(seed) - 100;
+    match basic {
+        Basic::Char | Basic::Byte => vec![seed],
+        Basic::I16 => small.to_be_bytes().to_vec(),
+        Basic::I32 => i32::from(small).to_be_bytes().to_vec(),
+        Basic::WideChar => u16::from(seed).to_be_bytes().to_vec(),
+        Basic::F64 => (f64::from(small) / 3.0).to_be_bytes().to_vec(),
+        Basic::C32 => [f32::from(small), -0.5]
+            .iter()
+            .flat_map(|part| part.to_be_bytes())
+            .collect(),
+        // The exponent stays; the leading bit is implied; the 63 others begin the fraction of 112.
+        Basic::X87 => {
+            let fraction = 0x0006_0504_0302_0100_u128 | u128::from(seed);
+            let exponent = 0x4000_u128 | u128::from(seed);
+            (exponent << 112 | fraction << 49).to_be_bytes().to_vec()
+        }
+        Basic::F128 => (0x3fff_u128 << 112 | u128::from(seed)).to_be_bytes().to_vec(),
+        other => unreachable!("the generator does not make {other:?}"),
+    }
+}
+
 /// A datatype and its model.
 #[derive(Clone, Debug)]
 pub struct Made {
