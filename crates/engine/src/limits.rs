@@ -59,3 +59,7 @@ pub const BYTES_PER_POLL: u64 = 40;
 
 /// Bytes of a transfer that a waiter watches without sleep: beyond a few milliseconds a wake-up no longer counts.
 pub const TRANSFER_BYTES_MAX: u64 = 16 << 20;
+
+/// Low bits of a request's generation that a short name keeps: enough to notice most uses of a handle after its end, and with 23
+/// bits of slot a name fits a C `int`.
+pub const SHORT_GENERATION_BITS: u32 = 6;

@@ -107,6 +107,18 @@ impl Matcher {
         self.order[receive as usize]
     }
 
+    /// As [`Matcher::arrive`] while no wildcards are posted; `None`: some are, or no receive accepts it.
+    #[inline(always)]
+    pub(crate) fn arrive_plainly(&mut self, envelope: &Envelope) -> Option<u32> {
+        let [_, any_source, any_tag, both] = self.posted_of;
+        if any_source | any_tag | both != 0 {
+            return None;
+        }
+        let receive = self.posted.pop(envelope.key(0))?;
+        self.posted_of[0] -= 1;
+        Some(receive)
+    }
+
     /// The receive that gets this message, taken off the posted ones.
     #[inline]
     pub(crate) fn arrive(&mut self, envelope: &Envelope) -> Option<u32> {

@@ -1,15 +1,18 @@
-//! The shortest ways: a small send that nothing hinders, and a blocking receive whose message is the next thing to come.
+//! The shortest ways: a small send that nothing hinders, a blocking receive whose message is the next thing to come, and a plain
+//! nonblocking receive from its posting to its end.
 //!
 //! Guards in front of the general ways of `shard`: whenever something is not plain they say so, having changed nothing, and the
 //! caller goes the general way. Owned by the shard; an expected message exists only inside [`Shard::recv_quick`]. Bounded: the
 //! streams of [`ROUTES`] routes are remembered, and one message is expected.
 
-use crate::api::{Context, Origin, Pattern, Peer};
-use crate::core::Core;
+use crate::api::{Context, Origin, Pattern, Peer, Request};
+use crate::core::{Core, Incoming};
 use crate::event::{Event, What};
 use crate::gate::stream_key;
 use crate::limits::ROUTES;
+use crate::matcher::Envelope;
 use crate::rail::{Header, Kind, Rail};
+use crate::request::State;
 use crate::shard::Shard;
 use crate::store::{Body, Meta};
 use crate::table::NONE;
@@ -45,6 +48,17 @@ pub struct Catch {
     pub room: u32,
     /// Who asked.
     pub origin: Origin,
+}
+
+/// How a receive that [`Shard::post_plain`] posted stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It goes on.
+    NotYet,
+    /// It received this message; its name is gone.
+    Plainly(Caught),
+    /// It ended otherwise (an error, cancelled, longer than 4 GB), or the name is stale: [`Shard::take`] tells.
+    Otherwise,
 }
 
 /// The envelope of a message that was caught.
@@ -148,15 +162,11 @@ impl Core {
         Some(route)
     }
 
-    /// An eager envelope that the expected receive takes, if all is plain: the next of its stream, and no receive posted
-    /// that could be older. `false`: nothing happened.
+    /// An eager envelope that the expected receive or a plain posted one takes, if all is plain: the next of its stream, and no
+    /// wildcard posted that could be older. `false`: nothing happened.
     #[inline(always)]
     pub(crate) fn catch_packet(&mut self, header: &Header, meta: &Meta, payload: UserMem) -> bool {
-        if header.kind != Kind::Eager as u8
-            || header.flags != 0
-            || !self.matcher.nothing_posted()
-            || !self.expected.accepts(meta)
-        {
+        if header.kind != Kind::Eager as u8 || header.flags != 0 {
             return false;
         }
         let Some(route) = self.known_route(meta.context, meta.peer) else {
@@ -169,10 +179,52 @@ impl Core {
         {
             return false;
         }
-        stream.next_rx += 1;
-        self.gates[route.gate as usize].outstanding += 1;
-        self.catch(route.gate, meta, payload);
+        if self.matcher.nothing_posted() {
+            if !self.expected.accepts(meta) {
+                return false;
+            }
+            self.enter_in_turn(route);
+            self.catch(route.gate, meta, payload);
+            return true;
+        }
+        let envelope = Envelope {
+            context: meta.context,
+            peer: meta.peer,
+            tag: meta.tag,
+        };
+        let Some(receive) = self.matcher.arrive_plainly(&envelope) else {
+            return false;
+        };
+        self.enter_in_turn(route);
+        self.release_credits(route.gate, meta.len);
+        self.fill(receive, meta, payload);
         true
+    }
+
+    /// Counts the next envelope of a stream as arrived.
+    #[inline(always)]
+    fn enter_in_turn(&mut self, route: Route) {
+        self.streams.get_mut(route.stream).next_rx += 1;
+        self.gates[route.gate as usize].outstanding += 1;
+    }
+
+    /// Ends a posted receive with the eager message that it matched.
+    #[inline(always)]
+    fn fill(&mut self, receive: u32, meta: &Meta, payload: UserMem) {
+        let operation = self.requests.at(receive);
+        if operation.data.layout.is_some() || operation.abandoned || meta.len > operation.data.len {
+            return self.fulfil(receive, *meta, Incoming::Payload(payload));
+        }
+        operation.data.mem.copy_from(0, payload, 0, meta.len as usize);
+        operation.peer = meta.peer;
+        operation.source = meta.source;
+        operation.tag = meta.tag;
+        operation.sequence = meta.sequence;
+        operation.total = meta.len;
+        // A receive that was only posted has neither region nor error.
+        operation.state = State::Complete;
+        self.completions += 1;
+        operation.finished = self.completions;
     }
 
     /// Gives a message to the expected receive, which accepts it.
@@ -190,6 +242,21 @@ impl Core {
 }
 
 impl Core {
+    /// Notes that a plain receive was posted.
+    #[inline(always)]
+    fn note_posted(&mut self, catch: &Catch) {
+        self.events.push(Event {
+            len: catch.room.into(),
+            site: catch.origin.site,
+            peer: catch.pattern.source.map_or(u32::MAX, |source| source.peer),
+            context: catch.pattern.context,
+            tag: catch.pattern.tag.unwrap_or(-1),
+            call: catch.origin.call,
+            what: What::Recv,
+            kind: catch.origin.kind,
+        });
+    }
+
     /// Notes the receive of a caught message.
     #[inline(always)]
     fn note_caught(&mut self, catch: &Catch, peer: Peer, caught: Caught) {
@@ -203,6 +270,25 @@ impl Core {
             what: What::Recv,
             kind: catch.origin.kind,
         });
+    }
+
+    /// Opens a receive for a kept message.
+    #[cold]
+    fn post_to_kept(&mut self, catch: &Catch, item: u32) -> Option<Request> {
+        let index = self.requests.open_plain(catch, State::Active)?;
+        self.note_posted(catch);
+        self.matcher.drop_kept(item);
+        self.hand_over(index, item);
+        Some(self.requests.name(index))
+    }
+
+    /// Whether messages of this process may come: it is this one, or its gate is open and it lives.
+    #[inline(always)]
+    fn may_hear(&self, peer: Peer) -> bool {
+        match self.gate(peer) {
+            Some(gate) => !self.gates[gate as usize].gone,
+            None => peer == self.me,
+        }
     }
 
     /// Receives a kept message if its few bytes lie in its record and fit; `None`: nothing happened.
@@ -325,5 +411,65 @@ impl<R: Rail> Shard<R> {
             self.pump();
         }
         Some(caught)
+    }
+
+    /// Posts a receive of contiguous bytes, or ends it with a message that was kept; `None`: nothing happened, take the general
+    /// way. Its end is asked for with [`Shard::end_plain`] or with `take`.
+    #[inline(always)]
+    pub fn post_plain(&mut self, catch: &Catch) -> Option<Request> {
+        let core = &mut self.core;
+        if let Some(source) = catch.pattern.source
+            && !core.may_hear(source.peer)
+        {
+            return None;
+        }
+        if let Some(item) = core.matcher.find(&catch.pattern) {
+            return core.post_to_kept(catch, item);
+        }
+        let index = core.requests.open_plain(catch, State::Posted)?;
+        core.note_posted(catch);
+        core.matcher.post(&catch.pattern, index);
+        core.ask_for(index);
+        Some(core.requests.name(index))
+    }
+
+    /// Ends a posted receive if it is over and all is plain. Of the name's generation the low [`crate::limits::SHORT_GENERATION_BITS`] count.
+    #[inline(always)]
+    pub fn end_plain(&mut self, name: Request) -> Ended {
+        let Some(operation) = self.core.requests.short(name) else {
+            return Ended::Otherwise;
+        };
+        match operation.state {
+            State::Complete => {}
+            State::Free => return Ended::Otherwise,
+            _ => return Ended::NotYet,
+        }
+        let (Ok(len), None, false) = (
+            u32::try_from(operation.total),
+            &operation.error,
+            operation.cancelled,
+        ) else {
+            return Ended::Otherwise;
+        };
+        let caught = Caught {
+            source: operation.source,
+            tag: operation.tag,
+            len,
+        };
+        self.core.requests.close_plain(name.index);
+        Ended::Plainly(caught)
+    }
+
+    /// The whole name and the context of a living operation of which the low bits of the generation are known.
+    pub fn whole_name(&self, name: Request) -> Option<(Request, Context)> {
+        let operation = self.core.requests.short(name)?;
+        (operation.state != State::Free).then(|| (self.core.requests.name(name.index), operation.context))
+    }
+
+    /// Whether an operation is alive in a context of `contexts`.
+    pub fn uses(&self, contexts: std::ops::Range<Context>) -> bool {
+        let mut operations = self.core.requests.iter();
+        operations
+            .any(|(_, operation)| operation.state != State::Free && contexts.contains(&operation.context))
     }
 }

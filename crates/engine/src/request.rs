@@ -4,6 +4,8 @@
 //! operation. Bounded by what the program leaves pending; grows by doubling when a new one finds no free slot.
 
 use crate::api::{Context, Error, Origin, Pattern, Peer, Request, Status};
+use crate::limits::SHORT_GENERATION_BITS;
+use crate::quick::Catch;
 use crate::rail::Descriptor;
 use crate::table::NONE;
 use garonne_sync::user::Data;
@@ -126,6 +128,61 @@ impl Requests {
         slot.total = total;
         slot.moved = 0;
         Ok(index)
+    }
+
+    /// Opens a receive of contiguous bytes in a free slot, if there is one. What only other operations use stays as
+    /// [`Requests::close`] left it.
+    #[inline(always)]
+    pub(crate) fn open_plain(&mut self, catch: &Catch, state: State) -> Option<u32> {
+        let index = self.free;
+        let slot = match self.slots.get_mut(index as usize) {
+            Some(slot) => slot,
+            None => return self.open_grown(catch, state),
+        };
+        self.free = slot.next_free;
+        self.alive += 1;
+        slot.state = state;
+        slot.side = Side::Recv;
+        slot.context = catch.pattern.context;
+        slot.pattern = catch.pattern;
+        slot.data.mem = catch.mem;
+        slot.data.len = catch.room.into();
+        slot.origin = catch.origin;
+        slot.total = 0;
+        slot.moved = 0;
+        Some(index)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn open_grown(&mut self, catch: &Catch, state: State) -> Option<u32> {
+        self.open(Fresh {
+            side: Side::Recv,
+            state,
+            pattern: catch.pattern,
+            data: Data::contiguous(catch.mem, catch.room.into()),
+            origin: catch.origin,
+        })
+        .ok()
+    }
+
+    /// The slot of a name of whose generation the low bits are known.
+    #[inline(always)]
+    pub(crate) fn short(&self, name: Request) -> Option<&Operation> {
+        const MASK: u32 = (1 << SHORT_GENERATION_BITS) - 1;
+        let slot = self.slots.get(name.index as usize)?;
+        ((slot.generation ^ name.generation) & MASK == 0).then_some(slot)
+    }
+
+    /// Closes the slot of a receive that ended with a contiguous message: it has neither layout nor error.
+    #[inline(always)]
+    pub(crate) fn close_plain(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.state = State::Free;
+        slot.next_free = self.free;
+        self.free = index;
+        self.alive -= 1;
     }
 
     /// Adds free slots: the one place where the slab takes memory.

@@ -70,6 +70,12 @@ impl<V: Default> KeyMap<V> {
         None
     }
 
+    /// Whether the living entry at `index` is that of `key`; `false` for an index beyond the entries.
+    #[inline(always)]
+    fn has(&self, index: u32, key: Key) -> bool {
+        self.nodes.get(index as usize).is_some_and(|node| node.key == key)
+    }
+
     /// The index of the entry of `key`, made with a default value if there was none.
     #[inline]
     pub(crate) fn find_or_insert(&mut self, key: Key) -> u32 {
@@ -191,6 +197,8 @@ const UNLINKED: Link = Link {
 pub(crate) struct Lists {
     keys: KeyMap<Ends>,
     links: Vec<Link>,
+    /// The list used last, if it lives: a series of messages is between two, with one tag.
+    last: u32,
 }
 
 impl Lists {
@@ -198,7 +206,28 @@ impl Lists {
         Self {
             keys: KeyMap::new(),
             links: Vec::new(),
+            last: NONE,
         }
+    }
+
+    /// The list of `key`, if there is one.
+    #[inline(always)]
+    fn list(&mut self, key: Key) -> Option<u32> {
+        if self.keys.has(self.last, key) {
+            return Some(self.last);
+        }
+        let found = self.keys.find(key)?;
+        self.last = found;
+        Some(found)
+    }
+
+    /// Forgets a list that became empty.
+    #[inline]
+    fn remove_list(&mut self, list: u32) {
+        if self.last == list {
+            self.last = NONE;
+        }
+        self.keys.remove(list);
     }
 
     /// Appends `link` to the list of `key`.
@@ -207,7 +236,10 @@ impl Lists {
         if link as usize >= self.links.len() {
             self.links.resize(link as usize + 1, UNLINKED);
         }
-        let list = self.keys.find_or_insert(key);
+        let list = match self.list(key) {
+            Some(list) => list,
+            None => self.keys.insert(key),
+        };
         let ends = self.keys.get_mut(list);
         let prev = ends.tail;
         ends.tail = link;
@@ -229,7 +261,7 @@ impl Lists {
         let Link { prev, next, list } = std::mem::replace(&mut self.links[link as usize], UNLINKED);
         assert_ne!(list, NONE, "a link that is in no list was removed");
         if prev == NONE && next == NONE {
-            self.keys.remove(list);
+            self.remove_list(list);
             return;
         }
         if prev == NONE {
@@ -253,11 +285,11 @@ impl Lists {
     /// Takes the oldest link out of the list of `key`.
     #[inline]
     pub(crate) fn pop(&mut self, key: Key) -> Option<u32> {
-        let list = self.keys.find(key)?;
+        let list = self.list(key)?;
         let head = self.keys.get(list).head;
         let next = std::mem::replace(&mut self.links[head as usize], UNLINKED).next;
         if next == NONE {
-            self.keys.remove(list);
+            self.remove_list(list);
         } else {
             self.keys.get_mut(list).head = next;
             self.links[next as usize].prev = NONE;

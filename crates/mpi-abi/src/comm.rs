@@ -164,7 +164,7 @@ pub(crate) fn comm_free(_: Call, place: Ptr<MPI_Comm>) -> Result<()> {
     let handle = place.get()?;
     let own = |error: garonne_mpi::error::Error| Fault::from(error).on(objects::find_comm(handle).cloned());
     freeable(handle)?.free().map_err(own)?;
-    COMMS.remove(handle);
+    objects::retire_comm(COMMS.remove(handle));
     place.set(MPI_COMM_NULL)
 }
 
@@ -172,7 +172,7 @@ pub(crate) fn comm_disconnect(_: Call, place: Ptr<MPI_Comm>) -> Result<()> {
     let handle = place.get()?;
     let own = |error: garonne_mpi::error::Error| Fault::from(error).on(objects::find_comm(handle).cloned());
     freeable(handle)?.disconnect().map_err(own)?;
-    COMMS.remove(handle);
+    objects::retire_comm(COMMS.remove(handle));
     place.set(MPI_COMM_NULL)
 }
 

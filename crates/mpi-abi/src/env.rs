@@ -92,6 +92,7 @@ pub(crate) fn finalize(_: Call) -> Result<()> {
     state::process()?.finalize()?;
     state::enter(Phase::Finalized);
     objects::set_world(None);
+    objects::forget_parked();
     leave_if_unused()
 }
 

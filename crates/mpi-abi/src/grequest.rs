@@ -4,6 +4,7 @@ use crate::call::{Call, Fault, Result};
 use crate::callback::General;
 use crate::edge::{Buf, Callback, Ptr};
 use crate::handle::*;
+use crate::plain::is_plain;
 use crate::request::{entry, give_general};
 use crate::state;
 use garonne_mpi::error::Class;
@@ -28,7 +29,11 @@ pub(crate) fn grequest_start(
 }
 
 pub(crate) fn grequest_complete(_: Call, handle: MPI_Request) -> Result<()> {
-    let general = entry(handle)?.general.clone();
+    let general = if is_plain(handle) {
+        None
+    } else {
+        entry(handle)?.general.clone()
+    };
     let general =
         general.ok_or_else(|| Fault::new(Class::Request, "this request is not a generalized one"))?;
     Ok(general.complete()?)

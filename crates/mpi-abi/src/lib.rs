@@ -39,6 +39,7 @@ mod objects;
 mod op;
 mod p2p;
 mod pack;
+mod plain;
 mod probe;
 mod reduce;
 mod request;

@@ -6,7 +6,8 @@
 use crate::call::{Fault, Result};
 use crate::constants::*;
 use crate::handle::*;
-use crate::state;
+use crate::{state, world};
+use garonne_engine::api::Context;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::errhandler::Errhandler;
@@ -14,9 +15,10 @@ use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
 use garonne_mpi::info::Info;
 use garonne_mpi::session::Session;
+use garonne_progress::host::Host;
 use std::ops::Deref;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 pub(crate) static COMMS: Table<Comm> = Table::new();
 pub(crate) static GROUPS: Table<Members> = Table::new();
@@ -105,6 +107,40 @@ pub(crate) fn find_comm(handle: MPI_Comm) -> Option<&'static Comm> {
     } else {
         COMMS.get(handle)
     }
+}
+
+/// Communicators whose handles were freed while receives without a request object (see `plain`) were pending on them. They keep
+/// their contexts; looked through when another joins them.
+static PARKED: Mutex<Vec<Comm>> = Mutex::new(Vec::new());
+
+/// Takes over a communicator whose handle is freed: it lives on while operations of the engine's use its contexts.
+pub(crate) fn retire_comm(comm: Option<Comm>) {
+    let busy = |comm: &Comm| world::host().is_some_and(|host| host.uses(comm.contexts()));
+    let mut parked = PARKED.lock().unwrap_or_else(PoisonError::into_inner);
+    parked.retain(busy);
+    parked.extend(comm.filter(busy));
+}
+
+/// Forgets communicators that were kept for pending receives: the world ends, and the receives with it.
+pub(crate) fn forget_parked() {
+    let parked = std::mem::take(&mut *PARKED.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(parked);
+}
+
+/// The communicator whose messages travel in this context.
+pub(crate) fn comm_of_context(context: Context) -> Option<Comm> {
+    let owns = |comm: &Comm| comm.contexts().contains(&context).then(|| comm.clone());
+    [MPI_COMM_WORLD, MPI_COMM_SELF]
+        .into_iter()
+        .find_map(|handle| predefined_comm(handle).and_then(owns))
+        .or_else(|| COMMS.find(owns))
+        .or_else(|| {
+            PARKED
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .iter()
+                .find_map(owns)
+        })
 }
 
 /// The datatype of a handle.

@@ -7,9 +7,12 @@ use crate::handle::*;
 use crate::objects::{comm, committed, find_comm};
 use crate::request::give_request;
 use crate::status::give;
+use crate::{plain, world};
 use garonne_mpi::datatype::{Datatype, run_bytes};
 use garonne_mpi::error::Class;
 use garonne_mpi::p2p::{Few, RecvArgs, ReplaceArgs, SendArgs, SendMode};
+use garonne_mpi::request::Request;
+use garonne_progress::host::Host;
 use garonne_sync::user::Data;
 use std::ffi::c_int;
 
@@ -101,6 +104,7 @@ macro_rules! sends {
             Ok(comm.send(args)?)
         }
 
+        #[inline(never)]
         pub(crate) fn $nonblocking(
             call: Call,
             buf: Buf,
@@ -119,7 +123,7 @@ macro_rules! sends {
 }
 
 sends! {
-    Standard: send_any isend;
+    Standard: send_any isend_any;
     Ready: rsend irsend;
     Synchronous: ssend issend;
     Buffered: bsend ibsend;
@@ -188,7 +192,9 @@ pub(crate) fn send(
 ) -> Result<()> {
     if let Some(comm) = find_comm(on)
         && let Some(few) = few(call, buf, (count, datatype), (dest, tag))
-        && comm.send_few(&few)
+        && let Some(small) = comm.small(&few)
+        && let Some(host) = world::host()
+        && host.send_small(&small)
     {
         return Ok(());
     }
@@ -209,12 +215,14 @@ pub(crate) fn recv(
 ) -> Result<()> {
     if let Some(comm) = find_comm(on)
         && let Some(few) = few(call, buf, (count, datatype), (source, tag))
-        && let Some(got) = comm.recv_few(&few)
+        && let Some(catch) = comm.catch(&few)
+        && let Some(host) = world::host()
+        && let Some(caught) = host.recv_quick(&catch)
     {
         return if status.is_null() {
             Ok(())
         } else {
-            give(status, &got)
+            give(status, &caught.into())
         };
     }
     recv_any(call, buf, count, datatype, source, tag, on, status)
@@ -244,7 +252,59 @@ fn recv_any(
     )
 }
 
+/// `MPI_Isend`, as `send`.
+#[inline(always)]
+pub(crate) fn isend(
+    call: Call,
+    buf: Buf,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+    on: MPI_Comm,
+    out: Ptr<MPI_Request>,
+) -> Result<()> {
+    if let Some(comm) = find_comm(on)
+        && let Some(few) = few(call, buf, (count, datatype), (dest, tag))
+        && let Some(small) = comm.small(&few)
+        && let Some(host) = world::host()
+        && !out.is_null()
+        && host.send_small(&small)
+    {
+        return out.set(plain::DONE);
+    }
+    isend_any(call, buf, count, datatype, dest, tag, on, out)
+}
+
+/// `MPI_Irecv`, as `send`.
+#[inline(always)]
 pub(crate) fn irecv(
+    call: Call,
+    buf: Buf,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    on: MPI_Comm,
+    out: Ptr<MPI_Request>,
+) -> Result<()> {
+    if let Some(comm) = find_comm(on)
+        && let Some(few) = few(call, buf, (count, datatype), (source, tag))
+        && let Some(catch) = comm.catch(&few)
+        && let Some(host) = world::host()
+        && !out.is_null()
+        && let Some(name) = host.post_plain(&catch)
+    {
+        return match plain::handle(name) {
+            Some(handle) => out.set(handle),
+            None => give_request(Request::posted(comm, name), out),
+        };
+    }
+    irecv_any(call, buf, count, datatype, source, tag, on, out)
+}
+
+#[inline(never)]
+fn irecv_any(
     call: Call,
     buf: Buf,
     count: MPI_Count,

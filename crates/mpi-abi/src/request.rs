@@ -9,6 +9,7 @@ use crate::edge::{In, Ptr};
 use crate::group::length;
 use crate::handle::*;
 use crate::objects::{publish, unknown};
+use crate::plain;
 use crate::status::{encode, give, give_empty};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::{Class, Error};
@@ -30,6 +31,9 @@ static REQUESTS: Table<Entry> = Table::new();
 /// Gives a new request a handle.
 #[inline]
 pub(crate) fn give_request(new: Request, out: Ptr<MPI_Request>) -> Result<()> {
+    if new.is_nothing() {
+        return out.set(plain::DONE);
+    }
     give_entry(
         Entry {
             request: new,
@@ -61,17 +65,52 @@ pub(crate) fn entry(handle: MPI_Request) -> Result<&'static Entry> {
         .ok_or_else(|| unknown(Class::Request, "request", handle.0, MPI_REQUEST_NULL.0))
 }
 
-fn find(handle: MPI_Request) -> Result<Option<&'static Request>> {
+/// What a handle stands for.
+enum Found {
+    Null,
+    Entry(&'static Entry),
+    /// A plain request, as an object for this call.
+    Plain(Request),
+}
+
+impl Found {
+    fn request(&self) -> Option<&Request> {
+        match self {
+            Found::Null => None,
+            Found::Entry(entry) => Some(&entry.request),
+            Found::Plain(request) => Some(request),
+        }
+    }
+}
+
+fn find(handle: MPI_Request) -> Result<Found> {
     if handle == MPI_REQUEST_NULL {
-        Ok(None)
-    } else {
-        entry(handle).map(|entry| Some(&entry.request))
+        return Ok(Found::Null);
+    }
+    if !plain::is_plain(handle) {
+        return entry(handle).map(Found::Entry);
+    }
+    match plain::found(handle)? {
+        Some(request) => Ok(Found::Plain(request)),
+        None => Err(unknown(Class::Request, "request", handle.0, MPI_REQUEST_NULL.0)),
+    }
+}
+
+/// What a handle that must not be null stands for.
+fn find_one(handle: MPI_Request) -> Result<Found> {
+    match find(handle)? {
+        Found::Null => entry(handle).map(Found::Entry),
+        found => Ok(found),
     }
 }
 
 /// Forgets a request whose outcome was taken.
 fn spend(place: Ptr<MPI_Request>) -> Result<()> {
     let handle = place.get()?;
+    if plain::is_plain(handle) {
+        // Its slot went with the outcome.
+        return place.set(MPI_REQUEST_NULL);
+    }
     let persistent = REQUESTS
         .get(handle)
         .is_none_or(|entry| entry.request.is_persistent());
@@ -96,7 +135,16 @@ fn listener(request: &Request, outcome: &Outcome) -> Option<Comm> {
 }
 
 pub(crate) fn wait(_: Call, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()> {
-    let Some(request) = find(place.get()?)? else {
+    if plain::wait(place, status)? {
+        return Ok(());
+    }
+    wait_any_kind(place, status)
+}
+
+#[inline(never)]
+fn wait_any_kind(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()> {
+    let found = find(place.get()?)?;
+    let Some(request) = found.request() else {
         return give_empty(status);
     };
     let outcome = request::wait(request);
@@ -111,7 +159,11 @@ pub(crate) fn test(
     flag: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let Some(request) = find(place.get()?)? else {
+    if let Some(over) = plain::test(place, status)? {
+        return flag.set(over.into());
+    }
+    let found = find(place.get()?)?;
+    let Some(request) = found.request() else {
         flag.set(1)?;
         return give_empty(status);
     };
@@ -126,7 +178,7 @@ pub(crate) fn test(
 
 /// The requests of an array argument.
 struct List {
-    requests: SmallVec<[Option<&'static Request>; 16]>,
+    requests: SmallVec<[Found; 16]>,
     places: Ptr<MPI_Request>,
 }
 
@@ -145,6 +197,14 @@ impl List {
             requests,
             places: Ptr::ignore(),
         })
+    }
+
+    fn refs(&self) -> SmallVec<[Option<&Request>; 16]> {
+        self.requests.iter().map(Found::request).collect()
+    }
+
+    fn at(&self, index: usize) -> Option<&Request> {
+        self.requests.get(index).and_then(Found::request)
     }
 }
 
@@ -186,12 +246,7 @@ impl Report {
         if let Err(error) = outcome
             && self.failed.is_none()
         {
-            let comm = list
-                .requests
-                .get(index)
-                .copied()
-                .flatten()
-                .and_then(Request::comm);
+            let comm = list.at(index).and_then(Request::comm);
             self.failed = Some((error, comm));
         }
         self.indices.push(index);
@@ -200,7 +255,7 @@ impl Report {
     /// Spends the requests reported and says whether any failed.
     fn finish(mut self, list: &List) -> Result<SmallVec<[usize; 16]>> {
         for &index in &self.indices {
-            if list.requests[index].is_some()
+            if list.at(index).is_some()
                 && let Err(fault) = spend(list.places.element(index))
             {
                 self.trouble.get_or_insert(fault);
@@ -219,9 +274,15 @@ pub(crate) fn waitall(
     places: Ptr<MPI_Request>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let list = List::new(count, places)?;
+    let n = usize::try_from(count).map_err(|_| bad_count(count))?;
+    let seen = plain::wait_all(n, places, statuses)?;
+    if seen == n {
+        return Ok(());
+    }
+    let (places, statuses) = (places.element(seen), statuses.element(seen));
+    let list = List::new(count - seen as c_int, places)?;
     let mut report = Report::new(statuses);
-    request::wait_all(&list.requests, &mut |index, outcome| {
+    request::wait_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
     });
     report.finish(&list).map(drop)
@@ -236,7 +297,7 @@ pub(crate) fn testall(
 ) -> Result<()> {
     let list = List::new(count, places)?;
     let mut report = Report::new(statuses);
-    let all = request::test_all(&list.requests, &mut |index, outcome| {
+    let all = request::test_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
     });
     flag.set(all.into())?;
@@ -251,7 +312,7 @@ pub(crate) fn waitany(
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     let list = List::new(count, places)?;
-    let Some((at, outcome)) = request::wait_any(&list.requests) else {
+    let Some((at, outcome)) = request::wait_any(&list.refs()) else {
         index.set(MPI_UNDEFINED)?;
         return give_empty(status);
     };
@@ -267,7 +328,7 @@ pub(crate) fn testany(
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     let list = List::new(count, places)?;
-    match request::test_any(&list.requests) {
+    match request::test_any(&list.refs()) {
         TestAny::Done(at, outcome) => {
             flag.set(1)?;
             one_of(&list, (at, outcome), index, status)
@@ -290,7 +351,7 @@ fn one_of(
     index: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let comm = list.requests[at].and_then(|request| listener(request, &outcome));
+    let comm = list.at(at).and_then(|request| listener(request, &outcome));
     index.set(at as c_int)?;
     spend(list.places.element(at))?;
     report(outcome, comm, status)
@@ -324,7 +385,7 @@ pub(crate) fn waitsome(
 ) -> Result<()> {
     let list = List::new(incount, places)?;
     let mut report = Report::new(statuses);
-    let found = request::wait_some(&list.requests, &mut |index, outcome| {
+    let found = request::wait_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });
     Some_ { count, indices }.answer(&list, found, report)
@@ -340,7 +401,7 @@ pub(crate) fn testsome(
 ) -> Result<()> {
     let list = List::new(incount, places)?;
     let mut report = Report::new(statuses);
-    let found = request::test_some(&list.requests, &mut |index, outcome| {
+    let found = request::test_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });
     Some_ { count, indices }.answer(&list, found, report)
@@ -352,7 +413,8 @@ pub(crate) fn request_get_status(
     flag: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let Some(request) = find(handle)? else {
+    let found = find(handle)?;
+    let Some(request) = found.request() else {
         flag.set(1)?;
         return give_empty(status);
     };
@@ -373,7 +435,7 @@ pub(crate) fn request_get_status_any(
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     let list = List::to_look_at(count, handles)?;
-    match request::get_status_any(&list.requests) {
+    match request::get_status_any(&list.refs()) {
         TestAny::Done(at, outcome) => {
             flag.set(1)?;
             index.set(at as c_int)?;
@@ -400,7 +462,7 @@ pub(crate) fn request_get_status_all(
 ) -> Result<()> {
     let list = List::to_look_at(count, handles)?;
     let mut report = Report::new(statuses);
-    let all = request::get_status_all(&list.requests, &mut |index, outcome| {
+    let all = request::get_status_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
     });
     flag.set(all.into())
@@ -416,7 +478,7 @@ pub(crate) fn request_get_status_some(
 ) -> Result<()> {
     let list = List::to_look_at(incount, handles)?;
     let mut report = Report::new(statuses);
-    let found = request::get_status_some(&list.requests, &mut |index, outcome| {
+    let found = request::get_status_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });
     count.set(found.map_or(MPI_UNDEFINED, |n| n as c_int))?;
@@ -428,7 +490,10 @@ pub(crate) fn start(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
 }
 
 fn start_one(handle: MPI_Request) -> Result<()> {
-    let request = &entry(handle)?.request;
+    let found = find_one(handle)?;
+    let Some(request) = found.request() else {
+        return Ok(());
+    };
     request
         .start()
         .map_err(|error| Fault::from(error).on(request.comm()))
@@ -439,7 +504,10 @@ pub(crate) fn startall(_: Call, count: c_int, places: Ptr<MPI_Request>) -> Resul
 }
 
 pub(crate) fn cancel(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
-    let request = &entry(place.get()?)?.request;
+    let found = find_one(place.get()?)?;
+    let Some(request) = found.request() else {
+        return Ok(());
+    };
     request
         .cancel()
         .map_err(|error| Fault::from(error).on(request.comm()))
@@ -447,6 +515,12 @@ pub(crate) fn cancel(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
 
 pub(crate) fn request_free(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
     let handle = place.get()?;
+    if plain::is_plain(handle)
+        && let Found::Plain(request) = find(handle)?
+    {
+        place.set(MPI_REQUEST_NULL)?;
+        return Ok(request.free()?);
+    }
     let Some(entry) = REQUESTS.remove(handle) else {
         return Err(unknown(Class::Request, "request", handle.0, MPI_REQUEST_NULL.0));
     };

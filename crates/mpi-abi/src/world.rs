@@ -4,16 +4,27 @@ use crate::call::{Call, Fault, Result};
 use crate::{env, site, state};
 use garonne_mpi::error::Class;
 use garonne_mpi::process::{Config, ThreadLevel};
-use garonne_node::rank::Rank;
+use garonne_node::rank::{Rank, RankHost};
 use garonne_node::rendezvous::ProgramPlace;
 use garonne_progress::host::Host;
 use garonne_sync::trylock::OneThread;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Kept from the first use to the end of the process: after the last `MPI_Session_finalize` a program may start anew, and
 /// the other ranks still know this one by its place in the job.
 static RANK: Mutex<Option<Rank>> = Mutex::new(None);
+
+/// The engine of [`RANK`], for calls that must be quick.
+static HOST: AtomicPtr<RankHost> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The engine of this rank, once there is one.
+#[inline(always)]
+pub(crate) fn host() -> Option<&'static RankHost> {
+    // SYNC(host): pairs with the publication in `enter`.
+    // SAFETY: null, or what the rank in `RANK` holds, which is never taken out.
+    unsafe { HOST.load(Ordering::Acquire).as_ref() }
+}
 
 fn of_node(error: garonne_node::Error) -> Fault {
     let class = match error {
@@ -35,6 +46,8 @@ pub(crate) fn enter() -> Result<Config> {
         None => kept.insert(Rank::enter().map_err(of_node)?),
     };
     let host = rank.host.clone();
+    // SYNC(host): publishes the engine.
+    HOST.store(Arc::as_ptr(&host).cast_mut(), Ordering::Release);
     // A process that a rank started is a world of its own, although it inherits the environment.
     let launched = rank.client.is_some();
     Ok(Config {

@@ -194,3 +194,102 @@ fn a_call_before_init_says_that_init_is_missing() {
         "{said}"
     );
 }
+
+#[test]
+fn requests_without_an_object_do_all_that_requests_do() {
+    holds(
+        "plain",
+        r#"
+        int main(int argc, char **argv) {
+            MPI_Comm dup, gone;
+            MPI_Request r[5], stale;
+            MPI_Status s[5];
+            int x[5] = {1, 2, 3, 4, 5}, y[5] = {0}, flag, index, count, indices[5];
+            MPI_Init(&argc, &argv);
+            MPI_Comm_dup(MPI_COMM_WORLD, &dup);
+            MPI_Comm_set_errhandler(dup, MPI_ERRORS_RETURN);
+            MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+            /* Waiting for all: null ones, a persistent one and plain ones mixed, then only plain ones. */
+            for (int mixed = 0; mixed < 2; mixed++) {
+                MPI_Irecv(&y[0], 1, MPI_INT, 0, 0, dup, &r[0]);
+                MPI_Irecv(&y[1], 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, dup, &r[1]);
+                MPI_Isend(&x[0], 1, MPI_INT, 0, 0, dup, &r[2]);
+                MPI_Isend(&x[1], 1, MPI_INT, 0, 1, dup, &r[3]);
+                r[4] = MPI_REQUEST_NULL;
+                if (mixed) {
+                    MPI_Send_init(&x[2], 1, MPI_INT, 0, 2, dup, &r[4]);
+                    MPI_Start(&r[4]);
+                }
+                CHECK(MPI_Waitall(5, r, s) == 0 && y[0] == 1 && y[1] == 2);
+                CHECK(s[0].MPI_SOURCE == 0 && s[0].MPI_TAG == 0 && s[1].MPI_TAG == 1 && s[1].MPI_ERROR == MPI_SUCCESS);
+                MPI_Get_count(&s[1], MPI_INT, &count);
+                CHECK(count == 1 && r[0] == MPI_REQUEST_NULL && r[2] == MPI_REQUEST_NULL);
+                CHECK(s[2].MPI_SOURCE == MPI_ANY_SOURCE && s[2].MPI_TAG == MPI_ANY_TAG);
+                CHECK(mixed ? r[4] != MPI_REQUEST_NULL : r[4] == MPI_REQUEST_NULL);
+                if (mixed) {
+                    MPI_Recv(&y[2], 1, MPI_INT, 0, 2, dup, MPI_STATUS_IGNORE);
+                    MPI_Request_free(&r[4]);
+                }
+            }
+            /* Testing, looking, one of several, cancelling, freeing, converting. */
+            MPI_Irecv(&y[0], 1, MPI_INT, 0, 5, dup, &r[0]);
+            CHECK(MPI_Test(&r[0], &flag, s) == 0 && !flag && r[0] != MPI_REQUEST_NULL);
+            CHECK(MPI_Request_fromint(MPI_Request_toint(r[0])) == r[0]);
+            CHECK(MPI_Testall(1, r, &flag, s) == 0 && !flag);
+            MPI_Send(&x[3], 1, MPI_INT, 0, 5, dup);
+            CHECK(MPI_Request_get_status(r[0], &flag, s) == 0 && flag && s[0].MPI_TAG == 5 && r[0] != MPI_REQUEST_NULL);
+            stale = r[0];
+            CHECK(MPI_Test(&r[0], &flag, s) == 0 && flag && y[0] == 4 && r[0] == MPI_REQUEST_NULL);
+            CHECK(MPI_Wait(&stale, s) == MPI_ERR_REQUEST);
+            MPI_Irecv(&y[0], 1, MPI_INT, 0, 6, dup, &r[0]);
+            MPI_Irecv(&y[1], 1, MPI_INT, 0, 7, dup, &r[1]);
+            MPI_Isend(&x[4], 1, MPI_INT, 0, 7, dup, &r[2]);
+            CHECK(MPI_Waitany(2, r, &index, s) == 0 && index == 1 && y[1] == 5 && r[1] == MPI_REQUEST_NULL);
+            CHECK(MPI_Waitsome(3, r, &count, indices, s) == 0 && count == 1 && indices[0] == 2);
+            CHECK(MPI_Cancel(&r[0]) == 0 && MPI_Wait(&r[0], s) == 0);
+            CHECK(MPI_Test_cancelled(s, &flag) == 0 && flag);
+            MPI_Irecv(&y[0], 1, MPI_INT, 0, 8, dup, &r[0]);
+            CHECK(MPI_Start(&r[0]) == MPI_ERR_REQUEST && MPI_Grequest_complete(r[0]) == MPI_ERR_REQUEST);
+            CHECK(MPI_Request_free(&r[0]) == 0 && r[0] == MPI_REQUEST_NULL);
+            MPI_Send(&x[2], 1, MPI_INT, 0, 8, dup);
+            CHECK(y[0] == 3);
+            MPI_Isend(&x[0], 1, MPI_INT, 0, 9, dup, &r[0]);
+            MPI_Isend(&x[1], 1, MPI_INT, 0, 9, dup, &r[1]);
+            CHECK(MPI_Cancel(&r[0]) == 0 && MPI_Request_free(&r[0]) == 0 && MPI_Wait(&r[1], s) == 0);
+            MPI_Recv(y, 1, MPI_INT, 0, 9, dup, s);
+            MPI_Recv(y, 1, MPI_INT, 0, 9, dup, s);
+            CHECK(y[0] == 2);
+            /* Errors are raised where they belong, and say how far a list came. */
+            for (int at = 0; at < 3; at++)
+                MPI_Irecv(&y[at], 1, MPI_INT, 0, at, dup, &r[at]);
+            MPI_Send(x, 1, MPI_INT, 0, 0, dup);
+            MPI_Send(x, 2, MPI_INT, 0, 1, dup);
+            MPI_Send(x, 1, MPI_INT, 0, 2, dup);
+            CHECK(MPI_Waitall(3, r, s) == MPI_ERR_IN_STATUS && s[0].MPI_ERROR == MPI_SUCCESS);
+            CHECK(s[1].MPI_ERROR == MPI_ERR_TRUNCATE && s[2].MPI_ERROR == MPI_SUCCESS && s[2].MPI_TAG == 2);
+            CHECK(r[1] == MPI_REQUEST_NULL && r[2] == MPI_REQUEST_NULL);
+            MPI_Irecv(y, 1, MPI_INT, 0, 1, dup, r);
+            MPI_Send(x, 2, MPI_INT, 0, 1, dup);
+            CHECK(MPI_Wait(r, s) == MPI_ERR_TRUNCATE && r[0] == MPI_REQUEST_NULL);
+            /* A communicator freed under a pending receive lives on, its context too. */
+            MPI_Irecv(&y[0], 1, MPI_INT, 0, 1, dup, &r[0]);
+            MPI_Irecv(&y[1], 1, MPI_INT, 0, 2, dup, &r[1]);
+            MPI_Isend(&x[3], 1, MPI_INT, 0, 1, dup, &r[2]);
+            gone = dup;
+            MPI_Comm_free(&gone);
+            for (int round = 0; round < 3; round++) {
+                MPI_Comm_dup(MPI_COMM_WORLD, &dup);
+                MPI_Isend(&x[1], 1, MPI_INT, 0, 2, dup, &r[3]);
+                MPI_Wait(&r[3], s);
+                CHECK(MPI_Test(&r[1], &flag, s) == 0 && !flag);
+                MPI_Recv(&y[2], 1, MPI_INT, 0, 2, dup, s);
+                MPI_Comm_free(&dup);
+            }
+            CHECK(MPI_Waitall(1, r, s) == 0 && y[0] == 4);
+            CHECK(MPI_Cancel(&r[1]) == 0 && MPI_Wait(&r[1], s) == 0);
+            MPI_Finalize();
+            printf("ok");
+            return 0;
+        }"#,
+    );
+}

@@ -12,9 +12,11 @@ use crate::limits::{
 };
 use crate::surroundings::{Patience, Senders, Surroundings};
 use crate::zeal::Zeal;
-use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
+use garonne_engine::api::{
+    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
+};
 use garonne_engine::event::{Meeting, Sent, Waiting};
-use garonne_engine::quick::{Catch, Caught, Small};
+use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::Shard;
 use garonne_sync::shm::Segment;
@@ -442,6 +444,30 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         // general way does that.
         let mut shard = self.shard.try_alone()?;
         shard.recv_quick(catch, self.surroundings.patience().spins)
+    }
+
+    #[inline]
+    fn post_plain(&self, catch: &Catch) -> Option<Request> {
+        match self.shard.try_alone() {
+            Some(mut shard) => shard.post_plain(catch),
+            None => self.with(|shard| shard.post_plain(catch)),
+        }
+    }
+
+    #[inline]
+    fn end_plain(&self, name: Request) -> Ended {
+        match self.shard.try_alone() {
+            Some(mut shard) => shard.end_plain(name),
+            None => self.enter().end_plain(name),
+        }
+    }
+
+    fn whole_name(&self, name: Request) -> Option<(Request, Context)> {
+        self.enter().whole_name(name)
+    }
+
+    fn uses(&self, contexts: std::ops::Range<Context>) -> bool {
+        self.enter().uses(contexts)
     }
 
     fn recv(&self, recv: Recv) -> Result<Started, Error> {

@@ -4,9 +4,11 @@
 //! and simulated ranks wait in different ways. The small-message path is called through the concrete type.
 
 use crate::surroundings::Senders;
-use garonne_engine::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
+use garonne_engine::api::{
+    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
+};
 use garonne_engine::event::{Meeting, Sent};
-use garonne_engine::quick::{Catch, Caught, Small};
+use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::sync::Arc;
@@ -42,6 +44,24 @@ pub trait Host: std::marker::Send + Sync {
     /// called.
     fn recv_quick(&self, _catch: &Catch) -> Option<Caught> {
         None
+    }
+    /// Starts a receive of contiguous bytes the shortest way; `None`: nothing happened and `recv` is to be called. The name is
+    /// asked after with `end_plain`, or as any other.
+    fn post_plain(&self, _catch: &Catch) -> Option<Request> {
+        None
+    }
+    /// Ends a receive that `post_plain` started, if it is over; without making progress. Of the name's generation only the low
+    /// bits need to be right.
+    fn end_plain(&self, _name: Request) -> Ended {
+        Ended::Otherwise
+    }
+    /// The whole name and the context of a living operation of which the low bits of the generation are known.
+    fn whole_name(&self, _name: Request) -> Option<(Request, Context)> {
+        None
+    }
+    /// Whether an operation is alive in one of these contexts.
+    fn uses(&self, _contexts: std::ops::Range<Context>) -> bool {
+        false
     }
     /// Starts a receive.
     fn recv(&self, recv: Recv) -> Result<Started, Error>;

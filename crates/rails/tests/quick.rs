@@ -2,8 +2,8 @@
 //! on either side, it gets to the receive that the standard says.
 
 use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
-use garonne_engine::quick::{Catch, Small};
+use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::shard::Shard;
 use garonne_rails::shm::{ShmRail, Threads};
 use garonne_sync::user::{Data, Scratch};
@@ -41,7 +41,8 @@ struct Pair {
     /// Sent and received by nobody.
     queue: Vec<Sent>,
     posted: Vec<Posted>,
-    quick: [u32; 2],
+    /// Sends, receives and posted receives that went the shortest way.
+    quick: [u32; 3],
 }
 
 fn accepts(tag: Option<i32>, sent: &Sent) -> bool {
@@ -70,7 +71,7 @@ impl Pair {
             sending: Vec::new(),
             queue: Vec::new(),
             posted: Vec::new(),
-            quick: [0; 2],
+            quick: [0; 3],
         }
     }
 
@@ -130,9 +131,23 @@ impl Pair {
             .unwrap()
     }
 
-    fn post(&mut self, tag: Option<i32>) {
+    fn post(&mut self, tag: Option<i32>, plainly: bool) {
         let gets = self.next(tag);
         let memory = Scratch::new(100_000).unwrap();
+        let catch = Catch {
+            pattern: pattern(tag, false),
+            mem: memory.mem(),
+            room: 100_000,
+            origin: ORIGIN,
+        };
+        if plainly && let Some(request) = self.receiver.post_plain(&catch) {
+            return self.posted.push(Posted {
+                tag,
+                request,
+                memory,
+                gets,
+            });
+        }
         match self.start(tag, &memory) {
             Started::Pending(request) => self.posted.push(Posted {
                 tag,
@@ -155,15 +170,8 @@ impl Pair {
         };
         if let Some(caught) = self.receiver.recv_quick(&catch, 3) {
             self.quick[1] += 1;
-            let status = Status {
-                source: caught.source,
-                tag: caught.tag,
-                len: caught.len.into(),
-                cancelled: false,
-                error: None,
-            };
             return check(
-                &status,
+                &status_of(caught),
                 &memory,
                 expected.expect("something was caught that nobody sent"),
             );
@@ -187,11 +195,38 @@ impl Pair {
         panic!("a message did not come")
     }
 
+    /// Waits for a receive by asking for a plain end, as a caller does that knows only the low bits of the generation.
+    fn wait_plainly(&mut self, request: Request) -> Status {
+        let short = Request {
+            generation: request.generation % 64,
+            ..request
+        };
+        assert_eq!(self.receiver.whole_name(short), Some((request, CONTEXT)));
+        for _ in 0..100_000 {
+            match self.receiver.end_plain(short) {
+                Ended::Plainly(caught) => {
+                    self.quick[2] += 1;
+                    assert_eq!(
+                        self.receiver.end_plain(short),
+                        Ended::Otherwise,
+                        "the name is stale"
+                    );
+                    return status_of(caught);
+                }
+                Ended::Otherwise => return self.wait(request),
+                Ended::NotYet => {}
+            }
+            self.receiver.progress();
+            self.sender.progress();
+        }
+        panic!("a message did not come")
+    }
+
     /// Everything that has a message is complete; the rest is withdrawn.
-    fn finish(mut self) -> [u32; 2] {
+    fn finish(mut self) -> [u32; 3] {
         for posted in std::mem::take(&mut self.posted) {
             match posted.gets {
-                Some(sent) => check(&self.wait(posted.request), &posted.memory, sent),
+                Some(sent) => check(&self.wait_plainly(posted.request), &posted.memory, sent),
                 None => {
                     self.receiver.cancel(posted.request).unwrap();
                     assert!(self.wait(posted.request).cancelled);
@@ -213,6 +248,16 @@ impl Pair {
     }
 }
 
+fn status_of(caught: Caught) -> Status {
+    Status {
+        source: caught.source,
+        tag: caught.tag,
+        len: caught.len.into(),
+        cancelled: false,
+        error: None,
+    }
+}
+
 fn check(status: &Status, memory: &Scratch, sent: Sent) {
     assert_eq!(status.error, None);
     assert_eq!(
@@ -229,7 +274,7 @@ fn check(status: &Status, memory: &Scratch, sent: Sent) {
 
 #[test]
 fn quick_and_general_ways_mix_without_changing_who_gets_what() {
-    let mut taken = [0; 2];
+    let mut taken = [0; 3];
     for seed in 1..40u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut below = |limit: u64| {
@@ -255,7 +300,7 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
                     );
                 }
                 7..14 => pair.receive(wanted, below(2) == 0),
-                14 if pair.posted.len() < 4 => pair.post(wanted),
+                14 if pair.posted.len() < 4 => pair.post(wanted, below(2) == 0),
                 _ => {
                     pair.receiver.progress();
                     pair.sender.progress();
@@ -263,12 +308,62 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
             }
         }
         let quick = pair.finish();
-        taken = [taken[0] + quick[0], taken[1] + quick[1]];
+        taken = std::array::from_fn(|way| taken[way] + quick[way]);
     }
     assert!(
-        taken[0] > 500 && taken[1] > 500,
+        taken[0] > 500 && taken[1] > 500 && taken[2] > 30,
         "the quick ways were hardly taken: {taken:?}"
     );
+}
+
+#[test]
+fn series_of_posted_receives_get_the_messages_in_order_and_lengths_and_errors_are_those_of_the_general_way() {
+    let mut pair = Pair::new();
+    for round in 0..20u8 {
+        // Some are posted before, some after their messages; tags alternate, so that lists come and go.
+        for step in 0..32u8 {
+            if round % 2 == 0 {
+                pair.post(Some(i32::from(step % 3)), true);
+            }
+            let len = LENGTHS[usize::from(step) % 5];
+            pair.send(
+                Sent {
+                    tag: i32::from(step % 3),
+                    len,
+                    fill: step ^ round,
+                },
+                true,
+            );
+            if round % 2 != 0 {
+                pair.receiver.progress();
+                pair.post(Some(i32::from(step % 3)), true);
+            }
+        }
+        for posted in std::mem::take(&mut pair.posted) {
+            let status = pair.wait_plainly(posted.request);
+            check(&status, &posted.memory, posted.gets.unwrap());
+        }
+    }
+    assert!(pair.quick[2] == 640 && pair.receiver.is_idle());
+    let memory = Scratch::new(8).unwrap();
+    let catch = Catch {
+        pattern: pattern(Some(1), false),
+        mem: memory.mem(),
+        room: 8,
+        origin: ORIGIN,
+    };
+    let name = pair.receiver.post_plain(&catch).unwrap();
+    assert_eq!(pair.receiver.end_plain(name), Ended::NotYet);
+    assert!(pair.receiver.uses(CONTEXT..CONTEXT + 1) && !pair.receiver.uses(0..CONTEXT));
+    let sent = Sent {
+        tag: 1,
+        len: 32,
+        fill: 9,
+    };
+    pair.send(sent, true);
+    pair.queue.clear();
+    assert!(matches!(pair.wait(name).error, Some(Error::Truncated(_))));
+    assert!(pair.receiver.is_idle());
 }
 
 #[test]

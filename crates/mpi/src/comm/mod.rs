@@ -180,6 +180,12 @@ impl Comm {
         self.0.context.load(Ordering::Relaxed)
     }
 
+    /// All contexts that it owns.
+    pub fn contexts(&self) -> std::ops::Range<Context> {
+        let first = self.context();
+        first..first.saturating_add(crate::limits::CONTEXTS_PER_COMM)
+    }
+
     /// Size of the local group.
     #[inline]
     pub fn size(&self) -> u32 {

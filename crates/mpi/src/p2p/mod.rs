@@ -63,7 +63,7 @@ pub struct RecvArgs {
     pub origin: Origin,
 }
 
-/// A few contiguous bytes of a blocking standard-mode send or of a blocking receive.
+/// A few contiguous bytes of a standard-mode send or of a receive.
 #[derive(Clone, Copy, Debug)]
 pub struct Few {
     /// The bytes.
@@ -79,28 +79,24 @@ pub struct Few {
 }
 
 impl Comm {
-    /// Sends if everything is plain; `false`: nothing happened, [`Comm::send`] does it or says what is wrong.
+    /// The engine's words for a standard-mode send; `None`: not everything is plain, [`Comm::send`] does it or says what is wrong.
     #[inline(always)]
-    pub fn send_few(&self, few: &Few) -> bool {
-        let Some(peer) = self.targets().peer(few.rank as u32) else {
-            return false;
-        };
-        few.tag >= 0
-            && self.0.process.host.send_small(&Small {
-                context: self.context(),
-                peer,
-                source: self.0.rank,
-                tag: few.tag,
-                mem: few.mem,
-                len: few.len as usize,
-                origin: few.origin,
-            })
+    pub fn small(&self, few: &Few) -> Option<Small> {
+        let peer = self.targets().peer(few.rank as u32)?;
+        (few.tag >= 0).then_some(Small {
+            context: self.context(),
+            peer,
+            source: self.0.rank,
+            tag: few.tag,
+            mem: few.mem,
+            len: few.len as usize,
+            origin: few.origin,
+        })
     }
 
-    /// Receives if the message is the next to arrive and everything is plain; `None`: nothing happened, [`Comm::recv`] does it or
-    /// says what is wrong.
+    /// The engine's words for a receive; `None`: not everything is plain, [`Comm::recv`] does it or says what is wrong.
     #[inline(always)]
-    pub fn recv_few(&self, few: &Few) -> Option<Status> {
+    pub fn catch(&self, few: &Few) -> Option<Catch> {
         let source = match self.targets().peer(few.rank as u32) {
             Some(peer) => Some(Source {
                 rank: few.rank as u32,
@@ -114,22 +110,15 @@ impl Comm {
             tag if tag >= 0 => Some(tag),
             _ => return None,
         };
-        let pattern = Pattern {
-            context: self.context(),
-            source,
-            tag,
-        };
-        let caught = self.0.process.host.recv_quick(&Catch {
-            pattern,
+        Some(Catch {
+            pattern: Pattern {
+                context: self.context(),
+                source,
+                tag,
+            },
             mem: few.mem,
             room: few.len,
             origin: few.origin,
-        })?;
-        Some(Status {
-            source: caught.source as i32,
-            tag: caught.tag,
-            len: caught.len.into(),
-            cancelled: false,
         })
     }
 

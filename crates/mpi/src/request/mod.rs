@@ -20,6 +20,7 @@ use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::process::Process;
 use garonne_engine::api;
+use garonne_engine::quick::Caught;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a completed operation tells (`MPI_Status`).
@@ -33,6 +34,18 @@ pub struct Status {
     pub len: u64,
     /// `MPI_Test_cancelled`.
     pub cancelled: bool,
+}
+
+impl From<Caught> for Status {
+    #[inline(always)]
+    fn from(caught: Caught) -> Self {
+        Self {
+            source: caught.source as i32,
+            tag: caught.tag,
+            len: caught.len.into(),
+            cancelled: false,
+        }
+    }
 }
 
 impl Status {
@@ -144,6 +157,17 @@ impl Request {
                 active: Mutex::new(None),
             }),
         ))
+    }
+
+    /// A receive on `comm` that the engine was given directly and knows by `name`.
+    pub fn posted(comm: &Comm, name: api::Request) -> Self {
+        Self(Kind::Recv(comm.clone(), name))
+    }
+
+    /// Whether it was over at birth and has nothing to tell: any other such request could stand for it.
+    #[inline]
+    pub fn is_nothing(&self) -> bool {
+        matches!(self.0, Kind::Done(Status::EMPTY, _, _))
     }
 
     pub(crate) fn of_send(comm: &Comm, started: api::Started) -> Result<Self> {

@@ -1,0 +1,222 @@
+//! Requests without an object behind them: sends that were over when they started, and plain receives.
+//!
+//! Most requests of most programs are these. A send that is over has nothing to tell, so all of them share the handle [`DONE`]. A
+//! receive of contiguous bytes on a communicator is known to the engine alone: its handle bears the engine's slot and some bits of
+//! the slot's generation, and no table has an entry for it. Whatever is more than waiting for a message that came as it should
+//! (errors, cancelling, waiting for one of several) makes a [`Request`] of such a handle for the moment ([`found`]) and goes
+//! on as with any other. Bounded by the engine's requests; a slot too far out for a handle gets an entry after all.
+
+use crate::call::Result;
+use crate::constants::{MPI_REQUEST_NULL, MPI_SUCCESS};
+use crate::edge::Ptr;
+use crate::handle::*;
+use crate::objects::comm_of_context;
+use crate::status::{encode, give};
+use crate::{state, world};
+use garonne_engine::api;
+use garonne_engine::limits::SHORT_GENERATION_BITS;
+use garonne_engine::quick::Ended;
+use garonne_mpi::request::{Request, Status};
+use garonne_node::rank::RankHost;
+use garonne_progress::host::Host;
+
+/// The request of every send that was over when it started: no code of the standard's, no handle of a table's.
+pub(crate) const DONE: MPI_Request = MPI_Request(LIVE - 1);
+
+const SLOT_BITS: u32 = 23;
+const SLOT_MASK: usize = (1 << SLOT_BITS) - 1;
+const GENERATION_MASK: u32 = (1 << SHORT_GENERATION_BITS) - 1;
+const WORDS: usize = 1 << (SLOT_BITS + SHORT_GENERATION_BITS);
+
+const _: () = assert!(
+    BEYOND_TABLES + WORDS <= i32::MAX as usize,
+    "MPI_Request_toint gives an int"
+);
+
+/// The handle of a receive that the engine knows by `name`; `None`: the name does not fit into one.
+#[inline(always)]
+pub(crate) fn handle(name: api::Request) -> Option<MPI_Request> {
+    let generation = (name.generation & GENERATION_MASK) as usize;
+    let slot = name.index as usize;
+    (slot <= SLOT_MASK).then_some(MPI_Request(BEYOND_TABLES + (generation << SLOT_BITS | slot)))
+}
+
+/// The name behind a handle, as far as it is known; `None`: another kind of handle.
+#[inline(always)]
+fn name(handle: MPI_Request) -> Option<api::Request> {
+    let word = handle.0.wrapping_sub(BEYOND_TABLES);
+    (word < WORDS).then_some(api::Request {
+        index: (word & SLOT_MASK) as u32,
+        generation: (word >> SLOT_BITS) as u32,
+    })
+}
+
+/// Whether no table has an entry for this handle, although it may be that of a request.
+#[inline(always)]
+pub(crate) fn is_plain(handle: MPI_Request) -> bool {
+    handle == DONE || name(handle).is_some()
+}
+
+/// The request behind such a handle, as an object for the moment; `None`: it was completed already.
+#[cold]
+pub(crate) fn found(handle: MPI_Request) -> Result<Option<Request>> {
+    if handle == DONE {
+        return Ok(Some(Request::done(&state::process()?, Status::EMPTY)));
+    }
+    let known = name(handle).and_then(|name| world::host()?.whole_name(name));
+    Ok(known.and_then(|(name, context)| Some(Request::posted(&comm_of_context(context)?, name))))
+}
+
+/// How a request stands for those who wait for it.
+enum Stand {
+    /// Not over.
+    Waits,
+    /// Over, and its handle is spent.
+    Over(Status),
+    /// There is more to it.
+    Odd,
+}
+
+#[inline(always)]
+fn stand(host: &RankHost, handle: MPI_Request) -> Stand {
+    if handle == DONE {
+        return Stand::Over(Status::EMPTY);
+    }
+    match name(handle).map(|name| host.end_plain(name)) {
+        Some(Ended::Plainly(caught)) => Stand::Over(caught.into()),
+        Some(Ended::NotYet) => Stand::Waits,
+        _ => Stand::Odd,
+    }
+}
+
+/// `MPI_Wait` for a plain request that ends as it should; `false`: nothing happened to the handle, take the general way.
+#[inline(always)]
+pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<bool> {
+    let (handle, Some(host)) = (place.get()?, world::host()) else {
+        return Ok(false);
+    };
+    if !is_plain(handle) {
+        return Ok(false);
+    }
+    let mut stands = stand(host, handle);
+    if let Stand::Waits = stands {
+        host.wait_until(&mut || {
+            stands = stand(host, handle);
+            !matches!(stands, Stand::Waits)
+        });
+    }
+    conclude(stands, place, status)
+}
+
+/// `MPI_Test` likewise: whether it is over, `None` for the general way.
+#[inline(always)]
+pub(crate) fn test(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<Option<bool>> {
+    let (handle, Some(host)) = (place.get()?, world::host()) else {
+        return Ok(None);
+    };
+    if !is_plain(handle) {
+        return Ok(None);
+    }
+    let mut stands = stand(host, handle);
+    if let Stand::Waits = stands {
+        host.progress();
+        stands = stand(host, handle);
+    }
+    if let Stand::Waits = stands {
+        return Ok(Some(false));
+    }
+    Ok(conclude(stands, place, status)?.then_some(true))
+}
+
+#[inline(always)]
+fn conclude(stands: Stand, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<bool> {
+    let Stand::Over(ended) = stands else {
+        return Ok(false);
+    };
+    place.set(MPI_REQUEST_NULL)?;
+    give(status, &ended)?;
+    Ok(true)
+}
+
+/// `MPI_Waitall` over plain and null requests as far as they end as they should: how many were seen to their ends, from the first on.
+/// The general way sees to the rest.
+#[inline]
+pub(crate) fn wait_all(count: usize, places: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<usize> {
+    let Some(host) = world::host() else { return Ok(0) };
+    for at in 0..count {
+        let handle = places.at(at)?;
+        if handle != MPI_REQUEST_NULL && !is_plain(handle) {
+            return Ok(0);
+        }
+    }
+    let (mut next, mut fault) = (0, None);
+    // Receives mostly complete in order, so one cursor looks at each request about once.
+    let mut pass = || {
+        while next < count {
+            match end_at(host, places.element(next), statuses.element(next)) {
+                Ok(Some(true)) => next += 1,
+                Ok(Some(false)) => return false,
+                Ok(None) => break,
+                Err(error) => {
+                    fault = Some(error);
+                    break;
+                }
+            }
+        }
+        true
+    };
+    if !pass() {
+        host.wait_until(&mut pass);
+    }
+    fault.map_or(Ok(next), Err)
+}
+
+/// Ends one request of several: whether it is over; `None` for the general way.
+#[inline(always)]
+fn end_at(host: &RankHost, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<Option<bool>> {
+    let handle = place.get()?;
+    let ended = if handle == MPI_REQUEST_NULL {
+        Status::EMPTY
+    } else {
+        match stand(host, handle) {
+            Stand::Over(ended) => ended,
+            Stand::Waits => return Ok(Some(false)),
+            Stand::Odd => return Ok(None),
+        }
+    };
+    place.set(MPI_REQUEST_NULL)?;
+    if !status.is_null() {
+        let mut filled = encode(&ended);
+        filled.error = MPI_SUCCESS;
+        status.set(filled)?;
+    }
+    Ok(Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_handle_gives_its_slot_back_and_is_no_handle_of_a_table() {
+        let table = Table::new();
+        let entry: MPI_Request = table.insert(1).unwrap();
+        assert!(!is_plain(entry) && !is_plain(MPI_REQUEST_NULL) && is_plain(DONE));
+        for (index, generation) in [(0, 0), (5, 63), (SLOT_MASK as u32, 64 + 17)] {
+            let made = handle(api::Request { index, generation }).unwrap();
+            let short = api::Request {
+                index,
+                generation: generation % 64,
+            };
+            assert_eq!(name(made), Some(short));
+            assert_eq!(table.get(made), None);
+            assert!(i32::try_from(made.0).is_ok());
+        }
+        let far = api::Request {
+            index: SLOT_MASK as u32 + 1,
+            generation: 0,
+        };
+        assert_eq!(handle(far), None);
+        assert_eq!(table.get(DONE), None);
+    }
+}
