@@ -268,14 +268,8 @@ impl Core {
         if gate == NONE {
             return;
         }
-        let quotas = self.quotas;
-        let at = gate;
-        let gate = &mut self.gates[at as usize];
-        gate.owed_envelopes += 1;
-        gate.owed_payload += payload;
-        let enough = gate.owed_envelopes * 2 >= quotas.envelopes || gate.owed_payload * 2 >= quotas.payload;
-        if enough || gate.asking.held {
-            self.return_credits(at);
+        if self.gates[gate as usize].owe(payload, &self.quotas) {
+            self.return_credits(gate);
         }
     }
 

@@ -125,6 +125,16 @@ impl Gate {
         !self.gone && self.outstanding < quotas.envelopes
     }
 
+    /// Owes the peer one envelope's credit and `payload` bytes of credit more. `true`: it is time to return them.
+    #[inline(always)]
+    pub(crate) fn owe(&mut self, payload: u64, quotas: &Quotas) -> bool {
+        self.owed_envelopes += 1;
+        self.owed_payload += payload;
+        self.owed_envelopes * 2 >= quotas.envelopes
+            || self.owed_payload * 2 >= quotas.payload
+            || self.asking.held
+    }
+
     pub(crate) fn new(peer: Peer, reach: Reach, quotas: Quotas) -> Self {
         Self {
             peer,

@@ -83,7 +83,7 @@ impl Matcher {
     }
 
     /// Posts the receive in slot `receive`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(&mut self, pattern: &Pattern, receive: u32) {
         let (key, kind) = pattern_key(pattern);
         self.posted.push(key, receive);

@@ -8,7 +8,7 @@
 use crate::api::{Context, Origin, Pattern, Peer, Request};
 use crate::core::{Core, Incoming};
 use crate::event::{Event, What};
-use crate::gate::stream_key;
+use crate::gate::{Stream, stream_key};
 use crate::limits::ROUTES;
 use crate::matcher::Envelope;
 use crate::rail::{Header, Kind, Rail};
@@ -137,6 +137,18 @@ impl Expected {
             && (self.tag == meta.tag || self.tag < 0)
             && meta.waiting.is_none()
     }
+
+    /// Takes a message that it accepts.
+    #[inline(always)]
+    fn take(&mut self, meta: &Meta, payload: UserMem) {
+        self.mem.copy_from(0, payload, 0, meta.len as usize);
+        self.room = -1;
+        self.caught = Caught {
+            source: meta.source,
+            tag: meta.tag,
+            len: meta.len as u32,
+        };
+    }
 }
 
 impl Core {
@@ -173,39 +185,38 @@ impl Core {
             return false;
         };
         let stream = self.streams.get_mut(route.stream);
-        if stream.odd.is_some()
-            || header.sequence != stream.next_rx as u32
-            || !self.gates[route.gate as usize].may_send(&self.quotas)
-        {
+        let gate = &mut self.gates[route.gate as usize];
+        if stream.odd.is_some() || header.sequence != stream.next_rx as u32 || !gate.may_send(&self.quotas) {
             return false;
         }
-        if self.matcher.nothing_posted() {
+        let receive = if self.matcher.nothing_posted() {
             if !self.expected.accepts(meta) {
                 return false;
             }
-            self.enter_in_turn(route);
-            self.catch(route.gate, meta, payload);
-            return true;
+            NONE
+        } else {
+            let envelope = Envelope {
+                context: meta.context,
+                peer: meta.peer,
+                tag: meta.tag,
+            };
+            match self.matcher.arrive_plainly(&envelope) {
+                Some(receive) => receive,
+                None => return false,
+            }
+        };
+        stream.next_rx += 1;
+        gate.outstanding += 1;
+        let credits_due = gate.owe(meta.len, &self.quotas);
+        if receive == NONE {
+            self.expected.take(meta, payload);
+        } else {
+            self.fill(receive, meta, payload);
         }
-        let envelope = Envelope {
-            context: meta.context,
-            peer: meta.peer,
-            tag: meta.tag,
-        };
-        let Some(receive) = self.matcher.arrive_plainly(&envelope) else {
-            return false;
-        };
-        self.enter_in_turn(route);
-        self.release_credits(route.gate, meta.len);
-        self.fill(receive, meta, payload);
+        if credits_due {
+            self.return_credits(route.gate);
+        }
         true
-    }
-
-    /// Counts the next envelope of a stream as arrived.
-    #[inline(always)]
-    fn enter_in_turn(&mut self, route: Route) {
-        self.streams.get_mut(route.stream).next_rx += 1;
-        self.gates[route.gate as usize].outstanding += 1;
     }
 
     /// Ends a posted receive with the eager message that it matched.
@@ -231,13 +242,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn catch(&mut self, gate: u32, meta: &Meta, payload: UserMem) {
         self.release_credits(gate, meta.len);
-        self.expected.mem.copy_from(0, payload, 0, meta.len as usize);
-        self.expected.room = -1;
-        self.expected.caught = Caught {
-            source: meta.source,
-            tag: meta.tag,
-            len: meta.len as u32,
-        };
+        self.expected.take(meta, payload);
     }
 }
 
@@ -316,6 +321,21 @@ impl Core {
     }
 }
 
+/// The header of the next envelope of a stream.
+#[inline(always)]
+fn header_of(small: &Small, stream: &Stream) -> Header {
+    Header {
+        kind: Kind::Eager as u8,
+        flags: 0,
+        shard: 0,
+        len: small.len as u32,
+        context: small.context,
+        source: small.source,
+        tag: small.tag,
+        sequence: stream.next_tx as u32,
+    }
+}
+
 impl<R: Rail> Shard<R> {
     /// Sends a small message at once if nothing is in the way; `false`: nothing happened, take the general way.
     #[inline(always)]
@@ -327,27 +347,37 @@ impl<R: Rail> Shard<R> {
         else {
             return false;
         };
-        let gate = &mut core.gates[route.gate as usize];
+        let gate = &core.gates[route.gate as usize];
         let fits = small.len <= self.limits.inline_max && small.len <= gate.reach.eager_max;
         // A gate whose peer is gone has no credits.
         if !fits || gate.held != 0 || gate.envelopes == 0 || gate.payload < small.len as u64 {
             return false;
         }
-        let stream = core.streams.get_mut(route.stream);
-        let header = Header {
-            kind: Kind::Eager as u8,
-            flags: 0,
-            shard: 0,
-            len: small.len as u32,
-            context: small.context,
-            source: small.source,
-            tag: small.tag,
-            sequence: stream.next_tx as u32,
-        };
+        let header = header_of(small, core.streams.get(route.stream));
+        if !self.rail.send_at_once(small.peer, header, small.mem) {
+            return self.send_small_otherwise(*small, route);
+        }
+        self.small_left(small, route);
+        true
+    }
+
+    /// Sends a small message by another way than the rail's shortest.
+    #[inline(never)]
+    fn send_small_otherwise(&mut self, small: Small, route: Route) -> bool {
+        let header = header_of(&small, self.core.streams.get(route.stream));
         if self.rail.send_inline(small.peer, &header, small.mem).is_err() {
             return false;
         }
-        stream.next_tx += 1;
+        self.small_left(&small, route);
+        true
+    }
+
+    /// Accounts for a small message that left.
+    #[inline(always)]
+    fn small_left(&mut self, small: &Small, route: Route) {
+        let core = &mut self.core;
+        core.streams.get_mut(route.stream).next_tx += 1;
+        let gate = &mut core.gates[route.gate as usize];
         gate.envelopes -= 1;
         gate.payload -= small.len as u64;
         core.events.push(Event {
@@ -360,7 +390,6 @@ impl<R: Rail> Shard<R> {
             what: What::Send,
             kind: small.origin.kind,
         });
-        true
     }
 
     /// Receives at once if a matching small message was kept, or is the next thing that arrives within `spins` looks at a quiet rail; `None`: nothing

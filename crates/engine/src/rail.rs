@@ -196,6 +196,12 @@ pub trait Rail {
     /// Claim, copy and commit in one for payloads of at most `limits().inline_max` bytes (`header.len`), class Data.
     fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal>;
 
+    /// As `send_inline`, if the shortest way is free; `false`: nothing happened, and `send_inline` may know another way.
+    fn send_at_once(&mut self, peer: Peer, header: Header, bytes: UserMem) -> bool {
+        let _ = (peer, header, bytes);
+        false
+    }
+
     /// Delivers up to `budget` packets and whatever else ended. Returns how many things it told the sink.
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32;
 

@@ -231,7 +231,7 @@ impl Lists {
     }
 
     /// Appends `link` to the list of `key`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, key: Key, link: u32) {
         if link as usize >= self.links.len() {
             self.links.resize(link as usize + 1, UNLINKED);
@@ -283,7 +283,7 @@ impl Lists {
     }
 
     /// Takes the oldest link out of the list of `key`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self, key: Key) -> Option<u32> {
         let list = self.list(key)?;
         let head = self.keys.get(list).head;

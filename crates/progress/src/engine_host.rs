@@ -268,17 +268,27 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         if let Some(mut shard) = self.shard.try_alone() {
             return shard.send_small(small);
         }
-        self.send_small_shared(small)
+        self.send_small_shared(*small)
     }
 
     #[inline(never)]
-    fn send_small_shared(&self, small: &Small) -> bool {
+    fn post_plain_shared(&self, catch: Catch) -> Option<Request> {
+        self.with(|shard| shard.post_plain(&catch))
+    }
+
+    #[inline(never)]
+    fn end_plain_shared(&self, name: Request) -> Ended {
+        self.enter().end_plain(name)
+    }
+
+    #[inline(never)]
+    fn send_small_shared(&self, small: Small) -> bool {
         let Some(mut shard) = self.shard.try_lock() else {
             return false;
         };
         self.serve(&mut shard);
         // It completes nothing that anybody waits for: there is nothing to announce.
-        shard.send_small(small)
+        shard.send_small(&small)
     }
 
     /// What the engine waits for, and whether it is idle, for publishing.
@@ -434,11 +444,12 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.start(Operation::Send(send))
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_small(&self, small: &Small) -> bool {
         EngineHost::send_small(self, small)
     }
 
+    #[inline(always)]
     fn recv_quick(&self, catch: &Catch) -> Option<Caught> {
         // Among several threads what the poll brings would have to be announced, and the lock not be held while spinning: the
         // general way does that.
@@ -446,19 +457,19 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         shard.recv_quick(catch, self.surroundings.patience().spins)
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_plain(&self, catch: &Catch) -> Option<Request> {
         match self.shard.try_alone() {
             Some(mut shard) => shard.post_plain(catch),
-            None => self.with(|shard| shard.post_plain(catch)),
+            None => self.post_plain_shared(*catch),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn end_plain(&self, name: Request) -> Ended {
         match self.shard.try_alone() {
             Some(mut shard) => shard.end_plain(name),
-            None => self.enter().end_plain(name),
+            None => self.end_plain_shared(name),
         }
     }
 

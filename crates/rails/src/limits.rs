@@ -65,3 +65,6 @@ pub const PACE_PIECE_MIN: usize = PACKET_MAX;
 
 /// Large messages between two tries of the way that is not preferred: half a per cent of them may take a few times longer.
 pub const PACE_RETRY_EVERY: u32 = 200;
+
+/// Slots that a reader of several records fetches ahead: what it handles in the time in which a line comes from another core.
+pub const FETCH_AHEAD: u32 = 4;

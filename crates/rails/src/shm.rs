@@ -293,15 +293,20 @@ impl Rail for ShmRail {
         }
     }
 
-    #[inline(always)]
     fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
-        let (words, len) = (header.to_words(), header.len as usize);
-        if let Some(Some(out)) = self.outs.get_mut(peer as usize)
-            && out.send_inline(words, bytes, len)
-        {
+        if self.send_at_once(peer, *header, bytes) {
             return Ok(());
         }
-        self.send_small(peer, words, (bytes, len))
+        self.send_small(peer, header.to_words(), (bytes, header.len as usize))
+    }
+
+    #[inline(always)]
+    fn send_at_once(&mut self, peer: Peer, header: Header, bytes: UserMem) -> bool {
+        let len = header.len as usize;
+        match self.outs.get_mut(peer as usize) {
+            Some(Some(out)) => out.send_inline(header.to_words(), bytes, len),
+            _ => false,
+        }
     }
 
     #[inline]

@@ -334,6 +334,13 @@ impl Intake {
         }
     }
 
+    /// Fetches the slot `ahead` places beyond the next one into this core's cache, for a reader that is behind its writer.
+    #[inline(always)]
+    pub fn fetch_ahead(&self, ahead: u32) {
+        let slot = self.reader.head_slot().wrapping_add(ahead);
+        crate::copy::prefetch(self.reader.memory.slot(slot));
+    }
+
     /// Slots taken so far, wrapping.
     pub fn position(&self) -> u32 {
         self.reader.head_slot()

@@ -125,7 +125,9 @@ pub(crate) struct Writer<M> {
     head: Position,
     /// The next position of a lane.
     tail: Position,
-    /// The slot behind this writer's last claim.
+    /// The slot at which a lane has no room for data as far as the remembered head tells; a mailbox's tail, which never moves.
+    data_end: u32,
+    /// The slot behind this writer's last claim in a mailbox.
     last: u32,
 }
 
@@ -134,13 +136,27 @@ impl<M: Memory> Writer<M> {
     pub(crate) fn new(memory: M, me: u16, sharing: Sharing) -> Self {
         // Acquire: room that the reader gave back may be written. SYNC(ring-head).
         let head = Position::from_word(memory.head().load(Ordering::Acquire));
-        Self {
+        let mut writer = Self {
             memory,
             me,
             sharing,
             head,
             tail: head,
+            data_end: head.slot,
             last: head.slot,
+        };
+        writer.set_data_end();
+        writer
+    }
+
+    /// To be called whenever the remembered head changed.
+    fn set_data_end(&mut self) {
+        if self.sharing == Sharing::Lane {
+            let geometry = self.memory.geometry();
+            self.data_end = self
+                .head
+                .slot
+                .wrapping_add(geometry.slots - geometry.reserved_slots);
         }
     }
 
@@ -187,6 +203,7 @@ impl<M: Memory> Writer<M> {
         for _ in 0..2 {
             // Acquire: the reader is done with what lies below. SYNC(ring-head).
             self.head = Position::from_word(self.memory.head().load(Ordering::Acquire));
+            self.set_data_end();
             if self.fits(geometry, end, priority) {
                 return true;
             }
@@ -209,7 +226,6 @@ impl<M: Memory> Writer<M> {
                     return Err(Full);
                 }
                 let slot = std::mem::replace(&mut self.tail, end).slot;
-                self.last = end.slot;
                 Ok(Claim { slot, start, units })
             }
             Sharing::Mailbox => loop {
@@ -248,14 +264,12 @@ impl<M: Memory> Writer<M> {
     /// first glance, about which [`Writer::claim`] knows more.
     #[inline(always)]
     pub(crate) fn claim_slot(&mut self) -> Option<Claim> {
-        let geometry = self.memory.geometry();
         let slot = self.tail.slot;
-        let used = slot.wrapping_sub(self.head.slot);
-        if self.sharing != Sharing::Lane || used >= geometry.slots - geometry.reserved_slots {
+        // Control records may be beyond it: the difference is what counts, not equality.
+        if self.data_end.wrapping_sub(slot) as i32 <= 0 {
             return None;
         }
         self.tail.slot = slot.wrapping_add(1);
-        self.last = self.tail.slot;
         Some(Claim {
             slot,
             start: self.tail.unit,
@@ -300,7 +314,10 @@ impl<M: Memory> Writer<M> {
 
     /// The position behind this writer's last claim: when the reader is there, it has taken all this writer sent.
     pub(crate) fn last(&self) -> u32 {
-        self.last
+        match self.sharing {
+            Sharing::Lane => self.tail.slot,
+            Sharing::Mailbox => self.last,
+        }
     }
 }
 
@@ -333,16 +350,23 @@ pub(crate) struct Reader<M> {
     pub(crate) memory: M,
     next: Position,
     published: Position,
+    /// Slots and units whose reading is worth a publication.
+    worth: Position,
 }
 
 impl<M: Memory> Reader<M> {
     /// The only reader of a ring.
     pub(crate) fn new(memory: M) -> Self {
         let next = Position::from_word(memory.head().load(Ordering::Relaxed));
+        let geometry = memory.geometry();
         Self {
             memory,
             next,
             published: next,
+            worth: Position {
+                slot: geometry.slots / 8,
+                unit: geometry.units / 8,
+            },
         }
     }
 
@@ -403,10 +427,9 @@ impl<M: Memory> Reader<M> {
     #[inline(always)]
     pub(crate) fn release(&mut self, found: &Found) -> bool {
         self.next = found.end;
-        let geometry = self.memory.geometry();
         let slots = self.next.slot.wrapping_sub(self.published.slot);
         let units = self.next.unit.wrapping_sub(self.published.unit);
-        (slots >= geometry.slots / 8 || units >= geometry.units / 8) && self.publish_head()
+        (slots >= self.worth.slot || units >= self.worth.unit) && self.publish_head()
     }
 
     /// Passes over a broken slot: its payload claim is unknown, so all units claimed so far count as consumed.

@@ -5,7 +5,7 @@
 //! mailbox has been read that far. So no record overtakes another, without a handshake. A dead writer's lane is drained
 //! and then granted to the next.
 
-use crate::limits::{LANE_GRANT_AFTER, LANES, PACE_PIECE_MIN};
+use crate::limits::{FETCH_AHEAD, LANE_GRANT_AFTER, LANES, PACE_PIECE_MIN};
 use crate::shm::layout::{self, card};
 use crate::shm::pace::Pace;
 use garonne_engine::api::{Error, Peer};
@@ -140,6 +140,11 @@ impl Inbox {
         let mut told = 0;
         while told < budget {
             let writer = lane.writer;
+            if told > 0 {
+                // The writer is ahead: what it left lies in its cache, and each line takes as long to come as several take to
+                // handle. Not at first, which would take the line away that it is just writing.
+                lane.intake.fetch_ahead(FETCH_AHEAD);
+            }
             match lane.intake.take(|record| {
                 deliver(
                     Record { writer, ..record },

@@ -115,15 +115,14 @@ impl Out {
         self.lane.is_some()
     }
 
-    /// Sends a small record through the lane and wakes the peer, if the peer's grant is as it was and the lane has room at first glance.
+    /// Sends a small record through the lane and wakes the peer, if there is one (a lane once granted stays) and it has room at
+    /// first glance.
     #[inline(always)]
     pub(crate) fn send_inline(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> bool {
-        // SYNC(lane-grant): as in `uses_lane`.
-        let sent = self.grant.load(Ordering::Acquire) == self.held
-            && self
-                .lane
-                .as_mut()
-                .is_some_and(|lane| lane.send_inline(header, bytes, len));
+        let sent = self
+            .lane
+            .as_mut()
+            .is_some_and(|lane| lane.send_inline(header, bytes, len));
         if sent {
             self.bell().ring();
         }
