@@ -1,12 +1,12 @@
 # Sourced by ./x: finds what is missing on this machine and installs it, saying what it does.
 # Distribution packages go through apt as root; an ordinary user is told which packages to ask for.
 
-say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
+say() { if [ -t 1 ]; then printf '\033[1m==>\033[0m %s\n' "$*"; else printf '==> %s\n' "$*"; fi; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 # What each command needs from the distribution. `demo` is the base of all others.
 packages_demo="gcc g++ make pkg-config libc6-dev libhwloc-dev libudev-dev python3 python3-dev python3-venv ca-certificates"
-packages_test="$packages_demo cmake autoconf automake dpkg-dev libblas-dev libclang-dev xz-utils gdb"
+packages_test="$packages_demo cmake autoconf automake dpkg-dev libblas-dev libclang-dev xz-utils gdb valgrind"
 packages_bench="$packages_demo"
 packages_lint="$packages_demo"
 
@@ -69,20 +69,20 @@ quietly() {
 
 apt_candidate() { apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: *//p' | sed 's/^[0-9]*://; s/[+~-].*//'; }
 
-# Rust: what is installed if it is new enough, else the distribution's if it is, else rustup.
+# Rust: what is installed if it is new enough, else the distribution's if it is and may be installed, else rustup, which needs no root.
 need_rust() {
     local wanted name
     wanted=$(rust_wanted)
     [ ! -d "$HOME/.cargo/bin" ] || PATH=$PATH:$HOME/.cargo/bin
     ! version_at_least "$wanted" "$(cargo_version)" || return 0
-    say "cargo $wanted or newer is needed, found: $(cargo_version || true)"
-    for name in cargo cargo-web; do
+    say "cargo $wanted or newer is needed, found: $(cargo_version | grep . || echo none)"
+    for name in $([ "$(id -u)" -ne 0 ] || echo cargo cargo-web); do
         if version_at_least "$wanted" "$(apt_candidate $name)"; then
             install_packages "$name ${name/cargo/rustc}"
             return 0
         fi
     done
-    if ! command -v rustup >/dev/null && [ "$(apt_candidate rustup)" != "(none)" ] && [ -n "$(apt_candidate rustup)" ]; then
+    if [ "$(id -u)" -eq 0 ] && ! command -v rustup >/dev/null && [ "$(apt_candidate rustup)" != "(none)" ] && [ -n "$(apt_candidate rustup)" ]; then
         install_packages rustup
     fi
     if command -v rustup >/dev/null; then
@@ -92,7 +92,8 @@ need_rust() {
     else
         command -v curl >/dev/null || install_packages curl
         say "installing Rust with the rustup installer (into ~/.cargo and ~/.rustup)"
-        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs -o "$GARONNE_STATE/rustup-init.sh"
+        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs -o "$GARONNE_STATE/rustup-init.sh" ||
+            die "it cannot be fetched; ask an administrator for cargo and rustc $wanted or newer"
         quietly sh "$GARONNE_STATE/rustup-init.sh" -y --no-modify-path
         PATH=$HOME/.cargo/bin:$PATH
     fi

@@ -88,6 +88,14 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
         }
         let call = format!("crate::{}::{body}({})", f.module, arguments.join(", "));
         if raises(f) {
+            if inert_in_children(f) {
+                writeln!(
+                    out,
+                    "    if forked() {{ return in_child(Call({number}), {}); }}",
+                    holder(f)
+                )
+                .unwrap();
+            }
             writeln!(out, "    finish(Call({number}), {}, {call})", holder(f)).unwrap();
         } else {
             writeln!(out, "    {call}").unwrap();
@@ -103,6 +111,28 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
         writeln!(out, "    not_yet(Call({number}), {})", holder(f)).unwrap();
     }
     writeln!(out, "}}").unwrap();
+}
+
+/// Calls that a forked child may make: they look at nothing that is its parent's, or know themselves what to do there.
+const IN_CHILDREN: [&str; 9] = [
+    "MPI_Abort",
+    "MPI_Error_class",
+    "MPI_Error_string",
+    "MPI_Finalize",
+    "MPI_Finalized",
+    "MPI_Get_library_version",
+    "MPI_Get_version",
+    "MPI_Initialized",
+    "MPI_Pcontrol",
+];
+
+/// Calls whose check of the buffer refuses a forked child, so that their shortest way needs no other (see `device`).
+const CHECKED_WITH_THE_BUFFER: [&str; 4] = ["MPI_Send", "MPI_Recv", "MPI_Isend", "MPI_Irecv"];
+
+/// Whether the wrapper refuses the call in a forked child.
+fn inert_in_children(f: &Function) -> bool {
+    let name = f.name.strip_suffix("_c").unwrap_or(&f.name);
+    !IN_CHILDREN.contains(&name) && !CHECKED_WITH_THE_BUFFER.contains(&name)
 }
 
 /// Whether the result is an error code for error handlers. The tool interface returns its codes and calls none.

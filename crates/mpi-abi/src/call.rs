@@ -124,6 +124,28 @@ pub(crate) fn finish(call: Call, holder: Holder, result: Result<()>) -> c_int {
     }
 }
 
+/// Why a forked child is refused.
+#[cold]
+#[inline(never)]
+pub(crate) fn childs_fault() -> Fault {
+    let rank = crate::state::find_process().map_or(String::from("a rank"), |process| {
+        format!("rank {}", process.host.me())
+    });
+    // SAFETY: neither call takes an argument or fails.
+    let (own, parent) = unsafe { (libc::getpid(), libc::getppid()) };
+    let detail = format!(
+        "error[G0109]: process {own} is a forked child of {rank} (process {parent}): what its parent communicates with is not the child's"
+    );
+    Fault::new(Class::Other, detail)
+}
+
+/// The answer to a forked child.
+#[cold]
+#[inline(never)]
+pub(crate) fn in_child(call: Call, holder: Holder) -> c_int {
+    crate::errhan::raise(call, holder, &childs_fault())
+}
+
 /// The answer of a function that is not there yet.
 #[cold]
 #[inline(never)]

@@ -4,11 +4,12 @@
 //! driver knows, and only a process that has loaded a driver can have one. So the check that every buffer takes anyway (is the
 //! address above the special ones) compares with a word: normally the last special address, and the largest address while a
 //! driver may be in the process. Then, and only then, buffers go the way of the suspicious ones, where the driver is asked. The
-//! word is raised at the start and at every new communicator, and lowered by the first buffer that comes by if no driver was
+//! word is raised in a forked child, which is refused in the same place, at the start and at every new communicator, and lowered by the first buffer that comes by if no driver was
 //! loaded. What is loaded is looked up in the dynamic linker's list; nothing is ever loaded from here.
 
-use crate::call::{Fault, Result};
+use crate::call::{Fault, Result, childs_fault};
 use crate::edge::Buf;
+use crate::state::forked;
 use garonne_mpi::error::Class;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +24,7 @@ pub(crate) fn floor() -> usize {
     FLOOR.load(Ordering::Relaxed)
 }
 
-/// Has the next buffer looked at: a driver may have been loaded since.
+/// Has the next buffer looked at: a driver may have been loaded since, or this process is a new child.
 pub(crate) fn look_again() {
     FLOOR.store(usize::MAX, Ordering::Relaxed);
 }
@@ -131,6 +132,9 @@ pub(crate) fn refuse(buf: Buf) -> Result<()> {
 #[cold]
 #[inline(never)]
 pub(crate) fn check(buf: Buf, count: i64) -> Result<()> {
+    if forked() {
+        return Err(childs_fault());
+    }
     let drivers = drivers();
     if drivers.iter().all(Option::is_none) {
         FLOOR.store(Buf::AUTOMATIC, Ordering::Relaxed);

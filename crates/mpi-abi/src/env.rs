@@ -79,6 +79,10 @@ fn start(call: Call, required: c_int) -> Result<c_int> {
 }
 
 pub(crate) fn finalize(_: Call) -> Result<()> {
+    if state::forked() {
+        // What there was to finalize is its parent's.
+        return Ok(());
+    }
     match state::phase() {
         Phase::Before => {
             return Err(Fault::new(
@@ -101,7 +105,8 @@ pub(crate) fn initialized(_: Call, flag: Ptr<c_int>) -> Result<()> {
 }
 
 pub(crate) fn finalized(_: Call, flag: Ptr<c_int>) -> Result<()> {
-    flag.set((state::phase() == Phase::Finalized).into())
+    // So that handlers which programs run at exit leave MPI alone in a forked child.
+    flag.set((state::forked() || state::phase() == Phase::Finalized).into())
 }
 
 pub(crate) fn query_thread(_: Call, provided: Ptr<c_int>) -> Result<()> {
@@ -130,7 +135,8 @@ pub(crate) fn abort(call: Call, on: MPI_Comm, code: c_int) -> Result<()> {
 pub(crate) fn die(process: Option<&Process>, code: c_int, message: &str) -> ! {
     // SAFETY: writes out what the program printed so far; takes no argument of ours.
     unsafe { libc::fflush(std::ptr::null_mut()) };
-    if let Some(process) = process {
+    // A forked child ends alone: the job is its parent's.
+    if let Some(process) = process.filter(|_| !state::forked()) {
         process.abort(code, message);
     }
     eprintln!("{message}");

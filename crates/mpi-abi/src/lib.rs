@@ -62,9 +62,10 @@ mod exports {
         reason = "scalars of both widths are widened by one rule"
     )]
 
-    use crate::call::{Call, Holder, finish, not_yet};
+    use crate::call::{Call, Holder, finish, in_child, not_yet};
     use crate::edge::{Buf, Callback, CountOut, Counts, In, Ptr, StrIn, StrOut};
     use crate::handle::*;
+    use crate::state::forked;
     use crate::thunk::thunk;
     use std::ffi::c_int;
 

@@ -5,8 +5,8 @@ use crate::call::{Fault, Result};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use garonne_mpi::process::Process;
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::sync::{Arc, LazyLock, Once, PoisonError, RwLock};
 use std::thread::ThreadId;
 
 /// The world model's phase.
@@ -25,6 +25,30 @@ static PHASE: AtomicU8 = AtomicU8::new(Phase::Before as u8);
 static PROVIDED: AtomicI32 = AtomicI32::new(0);
 static PROCESS: RwLock<Option<Arc<Process>>> = RwLock::new(None);
 static MAIN: RwLock<Option<ThreadId>> = RwLock::new(None);
+
+/// This process was forked by a rank: nothing here is its own.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process was forked by a rank. A plain load.
+#[inline(always)]
+pub(crate) fn forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+extern "C" fn in_child() {
+    FORKED.store(true, Ordering::Relaxed);
+    crate::device::look_again();
+}
+
+/// Has processes that are forked from now on know that they are.
+pub(crate) fn watch_forks() {
+    static WATCHING: Once = Once::new();
+    // SAFETY: the handler stores to two words; this library is never unloaded. Without memory for it forked children are not
+    // told apart, as before.
+    WATCHING.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(in_child));
+    });
+}
 
 /// The phase of the world model.
 pub(crate) fn phase() -> Phase {

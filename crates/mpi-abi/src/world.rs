@@ -45,6 +45,7 @@ pub(crate) fn enter() -> Result<Config> {
         }
         None => kept.insert(Rank::enter().map_err(of_node)?),
     };
+    state::watch_forks();
     let host = rank.host.clone();
     // SYNC(host): publishes the engine.
     HOST.store(Arc::as_ptr(&host).cast_mut(), Ordering::Release);

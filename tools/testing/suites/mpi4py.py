@@ -7,7 +7,7 @@ import collections
 import json
 import shutil
 
-from ..runner import TAIL_LINES, Case, Outcome, check
+from ..runner import TAIL_LINES, Case, Failure, Outcome, check
 
 # The whole suite takes about three minutes on 2 ranks with other MPIs on 2 cores.
 WHOLE_LIMIT_S = 1200
@@ -25,10 +25,24 @@ def suite(context):
     for ranks in whole:
         limit = SOAK_LIMIT_S if context.soak else WHOLE_LIMIT_S
         yield run_case(context, f"mpi4py/whole on {ranks}", ranks, [], limit)
+    yield processes(context)
     if not context.soak:
         for ranks in [1, 3, 5]:
             include = [word for module in PART for word in ("-i", module.replace("$", r"\.py"))]
             yield run_case(context, f"mpi4py/part on {ranks}", ranks, include, PART_LIMIT_S)
+
+
+def processes(context):
+    """What Python programs start beside MPI: subprocesses, multiprocessing in all its ways, forks."""
+    def run():
+        program = [context.state / "venv/bin/python", context.root / "tests/guest/processes.py"]
+        env = context.environment({"MPI4PY_LIBMPI": str(context.prefix / "lib/libmpi_abi.so.1")})
+        result = context.execute("mpi4py processes", context.launcher(2) + list(map(str, program)), timeout=120, env=env)
+        check(result)
+        if "ok" not in result.output:
+            raise Failure(f"it did not come to its end (log: {result.log})")
+
+    return Case("mpi4py/subprocesses and multiprocessing", run, alone=True)
 
 
 def run_case(context, name, ranks, arguments, limit):
