@@ -219,6 +219,7 @@ const STRUCT: &str = r#"
         MPI_Type_commit(&pair);
         if (rank == 0) MPI_Recv(data, 3, MPI_INT, 1, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         else MPI_Ssend(data, 2, pair, 0, 7, MPI_COMM_WORLD);
+        MPI_Barrier(MPI_COMM_WORLD); /* a sender that has ended tells nothing */
         MPI_Finalize();
         return 0;
     }
