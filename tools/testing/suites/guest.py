@@ -1,5 +1,6 @@
 """A good guest in its process: forks and programs that a rank starts, debuggers, checkers of memory, sanitizers."""
 
+import os
 import shutil
 
 from ..runner import Case, Failure, Skip, check
@@ -7,6 +8,9 @@ from ..runner import Case, Failure, Skip, check
 # Valgrind makes everything some thirty times slower.
 LIMIT_S = 240
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
+NAMESPACE = ["unshare", "-Urm"]
+# Only root can become somebody else; anybody else is an ordinary user already.
+ORDINARY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
 SANITIZERS = {"address": ["talks", "forks"], "undefined": ["talks"], "thread": ["talks", "forks"]}
 
 
@@ -19,6 +23,9 @@ def suite(context):
     talks = program_of(context, "talks")
     yield job(context, "under gdb", 2, ["gdb", "-batch", "-ex", "run", "--args", talks], "good")
     yield job(context, "under valgrind", 2, ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite", talks], "good")
+    yield poor(context, "64 ranks with 256 descriptors and 8 MB of locked memory", "ulimit -n 256 && ulimit -l 8192", 64)
+    yield poor(context, "a /dev/shm of 1 MB in a user namespace", "mount -t tmpfs -o size=1m tmpfs /dev/shm", 4, NAMESPACE)
+    yield poor(context, "an ordinary user", "true", 4, ORDINARY)
     for sanitizer, programs in SANITIZERS.items():
         for program in programs:
             yield sanitized(context, sanitizer, program)
@@ -47,6 +54,21 @@ def job(context, name, ranks, command, word):
         if not shutil.which(command[0]):
             raise Skip(f"{command[0]} is not installed")
         run(context, name, ranks, command, word)
+
+    return Case(f"guest/{name}", case)
+
+
+def poor(context, name, preparation, ranks, wrapper=()):
+    """The program after a preparation that takes something away, where the system lets us do that."""
+    def case():
+        talks = program_of(context, "talks")
+        if context.execute(f"guest probe {name}", [*wrapper, "sh", "-c", f"{preparation} && test -x {talks}"], timeout=20).code != 0:
+            raise Skip(f"not permitted here: {' '.join([*wrapper, preparation])}")
+        command = " ".join(context.launcher(ranks) + [talks])
+        result = context.execute(f"guest {name}", [*wrapper, "sh", "-c", f"{preparation} && {command}"], timeout=LIMIT_S)
+        check(result)
+        if result.output.count("good") < ranks:
+            raise Failure(f"not all ranks came to a good end (log: {result.log})")
 
     return Case(f"guest/{name}", case)
 
