@@ -95,12 +95,11 @@ pub mod coll {
     /// Data that goes through a board: what fits one of its cells.
     pub const BOARD_BYTES: u64 = garonne_sync::board::CELL_BYTES as u64;
 
-    /// Small collectives of a communicator before it gets a board: making one costs about two of them.
+    /// Blocking collectives of a communicator before it gets a board: making one costs about two of them.
     pub const BOARD_AFTER: u32 = 3;
 
-    /// Ranks from which small broadcasts and reductions to one rank use the board, too: with fewer, messages that nobody waits for
-    /// are quicker than a meeting of all.
-    pub const BOARD_ROOTED_RANKS: u32 = 8;
+    /// Members up to which a meeting is by flags, if each has a core: more flags take longer to look at than the one word of a gate.
+    pub const FLAG_RANKS: u32 = 4;
 
     /// Bytes of the lanes of one board, all together: what a second-level cache or two holds, and 64 ranks take 64 blocks of 1 KB.
     pub const LANES_BYTES: usize = 8 << 20;
@@ -111,8 +110,18 @@ pub mod coll {
     /// Shortest lane: below a page, meetings outweigh what they move.
     pub const LANE_BYTES_MIN: usize = 4 << 10;
 
-    /// What is combined at a time: twice this lies in a first-level cache.
-    pub const COMBINE_BYTES: usize = 16 << 10;
+    /// Pieces that a call is cut into while every member has a core: writing the first and reading the last overlaps with nothing, so
+    /// this many cost an eighth more than the ideal.
+    pub const LANE_STAGES: u64 = 8;
+
+    /// Least bytes of such a piece: shorter ones take less time than the meeting after them.
+    pub const LANE_STAGE_BYTES_MIN: u64 = 8 << 10;
+
+    /// Most bytes of such a piece: the lanes of two meetings and what is copied to and from them stay in a second-level cache.
+    pub const LANE_STAGE_BYTES_MAX: u64 = 64 << 10;
+
+    /// What is combined at a time: operands and result lie in a first-level cache.
+    pub const COMBINE_BYTES: usize = 8 << 10;
 
     /// Meetings that an all-to-all with short pieces makes at most: beyond, direct single copies move more at a time.
     pub const LANE_ROUNDS_SHORT: u64 = 16;

@@ -1,50 +1,71 @@
 //! A board: shared words and small cells through which the processes of one node meet and exchange a few bytes.
 //!
-//! Owns the protocol of the meeting ([`Gate`]) and, outside loom, the layout of a board in a shared segment ([`Board`]). Used by small
-//! collectives, whose members all take part in every meeting in the same order. Whoever comes last opens the gate for all;
-//! before that it may combine what the others put down. Bounded: one header, two cells and two lanes per member, nothing grows.
-//! Lanes are large cells, on memory of their own that nobody touches before the first collective that needs them.
+//! Owns the two protocols of a meeting ([`Gate`], [`Flag`]) and, outside loom, the layout of a board in a shared segment ([`Board`]). Used
+//! by collectives, whose members all take part in every meeting in the same order. At a gate whoever comes last opens for all, so a
+//! waiter looks at one word; before that the last may combine what the others put down. With flags everybody looks at everybody's:
+//! one hand-off of a cache line instead of three, which pays while members are few and each has a core. Every member brings a
+//! word that says what it came for; a meeting tells whether all words were the same. Bounded: one header, two cells and two
+//! lanes per member, nothing grows. Lanes are large cells, on memory of their own that nobody touches before the first
+//! collective that needs them.
 //!
 //! A cell of meeting k is its owner's again at meeting k + 2, which nobody can enter before all have left k: hence two cells each.
 //! A misbehaving member can delay the others or change what they compute, nothing else: contents are only ever copied.
 
-use crate::facade::{AtomicU32, Ordering};
+use crate::facade::{AtomicU32, AtomicU64, Ordering};
 
-/// The two words of a meeting.
+/// The words of a meeting that its last member ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate<'a> {
-    arrived: &'a AtomicU32,
+    /// Low half: how many have come; high half: the sum of their words.
+    arrived: &'a AtomicU64,
     epoch: &'a AtomicU32,
+    /// Number of the last meeting whose members brought different words; 0: there was none.
+    odd: &'a AtomicU32,
     members: u32,
 }
 
-impl<'a> Gate<'a> {
-    /// The gate at these words, for this number of members.
-    #[inline(always)]
-    pub fn new(arrived: &'a AtomicU32, epoch: &'a AtomicU32, members: u32) -> Self {
-        Self {
-            arrived,
-            epoch,
-            members,
-        }
-    }
+/// What somebody finds on arriving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Others are still to come.
+    Early,
+    /// The caller is the last, sees what all others wrote before they arrived, and must `open`.
+    Last(Words),
+}
 
-    /// Arrives. `true`: the caller is the last, sees what all others wrote before they arrived, and must `open`.
+/// Whether the members of a meeting brought the same word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    /// All the same.
+    Same,
+    /// At least two different ones.
+    Different,
+}
+
+impl<'a> Gate<'a> {
+    /// Arrives with a word.
     #[inline(always)]
-    pub fn arrive(self) -> bool {
+    pub fn arrive(self, word: u32) -> Arrival {
+        let own = u64::from(word) << 32 | 1;
         // Release: what the caller put down; Acquire, for the last: what all others did. SYNC(board-arrive).
-        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 < self.members {
-            return false;
+        let all = self.arrived.fetch_add(own, Ordering::AcqRel).wrapping_add(own);
+        if (all as u32) < self.members {
+            return Arrival::Early;
         }
         // Ordered before the next meeting's arrivals by the Release of `open`, which they acquire in `passed`.
         self.arrived.store(0, Ordering::Relaxed);
-        true
+        // Different words have the same sum by chance only: words are well mixed.
+        let same = (all >> 32) as u32 == word.wrapping_mul(self.members);
+        Arrival::Last(if same { Words::Same } else { Words::Different })
     }
 
     /// Lets everybody pass meeting number `epoch`.
     #[inline(always)]
-    pub fn open(self, epoch: u32) {
-        // Release: what all put down and what the last combined. SYNC(board-open).
+    pub fn open(self, epoch: u32, words: Words) {
+        if words == Words::Different {
+            self.odd.store(epoch, Ordering::Relaxed);
+        }
+        // Release: what all put down, what the last combined and found. SYNC(board-open).
         self.epoch.store(epoch, Ordering::Release);
     }
 
@@ -55,15 +76,42 @@ impl<'a> Gate<'a> {
         self.epoch.load(Ordering::Acquire).wrapping_sub(epoch) as i32 >= 0
     }
 
-    /// The number of the last meeting.
-    pub fn epoch(self) -> u32 {
-        self.epoch.load(Ordering::Acquire)
+    /// Whether all brought the same word to meeting number `epoch`, which the caller has passed and after which it has not arrived again.
+    #[inline(always)]
+    pub fn words(self, epoch: u32) -> Words {
+        // Written before the `open` that the caller acquired, and not again before its next arrival.
+        match self.odd.load(Ordering::Relaxed) == epoch && epoch != 0 {
+            true => Words::Different,
+            false => Words::Same,
+        }
+    }
+}
+
+/// A member's sign that it has come to a meeting: number and word in one.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag<'a>(&'a AtomicU64);
+
+impl Flag<'_> {
+    /// Says that its owner has come to meeting number `epoch` with `word`.
+    #[inline(always)]
+    pub fn raise(self, epoch: u32, word: u32) {
+        // Release: what the owner put down. SYNC(board-flag).
+        self.0
+            .store(u64::from(word) << 32 | u64::from(epoch), Ordering::Release);
+    }
+
+    /// The owner's word once it has come to meeting number `epoch`: what it put down may be read then. It cannot be two meetings ahead.
+    #[inline(always)]
+    pub fn raised(self, epoch: u32) -> Option<u32> {
+        // Acquire: see `raise`. SYNC(board-flag).
+        let value = self.0.load(Ordering::Acquire);
+        (value as u32 == epoch).then_some((value >> 32) as u32)
     }
 }
 
 #[cfg(not(loom))]
 mod segment {
-    use super::Gate;
+    use super::{CELL_BYTES, Flag, Gate};
     use crate::facade::Ordering;
     use crate::shm::Segment;
     use crate::user::UserMem;
@@ -71,10 +119,16 @@ mod segment {
     const ARRIVED: usize = 0;
     /// Not on the line of `ARRIVED`: waiters look at it while others arrive.
     const EPOCH: usize = 128;
+    const ODD: usize = EPOCH + 4;
     /// Begins on the line of `EPOCH`: who sees the gate open has a small result already.
     const RESULT: usize = EPOCH + 16;
     /// Members' marks follow the result, each in a word of its own.
-    const MARKS: usize = (RESULT + super::CELL_BYTES).next_multiple_of(super::CELL_BYTES);
+    const MARKS: usize = (RESULT + CELL_BYTES).next_multiple_of(ALIGN);
+    /// A cell begins on the line of its flag: who sees it raised has a few words already.
+    const FLAG: usize = 16;
+    /// Flag and cell; processors fetch lines in pairs, and neighbours must not disturb each other.
+    const SLOT: usize = (FLAG + CELL_BYTES).next_multiple_of(128);
+    const ALIGN: usize = 256;
 
     /// A board in shared memory. Zeroed memory is a board on which nobody has met.
     #[derive(Debug)]
@@ -93,11 +147,11 @@ mod segment {
 
         /// Where lanes begin: after marks and cells.
         const fn lanes(members: u32) -> usize {
-            Self::cells(members) + members as usize * 2 * super::CELL_BYTES
+            (Self::cells(members) + members as usize * 2 * SLOT).next_multiple_of(ALIGN)
         }
 
         const fn cells(members: u32) -> usize {
-            MARKS + (members as usize * 4).next_multiple_of(super::CELL_BYTES)
+            MARKS + (members as usize * 4).next_multiple_of(ALIGN)
         }
 
         /// The board in `memory`; `None` if that is too small.
@@ -130,28 +184,37 @@ mod segment {
         /// The gate.
         #[inline(always)]
         pub fn gate(&self) -> Gate<'_> {
-            Gate::new(
-                self.memory.atomic_u32(ARRIVED),
-                self.memory.atomic_u32(EPOCH),
-                self.members,
-            )
+            Gate {
+                arrived: self.memory.atomic_u64(ARRIVED),
+                epoch: self.memory.atomic_u32(EPOCH),
+                odd: self.memory.atomic_u32(ODD),
+                members: self.members,
+            }
         }
 
-        /// What `member` puts down for meeting number `epoch`: [`CELL_BYTES`](super::CELL_BYTES) bytes to be copied from and to, never
+        #[inline(always)]
+        fn slot(&self, member: u32, epoch: u32) -> usize {
+            let index = member as usize * 2 + (epoch & 1) as usize;
+            Self::cells(self.members) + index * SLOT
+        }
+
+        /// The flag of `member` for meeting number `epoch`.
+        #[inline(always)]
+        pub fn flag(&self, member: u32, epoch: u32) -> Flag<'_> {
+            Flag(self.memory.atomic_u64(self.slot(member, epoch)))
+        }
+
+        /// What `member` puts down for meeting number `epoch`: [`CELL_BYTES`] bytes to be copied from and to, never
         /// referred to. The view lasts as long as the board.
         #[inline]
         pub fn cell(&self, member: u32, epoch: u32) -> UserMem {
-            let index = member as usize * 2 + (epoch & 1) as usize;
-            self.memory.mem(
-                Self::cells(self.members) + index * super::CELL_BYTES,
-                super::CELL_BYTES,
-            )
+            self.memory.mem(self.slot(member, epoch) + FLAG, CELL_BYTES)
         }
 
         /// What the last to arrive combined, likewise.
         #[inline]
         pub fn result(&self) -> UserMem {
-            self.memory.mem(RESULT, super::CELL_BYTES)
+            self.memory.mem(RESULT, CELL_BYTES)
         }
 
         /// `member` will not look at the board again.
@@ -178,6 +241,9 @@ mod segment {
             for offset in (0..MARKS + self.members as usize * 4).step_by(4) {
                 self.memory.atomic_u32(offset).store(0, Ordering::Relaxed);
             }
+            for (member, epoch) in (0..self.members).flat_map(|member| [(member, 0), (member, 1)]) {
+                self.flag(member, epoch).0.store(0, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -193,26 +259,22 @@ mod tests {
     use super::*;
     use crate::shm::Segment;
 
-    #[test]
-    fn threads_meet_again_and_again_and_see_what_the_others_put_down() {
-        const MEMBERS: u32 = 3;
-        const LANE: usize = 4096;
+    const MEMBERS: u32 = 3;
+    const LANE: usize = 4096;
+
+    fn on_threads(meet: impl Fn(&Board, u32, u32) + Sync) -> Board {
         let memory = Segment::anonymous(Board::bytes(MEMBERS, LANE)).unwrap();
         std::thread::scope(|scope| {
             for me in 0..MEMBERS {
                 let board = Board::new(memory.clone(), MEMBERS, LANE).unwrap();
+                let meet = &meet;
                 scope.spawn(move || {
                     for epoch in 1..=200u32 {
                         board.cell(me, epoch).write(0, &(epoch * (me + 1)).to_ne_bytes());
                         board
                             .lane(me, epoch)
                             .write(LANE as isize - 4, &(epoch * (me + 2)).to_ne_bytes());
-                        if board.gate().arrive() {
-                            board.gate().open(epoch);
-                        }
-                        while !board.gate().passed(epoch) {
-                            std::thread::yield_now();
-                        }
+                        meet(&board, me, epoch);
                         for other in 0..MEMBERS {
                             let mut bytes = [0; 4];
                             board.cell(other, epoch).read(0, &mut bytes);
@@ -225,11 +287,51 @@ mod tests {
                 });
             }
         });
-        let board = Board::new(memory, MEMBERS, LANE).unwrap();
+        Board::new(memory, MEMBERS, LANE).unwrap()
+    }
+
+    /// Every seventh meeting one member brings another word.
+    fn word(me: u32, epoch: u32) -> u32 {
+        epoch.wrapping_mul(0x9e37_79b9) ^ u32::from(epoch.is_multiple_of(7) && me == epoch % MEMBERS)
+    }
+
+    #[test]
+    fn threads_meet_at_a_gate_again_and_again_and_see_what_the_others_put_down_and_whether_words_differ() {
+        let board = on_threads(|board, me, epoch| {
+            let gate = board.gate();
+            if let Arrival::Last(words) = gate.arrive(word(me, epoch)) {
+                gate.open(epoch, words);
+            }
+            while !gate.passed(epoch) {
+                std::thread::yield_now();
+            }
+            assert_eq!(
+                gate.words(epoch) == Words::Different,
+                epoch.is_multiple_of(7),
+                "meeting {epoch}"
+            );
+        });
         assert!(board.is_deserted());
         board.clear();
         assert!(!board.is_deserted());
-        assert_eq!(board.gate().epoch(), 0);
+        assert!(!board.gate().passed(1));
+    }
+
+    #[test]
+    fn threads_meet_by_flags_again_and_again_and_see_what_the_others_put_down_and_their_words() {
+        let board = on_threads(|board, me, epoch| {
+            board.flag(me, epoch).raise(epoch, word(me, epoch));
+            for other in 0..MEMBERS {
+                loop {
+                    match board.flag(other, epoch).raised(epoch) {
+                        Some(theirs) => break assert_eq!(theirs, word(other, epoch)),
+                        None => std::thread::yield_now(),
+                    }
+                }
+            }
+        });
+        board.clear();
+        assert_eq!(board.flag(0, 200).raised(200), None);
     }
 }
 
@@ -240,47 +342,100 @@ mod loom_tests {
     use loom::sync::Arc;
 
     struct Model {
-        arrived: AtomicU32,
+        arrived: AtomicU64,
         epoch: AtomicU32,
+        odd: AtomicU32,
+        flags: [[AtomicU64; 2]; 2],
         cells: [[Cell<u32>; 2]; 2],
         result: Cell<u32>,
     }
 
-    fn take_part(model: &Model, me: usize) {
-        let gate = Gate::new(&model.arrived, &model.epoch, 2);
-        for epoch in 1..=2u32 {
-            let put = |member: usize| &model.cells[member][(epoch & 1) as usize];
+    impl Model {
+        fn new() -> Arc<Self> {
+            let cell = || Cell::new(0);
+            let flag = || AtomicU64::new(0);
+            Arc::new(Model {
+                arrived: AtomicU64::new(0),
+                epoch: AtomicU32::new(0),
+                odd: AtomicU32::new(0),
+                flags: [[flag(), flag()], [flag(), flag()]],
+                cells: [[cell(), cell()], [cell(), cell()]],
+                result: cell(),
+            })
+        }
+
+        fn put(&self, member: usize, epoch: u32) {
             // SAFETY: loom checks that nobody else accesses the cell meanwhile.
-            put(me).with_mut(|cell| unsafe { *cell = epoch });
-            if gate.arrive() {
-                // SAFETY: as above, for both cells and the result.
-                let sum = put(0).with_mut(|cell| unsafe { *cell }) + put(1).with_mut(|cell| unsafe { *cell });
+            self.cells[member][(epoch & 1) as usize].with_mut(|cell| unsafe { *cell = epoch });
+        }
+
+        fn sum(&self, epoch: u32) -> u32 {
+            let read = |member: usize| {
+                let cell = &self.cells[member][(epoch & 1) as usize];
                 // SAFETY: as above.
+                cell.with(|cell| unsafe { *cell })
+            };
+            read(0) + read(1)
+        }
+    }
+
+    fn at_the_gate(model: &Model, me: usize) {
+        let gate = Gate {
+            arrived: &model.arrived,
+            epoch: &model.epoch,
+            odd: &model.odd,
+            members: 2,
+        };
+        for epoch in 1..=2u32 {
+            model.put(me, epoch);
+            // In the second meeting words differ.
+            if let Arrival::Last(words) = gate.arrive(if epoch == 2 { me as u32 } else { 5 }) {
+                let sum = model.sum(epoch);
+                // SAFETY: loom checks that nobody else accesses the result meanwhile.
                 model.result.with_mut(|cell| unsafe { *cell = sum });
-                gate.open(epoch);
+                gate.open(epoch, words);
             }
             while !gate.passed(epoch) {
                 loom::thread::yield_now();
             }
+            assert_eq!(gate.words(epoch) == Words::Different, epoch == 2);
         }
+    }
+
+    fn by_flags(model: &Model, me: usize) {
+        for epoch in 1..=3u32 {
+            model.put(me, epoch);
+            let flag = |member: usize| Flag(&model.flags[member][(epoch & 1) as usize]);
+            flag(me).raise(epoch, epoch + 7);
+            while flag(1 - me).raised(epoch) != Some(epoch + 7) {
+                loom::thread::yield_now();
+            }
+            assert_eq!(model.sum(epoch), 2 * epoch);
+        }
+    }
+
+    fn both(take_part: fn(&Model, usize)) -> Arc<Model> {
+        let model = Model::new();
+        let other = model.clone();
+        let thread = loom::thread::spawn(move || take_part(&other, 1));
+        take_part(&model, 0);
+        thread.join().unwrap();
+        model
     }
 
     #[test]
     fn the_last_to_arrive_sees_all_cells_and_cells_are_free_two_meetings_later() {
         loom::model(|| {
-            let cell = || Cell::new(0);
-            let model = Arc::new(Model {
-                arrived: AtomicU32::new(0),
-                epoch: AtomicU32::new(0),
-                cells: [[cell(), cell()], [cell(), cell()]],
-                result: cell(),
-            });
-            let other = model.clone();
-            let thread = loom::thread::spawn(move || take_part(&other, 1));
-            take_part(&model, 0);
-            thread.join().unwrap();
+            let model = both(at_the_gate);
             // SAFETY: both are done.
             assert_eq!(model.result.with_mut(|cell| unsafe { *cell }), 4);
+        });
+    }
+
+    #[test]
+    fn who_sees_a_flag_sees_its_cell_and_cells_are_free_two_meetings_later() {
+        loom::model(|| {
+            both(by_flags);
         });
     }
 }

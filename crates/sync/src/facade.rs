@@ -28,6 +28,12 @@ impl<T> Cell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
+    /// Calls `f` with a pointer for reading, which several threads may do at once.
+    #[cfg(loom)]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        self.0.with(f)
+    }
+
     /// Calls `f` with a pointer for reading and writing.
     #[inline(always)]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {

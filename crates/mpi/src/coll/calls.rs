@@ -1,4 +1,4 @@
-//! The arguments of the collectives that move data, and their plans.
+//! The arguments of the collectives that move data between all ranks, and their plans; those of one root are in [`super::rooted`].
 //!
 //! Filled in by the C edge and handed to [`Comm::collective`] or [`Comm::start_collective`]. `None` for a send buffer means `MPI_IN_PLACE`; what
 //! is not significant on a process (a receive buffer that only the root has, say) is `None` as well.
@@ -8,21 +8,25 @@ use super::blocks::Blocks;
 use super::buffers::{Elements, Mixed, Uneven};
 use super::choose::{Algorithm, Ask, choose};
 use super::lanes::{self, Large};
-use super::node::{self, Small};
+use super::node::Table;
 use super::plan::{Plan, Side};
 use super::role;
 use super::sealed::Planned;
+use super::small::{self, Small};
+use super::statement::Statement;
 use super::tag::Kind;
 use super::typed;
-use crate::ROOT;
 use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::limits::coll as limit;
-use garonne_engine::api::Origin;
 use garonne_sync::user::Data;
 
 /// Blocks for every process that messages come from: the remote group of an intercommunicator.
-fn check_blocks<T>(comm: &Comm, buffer: &Option<T>, check: fn(&T, u32) -> Result<()>) -> Result<()> {
+pub(super) fn check_blocks<T>(
+    comm: &Comm,
+    buffer: &Option<T>,
+    check: fn(&T, u32) -> Result<()>,
+) -> Result<()> {
     buffer
         .as_ref()
         .map_or(Ok(()), |buffer| check(buffer, comm.peers()))
@@ -38,31 +42,20 @@ fn no_place(comm: &Comm, kind: Kind, in_place: bool) -> Result<()> {
     Ok(())
 }
 
-fn is_root(comm: &Comm, root: i32) -> bool {
-    if comm.is_inter() {
-        root == ROOT
-    } else {
-        root == comm.rank() as i32
+/// Refuses a call whose process gives and takes blocks of different lengths: all blocks of such a call are alike.
+fn check_alike(comm: &Comm, kind: Kind, send: &Option<Elements<'_>>, recv: &Elements<'_>) -> Result<()> {
+    match send.map(|send| (send.bytes(), recv.bytes())) {
+        Some((sent, taken)) if sent != taken && !comm.is_inter() => Err(comm.error(
+            Class::Count,
+            format!(
+                "{kind}: blocks of {sent} B are sent and blocks of {taken} B received; they must be alike"
+            ),
+        )),
+        _ => Ok(()),
     }
 }
 
-/// The buffer that only the root has must be there, and the one that the others have.
-fn check_rooted(comm: &Comm, kind: Kind, root: i32, rooted: bool, mine: bool) -> Result<()> {
-    comm.check_root(kind, root)?;
-    let missing = match is_root(comm, root) {
-        true => !rooted,
-        false => !mine && root >= 0,
-    };
-    if missing {
-        return Err(comm.error(
-            Class::Buffer,
-            format!("{kind}: MPI_IN_PLACE is for the root's own contribution only"),
-        ));
-    }
-    Ok(())
-}
-
-fn ask(p: &impl Plan, bytes: u64, even: bool) -> Ask {
+pub(super) fn ask(p: &impl Plan, bytes: u64, even: bool) -> Ask {
     Ask {
         ranks: p.size(),
         bytes,
@@ -93,8 +86,12 @@ impl Planned for Barrier {
         }
     }
 
-    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
-        node::meet(comm, &Small::Barrier, origin)
+    fn statement(&self, _: &Comm) -> Statement {
+        Statement::of(Kind::Barrier)
+    }
+
+    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+        small::meet(table, &Small::Barrier)
     }
 }
 
@@ -128,13 +125,18 @@ impl Planned for Bcast<'_> {
         }
     }
 
-    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
+    fn statement(&self, _: &Comm) -> Statement {
+        Statement::of(Kind::Bcast)
+            .bytes(self.buffer.bytes())
+            .root(self.root)
+    }
+
+    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+        let (root, data) = (self.root as u32, self.buffer.data());
         match self.buffer.bytes() {
-            1..=limit::BOARD_BYTES if !comm.is_inter() => {
-                node::meet(comm, &Small::Bcast(self.root as u32, self.buffer.data()), origin)
-            }
-            _ if comm.is_inter() => Ok(false),
-            _ => lanes::meet(comm, &Large::Bcast(self.root as u32, self.buffer.data()), origin),
+            0 => Ok(false),
+            ..=limit::BOARD_BYTES => small::meet(table, &Small::Bcast(root, data)),
+            _ => lanes::meet(table, &Large::Bcast(root, data)),
         }
     }
 }
@@ -146,263 +148,6 @@ pub(super) fn bcast_in_group(p: &mut impl Plan, root: u32, data: &Data) -> Resul
         Algorithm::ScatterAllgather => bcast::scatter_allgather(p, root, data),
         Algorithm::Chain { segment } => bcast::chain(p, root, data, segment),
         _ => bcast::binomial(p, root, data),
-    }
-}
-
-/// A call between one root and all: which way the blocks go is in the kind.
-struct Rooted<'a> {
-    kind: Kind,
-    root: i32,
-    /// This process's own block: sent in a gather, filled in a scatter.
-    mine: Option<Data>,
-    /// The root's blocks.
-    blocks: Blocks<'a>,
-    /// Packed length of each block where all are alike.
-    block: Option<u64>,
-}
-
-impl Rooted<'_> {
-    fn plan(&self, p: &mut impl Plan) -> Result<()> {
-        let gathers = matches!(self.kind, Kind::Gather | Kind::Gatherv);
-        if p.across() > 0 {
-            let (role, mine) = (role(self.root), self.mine.clone().unwrap_or_else(Data::empty));
-            return if gathers {
-                inter::gather(p, role, &mine, &self.blocks)
-            } else {
-                inter::scatter(p, role, &mine, &self.blocks)
-            };
-        }
-        let (root, mine) = (self.root as u32, self.mine.as_ref());
-        let chosen = self
-            .block
-            .map(|block| (block, choose(self.kind, ask(p, block, true))));
-        match (chosen, gathers) {
-            (Some((0, _)), _) => Ok(()),
-            (Some((block, Algorithm::Binomial)), true) => {
-                gather::binomial_gather(p, root, block, mine, &self.blocks)
-            }
-            (Some((block, Algorithm::Binomial)), false) => {
-                gather::binomial_scatter(p, root, block, mine, &self.blocks)
-            }
-            (_, true) => gather::linear_gather(p, root, mine, &self.blocks),
-            (_, false) => gather::linear_scatter(p, root, mine, &self.blocks),
-        }
-    }
-}
-
-/// Length of one block, from whichever side this process knows.
-fn block(
-    p: &impl Plan,
-    root: i32,
-    mine: &Option<Elements<'_>>,
-    blocks: &Option<Elements<'_>>,
-) -> Option<u64> {
-    let at_root = p.across() == 0 && root == p.me() as i32;
-    let known = if at_root { blocks } else { mine };
-    Some(known.as_ref().map_or(0, Elements::bytes))
-}
-
-/// `MPI_Gather`.
-pub struct Gather<'a> {
-    /// This process's contribution; `None`: in place at the root, or not significant.
-    pub send: Option<Elements<'a>>,
-    /// The root's blocks.
-    pub recv: Option<Elements<'a>>,
-    /// The root.
-    pub root: i32,
-}
-
-impl Planned for Gather<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Gather
-    }
-
-    fn check(&self, comm: &Comm) -> Result<()> {
-        check_rooted(
-            comm,
-            Kind::Gather,
-            self.root,
-            self.recv.is_some(),
-            self.send.is_some(),
-        )?;
-        self.send.map_or(Ok(()), |send| send.check(1))?;
-        if is_root(comm, self.root) {
-            check_blocks(comm, &self.recv, Elements::check)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        let blocks = self.recv.map_or(Blocks::None, |recv| recv.blocks());
-        let mine = self.send.map(|send| send.data());
-        let block = block(p, self.root, &self.send, &self.recv);
-        Rooted {
-            kind: Kind::Gather,
-            root: self.root,
-            mine,
-            blocks,
-            block,
-        }
-        .plan(p)
-    }
-
-    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
-        let (Ok(root), false) = (u32::try_from(self.root), comm.is_inter()) else {
-            return Ok(false);
-        };
-        let known = if root == comm.rank() { self.recv } else { self.send };
-        let blocks = self.recv.map_or(Blocks::None, |recv| recv.blocks());
-        let mine = self.send.map(|send| send.data());
-        let block = known.map_or(0, |known| known.bytes());
-        lanes::meet(comm, &Large::Gather(block, mine, blocks, Some(root)), origin)
-    }
-}
-
-/// `MPI_Gatherv`.
-pub struct Gatherv<'a> {
-    /// This process's contribution; `None`: in place at the root, or not significant.
-    pub send: Option<Elements<'a>>,
-    /// The root's blocks.
-    pub recv: Option<Uneven<'a>>,
-    /// The root.
-    pub root: i32,
-}
-
-impl Planned for Gatherv<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Gatherv
-    }
-
-    fn check(&self, comm: &Comm) -> Result<()> {
-        check_rooted(
-            comm,
-            Kind::Gatherv,
-            self.root,
-            self.recv.is_some(),
-            self.send.is_some(),
-        )?;
-        self.send.map_or(Ok(()), |send| send.check(1))?;
-        if is_root(comm, self.root) {
-            check_blocks(comm, &self.recv, Uneven::check)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        let blocks = self.recv.map_or(Blocks::None, |recv| recv.blocks());
-        let mine = self.send.map(|send| send.data());
-        Rooted {
-            kind: Kind::Gatherv,
-            root: self.root,
-            mine,
-            blocks,
-            block: None,
-        }
-        .plan(p)
-    }
-}
-
-/// `MPI_Scatter`.
-pub struct Scatter<'a> {
-    /// The root's blocks.
-    pub send: Option<Elements<'a>>,
-    /// What this process gets; `None`: stays in place at the root, or not significant.
-    pub recv: Option<Elements<'a>>,
-    /// The root.
-    pub root: i32,
-}
-
-impl Planned for Scatter<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Scatter
-    }
-
-    fn check(&self, comm: &Comm) -> Result<()> {
-        check_rooted(
-            comm,
-            Kind::Scatter,
-            self.root,
-            self.send.is_some(),
-            self.recv.is_some(),
-        )?;
-        self.recv.map_or(Ok(()), |recv| recv.check(1))?;
-        if is_root(comm, self.root) {
-            check_blocks(comm, &self.send, Elements::check)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        let blocks = self.send.map_or(Blocks::None, |send| send.blocks());
-        let mine = self.recv.map(|recv| recv.data());
-        let block = block(p, self.root, &self.recv, &self.send);
-        Rooted {
-            kind: Kind::Scatter,
-            root: self.root,
-            mine,
-            blocks,
-            block,
-        }
-        .plan(p)
-    }
-
-    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
-        let (Ok(root), false) = (u32::try_from(self.root), comm.is_inter()) else {
-            return Ok(false);
-        };
-        let known = if root == comm.rank() { self.send } else { self.recv };
-        let blocks = self.send.map_or(Blocks::None, |send| send.blocks());
-        let mine = self.recv.map(|recv| recv.data());
-        let block = known.map_or(0, |known| known.bytes());
-        lanes::meet(comm, &Large::Scatter(block, blocks, mine, root), origin)
-    }
-}
-
-/// `MPI_Scatterv`.
-pub struct Scatterv<'a> {
-    /// The root's blocks.
-    pub send: Option<Uneven<'a>>,
-    /// What this process gets; `None`: stays in place at the root, or not significant.
-    pub recv: Option<Elements<'a>>,
-    /// The root.
-    pub root: i32,
-}
-
-impl Planned for Scatterv<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Scatterv
-    }
-
-    fn check(&self, comm: &Comm) -> Result<()> {
-        check_rooted(
-            comm,
-            Kind::Scatterv,
-            self.root,
-            self.send.is_some(),
-            self.recv.is_some(),
-        )?;
-        self.recv.map_or(Ok(()), |recv| recv.check(1))?;
-        if is_root(comm, self.root) {
-            check_blocks(comm, &self.send, Uneven::check)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        let blocks = self.send.map_or(Blocks::None, |send| send.blocks());
-        let mine = self.recv.map(|recv| recv.data());
-        Rooted {
-            kind: Kind::Scatterv,
-            root: self.root,
-            mine,
-            blocks,
-            block: None,
-        }
-        .plan(p)
     }
 }
 
@@ -421,6 +166,7 @@ impl Planned for Allgather<'_> {
 
     fn check(&self, comm: &Comm) -> Result<()> {
         no_place(comm, Kind::Allgather, self.send.is_none())?;
+        check_alike(comm, Kind::Allgather, &self.send, &self.recv)?;
         self.send.map_or(Ok(()), |send| send.check(1))?;
         self.recv.check(comm.peers())
     }
@@ -430,30 +176,25 @@ impl Planned for Allgather<'_> {
         plan_allgather(p, mine, &self.recv.blocks(), self.recv.bytes(), true)
     }
 
-    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
-        let len = self.recv.bytes();
-        if comm.is_inter() {
-            return Ok(false);
-        }
-        let blocks = self.recv.blocks();
+    fn statement(&self, _: &Comm) -> Statement {
+        Statement::of(Kind::Allgather).bytes(self.recv.bytes())
+    }
+
+    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+        let (me, len, blocks) = (table.comm.rank(), self.recv.bytes(), self.recv.blocks());
         if !(1..=limit::BOARD_BYTES).contains(&len) {
             let mine = self.send.map(|send| send.data());
-            return lanes::meet(comm, &Large::Gather(len, mine, blocks, None), origin);
+            return lanes::meet(table, &Large::Gather(len, mine, blocks, None));
         }
-        let mine = self
-            .send
-            .map_or_else(|| blocks.one(comm.rank()), |send| send.data());
+        let mine = self.send.map_or_else(|| blocks.one(me), |send| send.data());
         let get = |rank: u32, cell: &Data| {
             // In place, the own block is where it belongs already.
-            if self.send.is_some() || rank != comm.rank() {
+            if self.send.is_some() || rank != me {
                 typed::copy(cell, &blocks.one(rank));
             }
         };
-        node::meet(
-            comm,
-            &Small::Allgather(len, &|cell| typed::copy(&mine, cell), &get),
-            origin,
-        )
+        let put = |cell: &Data| typed::copy(&mine, cell);
+        small::meet(table, &Small::Allgather(len, &put, &get))
     }
 }
 
@@ -481,6 +222,12 @@ impl Planned for Allgatherv<'_> {
         let blocks = self.recv.blocks();
         let total = (0..p.size()).fold(0u64, |sum, rank| sum.saturating_add(blocks.len(rank)));
         plan_allgather(p, mine, &blocks, total / u64::from(p.size()), false)
+    }
+
+    fn statement(&self, comm: &Comm) -> Statement {
+        let blocks = self.recv.blocks();
+        let total = (0..comm.size()).fold(0u64, |sum, rank| sum.saturating_add(blocks.len(rank)));
+        Statement::of(Kind::Allgatherv).bytes(total)
     }
 }
 
@@ -531,6 +278,7 @@ impl Planned for Alltoall<'_> {
 
     fn check(&self, comm: &Comm) -> Result<()> {
         no_place(comm, Kind::Alltoall, self.send.is_none())?;
+        check_alike(comm, Kind::Alltoall, &self.send, &self.recv)?;
         check_blocks(comm, &self.send, Elements::check)?;
         self.recv.check(comm.peers())
     }
@@ -550,10 +298,14 @@ impl Planned for Alltoall<'_> {
         }
     }
 
-    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
+    fn statement(&self, _: &Comm) -> Statement {
+        Statement::of(Kind::Alltoall).bytes(self.recv.bytes())
+    }
+
+    fn meet(&self, table: &Table<'_>) -> Result<bool> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
-        lanes::meet(comm, &Large::Alltoall(self.recv.bytes(), send, recv), origin)
+        lanes::meet(table, &Large::Alltoall(self.recv.bytes(), send, recv))
     }
 }
 
@@ -584,6 +336,10 @@ impl Planned for Alltoallv<'_> {
             self.recv.blocks(),
         )
     }
+
+    fn statement(&self, _: &Comm) -> Statement {
+        Statement::of(Kind::Alltoallv)
+    }
 }
 
 /// `MPI_Alltoallw`.
@@ -612,6 +368,10 @@ impl Planned for Alltoallw<'_> {
             self.send.map(|send| send.blocks()),
             self.recv.blocks(),
         )
+    }
+
+    fn statement(&self, _: &Comm) -> Statement {
+        Statement::of(Kind::Alltoallw)
     }
 }
 

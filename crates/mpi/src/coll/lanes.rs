@@ -1,19 +1,17 @@
 //! Larger blocking collectives through the lanes of a board, piece by piece, for communicators whose processes share a node.
 //!
-//! Called at the start of blocking collectives; says `false` where messages must serve, for the same reasons on all
-//! processes. One meeting of all per piece replaces every other synchronisation, so ranks that share a core switch twice per piece
-//! however many they are; lanes are short enough that pieces stay in caches between writer and readers. Bounded
-//! by the board. A lane of meeting k may be written once k - 1 is passed, and is read before arriving at k + 1.
+//! Called at the start of blocking collectives with their [`Table`]; says `false` where messages must serve, for the same reasons on
+//! all processes. One meeting of all per piece replaces every other synchronisation, so ranks that share a core switch twice per
+//! piece however many they are; lanes are short enough that pieces stay in caches between writer and readers. Where every member
+//! has a core, pieces are shorter: the readers of one overlap with the writer of the next. Bounded by the board. A lane of
+//! meeting k may be written once k - 1 is passed, and is read before arriving at k + 1.
 
-use super::algo::{Reduction, minus, part, plus};
+use super::algo::{Reduction, minus, part};
 use super::blocks::Blocks;
-use super::node::{self, Place, Turn};
-use super::tag::{Call, Kind};
+use super::node::{Place, Style, Table};
 use super::typed::{self, slice};
-use crate::comm::Comm;
 use crate::error::Result;
 use crate::limits::coll as limit;
-use garonne_engine::api::Origin;
 use garonne_sync::board::CELL_BYTES;
 use garonne_sync::user::{Data, UserMem};
 use std::ops::Range;
@@ -56,18 +54,6 @@ fn share(lane: usize, members: u32, block: u64) -> u64 {
 const LINE: usize = 64;
 
 impl Large<'_> {
-    fn kind(&self) -> Kind {
-        match self {
-            Large::Bcast(..) => Kind::Bcast,
-            Large::Gather(.., None) => Kind::Allgather,
-            Large::Gather(.., Some(_)) => Kind::Gather,
-            Large::Scatter(..) => Kind::Scatter,
-            Large::Alltoall(..) => Kind::Alltoall,
-            Large::Reduce(_, None) => Kind::Allreduce,
-            Large::Reduce(_, Some(_)) => Kind::Reduce,
-        }
-    }
-
     /// Whether lanes of `lane` bytes suit it.
     fn suits(&self, lane: usize, members: u32) -> bool {
         match self {
@@ -87,47 +73,32 @@ impl Large<'_> {
     }
 }
 
-/// Carries out a collective through the lanes of `comm`; `false`: messages must serve.
-pub(super) fn meet(comm: &Comm, large: &Large<'_>, origin: Origin) -> Result<bool> {
-    let members = comm.size();
-    let lane = lane_len(members);
-    if comm.is_inter() || members < 2 || lane == 0 || !large.suits(lane, members) {
+/// Carries out a collective through lanes; `false`: messages must serve.
+pub(super) fn meet(table: &Table<'_>, large: &Large<'_>) -> Result<bool> {
+    let place = table.place;
+    let (lane, members) = (place.board.lane_len(), place.board.members());
+    if lane == 0 || !large.suits(lane, members) {
         return Ok(false);
     }
-    match node::place(comm)? {
-        Some(place) if place.board.lane_len() == lane => {
-            let call = node::number(comm, large.kind());
-            Lanes {
-                comm,
-                place,
-                call,
-                origin,
-            }
-            .carry_out(large);
-            Ok(true)
-        }
-        _ => Ok(false),
+    let lanes = Lanes { table, place };
+    match large {
+        Large::Bcast(root, data) => lanes.bcast(*root, data),
+        Large::Gather(block, mine, blocks, root) => lanes.gather(*block, mine, blocks, *root),
+        Large::Scatter(block, blocks, mine, root) => lanes.scatter(*block, blocks, mine, *root),
+        Large::Alltoall(block, send, recv) => lanes.alltoall(*block, send, recv),
+        Large::Reduce(r, root) if members == 2 => lanes.exchange(r, *root),
+        Large::Reduce(r, root) => lanes.reduce(r, *root),
     }
+    .map(|()| true)
 }
 
+/// What a call moves through lanes.
 struct Lanes<'a> {
-    comm: &'a Comm,
+    table: &'a Table<'a>,
     place: &'a Place,
-    call: Call,
-    origin: Origin,
 }
 
 impl Lanes<'_> {
-    fn carry_out(&self, large: &Large<'_>) {
-        match large {
-            Large::Bcast(root, data) => self.bcast(*root, data),
-            Large::Gather(block, mine, blocks, root) => self.gather(*block, mine, blocks, *root),
-            Large::Scatter(block, blocks, mine, root) => self.scatter(*block, blocks, mine, *root),
-            Large::Alltoall(block, send, recv) => self.alltoall(*block, send, recv),
-            Large::Reduce(r, root) => self.reduce(r, *root),
-        }
-    }
-
     fn members(&self) -> u32 {
         self.place.board.members()
     }
@@ -141,20 +112,20 @@ impl Lanes<'_> {
         Data::contiguous(self.place.board.lane(member, epoch).offset(at as isize), len)
     }
 
-    fn pass(&self, epoch: u32) {
-        let (comm, call, origin) = (self.comm, self.call, self.origin);
-        let turn = Turn {
-            comm,
-            epoch,
-            call,
-            origin,
-        };
-        self.place.pass(&turn, || {});
+    fn pass(&self, epoch: u32) -> Result<()> {
+        self.table.pass(epoch, || {})
     }
 
-    fn others(&self) -> impl Iterator<Item = u32> {
-        let (me, n) = (self.place.me, self.members());
-        (1..n).map(move |distance| plus(me, distance, n))
+    /// Bytes that pass through a lane at a time, of `total` in all, where `most` fit.
+    fn piece(&self, total: u64, most: u64) -> u64 {
+        match self.place.style {
+            // A meeting costs switches between processes.
+            Style::Gate => most,
+            Style::Flags => (total / limit::LANE_STAGES)
+                .next_multiple_of(LINE as u64)
+                .clamp(limit::LANE_STAGE_BYTES_MIN, limit::LANE_STAGE_BYTES_MAX)
+                .min(most),
+        }
     }
 
     /// What `from` puts down for `to`, which is another: shares lie in the order of distance.
@@ -164,35 +135,36 @@ impl Lanes<'_> {
     }
 
     /// The root fills the next piece while the others read the last one.
-    fn bcast(&self, root: u32, data: &Data) {
-        for (at, len) in pieces(data.len, self.lane_len()) {
+    fn bcast(&self, root: u32, data: &Data) -> Result<()> {
+        for (at, len) in pieces(data.len, self.piece(data.len, self.lane_len())) {
             let epoch = self.place.next();
             let there = self.in_lane(root, epoch, 0, len);
             if root == self.place.me {
                 typed::copy(&slice(data, at, len), &there);
             }
-            self.pass(epoch);
+            self.pass(epoch)?;
             if root != self.place.me {
                 typed::copy(&there, &slice(data, at, len));
             }
         }
+        Ok(())
     }
 
-    fn gather(&self, block: u64, mine: &Option<Data>, blocks: &Blocks<'_>, root: Option<u32>) {
+    fn gather(&self, block: u64, mine: &Option<Data>, blocks: &Blocks<'_>, root: Option<u32>) -> Result<()> {
         let me = self.place.me;
         let takes = root.is_none_or(|root| root == me);
         let own = match mine {
             Some(mine) => mine.clone(),
             None => blocks.one(me),
         };
-        for (at, len) in pieces(block, self.lane_len()) {
+        for (at, len) in pieces(block, self.piece(block, self.lane_len())) {
             let epoch = self.place.next();
             if root != Some(me) {
                 typed::copy(&slice(&own, at, len), &self.in_lane(me, epoch, 0, len));
             }
-            self.pass(epoch);
+            self.pass(epoch)?;
             if takes {
-                for from in self.others() {
+                for from in self.place.others() {
                     let there = self.in_lane(from, epoch, 0, len);
                     typed::copy(&there, &slice(&blocks.one(from), at, len));
                 }
@@ -201,20 +173,21 @@ impl Lanes<'_> {
         if takes && mine.is_some() {
             typed::copy(&own, &blocks.one(me));
         }
+        Ok(())
     }
 
-    fn scatter(&self, block: u64, blocks: &Blocks<'_>, mine: &Option<Data>, root: u32) {
+    fn scatter(&self, block: u64, blocks: &Blocks<'_>, mine: &Option<Data>, root: u32) -> Result<()> {
         let me = self.place.me;
-        let piece = share(self.place.board.lane_len(), self.members(), block);
+        let piece = self.piece(block, share(self.place.board.lane_len(), self.members(), block));
         for (at, len) in pieces(block, piece) {
             let epoch = self.place.next();
             if root == me {
-                for to in self.others() {
+                for to in self.place.others() {
                     let there = self.shared((me, to), epoch, (piece, len));
                     typed::copy(&slice(&blocks.one(to), at, len), &there);
                 }
             }
-            self.pass(epoch);
+            self.pass(epoch)?;
             if let (true, Some(mine)) = (root != me, mine) {
                 let there = self.shared((root, me), epoch, (piece, len));
                 typed::copy(&there, &slice(mine, at, len));
@@ -223,34 +196,62 @@ impl Lanes<'_> {
         if let (true, Some(mine)) = (root == me, mine) {
             typed::copy(&blocks.one(me), mine);
         }
+        Ok(())
     }
 
     /// In place, a piece of a block is received after the same piece was put down.
-    fn alltoall(&self, block: u64, send: &Blocks<'_>, recv: &Blocks<'_>) {
+    fn alltoall(&self, block: u64, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<()> {
         let me = self.place.me;
-        let piece = share(self.place.board.lane_len(), self.members(), block);
+        let piece = self.piece(block, share(self.place.board.lane_len(), self.members(), block));
         for (at, len) in pieces(block, piece) {
             let epoch = self.place.next();
-            for to in self.others() {
+            for to in self.place.others() {
                 let there = self.shared((me, to), epoch, (piece, len));
                 typed::copy(&slice(&send.one(to), at, len), &there);
             }
-            self.pass(epoch);
-            for from in self.others() {
+            self.pass(epoch)?;
+            for from in self.place.others() {
                 let there = self.shared((from, me), epoch, (piece, len));
                 typed::copy(&there, &slice(&recv.one(from), at, len));
             }
         }
         typed::copy(&send.one(me), &recv.one(me));
+        Ok(())
+    }
+
+    /// Two members: each puts everything down and combines all of it where it wants the result.
+    fn exchange(&self, r: &Reduction<'_>, root: Option<u32>) -> Result<()> {
+        let (me, size) = (self.place.me, r.shape().size());
+        let takes = root.is_none_or(|root| root == me);
+        let most = self.piece(r.count * size, self.lane_len()) / size;
+        for (at, count) in pieces(r.count, most.max(1)) {
+            let epoch = self.place.next();
+            let here = r.input.offset((at * size) as isize);
+            if root != Some(me) {
+                typed::copy(
+                    &Data::contiguous(here, count * size),
+                    &self.in_lane(me, epoch, 0, count * size),
+                );
+            }
+            self.pass(epoch)?;
+            if takes {
+                let lane = |member| self.place.board.lane(member, epoch);
+                let result = Some(r.output.offset((at * size) as isize));
+                self.combine(r, count, (here, result), &lane, |_, _| {});
+            }
+        }
+        Ok(())
     }
 
     /// In meeting k contributions to piece k are put down, each member combines its slice of piece k - 1, and afterwards takes
     /// the other slices of that.
-    fn reduce(&self, r: &Reduction<'_>, root: Option<u32>) {
+    fn reduce(&self, r: &Reduction<'_>, root: Option<u32>) -> Result<()> {
         let (me, n) = (self.place.me, self.members());
         let takes = root.is_none_or(|root| root == me);
         let slots = slots(self.place.board.lane_len(), n, r.shape().size());
-        let all = pieces(r.count, slots.each * u64::from(n)).map(Some);
+        let most = slots.each * u64::from(n) * slots.size;
+        let piece = self.piece(r.count * slots.size, most) / slots.size;
+        let all = pieces(r.count, piece.max(1)).map(Some);
         let mut before = None;
         for piece in all.chain([None]) {
             let epoch = self.place.next();
@@ -258,11 +259,11 @@ impl Lanes<'_> {
                 self.put(r, &slots, piece, epoch);
             }
             if let Some(last) = before {
-                self.combine(r, &slots, last, epoch);
+                self.combine_slice(r, &slots, last, (epoch, root));
             }
-            self.pass(epoch);
+            self.pass(epoch)?;
             if let (Some((at, count)), true) = (before, takes) {
-                for member in 0..n {
+                for member in self.place.others() {
                     let range = part(count, n, member);
                     let there = self.results(&slots, member, epoch);
                     let here = slots.at(r.output, at + range.start);
@@ -271,6 +272,7 @@ impl Lanes<'_> {
             }
             before = piece;
         }
+        Ok(())
     }
 
     fn results(&self, slots: &Slots, member: u32, epoch: u32) -> UserMem {
@@ -281,42 +283,77 @@ impl Lanes<'_> {
     /// Puts down what the others combine of a piece.
     fn put(&self, r: &Reduction<'_>, slots: &Slots, (at, count): (u64, u64), epoch: u32) {
         let lane = self.place.board.lane(self.place.me, epoch);
-        for to in self.others() {
+        for to in self.place.others() {
             let range = part(count, self.members(), to);
             let (here, there) = (slots.at(r.input, at + range.start), slots.at(lane, range.start));
             typed::copy(&slots.data(here, &range), &slots.data(there, &range));
         }
     }
 
-    /// Combines the own slice of the piece that was put down in the last meeting, in the order of ranks, a little at a time.
-    /// It is copied out first: peers may write lanes at any time.
-    fn combine(&self, r: &Reduction<'_>, slots: &Slots, (at, count): (u64, u64), epoch: u32) {
-        let (me, n) = (self.place.me, self.members());
-        let slice = part(count, n, me);
-        let result = self.results(slots, me, epoch);
-        let some = limit::COMBINE_BYTES as u64 / slots.size;
-        for (from, len) in pieces(slice.end - slice.start, some) {
-            let run = 0..len;
-            let operand = |member: u32| match member {
-                _ if member == me => slots.at(r.input, at + slice.start + from),
-                _ => slots.at(
-                    self.place.board.lane(member, epoch.wrapping_sub(1)),
-                    slice.start + from,
-                ),
+    /// Combines the own slice of the piece that was put down in the last meeting, and puts it down for those who want it.
+    fn combine_slice(
+        &self,
+        r: &Reduction<'_>,
+        slots: &Slots,
+        (at, count): (u64, u64),
+        (epoch, root): (u32, Option<u32>),
+    ) {
+        let me = self.place.me;
+        let slice = part(count, self.members(), me);
+        let published = self.results(slots, me, epoch);
+        let here = slots.at(r.input, at + slice.start);
+        let lane = |member| {
+            let lane = self.place.board.lane(member, epoch.wrapping_sub(1));
+            slots.at(lane, slice.start)
+        };
+        let takes = root.is_none_or(|root| root == me);
+        let result = takes.then(|| slots.at(r.output, at + slice.start));
+        self.combine(r, slice.end - slice.start, (here, result), &lane, |from, some| {
+            if root != Some(me) {
+                typed::copy(some, &Data::contiguous(published.offset(from), some.len));
+            }
+        });
+    }
+
+    /// Combines `count` elements of all members in the order of ranks, a little at a time: the own ones at `here`, the others' in
+    /// lanes, the result where it is wanted if it is. What is in lanes is copied out first: peers may write there at any time.
+    /// `then` gets every part of the result with its offset.
+    fn combine(
+        &self,
+        r: &Reduction<'_>,
+        count: u64,
+        (here, result): (UserMem, Option<UserMem>),
+        lane: &dyn Fn(u32) -> UserMem,
+        then: impl Fn(isize, &Data),
+    ) {
+        let (me, n, size) = (self.place.me, self.members(), r.shape().size());
+        let private = |index: u32| {
+            let buffer = self.place.private.mem();
+            buffer.offset((index % 2) as isize * limit::COMBINE_BYTES as isize)
+        };
+        for (from, len) in pieces(count, limit::COMBINE_BYTES as u64 / size) {
+            let at = (from * size) as isize;
+            let some = |mem: UserMem| Data::contiguous(mem, len * size);
+            let operand = |member: u32| match member == me {
+                true => here.offset(at),
+                false => lane(member).offset(at),
             };
-            let mut next = self.place.private.mem();
-            let mut spare = next.offset(limit::COMBINE_BYTES as isize);
+            // The own operand is read where it is, unless the result comes to lie there.
             let mut sum = operand(0);
-            if me != 0 {
-                typed::copy(&slots.data(sum, &run), &slots.data(spare, &run));
-                sum = spare;
+            if me != 0 || result == Some(here) {
+                typed::copy(&some(sum), &some(private(0)));
+                sum = private(0);
             }
             for member in 1..n {
-                typed::copy(&slots.data(operand(member), &run), &slots.data(next, &run));
-                r.fold.fold(sum, next, len);
-                (sum, spare, next) = (next, next, spare);
+                let into = match result {
+                    Some(result) if member + 1 == n => result.offset(at),
+                    _ => private(member),
+                };
+                typed::copy(&some(operand(member)), &some(into));
+                r.fold.fold(sum, into, len);
+                sum = into;
             }
-            typed::copy(&slots.data(sum, &run), &slots.data(slots.at(result, from), &run));
+            then(at, &some(sum));
         }
     }
 }

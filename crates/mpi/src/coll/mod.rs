@@ -13,16 +13,18 @@ mod lanes;
 pub(crate) mod node;
 pub(crate) mod plan;
 mod reductions;
+mod rooted;
 mod run;
+mod small;
+mod statement;
 pub mod tag;
 pub(crate) mod typed;
 
 pub use blocks::Numbers;
 pub use buffers::{Elements, Mixed, Uneven};
-pub use calls::{
-    Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast, Gather, Gatherv, Scatter, Scatterv,
-};
+pub use calls::{Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast};
 pub use reductions::{Allreduce, Exscan, Reduce, ReduceScatter, ReduceScatterBlock, Scan, reduce_local};
+pub use rooted::{Gather, Gatherv, Scatter, Scatterv};
 
 use crate::ROOT;
 use crate::comm::Comm;
@@ -30,8 +32,10 @@ use crate::error::{Class, Error, Result};
 use crate::request::{Request, Status};
 use algo::inter::Role;
 use garonne_engine::api::Origin;
+use node::Table;
 use plan::{Plan, Recorder};
 use run::{Immediate, Running, Wire};
+use statement::Statement;
 use std::sync::atomic::Ordering;
 use tag::{Call, Kind, Series};
 
@@ -55,10 +59,12 @@ pub(crate) mod sealed {
         /// Refuses what does not fit the communicator.
         fn check(&self, comm: &Comm) -> Result<()>;
         /// States the steps of the calling process.
-
         fn plan<P: Plan>(&self, p: &mut P) -> Result<()>;
-        /// Carries it out on the communicator's board if that serves; `false`: it does not, or there is no board.
-        fn meet(&self, _comm: &Comm, _origin: Origin) -> Result<bool> {
+        /// What it says of itself to the other ranks.
+        fn statement(&self, comm: &Comm) -> Statement;
+        /// Carries it out on the communicator's board if that serves; on `false` nothing happened. Decided by what the statement
+        /// says and by nothing else, so that ranks with equal statements decide alike.
+        fn meet(&self, _table: &Table<'_>) -> Result<bool> {
             Ok(false)
         }
     }
@@ -71,11 +77,16 @@ impl Comm {
     /// `Root`, `Count`, `Arg`, `Op` … for arguments that do not fit; `NoMem`; what the communication met.
     pub fn collective(&self, call: &impl Collective, origin: Origin) -> Result<()> {
         call.check(self)?;
-        if call.meet(self, origin)? {
-            return Ok(());
+        let number = self.number(Series::Blocking, call.kind());
+        if let Some(place) = node::place(self)? {
+            let said = call.statement(self);
+            let table = Table::new(self, place, number, origin, said);
+            if call.meet(&table)? {
+                return Ok(());
+            }
+            table.agree()?;
         }
-        let mut immediate =
-            Immediate::new(Wire::of(self, self.number(Series::Blocking, call.kind()), origin));
+        let mut immediate = Immediate::new(Wire::of(self, number, origin));
         call.plan(&mut immediate)?;
         immediate.finish()
     }
@@ -99,13 +110,15 @@ impl Comm {
         }
     }
 
-    /// Numbers a collective: all processes of the communicator call those of a series in the same order.
+    /// Numbers a collective: all processes of the communicator call those of a series in the same order, one thread at a time.
     fn number(&self, series: Series, kind: Kind) -> Call {
         let count = match series {
             Series::Blocking => &self.0.collectives,
             Series::Nonblocking => &self.0.started,
         };
-        Call::new(count.fetch_add(1, Ordering::Relaxed), series, kind)
+        let number = count.load(Ordering::Relaxed);
+        count.store(number.wrapping_add(1), Ordering::Relaxed);
+        Call::new(number, series, kind)
     }
 
     /// Checks the root of a rooted call.

@@ -1,22 +1,24 @@
 //! Blocking collectives through a board in shared memory, for communicators whose processes share a node.
 //!
-//! Owns the boards that this process lends to communicators it leads ([`Boards`]) and each communicator's use of one ([`Meeting`]).
-//! Called at the start of blocking collectives; says `false` where messages must serve. A communicator gets a board once it
-//! has shown that it uses collectives; rank 0 lends it, by messages. Everything that decides here is equal on all
-//! processes. Bounded by the commons (`Host::commons`): without room there, messages serve.
+//! Owns the boards that this process lends to communicators it leads ([`Boards`]), each communicator's use of one ([`Meeting`]) and
+//! the meetings of a collective ([`Table`]). A communicator gets a board once it has shown that it uses collectives; rank 0 lends
+//! it, by messages. From then on every blocking collective begins with a meeting, also one whose data goes by messages, so
+//! that ranks which disagree hear of it instead of waiting for each other. Bounded by the commons (`Host::commons`):
+//! without room there, messages serve.
 
 use super::algo;
 use super::algo::Reduction;
 use super::plan::scratch;
 use super::run::{COLLECTIVE, Immediate, Wire};
+use super::statement::{STATEMENT_BYTES, Statement};
 use super::tag::{Call, Inside, Kind, Series};
-use super::typed::{self, Fold, Shape};
+use super::typed::{Fold, Shape};
 use crate::comm::Comm;
-use crate::error::Result;
+use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
 use garonne_engine::api::Origin;
 use garonne_engine::event;
-use garonne_sync::board::{Board, CELL_BYTES};
+use garonne_sync::board::{Arrival, Board, CELL_BYTES, Words};
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -113,25 +115,35 @@ impl Meeting {
 /// A communicator's way to its board.
 #[derive(Debug, Default)]
 pub(crate) struct Meeting {
-    /// Collectives that a board would serve so far, until there is a board.
+    /// Blocking collectives so far, until there is a board.
     seen: AtomicU32,
     place: OnceLock<Option<Place>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub(super) board: Arc<Board>,
     pub(super) me: u32,
     /// Number of the last meeting.
     epoch: AtomicU32,
     /// Doorbells of the other members.
     bells: Vec<Segment>,
+    pub(super) style: Style,
     /// Looks before giving way to others.
     spins: u32,
     /// For combining: shared memory is only copied.
     pub(super) private: Scratch,
     /// At the lender.
     lender: Option<Arc<Boards>>,
+}
+
+/// How members learn that all have come; the lender decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// The last to come opens for all: waiters look at one word, and only one rings sleepers.
+    Gate,
+    /// Everybody looks at everybody's flag: for few members with a core each.
+    Flags,
 }
 
 impl Drop for Place {
@@ -143,93 +155,12 @@ impl Drop for Place {
     }
 }
 
-/// What a collective is to a board.
-pub(super) enum Small<'a> {
-    /// Only meet.
-    Barrier,
-    /// The bytes of this rank to all.
-    Bcast(u32, Data),
-    /// The bytes of every rank to all, given by their length: `put` puts the own ones down, `get` takes those of a rank.
-    Allgather(u64, &'a dyn Fn(&Data), &'a dyn Fn(u32, &Data)),
-    /// Everybody's elements combined, to all or to one rank.
-    Reduce(&'a Reduction<'a>, Option<u32>),
-}
-
-/// One meeting on a board, as one of its members takes part.
-pub(super) struct Turn<'a> {
-    pub comm: &'a Comm,
-    pub epoch: u32,
-    pub call: Call,
-    pub origin: Origin,
-}
-
-/// Counts a collective on the board as those by messages are, so that those who watch can compare. One thread at a time calls
-/// collectives of a communicator.
-pub(super) fn number(comm: &Comm, kind: Kind) -> Call {
-    let number = comm.0.collectives.load(Ordering::Relaxed);
-    comm.0
-        .collectives
-        .store(number.wrapping_add(1), Ordering::Relaxed);
-    Call::new(number, Series::Blocking, kind)
-}
-
-impl Turn<'_> {
-    fn meeting(&self) -> event::Meeting {
-        event::Meeting {
-            context: self.comm.context() + COLLECTIVE,
-            tag: self.call.tag(Inside::Whole),
-            origin: self.origin,
-        }
-    }
-}
-
-impl Small<'_> {
-    fn kind(&self) -> Kind {
-        match self {
-            Small::Barrier => Kind::Barrier,
-            Small::Bcast(..) => Kind::Bcast,
-            Small::Allgather(..) => Kind::Allgather,
-            Small::Reduce(_, None) => Kind::Allreduce,
-            Small::Reduce(_, Some(_)) => Kind::Reduce,
-        }
-    }
-
-    fn bytes(&self) -> u64 {
-        match self {
-            Small::Barrier => 0,
-            Small::Bcast(_, data) => data.len,
-            Small::Allgather(len, ..) => *len,
-            Small::Reduce(r, _) => {
-                let (low, len) = typed::span(r.shape(), r.count);
-                if low < 0 { u64::MAX } else { low as u64 + len }
-            }
-        }
-    }
-
-    /// Whether messages would be as quick: without the meeting of all, few processes need fewer steps.
-    fn suits(&self, members: u32) -> bool {
-        match self {
-            Small::Barrier | Small::Allgather(..) | Small::Reduce(_, None) => true,
-            Small::Bcast(..) | Small::Reduce(_, Some(_)) => members >= limit::BOARD_ROOTED_RANKS,
-        }
-    }
-}
-
-/// Carries out a small collective on the board of `comm`; `false`: messages must serve.
-pub(super) fn meet(comm: &Comm, small: &Small<'_>, origin: Origin) -> Result<bool> {
-    let members = comm.size();
-    if comm.is_inter() || members < 2 || small.bytes() > CELL_BYTES as u64 || !small.suits(members) {
-        return Ok(false);
-    }
-    let Some(place) = place(comm)? else {
-        return Ok(false);
-    };
-    place.take_part(comm, small, origin);
-    Ok(true)
-}
-
-/// This process's place at the board of `comm`, which is made once it was asked for often enough: all processes ask alike.
+/// This process's place at the board of `comm`, which is made once it was asked for often enough: all processes ask alike, at
+/// each blocking collective.
 pub(super) fn place(comm: &Comm) -> Result<Option<&Place>> {
+    if comm.is_inter() || comm.size() < 2 {
+        return Ok(None);
+    }
     let meeting = &comm.0.meeting;
     if let Some(place) = meeting.place.get() {
         return Ok(place.as_ref());
@@ -241,8 +172,16 @@ pub(super) fn place(comm: &Comm) -> Result<Option<&Place>> {
     Ok(meeting.place.get_or_init(|| place).as_ref())
 }
 
-/// The name of the board for messages: offset in the lender's commons, plus one (0: none), and length of lanes.
-const NAME_BYTES: u64 = 16;
+/// The name of the board for messages: offset in the lender's commons, plus one (0: none), length of lanes, and style.
+const NAME_BYTES: u64 = 24;
+
+/// What the lender of a board says of it.
+#[derive(Clone, Copy)]
+struct Name {
+    offset: u64,
+    lane: u64,
+    style: Style,
+}
 
 /// Rank 0 lends a board and tells all; it is used if all could reach it.
 fn take_place(comm: &Comm) -> Result<Option<Place>> {
@@ -254,11 +193,13 @@ fn take_place(comm: &Comm) -> Result<Option<Place>> {
         (Some(commons), 0) => process.boards.lend(commons, comm.size()),
         _ => None,
     };
-    let words = scratch(2 * NAME_BYTES)?;
+    let words = scratch(NAME_BYTES)?;
     let name = lent.as_ref().map_or(0, |(offset, _)| *offset as u64 + 1);
     let lane = lent.as_ref().map_or(0, |(_, board)| board.lane_len() as u64);
+    let flags = comm.size() <= limit::FLAG_RANKS && process.host.spins() > 0;
     words.mem().write(0, &name.to_ne_bytes());
     words.mem().write(8, &lane.to_ne_bytes());
+    words.mem().write(16, &u64::from(flags).to_ne_bytes());
     internal(comm, |p| {
         algo::bcast::binomial(p, 0, &Data::contiguous(words.mem(), NAME_BYTES))
     })?;
@@ -267,7 +208,12 @@ fn take_place(comm: &Comm) -> Result<Option<Place>> {
         words.mem().read(offset, &mut bytes);
         u64::from_ne_bytes(bytes)
     };
-    let place = reach(comm, commons, (word(0), word(8)), lent);
+    let name = Name {
+        offset: word(0),
+        lane: word(8),
+        style: if word(16) == 0 { Style::Gate } else { Style::Flags },
+    };
+    let place = reach(comm, commons, name, lent);
     // All must have got there: the least of all answers.
     words.mem().write(0, &[u8::from(place.is_some()); 8]);
     let r = Reduction {
@@ -332,12 +278,8 @@ impl Fold for Both {
 }
 
 fn internal(comm: &Comm, plan: impl FnOnce(&mut Immediate<'_>) -> Result<()>) -> Result<()> {
-    let number = comm.0.collectives.fetch_add(1, Ordering::Relaxed);
-    let mut immediate = Immediate::new(Wire::of(
-        comm,
-        Call::new(number, Series::Blocking, Kind::Internal),
-        Origin::default(),
-    ));
+    let number = comm.number(Series::Blocking, Kind::Internal);
+    let mut immediate = Immediate::new(Wire::of(comm, number, Origin::default()));
     plan(&mut immediate)?;
     immediate.finish()
 }
@@ -345,7 +287,7 @@ fn internal(comm: &Comm, plan: impl FnOnce(&mut Immediate<'_>) -> Result<()>) ->
 fn reach(
     comm: &Comm,
     commons: Option<Segment>,
-    (name, lane): (u64, u64),
+    name: Name,
     lent: Option<(usize, Arc<Board>)>,
 ) -> Option<Place> {
     let (process, members, me) = (comm.process(), comm.size(), comm.rank());
@@ -354,8 +296,8 @@ fn reach(
         Some((_, board)) => board,
         None => {
             let commons = commons?;
-            let offset = usize::try_from(name.checked_sub(1)?).ok()?;
-            let lane = usize::try_from(lane).ok()?;
+            let offset = usize::try_from(name.offset.checked_sub(1)?).ok()?;
+            let lane = usize::try_from(name.lane).ok()?;
             let len = Board::bytes(members, lane);
             let fits = offset.checked_add(len).is_some_and(|end| end <= commons.len());
             // A mad lender's place must not lie askew.
@@ -374,6 +316,7 @@ fn reach(
         me,
         epoch: AtomicU32::new(0),
         bells: bells?,
+        style: name.style,
         spins: process.host.spins().min(limit::BOARD_SPINS),
         private: Scratch::new(2 * limit::COMBINE_BYTES)?,
         lender: is_lender.then(|| process.boards.clone()),
@@ -389,64 +332,69 @@ impl Place {
         epoch
     }
 
-    fn take_part(&self, comm: &Comm, small: &Small<'_>, origin: Origin) {
-        let epoch = self.next();
-        let at = Turn {
+    /// The other members, beginning after this one.
+    pub(super) fn others(&self) -> impl Iterator<Item = u32> + use<> {
+        let (me, n) = (self.me, self.board.members());
+        (1..n).map(move |distance| algo::plus(me, distance, n))
+    }
+}
+
+/// One collective on a board, as one of its members takes part.
+pub struct Table<'a> {
+    pub(super) comm: &'a Comm,
+    pub(super) place: &'a Place,
+    call: Call,
+    origin: Origin,
+    said: Statement,
+    word: u32,
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn new(comm: &'a Comm, place: &'a Place, call: Call, origin: Origin, said: Statement) -> Self {
+        Self {
             comm,
-            epoch,
-            call: number(comm, small.kind()),
+            place,
+            call,
             origin,
-        };
-        match small {
-            Small::Barrier => self.pass(&at, || {}),
-            Small::Bcast(root, data) => {
-                let cell = Data::contiguous(self.board.cell(*root, epoch), data.len);
-                if *root == self.me {
-                    typed::copy(data, &cell);
-                }
-                self.pass(&at, || {});
-                if *root != self.me {
-                    typed::copy(&cell, data);
-                }
-            }
-            Small::Allgather(len, put, get) => {
-                let cell = |member: u32| Data::contiguous(self.board.cell(member, epoch), *len);
-                put(&cell(self.me));
-                self.pass(&at, || {});
-                (0..self.board.members()).for_each(|member| get(member, &cell(member)));
-            }
-            Small::Reduce(r, root) => {
-                typed::copy(&r.whole(r.input), &r.whole(self.board.cell(self.me, epoch)));
-                self.pass(&at, || self.combine(r, epoch));
-                if root.is_none_or(|root| root == self.me) {
-                    typed::copy(&r.whole(self.board.result()), &r.whole(r.output));
-                }
-            }
+            said,
+            word: said.word(),
         }
     }
 
-    /// Combines all cells in the order of ranks. They are copied out first: peers may write them at any time.
-    fn combine(&self, r: &Reduction<'_>, epoch: u32) {
-        let mut sum = self.private.mem();
-        let mut next = sum.offset(CELL_BYTES as isize);
-        typed::copy(&r.whole(self.board.cell(0, epoch)), &r.whole(sum));
-        for member in 1..self.board.members() {
-            typed::copy(&r.whole(self.board.cell(member, epoch)), &r.whole(next));
-            r.fold.fold(sum, next, r.count);
-            (sum, next) = (next, sum);
-        }
-        typed::copy(&r.whole(sum), &r.whole(self.board.result()));
+    /// Meets the others only to learn whether they mean the same.
+    pub(super) fn agree(&self) -> Result<()> {
+        self.pass(self.place.next(), || {})
     }
 
-    /// Meets the others; the last to arrive does `last` first.
-    pub(super) fn pass(&self, at: &Turn<'_>, last: impl FnOnce()) {
-        let epoch = at.epoch;
-        let gate = self.board.gate();
-        if gate.arrive() {
-            last();
-            gate.open(epoch);
+    /// Meets the others; at a gate the last to arrive does `last` first.
+    ///
+    /// # Errors
+    /// `NotSame` if ranks called different things; all of them get it, in the same meeting.
+    #[inline]
+    pub(super) fn pass(&self, epoch: u32, last: impl FnOnce()) -> Result<()> {
+        match self.meet(epoch, self.word, last) {
+            Words::Same => Ok(()),
+            Words::Different => Err(self.disagreement()),
+        }
+    }
+
+    #[inline]
+    fn meet(&self, epoch: u32, word: u32, last: impl FnOnce()) -> Words {
+        match self.place.style {
+            Style::Gate => self.meet_at_gate(epoch, word, last),
+            Style::Flags => self.meet_by_flags(epoch, word),
+        }
+    }
+
+    fn meet_at_gate(&self, epoch: u32, word: u32, last: impl FnOnce()) -> Words {
+        let gate = self.place.board.gate();
+        if let Arrival::Last(words) = gate.arrive(word) {
+            if words == Words::Same {
+                last();
+            }
+            gate.open(epoch, words);
             // The fence inside orders the opening before the look at the first bell; sleepers look at the gate once more after arming.
-            for (index, bell) in self.bells.iter().enumerate() {
+            for (index, bell) in self.place.bells.iter().enumerate() {
                 let bell = Doorbell::new(bell.atomic_u32(0));
                 if index == 0 {
                     bell.ring_fenced()
@@ -454,18 +402,84 @@ impl Place {
                     bell.ring()
                 }
             }
-            return;
+            return words;
         }
-        for _ in 0..self.spins {
-            if gate.passed(epoch) {
+        self.wait(&mut || gate.passed(epoch));
+        gate.words(epoch)
+    }
+
+    fn meet_by_flags(&self, epoch: u32, word: u32) -> Words {
+        let Place { board, me, bells, .. } = self.place;
+        board.flag(*me, epoch).raise(epoch, word);
+        // As after a message: a waiter that missed this looks again before it sleeps for long.
+        bells
+            .iter()
+            .for_each(|bell| Doorbell::new(bell.atomic_u32(0)).ring());
+        let mut words = Words::Same;
+        let mut others = self.place.others();
+        let mut awaited = others.next();
+        self.wait(&mut || {
+            while let Some(member) = awaited {
+                match board.flag(member, epoch).raised(epoch) {
+                    None => return false,
+                    Some(theirs) if theirs != word => words = Words::Different,
+                    Some(_) => {}
+                }
+                awaited = others.next();
+            }
+            true
+        });
+        words
+    }
+
+    #[inline]
+    fn wait(&self, come: &mut dyn FnMut() -> bool) {
+        for _ in 0..=self.place.spins {
+            if come() {
                 return;
             }
             std::hint::spin_loop();
         }
-        let host = &at.comm.process().host;
-        host.meets(Some(at.meeting()));
-        host.wait_until(&mut || gate.passed(epoch));
+        let host = &self.comm.process().host;
+        host.meets(Some(event::Meeting {
+            context: self.comm.context() + COLLECTIVE,
+            tag: self.call.tag(Inside::Whole),
+            origin: self.origin,
+        }));
+        host.wait_until(come);
         host.meets(None);
+    }
+
+    /// Words differed: all show what they meant in one more meeting, and each names itself and one who meant something else.
+    #[cold]
+    fn disagreement(&self) -> Error {
+        let Place { board, me, .. } = self.place;
+        let epoch = self.place.next();
+        board.cell(*me, epoch).write(0, &self.said.to_bytes());
+        self.meet(epoch, 0, || {});
+        let shown = |member: u32| {
+            let mut bytes = [0; STATEMENT_BYTES];
+            board.cell(member, epoch).read(0, &mut bytes);
+            Statement::from_bytes(&bytes)
+        };
+        let all = || (0..board.members()).filter(|member| member != me);
+        let other = all().find(|&member| shown(member) != Some(self.said));
+        let theirs = match other.map(|member| (member, shown(member))) {
+            Some((member, Some(said))) => format!("rank {member}  {said}"),
+            Some((member, None)) => {
+                format!("rank {member}  something this version of the library does not know")
+            }
+            None => "another rank  something else".into(),
+        };
+        let (number, comm) = (self.call.number, self.comm.label());
+        Error::new(
+            Class::NotSame,
+            format!(
+                "error[G0112]: ranks disagree about collective {number} of {comm}\n  rank {me}  {}\n  {theirs}\n  \
+                 help: all ranks of a communicator call the same collectives in the same order, with the same root and matching sizes",
+                self.said
+            ),
+        )
     }
 }
 

@@ -7,10 +7,12 @@ use super::blocks::Numbers;
 use super::calls::bcast_in_group;
 use super::choose::{Algorithm, Ask, choose};
 use super::lanes::{self, Large};
-use super::node::{self, Small};
+use super::node::Table;
 use super::plan::Plan;
 use super::role;
 use super::sealed::Planned;
+use super::small::{self, Small};
+use super::statement::Statement;
 use super::tag::Kind;
 use super::typed::{Fold, Shape, check_count};
 use crate::comm::Comm;
@@ -18,7 +20,6 @@ use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
 use crate::op::Op;
-use garonne_engine::api::Origin;
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
 
@@ -106,18 +107,27 @@ fn ask(p: &impl Plan, r: &Reduction<'_>) -> Ask {
     }
 }
 
-/// Whether a reduction may use the communicator's board: a predefined operation on a predefined datatype, which are the same on all processes.
-fn meets(comm: &Comm, r: &Reduction<'_>, datatype: &Datatype) -> bool {
-    let bytes = datatype.size().saturating_mul(r.count);
-    bytes > 0 && datatype.code().is_some() && !r.fold.user() && !comm.is_inter()
+/// A reduction on the board, through its cells or its lanes: a predefined operation on a predefined datatype, which are the same on
+/// all ranks.
+fn meet_on_board(
+    table: &Table<'_>,
+    r: &Reduction<'_>,
+    datatype: &Datatype,
+    root: Option<u32>,
+) -> Result<bool> {
+    match datatype.size().saturating_mul(r.count) {
+        0 => Ok(false),
+        _ if datatype.code().is_none() || r.fold.user() => Ok(false),
+        ..=limit::BOARD_BYTES if small::meet(table, &Small::Reduce(r, root))? => Ok(true),
+        _ => lanes::meet(table, &Large::Reduce(r, root)),
+    }
 }
 
-/// A reduction on the board, through its cells or its lanes.
-fn meet_on_board(comm: &Comm, r: &Reduction<'_>, root: Option<u32>, origin: Origin) -> Result<bool> {
-    match r.shape().size().saturating_mul(r.count) {
-        ..=limit::BOARD_BYTES => node::meet(comm, &Small::Reduce(r, root), origin),
-        _ => lanes::meet(comm, &Large::Reduce(r, root), origin),
-    }
+/// What ranks say of `count` elements combined.
+fn said(kind: Kind, (op, datatype): (&Op, &Datatype), count: u64) -> Statement {
+    Statement::of(kind)
+        .bytes(datatype.size().saturating_mul(count))
+        .combining(op, datatype)
 }
 
 /// `MPI_Reduce`.
@@ -194,7 +204,7 @@ impl Planned for Reduce<'_> {
         }
     }
 
-    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
+    fn meet(&self, table: &Table<'_>) -> Result<bool> {
         let fold = OpOn {
             op: self.op,
             datatype: self.datatype,
@@ -206,7 +216,11 @@ impl Planned for Reduce<'_> {
             output,
             count: self.count,
         };
-        Ok(meets(comm, &r, self.datatype) && meet_on_board(comm, &r, u32::try_from(self.root).ok(), origin)?)
+        meet_on_board(table, &r, self.datatype, u32::try_from(self.root).ok())
+    }
+
+    fn statement(&self, _: &Comm) -> Statement {
+        said(Kind::Reduce, (self.op, self.datatype), self.count).root(self.root)
     }
 }
 
@@ -260,7 +274,7 @@ impl Planned for Allreduce<'_> {
         }
     }
 
-    fn meet(&self, comm: &Comm, origin: Origin) -> Result<bool> {
+    fn meet(&self, table: &Table<'_>) -> Result<bool> {
         let fold = OpOn {
             op: self.op,
             datatype: self.datatype,
@@ -271,7 +285,11 @@ impl Planned for Allreduce<'_> {
             output: self.recv,
             count: self.count,
         };
-        Ok(meets(comm, &r, self.datatype) && meet_on_board(comm, &r, None, origin)?)
+        meet_on_board(table, &r, self.datatype, None)
+    }
+
+    fn statement(&self, _: &Comm) -> Statement {
+        said(Kind::Allreduce, (self.op, self.datatype), self.count)
     }
 }
 
@@ -429,6 +447,12 @@ impl Planned for ReduceScatter<'_> {
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         self.plan_as(p)
     }
+
+    fn statement(&self, comm: &Comm) -> Statement {
+        // Counted without failing: `check` came first.
+        let total = self.total(comm.size()).unwrap_or(u64::MAX);
+        said(Kind::ReduceScatter, (self.op, self.datatype), total)
+    }
 }
 
 impl Planned for ReduceScatterBlock<'_> {
@@ -442,6 +466,10 @@ impl Planned for ReduceScatterBlock<'_> {
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         self.general().plan_as(p)
+    }
+
+    fn statement(&self, _: &Comm) -> Statement {
+        said(Kind::ReduceScatterBlock, (self.op, self.datatype), self.count)
     }
 }
 
@@ -545,6 +573,10 @@ impl Planned for Scan<'_> {
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         self.plan_as(p, scan::Own::Included)
     }
+
+    fn statement(&self, _: &Comm) -> Statement {
+        said(Kind::Scan, (self.op, self.datatype), self.count)
+    }
 }
 
 impl Planned for Exscan<'_> {
@@ -558,6 +590,10 @@ impl Planned for Exscan<'_> {
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         self.as_scan().plan_as(p, scan::Own::Excluded)
+    }
+
+    fn statement(&self, _: &Comm) -> Statement {
+        said(Kind::Exscan, (self.op, self.datatype), self.count)
     }
 }
 

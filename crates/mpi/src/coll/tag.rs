@@ -54,6 +54,14 @@ const KINDS: [Kind; 18] = [
 ];
 
 impl Kind {
+    #[cfg(test)]
+    pub(crate) const ALL: [Kind; 18] = KINDS;
+
+    /// The kind of a number that came from another process.
+    pub(crate) fn from_code(code: u8) -> Option<Kind> {
+        KINDS.get(usize::from(code)).copied()
+    }
+
     /// Its name as programs write it, in its blocking form.
     pub fn name(self) -> &'static str {
         match self {
@@ -135,7 +143,7 @@ impl Call {
     /// The call that a tag on a collective context belongs to; `None` for a tag that this version does not write.
     pub fn from_tag(tag: i32) -> Option<Self> {
         let bits = u32::try_from(tag).ok()?;
-        let kind = *KINDS.get(((bits >> 1) & ((1 << KIND_BITS) - 1)) as usize)?;
+        let kind = Kind::from_code(((bits >> 1) & ((1 << KIND_BITS) - 1)) as u8)?;
         let number = bits >> (KIND_BITS + 1);
         Some(Self {
             number: number >> 1,

@@ -2,6 +2,7 @@
 
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
+use crate::error::Result;
 use crate::op::{Op, Predefined};
 use crate::process::{Config, Process, ThreadLevel};
 use garonne_engine::Quotas;
@@ -14,12 +15,20 @@ use garonne_sync::user::Scratch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering as Memory};
 
-/// Gives way a little, then sleeps: so that being woken by a doorbell is tried as well.
-struct Impatient;
+/// Looks so often, gives way a little, then sleeps: so that being woken by a doorbell is tried as well.
+struct Impatient {
+    spins: u32,
+}
+
+/// No looks before giving way: ranks meet at a gate. A few: a small number of ranks meets by flags.
+const STYLES: [u32; 2] = [0, 3];
 
 impl Surroundings for Impatient {
     fn patience(&self) -> Patience {
-        Patience { spins: 0, yields: 2 }
+        Patience {
+            spins: self.spins,
+            yields: 2,
+        }
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {
@@ -32,11 +41,17 @@ impl Surroundings for Impatient {
 }
 
 fn world(n: u32, program: impl Fn(&Comm) + Send + Sync) {
+    for spins in STYLES {
+        world_of(n, spins, &program);
+    }
+}
+
+fn world_of(n: u32, spins: u32, program: &(impl Fn(&Comm) + Send + Sync)) {
     let neighbours = Threads::new(n).unwrap();
     let leaving = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for (me, neighbours) in (0..n).zip(neighbours) {
-            let (program, leaving) = (&program, &leaving);
+            let leaving = &leaving;
             scope.spawn(move || {
                 let shard = Shard::new(
                     ShmRail::new(Arc::new(neighbours)).unwrap(),
@@ -44,7 +59,7 @@ fn world(n: u32, program: impl Fn(&Comm) + Send + Sync) {
                     n,
                     Quotas::for_world(n),
                 );
-                let host = Arc::new(EngineHost::new(shard, me, n, Impatient));
+                let host = Arc::new(EngineHost::new(shard, me, n, Impatient { spins }));
                 let process = Process::new(Config::plain(host.clone()));
                 process.init(ThreadLevel::Multiple).unwrap();
                 program(&process.world().unwrap());
@@ -323,13 +338,99 @@ fn communicators_that_come_and_go_share_the_commons() {
 
 #[test]
 fn nobody_passes_a_barrier_on_a_board_before_all_have_come() {
-    let entered = AtomicU32::new(0);
-    world(4, |comm| {
-        for round in 1..=50 {
-            entered.fetch_add(1, Memory::SeqCst);
-            comm.collective(&Barrier, Origin::default()).unwrap();
-            assert!(entered.load(Memory::SeqCst) >= 4 * round);
+    for spins in STYLES {
+        let entered = AtomicU32::new(0);
+        world_of(4, spins, &|comm: &Comm| {
+            for round in 1..=50 {
+                entered.fetch_add(1, Memory::SeqCst);
+                comm.collective(&Barrier, Origin::default()).unwrap();
+                assert!(entered.load(Memory::SeqCst) >= 4 * round);
+            }
+            assert!(comm.0.meeting.has_board());
+        });
+    }
+}
+
+/// What each rank is told when `odd` calls one thing and all others another.
+fn disagree(
+    n: u32,
+    theirs: &(dyn Fn(&Comm) -> Result<()> + Sync),
+    odd: &(dyn Fn(&Comm) -> Result<()> + Sync),
+) -> Vec<String> {
+    let said = std::sync::Mutex::new(Vec::new());
+    world(n, |comm| {
+        for round in 0..2 {
+            for _ in 0..3 {
+                comm.collective(&Barrier, Origin::default()).unwrap();
+            }
+            let stray = comm.rank() == round;
+            let error = if stray { odd(comm) } else { theirs(comm) }.unwrap_err();
+            assert_eq!(error.class, Class::NotSame, "{error}");
+            let (own, other) = (comm.rank(), if stray { (round + 1) % n } else { round });
+            assert!(error.detail.contains(&format!("  rank {own}  ")), "{error}");
+            assert!(
+                stray || error.detail.contains(&format!("  rank {other}  ")),
+                "{error}"
+            );
+            said.lock().unwrap().push(error.detail);
         }
-        assert!(comm.0.meeting.has_board());
+        // The communicator is as good as before.
+        rounds(comm, 3);
     });
+    said.into_inner().unwrap()
+}
+
+fn bcast(comm: &Comm, words: u64, root: i32) -> Result<()> {
+    let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
+    let memory = Words::new(words, |_| 7);
+    let buffer = Elements {
+        mem: memory.0.mem(),
+        count: words,
+        datatype,
+    };
+    comm.collective(&Bcast { buffer, root }, Origin::default())
+}
+
+fn allreduce(comm: &Comm, words: u64, op: Predefined) -> Result<()> {
+    let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
+    let (input, output) = (Words::new(words, |_| 7), Words::new(words, |_| 7));
+    let call = Allreduce {
+        send: Some(input.0.mem()),
+        recv: output.0.mem(),
+        count: words,
+        datatype,
+        op: &Op::predefined(op as u16).unwrap(),
+    };
+    comm.collective(&call, Origin::default())
+}
+
+#[test]
+fn ranks_that_disagree_about_a_collective_are_all_told_so_and_can_go_on() {
+    for n in [2, 3, 5] {
+        let said = disagree(n, &|comm| bcast(comm, 2, 0), &|comm| bcast(comm, 100_000, 0));
+        for text in said {
+            assert!(text.starts_with("error[G0112]: "), "{text}");
+            assert!(text.contains("MPI_Bcast(8 B, root 0)"), "{text}");
+            assert!(text.contains("MPI_Bcast(400000 B, root 0)"), "{text}");
+        }
+        let barrier = |comm: &Comm| comm.collective(&Barrier, Origin::default());
+        for text in disagree(n, &barrier, &|comm| allreduce(comm, 5000, Predefined::Max)) {
+            assert!(text.contains("MPI_Barrier()"), "{text}");
+            assert!(
+                text.contains("MPI_Allreduce(20000 B, MPI_MAX on unsigned"),
+                "{text}"
+            );
+        }
+        for text in disagree(n, &|comm| bcast(comm, 2, 0), &|comm| bcast(comm, 2, 1)) {
+            assert!(text.contains("root 0") && text.contains("root 1"), "{text}");
+        }
+        let sum = |comm: &Comm| allreduce(comm, 1, Predefined::Sum);
+        for text in disagree(n, &sum, &|comm| allreduce(comm, 1, Predefined::Max)) {
+            assert!(text.contains("MPI_SUM") && text.contains("MPI_MAX"), "{text}");
+        }
+        // One has nothing to move, and messages would not wait for anybody.
+        for text in disagree(n, &sum, &|comm| bcast(comm, 0, 0)) {
+            assert!(text.contains("MPI_Bcast(0 B, root 0)"), "{text}");
+        }
+    }
 }

@@ -1,0 +1,90 @@
+//! Small blocking collectives in the cells of a board.
+//!
+//! Called at the start of blocking collectives with their [`Table`]; says `false` where the data does not fit a cell. At a gate the last to
+//! come combines reductions for all; where members look at each other's flags, each does it for itself, in the same order.
+
+use super::algo::Reduction;
+use super::node::{Style, Table};
+use super::typed;
+use crate::error::Result;
+use garonne_sync::board::CELL_BYTES;
+use garonne_sync::user::{Data, UserMem};
+
+/// What a collective is to a board.
+pub(super) enum Small<'a> {
+    /// Only meet.
+    Barrier,
+    /// The bytes of this rank to all.
+    Bcast(u32, Data),
+    /// The bytes of every rank to all, given by their length: `put` puts the own ones down, `get` takes those of a rank.
+    Allgather(u64, &'a dyn Fn(&Data), &'a dyn Fn(u32, &Data)),
+    /// Everybody's elements combined, to all or to one rank.
+    Reduce(&'a Reduction<'a>, Option<u32>),
+}
+
+impl Small<'_> {
+    fn bytes(&self) -> u64 {
+        match self {
+            Small::Barrier => 0,
+            Small::Bcast(_, data) => data.len,
+            Small::Allgather(len, ..) => *len,
+            Small::Reduce(r, _) => {
+                let (low, len) = typed::span(r.shape(), r.count);
+                if low < 0 { u64::MAX } else { low as u64 + len }
+            }
+        }
+    }
+}
+
+/// Carries out a small collective; `false`: it does not fit.
+pub(super) fn meet(table: &Table<'_>, small: &Small<'_>) -> Result<bool> {
+    if small.bytes() > CELL_BYTES as u64 {
+        return Ok(false);
+    }
+    let (place, epoch) = (table.place, table.place.next());
+    let (board, me) = (&place.board, place.me);
+    match small {
+        Small::Barrier => table.pass(epoch, || {})?,
+        Small::Bcast(root, data) => {
+            let cell = Data::contiguous(board.cell(*root, epoch), data.len);
+            if *root == me {
+                typed::copy(data, &cell);
+            }
+            table.pass(epoch, || {})?;
+            if *root != me {
+                typed::copy(&cell, data);
+            }
+        }
+        Small::Allgather(len, put, get) => {
+            let cell = |member: u32| Data::contiguous(board.cell(member, epoch), *len);
+            put(&cell(me));
+            table.pass(epoch, || {})?;
+            (0..board.members()).for_each(|member| get(member, &cell(member)));
+        }
+        Small::Reduce(r, root) => {
+            let takes = root.is_none_or(|root| root == me);
+            typed::copy(&r.whole(r.input), &r.whole(board.cell(me, epoch)));
+            table.pass(epoch, || combine(table, r, epoch, board.result()))?;
+            match place.style {
+                _ if !takes => {}
+                Style::Gate => typed::copy(&r.whole(board.result()), &r.whole(r.output)),
+                Style::Flags => combine(table, r, epoch, r.output),
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Combines all cells in the order of ranks. They are copied out first: peers may write them at any time.
+fn combine(table: &Table<'_>, r: &Reduction<'_>, epoch: u32, into: UserMem) {
+    let board = &table.place.board;
+    let mut sum = table.place.private.mem();
+    let mut next = sum.offset(CELL_BYTES as isize);
+    typed::copy(&r.whole(board.cell(0, epoch)), &r.whole(sum));
+    for member in 1..board.members() {
+        typed::copy(&r.whole(board.cell(member, epoch)), &r.whole(next));
+        r.fold.fold(sum, next, r.count);
+        (sum, next) = (next, sum);
+    }
+    typed::copy(&r.whole(sum), &r.whole(into));
+}

@@ -1,0 +1,127 @@
+/* Ranks that disagree about a collective: every one of them gets MPI_ERR_NOT_SAME instead of waiting for the others, and the
+ * communicator serves on.
+ * ranks: 2 3 5
+ * limit: 60 */
+#include "check.h"
+
+static MPI_Comm comm;
+static int *in, *out;
+enum { MOST = 300000 };
+
+/* A communicator compares calls from its third collective on. */
+static void settle(void)
+{
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(MPI_Barrier(comm), MPI_SUCCESS);
+}
+
+static void still_serves(void)
+{
+    int sum = -1, one = 1;
+    CHECK_EQ(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm), MPI_SUCCESS);
+    CHECK_EQ(sum, check_size);
+    memset(out, 0, sizeof *out * MOST);
+    for (int i = 0; i < MOST; i++)
+        in[i] = check_rank + i;
+    CHECK_EQ(MPI_Allreduce(in, out, MOST / 2, MPI_INT, MPI_MAX, comm), MPI_SUCCESS);
+    CHECK_EQ(out[0], check_size - 1);
+    CHECK_EQ(out[MOST / 2 - 1], check_size - 1 + MOST / 2 - 1);
+}
+
+/* `odd` is the rank that calls something else; each of them once. */
+#define DISAGREE(theirs, other)                                                                                        \
+    do {                                                                                                               \
+        for (int odd = 0; odd < check_size; odd++) {                                                                   \
+            settle();                                                                                                  \
+            if (check_rank == odd)                                                                                     \
+                CHECK_CLASS(other, MPI_ERR_NOT_SAME);                                                                  \
+            else                                                                                                       \
+                CHECK_CLASS(theirs, MPI_ERR_NOT_SAME);                                                                 \
+        }                                                                                                              \
+        still_serves();                                                                                                \
+    } while (0)
+
+static void different_lengths(void)
+{
+    DISAGREE(MPI_Bcast(in, 2, MPI_INT, 0, comm), MPI_Bcast(in, 3, MPI_INT, 0, comm));
+    DISAGREE(MPI_Bcast(in, 2, MPI_INT, 0, comm), MPI_Bcast(in, MOST, MPI_INT, 0, comm));
+    DISAGREE(MPI_Allreduce(in, out, MOST, MPI_INT, MPI_SUM, comm), MPI_Allreduce(in, out, 1, MPI_INT, MPI_SUM, comm));
+    DISAGREE(MPI_Allreduce(in, out, MOST, MPI_INT, MPI_SUM, comm),
+             MPI_Allreduce(in, out, MOST - 1, MPI_INT, MPI_SUM, comm));
+    DISAGREE(MPI_Alltoall(in, 1000, MPI_INT, out, 1000, MPI_INT, comm),
+             MPI_Alltoall(in, 20000, MPI_INT, out, 20000, MPI_INT, comm));
+    DISAGREE(MPI_Gather(in, 10, MPI_INT, out, 10, MPI_INT, 0, comm), MPI_Gather(in, 9, MPI_INT, out, 9, MPI_INT, 0, comm));
+    DISAGREE(MPI_Scan(in, out, 10, MPI_INT, MPI_SUM, comm), MPI_Scan(in, out, 1000, MPI_INT, MPI_SUM, comm));
+}
+
+static void nothing_on_one_side(void)
+{
+    DISAGREE(MPI_Bcast(in, 2, MPI_INT, 0, comm), MPI_Bcast(in, 0, MPI_INT, 0, comm));
+    DISAGREE(MPI_Allreduce(in, out, 0, MPI_INT, MPI_SUM, comm), MPI_Allreduce(in, out, 50000, MPI_INT, MPI_SUM, comm));
+}
+
+static void different_calls(void)
+{
+    int counts[8], places[8];
+    for (int i = 0; i < 8; i++)
+        counts[i] = 1, places[i] = i;
+    DISAGREE(MPI_Barrier(comm), MPI_Bcast(in, 8, MPI_BYTE, 0, comm));
+    DISAGREE(MPI_Barrier(comm), MPI_Alltoall(in, 20000, MPI_INT, out, 20000, MPI_INT, comm));
+    DISAGREE(MPI_Reduce(in, out, 4, MPI_INT, MPI_SUM, 0, comm), MPI_Allreduce(in, out, 4, MPI_INT, MPI_SUM, comm));
+    DISAGREE(MPI_Barrier(comm), MPI_Alltoallv(in, counts, places, MPI_INT, out, counts, places, MPI_INT, comm));
+    DISAGREE(MPI_Exscan(in, out, 1, MPI_INT, MPI_SUM, comm), MPI_Scan(in, out, 1, MPI_INT, MPI_SUM, comm));
+}
+
+static void different_roots_and_operations(void)
+{
+    DISAGREE(MPI_Bcast(in, 2, MPI_INT, 0, comm), MPI_Bcast(in, 2, MPI_INT, 1, comm));
+    DISAGREE(MPI_Reduce(in, out, MOST, MPI_INT, MPI_SUM, 0, comm), MPI_Reduce(in, out, MOST, MPI_INT, MPI_SUM, 1, comm));
+    DISAGREE(MPI_Allreduce(in, out, 1, MPI_INT, MPI_SUM, comm), MPI_Allreduce(in, out, 1, MPI_INT, MPI_MAX, comm));
+    DISAGREE(MPI_Allreduce(in, out, 1, MPI_INT, MPI_SUM, comm), MPI_Allreduce(in, out, 1, MPI_FLOAT, MPI_SUM, comm));
+}
+
+/* What may differ: how the same data is described. */
+static void descriptions_may_differ(void)
+{
+    MPI_Datatype pair;
+    MPI_Type_contiguous(2, MPI_INT, &pair);
+    MPI_Type_commit(&pair);
+    settle();
+    for (int count = 2; count <= MOST; count = count * 12 + 4) {
+        in[0] = in[count - 1] = check_rank == 0 ? 77 : 0;
+        if (check_rank % 2)
+            CHECK_EQ(MPI_Bcast(in, count / 2, pair, 0, comm), MPI_SUCCESS);
+        else
+            CHECK_EQ(MPI_Bcast(in, count, MPI_INT, 0, comm), MPI_SUCCESS);
+        CHECK_EQ(in[0], 77);
+        CHECK_EQ(in[count - 1], 77);
+    }
+    MPI_Type_free(&pair);
+}
+
+static void blocks_of_one_rank_must_be_alike(void)
+{
+    CHECK_CLASS(MPI_Allgather(in, 1, MPI_INT, out, 2, MPI_INT, comm), MPI_ERR_COUNT);
+    CHECK_CLASS(MPI_Alltoall(in, 3, MPI_INT, out, 2, MPI_INT, comm), MPI_ERR_COUNT);
+    still_serves();
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    check_begin();
+    in = check_alloc(sizeof *in * MOST), out = check_alloc(sizeof *out * MOST);
+    memset(in, 0, sizeof *in * MOST);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_name(comm, "those who disagree");
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    RUN(different_lengths);
+    RUN(nothing_on_one_side);
+    RUN(different_calls);
+    RUN(different_roots_and_operations);
+    RUN(descriptions_may_differ);
+    RUN(blocks_of_one_rank_must_be_alike);
+    MPI_Comm_free(&comm);
+    free(in), free(out);
+    return check_end();
+}
