@@ -120,6 +120,9 @@ pub mod coll {
     /// Most bytes of such a piece: the lanes of two meetings and what is copied to and from them stay in a second-level cache.
     pub const LANE_STAGE_BYTES_MAX: u64 = 64 << 10;
 
+    /// Ranks up to which everybody combines a prefix for itself: the work grows with their square.
+    pub const LANE_SCAN_RANKS: u32 = 8;
+
     /// What is combined at a time: operands and result lie in a first-level cache.
     pub const COMBINE_BYTES: usize = 8 << 10;
 

@@ -229,6 +229,11 @@ impl Planned for Allgatherv<'_> {
         let total = (0..comm.size()).fold(0u64, |sum, rank| sum.saturating_add(blocks.len(rank)));
         Statement::of(Kind::Allgatherv).bytes(total)
     }
+
+    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+        let mine = self.send.map(|send| send.data());
+        lanes::meet(table, &Large::Allgatherv(mine, self.recv.blocks()))
+    }
 }
 
 fn plan_allgather(
@@ -340,6 +345,12 @@ impl Planned for Alltoallv<'_> {
     fn statement(&self, _: &Comm) -> Statement {
         Statement::of(Kind::Alltoallv)
     }
+
+    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+        let recv = self.recv.blocks();
+        let send = self.send.map_or(recv, |send| send.blocks());
+        lanes::meet(table, &Large::Uneven(Kind::Alltoallv, send, recv))
+    }
 }
 
 /// `MPI_Alltoallw`.
@@ -372,6 +383,12 @@ impl Planned for Alltoallw<'_> {
 
     fn statement(&self, _: &Comm) -> Statement {
         Statement::of(Kind::Alltoallw)
+    }
+
+    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+        let recv = self.recv.blocks();
+        let send = self.send.map_or(recv, |send| send.blocks());
+        lanes::meet(table, &Large::Uneven(Kind::Alltoallw, send, recv))
     }
 }
 

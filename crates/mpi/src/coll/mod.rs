@@ -15,6 +15,7 @@ pub(crate) mod plan;
 mod reductions;
 mod rooted;
 mod run;
+mod scans;
 mod small;
 mod statement;
 pub mod tag;
@@ -23,8 +24,9 @@ pub(crate) mod typed;
 pub use blocks::Numbers;
 pub use buffers::{Elements, Mixed, Uneven};
 pub use calls::{Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast};
-pub use reductions::{Allreduce, Exscan, Reduce, ReduceScatter, ReduceScatterBlock, Scan, reduce_local};
+pub use reductions::{Allreduce, Reduce, ReduceScatter, ReduceScatterBlock, reduce_local};
 pub use rooted::{Gather, Gatherv, Scatter, Scatterv};
+pub use scans::{Exscan, Scan};
 
 use crate::ROOT;
 use crate::comm::Comm;

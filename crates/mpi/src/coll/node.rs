@@ -372,21 +372,35 @@ impl<'a> Table<'a> {
     /// `NotSame` if ranks called different things; all of them get it, in the same meeting.
     #[inline]
     pub(super) fn pass(&self, epoch: u32, last: impl FnOnce()) -> Result<()> {
-        match self.meet(epoch, self.word, last) {
+        self.pass_doing(epoch, last, || {})
+    }
+
+    /// As [`Self::pass`], with something to do between coming and waiting.
+    ///
+    /// # Errors
+    /// As [`Self::pass`].
+    #[inline]
+    pub(super) fn pass_doing(&self, epoch: u32, last: impl FnOnce(), meanwhile: impl FnOnce()) -> Result<()> {
+        match self.meet(epoch, self.word, (last, meanwhile)) {
             Words::Same => Ok(()),
             Words::Different => Err(self.disagreement()),
         }
     }
 
     #[inline]
-    fn meet(&self, epoch: u32, word: u32, last: impl FnOnce()) -> Words {
+    fn meet(&self, epoch: u32, word: u32, (last, meanwhile): (impl FnOnce(), impl FnOnce())) -> Words {
         match self.place.style {
-            Style::Gate => self.meet_at_gate(epoch, word, last),
-            Style::Flags => self.meet_by_flags(epoch, word),
+            Style::Gate => self.meet_at_gate(epoch, word, (last, meanwhile)),
+            Style::Flags => self.meet_by_flags(epoch, word, meanwhile),
         }
     }
 
-    fn meet_at_gate(&self, epoch: u32, word: u32, last: impl FnOnce()) -> Words {
+    fn meet_at_gate(
+        &self,
+        epoch: u32,
+        word: u32,
+        (last, meanwhile): (impl FnOnce(), impl FnOnce()),
+    ) -> Words {
         let gate = self.place.board.gate();
         if let Arrival::Last(words) = gate.arrive(word) {
             if words == Words::Same {
@@ -402,19 +416,22 @@ impl<'a> Table<'a> {
                     bell.ring()
                 }
             }
+            meanwhile();
             return words;
         }
+        meanwhile();
         self.wait(&mut || gate.passed(epoch));
         gate.words(epoch)
     }
 
-    fn meet_by_flags(&self, epoch: u32, word: u32) -> Words {
+    fn meet_by_flags(&self, epoch: u32, word: u32, meanwhile: impl FnOnce()) -> Words {
         let Place { board, me, bells, .. } = self.place;
         board.flag(*me, epoch).raise(epoch, word);
         // As after a message: a waiter that missed this looks again before it sleeps for long.
         bells
             .iter()
             .for_each(|bell| Doorbell::new(bell.atomic_u32(0)).ring());
+        meanwhile();
         let mut words = Words::Same;
         let mut others = self.place.others();
         let mut awaited = others.next();
@@ -456,7 +473,7 @@ impl<'a> Table<'a> {
         let Place { board, me, .. } = self.place;
         let epoch = self.place.next();
         board.cell(*me, epoch).write(0, &self.said.to_bytes());
-        self.meet(epoch, 0, || {});
+        self.meet(epoch, 0, (|| {}, || {}));
         let shown = |member: u32| {
             let mut bytes = [0; STATEMENT_BYTES];
             board.cell(member, epoch).read(0, &mut bytes);

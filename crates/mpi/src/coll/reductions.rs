@@ -2,7 +2,7 @@
 //!
 //! As in [`super::calls`]: `None` for a contribution means `MPI_IN_PLACE`, `None` for a result that it is not significant here.
 
-use super::algo::{Reduction, allreduce, inter, reduce, reduce_scatter, scan};
+use super::algo::{Reduction, allreduce, inter, reduce, reduce_scatter};
 use super::blocks::Numbers;
 use super::calls::bcast_in_group;
 use super::choose::{Algorithm, Ask, choose};
@@ -18,16 +18,16 @@ use super::typed::{Fold, Shape, check_count};
 use crate::comm::Comm;
 use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
-use crate::limits::coll as limit;
 use crate::op::Op;
 use garonne_sync::user::UserMem;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// An operation on a datatype that it was checked to be defined on.
 #[derive(Debug)]
-struct OpOn<'a> {
-    op: &'a Op,
-    datatype: &'a Datatype,
+pub(super) struct OpOn<'a> {
+    pub(super) op: &'a Op,
+    pub(super) datatype: &'a Datatype,
 }
 
 /// The same, kept by a schedule.
@@ -85,7 +85,7 @@ fn check_op(kind: Kind, op: &Op, datatype: &Datatype) -> Result<()> {
 }
 
 /// Refuses a reduction that its communicator, count or operation does not allow.
-fn check(comm: &Comm, kind: Kind, op: (&Op, &Datatype), count: u64, in_place: bool) -> Result<()> {
+pub(super) fn check(comm: &Comm, kind: Kind, op: (&Op, &Datatype), count: u64, in_place: bool) -> Result<()> {
     if in_place && comm.is_inter() {
         return Err(comm.error(
             Class::Buffer,
@@ -96,7 +96,7 @@ fn check(comm: &Comm, kind: Kind, op: (&Op, &Datatype), count: u64, in_place: bo
     check_count(op.1, count)
 }
 
-fn ask(p: &impl Plan, r: &Reduction<'_>) -> Ask {
+pub(super) fn ask(p: &impl Plan, r: &Reduction<'_>) -> Ask {
     Ask {
         ranks: p.size(),
         bytes: r.shape().size().saturating_mul(r.count),
@@ -107,24 +107,25 @@ fn ask(p: &impl Plan, r: &Reduction<'_>) -> Ask {
     }
 }
 
-/// A reduction on the board, through its cells or its lanes: a predefined operation on a predefined datatype, which are the same on
-/// all ranks.
+/// Whether a board may serve: a predefined operation on a predefined datatype, which are the same on all ranks, and something to
+/// combine.
+pub(super) fn is_for_boards(r: &Reduction<'_>, datatype: &Datatype) -> bool {
+    r.count > 0 && datatype.size() > 0 && datatype.code().is_some() && !r.fold.user()
+}
+
+/// A reduction on the board, through its cells or its lanes.
 fn meet_on_board(
     table: &Table<'_>,
     r: &Reduction<'_>,
     datatype: &Datatype,
     root: Option<u32>,
 ) -> Result<bool> {
-    match datatype.size().saturating_mul(r.count) {
-        0 => Ok(false),
-        _ if datatype.code().is_none() || r.fold.user() => Ok(false),
-        ..=limit::BOARD_BYTES if small::meet(table, &Small::Reduce(r, root))? => Ok(true),
-        _ => lanes::meet(table, &Large::Reduce(r, root)),
-    }
+    Ok(is_for_boards(r, datatype)
+        && (small::meet(table, &Small::Reduce(r, root))? || lanes::meet(table, &Large::Reduce(r, root))?))
 }
 
 /// What ranks say of `count` elements combined.
-fn said(kind: Kind, (op, datatype): (&Op, &Datatype), count: u64) -> Statement {
+pub(super) fn said(kind: Kind, (op, datatype): (&Op, &Datatype), count: u64) -> Statement {
     Statement::of(kind)
         .bytes(datatype.size().saturating_mul(count))
         .combining(op, datatype)
@@ -408,21 +409,37 @@ impl ReduceScatter<'_> {
         )
     }
 
+    /// Where the slice of each rank ends; all of them fit 64 bits.
+    fn ends(&self, ranks: u32) -> Vec<u64> {
+        let mut end = 0u64;
+        (0..ranks)
+            .map(|rank| {
+                end = end.saturating_add(self.counts.get(rank).max(0) as u64);
+                end
+            })
+            .collect()
+    }
+
+    fn meet_as(&self, table: &Table<'_>) -> Result<bool> {
+        let ends = self.ends(table.comm.size());
+        let fold = OpOn {
+            op: self.op,
+            datatype: self.datatype,
+        };
+        let r = Reduction {
+            fold: &fold,
+            input: self.send.unwrap_or(self.recv),
+            output: self.recv,
+            count: ends.last().copied().unwrap_or(0),
+        };
+        let slice = |rank| slice_of(&ends, rank);
+        Ok(is_for_boards(&r, self.datatype) && lanes::meet(table, &Large::ReduceScatter(&r, &slice))?)
+    }
+
     fn plan_sliced<P: Plan>(&self, p: &mut P, r: &Reduction<'_>) -> Result<()> {
         let me = p.me();
-        let mut ends = Vec::with_capacity(p.size() as usize);
-        let mut end = 0;
-        for rank in 0..p.size() {
-            end += self.counts.get(rank).max(0) as u64;
-            ends.push(end);
-        }
-        let slice = |rank: u32| {
-            if rank == 0 {
-                0..ends[0]
-            } else {
-                ends[rank as usize - 1]..ends[rank as usize]
-            }
-        };
+        let ends = self.ends(p.size());
+        let slice = |rank| slice_of(&ends, rank);
         if !r.in_place() {
             return reduce_scatter::direct(p, r, &slice, r.output);
         }
@@ -433,6 +450,12 @@ impl ReduceScatter<'_> {
         p.fence()?;
         p.copy(mine.data(0, count), r.output().data(0, count))
     }
+}
+
+/// The elements of a rank's slice, by the ends of all slices.
+fn slice_of(ends: &[u64], rank: u32) -> Range<u64> {
+    let end = |rank: u32| ends.get(rank as usize).copied().unwrap_or(0);
+    rank.checked_sub(1).map_or(0, end)..end(rank)
 }
 
 impl Planned for ReduceScatter<'_> {
@@ -453,6 +476,10 @@ impl Planned for ReduceScatter<'_> {
         let total = self.total(comm.size()).unwrap_or(u64::MAX);
         said(Kind::ReduceScatter, (self.op, self.datatype), total)
     }
+
+    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+        self.meet_as(table)
+    }
 }
 
 impl Planned for ReduceScatterBlock<'_> {
@@ -471,129 +498,9 @@ impl Planned for ReduceScatterBlock<'_> {
     fn statement(&self, _: &Comm) -> Statement {
         said(Kind::ReduceScatterBlock, (self.op, self.datatype), self.count)
     }
-}
 
-/// `MPI_Scan`.
-pub struct Scan<'a> {
-    /// This process's contribution; `None`: in place.
-    pub send: Option<UserMem>,
-    /// The result.
-    pub recv: UserMem,
-    /// Elements.
-    pub count: u64,
-    /// Their datatype.
-    pub datatype: &'a Datatype,
-    /// The operation.
-    pub op: &'a Op,
-}
-
-/// `MPI_Exscan`.
-pub struct Exscan<'a> {
-    /// This process's contribution; `None`: in place.
-    pub send: Option<UserMem>,
-    /// The result, which rank 0 does not get.
-    pub recv: UserMem,
-    /// Elements.
-    pub count: u64,
-    /// Their datatype.
-    pub datatype: &'a Datatype,
-    /// The operation.
-    pub op: &'a Op,
-}
-
-impl<'a> Exscan<'a> {
-    fn as_scan(&self) -> Scan<'a> {
-        let Self {
-            send,
-            recv,
-            count,
-            datatype,
-            op,
-        } = *self;
-        Scan {
-            send,
-            recv,
-            count,
-            datatype,
-            op,
-        }
-    }
-}
-
-impl Scan<'_> {
-    fn check_as(&self, comm: &Comm, kind: Kind) -> Result<()> {
-        if comm.is_inter() {
-            return Err(comm.error(
-                Class::Comm,
-                format!("is an intercommunicator, on which {kind} is not defined"),
-            ));
-        }
-        check(
-            comm,
-            kind,
-            (self.op, self.datatype),
-            self.count,
-            self.send.is_none(),
-        )
-    }
-
-    fn plan_as<P: Plan>(&self, p: &mut P, own: scan::Own) -> Result<()> {
-        if self.count == 0 {
-            return Ok(());
-        }
-        let fold = OpOn {
-            op: self.op,
-            datatype: self.datatype,
-        };
-        let r = Reduction {
-            fold: &fold,
-            input: self.send.unwrap_or(self.recv),
-            output: self.recv,
-            count: self.count,
-        };
-        match choose(Kind::Scan, ask(p, &r)) {
-            Algorithm::Chain { segment } => {
-                let elements = segment / r.shape().size().max(1);
-                scan::chain(p, &r, own, elements)
-            }
-            _ => scan::recursive_doubling(p, &r, own),
-        }
-    }
-}
-
-impl Planned for Scan<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Scan
-    }
-
-    fn check(&self, comm: &Comm) -> Result<()> {
-        self.check_as(comm, Kind::Scan)
-    }
-
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        self.plan_as(p, scan::Own::Included)
-    }
-
-    fn statement(&self, _: &Comm) -> Statement {
-        said(Kind::Scan, (self.op, self.datatype), self.count)
-    }
-}
-
-impl Planned for Exscan<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Exscan
-    }
-
-    fn check(&self, comm: &Comm) -> Result<()> {
-        self.as_scan().check_as(comm, Kind::Exscan)
-    }
-
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        self.as_scan().plan_as(p, scan::Own::Excluded)
-    }
-
-    fn statement(&self, _: &Comm) -> Statement {
-        said(Kind::Exscan, (self.op, self.datatype), self.count)
+    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+        self.general().meet_as(table)
     }
 }
 

@@ -4,11 +4,13 @@
 //! come combines reductions for all; where members look at each other's flags, each does it for itself, in the same order.
 
 use super::algo::Reduction;
+use super::algo::scan::Own;
 use super::node::{Style, Table};
 use super::typed;
 use crate::error::Result;
 use garonne_sync::board::CELL_BYTES;
 use garonne_sync::user::{Data, UserMem};
+use std::ops::Range;
 
 /// What a collective is to a board.
 pub(super) enum Small<'a> {
@@ -20,6 +22,8 @@ pub(super) enum Small<'a> {
     Allgather(u64, &'a dyn Fn(&Data), &'a dyn Fn(u32, &Data)),
     /// Everybody's elements combined, to all or to one rank.
     Reduce(&'a Reduction<'a>, Option<u32>),
+    /// The elements of all lower ranks combined, with or without the own ones.
+    Scan(&'a Reduction<'a>, Own),
 }
 
 impl Small<'_> {
@@ -28,7 +32,7 @@ impl Small<'_> {
             Small::Barrier => 0,
             Small::Bcast(_, data) => data.len,
             Small::Allgather(len, ..) => *len,
-            Small::Reduce(r, _) => {
+            Small::Reduce(r, _) | Small::Scan(r, _) => {
                 let (low, len) = typed::span(r.shape(), r.count);
                 if low < 0 { u64::MAX } else { low as u64 + len }
             }
@@ -64,24 +68,36 @@ pub(super) fn meet(table: &Table<'_>, small: &Small<'_>) -> Result<bool> {
         Small::Reduce(r, root) => {
             let takes = root.is_none_or(|root| root == me);
             typed::copy(&r.whole(r.input), &r.whole(board.cell(me, epoch)));
-            table.pass(epoch, || combine(table, r, epoch, board.result()))?;
+            let all = 0..board.members();
+            table.pass(epoch, || combine(table, r, all.clone(), (epoch, board.result())))?;
             match place.style {
                 _ if !takes => {}
                 Style::Gate => typed::copy(&r.whole(board.result()), &r.whole(r.output)),
-                Style::Flags => combine(table, r, epoch, r.output),
+                Style::Flags => combine(table, r, all, (epoch, r.output)),
             }
+        }
+        Small::Scan(r, own) => {
+            typed::copy(&r.whole(r.input), &r.whole(board.cell(me, epoch)));
+            table.pass(epoch, || {})?;
+            let operands = match own {
+                Own::Included => 0..me + 1,
+                Own::Excluded => 0..me,
+            };
+            combine(table, r, operands, (epoch, r.output));
         }
     }
     Ok(true)
 }
 
-/// Combines all cells in the order of ranks. They are copied out first: peers may write them at any time.
-fn combine(table: &Table<'_>, r: &Reduction<'_>, epoch: u32, into: UserMem) {
+/// Combines the cells of these members in the order of ranks, if there are any. They are copied out first: peers may write them at any
+/// time.
+fn combine(table: &Table<'_>, r: &Reduction<'_>, mut members: Range<u32>, (epoch, into): (u32, UserMem)) {
     let board = &table.place.board;
     let mut sum = table.place.private.mem();
     let mut next = sum.offset(CELL_BYTES as isize);
-    typed::copy(&r.whole(board.cell(0, epoch)), &r.whole(sum));
-    for member in 1..board.members() {
+    let Some(first) = members.next() else { return };
+    typed::copy(&r.whole(board.cell(first, epoch)), &r.whole(sum));
+    for member in members {
         typed::copy(&r.whole(board.cell(member, epoch)), &r.whole(next));
         r.fold.fold(sum, next, r.count);
         (sum, next) = (next, sum);

@@ -40,7 +40,7 @@ impl Surroundings for Impatient {
     }
 }
 
-fn world(n: u32, program: impl Fn(&Comm) + Send + Sync) {
+pub(super) fn world(n: u32, program: impl Fn(&Comm) + Send + Sync) {
     for spins in STYLES {
         world_of(n, spins, &program);
     }
@@ -161,25 +161,25 @@ fn rounds(comm: &Comm, count: u32) {
 }
 
 /// Element `index` of what `from` sends to `to`.
-fn word(from: u32, to: u32, index: u64) -> u32 {
+pub(super) fn word(from: u32, to: u32, index: u64) -> u32 {
     (from * 1009 + to * 31).wrapping_add(index as u32 * 7)
 }
 
-struct Words(Scratch);
+pub(super) struct Words(pub(super) Scratch);
 
 impl Words {
-    fn new(count: u64, value: impl Fn(u64) -> u32) -> Self {
+    pub(super) fn new(count: u64, value: impl Fn(u64) -> u32) -> Self {
         let words = Self(Scratch::new(4 * count as usize).unwrap());
         words.fill(count, value);
         words
     }
 
-    fn fill(&self, count: u64, value: impl Fn(u64) -> u32) {
+    pub(super) fn fill(&self, count: u64, value: impl Fn(u64) -> u32) {
         let bytes: Vec<u8> = (0..count).flat_map(|index| value(index).to_ne_bytes()).collect();
         self.0.mem().write(0, &bytes);
     }
 
-    fn check(&self, count: u64, value: impl Fn(u64) -> u32) {
+    pub(super) fn check(&self, count: u64, value: impl Fn(u64) -> u32) {
         let mut bytes = vec![0; 4 * count as usize];
         self.0.mem().read(0, &mut bytes);
         for (index, word) in bytes.chunks_exact(4).enumerate() {

@@ -5,6 +5,8 @@ mod across;
 mod board;
 mod gathers;
 mod inter;
+mod lanes;
 mod reductions;
+mod refusals;
 mod support;
 mod world;

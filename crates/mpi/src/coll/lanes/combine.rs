@@ -1,0 +1,251 @@
+//! Calls that combine what lanes bring.
+
+use super::{LINE, Lanes, pieces};
+use crate::coll::algo::scan::Own;
+use crate::coll::algo::{self, Reduction, part};
+use crate::coll::plan::scratch;
+use crate::coll::typed;
+use crate::error::Result;
+use crate::limits::coll as limit;
+use garonne_sync::user::{Data, Scratch, UserMem};
+use std::ops::Range;
+
+impl Lanes<'_> {
+    /// Two members: each puts everything down and combines all of it where it wants the result.
+    pub(super) fn exchange(&self, r: &Reduction<'_>, root: Option<u32>) -> Result<()> {
+        let (me, size) = (self.place.me, r.shape().size());
+        let takes = root.is_none_or(|root| root == me);
+        let most = self.piece(r.count * size, self.lane_len()) / size;
+        for (at, count) in pieces(r.count, most.max(1)) {
+            let epoch = self.place.next();
+            let here = r.input.offset((at * size) as isize);
+            if root != Some(me) {
+                typed::copy(
+                    &Data::contiguous(here, count * size),
+                    &self.in_lane(me, epoch, 0, count * size),
+                );
+            }
+            self.pass(epoch)?;
+            if takes {
+                let lane = |member| self.place.board.lane(member, epoch);
+                let result = Some(r.output.offset((at * size) as isize));
+                self.combine(r, 0..2, count, (here, result), &lane, |_, _| {});
+            }
+        }
+        Ok(())
+    }
+
+    /// In meeting k contributions to piece k are put down, each member combines its slice of piece k - 1, and afterwards takes
+    /// the other slices of that.
+    pub(super) fn reduce(&self, r: &Reduction<'_>, root: Option<u32>) -> Result<()> {
+        let (me, n) = (self.place.me, self.members());
+        let takes = root.is_none_or(|root| root == me);
+        let slots = slots(self.place.board.lane_len(), n, r.shape().size());
+        let most = slots.each * u64::from(n) * slots.size;
+        let piece = self.piece(r.count * slots.size, most) / slots.size;
+        let all = pieces(r.count, piece.max(1)).map(Some);
+        let mut before = None;
+        for piece in all.chain([None]) {
+            let epoch = self.place.next();
+            if let Some(piece) = piece {
+                self.put(r, &slots, piece, epoch);
+            }
+            if let Some(last) = before {
+                self.combine_slice(r, &slots, last, (epoch, root));
+            }
+            self.pass(epoch)?;
+            if let (Some((at, count)), true) = (before, takes) {
+                for member in self.place.others() {
+                    let range = part(count, n, member);
+                    let there = self.results(&slots, member, epoch);
+                    let here = slots.at(r.output, at + range.start);
+                    typed::copy(&slots.data(there, &range), &slots.data(here, &range));
+                }
+            }
+            before = piece;
+        }
+        Ok(())
+    }
+
+    fn results(&self, slots: &Slots, member: u32, epoch: u32) -> UserMem {
+        let there = self.place.board.lane(member, epoch);
+        there.offset(slots.results as isize)
+    }
+
+    /// Puts down what the others combine of a piece.
+    fn put(&self, r: &Reduction<'_>, slots: &Slots, (at, count): (u64, u64), epoch: u32) {
+        let lane = self.place.board.lane(self.place.me, epoch);
+        for to in self.place.others() {
+            let range = part(count, self.members(), to);
+            let (here, there) = (slots.at(r.input, at + range.start), slots.at(lane, range.start));
+            typed::copy(&slots.data(here, &range), &slots.data(there, &range));
+        }
+    }
+
+    /// Combines the own slice of the piece that was put down in the last meeting, and puts it down for those who want it.
+    fn combine_slice(
+        &self,
+        r: &Reduction<'_>,
+        slots: &Slots,
+        (at, count): (u64, u64),
+        (epoch, root): (u32, Option<u32>),
+    ) {
+        let me = self.place.me;
+        let slice = part(count, self.members(), me);
+        let published = self.results(slots, me, epoch);
+        let here = slots.at(r.input, at + slice.start);
+        let lane = |member| {
+            let lane = self.place.board.lane(member, epoch.wrapping_sub(1));
+            slots.at(lane, slice.start)
+        };
+        let takes = root.is_none_or(|root| root == me);
+        let result = takes.then(|| slots.at(r.output, at + slice.start));
+        let all = 0..self.members();
+        self.combine(
+            r,
+            all,
+            slice.end - slice.start,
+            (here, result),
+            &lane,
+            |from, some| {
+                if root != Some(me) {
+                    typed::copy(some, &Data::contiguous(published.offset(from), some.len));
+                }
+            },
+        );
+    }
+
+    /// Each member puts down what the others combine of their slices of a piece, and combines its own.
+    pub(super) fn reduce_scatter(&self, r: &Reduction<'_>, slice: &dyn Fn(u32) -> Range<u64>) -> Result<()> {
+        let (me, n) = (self.place.me, self.members());
+        let slots = slots(self.place.board.lane_len(), n, r.shape().size());
+        let own = slice(me);
+        // In place, the result goes where contributions of later pieces still are.
+        let aside = match r.in_place() {
+            true => Some(scratch(algo::len(&own) * slots.size)?),
+            false => None,
+        };
+        let output = aside.as_ref().map_or(r.output, Scratch::mem);
+        let longest = (0..n).map(|member| algo::len(&slice(member))).max().unwrap_or(0);
+        let piece = self.piece(longest * slots.size, slots.each * slots.size) / slots.size;
+        for (at, most) in pieces(longest, piece.max(1)) {
+            let epoch = self.place.next();
+            let count = |range: &Range<u64>| algo::len(range).saturating_sub(at).min(most);
+            let slot = |member: u32, of: u32| {
+                slots.at(self.place.board.lane(member, epoch), u64::from(of) * slots.each)
+            };
+            for to in self.place.others() {
+                let range = slice(to);
+                let here = slots.at(r.input, range.start + at);
+                let data = |mem| Data::contiguous(mem, count(&range) * slots.size);
+                typed::copy(&data(here), &data(slot(me, to)));
+            }
+            self.pass(epoch)?;
+            let here = slots.at(r.input, own.start + at);
+            let result = Some(slots.at(output, at));
+            let lane = |member| slot(member, me);
+            self.combine(r, 0..n, count(&own), (here, result), &lane, |_, _| {});
+        }
+        if let Some(aside) = &aside {
+            let data = |mem| Data::contiguous(mem, algo::len(&own) * slots.size);
+            typed::copy(&data(aside.mem()), &data(r.output));
+        }
+        Ok(())
+    }
+
+    /// Each member puts everything down, and combines what those before it put.
+    pub(super) fn scan(&self, r: &Reduction<'_>, own: Own) -> Result<()> {
+        let (me, size) = (self.place.me, r.shape().size());
+        let operands = match own {
+            Own::Included => 0..me + 1,
+            Own::Excluded => 0..me,
+        };
+        let piece = self.piece(r.count * size, self.lane_len()) / size;
+        for (at, count) in pieces(r.count, piece.max(1)) {
+            let epoch = self.place.next();
+            let at = (at * size) as isize;
+            let here = r.input.offset(at);
+            let data = |mem| Data::contiguous(mem, count * size);
+            typed::copy(&data(here), &data(self.place.board.lane(me, epoch)));
+            self.pass(epoch)?;
+            let lane = |member| self.place.board.lane(member, epoch);
+            let result = Some(r.output.offset(at));
+            self.combine(r, operands.clone(), count, (here, result), &lane, |_, _| {});
+        }
+        Ok(())
+    }
+
+    /// Combines `count` elements of these members in the order of ranks, a little at a time: the own ones at `here`, the others' in
+    /// lanes, the result where it is wanted if it is. What is in lanes is copied out first: peers may write there at any time.
+    /// `then` gets every part of the result with its offset.
+    fn combine(
+        &self,
+        r: &Reduction<'_>,
+        members: Range<u32>,
+        count: u64,
+        (here, result): (UserMem, Option<UserMem>),
+        lane: &dyn Fn(u32) -> UserMem,
+        then: impl Fn(isize, &Data),
+    ) {
+        let (me, size) = (self.place.me, r.shape().size());
+        let private = |index: u32| {
+            let buffer = self.place.private.mem();
+            buffer.offset((index % 2) as isize * limit::COMBINE_BYTES as isize)
+        };
+        for (from, len) in pieces(count, limit::COMBINE_BYTES as u64 / size) {
+            let at = (from * size) as isize;
+            let some = |mem: UserMem| Data::contiguous(mem, len * size);
+            let operand = |member: u32| match member == me {
+                true => here.offset(at),
+                false => lane(member).offset(at),
+            };
+            let mut sum: Option<UserMem> = None;
+            for member in members.clone() {
+                let into = match result {
+                    Some(result) if member + 1 == members.end => result.offset(at),
+                    // The own operand is read where it is, unless the result comes to lie there.
+                    _ if sum.is_none() && member == me && result != Some(here) => here.offset(at),
+                    _ => private(member),
+                };
+                typed::copy(&some(operand(member)), &some(into));
+                if let Some(sum) = sum {
+                    r.fold.fold(sum, into, len);
+                }
+                sum = Some(into);
+            }
+            if let Some(sum) = sum {
+                then(at, &some(sum));
+            }
+        }
+    }
+}
+
+/// How a lane is divided for a reduction: contributions first, then the results of the own slice.
+pub(super) struct Slots {
+    /// Elements of a slice.
+    pub(super) each: u64,
+    /// Bytes of an element.
+    size: u64,
+    /// Where results begin.
+    results: u64,
+}
+
+impl Slots {
+    fn at(&self, mem: UserMem, element: u64) -> UserMem {
+        mem.offset((element * self.size) as isize)
+    }
+
+    fn data(&self, mem: UserMem, range: &Range<u64>) -> Data {
+        Data::contiguous(mem, (range.end - range.start) * self.size)
+    }
+}
+
+pub(super) fn slots(lane: usize, members: u32, size: u64) -> Slots {
+    let slice = lane / (members as usize + 1) / LINE * LINE;
+    let fits = size > 0 && size <= limit::COMBINE_BYTES as u64;
+    Slots {
+        each: if fits { slice as u64 / size } else { 0 },
+        size,
+        results: slice as u64 * u64::from(members),
+    }
+}

@@ -1,0 +1,169 @@
+//! Prefix reductions: `MPI_Scan` and `MPI_Exscan`.
+//!
+//! As in [`super::reductions`], whose checks and statements they share.
+
+use super::algo::Reduction;
+use super::algo::scan::{self, Own};
+use super::choose::{Algorithm, choose};
+use super::lanes::{self, Large};
+use super::node::Table;
+use super::plan::Plan;
+use super::reductions::{OpOn, ask, check, is_for_boards, said};
+use super::sealed::Planned;
+use super::small::{self, Small};
+use super::statement::Statement;
+use super::tag::Kind;
+use super::typed::Fold;
+use crate::comm::Comm;
+use crate::datatype::Datatype;
+use crate::error::{Class, Result};
+use crate::op::Op;
+use garonne_sync::user::UserMem;
+
+/// `MPI_Scan`.
+pub struct Scan<'a> {
+    /// This process's contribution; `None`: in place.
+    pub send: Option<UserMem>,
+    /// The result.
+    pub recv: UserMem,
+    /// Elements.
+    pub count: u64,
+    /// Their datatype.
+    pub datatype: &'a Datatype,
+    /// The operation.
+    pub op: &'a Op,
+}
+
+/// `MPI_Exscan`.
+pub struct Exscan<'a> {
+    /// This process's contribution; `None`: in place.
+    pub send: Option<UserMem>,
+    /// The result, which rank 0 does not get.
+    pub recv: UserMem,
+    /// Elements.
+    pub count: u64,
+    /// Their datatype.
+    pub datatype: &'a Datatype,
+    /// The operation.
+    pub op: &'a Op,
+}
+
+impl<'a> Exscan<'a> {
+    fn as_scan(&self) -> Scan<'a> {
+        let Self {
+            send,
+            recv,
+            count,
+            datatype,
+            op,
+        } = *self;
+        Scan {
+            send,
+            recv,
+            count,
+            datatype,
+            op,
+        }
+    }
+}
+
+impl Scan<'_> {
+    fn check_as(&self, comm: &Comm, kind: Kind) -> Result<()> {
+        if comm.is_inter() {
+            return Err(comm.error(
+                Class::Comm,
+                format!("is an intercommunicator, on which {kind} is not defined"),
+            ));
+        }
+        check(
+            comm,
+            kind,
+            (self.op, self.datatype),
+            self.count,
+            self.send.is_none(),
+        )
+    }
+
+    fn plan_as<P: Plan>(&self, p: &mut P, own: Own) -> Result<()> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let fold = OpOn {
+            op: self.op,
+            datatype: self.datatype,
+        };
+        let r = self.reduction(&fold);
+        match choose(Kind::Scan, ask(p, &r)) {
+            Algorithm::Chain { segment } => {
+                let elements = segment / r.shape().size().max(1);
+                scan::chain(p, &r, own, elements)
+            }
+            _ => scan::recursive_doubling(p, &r, own),
+        }
+    }
+}
+
+impl Scan<'_> {
+    fn meet_as(&self, table: &Table<'_>, own: Own) -> Result<bool> {
+        let fold = OpOn {
+            op: self.op,
+            datatype: self.datatype,
+        };
+        let r = self.reduction(&fold);
+        Ok(is_for_boards(&r, self.datatype)
+            && (small::meet(table, &Small::Scan(&r, own))? || lanes::meet(table, &Large::Scan(&r, own))?))
+    }
+
+    fn reduction<'a>(&self, fold: &'a dyn Fold) -> Reduction<'a> {
+        Reduction {
+            fold,
+            input: self.send.unwrap_or(self.recv),
+            output: self.recv,
+            count: self.count,
+        }
+    }
+}
+
+impl Planned for Scan<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Scan
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        self.check_as(comm, Kind::Scan)
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        self.plan_as(p, Own::Included)
+    }
+
+    fn statement(&self, _: &Comm) -> Statement {
+        said(Kind::Scan, (self.op, self.datatype), self.count)
+    }
+
+    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+        self.meet_as(table, Own::Included)
+    }
+}
+
+impl Planned for Exscan<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Exscan
+    }
+
+    fn check(&self, comm: &Comm) -> Result<()> {
+        self.as_scan().check_as(comm, Kind::Exscan)
+    }
+
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+        self.as_scan().plan_as(p, Own::Excluded)
+    }
+
+    fn statement(&self, _: &Comm) -> Statement {
+        said(Kind::Exscan, (self.op, self.datatype), self.count)
+    }
+
+    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+        self.as_scan().meet_as(table, Own::Excluded)
+    }
+}
