@@ -110,15 +110,9 @@ pub mod coll {
     /// Shortest lane: below a page, meetings outweigh what they move.
     pub const LANE_BYTES_MIN: usize = 4 << 10;
 
-    /// Pieces that a call is cut into while every member has a core: writing the first and reading the last overlaps with nothing, so
-    /// this many cost an eighth more than the ideal.
-    pub const LANE_STAGES: u64 = 8;
-
-    /// Least bytes of such a piece: shorter ones take less time than the meeting after them.
-    pub const LANE_STAGE_BYTES_MIN: u64 = 8 << 10;
-
-    /// Most bytes of such a piece: the lanes of two meetings and what is copied to and from them stay in a second-level cache.
-    pub const LANE_STAGE_BYTES_MAX: u64 = 64 << 10;
+    /// Longest piece of a broadcast while every member has a core: the root writes one while the others read another. Shorter ones lose
+    /// more by meetings (about two microseconds each, most of it waiting for stores to drain) than they gain by overlap.
+    pub const BCAST_PIECE: u64 = 128 << 10;
 
     /// Ranks up to which everybody combines a prefix for itself: the work grows with their square.
     pub const LANE_SCAN_RANKS: u32 = 8;

@@ -135,7 +135,7 @@ impl Planned for Bcast<'_> {
         let (root, data) = (self.root as u32, self.buffer.data());
         match self.buffer.bytes() {
             0 => Ok(false),
-            ..=limit::BOARD_BYTES => small::meet(table, &Small::Bcast(root, data)),
+            1..=limit::BOARD_BYTES => small::meet(table, &Small::Bcast(root, data)),
             _ => lanes::meet(table, &Large::Bcast(root, data)),
         }
     }

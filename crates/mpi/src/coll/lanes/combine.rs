@@ -15,8 +15,8 @@ impl Lanes<'_> {
     pub(super) fn exchange(&self, r: &Reduction<'_>, root: Option<u32>) -> Result<()> {
         let (me, size) = (self.place.me, r.shape().size());
         let takes = root.is_none_or(|root| root == me);
-        let most = self.piece(r.count * size, self.lane_len()) / size;
-        for (at, count) in pieces(r.count, most.max(1)) {
+        let most = self.lane_len() / size;
+        for (at, count) in pieces(r.count, most) {
             let epoch = self.place.next();
             let here = r.input.offset((at * size) as isize);
             if root != Some(me) {
@@ -41,9 +41,7 @@ impl Lanes<'_> {
         let (me, n) = (self.place.me, self.members());
         let takes = root.is_none_or(|root| root == me);
         let slots = slots(self.place.board.lane_len(), n, r.shape().size());
-        let most = slots.each * u64::from(n) * slots.size;
-        let piece = self.piece(r.count * slots.size, most) / slots.size;
-        let all = pieces(r.count, piece.max(1)).map(Some);
+        let all = pieces(r.count, slots.each * u64::from(n)).map(Some);
         let mut before = None;
         for piece in all.chain([None]) {
             let epoch = self.place.next();
@@ -127,8 +125,7 @@ impl Lanes<'_> {
         };
         let output = aside.as_ref().map_or(r.output, Scratch::mem);
         let longest = (0..n).map(|member| algo::len(&slice(member))).max().unwrap_or(0);
-        let piece = self.piece(longest * slots.size, slots.each * slots.size) / slots.size;
-        for (at, most) in pieces(longest, piece.max(1)) {
+        for (at, most) in pieces(longest, slots.each) {
             let epoch = self.place.next();
             let count = |range: &Range<u64>| algo::len(range).saturating_sub(at).min(most);
             let slot = |member: u32, of: u32| {
@@ -160,8 +157,7 @@ impl Lanes<'_> {
             Own::Included => 0..me + 1,
             Own::Excluded => 0..me,
         };
-        let piece = self.piece(r.count * size, self.lane_len()) / size;
-        for (at, count) in pieces(r.count, piece.max(1)) {
+        for (at, count) in pieces(r.count, self.lane_len() / size) {
             let epoch = self.place.next();
             let at = (at * size) as isize;
             let here = r.input.offset(at);

@@ -2,9 +2,8 @@
 //!
 //! Called at the start of blocking collectives with their [`Table`]; says `false` where messages must serve, for the same reasons on
 //! all processes. One meeting of all per piece replaces every other synchronisation, so ranks that share a core switch twice per
-//! piece however many they are; lanes are short enough that pieces stay in caches between writer and readers. Where every member
-//! has a core, pieces are shorter: the readers of one overlap with the writer of the next. Bounded by the board. A lane of
-//! meeting k may be written once k - 1 is passed, and is read before arriving at k + 1.
+//! piece however many they are; lanes are short enough that pieces stay in caches between writer and readers. Bounded
+//! by the board. A lane of meeting k may be written once k - 1 is passed, and is read before arriving at k + 1.
 
 mod combine;
 mod moves;
@@ -12,7 +11,7 @@ mod moves;
 use super::algo::scan::Own;
 use super::algo::{Reduction, minus};
 use super::blocks::Blocks;
-use super::node::{Place, Style, Table};
+use super::node::{Place, Table};
 use super::tag::Kind;
 use crate::error::Result;
 use crate::limits::coll as limit;
@@ -52,8 +51,9 @@ pub(super) enum Large<'a> {
     Scan(&'a Reduction<'a>, Own),
 }
 
-/// Pieces of `total` bytes of at most `piece`, which is not 0.
+/// Pieces of `total` bytes of at most `piece`.
 fn pieces(total: u64, piece: u64) -> impl Iterator<Item = (u64, u64)> {
+    let piece = piece.max(1);
     (0..total.div_ceil(piece)).map(move |k| (k * piece, piece.min(total - k * piece)))
 }
 
@@ -146,18 +146,6 @@ impl Lanes<'_> {
     /// As [`Self::pass`], with something to do between coming and waiting.
     fn pass_doing(&self, epoch: u32, meanwhile: impl FnOnce()) -> Result<()> {
         self.table.pass_doing(epoch, || {}, meanwhile)
-    }
-
-    /// Bytes that pass through a lane at a time, of `total` in all, where `most` fit.
-    fn piece(&self, total: u64, most: u64) -> u64 {
-        match self.place.style {
-            // A meeting costs switches between processes.
-            Style::Gate => most,
-            Style::Flags => (total / limit::LANE_STAGES)
-                .next_multiple_of(LINE as u64)
-                .clamp(limit::LANE_STAGE_BYTES_MIN, limit::LANE_STAGE_BYTES_MAX)
-                .min(most),
-        }
     }
 
     /// What `from` puts down for `to`, which is another: shares lie in the order of distance.

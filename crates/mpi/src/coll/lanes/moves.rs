@@ -2,9 +2,11 @@
 
 use super::{Lanes, pieces, share, suits_alltoall};
 use crate::coll::blocks::Blocks;
+use crate::coll::node::Style;
 use crate::coll::tag::Kind;
 use crate::coll::typed::{self, slice};
 use crate::error::{Class, Error, Result};
+use crate::limits::coll as limit;
 use garonne_sync::user::{Data, UserMem};
 
 /// The part of `data` that belongs to the piece of at most `most` bytes at `at`.
@@ -25,7 +27,11 @@ fn number(mem: UserMem, index: u32) -> u64 {
 impl Lanes<'_> {
     /// The root fills the next piece while the others read the last one.
     pub(super) fn bcast(&self, root: u32, data: &Data) -> Result<()> {
-        for (at, len) in pieces(data.len, self.piece(data.len, self.lane_len())) {
+        let piece = match self.place.style {
+            Style::Gate => self.lane_len(),
+            Style::Flags => self.lane_len().min(limit::BCAST_PIECE),
+        };
+        for (at, len) in pieces(data.len, piece) {
             let epoch = self.place.next();
             let there = self.in_lane(root, epoch, 0, len);
             if root == self.place.me {
@@ -54,7 +60,7 @@ impl Lanes<'_> {
             None => blocks.one(me),
         };
         let longest = (0..self.members()).map(len).max().unwrap_or(0);
-        for (at, most) in pieces(longest, self.piece(longest, self.lane_len())) {
+        for (at, most) in pieces(longest, self.lane_len()) {
             let epoch = self.place.next();
             let part = some(&own, at, most);
             if root != Some(me) {
@@ -83,7 +89,7 @@ impl Lanes<'_> {
         root: u32,
     ) -> Result<()> {
         let me = self.place.me;
-        let piece = self.piece(block, share(self.place.board.lane_len(), self.members(), block));
+        let piece = share(self.place.board.lane_len(), self.members(), block);
         for (at, len) in pieces(block, piece) {
             let epoch = self.place.next();
             if root == me {
@@ -118,7 +124,7 @@ impl Lanes<'_> {
         sent: &dyn Fn(u32) -> u64,
     ) -> Result<()> {
         let me = self.place.me;
-        let piece = self.piece(block, share(self.place.board.lane_len(), self.members(), block));
+        let piece = share(self.place.board.lane_len(), self.members(), block);
         for (at, most) in pieces(block, piece) {
             let epoch = self.place.next();
             for to in self.place.others() {
@@ -154,7 +160,10 @@ impl Lanes<'_> {
         let sent = |from: u32| sent.get(from as usize).copied().unwrap_or(0);
         let over = (0..n).find(|&from| sent(from) > recv.len(from));
         let over = over.map(|from| self.too_long(kind, from, sent(from), recv.len(from)));
-        if longest > 0 && !suits_alltoall(self.place.board.lane_len(), n, longest) {
+        if longest == 0 {
+            return Ok(true);
+        }
+        if !suits_alltoall(self.place.board.lane_len(), n, longest) {
             return Ok(false);
         }
         self.exchange_blocks(longest, send, recv, &sent)?;
