@@ -2,10 +2,14 @@
 //! the place of the machine. Nothing else in the crate names `std::sync::atomic` or `loom`.
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub(crate) use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub(crate) use loom::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 
 /// A cell whose accesses loom checks for races.
 #[cfg(loom)]
@@ -42,4 +46,21 @@ impl<T> Cell<T> {
         #[cfg(not(loom))]
         f(self.0.get())
     }
+}
+
+/// Between two looks at something that another thread is about to change.
+#[inline]
+pub(crate) fn relax() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::hint::spin_loop();
+}
+
+/// Between a SeqCst write of one word and a SeqCst read of another. Their places in the one order of all SeqCst operations already say that of two threads
+/// that each write one word and read the other's, one sees the other; loom treats such operations as AcqRel only, and knows that order from fences.
+#[inline]
+pub(crate) fn total_order() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
 }

@@ -50,12 +50,18 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Wake 
 
 /// Wakes up to `count` sleepers on `word`; returns how many there were.
 pub fn wake(word: &AtomicU32, count: u32) -> usize {
+    wake_at(word.as_ptr(), count)
+}
+
+/// The same for a word that may be gone by now: its owner saw what it waited for without sleeping. Whoever sleeps on other things that
+/// came to lie there looks again, as after any wake-up.
+pub(crate) fn wake_at(address: *const u32, count: u32) -> usize {
     let count = count.min(i32::MAX as u32);
     // SAFETY: the kernel only uses the word's address.
     let woken = unsafe {
         libc::syscall(
             libc::SYS_futex,
-            word.as_ptr(),
+            address,
             libc::FUTEX_WAKE,
             count,
             std::ptr::null::<u32>(),

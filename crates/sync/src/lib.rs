@@ -6,6 +6,9 @@
 mod facade;
 
 pub mod board;
+pub mod chore;
+#[cfg(all(test, loom))]
+mod chore_loom;
 #[cfg(not(loom))]
 pub mod copy;
 pub mod doorbell;
@@ -14,8 +17,10 @@ pub mod futex;
 #[cfg(not(loom))]
 pub mod mailbox;
 pub mod pad;
+pub mod rack;
 #[cfg_attr(loom, allow(dead_code, unused_imports))]
 mod ring;
+pub mod roster;
 #[cfg(not(loom))]
 pub mod shm;
 pub mod submission;
