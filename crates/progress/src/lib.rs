@@ -1,9 +1,13 @@
 //! Advances engines and waits for them: an engine behind its lock, the submission ring, spin then sleep.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod engine_host;
+pub mod events;
 pub mod host;
 pub mod limits;
 pub mod surroundings;
+#[allow(unsafe_code)]
+mod sys;
+pub mod tasks;
 mod zeal;

@@ -22,3 +22,57 @@ pub const SPIN_ON_LIMIT: std::time::Duration = std::time::Duration::from_millis(
 
 /// Most waits in a row that do not spin on: with them a lost time slice adds a tenth to as many wake-ups.
 pub const SPIN_ON_SKIPS: u32 = 255;
+
+/// Tasks that wait at one core at most: a core runs them one by one, and a submitter that is told to wait loses nothing by it.
+pub const CORE_TASKS: usize = 128;
+
+/// Tasks that wait at one larger area at most: what one cache line of a bitmap names.
+pub const SHARED_TASKS: usize = garonne_sync::rack::SLOTS_MAX;
+
+/// Looks of a worker or waiter before it sleeps: some tens of microseconds, which is what being woken costs.
+pub const WORKER_SPINS: u32 = 2_000;
+
+/// Turns of a poller before it asks again which core it is on: asking costs as much as a look, and the kernel moves threads rarely.
+pub const CPU_CHECK_TURNS: u32 = 64;
+
+/// Tasks that wait at a place where somebody polls before another worker is called: fewer are run sooner than it would wake.
+pub const BACKLOG: u32 = 8;
+
+/// The first nap of a worker between two looks at tasks that repeat: about what waking costs.
+pub const NAP_FIRST: std::time::Duration = std::time::Duration::from_micros(50);
+
+/// Its longest nap, unless a task says otherwise: with it a hundred idle ranks use less than one per cent of a core.
+pub const NAP_LONGEST: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// A sleeping waiter looks for work itself this often, for systems that refuse workers; as cheap as the longest nap.
+pub const WAIT_NAP: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// How soon the timer looks after tasks for which somebody was called: a time slice or less, and at most one look of some microseconds in each.
+pub const TICK: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// The timer's longest interval while others look after what waits.
+pub const TICK_LONGEST: std::time::Duration = std::time::Duration::from_millis(64);
+
+/// Stack of the library's own threads: they run tasks, which are small; a large stack would count against limits on address space.
+pub const STACK: usize = 256 * 1024;
+
+/// How long the end of everything waits for a thread of its own: longer than a task takes, shorter than a user notices.
+pub const STOP_LIMIT: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// Time between two tries to start a thread that the system refused.
+pub const START_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Threads for blocking calls at most: calls beyond that are rarely all needed at once, and each thread costs the process.
+pub const BLOCKERS: usize = 64;
+
+/// Blocking calls that wait for a thread at most.
+pub const CALLS: usize = 1024;
+
+/// How long a thread for blocking calls stays without one: starting another costs some tens of microseconds only.
+pub const BLOCKER_IDLE: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Words of memory that are watched at most; every change makes one thread look at all.
+pub const WORDS: usize = 1024;
+
+/// How long a change of a watched word goes unnoticed if nobody wakes its sleepers: rare enough to cost nothing.
+pub const WORD_LOOK: std::time::Duration = std::time::Duration::from_millis(100);

@@ -145,6 +145,10 @@ pub(crate) enum Settled {
     KeepSlot,
     /// It is to be run again: the runner makes its slot ready.
     Again,
+    /// It was done, but somebody wants one more run, at once: the runner still has it.
+    Rerun,
+    /// Somebody takes it back: it was not run, and that one frees the slot.
+    Recalled,
 }
 
 impl<W: Work<C>, C: 'static> Chore<W, C> {
@@ -401,7 +405,8 @@ pub(crate) unsafe fn run_claimed<C>(header: NonNull<Header<C>>, context: &C) -> 
     };
     if state & RECALL != 0 {
         // SAFETY: as above; claimed, not running.
-        return (unsafe { settle(header, WITHDRAWN) }, 0);
+        unsafe { settle(header, WITHDRAWN) };
+        return (Settled::Recalled, 0);
     }
     // SAFETY: as above.
     unsafe { header.as_ref() }.runner.store(me(), Ordering::Relaxed);
@@ -431,7 +436,7 @@ pub(crate) unsafe fn withdraw_claimed<C>(header: NonNull<Header<C>>) -> Settled 
     unsafe { settle(header, WITHDRAWN) }
 }
 
-/// Ends a claimed chore's turn as `kind`; PENDING: it asks to be run again. After the answers other than `Again` the chore may be gone.
+/// Ends a claimed chore's turn as `kind`; PENDING: it asks to be run again. After the answers other than `Again` and `Rerun` the chore may be gone.
 ///
 /// # Safety
 /// The caller claimed the chore.
@@ -463,7 +468,7 @@ unsafe fn settle<C>(header: NonNull<Header<C>>, kind: u32) -> Settled {
         }
     };
     if verdict == PENDING {
-        return Settled::Again;
+        return Settled::Rerun;
     }
     if old & WAITED != 0 {
         wake_all(word);

@@ -85,7 +85,7 @@ struct Waiter {
 const FUTEX2_SIZE_U32: u32 = 0x02;
 
 /// Words one call of [`wait_any`] can sleep on; the kernel's own limit is 128, ours the most any waiter here needs.
-pub const WAIT_ANY_MAX: usize = 8;
+pub const WAIT_ANY_MAX: usize = 64;
 
 /// Sleeps while every word has its expected value, at most `timeout`. On kernels without `futex_waitv` it sleeps on the
 /// first word only, never longer than `FALLBACK_NAP`, so the caller's loop still sees the others.

@@ -7,7 +7,7 @@
 //! that waited at its beginning one turn. Bounded: at most [`SLOTS_MAX`] chores per rack.
 
 use crate::chore::{Header, Put, Refused, Settled, run_claimed, withdraw_claimed};
-use crate::facade::{AtomicPtr, AtomicU64, Ordering, total_order};
+use crate::facade::{AtomicPtr, AtomicU32, AtomicU64, Ordering, total_order};
 use crate::pad::CachePadded;
 use std::ptr::NonNull;
 
@@ -17,10 +17,15 @@ const WORDS_MAX: usize = 8;
 /// Chores that a rack holds at most.
 pub const SLOTS_MAX: usize = WORDS_MAX * 64;
 
+/// Runs that are asked for during a run and follow it at once: more, and others get their turn first.
+const RERUNS: u32 = 4;
+
 struct Rack<C> {
     ready: CachePadded<[AtomicU64; WORDS_MAX]>,
     taken: CachePadded<[AtomicU64; WORDS_MAX]>,
     slots: Box<[AtomicPtr<Header<C>>]>,
+    /// Counts runs, roughly: two at once may count as one. On a line of its own neither way: whoever runs has the slot's line anyway.
+    runs: AtomicU32,
 }
 
 /// A set of racks that belong together, told apart by numbers, with a bitmap of those that may have something ready.
@@ -87,6 +92,7 @@ impl<C> Racks<C> {
             slots: (0..slots.next_multiple_of(64))
                 .map(|_| AtomicPtr::new(std::ptr::null_mut()))
                 .collect(),
+            runs: AtomicU32::new(0),
         };
         Some(Self {
             racks: slots.iter().map(rack).collect(),
@@ -225,23 +231,38 @@ impl<C> Racks<C> {
         tally
     }
 
+    /// A number that changes when chores of a rack are run.
+    pub fn runs(&self, rack: usize) -> u32 {
+        self.racks
+            .get(rack)
+            .map_or(0, |rack| rack.runs.load(Ordering::Relaxed))
+    }
+
     fn run_one(&self, seat: u32, context: &C, tally: &mut Tally) {
-        // SAFETY: claimed just now, and not touched after the call but through the seat.
-        let (settled, patience_us) = unsafe { run_claimed(self.header(seat), context) };
-        match settled {
-            Settled::FreeSlot => self.free(seat),
-            Settled::KeepSlot => {}
-            Settled::Again => {
-                tally.add(Tally {
-                    settled: 0,
-                    again: 1,
-                    patience_us,
-                });
-                self.offer(seat);
-                return;
+        let runs = &self.racks[seat as usize >> 16].runs;
+        runs.store(runs.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        let mut reruns = 0;
+        let settled = loop {
+            // SAFETY: claimed, here or by the caller, and not touched after the call but through the seat.
+            let (settled, patience_us) = unsafe { run_claimed(self.header(seat), context) };
+            match settled {
+                Settled::Rerun if reruns < RERUNS => reruns += 1,
+                Settled::Again | Settled::Rerun => {
+                    tally.add(Tally {
+                        settled: 0,
+                        again: 1,
+                        patience_us,
+                    });
+                    self.offer(seat);
+                    return;
+                }
+                over => break over,
             }
+        };
+        if settled == Settled::FreeSlot {
+            self.free(seat);
         }
-        tally.settled += 1;
+        tally.settled += u32::from(settled != Settled::Recalled);
     }
 
     /// Calls `f` for every rack in which chores wait.

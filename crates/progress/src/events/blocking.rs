@@ -1,0 +1,220 @@
+//! Calls that block, on threads of their own: whatever they wait for, no worker, no event and no other call waits with them.
+//!
+//! Threads are started when a call finds none idle, up to [`BLOCKERS`], and leave after [`BLOCKER_IDLE`] without a call. Calls beyond that wait in a queue of
+//! [`CALLS`]. Any thread may submit one; the result is a [`Call`], to be waited for, asked, or tied to a task.
+
+use crate::limits::{BLOCKER_IDLE, BLOCKERS, CALLS, STACK};
+use crate::sys;
+use crate::tasks::{AnyTask, Error, Hive};
+use garonne_sync::futex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads and what waits for them. Shared by submitters and the threads themselves, which outlive nobody: an idle one leaves.
+#[derive(Default)]
+pub(crate) struct Blockers {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+impl std::fmt::Debug for Blockers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Blockers").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct State {
+    calls: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    over: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Blockers {
+    /// Has `call` made by a thread of its own.
+    pub(crate) fn submit(self: &Arc<Self>, call: Job) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        if state.over {
+            return Err(Error::Misuse("these tasks were ended"));
+        }
+        if state.calls.len() >= CALLS {
+            return Err(Error::Resource("too many blocking calls wait"));
+        }
+        if state.idle <= state.calls.len() && state.threads < BLOCKERS {
+            match self.start() {
+                Ok(()) => state.threads += 1,
+                // One that exists comes to it later.
+                Err(error) if state.threads == 0 => {
+                    return Err(Error::System(
+                        "cannot start a thread for a blocking call",
+                        error.raw_os_error().unwrap_or(0),
+                    ));
+                }
+                Err(_) => {}
+            }
+        }
+        state.calls.push_back(call);
+        drop(state);
+        self.news.notify_one();
+        Ok(())
+    }
+
+    fn start(self: &Arc<Self>) -> std::io::Result<()> {
+        let its = self.clone();
+        sys::without_signals(|| {
+            std::thread::Builder::new()
+                .name(String::from("garonne-blocking"))
+                .stack_size(STACK)
+                .spawn(move || its.work())
+        })?;
+        Ok(())
+    }
+
+    fn work(&self) {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(call) = state.calls.pop_front() {
+                drop(state);
+                call();
+                state = lock(&self.state);
+                continue;
+            }
+            if state.over {
+                break;
+            }
+            state.idle += 1;
+            let (back, waited) = self
+                .news
+                .wait_timeout(state, BLOCKER_IDLE)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = back;
+            state.idle -= 1;
+            if waited.timed_out() && state.calls.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+
+    /// Calls that have not begun are not made; those that go on are left to their end.
+    pub(crate) fn stop(&self) {
+        let calls = {
+            let mut state = lock(&self.state);
+            state.over = true;
+            std::mem::take(&mut state.calls)
+        };
+        self.news.notify_all();
+        // Outside the lock: dropping a call ends it, which may poke tasks.
+        drop(calls);
+    }
+}
+
+/// A blocking call on its way. Clones are the same call.
+#[derive(Debug)]
+pub struct Call<T>(Arc<Shared<T>>);
+
+impl<T> Clone for Call<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+#[derive(Debug)]
+struct Shared<T> {
+    /// 0: goes on; 1: over, or never made.
+    over: AtomicU32,
+    outcome: Mutex<Outcome<T>>,
+}
+
+#[derive(Debug)]
+struct Outcome<T> {
+    value: Option<T>,
+    then: Vec<(Weak<Hive>, Arc<AnyTask>)>,
+}
+
+/// Ends the call however the thread leaves it: a panic, or never having begun.
+struct Ending<T>(Arc<Shared<T>>);
+
+impl<T> Drop for Ending<T> {
+    fn drop(&mut self) {
+        let then = {
+            let mut outcome = lock(&self.0.outcome);
+            // Release: the value is there. SYNC(call-over).
+            self.0.over.store(1, Ordering::Release);
+            std::mem::take(&mut outcome.then)
+        };
+        futex::wake(&self.0.over, u32::MAX);
+        for (hive, task) in then {
+            poke(&hive, &task);
+        }
+    }
+}
+
+fn poke(hive: &Weak<Hive>, task: &Arc<AnyTask>) {
+    if let Some(hive) = hive.upgrade() {
+        super::deliver(&hive, task);
+    }
+}
+
+impl<T: Send + 'static> Call<T> {
+    pub(crate) fn make(
+        blockers: &Arc<Blockers>,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Self, Error> {
+        let shared = Arc::new(Shared {
+            over: AtomicU32::new(0),
+            outcome: Mutex::new(Outcome {
+                value: None,
+                then: Vec::new(),
+            }),
+        });
+        let ending = Ending(shared.clone());
+        blockers.submit(Box::new(move || {
+            let value = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+            if let Ok(value) = value {
+                lock(&ending.0.outcome).value = Some(value);
+            }
+            drop(ending);
+        }))?;
+        Ok(Self(shared))
+    }
+
+    /// Whether it is over.
+    pub fn is_over(&self) -> bool {
+        // SYNC(call-over).
+        self.0.over.load(Ordering::Acquire) == 1
+    }
+
+    /// Waits for its end and takes what it returned; `None` if that was taken before, if the call panicked, or was never made because everything ended.
+    pub fn wait(&self) -> Option<T> {
+        while !self.is_over() {
+            futex::wait(&self.0.over, 0, None);
+        }
+        self.take()
+    }
+
+    /// What it returned, once.
+    pub fn take(&self) -> Option<T> {
+        lock(&self.0.outcome).value.take()
+    }
+
+    /// Has `task` poked at its end, or now if it is over.
+    pub(crate) fn then(&self, hive: Weak<Hive>, task: Arc<AnyTask>) {
+        {
+            let mut outcome = lock(&self.0.outcome);
+            if !self.is_over() {
+                outcome.then.push((hive, task));
+                return;
+            }
+        }
+        poke(&hive, &task);
+    }
+}

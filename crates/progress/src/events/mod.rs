@@ -1,0 +1,276 @@
+//! Events that become tasks (XPaulette's part in PIOMan's family): descriptors, alarms, signals, words of memory, the ends of blocking calls and of tasks.
+//!
+//! An action is given with its place and urgency, as a task is. `Urgency::Now` promises that it runs as soon as the kernel gives a woken thread of the ordinary class a core,
+//! also while all cores compute; `Urgency::Idle` that an idle core does it, and if there is none, the timer after one or two of its ticks
+//! ([`crate::limits::TICK`]). A source is watched until its action says [`Next::Stop`] or its [`Watch`] is dropped, after which the action does not run.
+//! Sources that fire again while their action runs are not lost: it runs once more.
+
+pub(crate) mod blocking;
+pub(crate) mod reactor;
+pub(crate) mod words;
+
+pub use blocking::Call;
+pub use words::Word;
+
+use crate::events::reactor::Reactor;
+use crate::events::words::Words;
+use crate::sys;
+use crate::tasks::{AnyTask, At, Error, Hive, How, Keypoint, Step, Tasks};
+use rustix::event::epoll::EventFlags;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// What an action wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// To be called again at the next event.
+    Keep,
+    /// No more.
+    Stop,
+}
+
+/// What is asked of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// It can be read from, or its other side is gone.
+    Readable,
+    /// It can be written to.
+    Writable,
+    /// Either.
+    Both,
+}
+
+impl Interest {
+    fn flags(self) -> EventFlags {
+        match self {
+            Self::Readable => EventFlags::IN | EventFlags::RDHUP,
+            Self::Writable => EventFlags::OUT,
+            Self::Both => EventFlags::IN | EventFlags::RDHUP | EventFlags::OUT,
+        }
+    }
+}
+
+/// Pokes a task of another thread's. An event is never lost for want of room: then this thread runs the queue itself.
+fn deliver(hive: &Arc<Hive>, task: &Arc<AnyTask>) {
+    while let Err(Error::Resource(_)) = crate::tasks::poke(hive, task) {
+        hive.pass(Keypoint::Forced);
+    }
+}
+
+/// A source that is watched. Dropping it ends that: afterwards its action does not run, and the drop waits for a run that goes on, unless it is made by it.
+#[derive(Debug)]
+pub struct Watch {
+    source: Source,
+    task: Arc<AnyTask>,
+    /// Set first: news on their way find an action that does nothing.
+    gone: Arc<AtomicBool>,
+}
+
+/// Who watches, and under which number.
+#[derive(Clone, Debug)]
+enum Source {
+    Reactor(Weak<Reactor>, u64),
+    Words(Weak<Words>, u64),
+    /// A one-off that nobody watches.
+    None,
+}
+
+impl Source {
+    fn forget(&self) {
+        match self {
+            Self::Reactor(reactor, id) => {
+                if let Some(reactor) = reactor.upgrade() {
+                    reactor.forget(*id);
+                }
+            }
+            Self::Words(words, id) => {
+                if let Some(words) = words.upgrade() {
+                    words.forget(*id);
+                }
+            }
+            Self::None => {}
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::Release);
+        self.source.forget();
+        self.task.withdraw();
+    }
+}
+
+/// A source's number, known to its action from the moment on that it is watched. Zero before: no source has that.
+type Number = Arc<AtomicU64>;
+
+impl Tasks {
+    fn action(&self, how: &How, run: impl Fn(&At) + Send + Sync + 'static) -> Result<Watch, Error> {
+        let gone = Arc::new(AtomicBool::new(false));
+        let its_gone = gone.clone();
+        let work: Box<dyn Fn(&At) -> Step + Send + Sync> = Box::new(move |at| {
+            if !its_gone.load(Ordering::Acquire) {
+                run(at);
+            }
+            Step::Done
+        });
+        Ok(Watch {
+            source: Source::None,
+            task: Arc::new(self.task(how, work)?),
+            gone,
+        })
+    }
+
+    fn events_thread(&self) -> Result<Arc<Reactor>, Error> {
+        self.hive().alive()?;
+        let refused = Error::Resource("the system gives no thread or descriptor for events");
+        self.hive().reactor().ok_or(refused)
+    }
+
+    /// Calls `action` whenever a descriptor is as asked. A duplicate of it is watched, so it may be closed meanwhile, but stays open in the kernel until the watch ends.
+    pub fn on_descriptor(
+        &self,
+        (fd, interest): (impl AsFd, Interest),
+        how: &How,
+        action: impl Fn(&At) -> Next + Send + Sync + 'static,
+    ) -> Result<Watch, Error> {
+        let copy = fd.as_fd().try_clone_to_owned();
+        let copy = copy.map_err(|error| {
+            Error::System(
+                "cannot duplicate the descriptor",
+                error.raw_os_error().unwrap_or(0),
+            )
+        })?;
+        self.on_owned(copy, interest.flags(), how, action)
+    }
+
+    fn on_owned(
+        &self,
+        fd: OwnedFd,
+        flags: EventFlags,
+        how: &How,
+        action: impl Fn(&At) -> Next + Send + Sync + 'static,
+    ) -> Result<Watch, Error> {
+        let reactor = self.events_thread()?;
+        let (number, its_reactor) = (Number::default(), Arc::downgrade(&reactor));
+        let its_number = number.clone();
+        let mut watch = self.action(how, move |at| {
+            let next = action(at);
+            if let Some(reactor) = its_reactor.upgrade() {
+                let id = its_number.load(Ordering::Acquire);
+                match next {
+                    Next::Keep => reactor.rearm(id),
+                    Next::Stop => reactor.forget(id),
+                }
+            }
+        })?;
+        let id = reactor.watch(fd, flags, watch.task.clone(), &number)?;
+        watch.source = Source::Reactor(Arc::downgrade(&reactor), id);
+        Ok(watch)
+    }
+
+    /// Calls `action` after `first`, and then every `period` if there is one. Beats that come while the action still runs are one.
+    pub fn on_alarm(
+        &self,
+        (first, period): (Duration, Option<Duration>),
+        how: &How,
+        action: impl Fn(&At) -> Next + Send + Sync + 'static,
+    ) -> Result<Watch, Error> {
+        if period.is_some_and(|period| period.is_zero()) {
+            return Err(Error::Misuse("the period of an alarm is zero"));
+        }
+        let reactor = self.events_thread()?;
+        let (number, its_reactor) = (Number::default(), Arc::downgrade(&reactor));
+        let its_number = number.clone();
+        let mut watch = self.action(how, move |at| {
+            if action(at) == Next::Stop
+                && let Some(reactor) = its_reactor.upgrade()
+            {
+                reactor.forget(its_number.load(Ordering::Acquire));
+            }
+        })?;
+        let id = reactor.alarm((first, period), watch.task.clone(), &number)?;
+        watch.source = Source::Reactor(Arc::downgrade(&reactor), id);
+        Ok(watch)
+    }
+
+    /// Calls `action` with the number of each of these signals that comes. No handler is installed: the signals are blocked in the calling thread and those that it
+    /// starts from now on; a thread that exists already and does not block them takes them as before.
+    pub fn on_signals(
+        &self,
+        signals: &[i32],
+        how: &How,
+        action: impl Fn(i32, &At) -> Next + Send + Sync + 'static,
+    ) -> Result<Watch, Error> {
+        let failed = |error: std::io::Error| {
+            Error::System("cannot watch these signals", error.raw_os_error().unwrap_or(0))
+        };
+        let fd = sys::signal_descriptor(signals).map_err(failed)?;
+        let read = fd.try_clone().map_err(failed)?;
+        self.on_owned(fd, EventFlags::IN, how, move |at| {
+            let mut next = Next::Keep;
+            sys::read_signals(read.as_fd(), |signal| {
+                if next == Next::Keep {
+                    next = action(signal, at);
+                }
+            });
+            next
+        })
+    }
+
+    /// Calls `action` with the new value whenever a word of memory is not what it was when the action was last called, at first `expected`. Whoever changes it wakes
+    /// its sleepers with a futex call; without that, changes are noticed after [`crate::limits::WORD_LOOK`]. Changes back to the old value may go unnoticed.
+    pub fn on_word(
+        &self,
+        (word, expected): (Arc<dyn Word>, u32),
+        how: &How,
+        action: impl Fn(u32, &At) -> Next + Send + Sync + 'static,
+    ) -> Result<Watch, Error> {
+        let hive = self.hive();
+        hive.alive()?;
+        let (number, words) = (Number::default(), Arc::downgrade(&hive.words));
+        let (its_number, its_words, its_word) = (number.clone(), words.clone(), word.clone());
+        let seen = AtomicU32::new(expected);
+        let mut watch = self.action(how, move |at| {
+            let value = its_word.word().load(Ordering::Acquire);
+            let changed = seen.swap(value, Ordering::Relaxed) != value;
+            let next = if changed { action(value, at) } else { Next::Keep };
+            if let Some(words) = its_words.upgrade() {
+                let id = its_number.load(Ordering::Acquire);
+                match next {
+                    Next::Keep => words.rearm(id, value),
+                    Next::Stop => words.forget(id),
+                }
+            }
+        })?;
+        let id = hive
+            .words
+            .watch(hive, (word, expected), watch.task.clone(), &number)?;
+        watch.source = Source::Words(words, id);
+        Ok(watch)
+    }
+
+    /// Makes a call that may block on a thread of its own.
+    pub fn blocking<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Call<T>, Error> {
+        self.hive().alive()?;
+        Call::make(&self.hive().blockers, call)
+    }
+
+    /// Calls `action` once, when a blocking call is over; at once if it is.
+    pub fn on_completion<T: Send + 'static>(
+        &self,
+        call: &Call<T>,
+        how: &How,
+        action: impl Fn(&At) + Send + Sync + 'static,
+    ) -> Result<Watch, Error> {
+        self.hive().alive()?;
+        let watch = self.action(how, action)?;
+        call.then(Arc::downgrade(self.hive()), watch.task.clone());
+        Ok(watch)
+    }
+}

@@ -1,0 +1,183 @@
+//! Words of memory as event sources: a thread that sleeps on all of them (`futex_waitv`) and pokes a task when one has changed.
+//!
+//! One thread per [`Tasks`](crate::tasks::Tasks), started with the first word, gone when none is left. A word that nobody wakes with a futex call, or one beyond
+//! what the kernel takes at once, is looked at every [`WORD_LOOK`].
+
+use crate::limits::{STACK, WORD_LOOK, WORDS};
+use crate::sys;
+use crate::tasks::{AnyTask, Error, Hive};
+use garonne_sync::futex::{self, WAIT_ANY_MAX};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// A word that can be slept on, and that stays where it is.
+pub trait Word: Send + Sync + 'static {
+    /// The word.
+    fn word(&self) -> &AtomicU32;
+}
+
+impl Word for AtomicU32 {
+    fn word(&self) -> &AtomicU32 {
+        self
+    }
+}
+
+pub(crate) struct Words {
+    state: Mutex<State>,
+    /// Changes when the list has: the thread looks again.
+    bell: AtomicU32,
+}
+
+impl std::fmt::Debug for Words {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Words").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct State {
+    watched: Vec<Watched>,
+    next: u64,
+    running: bool,
+    over: bool,
+}
+
+struct Watched {
+    id: u64,
+    word: Arc<dyn Word>,
+    /// Fires when the word is not this; `None` while its task has the news.
+    expected: Option<u32>,
+    task: Arc<AnyTask>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Words {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Mutex::default(),
+            bell: AtomicU32::new(0),
+        }
+    }
+
+    /// Has `task` poked when `word` is no longer `expected`.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        hive: &Arc<Hive>,
+        (word, expected): (Arc<dyn Word>, u32),
+        task: Arc<AnyTask>,
+        number: &AtomicU64,
+    ) -> Result<u64, Error> {
+        let mut state = lock(&self.state);
+        if state.over {
+            return Err(Error::Misuse("these tasks were ended"));
+        }
+        if state.watched.len() >= WORDS {
+            return Err(Error::Resource("too many words are watched"));
+        }
+        state.next += 1;
+        let id = state.next;
+        // Before the first event.
+        number.store(id, Ordering::Release);
+        if !state.running {
+            self.start(hive)?;
+            state.running = true;
+        }
+        state.watched.push(Watched {
+            id,
+            word,
+            expected: Some(expected),
+            task,
+        });
+        drop(state);
+        self.ring();
+        Ok(id)
+    }
+
+    fn start(self: &Arc<Self>, hive: &Arc<Hive>) -> Result<(), Error> {
+        let (its, hive) = (self.clone(), Arc::downgrade(hive));
+        let thread = sys::without_signals(|| {
+            std::thread::Builder::new()
+                .name(String::from("garonne-words"))
+                .stack_size(STACK)
+                .spawn(move || its.work(&hive))
+        });
+        thread
+            .map(drop)
+            .map_err(|error| Error::System("cannot start a thread", error.raw_os_error().unwrap_or(0)))
+    }
+
+    fn ring(&self) {
+        self.bell.fetch_add(1, Ordering::SeqCst);
+        futex::wake(&self.bell, u32::MAX);
+    }
+
+    /// The task has seen the news: from now on it fires when the word is not `expected`.
+    pub(crate) fn rearm(&self, id: u64, expected: u32) {
+        let mut state = lock(&self.state);
+        if let Some(watched) = state.watched.iter_mut().find(|watched| watched.id == id) {
+            watched.expected = Some(expected);
+            drop(state);
+            self.ring();
+        }
+    }
+
+    pub(crate) fn forget(&self, id: u64) {
+        let gone = {
+            let mut state = lock(&self.state);
+            let at = state.watched.iter().position(|watched| watched.id == id);
+            at.map(|at| state.watched.swap_remove(at))
+        };
+        // Outside the lock: a task may own watches.
+        drop(gone);
+        self.ring();
+    }
+
+    pub(crate) fn stop(&self) {
+        let watched = {
+            let mut state = lock(&self.state);
+            state.over = true;
+            std::mem::take(&mut state.watched)
+        };
+        drop(watched);
+        self.ring();
+    }
+
+    fn work(&self, hive: &Weak<Hive>) {
+        loop {
+            let bell = self.bell.load(Ordering::SeqCst);
+            let (mut fired, mut sleeping) = (Vec::new(), Vec::new());
+            {
+                let mut state = lock(&self.state);
+                if state.over || state.watched.is_empty() {
+                    state.running = false;
+                    return;
+                }
+                for watched in &mut state.watched {
+                    let Some(expected) = watched.expected else {
+                        continue;
+                    };
+                    if watched.word.word().load(Ordering::Acquire) != expected {
+                        watched.expected = None;
+                        fired.push(watched.task.clone());
+                    } else {
+                        sleeping.push((watched.word.clone(), expected));
+                    }
+                }
+            }
+            if !fired.is_empty() {
+                let Some(hive) = hive.upgrade() else { return };
+                fired.iter().for_each(|task| super::deliver(&hive, task));
+                continue;
+            }
+            // The kernel compares all words again before it sleeps.
+            let words: Vec<(&AtomicU32, u32)> = std::iter::once((&self.bell, bell))
+                .chain(sleeping.iter().map(|(word, expected)| (word.word(), *expected)))
+                .take(WAIT_ANY_MAX)
+                .collect();
+            futex::wait_any(&words, (!sleeping.is_empty()).then_some(WORD_LOOK));
+        }
+    }
+}

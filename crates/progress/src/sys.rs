@@ -1,0 +1,144 @@
+//! What the kernel and the C library offer that has no safe form elsewhere: the idle class, binding a thread, its CPU, blocked signals around a
+//! thread's start, and knowing that this process is a forked child. Called by `tasks` and `events` only.
+
+use garonne_topology::CpuSet;
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Puts the calling thread into the class that runs only where nobody else wants to; where that is refused, it is made as nice as can be.
+pub(crate) fn enter_idle_class() {
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: 0 names the calling thread; the parameter outlives the call.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &none) } != 0 {
+        // SAFETY: no memory is passed; on Linux 0 names the calling thread.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+    }
+}
+
+/// Lets the calling thread run on these CPUs only. Those that it may not use are left out by the kernel.
+pub(crate) fn bind(cpus: &CpuSet) -> io::Result<()> {
+    let words = cpus.words();
+    // SAFETY: the mask is as long as said; 0 names the calling thread.
+    let rc = unsafe { libc::sched_setaffinity(0, std::mem::size_of_val(words), words.as_ptr().cast()) };
+    if rc == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The CPU that the calling thread is on now.
+#[inline]
+pub(crate) fn cpu() -> u32 {
+    // SAFETY: no arguments; fails only on kernels without the call, with -1.
+    u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
+}
+
+/// Calls `f` with all signals of the calling thread blocked, so that a thread that it starts never takes one.
+pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: both sets are initialised by the calls that are given them.
+    unsafe {
+        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let result = f();
+    // SAFETY: written by the first call.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    result
+}
+
+/// How many forks lie between the first call of [`forks`] and this process.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Changes in a forked child: its threads are gone. One load after the first call.
+pub(crate) fn forks() -> u32 {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        // SAFETY: the function lives as long as the process and only touches an atomic.
+        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    });
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// As [`forks`], for those who have called it before.
+#[inline]
+pub(crate) fn forks_now() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// A descriptor from which these signals are read; the calling thread blocks them from now on.
+pub(crate) fn signal_descriptor(signals: &[i32]) -> io::Result<std::os::fd::OwnedFd> {
+    use std::os::fd::FromRawFd;
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is initialised first; a signal number out of range is refused by sigaddset. The descriptor is new and nobody else's.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            if libc::sigaddset(set.as_mut_ptr(), *signal) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        let fd = libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        Ok(std::os::fd::OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// The numbers of the signals that wait in such a descriptor.
+pub(crate) fn read_signals(fd: std::os::fd::BorrowedFd<'_>, mut each: impl FnMut(i32)) {
+    const SIZE: usize = size_of::<libc::signalfd_siginfo>();
+    let mut record = [0u8; SIZE];
+    while rustix::io::read(fd, &mut record).is_ok_and(|read| read == SIZE) {
+        // The number is the first word of a record.
+        each(i32::from_ne_bytes([record[0], record[1], record[2], record[3]]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_child_is_told_from_its_parent() {
+        let here = forks();
+        // SAFETY: the child only loads an atomic and leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: leaves at once, without handlers.
+            unsafe { libc::_exit(i32::from(forks_now() == here)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child just made.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!(status, 0);
+        assert_eq!(forks_now(), here);
+    }
+
+    #[test]
+    fn threads_started_without_signals_take_none_and_the_starter_does_again() {
+        let blocked = || {
+            let text = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let line = text.lines().find(|line| line.starts_with("SigBlk:")).unwrap();
+            u64::from_str_radix(line["SigBlk:".len()..].trim(), 16).unwrap()
+        };
+        let before = blocked();
+        let inside = without_signals(|| std::thread::spawn(blocked)).join().unwrap();
+        // All that can be blocked: not SIGKILL and SIGSTOP, and not the two that the C library keeps.
+        assert_eq!(
+            !inside & ((1 << 31) - 1),
+            1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1)
+        );
+        assert_eq!(blocked(), before);
+    }
+}

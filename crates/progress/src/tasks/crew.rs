@@ -1,0 +1,254 @@
+//! The workers: where they may live, who sleeps, how they are called, started and ended.
+//!
+//! At most one worker per home; one is started when a submission finds nobody awake and nobody asleep who could come. Shared by all threads; the lock is only taken
+//! to start and to end threads. A thread that the system refuses is asked for again after [`START_AGAIN`], not at every submission.
+
+use crate::limits::{STACK, START_AGAIN, STOP_LIMIT};
+use crate::sys;
+use crate::tasks::hive::Hive;
+use crate::tasks::worker;
+use garonne_sync::futex;
+use garonne_sync::pad::CachePadded;
+use garonne_sync::roster::Bits;
+use garonne_topology::{CpuSet, Tree, quota};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How the kernel treats workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Class {
+    /// They run where nobody else wants to.
+    #[default]
+    Idle,
+    /// As all other threads, for cores that are set apart for them.
+    Ordinary,
+}
+
+/// What tasks run on.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The machine whose areas get queues.
+    pub tree: Tree,
+    /// Where a worker may live, one each: the core that `topology::placement` gives a rank's worker, or for a program of its own every core.
+    pub homes: Vec<CpuSet>,
+    /// What the kernel thinks of workers.
+    pub class: Class,
+    /// Looks for work of a worker or waiter before it sleeps; 0 where more threads than cores want to run.
+    pub spins: u32,
+}
+
+impl Settings {
+    /// For a program by itself on this machine: a worker may live on each core that it may use, as far as its quota of processor time goes.
+    pub fn here() -> Self {
+        let tree = Tree::discover();
+        let cores = tree.cores();
+        let granted = quota::cpu_milli().map_or(cores, |milli| (milli as usize).div_ceil(1000));
+        let homes = tree.areas()[..cores].iter().map(|core| core.cpus.clone());
+        Self {
+            homes: homes.take(granted.max(1)).collect(),
+            tree,
+            class: Class::Idle,
+            spins: crate::limits::WORKER_SPINS,
+        }
+    }
+}
+
+/// How many workers there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Staff {
+    /// Started so far.
+    pub started: usize,
+    /// Asleep now.
+    pub asleep: usize,
+    /// Times that the system refused one.
+    pub refused: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Crew {
+    pub(crate) homes: Vec<Home>,
+    /// Homes that a worker of an area can have, as a bitmap over `homes`, by area.
+    reach: Vec<Box<[u64]>>,
+    /// Workers asleep that may be called. Whoever clears a bit wakes its worker. SYNC(rack-poller).
+    sleepers: Bits,
+    started: Bits,
+    class: Class,
+    hands: Mutex<Hands>,
+    refused: AtomicU32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) cpus: CpuSet,
+    /// The core that it starts on.
+    pub(crate) core: usize,
+    /// Changes when the worker is woken.
+    word: CachePadded<AtomicU32>,
+}
+
+#[derive(Debug, Default)]
+struct Hands {
+    threads: Vec<JoinHandle<()>>,
+    refused_at: Option<Instant>,
+    over: bool,
+}
+
+impl Crew {
+    pub(crate) fn new(tree: &Tree, homes: &[CpuSet], class: Class) -> Self {
+        let homes: Vec<Home> = homes
+            .iter()
+            .filter_map(|cpus| {
+                Some(Home {
+                    core: cpus.iter().find_map(|cpu| tree.core_of(cpu))?,
+                    cpus: cpus.clone(),
+                    word: CachePadded(AtomicU32::new(0)),
+                })
+            })
+            .collect();
+        let words = homes.len().div_ceil(64);
+        let reach = tree.areas().iter().map(|area| {
+            let mut mask = vec![0u64; words].into_boxed_slice();
+            for (index, home) in homes.iter().enumerate() {
+                if home.cpus.meets(&area.cpus) {
+                    mask[index / 64] |= 1 << (index % 64);
+                }
+            }
+            mask
+        });
+        Self {
+            reach: reach.collect(),
+            sleepers: Bits::new(homes.len()),
+            started: Bits::new(homes.len()),
+            class,
+            hands: Mutex::default(),
+            refused: AtomicU32::new(0),
+            homes,
+        }
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Wakes or starts a worker for a queue, the nearest to `here` that there is.
+    pub(crate) fn call(&self, hive: &Arc<Hive>, area: usize, here: usize) {
+        for near in hive.tree.path(here) {
+            for word in 0..self.reach[area].len() {
+                loop {
+                    let able = self.sleepers.word(word) & self.reach[near][word] & self.reach[area][word];
+                    if able == 0 {
+                        break;
+                    }
+                    let home = word * 64 + able.trailing_zeros() as usize;
+                    if self.sleepers.clear(home) {
+                        return self.wake(home);
+                    }
+                }
+            }
+        }
+        for near in hive.tree.path(here) {
+            for word in 0..self.reach[area].len() {
+                let new = !self.started.word(word) & self.reach[near][word] & self.reach[area][word];
+                if new != 0 {
+                    return self.start(hive, word * 64 + new.trailing_zeros() as usize);
+                }
+            }
+        }
+        // All are awake: one of them looks once more before it sleeps.
+    }
+
+    fn wake(&self, home: usize) {
+        let word = &self.homes[home].word;
+        word.fetch_add(1, Ordering::SeqCst);
+        futex::wake(word, 1);
+    }
+
+    fn start(&self, hive: &Arc<Hive>, home: usize) {
+        let mut hands = self.hands.lock().unwrap_or_else(PoisonError::into_inner);
+        if hands.over || hands.refused_at.is_some_and(|at| at.elapsed() < START_AGAIN) {
+            return;
+        }
+        if !self.started.set(home) {
+            return;
+        }
+        let (its, class) = (hive.clone(), self.class);
+        let thread = sys::without_signals(|| {
+            std::thread::Builder::new()
+                .name(format!("garonne-task-{home}"))
+                .stack_size(STACK)
+                .spawn(move || {
+                    if class == Class::Idle {
+                        sys::enter_idle_class();
+                    }
+                    worker::work(&its, home);
+                })
+        });
+        match thread {
+            Ok(thread) => hands.threads.push(thread),
+            Err(_) => {
+                self.started.clear(home);
+                hands.refused_at = Some(Instant::now());
+                self.refused.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A worker is about to sleep. It looks for work once more, then calls `sleep` with what is returned here, or `awake`.
+    pub(crate) fn drowsy(&self, home: usize) -> u32 {
+        let seen = self.homes[home].word.load(Ordering::SeqCst);
+        self.sleepers.set(home);
+        seen
+    }
+
+    /// Sleeps until called or until `limit`. `true`: called.
+    pub(crate) fn sleep(&self, home: usize, seen: u32, limit: Option<Duration>) -> bool {
+        futex::wait(&self.homes[home].word, seen, limit);
+        self.awake(home);
+        self.homes[home].word.load(Ordering::SeqCst) != seen
+    }
+
+    /// The worker is awake, whoever woke it.
+    pub(crate) fn awake(&self, home: usize) {
+        self.sleepers.clear(home);
+    }
+
+    pub(crate) fn staff(&self) -> Staff {
+        let count = |bits: &Bits| {
+            let words = 0..self.homes.len().div_ceil(64);
+            words.map(|word| bits.word(word).count_ones() as usize).sum()
+        };
+        Staff {
+            started: count(&self.started),
+            asleep: count(&self.sleepers),
+            refused: self.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Wakes all so that they leave, and waits a moment for them.
+    pub(crate) fn stop(&self) {
+        let threads = {
+            let mut hands = self.hands.lock().unwrap_or_else(PoisonError::into_inner);
+            hands.over = true;
+            std::mem::take(&mut hands.threads)
+        };
+        (0..self.homes.len()).for_each(|home| self.wake(home));
+        leave(threads, STOP_LIMIT);
+    }
+}
+
+/// Joins threads that end by themselves; after `limit` they are left to it.
+pub(crate) fn leave(threads: Vec<JoinHandle<()>>, limit: Duration) {
+    let deadline = Instant::now() + limit;
+    for thread in threads {
+        // A task of a worker may be the one that ends everything.
+        let own = thread.thread().id() == std::thread::current().id();
+        while !own && !thread.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        if !own && thread.is_finished() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! The queues of a machine and who looks after them: what [`super::Tasks`] is made of.
+//!
+//! Shared by submitters, waiters, workers and the timer. One queue per area of the tree, numbered alike. Nothing here blocks but `wait_for`, and nothing allocates
+//! after `new` but the start of a thread.
+
+use crate::events::blocking::Blockers;
+use crate::events::reactor::Reactor;
+use crate::events::words::Words;
+use crate::limits::{BACKLOG, CORE_TASKS, CPU_CHECK_TURNS, SHARED_TASKS, WAIT_NAP};
+use crate::sys;
+use crate::tasks::crew::{Crew, Settings};
+use crate::tasks::place::Spot;
+use crate::tasks::{At, Error, Keypoint, Urgency};
+use garonne_sync::chore::Put;
+use garonne_sync::pad::CachePadded;
+use garonne_sync::rack::{Racks, Tally};
+use garonne_sync::roster::Roster;
+use garonne_topology::Tree;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(crate) struct Hive {
+    pub(crate) tree: Tree,
+    pub(crate) racks: Arc<Racks<At>>,
+    /// Areas from each core to the machine.
+    paths: Vec<Box<[u32]>>,
+    /// Cores of each area, as a bitmap.
+    masks: Vec<Box<[u64]>>,
+    /// Cores at which somebody polls.
+    roster: Roster,
+    pub(crate) crew: Crew,
+    settled: Box<[CachePadded<AtomicU64>]>,
+    rounds: AtomicU32,
+    spins: u32,
+    stopping: AtomicBool,
+    /// Workers of the idle class that poll.
+    pub(crate) idlers: AtomicU32,
+    forks: u32,
+    reactor: Mutex<Option<Arc<Reactor>>>,
+    pub(crate) words: Arc<Words>,
+    pub(crate) blockers: Arc<Blockers>,
+    /// Whether the timer runs, so that not every submission has to ask.
+    pub(crate) timing: AtomicBool,
+}
+
+impl Hive {
+    pub(crate) fn new(settings: Settings) -> Result<Self, Error> {
+        let tree = settings.tree;
+        let areas = tree.areas();
+        let room: Vec<usize> = (0..areas.len())
+            .map(|area| {
+                if area < tree.cores() {
+                    CORE_TASKS
+                } else {
+                    SHARED_TASKS
+                }
+            })
+            .collect();
+        let racks = Racks::new(&room).ok_or(Error::Resource("the machine has too many areas for queues"))?;
+        let paths: Vec<Box<[u32]>> = (0..tree.cores())
+            .map(|core| tree.path(core).map(|area| area as u32).collect())
+            .collect();
+        let words = tree.cores().div_ceil(64);
+        let mut masks = vec![vec![0u64; words].into_boxed_slice(); areas.len()];
+        for (core, path) in paths.iter().enumerate() {
+            for area in path {
+                masks[*area as usize][core / 64] |= 1 << (core % 64);
+            }
+        }
+        Ok(Self {
+            racks: Arc::new(racks),
+            roster: Roster::new(tree.cores()),
+            crew: Crew::new(&tree, &settings.homes, settings.class),
+            settled: (0..tree.cores())
+                .map(|_| CachePadded(AtomicU64::new(0)))
+                .collect(),
+            rounds: AtomicU32::new(0),
+            spins: settings.spins,
+            stopping: AtomicBool::new(false),
+            idlers: AtomicU32::new(0),
+            forks: sys::forks(),
+            reactor: Mutex::new(None),
+            words: Arc::new(Words::new()),
+            blockers: Arc::default(),
+            timing: AtomicBool::new(false),
+            tree,
+            paths,
+            masks,
+        })
+    }
+
+    /// Whether this process is the one that made it, and it was not ended.
+    #[inline]
+    pub(crate) fn alive(&self) -> Result<(), Error> {
+        if sys::forks_now() != self.forks {
+            return Err(Error::Misuse(
+                "tasks of the parent are not the forked child's to use",
+            ));
+        }
+        if self.stopping() {
+            return Err(Error::Misuse("these tasks were ended"));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn spins(&self) -> u32 {
+        self.spins
+    }
+
+    /// The core that the caller is on.
+    #[inline]
+    pub(crate) fn core_here(&self) -> usize {
+        self.tree.core_of(sys::cpu()).unwrap_or(0)
+    }
+
+    /// The queue of a place, for the calling thread at this moment.
+    #[inline]
+    pub(crate) fn area(&self, spot: Spot) -> usize {
+        match spot {
+            Spot::Area(area) => area as usize,
+            Spot::Caller(kind) => self.tree.around(self.core_here(), kind),
+            Spot::NearCaller => self.tree.shared(self.core_here()),
+            Spot::Nearest => self.tree.root(),
+        }
+    }
+
+    /// The core nearest to the caller at which somebody polls, the caller's own aside: an idle one.
+    pub(crate) fn nearest_idle(&self) -> Option<usize> {
+        let here = self.core_here();
+        self.paths[here].iter().skip(1).find_map(|area| {
+            let masks = self.masks[*area as usize].iter().enumerate();
+            masks.filter(|(_, mask)| **mask != 0).find_map(|(index, mask)| {
+                let own = if index == here / 64 { 1 << (here % 64) } else { 0 };
+                let idle = self.roster.word(index) & mask & !own;
+                (idle != 0).then(|| index * 64 + idle.trailing_zeros() as usize)
+            })
+        })
+    }
+
+    /// Whether somebody polls who would find a task of this queue.
+    #[inline]
+    pub(crate) fn polled(&self, area: usize) -> bool {
+        self.roster.meets(&self.masks[area])
+    }
+
+    /// A task was put into a queue: sees to it that somebody runs it.
+    #[inline]
+    pub(crate) fn ring(self: &Arc<Self>, area: usize, put: Put, urgency: Urgency) {
+        if urgency == Urgency::Idle && put.before < BACKLOG && self.polled(area) {
+            // A thread of the idle class may have been put aside while it polled.
+            if self.idlers.load(Ordering::Relaxed) > 0 && !self.timing.load(Ordering::Relaxed) {
+                self.time();
+            }
+            return;
+        }
+        self.call(area, urgency);
+    }
+
+    /// Has the timer look after what waits.
+    #[cold]
+    #[inline(never)]
+    fn time(self: &Arc<Self>) {
+        if !self.timing.swap(true, Ordering::SeqCst)
+            && let Some(reactor) = self.reactor()
+        {
+            reactor.tick(crate::limits::TICK);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn call(self: &Arc<Self>, area: usize, urgency: Urgency) {
+        if urgency == Urgency::Now {
+            // Without that thread the task waits for whoever comes.
+            if let Some(reactor) = self.reactor() {
+                return reactor.urgent(area);
+            }
+        }
+        self.crew.call(self, area, self.core_here());
+        // Whoever was called may not get a core.
+        self.time();
+    }
+
+    /// What waits on the way from `core` is somebody else's from now on.
+    fn hand_over(self: &Arc<Self>, core: usize) {
+        for area in &self.paths[core] {
+            let area = *area as usize;
+            if self.racks.any_ready(area) {
+                self.ring(area, Put { before: 0 }, Urgency::Idle);
+            }
+        }
+    }
+
+    /// The thread of the timer and of events, started when first wanted. `None`: the system refuses a thread or descriptors, or it is over.
+    pub(crate) fn reactor(self: &Arc<Self>) -> Option<Arc<Reactor>> {
+        let mut reactor = self.reactor.lock().unwrap_or_else(PoisonError::into_inner);
+        if reactor.is_none() && self.alive().is_ok() {
+            *reactor = Reactor::start(self).ok();
+        }
+        reactor.clone()
+    }
+
+    /// A number that differs from walk to walk, for walks that are not a poller's.
+    pub(crate) fn round(&self) -> u32 {
+        self.rounds.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Algorithm 1: runs what waits in the queues from the core's to the machine's.
+    #[inline]
+    pub(crate) fn walk(&self, at: &At, round: u32) -> Tally {
+        let mut tally = Tally::default();
+        for area in &self.paths[at.core] {
+            tally.add(self.racks.run(*area as usize, round, at));
+        }
+        self.count(at.core, tally);
+        tally
+    }
+
+    /// One walk by somebody who goes away again. What wants to be run again is somebody else's then: a worker that looked meanwhile saw nothing.
+    pub(crate) fn pass(self: &Arc<Self>, keypoint: Keypoint) -> Tally {
+        let at = At {
+            core: self.core_here(),
+            keypoint,
+            polls: false,
+        };
+        let tally = self.walk(&at, self.round());
+        if tally.again > 0 {
+            self.hand_over(at.core);
+        }
+        tally
+    }
+
+    /// The same for one queue.
+    pub(crate) fn serve(self: &Arc<Self>, area: usize, at: &At) -> Tally {
+        let tally = self.racks.run(area, self.round(), at);
+        self.count(at.core, tally);
+        if tally.again > 0 {
+            self.ring(area, Put { before: 0 }, Urgency::Idle);
+        }
+        tally
+    }
+
+    #[inline]
+    fn count(&self, core: usize, tally: Tally) {
+        if tally.settled > 0 {
+            self.settled[core].fetch_add(u64::from(tally.settled), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn settled(&self) -> Vec<u64> {
+        let counts = self.settled.iter();
+        counts.map(|count| count.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Waits for `done`: polls, then sleeps by `sleep`, which is given a limit.
+    pub(crate) fn wait_for(self: &Arc<Self>, done: &dyn Fn() -> bool, sleep: &dyn Fn(Option<Duration>)) {
+        let (mut poller, mut idle) = (Poller::new(self, self.core_here(), Keypoint::Wait), 0);
+        while !done() && idle <= self.spins {
+            idle = if poller.turn().settled > 0 { 0 } else { idle + 1 };
+            std::hint::spin_loop();
+        }
+        drop(poller);
+        // A child of fork has no workers, and never will have.
+        while !done() && self.alive().is_ok() {
+            // The limit is for a system that refuses workers: then waiters do all the work.
+            sleep(Some(WAIT_NAP));
+            if !done() {
+                self.pass(Keypoint::Wait);
+            }
+        }
+    }
+
+    /// See [`super::Tasks::stop`].
+    pub(crate) fn stop(&self) {
+        if self.stopping.swap(true, Ordering::AcqRel) || sys::forks_now() != self.forks {
+            return;
+        }
+        let reactor = self.reactor.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(reactor) = reactor {
+            reactor.stop();
+        }
+        self.words.stop();
+        self.blockers.stop();
+        self.crew.stop();
+        self.racks.clear();
+    }
+}
+
+/// A thread that polls. Its submissions' counterpart: while it lives, tasks on the way from its core to the machine wake nobody else.
+#[derive(Debug)]
+pub struct Poller<'a> {
+    hive: &'a Arc<Hive>,
+    at: At,
+    round: u32,
+    /// It is a worker's, which has its own way of going to sleep.
+    quiet: bool,
+}
+
+impl<'a> Poller<'a> {
+    pub(crate) fn new(hive: &'a Arc<Hive>, core: usize, keypoint: Keypoint) -> Self {
+        hive.roster.enter(core);
+        Self {
+            hive,
+            at: At {
+                core,
+                keypoint,
+                polls: true,
+            },
+            round: core as u32,
+            quiet: false,
+        }
+    }
+
+    pub(crate) fn quiet(mut self) -> Self {
+        self.quiet = true;
+        self
+    }
+
+    /// Runs what waits, each task once.
+    #[inline]
+    pub fn turn(&mut self) -> Tally {
+        self.round = self.round.wrapping_add(1);
+        if self.round.is_multiple_of(CPU_CHECK_TURNS) {
+            self.follow();
+        }
+        self.hive.walk(&self.at, self.round)
+    }
+
+    /// The core that it polls for.
+    pub fn core(&self) -> usize {
+        self.at.core
+    }
+
+    /// The kernel may have moved the thread.
+    fn follow(&mut self) {
+        let core = self.hive.core_here();
+        if core != self.at.core {
+            self.hive.roster.enter(core);
+            let before = std::mem::replace(&mut self.at.core, core);
+            self.hive.roster.leave(before);
+            self.hive.hand_over(before);
+        }
+    }
+}
+
+impl Drop for Poller<'_> {
+    fn drop(&mut self) {
+        let core = self.at.core;
+        self.hive.roster.leave(core);
+        if self.quiet {
+            return;
+        }
+        // What was given to this very core because it was idle is done before the core computes again.
+        if self.hive.racks.any_ready(core) {
+            self.hive.serve(core, &self.at);
+        }
+        self.hive.hand_over(core);
+    }
+}
+
+/// A thread that polled and is busy for a while. See [`super::Tasks::lengthy`].
+#[derive(Debug)]
+pub struct Lengthy<'a> {
+    hive: &'a Arc<Hive>,
+    /// Where it is to be enrolled again.
+    core: Option<usize>,
+}
+
+impl<'a> Lengthy<'a> {
+    pub(crate) fn new(hive: &'a Arc<Hive>, at: &At) -> Self {
+        if at.polls {
+            hive.roster.leave(at.core);
+        }
+        hive.hand_over(at.core);
+        Self {
+            hive,
+            core: at.polls.then_some(at.core),
+        }
+    }
+}
+
+impl Drop for Lengthy<'_> {
+    fn drop(&mut self) {
+        if let Some(core) = self.core {
+            self.hive.roster.enter(core);
+        }
+    }
+}

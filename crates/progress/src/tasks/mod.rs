@@ -1,0 +1,310 @@
+//! Tasks: small units of progress work, bound to places in the machine, run by whoever has a core to spare (PIOMan, IEEE Cluster 2009).
+//!
+//! A [`Task`] is an object of its owner: what to do, where, how long it may wait. Submitting it allocates nothing. Queues mirror the machine's tree, one per
+//! core, cache, NUMA node, package and one for the machine; whoever passes a keypoint runs what waits on the path from its core to the machine (the paper's Algorithm 1,
+//! with every task of a queue taken in turn, as its text says and its figure does not). Keypoints are: a wait, an idle worker, the timer when all cores
+//! compute, the context switch of a user-level scheduler, and a call that asks for it. Workers are threads of the idle class, started when a submission
+//! finds nobody who would run it, never more than there are cores to spare, asleep when there is nothing to do. A value of type [`Tasks`] owns all this
+//! and ends it when dropped. In a forked child everything is refused.
+//!
+//! # Putting an engine on it
+//!
+//! `EngineHost` keeps deciding how its caller waits; tasks are how others lend it hands. Per rank there is one `Tasks`, made when the rank starts with the worker's
+//! core that `topology::placement` gives it, and three kinds of shared tasks:
+//!
+//! - *progress*: one task per host, place `NearCaller`, whose run is `host.progress()` and then `Step::Done`, and `Step::Again` while the engine has a transfer in hand. Whatever
+//!   needs hands pokes it ([`Tasks::poke`]): an announced receive, a handshake that came while nobody polled, an attached stepper. The rail's doorbell is an
+//!   event source (`events::Events::word`), armed only while a request is open that needs hands and no thread of the rank polls.
+//! - *copies*: one task per piece of a large transfer, in the transfer's own state, place `Around(Numa, cpu of the buffer's core)`; a piece is claimed by whoever comes first, the
+//!   waiting rank itself or a worker, by an atomic counter in the transfer, so withdrawing the task at completion costs nothing.
+//! - *schedules*: steppers that run no user code, one poked task for all of a host (`run_steppers` already excludes itself); steppers with user code stay with user threads.
+//!
+//! A waiter holds a [`Poller`] for as long as it polls, so that submissions do not wake a worker needlessly, and drops it before it sleeps, which hands what still waits to an
+//! idle core. `EngineHost::wait_until` is where that goes: a poller beside `poll_until`'s loop, its `turn` after each `progress` without success.
+
+mod crew;
+mod hive;
+mod place;
+mod worker;
+
+pub use crew::{Class, Settings, Staff};
+pub use garonne_sync::chore::{Life, Step, Withdrawal, Work};
+pub use garonne_sync::rack::Tally;
+pub use hive::{Lengthy, Poller};
+pub use place::Place;
+
+pub(crate) use crew::leave;
+pub(crate) use hive::Hive;
+use place::Spot;
+
+use garonne_sync::chore::{Chore, Put, Refused};
+use garonne_topology::Tree;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why tasks run at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keypoint {
+    /// A worker has nothing else to do.
+    Idle,
+    /// A thread waits.
+    Wait,
+    /// Nobody came for a while: all cores compute.
+    Timer,
+    /// A user-level scheduler switches between its threads.
+    Switch,
+    /// Somebody asked.
+    Forced,
+}
+
+/// What a task's run is told.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    /// The core, as numbered by the tree of the machine.
+    pub core: usize,
+    /// Why it runs now.
+    pub keypoint: Keypoint,
+    /// The thread counts as one that polls.
+    pub(crate) polls: bool,
+}
+
+/// How soon a task is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Urgency {
+    /// When a core of its place is idle, and if none is for a millisecond or two, all the same.
+    #[default]
+    Idle,
+    /// Now, even where a thread computes: a thread of the ordinary class is woken, and the kernel gives it a core.
+    Now,
+}
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The caller asked for what cannot be.
+    Misuse(&'static str),
+    /// A bound was reached.
+    Resource(&'static str),
+    /// The system refused, with this error number.
+    System(&'static str, i32),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Misuse(what) | Self::Resource(what) => f.write_str(what),
+            Self::System(what, errno) => {
+                write!(f, "{what}: {}", std::io::Error::from_raw_os_error(*errno))
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Pending => Self::Misuse("the task is submitted already"),
+            Refused::Full => Self::Resource("the queue of this place is full"),
+            Refused::Nowhere => Self::Misuse("the task was made for another machine"),
+        }
+    }
+}
+
+/// How a task is to be run.
+#[derive(Clone, Debug)]
+pub struct How {
+    /// Where.
+    pub place: Place,
+    /// How soon.
+    pub urgency: Urgency,
+    /// For a task that answers [`Step::Again`]: the longest time that it should wait between two runs when those find nothing. Idle workers then nap that long in between. `None`: up
+    /// to [`crate::limits::NAP_LONGEST`].
+    pub patience: Option<Duration>,
+}
+
+impl How {
+    /// At a place, when a core there is idle.
+    pub fn at(place: Place) -> Self {
+        Self {
+            place,
+            urgency: Urgency::Idle,
+            patience: None,
+        }
+    }
+}
+
+/// Work with its place.
+#[derive(Debug)]
+pub struct Placed<W> {
+    spot: Spot,
+    urgency: Urgency,
+    work: W,
+}
+
+impl<W: Work<At>> Work<At> for Placed<W> {
+    #[inline]
+    fn run(&self, at: &At) -> Step {
+        self.work.run(at)
+    }
+}
+
+impl<W> Placed<W> {
+    /// The work.
+    pub fn get(&self) -> &W {
+        &self.work
+    }
+}
+
+/// A task: pinned and taken back when dropped, or in an `Arc` that its queue shares meanwhile.
+pub type Task<W> = Chore<Placed<W>, At>;
+
+/// A task whose work is some function.
+pub type AnyTask = Task<Box<dyn Fn(&At) -> Step + Send + Sync>>;
+
+/// See the module's paragraph. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Tasks(Arc<Owner>);
+
+/// Ends the threads when the last handle goes.
+#[derive(Debug)]
+struct Owner(Arc<Hive>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// See [`Tasks::poke`].
+pub(crate) fn poke<W: Work<At>>(hive: &Arc<Hive>, task: &Arc<Task<W>>) -> Result<(), Error> {
+    hive.alive()?;
+    if !Arc::ptr_eq(task.racks(), &hive.racks) {
+        return Err(Refused::Nowhere.into());
+    }
+    let placed = task.work();
+    let area = hive.area(placed.spot);
+    if let Some(put) = task.poke(area)? {
+        hive.ring(area, put, placed.urgency);
+    }
+    Ok(())
+}
+
+impl Tasks {
+    /// Queues and workers as told. Starts no thread.
+    pub fn new(settings: Settings) -> Result<Self, Error> {
+        Ok(Self(Arc::new(Owner(Arc::new(Hive::new(settings)?)))))
+    }
+
+    pub(crate) fn hive(&self) -> &Arc<Hive> {
+        &self.0.0
+    }
+
+    /// The machine as its queues see it.
+    pub fn tree(&self) -> &Tree {
+        &self.hive().tree
+    }
+
+    /// A task that does `work`.
+    pub fn task<W: Work<At>>(&self, how: &How, work: W) -> Result<Task<W>, Error> {
+        let hive = self.hive();
+        let us = how.patience.map_or(0, |patience| patience.as_micros().max(1));
+        Ok(Chore::new(
+            &hive.racks,
+            u32::try_from(us).unwrap_or(u32::MAX),
+            Placed {
+                spot: how.place.on(&hive.tree)?,
+                urgency: how.urgency,
+                work,
+            },
+        ))
+    }
+
+    /// Submits a task that stays with its owner; its drop takes it back.
+    pub fn submit<W: Work<At>>(&self, task: Pin<&Task<W>>) -> Result<(), Error> {
+        self.send(task.get_ref(), |area| task.put(area))
+    }
+
+    /// Submits a task that its queue shares until it is settled.
+    pub fn submit_shared<W: Work<At>>(&self, task: &Arc<Task<W>>) -> Result<(), Error> {
+        self.send(task, |area| task.put_shared(area))
+    }
+
+    /// As `submit_shared`; a task that is submitted already or runs at this moment is run once more.
+    pub fn poke<W: Work<At>>(&self, task: &Arc<Task<W>>) -> Result<(), Error> {
+        poke(self.hive(), task)
+    }
+
+    fn send<W: Work<At>>(
+        &self,
+        task: &Task<W>,
+        put: impl Fn(usize) -> Result<Put, Refused>,
+    ) -> Result<(), Error> {
+        let hive = self.hive();
+        hive.alive()?;
+        if !Arc::ptr_eq(task.racks(), &hive.racks) {
+            return Err(Refused::Nowhere.into());
+        }
+        let placed = task.work();
+        if placed.spot == Spot::Nearest
+            && let Some(core) = hive.nearest_idle()
+        {
+            put(core)?;
+            // It was idle a moment ago. If it still is, it sees the task, at the latest when it leaves.
+            if hive.polled(core) || task.withdraw() != Withdrawal::Settled(Life::Withdrawn) {
+                return Ok(());
+            }
+        }
+        let area = hive.area(placed.spot);
+        hive.ring(area, put(area)?, placed.urgency);
+        Ok(())
+    }
+
+    /// Waits until a task is settled: runs tasks meanwhile, then sleeps. Returns what became of it.
+    pub fn wait<W: Work<At>>(&self, task: &Task<W>) -> Life {
+        self.hive().wait_for(&|| task.life() != Life::Pending, &|limit| {
+            task.wait(limit);
+        });
+        task.life()
+    }
+
+    /// A keypoint: runs what waits on the way from this core to the machine, each task once.
+    pub fn schedule(&self, keypoint: Keypoint) -> Tally {
+        self.hive().pass(keypoint)
+    }
+
+    /// The keypoint of a user-level scheduler: to be called at its context switches. One load per level when there is nothing to do.
+    pub fn at_switch(&self) -> Tally {
+        self.schedule(Keypoint::Switch)
+    }
+
+    /// Says that this thread polls from now on until the poller is dropped: submissions that it will see wake nobody else.
+    pub fn poller(&self, keypoint: Keypoint) -> Poller<'_> {
+        let hive = self.hive();
+        Poller::new(hive, hive.core_here(), keypoint)
+    }
+
+    /// To be held by a task that is about to take long (more than some microseconds): meanwhile its thread does not count as one that polls, and what waits is handed to
+    /// others.
+    pub fn lengthy(&self, at: &At) -> Lengthy<'_> {
+        Lengthy::new(self.hive(), at)
+    }
+
+    /// Tasks settled on each core so far.
+    pub fn settled(&self) -> Vec<u64> {
+        self.hive().settled()
+    }
+
+    /// Workers: started, asleep, refused by the system.
+    pub fn staff(&self) -> Staff {
+        self.hive().crew.staff()
+    }
+
+    /// Ends the workers, withdraws what waits, refuses what is submitted from now on. Waits for workers for a moment only; one that is kept busy by a task goes
+    /// when that ends.
+    pub fn stop(&self) {
+        self.hive().stop();
+    }
+}

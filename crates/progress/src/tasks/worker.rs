@@ -1,0 +1,114 @@
+//! What a worker does: looks for work, and sleeps when there is none.
+//!
+//! One thread per home. It polls for as long as a look costs less than being woken, then takes its name off the roster, looks once more and sleeps until it is
+//! called. While tasks wait that only ever ask to be run again, it naps in between, for longer and longer.
+
+use crate::limits::{NAP_FIRST, NAP_LONGEST};
+use crate::sys;
+use crate::tasks::hive::{Hive, Poller};
+use crate::tasks::{At, Class, Keypoint};
+use garonne_sync::rack::Tally;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The life of a worker. Returns when all are to leave.
+pub(crate) fn work(hive: &Arc<Hive>, home: usize) {
+    let place = &hive.crew.homes[home];
+    // Where the kernel refuses, it runs anywhere, and polls for the core that it is on.
+    let bound = sys::bind(&place.cpus).is_ok();
+    let core = if bound { place.core } else { hive.core_here() };
+    let mut naps = Naps::default();
+    let mut looks = hive.spins();
+    while !hive.stopping() {
+        poll(hive, core, looks, &mut naps);
+        let seen = hive.crew.drowsy(home);
+        let at = At {
+            core: hive.core_here(),
+            keypoint: Keypoint::Idle,
+            polls: false,
+        };
+        let last = hive.walk(&at, hive.round());
+        if last.settled > 0 || hive.stopping() {
+            hive.crew.awake(home);
+            naps.over();
+            continue;
+        }
+        let called = hive.crew.sleep(home, seen, naps.next(last));
+        // After a nap one look is enough.
+        looks = if called { hive.spins() } else { 1 };
+        if called {
+            naps.over();
+        }
+    }
+}
+
+/// Polls until `looks` walks in a row settle nothing.
+fn poll(hive: &Arc<Hive>, core: usize, looks: u32, naps: &mut Naps) {
+    let idler = u32::from(hive.crew.class() == Class::Idle);
+    hive.idlers.fetch_add(idler, Ordering::Relaxed);
+    let mut poller = Poller::new(hive, core, Keypoint::Idle).quiet();
+    let mut idle = 0;
+    while idle < looks && !hive.stopping() {
+        if poller.turn().settled > 0 {
+            idle = 0;
+            naps.over();
+        } else {
+            idle += 1;
+            std::hint::spin_loop();
+        }
+    }
+    drop(poller);
+    hive.idlers.fetch_sub(idler, Ordering::Relaxed);
+}
+
+/// How long to sleep while tasks repeat without success.
+#[derive(Debug, Default)]
+struct Naps {
+    last: Option<Duration>,
+}
+
+impl Naps {
+    /// The next sleep after a fruitless walk; `None`: nothing repeats, until called.
+    fn next(&mut self, tally: Tally) -> Option<Duration> {
+        if tally.again == 0 {
+            self.over();
+            return None;
+        }
+        let most = match tally.patience_us {
+            0 => NAP_LONGEST,
+            us => Duration::from_micros(us.into()),
+        };
+        let nap = self.last.map_or(NAP_FIRST, |last| last * 2).min(most);
+        self.last = Some(nap);
+        Some(nap)
+    }
+
+    /// Something happened.
+    fn over(&mut self) {
+        self.last = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn naps_grow_up_to_the_patience_of_what_waits_and_begin_anew_after_news() {
+        let mut naps = Naps::default();
+        let fruitless = |patience_us| Tally {
+            settled: 0,
+            again: 2,
+            patience_us,
+        };
+        assert_eq!(naps.next(fruitless(0)), Some(NAP_FIRST));
+        assert_eq!(naps.next(fruitless(0)), Some(NAP_FIRST * 2));
+        assert_eq!(naps.next(fruitless(7)), Some(Duration::from_micros(7)));
+        naps.over();
+        assert_eq!(naps.next(fruitless(0)), Some(NAP_FIRST));
+        let naps_now = (0..30).filter_map(|_| naps.next(fruitless(0))).last();
+        assert_eq!(naps_now, Some(NAP_LONGEST));
+        assert_eq!(naps.next(Tally::default()), None);
+    }
+}

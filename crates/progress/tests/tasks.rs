@@ -1,0 +1,320 @@
+//! Tasks with real workers: who runs what, when threads exist, and what ends them.
+
+use garonne_progress::tasks::{At, Class, Error, How, Keypoint, Life, Place, Settings, Step, Tasks, Urgency};
+use garonne_topology::{CpuSet, Kind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+fn settings() -> Settings {
+    Settings {
+        spins: 50,
+        ..Settings::here()
+    }
+}
+
+/// Without workers: only those who pass a keypoint, and the timer.
+fn alone() -> Settings {
+    Settings {
+        homes: Vec::new(),
+        ..settings()
+    }
+}
+
+fn own_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let name = |dir: std::fs::DirEntry| std::fs::read_to_string(dir.path().join("comm"));
+    tasks
+        .filter_map(|dir| name(dir).ok())
+        .filter(|name| name.starts_with("garonne-"))
+        .count()
+}
+
+/// Tests of this file that look at the process's threads do not run at once with others that make some.
+static THREADS: Mutex<()> = Mutex::new(());
+
+fn exclusively<T>(f: impl FnOnce() -> T) -> T {
+    let guard = THREADS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let result = f();
+    drop(guard);
+    result
+}
+
+#[test]
+fn threads_begin_with_the_first_submission_that_needs_one_and_end_with_the_last_handle() {
+    exclusively(|| {
+        // Those of an earlier test may still be on their way.
+        while own_threads() > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let tasks = Tasks::new(settings()).unwrap();
+        let (tell, told) = channel();
+        let tell = Mutex::new(tell);
+        let work = move |at: &At| {
+            let _ = tell.lock().unwrap().send(at.keypoint);
+            Step::Done
+        };
+        let task = Arc::new(tasks.task(&How::at(Place::Machine), work).unwrap());
+        assert_eq!((own_threads(), tasks.staff().started), (0, 0));
+        tasks.submit_shared(&task).unwrap();
+        assert!(matches!(told.recv().unwrap(), Keypoint::Idle | Keypoint::Timer));
+        assert!(task.wait(None));
+        assert!(tasks.staff().started >= 1);
+        let other = tasks.clone();
+        drop(tasks);
+        assert!(own_threads() > 0);
+        drop(other);
+        // Those that could not be waited for are on their way.
+        while own_threads() > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+#[test]
+fn a_waiter_runs_what_it_waits_for_without_any_worker() {
+    exclusively(|| {
+        let tasks = Tasks::new(alone()).unwrap();
+        let runs = Arc::new(AtomicU32::new(0));
+        let count = runs.clone();
+        let task = tasks.task(&How::at(Place::Machine), move |_: &At| {
+            match count.fetch_add(1, Ordering::Relaxed) {
+                3 => Step::Done,
+                _ => Step::Again,
+            }
+        });
+        let task = pin!(task.unwrap());
+        let poller = tasks.poller(Keypoint::Wait);
+        tasks.submit(task.as_ref()).unwrap();
+        assert_eq!(tasks.wait(&task), Life::Done);
+        drop(poller);
+        assert_eq!(runs.load(Ordering::Relaxed), 4);
+        assert_eq!(tasks.settled().iter().sum::<u64>(), 1);
+        assert_eq!(tasks.staff().started, 0);
+    });
+}
+
+#[test]
+fn a_task_that_nobody_comes_for_is_run_by_the_timer() {
+    exclusively(|| {
+        let tasks = Tasks::new(alone()).unwrap();
+        let (tell, told) = channel();
+        let tell = Mutex::new(tell);
+        let work = move |at: &At| {
+            let _ = tell.lock().unwrap().send(at.keypoint);
+            Step::Done
+        };
+        let task = Arc::new(tasks.task(&How::at(Place::Machine), work).unwrap());
+        tasks.submit_shared(&task).unwrap();
+        assert_eq!(told.recv().unwrap(), Keypoint::Timer);
+    });
+}
+
+#[test]
+fn a_task_that_is_wanted_now_is_run_by_a_thread_woken_for_it() {
+    exclusively(|| {
+        let tasks = Tasks::new(alone()).unwrap();
+        let how = How {
+            urgency: Urgency::Now,
+            ..How::at(Place::Machine)
+        };
+        // This thread polls, and yet does not come to it.
+        let poller = tasks.poller(Keypoint::Wait);
+        let task = Arc::new(tasks.task(&how, |_: &At| Step::Done).unwrap());
+        for _ in 0..3 {
+            tasks.submit_shared(&task).unwrap();
+            assert!(task.wait(None));
+        }
+        drop(poller);
+    });
+}
+
+#[test]
+fn a_task_of_a_core_is_only_run_on_that_core() {
+    exclusively(|| {
+        let tasks = Tasks::new(settings()).unwrap();
+        let tree = tasks.tree().clone();
+        for core in 0..tree.cores() {
+            let cpu = tree.areas()[core].cpus.first().unwrap();
+            let ran_on = Arc::new(AtomicU32::new(u32::MAX));
+            let note = ran_on.clone();
+            let work = move |_: &At| {
+                note.store(current_cpu(), Ordering::Relaxed);
+                Step::Done
+            };
+            let task = Arc::new(tasks.task(&How::at(Place::Core(cpu)), work).unwrap());
+            tasks.submit_shared(&task).unwrap();
+            assert!(task.wait(None));
+            let cpu = ran_on.load(Ordering::Relaxed);
+            assert!(
+                tree.areas()[core].cpus.contains(cpu),
+                "core {core} ran on CPU {cpu}"
+            );
+        }
+    });
+}
+
+fn current_cpu() -> u32 {
+    rustix::thread::sched_getcpu() as u32
+}
+
+#[test]
+fn a_task_that_repeats_is_looked_at_by_a_napping_worker_until_it_succeeds() {
+    exclusively(|| {
+        let tasks = Tasks::new(settings()).unwrap();
+        let ready = Arc::new(AtomicBool::new(false));
+        let look = ready.clone();
+        let how = How {
+            patience: Some(Duration::from_millis(1)),
+            ..How::at(Place::NearCaller)
+        };
+        let work = move |_: &At| {
+            if look.load(Ordering::Acquire) {
+                Step::Done
+            } else {
+                Step::Again
+            }
+        };
+        let task = Arc::new(tasks.task(&how, work).unwrap());
+        tasks.submit_shared(&task).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(task.life(), Life::Pending);
+        ready.store(true, Ordering::Release);
+        assert!(task.wait(None));
+    });
+}
+
+#[test]
+fn dropping_a_submitted_task_takes_it_back() {
+    exclusively(|| {
+        let tasks = Tasks::new(settings()).unwrap();
+        for place in [
+            Place::Machine,
+            Place::NearCaller,
+            Place::Nearest,
+            Place::Caller(Kind::Numa),
+        ] {
+            for _ in 0..50 {
+                let alive = Arc::new(AtomicBool::new(true));
+                let seen = alive.clone();
+                let work = move |_: &At| {
+                    assert!(seen.load(Ordering::Acquire));
+                    Step::Again
+                };
+                let task = pin!(tasks.task(&How::at(place.clone()), work).unwrap());
+                tasks.submit(task.as_ref()).unwrap();
+                task.withdraw();
+                assert_eq!(task.life(), Life::Withdrawn);
+                alive.store(false, Ordering::Release);
+            }
+        }
+    });
+}
+
+#[test]
+fn without_an_idle_core_a_task_for_the_nearest_one_waits_for_the_whole_machine() {
+    exclusively(|| {
+        let tasks = Tasks::new(alone()).unwrap();
+        let task = Arc::new(tasks.task(&How::at(Place::Nearest), |_: &At| Step::Done).unwrap());
+        // Only the caller's own core polls, which is where the caller is about to compute.
+        let poller = tasks.poller(Keypoint::Wait);
+        tasks.submit_shared(&task).unwrap();
+        assert_eq!(tasks.schedule(Keypoint::Forced).settled, 1);
+        drop(poller);
+        assert_eq!(task.life(), Life::Done);
+    });
+}
+
+#[test]
+fn what_was_ended_and_what_belongs_elsewhere_is_refused() {
+    exclusively(|| {
+        let (tasks, others) = (Tasks::new(alone()).unwrap(), Tasks::new(alone()).unwrap());
+        let task = Arc::new(tasks.task(&How::at(Place::Machine), |_: &At| Step::Done).unwrap());
+        assert!(matches!(others.submit_shared(&task), Err(Error::Misuse(_))));
+        assert!(matches!(others.poke(&task), Err(Error::Misuse(_))));
+        let poller = tasks.poller(Keypoint::Wait);
+        tasks.submit_shared(&task).unwrap();
+        assert!(matches!(tasks.submit_shared(&task), Err(Error::Misuse(_))));
+        tasks.stop();
+        assert_eq!(task.life(), Life::Withdrawn);
+        assert!(matches!(tasks.submit_shared(&task), Err(Error::Misuse(_))));
+        drop(poller);
+    });
+}
+
+#[test]
+fn a_full_place_is_a_resource_error_until_somebody_runs_it() {
+    exclusively(|| {
+        let tasks = Tasks::new(alone()).unwrap();
+        let poller = tasks.poller(Keypoint::Wait);
+        let make = || Arc::new(tasks.task(&How::at(Place::Machine), |_: &At| Step::Done).unwrap());
+        let many: Vec<_> = (0..512).map(|_| make()).collect();
+        let mut refused = 0;
+        for task in &many {
+            tasks.submit_shared(task).unwrap();
+        }
+        let late = make();
+        if let Err(error) = tasks.submit_shared(&late) {
+            assert!(matches!(error, Error::Resource(_)), "{error}");
+            refused += 1;
+        }
+        // The timer may have been quicker with some.
+        assert!(refused == 1 || many.iter().any(|task| task.life() == Life::Done));
+        tasks.schedule(Keypoint::Forced);
+        drop(poller);
+        many.iter().for_each(|task| assert!(task.wait(None)));
+    });
+}
+
+#[test]
+fn a_home_outside_the_machine_is_left_out() {
+    let tasks = Tasks::new(Settings {
+        homes: vec![CpuSet::parse("4000").unwrap()],
+        ..settings()
+    });
+    assert_eq!(tasks.unwrap().staff().started, 0);
+}
+
+#[test]
+fn many_submitters_and_many_kinds_of_places_lose_no_task() {
+    exclusively(|| {
+        let tasks = Tasks::new(Settings {
+            class: Class::Ordinary,
+            ..settings()
+        })
+        .unwrap();
+        let total = Arc::new(AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..4u32 {
+                let (tasks, total) = (&tasks, &total);
+                scope.spawn(move || {
+                    let places = [
+                        Place::Machine,
+                        Place::NearCaller,
+                        Place::Nearest,
+                        Place::Caller(Kind::Core),
+                    ];
+                    for round in 0..300u32 {
+                        let count = total.clone();
+                        let place = places[((thread + round) % 4) as usize].clone();
+                        let work = move |_: &At| {
+                            count.fetch_add(1, Ordering::Relaxed);
+                            Step::Done
+                        };
+                        let task = pin!(tasks.task(&How::at(place), work).unwrap());
+                        tasks.submit(task.as_ref()).unwrap();
+                        assert_eq!(tasks.wait(&task), Life::Done);
+                    }
+                });
+            }
+        });
+        assert_eq!(total.load(Ordering::Relaxed), 1200);
+        // A runner counts after the task is settled.
+        while tasks.settled().iter().sum::<u64>() < 1200 {
+            std::thread::yield_now();
+        }
+        assert_eq!(tasks.settled().iter().sum::<u64>(), 1200);
+    });
+}
