@@ -14,11 +14,13 @@ def suite(context):
     yield Case("rust/workspace", lambda: cargo_test(context, ["--workspace"]), alone=True)
     if context.soak:
         yield Case("rust/ignored", lambda: cargo_test(context, ["--workspace", "--", "--ignored"]), alone=True)
+        yield Case("rust/many cases", lambda: cargo_test(context, ["--workspace", "--lib"], {"PROPTEST_CASES": "2000"}), alone=True)
+        yield Case("rust/many kills", lambda: cargo_test(context, ["-p", "garonne-cli", "--test", "kills"], {"GARONNE_TEST_KILLS": "3000"}), alone=True)
 
 
-def cargo_test(context, extra):
+def cargo_test(context, extra, env=None):
     name = "rust " + extra[-1].strip("-")
-    result = context.execute(name, ["cargo", "test", "--no-fail-fast", *extra], timeout=LIMIT_S)
+    result = context.execute(name, ["cargo", "test", "--no-fail-fast", *extra], timeout=LIMIT_S, env=context.environment(env))
     counts = [tuple(map(int, match)) for match in RESULT.findall(result.output)]
     passed, failed, ignored = (sum(column) for column in zip(*counts)) if counts else (0, 0, 0)
     if failed == 0:
