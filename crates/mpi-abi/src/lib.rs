@@ -47,6 +47,7 @@ mod session;
 mod site;
 mod state;
 mod status;
+mod tasks;
 mod thunk;
 mod tool;
 mod topo;

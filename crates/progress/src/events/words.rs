@@ -26,6 +26,8 @@ pub(crate) struct Words {
     state: Mutex<State>,
     /// Changes when the list has: the thread looks again.
     bell: AtomicU32,
+    /// Odd while the thread sleeps on words.
+    naps: AtomicU32,
 }
 
 impl std::fmt::Debug for Words {
@@ -59,6 +61,7 @@ impl Words {
         Self {
             state: Mutex::default(),
             bell: AtomicU32::new(0),
+            naps: AtomicU32::new(0),
         }
     }
 
@@ -124,15 +127,22 @@ impl Words {
         }
     }
 
+    /// The word is not touched any more when this returns.
     pub(crate) fn forget(&self, id: u64) {
-        let gone = {
+        let (gone, nap) = {
             let mut state = lock(&self.state);
             let at = state.watched.iter().position(|watched| watched.id == id);
-            at.map(|at| state.watched.swap_remove(at))
+            let gone = at.map(|at| state.watched.swap_remove(at));
+            (gone, self.naps.load(Ordering::Acquire))
         };
+        let Some(gone) = gone else { return };
+        self.ring();
+        // Its word may be among those that it sleeps on; the bell ends that at once.
+        while nap % 2 == 1 && self.naps.load(Ordering::Acquire) == nap {
+            futex::wait(&self.naps, nap, None);
+        }
         // Outside the lock: a task may own watches.
         drop(gone);
-        self.ring();
     }
 
     pub(crate) fn stop(&self) {
@@ -166,6 +176,9 @@ impl Words {
                         sleeping.push((watched.word.clone(), expected));
                     }
                 }
+                if fired.is_empty() {
+                    self.naps.fetch_add(1, Ordering::AcqRel);
+                }
             }
             if !fired.is_empty() {
                 let Some(hive) = hive.upgrade() else { return };
@@ -178,6 +191,8 @@ impl Words {
                 .take(WAIT_ANY_MAX)
                 .collect();
             futex::wait_any(&words, (!sleeping.is_empty()).then_some(WORD_LOOK));
+            self.naps.fetch_add(1, Ordering::AcqRel);
+            futex::wake(&self.naps, u32::MAX);
         }
     }
 }

@@ -302,6 +302,7 @@ pub struct Poller<'a> {
     round: u32,
     /// It is a worker's, which has its own way of going to sleep.
     quiet: bool,
+    fixed: bool,
 }
 
 impl<'a> Poller<'a> {
@@ -316,7 +317,14 @@ impl<'a> Poller<'a> {
             },
             round: core as u32,
             quiet: false,
+            fixed: false,
         }
+    }
+
+    /// It polls for this core wherever its thread is.
+    pub(crate) fn fixed(mut self) -> Self {
+        self.fixed = true;
+        self
     }
 
     pub(crate) fn quiet(mut self) -> Self {
@@ -328,7 +336,7 @@ impl<'a> Poller<'a> {
     #[inline]
     pub fn turn(&mut self) -> Tally {
         self.round = self.round.wrapping_add(1);
-        if self.round.is_multiple_of(CPU_CHECK_TURNS) {
+        if self.round.is_multiple_of(CPU_CHECK_TURNS) && !self.fixed {
             self.follow();
         }
         self.hive.walk(&self.at, self.round)

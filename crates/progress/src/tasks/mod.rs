@@ -40,7 +40,7 @@ use place::Spot;
 use garonne_sync::chore::{Chore, Put, Refused};
 use garonne_topology::Tree;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// Why tasks run at this moment.
@@ -178,6 +178,20 @@ impl Drop for Owner {
     }
 }
 
+/// The tasks that the libraries of this process share, made when first asked for and ended when nobody has them any longer. In a forked child it stays an
+/// error, as everything is there.
+pub fn shared() -> Result<Tasks, Error> {
+    static SHARED: Mutex<Weak<Owner>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(owner) = shared.upgrade() {
+        owner.0.alive()?;
+        return Ok(Tasks(owner));
+    }
+    let tasks = Tasks::new(Settings::here())?;
+    *shared = Arc::downgrade(&tasks.0);
+    Ok(tasks)
+}
+
 /// See [`Tasks::poke`].
 pub(crate) fn poke<W: Work<At>>(hive: &Arc<Hive>, task: &Arc<Task<W>>) -> Result<(), Error> {
     hive.alive()?;
@@ -300,6 +314,11 @@ impl Tasks {
     /// Workers: started, asleep, refused by the system.
     pub fn staff(&self) -> Staff {
         self.hive().crew.staff()
+    }
+
+    /// As `poller`, for a core that the caller knows: a user-level scheduler's, or a simulated one. `None`: the machine has no such core.
+    pub fn poller_at(&self, core: usize, keypoint: Keypoint) -> Option<Poller<'_>> {
+        (core < self.tree().cores()).then(|| Poller::new(self.hive(), core, keypoint).fixed())
     }
 
     /// Ends the workers, withdraws what waits, refuses what is submitted from now on. Waits for workers for a moment only; one that is kept busy by a task goes

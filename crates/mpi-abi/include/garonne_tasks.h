@@ -1,0 +1,130 @@
+/* Tasks and events of Garonne for other libraries: small pieces of work that idle cores do while programs compute.
+ *
+ * A task lies in memory of its owner; submitting it allocates nothing. It runs on a thread of Garonne, or in a call of garonne_task_wait or
+ * garonne_tasks_schedule, never on two at once. It must not block: what blocks belongs into garonne_blocking. Functions may be called from any
+ * thread, before, between and after MPI_Init and MPI_Finalize. docs/tasks.md explains. Link with -lmpi_abi, which mpicc does. */
+#ifndef GARONNE_TASKS_H
+#define GARONNE_TASKS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What functions return: 0, or one of these. garonne_tasks_error puts it into words. */
+enum {
+    GARONNE_OK = 0,
+    GARONNE_MISUSE = -1,   /* the caller asked for what cannot be */
+    GARONNE_RESOURCE = -2, /* a bound was reached: try later, or do it yourself */
+    GARONNE_SYSTEM = -3    /* the system refused; errno says why */
+};
+
+/* Queues and workers. One for all libraries of the process. */
+typedef struct garonne_tasks garonne_tasks;
+
+/* Where and why a task runs at this moment. */
+typedef struct {
+    int core;     /* as Garonne numbers them, from 0 */
+    int keypoint; /* GARONNE_IDLE ... */
+} garonne_at;
+
+enum {
+    GARONNE_IDLE = 0,   /* a worker has nothing else to do */
+    GARONNE_WAIT = 1,   /* a thread waits */
+    GARONNE_TIMER = 2,  /* nobody came for a while: all cores compute */
+    GARONNE_SWITCH = 3, /* a user-level scheduler switches between its threads */
+    GARONNE_FORCED = 4  /* somebody asked */
+};
+
+/* Where a task may run. */
+enum {
+    GARONNE_MACHINE = 0,        /* anywhere */
+    GARONNE_CORE = 1,           /* the core of CPU `cpu` */
+    GARONNE_CACHE = 2,          /* the last-level cache around `cpu`; likewise: */
+    GARONNE_NUMA = 3,
+    GARONNE_PACKAGE = 4,
+    GARONNE_CPUS = 5,           /* any of the CPUs in `name`, a list as the kernel writes it: "0-3,8" */
+    GARONNE_DEVICE = 6,         /* near the device `name`: "eth0", "mlx5_0", "0000:3b:00.0" */
+    GARONNE_NEAR_CALLER = 7,    /* the cores that share a cache with whoever submits it: for polling */
+    GARONNE_NEAREST_IDLE = 8    /* the nearest core that is idle at submission: for small submissions */
+};
+
+/* How soon. */
+enum {
+    GARONNE_WHEN_IDLE = 0, /* when a core is idle; if none is for a millisecond or two, all the same */
+    GARONNE_NOW = 1        /* at once, even where a thread computes */
+};
+
+/* All zero is a good default: anywhere, when idle. */
+typedef struct {
+    int place;
+    int urgency;
+    unsigned cpu;
+    unsigned patience_us; /* a task that repeats: longest time between two fruitless runs; 0: up to 50 ms */
+    const char *name;
+} garonne_how;
+
+/* What a run says. */
+enum { GARONNE_DONE = 0, GARONNE_AGAIN = 1 };
+
+typedef int (*garonne_task_function)(void *state, const garonne_at *at);
+
+/* A task. Its bytes are Garonne's between garonne_task_init and garonne_task_destroy; it stays where it is meanwhile. */
+typedef struct {
+    uint64_t opaque[20];
+} garonne_task;
+
+/* Where a task is in its life. */
+enum { GARONNE_NEW = 0, GARONNE_PENDING = 1, GARONNE_FINISHED = 2, GARONNE_WITHDRAWN = 3 };
+
+int garonne_tasks_open(garonne_tasks **tasks);
+/* The last one that closes ends the workers. Tasks and watches are to be ended before. */
+void garonne_tasks_close(garonne_tasks *tasks);
+/* A keypoint: runs what waits on the way from this core to the machine, each task once. Returns how many are finished. For user-level schedulers:
+ * call it with GARONNE_SWITCH at context switches; it costs a load per level when there is nothing to do. */
+int garonne_tasks_schedule(garonne_tasks *tasks, int keypoint);
+const char *garonne_tasks_error(int code);
+
+/* `how` may be null. */
+int garonne_task_init(garonne_task *task, garonne_tasks *tasks, const garonne_how *how, garonne_task_function function, void *state);
+int garonne_task_submit(garonne_task *task);
+/* Runs tasks while it waits, then sleeps. Returns the task's life. */
+int garonne_task_wait(garonne_task *task);
+int garonne_task_life(const garonne_task *task);
+/* Takes it back: afterwards nobody runs it. Waits for a run that goes on; called from that run, it only keeps it from being run again. Returns its life. */
+int garonne_task_withdraw(garonne_task *task);
+/* Withdraws it and gives its memory back. Not from its own run. */
+void garonne_task_destroy(garonne_task *task);
+
+/* Events. A function returns GARONNE_KEEP to be called at the next event, or GARONNE_STOP. A watch is ended by garonne_watch_end in any case; after that its function
+ * does not run. */
+enum { GARONNE_KEEP = 0, GARONNE_STOP = 1 };
+enum { GARONNE_READABLE = 1, GARONNE_WRITABLE = 2 };
+
+typedef struct garonne_watch garonne_watch;
+/* `value`: the descriptor, 0 for alarms, the signal, the word's new value. */
+typedef int (*garonne_event_function)(void *state, uint32_t value, const garonne_at *at);
+
+/* A duplicate of the descriptor is watched. */
+int garonne_on_descriptor(garonne_tasks *tasks, int fd, int interest, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
+/* After `first_ns`, and then every `period_ns` unless that is 0. */
+int garonne_on_alarm(garonne_tasks *tasks, uint64_t first_ns, uint64_t period_ns, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
+/* The signal is blocked in the calling thread; it is to be blocked in all others, too. No handler is installed. */
+int garonne_on_signal(garonne_tasks *tasks, int signal, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
+/* When *word is not `expected`; the word stays where it is until the watch ends. Whoever changes it wakes its sleepers (FUTEX_WAKE, not private). */
+int garonne_on_word(garonne_tasks *tasks, uint32_t *word, uint32_t expected, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
+void garonne_watch_end(garonne_watch *watch);
+
+/* A call that may block, on a thread of its own. */
+typedef struct garonne_call garonne_call;
+int garonne_blocking(garonne_tasks *tasks, void *(*function)(void *), void *argument, garonne_call **call);
+/* 1 if it is over. */
+int garonne_call_over(const garonne_call *call);
+/* Waits for its end, gives it back, and stores what it returned (`result` may be null). */
+int garonne_call_wait(garonne_call *call, void **result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,508 @@
+//! The C edge of tasks and events: `garonne_tasks.h`.
+//!
+//! Each function turns pointers into values, calls `garonne_progress`, and returns a code. A task of C lies in its caller's bytes; the header's promises (it stays where it is,
+//! it is destroyed before its bytes go, functions and states may be used from any thread) are what the unsafe blocks here rest on. Everything else in this library
+//! goes without it.
+
+use garonne_progress::events::{Call, Interest, Next, Watch, Word};
+use garonne_progress::tasks::{
+    At, Error, How, Keypoint, Life, Place, Step, Task, Tasks, Urgency, Work, shared,
+};
+use garonne_topology::{CpuSet, Kind};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::os::fd::BorrowedFd;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+const OK: c_int = 0;
+const MISUSE: c_int = -1;
+const RESOURCE: c_int = -2;
+const SYSTEM: c_int = -3;
+
+/// `garonne_at`.
+#[repr(C)]
+pub(crate) struct CAt {
+    core: c_int,
+    keypoint: c_int,
+}
+
+impl From<&At> for CAt {
+    fn from(at: &At) -> Self {
+        Self {
+            core: at.core as c_int,
+            keypoint: at.keypoint as c_int,
+        }
+    }
+}
+
+/// `garonne_how`.
+#[repr(C)]
+pub(crate) struct CHow {
+    place: c_int,
+    urgency: c_int,
+    cpu: c_uint,
+    patience_us: c_uint,
+    name: *const c_char,
+}
+
+type TaskFn = unsafe extern "C" fn(*mut c_void, *const CAt) -> c_int;
+type EventFn = unsafe extern "C" fn(*mut c_void, u32, *const CAt) -> c_int;
+
+/// A C function and its state.
+#[derive(Clone, Copy)]
+struct Bound<F> {
+    function: F,
+    state: *mut c_void,
+}
+
+// SAFETY: the header says that functions may be called with their states from any thread, one at a time.
+unsafe impl<F> Send for Bound<F> {}
+// SAFETY: as above.
+unsafe impl<F> Sync for Bound<F> {}
+
+impl Work<At> for Bound<TaskFn> {
+    fn run(&self, at: &At) -> Step {
+        // SAFETY: the caller of `garonne_task_init` vouches for both.
+        match unsafe { (self.function)(self.state, &CAt::from(at)) } {
+            1 => Step::Again,
+            _ => Step::Done,
+        }
+    }
+}
+
+impl Bound<EventFn> {
+    fn call(&self, value: u32, at: &At) -> Next {
+        // SAFETY: the caller of `garonne_on_*` vouches for both.
+        match unsafe { (self.function)(self.state, value, &CAt::from(at)) } {
+            0 => Next::Keep,
+            _ => Next::Stop,
+        }
+    }
+}
+
+/// What lies in a `garonne_task`.
+struct Lodger {
+    // Dropped first: taking it back needs nothing else.
+    task: Task<Bound<TaskFn>>,
+    tasks: Tasks,
+}
+
+/// `garonne_task`.
+#[repr(C)]
+pub(crate) struct CTask {
+    opaque: [u64; 20],
+}
+
+const _: () =
+    assert!(size_of::<Lodger>() <= size_of::<CTask>() && align_of::<Lodger>() <= align_of::<CTask>());
+
+/// The lodger of an initialised task.
+///
+/// # Safety
+/// The pointer is null or that of a task between init and destroy.
+unsafe fn lodger<'a>(task: *const CTask) -> Option<Pin<&'a Lodger>> {
+    // SAFETY: the caller says that a lodger is there, and the header that it stays where it is until it is destroyed.
+    NonNull::new(task.cast_mut()).map(|task| unsafe { Pin::new_unchecked(task.cast::<Lodger>().as_ref()) })
+}
+
+/// The tasks of a handle.
+///
+/// # Safety
+/// The pointer is null or came from `garonne_tasks_open` and was not closed.
+unsafe fn opened<'a>(tasks: *const Tasks) -> Result<&'a Tasks, Error> {
+    // SAFETY: the caller's promise.
+    unsafe { tasks.as_ref() }.ok_or(Error::Misuse("a null handle of tasks"))
+}
+
+fn code(result: Result<(), Error>) -> c_int {
+    match result {
+        Ok(()) => OK,
+        Err(Error::Misuse(_)) => MISUSE,
+        Err(Error::Resource(_)) => RESOURCE,
+        Err(Error::System(_, errno)) => {
+            // SAFETY: the thread's own errno.
+            unsafe { *libc::__errno_location() = errno };
+            SYSTEM
+        }
+    }
+}
+
+fn number(life: Life) -> c_int {
+    match life {
+        Life::New => 0,
+        Life::Pending => 1,
+        Life::Done | Life::Failed => 2,
+        Life::Withdrawn => 3,
+    }
+}
+
+/// Reads a `garonne_how`.
+///
+/// # Safety
+/// The pointer is null or that of one, whose name is null or a string.
+unsafe fn how(how: *const CHow) -> Result<How, Error> {
+    // SAFETY: the caller's promise.
+    let Some(how) = (unsafe { how.as_ref() }) else {
+        return Ok(How::at(Place::Machine));
+    };
+    let name = || {
+        let missing = Error::Misuse("the place needs a name");
+        let name = NonNull::new(how.name.cast_mut()).ok_or(missing)?;
+        // SAFETY: the caller says that it is a string.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+        name.to_str()
+            .map_err(|_| Error::Misuse("the name of the place is not text"))
+    };
+    let place = match how.place {
+        0 => Place::Machine,
+        1 => Place::Core(how.cpu),
+        2 => Place::Around(Kind::Cache(3), how.cpu),
+        3 => Place::Around(Kind::Numa, how.cpu),
+        4 => Place::Around(Kind::Package, how.cpu),
+        5 => {
+            let cpus = CpuSet::parse(name()?);
+            Place::Cpus(cpus.ok_or(Error::Misuse("the name of the place is no list of CPUs"))?)
+        }
+        6 => Place::Device(name()?.to_owned()),
+        7 => Place::NearCaller,
+        8 => Place::Nearest,
+        _ => return Err(Error::Misuse("there is no such place")),
+    };
+    let urgency = match how.urgency {
+        0 => Urgency::Idle,
+        1 => Urgency::Now,
+        _ => return Err(Error::Misuse("there is no such urgency")),
+    };
+    let patience = (how.patience_us > 0).then(|| Duration::from_micros(how.patience_us.into()));
+    Ok(How {
+        place,
+        urgency,
+        patience,
+    })
+}
+
+/// Stores a new object where C wants its address.
+///
+/// # Safety
+/// `out` is null or writable.
+unsafe fn give<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, Error>) -> c_int {
+    if out.is_null() {
+        return MISUSE;
+    }
+    code(make().map(|value| {
+        // SAFETY: the caller's promise.
+        unsafe { *out = Box::into_raw(Box::new(value)) }
+    }))
+}
+
+/// See the header; so for all below.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_tasks_open(tasks: *mut *mut Tasks) -> c_int {
+    // SAFETY: the header's contract.
+    unsafe { give(tasks, shared) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_tasks_close(tasks: *mut Tasks) {
+    if !tasks.is_null() {
+        // SAFETY: from `garonne_tasks_open`, once.
+        drop(unsafe { Box::from_raw(tasks) });
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_tasks_schedule(tasks: *const Tasks, keypoint: c_int) -> c_int {
+    let keypoint = match keypoint {
+        0 => Keypoint::Idle,
+        1 => Keypoint::Wait,
+        2 => Keypoint::Timer,
+        3 => Keypoint::Switch,
+        4 => Keypoint::Forced,
+        _ => return MISUSE,
+    };
+    // SAFETY: the header's contract.
+    match unsafe { opened(tasks) } {
+        Ok(tasks) => tasks.schedule(keypoint).settled as c_int,
+        Err(error) => code(Err(error)),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn garonne_tasks_error(error: c_int) -> *const c_char {
+    let text = match error {
+        OK => c"no error",
+        MISUSE => c"misuse: a null pointer, a place or signal that is not there, a task that is submitted already, or tasks that were ended or belong to the parent process",
+        RESOURCE => c"a bound was reached: the place's queue is full, too much is watched, or the system gives no thread",
+        SYSTEM => c"the system refused; errno says why",
+        _ => c"no code of garonne_tasks.h",
+    };
+    text.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_task_init(
+    task: *mut CTask,
+    tasks: *const Tasks,
+    manner: *const CHow,
+    function: Option<TaskFn>,
+    state: *mut c_void,
+) -> c_int {
+    let (Some(function), false) = (function, task.is_null()) else {
+        return MISUSE;
+    };
+    // SAFETY: the header's contract.
+    let made = unsafe { opened(tasks) }.and_then(|tasks| {
+        // SAFETY: as above.
+        let how = unsafe { how(manner) }?;
+        let task = tasks.task(&how, Bound { function, state })?;
+        Ok(Lodger {
+            task,
+            tasks: tasks.clone(),
+        })
+    });
+    code(made.map(|lodger| {
+        // SAFETY: the caller's bytes, large and aligned enough, as asserted above.
+        unsafe { task.cast::<Lodger>().write(lodger) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_task_submit(task: *mut CTask) -> c_int {
+    // SAFETY: the header's contract.
+    let Some(lodger) = (unsafe { lodger(task) }) else {
+        return MISUSE;
+    };
+    // SAFETY: the task is pinned as its lodger is, and nothing moves it out.
+    let task = unsafe { lodger.map_unchecked(|lodger| &lodger.task) };
+    code(lodger.tasks.submit(task))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_task_wait(task: *mut CTask) -> c_int {
+    // SAFETY: the header's contract.
+    match unsafe { lodger(task) } {
+        Some(lodger) => number(lodger.tasks.wait(&lodger.task)),
+        None => MISUSE,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_task_life(task: *const CTask) -> c_int {
+    // SAFETY: the header's contract.
+    match unsafe { lodger(task) } {
+        Some(lodger) => number(lodger.task.life()),
+        None => MISUSE,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_task_withdraw(task: *mut CTask) -> c_int {
+    // SAFETY: the header's contract.
+    match unsafe { lodger(task) } {
+        Some(lodger) => {
+            lodger.task.withdraw();
+            number(lodger.task.life())
+        }
+        None => MISUSE,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_task_destroy(task: *mut CTask) {
+    if !task.is_null() {
+        // SAFETY: a lodger is there, and its drop takes the task back before the bytes are the caller's again.
+        unsafe { task.cast::<Lodger>().drop_in_place() };
+    }
+}
+
+/// Reads what all sources have in common and watches one.
+///
+/// # Safety
+/// As the header says.
+unsafe fn watch(
+    (tasks, manner): (*const Tasks, *const CHow),
+    (function, state): (Option<EventFn>, *mut c_void),
+    out: *mut *mut Watch,
+    make: impl FnOnce(&Tasks, &How, Bound<EventFn>) -> Result<Watch, Error>,
+) -> c_int {
+    let Some(function) = function else { return MISUSE };
+    // SAFETY: the caller's promise.
+    unsafe {
+        give(out, || {
+            let bound = Bound { function, state };
+            make(opened(tasks)?, &how(manner)?, bound)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_on_descriptor(
+    tasks: *const Tasks,
+    fd: c_int,
+    interest: c_int,
+    manner: *const CHow,
+    function: Option<EventFn>,
+    state: *mut c_void,
+    out: *mut *mut Watch,
+) -> c_int {
+    let interest = match interest {
+        1 => Interest::Readable,
+        2 => Interest::Writable,
+        3 => Interest::Both,
+        _ => return MISUSE,
+    };
+    if fd < 0 {
+        return MISUSE;
+    }
+    // SAFETY: the header's contract.
+    unsafe {
+        watch((tasks, manner), (function, state), out, |tasks, how, bound| {
+            // Only duplicated, in this call; a number that is no descriptor is an error of the system.
+            let borrowed = BorrowedFd::borrow_raw(fd);
+            tasks.on_descriptor((borrowed, interest), how, move |at| bound.call(fd as u32, at))
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_on_alarm(
+    tasks: *const Tasks,
+    first_ns: u64,
+    period_ns: u64,
+    manner: *const CHow,
+    function: Option<EventFn>,
+    state: *mut c_void,
+    out: *mut *mut Watch,
+) -> c_int {
+    let period = (period_ns > 0).then(|| Duration::from_nanos(period_ns));
+    // SAFETY: the header's contract.
+    unsafe {
+        watch((tasks, manner), (function, state), out, |tasks, how, bound| {
+            let times = (Duration::from_nanos(first_ns), period);
+            tasks.on_alarm(times, how, move |at| bound.call(0, at))
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_on_signal(
+    tasks: *const Tasks,
+    signal: c_int,
+    manner: *const CHow,
+    function: Option<EventFn>,
+    state: *mut c_void,
+    out: *mut *mut Watch,
+) -> c_int {
+    // SAFETY: the header's contract.
+    unsafe {
+        watch((tasks, manner), (function, state), out, |tasks, how, bound| {
+            tasks.on_signals(&[signal], how, move |signal, at| bound.call(signal as u32, at))
+        })
+    }
+}
+
+/// A word of C.
+struct Foreign(NonNull<u32>);
+
+// SAFETY: the header says that it stays where it is until the watch ends; it is only used as an atomic.
+unsafe impl Send for Foreign {}
+// SAFETY: as above.
+unsafe impl Sync for Foreign {}
+
+impl Word for Foreign {
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: as above; aligned, as `garonne_on_word` checks.
+        unsafe { AtomicU32::from_ptr(self.0.as_ptr()) }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_on_word(
+    tasks: *const Tasks,
+    word: *mut u32,
+    expected: u32,
+    manner: *const CHow,
+    function: Option<EventFn>,
+    state: *mut c_void,
+    out: *mut *mut Watch,
+) -> c_int {
+    let Some(word) = NonNull::new(word).filter(|word| word.is_aligned()) else {
+        return MISUSE;
+    };
+    // SAFETY: the header's contract.
+    unsafe {
+        watch((tasks, manner), (function, state), out, |tasks, how, bound| {
+            let word: Arc<dyn Word> = Arc::new(Foreign(word));
+            tasks.on_word((word, expected), how, move |value, at| bound.call(value, at))
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_watch_end(watch: *mut Watch) {
+    if !watch.is_null() {
+        // SAFETY: from `garonne_on_*`, once.
+        drop(unsafe { Box::from_raw(watch) });
+    }
+}
+
+type BlockingFn = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// What a blocking function returned, on its way to the thread that waits for it.
+pub(crate) struct Returned(*mut c_void);
+
+// SAFETY: only handed on.
+unsafe impl Send for Returned {}
+
+impl Bound<BlockingFn> {
+    fn call(self) -> Returned {
+        // SAFETY: the caller of `garonne_blocking` vouches for function and argument.
+        Returned(unsafe { (self.function)(self.state) })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_blocking(
+    tasks: *const Tasks,
+    function: Option<BlockingFn>,
+    argument: *mut c_void,
+    out: *mut *mut Call<Returned>,
+) -> c_int {
+    let Some(function) = function else { return MISUSE };
+    let bound = Bound {
+        function,
+        state: argument,
+    };
+    // SAFETY: the header's contract.
+    unsafe { give(out, || opened(tasks)?.blocking(move || bound.call())) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_call_over(call: *const Call<Returned>) -> c_int {
+    // SAFETY: null, or from `garonne_blocking` and not given back.
+    unsafe { call.as_ref() }.map_or(MISUSE, |call| c_int::from(call.is_over()))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_call_wait(
+    call: *mut Call<Returned>,
+    result: *mut *mut c_void,
+) -> c_int {
+    if call.is_null() {
+        return MISUSE;
+    }
+    // SAFETY: from `garonne_blocking`, given back here.
+    let call = unsafe { Box::from_raw(call) };
+    // Nothing: it was never made, because everything ended.
+    let Some(Returned(value)) = call.wait() else {
+        return MISUSE;
+    };
+    if !result.is_null() {
+        // SAFETY: the header's contract.
+        unsafe { *result = value };
+    }
+    OK
+}

@@ -1,0 +1,162 @@
+//! `garonne_tasks.h` from C: tasks in the caller's memory, events, blocking calls, misuse. Needs no MPI_Init.
+
+mod support;
+
+use support::{Place, run, stdout};
+
+const HEAD: &str = r#"
+    #define _GNU_SOURCE
+    #include <garonne_tasks.h>
+    #include <errno.h>
+    #include <linux/futex.h>
+    #include <signal.h>
+    #include <stdatomic.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <sys/syscall.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    #define CHECK(x) do { if (!(x)) { printf("line %d: %s\n", __LINE__, #x); exit(1); } } while (0)
+"#;
+
+fn holds(name: &str, text: &str) {
+    let place = Place::new(name);
+    let output = run(&place.program(name, &format!("{HEAD}{text}")), &[]);
+    assert_eq!(stdout(&output), "ok");
+}
+
+#[test]
+fn tasks_of_c_run_repeat_are_waited_for_withdrawn_and_refused() {
+    holds(
+        "c-tasks",
+        r#"
+        static atomic_int runs;
+        static int count(void *state, const garonne_at *at) {
+            CHECK(at->core >= 0 && at->keypoint >= 0);
+            int *left = state;
+            runs++;
+            return (*left)-- > 0 ? GARONNE_AGAIN : GARONNE_DONE;
+        }
+        static int forever(void *state, const garonne_at *at) { (void)state; (void)at; return GARONNE_AGAIN; }
+        int main(void) {
+            garonne_tasks *tasks;
+            CHECK(garonne_tasks_open(&tasks) == GARONNE_OK);
+            for (int place = GARONNE_MACHINE; place <= GARONNE_NEAREST_IDLE; place++) {
+                garonne_how how = {.place = place, .name = place == GARONNE_CPUS ? "0-4000" : "no device"};
+                garonne_task task;
+                int left = 3, wanted = place == GARONNE_DEVICE ? GARONNE_MISUSE : GARONNE_OK;
+                runs = 0;
+                CHECK(garonne_task_init(&task, tasks, &how, count, &left) == wanted);
+                if (wanted) continue;
+                CHECK(garonne_task_life(&task) == GARONNE_NEW);
+                CHECK(garonne_task_submit(&task) == GARONNE_OK);
+                CHECK(garonne_task_wait(&task) == GARONNE_FINISHED);
+                CHECK(runs == 4);
+                garonne_task_destroy(&task);
+            }
+            garonne_task task;
+            CHECK(garonne_task_init(&task, tasks, NULL, forever, NULL) == GARONNE_OK);
+            CHECK(garonne_task_submit(&task) == GARONNE_OK);
+            CHECK(garonne_task_submit(&task) == GARONNE_MISUSE);
+            CHECK(garonne_tasks_schedule(tasks, GARONNE_SWITCH) >= 0);
+            CHECK(garonne_task_withdraw(&task) == GARONNE_WITHDRAWN);
+            CHECK(garonne_task_submit(&task) == GARONNE_OK);
+            garonne_task_destroy(&task);
+            garonne_how wrong = {.place = 99};
+            CHECK(garonne_task_init(&task, tasks, &wrong, forever, NULL) == GARONNE_MISUSE);
+            CHECK(garonne_task_init(&task, tasks, NULL, NULL, NULL) == GARONNE_MISUSE);
+            CHECK(garonne_task_init(NULL, tasks, NULL, forever, NULL) == GARONNE_MISUSE);
+            CHECK(garonne_task_init(&task, NULL, NULL, forever, NULL) == GARONNE_MISUSE);
+            CHECK(garonne_task_submit(NULL) == GARONNE_MISUSE && garonne_task_wait(NULL) == GARONNE_MISUSE);
+            CHECK(garonne_tasks_schedule(tasks, 17) == GARONNE_MISUSE);
+            CHECK(strlen(garonne_tasks_error(GARONNE_MISUSE)) > 0);
+            int left = 0;
+            CHECK(garonne_task_init(&task, tasks, NULL, count, &left) == GARONNE_OK);
+            pid_t child = fork();
+            if (child == 0) _exit(garonne_task_submit(&task) != GARONNE_MISUSE);
+            int status;
+            CHECK(waitpid(child, &status, 0) == child && status == 0);
+            garonne_task_destroy(&task);
+            garonne_tasks_close(tasks);
+            printf("ok");
+            return 0;
+        }"#,
+    );
+}
+
+#[test]
+fn events_of_c_come_with_their_values_and_end_with_their_watches() {
+    holds(
+        "c-events",
+        r#"
+        static atomic_int seen;
+        static int note(void *state, uint32_t value, const garonne_at *at) {
+            (void)at;
+            atomic_fetch_add((atomic_int *)state, (int)value + 1);
+            return GARONNE_STOP;
+        }
+        static int from;
+        static int take(void *state, uint32_t value, const garonne_at *at) {
+            char byte;
+            (void)at;
+            CHECK((int)value == from && read(from, &byte, 1) == 1);
+            atomic_store((atomic_int *)state, byte);
+            return GARONNE_KEEP;
+        }
+        static void *slow(void *argument) { char byte; CHECK(read(*(int *)argument, &byte, 1) == 1); return argument; }
+        static void until(int value) { while (seen != value) usleep(100); }
+        int main(void) {
+            garonne_tasks *tasks;
+            garonne_watch *watch;
+            garonne_how now = {.urgency = GARONNE_NOW};
+            int pipes[2];
+            sigset_t set;
+            sigemptyset(&set);
+            sigaddset(&set, SIGUSR1);
+            CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+            CHECK(garonne_tasks_open(&tasks) == GARONNE_OK && pipe(pipes) == 0);
+            from = pipes[0];
+            for (int i = 0; i < 2; i++) {
+                garonne_how *how = i ? &now : NULL;
+                seen = 0;
+                CHECK(garonne_on_alarm(tasks, 1000000, 0, how, note, &seen, &watch) == GARONNE_OK);
+                until(1);
+                garonne_watch_end(watch);
+                seen = 0;
+                CHECK(garonne_on_descriptor(tasks, from, GARONNE_READABLE, how, take, &seen, &watch) == GARONNE_OK);
+                CHECK(write(pipes[1], "a", 1) == 1);
+                until('a');
+                CHECK(write(pipes[1], "b", 1) == 1);
+                until('b');
+                garonne_watch_end(watch);
+                seen = 0;
+                CHECK(garonne_on_signal(tasks, SIGUSR1, how, note, &seen, &watch) == GARONNE_OK);
+                CHECK(kill(getpid(), SIGUSR1) == 0);
+                until(SIGUSR1 + 1);
+                garonne_watch_end(watch);
+                seen = 0;
+                uint32_t word = 4;
+                CHECK(garonne_on_word(tasks, &word, 4, how, note, &seen, &watch) == GARONNE_OK);
+                __atomic_store_n(&word, 6, __ATOMIC_RELEASE);
+                syscall(SYS_futex, &word, FUTEX_WAKE, 1, NULL, NULL, 0);
+                until(7);
+                garonne_watch_end(watch);
+            }
+            garonne_call *call;
+            void *result;
+            CHECK(garonne_blocking(tasks, slow, &pipes[0], &call) == GARONNE_OK);
+            CHECK(garonne_call_over(call) == 0);
+            CHECK(write(pipes[1], "c", 1) == 1);
+            CHECK(garonne_call_wait(call, &result) == GARONNE_OK && result == &pipes[0]);
+            errno = 0;
+            CHECK(garonne_on_descriptor(tasks, 12345, GARONNE_READABLE, NULL, take, NULL, &watch) == GARONNE_SYSTEM && errno == EBADF);
+            CHECK(garonne_on_descriptor(tasks, from, 0, NULL, take, NULL, &watch) == GARONNE_MISUSE);
+            CHECK(garonne_on_word(tasks, NULL, 0, NULL, note, NULL, &watch) == GARONNE_MISUSE);
+            CHECK(garonne_on_alarm(tasks, 1, 0, NULL, NULL, NULL, &watch) == GARONNE_MISUSE);
+            garonne_tasks_close(tasks);
+            printf("ok");
+            return 0;
+        }"#,
+    );
+}
