@@ -8,12 +8,11 @@ use crate::copy::copy_in;
 use crate::core::{Core, Incoming};
 use crate::event::What;
 use crate::gate::{Bound, Odd, Stream, stream_key, widen};
-use crate::rail::Reach;
-use crate::rail::{Descriptor, Header, Kind, Sink, Token};
+use crate::rail::{Descriptor, Header, Kind, Reach, Sink, Token};
 use crate::request::{Side, State, from_wire, to_wire};
 use crate::store::Meta;
 use crate::table::NONE;
-use crate::wire::{Announce, Bytes, Clear, FLAG_TAKEN, Finish};
+use crate::wire::{Announce, Bytes, Clear, FLAG_FAILED, FLAG_TAKEN, Finish, Push, Pushed};
 use garonne_sync::user::UserMem;
 
 /// What a gate assumes of its peer until the rail was asked.
@@ -21,7 +20,6 @@ const UNKNOWN: Reach = Reach {
     eager_max: 0,
     can_read: false,
     can_write: false,
-    read_from: u64::MAX,
     pipeline_chunk: 4096,
     read_chunk: u64::MAX,
 };
@@ -131,6 +129,8 @@ impl Core {
                 self.count(gate, &header)?;
                 self.envelope(gate, &header, meta, Incoming::Announced(announce));
             }
+            Kind::Head => self.head(gate, header, meta, payload)?,
+            Kind::Tail => self.tail(gate, &header, payload, len)?,
             Kind::Piece => self.piece(meta.peer, &header, payload, len)?,
             Kind::Clear => self.cleared(meta.peer, Clear::decode(&Bytes::copy(payload, len)?)?)?,
             Kind::Finish => {
@@ -147,6 +147,11 @@ impl Core {
                     self.end(index, None);
                 }
             }
+            Kind::Push => self.may_push(meta.peer, Push::decode(&Bytes::copy(payload, len)?)?)?,
+            Kind::Pushed => {
+                let pushed = Pushed::decode(&Bytes::copy(payload, len)?)?;
+                self.pushed(meta.peer, &pushed, header.flags & FLAG_FAILED == 0)?;
+            }
             Kind::Credit => self.credited(gate, header.context, header.source)?,
             Kind::Held | Kind::Query | Kind::Offer | Kind::Nothing | Kind::Take => {
                 self.about_window(gate, kind, &header, &Bytes::copy(payload, len)?)?;
@@ -156,7 +161,7 @@ impl Core {
     }
 
     /// Counts an envelope against its sender's quota unless this side took it out of sequence, as it then must have.
-    fn count(&mut self, gate: u32, header: &Header) -> Option<()> {
+    pub(crate) fn count(&mut self, gate: u32, header: &Header) -> Option<()> {
         if header.flags & FLAG_TAKEN == 0 {
             return (!self.overdrawn(gate)).then_some(());
         }
@@ -225,35 +230,13 @@ impl Core {
         }
         operation.remote = clear.recv;
         operation.moved = 0;
+        operation.region = None;
+        self.pushes.retain(|&push| push != index);
         if !self.streams_out.contains(&index) {
             self.streams_out.push_back(index);
         }
         self.pending = true;
         Some(())
-    }
-
-    /// A bulk read moved bytes, or failed: then packets must do.
-    pub(crate) fn bulk_moved(&mut self, index: u32, result: Result<(), Error>) {
-        let operation = self.requests.at(index);
-        if operation.state != State::Active || operation.side != Side::Recv {
-            return;
-        }
-        match result {
-            Ok(()) if operation.moved >= operation.total => {
-                let (peer, send) = (operation.peer, operation.remote);
-                self.finish(peer, send);
-                self.complete(index, None);
-            }
-            Ok(()) => {
-                self.pulls.push_back(index);
-                self.pending = true;
-            }
-            Err(Error::Peer { what, .. }) => {
-                let peer = operation.peer;
-                self.complete(index, Some(Error::Peer { peer, what }));
-            }
-            Err(_) => self.ask_for_packets(index),
-        }
     }
 
     /// An envelope that is early, late, or was taken by a query.

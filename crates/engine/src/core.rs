@@ -32,6 +32,8 @@ pub(crate) struct Control {
 pub(crate) enum Incoming {
     /// In memory: a packet's payload or a kept buffer.
     Payload(UserMem),
+    /// In a buffer of the store.
+    Whole(Body),
     /// To be fetched.
     Announced(Announce),
     /// A send of this rank, by its slot.
@@ -62,6 +64,10 @@ pub(crate) struct Core {
     pub pulls: VecDeque<u32>,
     /// Sends that were cleared to send by packets.
     pub streams_out: VecDeque<u32>,
+    /// Sends that may write to their receivers' memory.
+    pub pushes: VecDeque<u32>,
+    /// Receives whose fetch is over, for the rail to learn from: their names, and whether the way could be gone.
+    pub fetched: Vec<(u64, bool)>,
     /// Regions to revoke.
     pub revokes: Vec<u32>,
     /// Gates whose window may move.
@@ -70,6 +76,8 @@ pub(crate) struct Core {
     pub taken: VecDeque<u32>,
     /// Peers that hold envelopes back, as far as known.
     pub holders: u32,
+    /// Gates with a message that comes in piece by piece and that nobody asked for yet.
+    pub flows: u32,
     /// Something is queued that a pump can work on.
     pub pending: bool,
     /// Peers were heard of that the rail was not asked about yet.
@@ -101,10 +109,13 @@ impl Core {
             outbox: VecDeque::new(),
             pulls: VecDeque::new(),
             streams_out: VecDeque::new(),
+            pushes: VecDeque::new(),
+            fetched: Vec::new(),
             revokes: Vec::new(),
             blocked: Vec::new(),
             taken: VecDeque::new(),
             holders: 0,
+            flows: 0,
             pending: false,
             fresh_gates: false,
             completions: 0,
@@ -171,11 +182,25 @@ impl Core {
         operation.state = State::Complete;
         operation.data.layout = None;
         operation.region = None;
+        let fetched = operation.fetching.is_some();
         operation.error = error;
         self.completions += 1;
         operation.finished = self.completions;
-        if operation.abandoned {
+        if fetched {
+            self.fetch_is_over(index, true);
+        }
+        if self.requests.peek(index).abandoned {
             self.requests.close(index);
+        }
+    }
+
+    /// The rail is to hear of the end of a fetch.
+    #[cold]
+    pub(crate) fn fetch_is_over(&mut self, index: u32, worked: bool) {
+        if self.requests.at(index).fetching.take().is_some() {
+            let name = self.wire_name(index);
+            self.fetched.push((name, worked));
+            self.pending = true;
         }
     }
 
@@ -246,6 +271,7 @@ impl Core {
     pub(crate) fn bodied(&mut self, meta: &Meta, incoming: Incoming) -> Result<Body, Error> {
         Ok(match incoming {
             Incoming::Payload(payload) => self.store.copy(payload, meta.len as usize)?,
+            Incoming::Whole(body) => body,
             Incoming::Announced(announce) => Body::Announced(Box::new(announce)),
             Incoming::Local(send) => Body::Local(send),
         })
@@ -254,7 +280,7 @@ impl Core {
     /// Returns the credits of an envelope that left the unexpected store or never entered it.
     #[inline]
     pub(crate) fn release(&mut self, gate: u32, incoming: &Incoming, len: u64) {
-        let payload = if matches!(incoming, Incoming::Payload(_)) {
+        let payload = if matches!(incoming, Incoming::Payload(_) | Incoming::Whole(_)) {
             len
         } else {
             0
@@ -312,9 +338,9 @@ impl Core {
         self.tell(peer, header, Bytes::new());
     }
 
-    /// A message and its receive have met.
+    /// Notes in a receive which message it got. Returns the error of one that is too long.
     #[inline]
-    pub(crate) fn fulfil(&mut self, receive: u32, meta: Meta, incoming: Incoming) {
+    pub(crate) fn met(&mut self, receive: u32, meta: &Meta) -> Option<Error> {
         let operation = self.requests.at(receive);
         operation.peer = meta.peer;
         operation.source = meta.source;
@@ -323,11 +349,15 @@ impl Core {
         operation.total = meta.len;
         operation.moved = 0;
         let room = operation.data.len;
-        let error = if meta.len > room {
-            Some(truncation(&meta, room, operation.origin))
-        } else {
-            None
-        };
+        (meta.len > room).then(|| truncation(meta, room, operation.origin))
+    }
+
+    /// A message and its receive have met.
+    #[inline]
+    pub(crate) fn fulfil(&mut self, receive: u32, meta: Meta, incoming: Incoming) {
+        let error = self.met(receive, &meta);
+        let operation = self.requests.at(receive);
+        let room = operation.data.len;
         match incoming {
             Incoming::Payload(payload) => {
                 let len = meta.len.min(room) as usize;
@@ -339,6 +369,14 @@ impl Core {
                 if let Some(send) = meta.waiting {
                     self.finish(meta.peer, send);
                 }
+                self.complete(receive, error);
+            }
+            Incoming::Whole(body) => {
+                if let Body::Buffer(buffer) = &body {
+                    let len = meta.len.min(room) as usize;
+                    copy_in(&operation.data, 0, buffer.mem(), len, &mut self.bounce);
+                }
+                self.store.recycle(body);
                 self.complete(receive, error);
             }
             Incoming::Announced(announce) => self.fetch(receive, &meta, announce, error),
@@ -387,6 +425,7 @@ impl Core {
 
     /// Asks the sender for the message by packets.
     pub(crate) fn ask_for_packets(&mut self, receive: u32) {
+        self.pulls.retain(|&pull| pull != receive);
         let operation = self.requests.at(receive);
         operation.region = None;
         operation.moved = 0;
@@ -495,6 +534,7 @@ impl Core {
         self.holders -= u32::from(entry.asking.held);
         entry.asking = Default::default();
         let peer = entry.peer;
+        self.drop_flow(gate);
         self.note(What::Gone, peer, 0, 0, 0);
         self.outbox.retain(|control| control.peer != peer);
         let hit = self
@@ -518,6 +558,7 @@ impl Core {
             }
             self.pulls.retain(|&pull| pull != index);
             self.streams_out.retain(|&send| send != index);
+            self.pushes.retain(|&send| send != index);
             self.end(index, Some(Error::Peer { peer, what }));
         }
         self.completions += 1;

@@ -4,6 +4,7 @@
 //! that number envelopes. Bounded by the peers spoken to and the contexts used with them.
 
 use crate::api::{Context, Peer};
+use crate::flow::Flow;
 use crate::limits::{PAYLOAD_CREDIT_MAX, PAYLOAD_CREDIT_MIN, PAYLOAD_TOTAL};
 use crate::rail::Reach;
 use crate::table::Key;
@@ -103,6 +104,8 @@ pub(crate) struct Gate {
     pub returned_payload: u64,
     pub announced: u64,
     pub asking: Asking,
+    /// The message of the peer that is coming in, piece by piece.
+    pub flow: Option<Flow>,
 }
 
 impl Gate {
@@ -153,6 +156,7 @@ impl Gate {
             returned_payload: 0,
             announced: 0,
             asking: Asking::default(),
+            flow: None,
         }
     }
 }

@@ -10,6 +10,8 @@ mod arrive;
 mod copy;
 mod core;
 pub mod event;
+mod fetch;
+mod flow;
 mod gate;
 mod held;
 pub mod limits;

@@ -33,6 +33,9 @@ pub const KEPT_BUFFER_LOG2_MAX: u32 = 17;
 /// Buffers of one size that the store keeps for reuse: more would only be left behind by a past flood.
 pub const KEPT_BUFFERS: usize = 64;
 
+/// Largest message that may come piece by piece behind its envelope: what the store keeps buffers for.
+pub const FLOW_MAX: u64 = 1 << KEPT_BUFFER_LOG2_MAX;
+
 /// Events that a rank remembers: the last few thousand say what led to where it is, in 64 KB.
 pub const EVENTS: usize = 2048;
 
@@ -44,6 +47,12 @@ pub const POLL_BUDGET: u32 = 32;
 
 /// Pieces of large messages that one pass sends to one peer before others get their turn.
 pub const PIECES_PER_PASS: u32 = 8;
+
+/// Pieces that a message is cut into at least, as far as [`PIECE_MIN`] allows: both sides copy at once for all but one of them.
+pub const PIECES_AT_LEAST: u64 = 8;
+
+/// Least piece: a record's own cost is a twentieth of copying this.
+pub const PIECE_MIN: u64 = 8 * 1024;
 
 /// Bytes gathered at a time between two non-contiguous sides: fits the first cache.
 pub const BOUNCE: usize = 4096;

@@ -6,8 +6,10 @@
 use crate::api::{Error, Peer};
 use crate::copy::copy_out;
 use crate::gate::stream_key;
-use crate::limits::{BYTES_PER_POLL, PIECES_PER_PASS, TRANSFER_BYTES_MAX, WAITING_LOOK};
-use crate::rail::{Bulk, Class, Ending, Exposing, Header, Kind, Rail, Refusal};
+use crate::limits::{
+    BYTES_PER_POLL, FLOW_MAX, PIECE_MIN, PIECES_AT_LEAST, PIECES_PER_PASS, TRANSFER_BYTES_MAX, WAITING_LOOK,
+};
+use crate::rail::{Class, Ending, Exposing, Header, Kind, Rail, Refusal};
 use crate::request::{Operation, Side, State};
 use crate::shard::Shard;
 use crate::strategy::{self, Step, View};
@@ -140,6 +142,12 @@ impl<R: Rail> Shard<R> {
         if prefix == 0 && len <= self.limits.inline_max && operation.data.layout.is_none() {
             self.rail
                 .send_inline(operation.peer, &header, operation.data.mem)?;
+        } else if prefix == 0
+            && flags == 0
+            && len as u64 <= FLOW_MAX
+            && let Some(piece) = self.rail.flow(operation.peer, len)
+        {
+            self.emit_flow(index, header, piece)?;
         } else {
             let room = self.rail.claim(operation.peer, len + prefix, Class::Data)?;
             if prefix != 0 {
@@ -238,14 +246,18 @@ impl<R: Rail> Shard<R> {
         moved |= self.pump_taken();
         moved |= self.pump_windows();
         moved |= self.pump_pulls();
+        moved |= self.pump_pushes();
         moved |= self.pump_pieces();
         moved |= self.pump_revokes();
         moved |= self.flush();
+        for (token, worked) in std::mem::take(&mut self.core.fetched) {
+            self.rail.fetched(token, worked);
+        }
         moved
     }
 
     /// Sends control packets, in order per peer.
-    fn flush(&mut self) -> bool {
+    pub(crate) fn flush(&mut self) -> bool {
         let mut moved = false;
         let mut full: Vec<Peer> = Vec::new();
         for _ in 0..self.core.outbox.len() {
@@ -336,51 +348,6 @@ impl<R: Rail> Shard<R> {
         moved
     }
 
-    /// One bulk read for every message that is fetched.
-    fn pump_pulls(&mut self) -> bool {
-        let mut moved = false;
-        for _ in 0..self.core.pulls.len() {
-            let Some(index) = self.core.pulls.pop_front() else {
-                break;
-            };
-            let token = self.core.wire_name(index);
-            let operation = self.core.requests.at(index);
-            if operation.state != State::Active || operation.side != Side::Recv {
-                continue;
-            }
-            let reach = self.rail.reach(operation.peer).filter(|reach| {
-                reach.can_read && (operation.moved > 0 || operation.total >= reach.read_from)
-            });
-            let (Some(reach), Some(region)) = (reach, operation.region.as_deref()) else {
-                self.core.ask_for_packets(index);
-                continue;
-            };
-            let offset = operation.moved;
-            let len = (operation.total - offset).min(reach.read_chunk.max(1));
-            let bulk = Bulk {
-                token,
-                peer: operation.peer,
-                descriptor: region,
-                offset,
-                local: &operation.data,
-                local_offset: offset,
-                len,
-            };
-            let result = self.rail.read(bulk);
-            moved = true;
-            let operation = self.core.requests.at(index);
-            match result {
-                Ok(Ending::Now) => {
-                    operation.moved += len;
-                    self.core.bulk_moved(index, Ok(()));
-                }
-                Ok(Ending::Later) => operation.moved += len,
-                Err(error) => self.core.bulk_moved(index, Err(error)),
-            }
-        }
-        moved
-    }
-
     /// A few pieces of every message that was cleared to be sent by packets.
     fn pump_pieces(&mut self) -> bool {
         let mut moved = false;
@@ -420,6 +387,9 @@ impl<R: Rail> Shard<R> {
             .reach(peer)
             .map_or(4096, |reach| reach.pipeline_chunk)
             .clamp(1, self.limits.packet_max) as u64;
+        // Where there are few, the first and the last piece are copied by one side alone.
+        let chunk =
+            (self.core.requests.peek(index).data.len / PIECES_AT_LEAST).clamp(chunk.min(PIECE_MIN), chunk);
         let mut moved = false;
         for _ in 0..PIECES_PER_PASS {
             let operation = self.core.requests.at(index);
@@ -460,6 +430,10 @@ impl<R: Rail> Shard<R> {
     fn pump_revokes(&mut self) -> bool {
         let mut moved = false;
         while let Some(index) = self.core.revokes.pop() {
+            // A peer that repeats itself must not end an operation twice.
+            if !self.core.requests.peek(index).exposed {
+                continue;
+            }
             let token = self.core.wire_name(index);
             if self.rail.revoke(token) == Ending::Now {
                 let operation = self.core.requests.at(index);

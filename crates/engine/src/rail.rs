@@ -72,9 +72,6 @@ pub struct Reach {
     pub can_read: bool,
     /// This side may write regions that the peer exposed.
     pub can_write: bool,
-    /// From this many bytes on, reading beats letting the peer send packets; `u64::MAX`: never, at the moment. Heeded by
-    /// the receiving side of a message.
-    pub read_from: u64,
     /// Payload of one packet of a pipelined copy that serves best.
     pub pipeline_chunk: usize,
     /// Bytes of one bulk read that the engine should ask for at a time, so that others get their turn between.
@@ -152,6 +149,28 @@ pub struct Bulk<'a> {
     pub len: u64,
 }
 
+/// A way to fetch a message that its sender exposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fetch {
+    /// The receiver reads the sender's memory.
+    Read,
+    /// The sender writes the receiver's memory.
+    Push,
+    /// Both at once, each what the other has not taken yet.
+    Share,
+    /// The sender sends packets, which the receiver takes at the same time.
+    Packets,
+}
+
+/// What one step of a push did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes written.
+    pub bytes: u64,
+    /// Nothing is left that nobody took.
+    pub last: bool,
+}
+
 /// What a poll tells its engine.
 pub trait Sink {
     /// A packet arrived. `payload` is valid during the call only, lies in memory that the peer may still write, and is
@@ -183,6 +202,14 @@ pub trait Rail {
 
     /// What it can do towards `peer`; `None` if it does not reach it.
     fn reach(&self, peer: Peer) -> Option<Reach>;
+
+    /// The size of pieces in which `len` bytes should follow their envelope, so that both sides copy at the same time. `None`: one
+    /// packet serves better, or there is no room for all pieces now. Where there is, claims of class Data for all pieces will not
+    /// be answered `Full`, each with eight bytes to spare.
+    fn flow(&mut self, peer: Peer, len: usize) -> Option<usize> {
+        let _ = (peer, len);
+        None
+    }
 
     /// Lends room for a packet with `len` bytes of payload.
     fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal>;
@@ -228,6 +255,41 @@ pub trait Rail {
 
     /// Starts to copy from local data to a peer's region.
     fn write(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error>;
+
+    /// How to fetch `len` bytes that `peer` exposed, for the receive `token`. [`Rail::fetched`] tells how it went, so that a rail
+    /// may learn from it.
+    fn fetch(&mut self, token: Token, peer: Peer, len: u64) -> Fetch {
+        let _ = (token, len);
+        match self.reach(peer) {
+            Some(reach) if reach.can_read => Fetch::Read,
+            _ => Fetch::Packets,
+        }
+    }
+
+    /// The fetch of the receive `token` is over. `false`: the way that was answered could not be gone.
+    fn fetched(&mut self, token: Token, worked: bool) {
+        let _ = (token, worked);
+    }
+
+    /// Lets `peer` write to `data` until revoked, part by part with [`Rail::push_part`]; this side takes parts with
+    /// [`Rail::take_part`], and none is given twice. `None`: not this data, or never. A rail that shares ends its reads at once.
+    fn share(&mut self, token: Token, peer: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
+        let _ = (token, peer, data, way);
+        None
+    }
+
+    /// Takes the next part of shared data for this side: offset and length. `None`: nothing is left.
+    fn take_part(&mut self, token: Token) -> Result<Option<(u64, u64)>, Error> {
+        let _ = token;
+        Ok(None)
+    }
+
+    /// Takes the next part of data that a peer shares, and writes it from `bulk.local`, which holds all of it; offsets are 0 and
+    /// `len` is that of the whole.
+    fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {
+        let _ = bulk;
+        Err(Error::Misuse("this rail writes no regions"))
+    }
 
     /// Declares that the owner is about to sleep: from now on arrivals change the wake source's word. Returns the word's
     /// value to sleep on. The caller polls once more before it sleeps.
@@ -284,6 +346,14 @@ pub enum Kind {
     Nothing = 11,
     /// The receiver takes the held envelope `sequence` of `context`, out of sequence.
     Take = 12,
+    /// The sender may write to the receiver's memory. Payload: `wire::Push`.
+    Push = 13,
+    /// What the sender could take of that is written; `flags`: it could not. Payload: `wire::Pushed`.
+    Pushed = 14,
+    /// Envelope with the beginning of its payload, whose rest follows at once. The last eight bytes: length of the message.
+    Head = 15,
+    /// The next piece of the message that the last `Head` of this peer began. `sequence`: its offset.
+    Tail = 16,
 }
 
 impl Kind {
@@ -304,6 +374,10 @@ impl Kind {
             10 => Offer,
             11 => Nothing,
             12 => Take,
+            13 => Push,
+            14 => Pushed,
+            15 => Head,
+            16 => Tail,
             _ => return None,
         })
     }

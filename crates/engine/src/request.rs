@@ -6,7 +6,7 @@
 use crate::api::{Context, Error, Origin, Pattern, Peer, Request, Status};
 use crate::limits::SHORT_GENERATION_BITS;
 use crate::quick::Catch;
-use crate::rail::Descriptor;
+use crate::rail::{Descriptor, Fetch};
 use crate::table::NONE;
 use garonne_sync::user::Data;
 
@@ -59,8 +59,10 @@ pub(crate) struct Operation {
     pub total: u64,
     /// The peer's name for its side.
     pub remote: u64,
-    /// The peer's region, while it is read.
+    /// The peer's region, while it is read or written.
     pub region: Option<Box<Descriptor>>,
+    /// How a receive is fetched, once that was decided.
+    pub fetching: Option<Fetch>,
     pub error: Option<Error>,
     pub cancelled: bool,
     /// Its place among the completions of this engine, once complete.
@@ -127,6 +129,7 @@ impl Requests {
         slot.origin = fresh.origin;
         slot.total = total;
         slot.moved = 0;
+        slot.fetching = None;
         Ok(index)
     }
 
@@ -226,6 +229,7 @@ impl Requests {
                 total: 0,
                 remote: 0,
                 region: None,
+                fetching: None,
                 error: None,
                 cancelled: false,
                 finished: 0,

@@ -206,6 +206,19 @@ impl<R: Rail> Shard<R> {
             self.core.hand_over(index, item);
             return Ok(self.started(index));
         }
+        if self.core.flows != 0
+            && let Some(gate) = self.core.flow_for(&pattern)
+        {
+            let index = self.core.requests.open(Fresh {
+                side: Side::Recv,
+                state: State::Active,
+                pattern,
+                data,
+                origin,
+            })?;
+            self.core.adopt_flow(gate, index);
+            return Ok(self.started(index));
+        }
         if peer != u32::MAX && peer != self.core.me {
             if peer >= self.core.world {
                 return Err(Error::Misuse("the source is not a process of this job"));
@@ -422,6 +435,7 @@ impl<R: Rail> Shard<R> {
             && core.store.alive() == 0
             && core.matcher.is_empty()
             && core.window.is_empty()
+            && core.flows == 0
             && core.outbox.is_empty()
     }
 

@@ -76,15 +76,19 @@ impl Store {
             payload.read(0, &mut bytes[..len]);
             return Ok(Body::Inline(bytes));
         }
-        let class = len.next_power_of_two().trailing_zeros();
-        let reused = self.buffers.get_mut(class as usize).and_then(Vec::pop);
-        let buffer = match reused {
-            Some(buffer) => buffer,
-            None => Scratch::new(len.next_power_of_two())
-                .ok_or(Error::Resource("no memory for an unexpected message"))?,
-        };
+        let buffer = self.buffer(len)?;
         buffer.mem().copy_from(0, payload, 0, len);
         Ok(Body::Buffer(buffer))
+    }
+
+    /// A buffer for at least `len` bytes.
+    pub(crate) fn buffer(&mut self, len: usize) -> Result<Scratch, Error> {
+        let class = len.next_power_of_two().trailing_zeros();
+        match self.buffers.get_mut(class as usize).and_then(Vec::pop) {
+            Some(buffer) => Ok(buffer),
+            None => Scratch::new(len.next_power_of_two())
+                .ok_or(Error::Resource("no memory for an unexpected message")),
+        }
     }
 
     /// Gives a buffer back for reuse.

@@ -15,6 +15,9 @@ pub(crate) const FLAG_REGION: u8 = 1;
 /// Set in the flags of an envelope that its receiver took out of sequence.
 pub(crate) const FLAG_TAKEN: u8 = 2;
 
+/// Set in the flags of `Pushed`: the receiver's memory could not be written.
+pub(crate) const FLAG_FAILED: u8 = 1;
+
 /// Bytes of a payload in the making or just copied out of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes {
@@ -113,6 +116,54 @@ impl Clear {
     }
 }
 
+/// The send may write to the region, part by part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Push {
+    pub send: u64,
+    pub recv: u64,
+    /// Where the receiver's data is.
+    pub region: Descriptor,
+}
+
+impl Push {
+    pub(crate) fn encode(&self) -> Bytes {
+        Bytes::new()
+            .word(self.send)
+            .word(self.recv)
+            .word(self.region.cookie)
+            .put(self.region.blob())
+    }
+
+    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+        let blob = bytes.bytes.get(24..bytes.len)?;
+        Some(Self {
+            send: bytes.read(0)?,
+            recv: bytes.read(8)?,
+            region: Descriptor::new(bytes.read(16)?, blob)?,
+        })
+    }
+}
+
+/// So many bytes of the receive were written by the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pushed {
+    pub recv: u64,
+    pub bytes: u64,
+}
+
+impl Pushed {
+    pub(crate) fn encode(&self) -> Bytes {
+        Bytes::new().word(self.recv).word(self.bytes)
+    }
+
+    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+        Some(Self {
+            recv: bytes.read(0)?,
+            bytes: bytes.read(8)?,
+        })
+    }
+}
+
 /// The send of this name needs nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finish {
@@ -173,6 +224,10 @@ pub fn decode_anything(bytes: &[u8]) {
     Clear::decode(&payload)
         .iter()
         .for_each(|clear| same(clear.encode()));
+    Push::decode(&payload).iter().for_each(|push| same(push.encode()));
+    Pushed::decode(&payload)
+        .iter()
+        .for_each(|pushed| same(pushed.encode()));
     Finish::decode(&payload)
         .iter()
         .for_each(|finish| same(finish.encode()));
@@ -224,6 +279,26 @@ mod tests {
             region: None,
         };
         assert_eq!(Announce::decode(&bare.encode(), 0), Some(bare));
+    }
+
+    #[test]
+    fn words_about_pushing_survive_the_wire() {
+        for blob in [0usize, 16, DESCRIPTOR_BLOB_MAX] {
+            let Some(region) = Descriptor::new(7 << 32 | 1, &vec![3; blob]) else {
+                panic!("the blob is short enough")
+            };
+            let push = Push {
+                send: 1 << 40,
+                recv: 9,
+                region,
+            };
+            assert_eq!(Push::decode(&push.encode()), Some(push));
+        }
+        let pushed = Pushed {
+            recv: 5,
+            bytes: 1 << 33,
+        };
+        assert_eq!(Pushed::decode(&pushed.encode()), Some(pushed));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 use garonne_engine::Quotas;
 use garonne_engine::api::*;
 use garonne_engine::rail::{
-    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
+    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Header, Limits, Rail, Reach, Refusal, Room, Sink, Step,
+    Token, WakeSource,
 };
 use garonne_engine::shard::Shard;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -18,6 +19,8 @@ use std::time::Duration;
 struct Mouth {
     packets: VecDeque<(Header, Vec<u8>)>,
     lent: Vec<Scratch>,
+    /// Bytes of the last shared data that this side may still take.
+    left: u64,
 }
 
 struct Bed;
@@ -41,7 +44,6 @@ impl Rail for Mouth {
             eager_max: 1024,
             can_read: true,
             can_write: false,
-            read_from: 2048,
             pipeline_chunk: 1024,
             read_chunk: 1024,
         })
@@ -75,6 +77,33 @@ impl Rail for Mouth {
         sink.packet(1, header, memory.mem(), bytes.len());
         1
     }
+    fn flow(&mut self, _: Peer, len: usize) -> Option<usize> {
+        (len > 100).then_some(100)
+    }
+    fn fetch(&mut self, token: Token, _: Peer, len: u64) -> Fetch {
+        [Fetch::Read, Fetch::Push, Fetch::Share, Fetch::Packets][(token ^ len) as usize % 4]
+    }
+    fn share(&mut self, _: Token, _: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
+        self.left = data.len;
+        (way == Fetch::Share || data.len.is_multiple_of(2))
+            .then(|| Descriptor::new(8, &[1; 16]))
+            .flatten()
+    }
+    fn take_part(&mut self, _: Token) -> Result<Option<(u64, u64)>, Error> {
+        let take = self.left.min(1000);
+        self.left -= take;
+        Ok((take > 0).then_some((self.left, take)))
+    }
+    fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {
+        match bulk.descriptor.cookie % 3 {
+            0 => Ok(Step {
+                bytes: bulk.len,
+                last: true,
+            }),
+            1 => Ok(Step { bytes: 0, last: true }),
+            _ => Err(Error::Resource("it cannot be written")),
+        }
+    }
     fn expose(&mut self, _: Token, _: Peer, _: &Data) -> Exposing {
         Exposing::Unable
     }
@@ -107,7 +136,7 @@ fn small() -> impl Strategy<Value = u32> {
 }
 
 fn packet() -> impl Strategy<Value = (Header, Vec<u8>)> {
-    let header = (0u8..14, 0u8..4, small(), small(), small(), small());
+    let header = (0u8..18, 0u8..4, small(), small(), small(), small());
     let words = proptest::collection::vec(
         prop_oneof![6 => 0u64..4, 2 => (0u64..4).prop_map(|n| n << 32), 1 => any::<u64>()],
         0..13,

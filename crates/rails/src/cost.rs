@@ -4,8 +4,9 @@
 //! by what they see), printed by `garonne why costs`. A missing, foreign or damaged file means: start without. Measuring takes
 //! about a second and two cores; nothing here runs unless asked to.
 
-use crate::limits::{PACE_READ_MIN, PACKET_MAX};
+use crate::limits::PACKET_MAX;
 use crate::sys::{self, Block, Way};
+use garonne_engine::rail::Fetch;
 use garonne_sync::copy::{self, Routine, copy_mem, copy_mem_by};
 use garonne_sync::mailbox::{Geometry, Intake, Outlet, Place, Priority, UNIT};
 use garonne_sync::shm::Segment;
@@ -130,20 +131,17 @@ impl CostModel {
         (routine, from)
     }
 
-    /// Nanoseconds per kilobyte of large data by reading and by packets, as a rail starts with.
-    pub fn paces(&self) -> (Option<f64>, Option<f64>) {
-        let Some(cost) = self
-            .fetches
-            .iter()
-            .rfind(|cost| cost.bytes as u64 >= PACE_READ_MIN)
-        else {
-            return (None, None);
-        };
-        let kilobytes = cost.bytes as f64 / 1024.0;
-        (
-            cost.read_ns.map(|ns| ns / kilobytes),
-            Some(cost.packets_ns / kilobytes),
-        )
+    /// What the model says of fetches, as a rail starts with: way, length in bytes and nanoseconds.
+    pub fn fetch_times(&self) -> impl Iterator<Item = (Fetch, u64, f64)> {
+        self.fetches.iter().flat_map(|cost| {
+            let len = cost.bytes as u64;
+            [
+                (Fetch::Read, cost.read_ns),
+                (Fetch::Packets, Some(cost.packets_ns)),
+            ]
+            .into_iter()
+            .filter_map(move |(way, ns)| Some((way, len, ns?)))
+        })
     }
 
     /// From now on this process copies as the model says.
@@ -425,7 +423,7 @@ pub fn read_anything(bytes: &[u8]) {
     if let Ok(model) = serde_json::from_slice::<CostModel>(bytes)
         && let Some(model) = CostModel::parse(bytes, &model.machine)
     {
-        let _ = (model.routine(), model.paces());
+        let _ = (model.routine(), model.fetch_times().count());
     }
 }
 
@@ -450,7 +448,7 @@ mod tests {
             let fetches = costs.iter().map(|&(bytes, a, _, c)| FetchCost { bytes: bytes as _, read_ns: c, packets_ns: a });
             let (copies, fetches) = (copies.collect(), fetches.collect());
             let model = CostModel { format: FORMAT, machine: "a machine".into(), hand_off_ns: 60.0, copies, fetches };
-            let _ = (model.routine(), model.paces());
+            let _ = (model.routine(), model.fetch_times().count());
             let mut bytes = serde_json::to_vec(&model).unwrap();
             read_anything(&bytes);
             let at = at.index(bytes.len());
@@ -521,8 +519,12 @@ mod tests {
     }
 
     #[test]
-    fn paces_are_those_of_the_largest_fetch() {
-        assert_eq!(model(1.0, [1.0; 3]).paces(), (Some(80.0), Some(40.0)));
+    fn every_fetch_that_was_measured_counts_and_a_denied_one_does_not() {
+        let mut model = model(1.0, [1.0; 3]);
+        let all = model.fetch_times().count();
+        assert_eq!(all, 2 * model.fetches.len());
+        model.fetches[0].read_ns = None;
+        assert_eq!(model.fetch_times().count(), all - 1);
     }
 
     #[test]

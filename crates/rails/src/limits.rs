@@ -32,6 +32,15 @@ pub const INLINE_MAX: usize = 256;
 /// and a system call.
 pub const EAGER_MAX: usize = PACKET_MAX;
 
+/// Shortest message that follows its envelope in pieces: below, a second record costs what copying at the same time saves.
+pub const FLOW_FROM: usize = 3 * 1024;
+
+/// Bytes of such a piece: the receiver begins after a sixth of a microsecond, and a record costs a third of that.
+pub const FLOW_PIECE: usize = 2 * 1024;
+
+/// From this length on pieces are twice as long: the beginning weighs less, the records more.
+pub const FLOW_COARSE_FROM: usize = 12 * 1024;
+
 /// Records from one writer in the mailbox before it is granted a free lane: enough to tell a neighbour from a passer-by.
 pub const LANE_GRANT_AFTER: u32 = 16;
 
@@ -57,14 +66,29 @@ pub const COMMONS_BYTES: usize = 16 << 20;
 /// Alignment of a rank's share of the memory for collectives: no two shares have a page in common.
 pub const COMMONS_ALIGN: usize = 4096;
 
-/// Shortest read that tells a pace: below, the price of the call itself hides that of the bytes.
-pub const PACE_READ_MIN: u64 = 64 * 1024;
+/// Least part of a shared copy: below, the price of the call outweighs what two cores save.
+pub const PART_MIN: u64 = 32 * 1024;
 
-/// Shortest piece that tells a pace: only full ones follow each other closely.
-pub const PACE_PIECE_MIN: usize = PACKET_MAX;
+/// Largest part of a shared copy: what one side does at most while the other has nothing left to do.
+pub const SHARE_PART_MAX: u64 = 256 * 1024;
 
-/// Large messages between two tries of the way that is not preferred: half a per cent of them may take a few times longer.
+/// Shortest message that two sides may share: two parts.
+pub const SHARE_MIN: u64 = 2 * PART_MIN;
+
+/// Classes of length by which paces are kept, each twice the one before; the first is that of [`PACE_FROM_LOG2`].
+pub const PACE_CLASSES: usize = 14;
+
+/// Shorter messages count with the first class: 4 KB, from which bytes cost more than the call.
+pub const PACE_FROM_LOG2: u32 = 12;
+
+/// Messages of one class between two tries of a way that is not preferred: half a per cent of them may take a few times longer.
 pub const PACE_RETRY_EVERY: u32 = 200;
 
 /// Slots that a reader of several records fetches ahead: what it handles in the time in which a line comes from another core.
 pub const FETCH_AHEAD: u32 = 4;
+
+/// The same while a way is not measured in its class, but only known from other lengths.
+pub const PACE_LEARN_EVERY: u32 = 8;
+
+/// Times that a way must have been measured to count as known: the first pays for pages and caches that were never touched.
+pub const PACE_SURE: u8 = 2;

@@ -8,33 +8,39 @@
 //! Order: records of one peer are delivered in the order of their claims, also when it changes between mailbox and
 //! lane (`intake` says how). Bounded by the sizes in `limits`; no room is `Refusal::Full`, and the reader rings whoever found none.
 
+mod blocks;
 mod intake;
 pub mod layout;
-mod pace;
+pub mod pace;
+mod paces;
 mod peers;
 mod region;
 mod wake;
 
+#[cfg(fuzzing)]
+pub use blocks::read_anything;
 pub use layout::inbox_bytes;
-pub use pace::{Fetch, Known};
+pub use pace::Known;
 pub use peers::{Neighbours, Process, Threads};
 
-use crate::limits::{COMMONS_ALIGN, EAGER_MAX, INLINE_MAX, PACE_READ_MIN, PACKET_MAX, RANKS_MAX};
+use crate::limits::{
+    COMMONS_ALIGN, EAGER_MAX, FLOW_COARSE_FROM, FLOW_FROM, FLOW_PIECE, INLINE_MAX, PACKET_MAX, RANKS_MAX,
+};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
+    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Header, Limits, Rail, Reach, Refusal, Room, Sink, Step,
+    Token, WakeSource,
 };
 use garonne_sync::doorbell::{Armed, Doorbell};
 use garonne_sync::mailbox::{Claimed, Priority};
 use garonne_sync::shm::{Segment, Word};
 use garonne_sync::user::{Data, UserMem};
 use intake::Inbox;
-use pace::Pace;
+use paces::Paces;
 use peers::Out;
 use region::Regions;
 use std::sync::Arc;
-use std::time::Instant;
 use wake::ShmWake;
 
 /// One rank's shared-memory rail.
@@ -52,6 +58,7 @@ pub struct ShmRail {
     armed: Option<Armed>,
     claims: Vec<Option<Lent>>,
     regions: Regions,
+    paces: Paces,
     /// Deaths not told yet.
     untold: Vec<Peer>,
     /// The memory for collectives, once somebody asked.
@@ -105,6 +112,7 @@ impl ShmRail {
             armed: None,
             claims: Vec::new(),
             regions: Regions::new(own),
+            paces: Paces::new(size),
             untold: Vec::new(),
             commons: None,
             neighbours,
@@ -113,12 +121,12 @@ impl ShmRail {
 
     /// Begins with what was measured on this machine before; the rail corrects it by what it sees.
     pub fn begin_with(&mut self, costs: &crate::cost::CostModel) {
-        self.inbox.seed(costs.paces());
+        self.paces.seed(costs);
     }
 
-    /// What the rail has measured of large data from `peer`, for reports.
-    pub fn known_pace(&self, peer: Peer) -> Option<Known> {
-        self.inbox.pace(peer).map(Pace::known)
+    /// What the rail has measured of messages of `len` bytes from `peer`, for reports.
+    pub fn known_pace(&self, peer: Peer, len: u64) -> Option<Known> {
+        self.paces.of(peer).map(|pace| pace.known(len))
     }
 
     /// Told by the host that a peer died: nothing is sent to it any more, its unfinished records are passed over, its
@@ -228,19 +236,27 @@ impl Rail for ShmRail {
             return None;
         }
         let means = self.regions.means(&*self.neighbours, peer);
-        // Only the receiving side asks per message what to do with it; a sender's question costs a turn, no more.
-        let read_from = match self.inbox.pace(peer).map_or(Fetch::Read, Pace::decide) {
-            Fetch::Read => 0,
-            Fetch::Packets => u64::MAX,
-        };
         Some(Reach {
             eager_max: EAGER_MAX,
             can_read: means.can_read,
             can_write: means.can_write,
-            read_from,
             pipeline_chunk: PACKET_MAX,
             read_chunk: means.read_chunk,
         })
+    }
+
+    fn flow(&mut self, peer: Peer, len: usize) -> Option<usize> {
+        if len < FLOW_FROM {
+            return None;
+        }
+        let piece = if len < FLOW_COARSE_FROM {
+            FLOW_PIECE
+        } else {
+            2 * FLOW_PIECE
+        };
+        let out = self.out(peer).ok()?;
+        // A mailbox has other writers, who may take the room between two pieces.
+        (out.uses_lane() && out.outlet_of(true).has_room(len.div_ceil(piece), piece + 8)).then_some(piece)
     }
 
     #[inline]
@@ -356,20 +372,39 @@ impl Rail for ShmRail {
     }
 
     fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
-        let (peer, len) = (bulk.peer, bulk.len);
-        let start = (len >= PACE_READ_MIN).then(Instant::now);
-        let ending = self
-            .regions
-            .transfer(&*self.neighbours, bulk, crate::sys::Way::Read)?;
-        if let (Some(start), Some(pace)) = (start, self.inbox.pace_mut(peer)) {
-            pace.was_read(start.elapsed(), len);
-        }
-        Ok(ending)
+        self.regions
+            .transfer(&*self.neighbours, bulk, crate::sys::Way::Read)
     }
 
     fn write(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
         self.regions
             .transfer(&*self.neighbours, bulk, crate::sys::Way::Write)
+    }
+
+    fn fetch(&mut self, token: Token, peer: Peer, len: u64) -> Fetch {
+        let means = self.regions.means(&*self.neighbours, peer);
+        self.paces.begin(token, peer, len, |way| match way {
+            Fetch::Read => means.can_read,
+            // The peer has to write here; whether it can shows when it tries.
+            Fetch::Push | Fetch::Share => means.can_read && means.can_write,
+            Fetch::Packets => true,
+        })
+    }
+
+    fn fetched(&mut self, token: Token, worked: bool) {
+        self.paces.end(token, worked);
+    }
+
+    fn share(&mut self, token: Token, peer: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
+        self.regions.share(token, peer, data, way)
+    }
+
+    fn take_part(&mut self, token: Token) -> Result<Option<(u64, u64)>, Error> {
+        self.regions.take_part(token)
+    }
+
+    fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {
+        self.regions.push(&*self.neighbours, bulk)
     }
 
     fn arm(&mut self) -> u32 {

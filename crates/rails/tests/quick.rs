@@ -15,8 +15,15 @@ const ORIGIN: Origin = Origin {
     kind: 0,
     site: 2,
 };
-/// Larger than a slot, than a quick send, and than an eager message may be.
-const LENGTHS: [usize; 7] = [0, 1, 8, 32, 33, 256, 100_000];
+/// Larger than a slot, than a quick send, than a message of one piece, and than an eager message may be.
+const LENGTHS: [usize; 11] = [0, 1, 8, 32, 33, 256, 3500, 9001, 30_000, 50_000, ROOM as usize];
+/// Of every receive.
+const ROOM: u32 = 140_000;
+
+/// Byte `at` of a message: another one in each piece.
+fn byte(fill: u8, at: usize) -> u8 {
+    fill.wrapping_add((at / 7 + at / 4096 * 3) as u8)
+}
 
 /// A message as the model knows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,7 +84,10 @@ impl Pair {
 
     fn send(&mut self, sent: Sent, quick: bool) {
         let memory = Scratch::new(sent.len.max(1)).unwrap();
-        memory.mem().with_mut(0, sent.len, |bytes| bytes.fill(sent.fill));
+        memory.mem().with_mut(0, sent.len, |bytes| {
+            let bytes = bytes.iter_mut().enumerate();
+            bytes.for_each(|(at, value)| *value = byte(sent.fill, at));
+        });
         let small = Small {
             context: CONTEXT,
             peer: 1,
@@ -133,11 +143,11 @@ impl Pair {
 
     fn post(&mut self, tag: Option<i32>, plainly: bool) {
         let gets = self.next(tag);
-        let memory = Scratch::new(100_000).unwrap();
+        let memory = Scratch::new(ROOM as usize).unwrap();
         let catch = Catch {
             pattern: pattern(tag, false),
             mem: memory.mem(),
-            room: 100_000,
+            room: ROOM,
             origin: ORIGIN,
         };
         if plainly && let Some(request) = self.receiver.post_plain(&catch) {
@@ -161,11 +171,11 @@ impl Pair {
 
     fn receive(&mut self, tag: Option<i32>, any_source: bool) {
         let expected = self.next(tag);
-        let memory = Scratch::new(100_000).unwrap();
+        let memory = Scratch::new(ROOM as usize).unwrap();
         let catch = Catch {
             pattern: pattern(tag, any_source),
             mem: memory.mem(),
-            room: 100_000,
+            room: ROOM,
             origin: ORIGIN,
         };
         if let Some(caught) = self.receiver.recv_quick(&catch, 3) {
@@ -266,7 +276,10 @@ fn check(status: &Status, memory: &Scratch, sent: Sent) {
     );
     memory.mem().with(0, sent.len, |bytes| {
         assert!(
-            bytes.iter().all(|byte| *byte == sent.fill),
+            bytes
+                .iter()
+                .enumerate()
+                .all(|(at, value)| *value == byte(sent.fill, at)),
             "other bytes than were sent"
         )
     });
@@ -289,7 +302,12 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
             let wanted = (below(4) != 0).then_some(tag);
             match below(16) {
                 0..7 => {
-                    let len = LENGTHS[below(if step % 50 == 0 { 7 } else { 5 }) as usize];
+                    let longest = match step {
+                        step if step % 50 == 0 => 11,
+                        step if step % 5 == 0 => 9,
+                        _ => 5,
+                    };
+                    let len = LENGTHS[below(longest) as usize];
                     pair.send(
                         Sent {
                             tag,
@@ -401,4 +419,93 @@ fn a_message_longer_than_the_room_is_left_to_the_general_receive() {
     );
     pair.receive(Some(1), false);
     pair.receive(Some(1), false);
+}
+
+/// A pair whose sender writes through a lane, which takes some messages first.
+fn warm_pair() -> Pair {
+    let mut pair = Pair::new();
+    for _ in 0..40 {
+        let sent = Sent {
+            tag: 0,
+            len: 8,
+            fill: 1,
+        };
+        pair.send(sent, true);
+        pair.receive(Some(0), false);
+    }
+    pair
+}
+
+#[test]
+fn a_message_in_pieces_goes_to_a_receive_posted_while_it_comes() {
+    let mut pair = warm_pair();
+    let sent = Sent {
+        tag: 1,
+        len: 30_000,
+        fill: 7,
+    };
+    pair.send(sent, false);
+    let catch = Catch {
+        pattern: pattern(Some(1), false),
+        mem: Scratch::new(1).unwrap().mem(),
+        room: ROOM,
+        origin: ORIGIN,
+    };
+    // It looks at the beginning only, and leaves the message to the general receive.
+    assert_eq!(pair.receiver.recv_quick(&catch, 0), None);
+    assert_eq!(pair.receiver.unexpected(), 0, "half a message is none yet");
+    assert!(pair.receiver.probe(pattern(Some(1), false)).unwrap().is_none());
+    let _ = pair.next(None);
+    for (tag, gets) in [(Some(2), None), (None, Some(sent))] {
+        let memory = Scratch::new(ROOM as usize).unwrap();
+        match pair.start(tag, &memory) {
+            Started::Pending(request) => pair.posted.push(Posted {
+                tag,
+                request,
+                memory,
+                gets,
+            }),
+            Started::Done(_) => panic!("its rest did not come yet"),
+        }
+    }
+    pair.finish();
+}
+
+#[test]
+fn a_message_in_pieces_that_is_too_long_is_an_error_and_keeps_within_its_room() {
+    for posted in [false, true] {
+        let mut pair = warm_pair();
+        let memory = Scratch::new(20_000).unwrap();
+        let data = Data::contiguous(memory.mem(), 10_000);
+        let recv = Recv {
+            pattern: pattern(Some(1), false),
+            data,
+            origin: ORIGIN,
+        };
+        let sent = Sent {
+            tag: 1,
+            len: 20_000,
+            fill: 3,
+        };
+        let started = if posted {
+            let started = pair.receiver.recv(recv).unwrap();
+            pair.send(sent, false);
+            started
+        } else {
+            pair.send(sent, false);
+            pair.receiver.progress();
+            pair.receiver.recv(recv).unwrap()
+        };
+        let status = match started {
+            Started::Done(status) => status,
+            Started::Pending(request) => pair.wait(request),
+        };
+        assert!(status.error.is_some() && status.len == 20_000);
+        memory.mem().with(0, 20_000, |bytes| {
+            assert!((0..10_000).all(|at| bytes[at] == byte(3, at)));
+            assert!(bytes[10_000..].iter().all(|byte| *byte == 0));
+        });
+        let _ = pair.next(None);
+        pair.finish();
+    }
 }

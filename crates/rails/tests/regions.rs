@@ -1,11 +1,12 @@
 //! Regions of the shared-memory rail: data of any shape, leases and deaths, through the system calls processes use.
 
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Rail};
+use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Fetch, Rail, Step};
 use garonne_rails::conformance::Told;
-use garonne_rails::shm::{Fetch, Neighbours, Process, ShmRail, Threads};
+use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Layout, Scratch, UserMem};
+use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -240,8 +241,144 @@ fn a_descriptor_that_lies_about_its_blocks_is_refused() {
         read(&mut reader, &unmapped, &local, (0, 4096)),
         Err(Error::Peer { .. })
     ));
-    assert_eq!(
-        reader.known_pace(1).map(|known| known.preferred),
-        Some(Fetch::Read)
-    );
+}
+
+/// Owner of shared data (rank 1) and writer (rank 0), threads of one process.
+fn sharers() -> (ShmRail, ShmRail, Segment) {
+    let mut threads = Threads::new(2).unwrap().into_iter();
+    let (writer, owner) = (threads.next().unwrap(), threads.next().unwrap());
+    let inbox = owner.own_inbox();
+    let rail = |threads| ShmRail::new(Arc::new(threads)).unwrap();
+    (rail(writer), rail(owner), inbox)
+}
+
+fn push(writer: &mut ShmRail, descriptor: &Descriptor, local: &Data) -> Result<Step, Error> {
+    writer.push_part(Bulk {
+        token: 3,
+        peer: 1,
+        descriptor,
+        offset: 0,
+        local,
+        local_offset: 0,
+        len: local.len,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn every_byte_of_shared_data_is_filled_by_one_side(len in 1u64..700_000, order: u64, pushing: bool) {
+        let (mut writer, mut owner, _) = sharers();
+        let bytes: Vec<u8> = (0..len).map(|i| (i * 31 / 7) as u8 | 1).collect();
+        let (source, target) = (Scratch::new(len as usize).unwrap(), Scratch::new(len as usize).unwrap());
+        source.mem().write(0, &bytes);
+        let (from, into) = (Data::contiguous(source.mem(), len), Data::contiguous(target.mem(), len));
+        let way = if pushing { Fetch::Push } else { Fetch::Share };
+        let descriptor = owner.share(5, 0, &into, way).unwrap();
+        let (mut ours, mut theirs, mut turn) = (0, 0, 0);
+        while ours + theirs < len {
+            turn += 1;
+            prop_assert!(turn < 1000, "parts end");
+            if order >> (turn % 64) & 1 == 0 {
+                let step = push(&mut writer, &descriptor, &from).unwrap();
+                theirs += step.bytes;
+                prop_assert_eq!(step.last, ours + theirs == len);
+            } else if let Some((at, part)) = owner.take_part(5).unwrap() {
+                let part_bytes = &bytes[at as usize..(at + part) as usize];
+                target.mem().with_mut(at as isize, part as usize, |room| {
+                    assert!(room.iter().all(|byte| *byte == 0), "nobody filled it before");
+                    room.copy_from_slice(part_bytes);
+                });
+                ours += part;
+            }
+        }
+        prop_assert_eq!(owner.take_part(5), Ok(None));
+        prop_assert_eq!(push(&mut writer, &descriptor, &from), Ok(Step { bytes: 0, last: true }));
+        target.mem().with(0, len as usize, |got| assert!(got == bytes));
+        prop_assert_eq!(owner.revoke(5), Ending::Now);
+        prop_assert!(push(&mut writer, &descriptor, &from).is_err(), "nothing is written after the end");
+    }
+
+    #[test]
+    fn any_descriptor_is_refused_or_reads_into_the_room_only(
+        (cookie, same_cookie) in any::<(u64, bool)>(), blob in prop::collection::vec(any::<u8>(), 0..41),
+        (first, count) in any::<(u16, Option<u16>)>(), (offset, len) in any::<(u32, u16)>()
+    ) {
+        let (mut reader, mut owner, _) = pair(std::process::id());
+        let (_memory, data) = vector(64, 1024, 1500);
+        let honest = ready(owner.expose(1, 0, &data));
+        let room = Scratch::new(3 << 16).unwrap();
+        room.mem().with_mut(0, 3 << 16, |bytes| bytes.fill(0xee));
+        let local = Data::contiguous(room.mem().offset(1 << 16), 1 << 16);
+        // Wild bytes, and nearly honest ones: another address near by, another number of blocks.
+        let mut near = honest;
+        near.blob[0] ^= first as u8;
+        near.blob[1] ^= (first >> 8) as u8;
+        if let Some(count) = count {
+            near.blob[8..10].copy_from_slice(&count.to_le_bytes());
+        }
+        let wild = Descriptor::new(if same_cookie { honest.cookie } else { cookie }, &blob).unwrap();
+        for descriptor in [near, wild] {
+            let bulk = Bulk {
+                token: 9,
+                peer: 1,
+                descriptor: &descriptor,
+                offset: u64::from(offset) % (1 << 17),
+                local: &local,
+                local_offset: 0,
+                len: u64::from(len),
+            };
+            let _ = reader.read(bulk);
+        }
+        room.mem().with(0, 3 << 16, |bytes| {
+            let beyond = bytes[..1 << 16].iter().chain(&bytes[(1 << 16) + usize::from(len)..]);
+            assert!(beyond.copied().all(|byte| byte == 0xee), "it wrote beyond the room");
+        });
+        prop_assert_eq!(owner.revoke(1), Ending::Now, "no lease was left behind");
+    }
+}
+
+#[test]
+fn a_division_that_cannot_be_true_is_the_peers_error_and_takes_nothing() {
+    let (mut writer, mut owner, inbox) = sharers();
+    let memory = Scratch::new(1 << 20).unwrap();
+    let data = Data::contiguous(memory.mem(), 1 << 20);
+    let descriptor = owner.share(5, 0, &data, Fetch::Share).unwrap();
+    let word = inbox.atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64 + 8);
+    for wrong in [1, 1000 << 32, u64::MAX, 1 << 63] {
+        word.store(wrong, Ordering::Relaxed);
+        assert!(matches!(owner.take_part(5), Err(Error::Peer { .. })), "{wrong:x}");
+        if let Ok(step) = push(&mut writer, &descriptor, &data) {
+            assert!(step.bytes <= 1 << 20);
+        }
+    }
+}
+
+#[test]
+fn a_writer_that_dies_gives_its_lease_back() {
+    let (_, mut owner, inbox) = sharers();
+    let memory = Scratch::new(1 << 20).unwrap();
+    let data = Data::contiguous(memory.mem(), 1 << 20);
+    let descriptor = owner.share(5, 0, &data, Fetch::Push).unwrap();
+    inbox
+        .atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64)
+        .fetch_add(1, Ordering::Relaxed);
+    assert_eq!(owner.revoke(5), Ending::Later, "it is being written");
+    assert_eq!(owner.revoke(5), Ending::Later, "asking twice changes nothing");
+    owner.peer_gone(0);
+    let mut told = Told::default();
+    for _ in 0..3 {
+        owner.poll(16, &mut told);
+    }
+    assert_eq!((told.gone, told.revoked), (vec![0], vec![5]));
+}
+
+#[test]
+fn memory_is_written_only_where_a_process_id_cannot_be_reused() {
+    let (mut writer, mut owner, _) = pair(std::process::id());
+    let memory = Scratch::new(4096).unwrap();
+    let data = Data::contiguous(memory.mem(), 4096);
+    let descriptor = owner.share(5, 0, &data, Fetch::Push).unwrap();
+    assert!(push(&mut writer, &descriptor, &data).is_err());
 }

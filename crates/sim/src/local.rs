@@ -146,7 +146,6 @@ impl Rail for LocalRail {
             eager_max: 4096,
             can_read: false,
             can_write: false,
-            read_from: u64::MAX,
             pipeline_chunk: PACKET_MAX,
             read_chunk: u64::MAX,
         })

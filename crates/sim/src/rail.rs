@@ -116,7 +116,6 @@ impl Rail for SimRail {
             eager_max: EAGER_MAX,
             can_read: false,
             can_write: false,
-            read_from: u64::MAX,
             pipeline_chunk: PACKET_MAX,
             read_chunk: u64::MAX,
         })

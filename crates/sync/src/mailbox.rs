@@ -247,6 +247,11 @@ impl Outlet {
         true
     }
 
+    /// Whether this is a lane with room for `records` records of up to `each` bytes: then so many claims of data succeed.
+    pub fn has_room(&mut self, records: usize, each: usize) -> bool {
+        self.0.has_space(records as u32, each.div_ceil(UNIT) as u32)
+    }
+
     /// Claims room for `len` bytes (at most [`Outlet::payload_max`]).
     #[inline]
     pub fn claim(&mut self, len: usize, priority: Priority) -> std::result::Result<Claimed, Full> {

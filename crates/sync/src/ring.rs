@@ -277,6 +277,22 @@ impl<M: Memory> Writer<M> {
         })
     }
 
+    /// Whether this is a lane whose next `records` claims of `units` each will succeed.
+    pub(crate) fn has_space(&mut self, records: u32, units: u32) -> bool {
+        let geometry = self.memory.geometry();
+        let all = u64::from(records) * u64::from(units);
+        // One record at most is moved behind the wrap of the area, and leaves less than its own length unused.
+        let all = all + u64::from(units);
+        if self.sharing != Sharing::Lane || records > geometry.slots || all > u64::from(geometry.units) {
+            return false;
+        }
+        let end = Position {
+            slot: self.tail.slot.wrapping_add(records),
+            unit: self.tail.unit.wrapping_add(all as u32),
+        };
+        self.has_room(&geometry, end, Priority::Data)
+    }
+
     /// Publishes a claimed record: the slot's header words and, through the claim, where its payload lies.
     #[inline(always)]
     pub(crate) fn publish(&mut self, claim: Claim, header: [u64; PLACE_WORD]) {

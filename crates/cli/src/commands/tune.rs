@@ -105,13 +105,10 @@ fn print(model: &CostModel) -> i32 {
         table.add_row(row);
     }
     println!("{table}");
+    let denied = model.fetches.iter().all(|fetch| fetch.read_ns.is_none());
     println!(
-        "large data begins by {}; each rank corrects this by what it sees",
-        match model.paces() {
-            (Some(read), Some(packets)) if packets < read => "packets, both cores copying",
-            (None, _) => "packets, both cores copying (reading is denied)",
-            _ => "reading the peer's memory",
-        }
+        "ranks begin with these times, try the other ways of fetching large data{}, and keep to what is quickest",
+        if denied { " (reading is denied here)" } else { "" }
     );
     0
 }

@@ -5,9 +5,8 @@
 //! mailbox has been read that far. So no record overtakes another, without a handshake. A dead writer's lane is drained
 //! and then granted to the next.
 
-use crate::limits::{FETCH_AHEAD, LANE_GRANT_AFTER, LANES, PACE_PIECE_MIN};
+use crate::limits::{FETCH_AHEAD, LANE_GRANT_AFTER, LANES};
 use crate::shm::layout::{self, card};
-use crate::shm::pace::Pace;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Header, Sink};
 use garonne_sync::mailbox::{Intake, Record, Taken};
@@ -33,8 +32,6 @@ pub(crate) struct Inbox {
     counts: Vec<u32>,
     starving: bool,
     broken: Vec<Peer>,
-    /// By writer.
-    paces: Vec<Pace>,
 }
 
 impl Inbox {
@@ -49,22 +46,7 @@ impl Inbox {
             counts: vec![0; ranks as usize],
             starving: false,
             broken: Vec::new(),
-            paces: (0..ranks).map(|_| Pace::default()).collect(),
         })
-    }
-
-    /// Pace of large data from a peer.
-    pub(crate) fn pace(&self, peer: Peer) -> Option<&Pace> {
-        self.paces.get(peer as usize)
-    }
-
-    /// All paces begin with these.
-    pub(crate) fn seed(&mut self, paces: (Option<f64>, Option<f64>)) {
-        self.paces.iter_mut().for_each(|pace| *pace = Pace::seeded(paces));
-    }
-
-    pub(crate) fn pace_mut(&mut self, peer: Peer) -> Option<&mut Pace> {
-        self.paces.get_mut(peer as usize)
     }
 
     /// Whether nothing was published a moment ago.
@@ -81,13 +63,9 @@ impl Inbox {
                 continue;
             }
             let writer = lane.writer;
-            let taken = lane.intake.take(|record| {
-                deliver(
-                    Record { writer, ..record },
-                    sink,
-                    (&mut self.broken, &mut self.paces),
-                )
-            });
+            let taken = lane
+                .intake
+                .take(|record| deliver(Record { writer, ..record }, sink, &mut self.broken));
             match taken {
                 Taken::Empty => continue,
                 Taken::Broken(_) => self.broken.push(Peer::from(writer)),
@@ -145,13 +123,10 @@ impl Inbox {
                 // handle. Not at first, which would take the line away that it is just writing.
                 lane.intake.fetch_ahead(FETCH_AHEAD);
             }
-            match lane.intake.take(|record| {
-                deliver(
-                    Record { writer, ..record },
-                    sink,
-                    (&mut self.broken, &mut self.paces),
-                )
-            }) {
+            match lane
+                .intake
+                .take(|record| deliver(Record { writer, ..record }, sink, &mut self.broken))
+            {
                 Taken::Record => told += 1,
                 Taken::Void => {}
                 Taken::Broken(_) => self.broken.push(Peer::from(writer)),
@@ -166,11 +141,11 @@ impl Inbox {
         let mut told = 0;
         while told < budget {
             let mut from = 0;
-            let (ranks, notes) = (self.ranks, (&mut self.broken, &mut self.paces));
+            let (ranks, broken) = (self.ranks, &mut self.broken);
             let taken = self.mailbox.take(|record| {
                 from = record.writer;
                 if u32::from(from) < ranks {
-                    deliver(record, sink, notes);
+                    deliver(record, sink, broken);
                 }
             });
             match taken {
@@ -246,16 +221,11 @@ impl Inbox {
 
 /// Shows one record to the engine, if its header can be true.
 #[inline(always)]
-fn deliver(record: Record, sink: &mut impl Sink, (broken, paces): (&mut Vec<Peer>, &mut Vec<Pace>)) {
+fn deliver(record: Record, sink: &mut impl Sink, broken: &mut Vec<Peer>) {
     let (peer, header) = (Peer::from(record.writer), Header::from_words(record.header));
     if header.len as usize > record.room {
         broken.push(peer);
         return;
     }
     sink.packet(peer, header, record.payload, header.len as usize);
-    if record.room >= PACE_PIECE_MIN
-        && let Some(pace) = paces.get_mut(usize::from(record.writer))
-    {
-        pace.piece(header.len as usize);
-    }
 }

@@ -1,17 +1,19 @@
 //! Regions: memory that a peer may read or write by descriptor until it is revoked.
 //!
 //! The owner keeps a table in its inbox; an entry's state word holds generation, a closed bit and the number of leases.
-//! A user takes a lease, moves bytes (by `process_vm_readv`/`writev`, or plainly within one process), checks that
+//! A region may be shared: then the entry also counts, in one word, the parts that its owner and its peer have taken to fill, from both
+//! ends, so that none is filled twice and none waits for a side that is busy. A user takes a lease, moves bytes (by `process_vm_readv`/`writev`, or plainly within one process), checks that
 //! the owner lives and the generation stands, and only then counts them. Revoking closes the entry; the memory is the
 //! owner's again when no lease is left or their holder is dead. Protects against error, not malice: one user's processes
 //! can read each other anyway. Bounded by the table, and by the blocks a list may have.
 
-use crate::limits::{READ_CHUNK, REGION_BLOCK_MIN, REGION_BLOCKS_MAX, REGIONS};
+use crate::limits::{PART_MIN, READ_CHUNK, REGION_BLOCKS_MAX, REGIONS, SHARE_PART_MAX};
+use crate::shm::blocks::{Walk, Whereabouts, blocks, within, worthwhile};
 use crate::shm::layout::{self, REGION_BYTES, REGION_TABLE};
 use crate::shm::peers::{Neighbours, Process};
-use crate::sys::{self, BLOCKS_PER_CALL, Block, Way};
+use crate::sys::{self, Block, Way};
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Sink, Token};
+use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Fetch, Sink, Step, Token};
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
@@ -24,12 +26,35 @@ const CLOSED: u64 = 1 << 31;
 /// The leases of a state word.
 const LEASES: u64 = CLOSED - 1;
 
+/// Word of an entry: units taken by the owner (low half) and by the peer (high half).
+const TAKEN: usize = 8;
+/// Word of an entry: units of one part.
+const PART: usize = 16;
+/// Bytes of a unit: a page, so that no two sides write to one.
+const PART_UNIT: u64 = 4096;
+
+/// What the owner of a shared region knows of it.
+#[derive(Clone, Copy, Debug)]
+struct Shared {
+    len: u64,
+    /// Units that this side took.
+    taken: u32,
+    /// Units of a part.
+    part: u32,
+}
+
+/// Units of `len` bytes.
+fn units(len: u64) -> u32 {
+    u32::try_from(len.div_ceil(PART_UNIT)).unwrap_or(u32::MAX)
+}
+
 /// A region that this rank has exposed.
 #[derive(Debug)]
 struct Exposed {
     token: Token,
     peer: Peer,
     closing: bool,
+    shared: Option<Shared>,
     /// The blocks of data that is not contiguous; the descriptor carries their address.
     _blocks: Option<Box<[Block]>>,
 }
@@ -130,22 +155,22 @@ impl Regions {
             }
             None => return Exposing::Unable,
         };
-        let mut blob = [0; 16];
-        let blocks = match &data.layout {
-            None => {
-                blob[..8].copy_from_slice(&(data.mem.addr(0) as u64).to_le_bytes());
-                None
-            }
+        let (whereabouts, blocks) = match &data.layout {
+            None => (Whereabouts::One(data.mem.addr(0)), None),
             Some(_) => {
                 let Some(blocks) = blocks(data, 0, data.len, REGION_BLOCKS_MAX)
                     .filter(|blocks| worthwhile(blocks, data.len))
                 else {
                     return Exposing::Unable;
                 };
-                let blocks = blocks.into_boxed_slice();
-                blob[..8].copy_from_slice(&(blocks.as_ptr().expose_provenance() as u64).to_le_bytes());
-                blob[8..].copy_from_slice(&(blocks.len() as u64).to_le_bytes());
-                Some(blocks)
+                match blocks[..] {
+                    [first, second] => (Whereabouts::Two([first, second]), None),
+                    _ => {
+                        let blocks = blocks.into_boxed_slice();
+                        let addr = blocks.as_ptr().expose_provenance();
+                        (Whereabouts::List(addr, blocks.len()), Some(blocks))
+                    }
+                }
             }
         };
         let state = Self::state(&self.own, index);
@@ -153,7 +178,7 @@ impl Regions {
             .wrapping_add(1)
             .max(1);
         let cookie = index as u64 | u64::from(generation) << 32;
-        let Some(descriptor) = Descriptor::new(cookie, &blob) else {
+        let Some(descriptor) = whereabouts.descriptor(cookie) else {
             return Exposing::Unable;
         };
         // Release: the data is in place for whoever takes a lease. SYNC(region-open).
@@ -162,6 +187,7 @@ impl Regions {
             token,
             peer,
             closing: false,
+            shared: None,
             _blocks: blocks,
         });
         Exposing::Ready(descriptor)
@@ -178,6 +204,9 @@ impl Regions {
         };
         // Acquire: bytes written by finished leases are ours to see. SYNC(region-lease).
         let before = Self::state(&self.own, index).fetch_or(CLOSED, Ordering::AcqRel);
+        if entry.closing {
+            return Ending::Later;
+        }
         if before & LEASES == 0 {
             self.exposed[index] = None;
             return Ending::Now;
@@ -185,6 +214,111 @@ impl Regions {
         entry.closing = true;
         self.closing += 1;
         Ending::Later
+    }
+
+    fn word(inbox: &Segment, index: usize, at: usize) -> &AtomicU64 {
+        inbox.atomic_u64(REGION_TABLE + index * REGION_BYTES + at)
+    }
+
+    /// Exposes data that `peer` fills part by part, or both sides do.
+    pub(crate) fn share(&mut self, token: Token, peer: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
+        if data.len > u64::from(u32::MAX / 2) * PART_UNIT {
+            return None;
+        }
+        let Exposing::Ready(descriptor) = self.expose(token, peer, data) else {
+            return None;
+        };
+        let part = match way {
+            Fetch::Share => (data.len / 2).clamp(PART_MIN, SHARE_PART_MAX),
+            _ => READ_CHUNK,
+        };
+        let index = descriptor.cookie as u32 as usize;
+        let shared = Shared {
+            len: data.len,
+            taken: 0,
+            part: units(part),
+        };
+        // The peer looks at them once it was told the descriptor, by a packet.
+        Self::word(&self.own, index, TAKEN).store(0, Ordering::Relaxed);
+        Self::word(&self.own, index, PART).store(u64::from(shared.part), Ordering::Relaxed);
+        self.exposed[index].as_mut()?.shared = Some(shared);
+        Some(descriptor)
+    }
+
+    /// Takes a part of shared data from its front for this side.
+    pub(crate) fn take_part(&mut self, token: Token) -> Result<Option<(u64, u64)>, Error> {
+        let mut entries = self.exposed.iter_mut().enumerate();
+        let found = entries.find_map(|(index, entry)| {
+            let entry = entry.as_mut().filter(|entry| entry.token == token)?;
+            Some((index, entry.peer, entry.shared.as_mut()?))
+        });
+        let Some((index, peer, shared)) = found else {
+            return Ok(None);
+        };
+        let all = units(shared.len);
+        let word = Self::word(&self.own, index, TAKEN);
+        let mut seen = word.load(Ordering::Relaxed);
+        loop {
+            let (ours, theirs) = (seen as u32, (seen >> 32) as u32);
+            if ours != shared.taken || theirs > all - ours {
+                return Err(Error::Peer {
+                    peer,
+                    what: "it took more of a shared region than there is",
+                });
+            }
+            let take = shared.part.min(all - ours - theirs);
+            if take == 0 {
+                return Ok(None);
+            }
+            // Relaxed: the word only divides; the bytes are ordered by leases and packets.
+            match word.compare_exchange_weak(
+                seen,
+                seen + u64::from(take),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Err(now) => seen = now,
+                Ok(_) => {
+                    let from = u64::from(ours) * PART_UNIT;
+                    shared.taken += take;
+                    return Ok(Some((from, (u64::from(take) * PART_UNIT).min(shared.len - from))));
+                }
+            }
+        }
+    }
+
+    /// Takes a part of a region that a peer shares from its back, and writes it.
+    pub(crate) fn push(&mut self, neighbours: &dyn Neighbours, bulk: Bulk<'_>) -> Result<Step, Error> {
+        let peer = bulk.peer;
+        self.probe(neighbours, peer);
+        let probes = self.probes.borrow();
+        let reached = match probes.get(peer as usize) {
+            Some(Probe::Works(reached)) if reached.means.can_write => reached,
+            _ => return Err(Error::Resource("its memory cannot be written from here")),
+        };
+        let lease = Lease::take(&reached.inbox, &bulk)?;
+        let (all, index) = (units(bulk.len), bulk.descriptor.cookie as u32 as usize);
+        let taken = take_back(&reached.inbox, index, all);
+        let step = match taken {
+            None => Ok(Step { bytes: 0, last: true }),
+            Some((first, count, last)) => {
+                let from = u64::from(first) * PART_UNIT;
+                let part = Bulk {
+                    offset: from,
+                    local_offset: from,
+                    len: (u64::from(count) * PART_UNIT).min(bulk.len - from),
+                    ..bulk
+                };
+                copy_blocks(reached, &part, Way::Write, &mut self.list)
+                    .and_then(|()| lease.check(reached, peer))
+                    .map(|()| Step {
+                        bytes: part.len,
+                        last,
+                    })
+            }
+        };
+        give_back(lease, neighbours, peer);
+        step
     }
 
     /// Whether revocations wait for leases.
@@ -254,12 +388,44 @@ impl Regions {
         let lease = Lease::take(&reached.inbox, &bulk)?;
         let result = copy_blocks(reached, &bulk, way, &mut self.list);
         let checked = result.and_then(|()| lease.check(reached, bulk.peer));
-        if lease.give_back()
-            && let Some(bell) = neighbours.doorbell(bulk.peer)
-        {
-            Doorbell::new(bell.atomic_u32(0)).ring_fenced();
-        }
+        give_back(lease, neighbours, bulk.peer);
         checked.map(|()| Ending::Now)
+    }
+}
+
+/// Takes units from the back of a shared region of `all` units: the first, how many, and whether none is left. `None`: none was.
+fn take_back(inbox: &Segment, index: usize, all: u32) -> Option<(u32, u32, bool)> {
+    let part = Regions::word(inbox, index, PART)
+        .load(Ordering::Relaxed)
+        .clamp(1, READ_CHUNK / PART_UNIT) as u32;
+    let word = Regions::word(inbox, index, TAKEN);
+    let mut seen = word.load(Ordering::Relaxed);
+    loop {
+        let (theirs, ours) = (seen as u32, (seen >> 32) as u32);
+        let left = all.checked_sub(ours)?.checked_sub(theirs)?;
+        let take = part.min(left);
+        if take == 0 {
+            return None;
+        }
+        // Relaxed, as in `take_part`.
+        match word.compare_exchange_weak(
+            seen,
+            seen + (u64::from(take) << 32),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => return Some((all - ours - take, take, take == left)),
+            Err(now) => seen = now,
+        }
+    }
+}
+
+/// Gives a lease back, and wakes an owner that waits for it.
+fn give_back(lease: Lease<'_>, neighbours: &dyn Neighbours, peer: Peer) {
+    if lease.give_back()
+        && let Some(bell) = neighbours.doorbell(peer)
+    {
+        Doorbell::new(bell.atomic_u32(0)).ring_fenced();
     }
 }
 
@@ -373,82 +539,6 @@ fn probe(neighbours: &dyn Neighbours, peer: Peer) -> Probe {
     }))
 }
 
-/// The blocks of `[from, from + len)` of data, if they are at most `max`.
-fn blocks(data: &Data, from: u64, len: u64, max: usize) -> Option<Vec<Block>> {
-    match &data.layout {
-        None => Some(vec![Block {
-            addr: data.mem.addr(from as isize),
-            len: len as usize,
-        }]),
-        Some(layout) => {
-            let mut offsets = Vec::new();
-            let covered = layout.blocks(from, len, max, &mut offsets);
-            let block = |&(offset, len): &(isize, usize)| Block {
-                addr: data.mem.addr(offset),
-                len,
-            };
-            (covered == len && offsets.len() <= max).then(|| offsets.iter().map(block).collect())
-        }
-    }
-}
-
-fn worthwhile(blocks: &[Block], len: u64) -> bool {
-    len / blocks.len().max(1) as u64 >= REGION_BLOCK_MIN
-}
-
-/// A walk over blocks that remembers where it is.
-struct Walk<'a> {
-    blocks: &'a [Block],
-    index: usize,
-    within: usize,
-}
-
-impl<'a> Walk<'a> {
-    fn new(blocks: &'a [Block], skip: u64) -> Self {
-        let mut walk = Self {
-            blocks,
-            index: 0,
-            within: 0,
-        };
-        walk.advance(skip);
-        walk
-    }
-
-    fn advance(&mut self, mut len: u64) {
-        while let Some(block) = self.blocks.get(self.index) {
-            let rest = (block.len - self.within) as u64;
-            if len < rest {
-                self.within += len as usize;
-                return;
-            }
-            len -= rest;
-            self.index += 1;
-            self.within = 0;
-        }
-    }
-
-    /// Up to a call's worth of blocks from here, of at most `len` bytes. Returns their bytes.
-    fn gather(&self, mut len: u64, out: &mut Vec<Block>) -> u64 {
-        out.clear();
-        let asked = len;
-        for (i, block) in self.blocks[self.index..].iter().take(BLOCKS_PER_CALL).enumerate() {
-            let skip = if i == 0 { self.within } else { 0 };
-            let take = ((block.len - skip) as u64).min(len);
-            if take > 0 {
-                out.push(Block {
-                    addr: block.addr.wrapping_add(skip),
-                    len: take as usize,
-                });
-            }
-            len -= take;
-            if len == 0 {
-                break;
-            }
-        }
-        asked - len
-    }
-}
-
 fn copy_blocks(
     reached: &Reached,
     bulk: &Bulk<'_>,
@@ -459,35 +549,34 @@ fn copy_blocks(
         peer: bulk.peer,
         what: "its descriptor does not describe the region",
     };
-    let blob: [u8; 16] = bulk.descriptor.blob().try_into().map_err(|_| damaged.clone())?;
-    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| blob[at + i]));
-    let (addr, count) = (word(0) as usize, word(8) as usize);
-    let single = [Block {
-        addr: addr.wrapping_add(bulk.offset as usize),
-        len: bulk.len as usize,
-    }];
-    let mut remote = if count == 0 {
-        Walk::new(&single, 0)
-    } else {
-        if count > REGION_BLOCKS_MAX {
-            return Err(damaged);
+    let whereabouts = Whereabouts::read(bulk.descriptor.blob()).ok_or(damaged.clone())?;
+    let single;
+    let mut remote = match &whereabouts {
+        Whereabouts::One(addr) => {
+            single = [Block {
+                addr: addr.wrapping_add(bulk.offset as usize),
+                len: bulk.len as usize,
+            }];
+            Walk::new(&single, 0)
         }
-        let known = list
-            .as_ref()
-            .is_some_and(|(peer, cookie, _)| (*peer, *cookie) == (bulk.peer, bulk.descriptor.cookie));
-        if !known {
-            let mut blocks = vec![Block::default(); count];
-            match &reached.process {
-                None => sys::own_blocks(addr, &mut blocks),
-                Some((pid, _)) => {
-                    sys::read_blocks(*pid, addr, &mut blocks).map_err(|error| refused(bulk.peer, &error))?
+        Whereabouts::Two(blocks) => Walk::new(blocks, bulk.offset),
+        Whereabouts::List(addr, count) => {
+            let known = list
+                .as_ref()
+                .is_some_and(|(peer, cookie, _)| (*peer, *cookie) == (bulk.peer, bulk.descriptor.cookie));
+            if !known {
+                let mut blocks = vec![Block::default(); *count];
+                match &reached.process {
+                    None => sys::own_blocks(*addr, &mut blocks),
+                    Some((pid, _)) => sys::read_blocks(*pid, *addr, &mut blocks)
+                        .map_err(|error| refused(bulk.peer, &error))?,
                 }
+                *list = Some((bulk.peer, bulk.descriptor.cookie, blocks));
             }
-            *list = Some((bulk.peer, bulk.descriptor.cookie, blocks));
-        }
-        match list {
-            Some((_, _, blocks)) => Walk::new(blocks, bulk.offset),
-            None => return Err(damaged),
+            match list {
+                Some((_, _, blocks)) => Walk::new(blocks, bulk.offset),
+                None => return Err(damaged),
+            }
         }
     };
     let local_blocks = blocks(bulk.local, bulk.local_offset, bulk.len, usize::MAX).ok_or(damaged.clone())?;
@@ -533,22 +622,4 @@ fn refused(peer: Peer, error: &std::io::Error) -> Error {
             errno: errno.unwrap_or(0),
         },
     }
-}
-
-/// Copies between blocks of this process. Both lists hold the same number of bytes.
-fn within(here: &[Block], there: &[Block], way: Way) -> u64 {
-    let (mut local, mut remote) = (Walk::new(here, 0), Walk::new(there, 0));
-    let mut moved = 0;
-    while let (Some(a), Some(b)) = (local.blocks.get(local.index), remote.blocks.get(remote.index)) {
-        let (at, from) = (a.addr + local.within, b.addr + remote.within);
-        let len = (a.len - local.within).min(b.len - remote.within);
-        match way {
-            Way::Read => sys::copy_within(from, at, len),
-            Way::Write => sys::copy_within(at, from, len),
-        }
-        local.advance(len as u64);
-        remote.advance(len as u64);
-        moved += len as u64;
-    }
-    moved
 }

@@ -1,0 +1,271 @@
+//! Fetching announced messages: by reading, by letting the sender write, or by both at once; packets are the pump's.
+//!
+//! Called by the pump on both sides, and by the dispatch of packets. Each pass does one bulk operation per message, so that others get
+//! their turn. A receive whose data the sender may write ends when the rail says that nobody writes any more.
+
+use crate::api::{Error, Peer};
+use crate::core::Core;
+use crate::rail::{Bulk, Ending, Fetch, Header, Kind, Rail};
+use crate::request::{Side, State, from_wire};
+use crate::shard::Shard;
+use crate::wire::{FLAG_FAILED, Push, Pushed};
+use garonne_sync::user::Data;
+
+impl Core {
+    /// A send may write to its receiver's memory.
+    pub(crate) fn may_push(&mut self, peer: Peer, push: Push) -> Option<()> {
+        let Some(index) = self.requests.find(from_wire(push.send)) else {
+            return Some(());
+        };
+        let operation = self.requests.at(index);
+        if operation.side != Side::Send || operation.peer != peer || operation.state != State::Active {
+            return None;
+        }
+        operation.remote = push.recv;
+        operation.moved = 0;
+        operation.region = Some(Box::new(push.region));
+        if !self.pushes.contains(&index) {
+            self.pushes.push_back(index);
+        }
+        self.pending = true;
+        Some(())
+    }
+
+    /// The sender wrote what it could take of a receive, or (`worked` is false) cannot write there.
+    pub(crate) fn pushed(&mut self, peer: Peer, pushed: &Pushed, worked: bool) -> Option<()> {
+        let Some(index) = self.requests.find(from_wire(pushed.recv)) else {
+            return Some(());
+        };
+        let operation = self.requests.at(index);
+        if operation.side != Side::Recv || operation.peer != peer {
+            return None;
+        }
+        // A receive that took to packets meanwhile needs none of it.
+        let shared = matches!(operation.fetching, Some(Fetch::Push | Fetch::Share));
+        if operation.state != State::Active || !shared {
+            return Some(());
+        }
+        if !worked {
+            self.fetch_is_over(index, false);
+            self.ask_for_packets(index);
+            return Some(());
+        }
+        operation.moved = operation
+            .moved
+            .checked_add(pushed.bytes)
+            .filter(|&moved| moved <= operation.total)?;
+        if operation.moved >= operation.total {
+            // Whoever wrote all of it knows that its send is over.
+            let needs_word = pushed.bytes < operation.total;
+            self.fetch_ended(index, needs_word);
+        }
+        Some(())
+    }
+
+    /// All bytes of an announced message are here.
+    fn fetch_ended(&mut self, index: u32, needs_word: bool) {
+        let operation = self.requests.peek(index);
+        let (peer, send) = (operation.peer, operation.remote);
+        if needs_word {
+            self.finish(peer, send);
+        }
+        self.end(index, None);
+    }
+
+    /// A bulk read moved bytes, or failed: then packets must do.
+    pub(crate) fn bulk_moved(&mut self, index: u32, result: Result<(), Error>) {
+        let operation = self.requests.at(index);
+        if operation.state != State::Active || operation.side != Side::Recv {
+            return;
+        }
+        match result {
+            Ok(()) if operation.moved >= operation.total => self.fetch_ended(index, true),
+            Ok(()) => {
+                self.pulls.push_back(index);
+                self.pending = true;
+            }
+            Err(Error::Peer { what, .. }) => {
+                let peer = operation.peer;
+                self.end(index, Some(Error::Peer { peer, what }));
+            }
+            Err(_) => {
+                self.fetch_is_over(index, false);
+                self.ask_for_packets(index);
+            }
+        }
+    }
+}
+
+impl<R: Rail> Shard<R> {
+    /// One bulk read for every message that is fetched.
+    pub(crate) fn pump_pulls(&mut self) -> bool {
+        let mut moved = false;
+        for _ in 0..self.core.pulls.len() {
+            let Some(index) = self.core.pulls.pop_front() else {
+                break;
+            };
+            let operation = self.core.requests.peek(index);
+            if operation.state != State::Active || operation.side != Side::Recv || operation.region.is_none()
+            {
+                continue;
+            }
+            let way = match operation.fetching {
+                Some(way) => way,
+                None => self.begin_fetch(index),
+            };
+            moved |= match way {
+                Fetch::Read => {
+                    let operation = self.core.requests.peek(index);
+                    let chunk = self
+                        .rail
+                        .reach(operation.peer)
+                        .map_or(0, |reach| reach.read_chunk);
+                    let (from, total) = (operation.moved, operation.total);
+                    self.pull(index, from, (total - from).min(chunk.max(1)))
+                }
+                Fetch::Share => self.pull_part(index),
+                Fetch::Push | Fetch::Packets => true,
+            };
+        }
+        moved
+    }
+
+    /// Decides how a message is fetched, and tells its sender if it has a part in it.
+    fn begin_fetch(&mut self, index: u32) -> Fetch {
+        let token = self.core.wire_name(index);
+        let operation = self.core.requests.at(index);
+        let (peer, total) = (operation.peer, operation.total);
+        let mut way = self.rail.fetch(token, peer, total);
+        if matches!(way, Fetch::Push | Fetch::Share) {
+            // The data may be longer than the message.
+            let data = Data {
+                len: total,
+                ..operation.data.clone()
+            };
+            match self.rail.share(token, peer, &data, way) {
+                Some(region) => {
+                    operation.exposed = true;
+                    let push = Push {
+                        send: operation.remote,
+                        recv: token,
+                        region,
+                    };
+                    let header = Header {
+                        kind: Kind::Push as u8,
+                        ..Header::default()
+                    };
+                    self.core.tell(peer, header, push.encode());
+                    // At once: the sender works while this side does its part.
+                    self.flush();
+                }
+                None => way = Fetch::Read,
+            }
+        }
+        self.core.requests.at(index).fetching = Some(way);
+        if way == Fetch::Packets {
+            self.core.ask_for_packets(index);
+        }
+        way
+    }
+
+    /// Reads the next part of a message that its sender writes at the same time.
+    fn pull_part(&mut self, index: u32) -> bool {
+        let token = self.core.wire_name(index);
+        match self.rail.take_part(token) {
+            Ok(Some((from, len))) => self.pull(index, from, len),
+            // The sender's word will tell when its parts are done.
+            Ok(None) => false,
+            Err(error) => {
+                self.core.bulk_moved(index, Err(error));
+                true
+            }
+        }
+    }
+
+    /// Reads some bytes of a message from its sender's region.
+    fn pull(&mut self, index: u32, from: u64, len: u64) -> bool {
+        let token = self.core.wire_name(index);
+        let operation = self.core.requests.at(index);
+        let Some(region) = operation.region.as_deref() else {
+            return false;
+        };
+        let bulk = Bulk {
+            token,
+            peer: operation.peer,
+            descriptor: region,
+            offset: from,
+            local: &operation.data,
+            local_offset: from,
+            len,
+        };
+        let result = self.rail.read(bulk);
+        let operation = self.core.requests.at(index);
+        match result {
+            Ok(Ending::Now) => {
+                operation.moved += len;
+                self.core.bulk_moved(index, Ok(()));
+            }
+            Ok(Ending::Later) => operation.moved += len,
+            Err(error) => self.core.bulk_moved(index, Err(error)),
+        }
+        true
+    }
+
+    /// One part of every message that this side may write to its receiver's memory.
+    pub(crate) fn pump_pushes(&mut self) -> bool {
+        let mut moved = false;
+        for _ in 0..self.core.pushes.len() {
+            let Some(index) = self.core.pushes.pop_front() else {
+                break;
+            };
+            let token = self.core.wire_name(index);
+            let operation = self.core.requests.at(index);
+            let (State::Active, Side::Send, Some(region)) =
+                (operation.state, operation.side, operation.region.as_deref())
+            else {
+                continue;
+            };
+            let bulk = Bulk {
+                token,
+                peer: operation.peer,
+                descriptor: region,
+                offset: 0,
+                local: &operation.data,
+                local_offset: 0,
+                len: operation.data.len,
+            };
+            moved = true;
+            let result = self.rail.push_part(bulk);
+            let operation = self.core.requests.at(index);
+            if let Ok(step) = &result {
+                operation.moved += step.bytes;
+                if !step.last {
+                    self.core.pushes.push_back(index);
+                    self.core.pending = true;
+                    continue;
+                }
+            }
+            self.end_push(index, result.is_ok());
+        }
+        moved
+    }
+
+    /// Tells the receiver what was written to its memory.
+    fn end_push(&mut self, index: u32, worked: bool) {
+        let operation = self.core.requests.at(index);
+        operation.region = None;
+        let (peer, bytes, recv) = (operation.peer, operation.moved, operation.remote);
+        let whole = worked && bytes >= operation.data.len;
+        let header = Header {
+            kind: Kind::Pushed as u8,
+            flags: if worked { 0 } else { FLAG_FAILED },
+            ..Header::default()
+        };
+        if bytes > 0 || !worked {
+            self.core.tell(peer, header, Pushed { recv, bytes }.encode());
+        }
+        if whole {
+            self.core.end(index, None);
+        }
+    }
+}

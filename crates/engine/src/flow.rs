@@ -1,0 +1,246 @@
+//! Messages that come in piece by piece right behind their envelope, so that the receiver copies while the sender still does.
+//!
+//! The pieces of one message follow each other without another message of its peer between: the sender makes sure of the room for all
+//! of them first. Head first, which holds the envelope and the beginning; the rest goes to the receive it matched, or to a
+//! buffer of the store until the message is whole or a receive for it is posted. Only then an unmatched one enters the matcher, so nothing
+//! ever sees half a message. Bounded by one flow per gate, its length and the gate's credits.
+
+use crate::api::Pattern;
+use crate::copy::{copy_in, copy_out};
+use crate::core::{Core, Incoming, truncation};
+use crate::gate::stream_key;
+use crate::limits::FLOW_MAX;
+use crate::matcher::Envelope;
+use crate::rail::{Class, Header, Kind, Rail, Refusal};
+use crate::request::State;
+use crate::shard::Shard;
+use crate::store::{Body, Meta};
+use garonne_sync::user::{Scratch, UserMem};
+
+/// Where the pieces of a flow go.
+#[derive(Debug)]
+enum Target {
+    /// The receive in this slot, which is active and stays so until the flow or its peer ends.
+    Receive(u32),
+    /// Nobody asked for it yet.
+    Kept(Scratch),
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    header: Header,
+    meta: Meta,
+    /// Bytes here.
+    got: u64,
+    target: Target,
+}
+
+/// Bytes behind the beginning in a head: the length of the message.
+const TOTAL: usize = 8;
+
+fn envelope(meta: &Meta) -> Envelope {
+    Envelope {
+        context: meta.context,
+        peer: meta.peer,
+        tag: meta.tag,
+    }
+}
+
+impl Core {
+    /// The beginning of a message. `None`: the peer broke the format.
+    pub(crate) fn head(&mut self, gate: u32, header: Header, mut meta: Meta, payload: UserMem) -> Option<()> {
+        let first = (meta.len as usize)
+            .checked_sub(TOTAL)
+            .filter(|first| *first > 0)?;
+        let mut total = [0; TOTAL];
+        payload.read(first as isize, &mut total);
+        meta.len = u64::from_le_bytes(total);
+        let sane = header.flags == 0 && meta.len > first as u64 && meta.len <= FLOW_MAX;
+        if !sane || self.gates[gate as usize].flow.is_some() {
+            return None;
+        }
+        self.count(gate, &header)?;
+        let target = match self.wanted(gate, &header, &meta) {
+            Some(receive) => Target::Receive(receive),
+            None => match self.store.buffer(meta.len as usize) {
+                Ok(buffer) => {
+                    self.flows += 1;
+                    Target::Kept(buffer)
+                }
+                Err(_) => {
+                    self.lose(gate, "its message could not be kept for want of memory");
+                    return Some(());
+                }
+            },
+        };
+        let mut flow = Flow {
+            header,
+            meta,
+            got: 0,
+            target,
+        };
+        self.take_piece(&mut flow, payload, first);
+        self.gates[gate as usize].flow = Some(flow);
+        Some(())
+    }
+
+    /// The receive for a message that begins to come, if it is its turn and one is posted. Then the message counts as matched.
+    fn wanted(&mut self, gate: u32, header: &Header, meta: &Meta) -> Option<u32> {
+        if !self.has_turn(header, meta) {
+            return None;
+        }
+        let receive = self.matcher.arrive(&envelope(meta))?;
+        self.begin_flow(gate, receive, meta);
+        Some(receive)
+    }
+
+    /// Whether an envelope is the next of its stream.
+    fn has_turn(&mut self, header: &Header, meta: &Meta) -> bool {
+        let at = self.streams.find_or_insert(stream_key(meta.context, meta.peer));
+        let stream = self.streams.get(at);
+        stream.odd.is_none() && header.sequence == stream.next_rx as u32
+    }
+
+    /// A message whose turn it is goes to this receive.
+    fn begin_flow(&mut self, gate: u32, receive: u32, meta: &Meta) {
+        let at = self.streams.find_or_insert(stream_key(meta.context, meta.peer));
+        self.streams.get_mut(at).next_rx += 1;
+        self.release_credits(gate, meta.len);
+        // A message that is too long is an error only when all of it is here.
+        let _ = self.met(receive, meta);
+        self.requests.at(receive).state = State::Active;
+    }
+
+    /// Copies a piece to where the flow goes.
+    fn take_piece(&mut self, flow: &mut Flow, payload: UserMem, len: usize) {
+        match &flow.target {
+            Target::Kept(buffer) => buffer.mem().copy_from(flow.got as isize, payload, 0, len),
+            Target::Receive(receive) => {
+                let operation = self.requests.at(*receive);
+                let fits = operation.data.len.saturating_sub(flow.got).min(len as u64) as usize;
+                if operation.data.layout.is_none() {
+                    operation.data.mem.copy_from(flow.got as isize, payload, 0, fits);
+                } else {
+                    copy_in(&operation.data, flow.got, payload, fits, &mut self.bounce);
+                }
+                operation.moved = flow.got + len as u64;
+            }
+        }
+        flow.got += len as u64;
+    }
+
+    /// The next piece of the message that comes from this gate's peer. `None`: the peer broke the format.
+    pub(crate) fn tail(&mut self, gate: u32, header: &Header, payload: UserMem, len: usize) -> Option<()> {
+        let mut flow = self.gates[gate as usize].flow.take()?;
+        let end = flow.got + len as u64;
+        let fits = len > 0 && u64::from(header.sequence) == flow.got && end <= flow.meta.len;
+        if fits {
+            self.take_piece(&mut flow, payload, len);
+        }
+        if !fits || end < flow.meta.len {
+            self.gates[gate as usize].flow = Some(flow);
+            return fits.then_some(());
+        }
+        match flow.target {
+            Target::Receive(receive) => {
+                let operation = self.requests.peek(receive);
+                let (room, origin) = (operation.data.len, operation.origin);
+                let error = (flow.meta.len > room).then(|| truncation(&flow.meta, room, origin));
+                self.complete(receive, error);
+            }
+            Target::Kept(buffer) => {
+                self.flows -= 1;
+                self.envelope(
+                    gate,
+                    &flow.header,
+                    flow.meta,
+                    Incoming::Whole(Body::Buffer(buffer)),
+                );
+            }
+        }
+        Some(())
+    }
+
+    /// The gate from which a message comes that a new receive would match and that nothing comes before.
+    #[cold]
+    pub(crate) fn flow_for(&mut self, pattern: &Pattern) -> Option<u32> {
+        let matches = |meta: &Meta| {
+            meta.context == pattern.context
+                && pattern.source.is_none_or(|source| source.peer == meta.peer)
+                && pattern.tag.is_none_or(|tag| tag == meta.tag)
+        };
+        let found = self.gates.iter().position(|gate| {
+            gate.flow
+                .as_ref()
+                .is_some_and(|flow| matches!(flow.target, Target::Kept(_)) && matches(&flow.meta))
+        })?;
+        let flow = self.gates[found].flow.as_ref()?;
+        let (header, meta) = (flow.header, flow.meta);
+        self.has_turn(&header, &meta).then_some(found as u32)
+    }
+
+    /// Gives the message that comes from this gate's peer to the receive in slot `receive`.
+    pub(crate) fn adopt_flow(&mut self, gate: u32, receive: u32) {
+        let Some(mut flow) = self.gates[gate as usize].flow.take() else {
+            return;
+        };
+        let got = flow.got as usize;
+        if let Target::Kept(buffer) = std::mem::replace(&mut flow.target, Target::Receive(receive)) {
+            self.flows -= 1;
+            self.begin_flow(gate, receive, &flow.meta);
+            flow.got = 0;
+            self.take_piece(&mut flow, buffer.mem(), got);
+            self.store.recycle(Body::Buffer(buffer));
+        }
+        self.gates[gate as usize].flow = Some(flow);
+    }
+
+    /// The peer of a gate is gone: what came of its message belongs to nobody. Its receive ends with those of the peer.
+    pub(crate) fn drop_flow(&mut self, gate: u32) {
+        if let Some(flow) = self.gates[gate as usize].flow.take()
+            && let Target::Kept(buffer) = flow.target
+        {
+            self.flows -= 1;
+            self.store.recycle(Body::Buffer(buffer));
+        }
+    }
+}
+
+impl<R: Rail> Shard<R> {
+    /// Sends an envelope with its payload in pieces. The rail said that there is room for all of them: where it then has none, its
+    /// peer tampered with what both share, and counts as gone.
+    pub(crate) fn emit_flow(&mut self, index: u32, mut header: Header, piece: usize) -> Result<(), Refusal> {
+        let operation = self.core.requests.at(index);
+        let (total, peer) = (operation.data.len as usize, operation.peer);
+        let mut done = 0;
+        while done < total {
+            let len = piece.min(total - done);
+            let extra = if done == 0 { TOTAL } else { 0 };
+            let room = match self.rail.claim(peer, len + extra, Class::Data) {
+                Err(Refusal::Full) if done > 0 => return Err(Refusal::Gone),
+                claimed => claimed?,
+            };
+            let operation = self.core.requests.at(index);
+            if operation.data.layout.is_none() {
+                room.mem.copy_from(0, operation.data.mem, done as isize, len);
+            } else {
+                copy_out(&operation.data, done as u64, room.mem, len, &mut self.core.bounce);
+            }
+            if done == 0 {
+                header.kind = Kind::Head as u8;
+                room.mem.write(len as isize, &(total as u64).to_le_bytes());
+            } else {
+                header = Header {
+                    kind: Kind::Tail as u8,
+                    sequence: done as u32,
+                    ..Header::default()
+                };
+            }
+            header.len = (len + extra) as u32;
+            self.rail.commit(room, &header);
+            done += len;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,7 @@
+//! What a peer says of where a region lies.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    garonne_rails::shm::read_anything(bytes);
+});
