@@ -24,6 +24,8 @@ enum Target {
     Receive(u32),
     /// Nobody asked for it yet.
     Kept(Scratch),
+    /// The quick receive that runs; there is none but while it does.
+    Caught(UserMem),
 }
 
 /// See the module's paragraph.
@@ -63,6 +65,9 @@ impl Core {
         self.count(gate, &header)?;
         let target = match self.wanted(gate, &header, &meta) {
             Some(receive) => Target::Receive(receive),
+            None if self.expected.accepts(&meta) && self.has_turn(&header, &meta) => {
+                Target::Caught(self.expected.flows())
+            }
             None => match self.store.buffer(meta.len as usize) {
                 Ok(buffer) => {
                     self.flows += 1;
@@ -102,11 +107,16 @@ impl Core {
         stream.odd.is_none() && header.sequence == stream.next_rx as u32
     }
 
-    /// A message whose turn it is goes to this receive.
-    fn begin_flow(&mut self, gate: u32, receive: u32, meta: &Meta) {
+    /// A message whose turn it was is matched.
+    fn count_flow(&mut self, gate: u32, meta: &Meta) {
         let at = self.streams.find_or_insert(stream_key(meta.context, meta.peer));
         self.streams.get_mut(at).next_rx += 1;
         self.release_credits(gate, meta.len);
+    }
+
+    /// A message whose turn it is goes to this receive.
+    fn begin_flow(&mut self, gate: u32, receive: u32, meta: &Meta) {
+        self.count_flow(gate, meta);
         // A message that is too long is an error only when all of it is here.
         let _ = self.met(receive, meta);
         self.requests.at(receive).state = State::Active;
@@ -116,6 +126,7 @@ impl Core {
     fn take_piece(&mut self, flow: &mut Flow, payload: UserMem, len: usize) {
         match &flow.target {
             Target::Kept(buffer) => buffer.mem().copy_from(flow.got as isize, payload, 0, len),
+            Target::Caught(mem) => mem.copy_from(flow.got as isize, payload, 0, len),
             Target::Receive(receive) => {
                 let operation = self.requests.at(*receive);
                 let fits = operation.data.len.saturating_sub(flow.got).min(len as u64) as usize;
@@ -148,6 +159,10 @@ impl Core {
                 let (room, origin) = (operation.data.len, operation.origin);
                 let error = (flow.meta.len > room).then(|| truncation(&flow.meta, room, origin));
                 self.complete(receive, error);
+            }
+            Target::Caught(_) => {
+                self.count_flow(gate, &flow.meta);
+                self.expected.flowed(&flow.meta);
             }
             Target::Kept(buffer) => {
                 self.flows -= 1;
@@ -194,6 +209,27 @@ impl Core {
             self.store.recycle(Body::Buffer(buffer));
         }
         self.gates[gate as usize].flow = Some(flow);
+    }
+
+    /// The quick receive gave up: what came of its message goes on like that of one that nobody asked for.
+    #[cold]
+    pub(crate) fn keep_caught_flow(&mut self) {
+        for gate in 0..self.gates.len() {
+            let Some(flow) = &mut self.gates[gate].flow else {
+                continue;
+            };
+            let Target::Caught(mem) = flow.target else {
+                continue;
+            };
+            match self.store.buffer(flow.meta.len as usize) {
+                Ok(buffer) => {
+                    buffer.mem().copy_from(0, mem, 0, flow.got as usize);
+                    flow.target = Target::Kept(buffer);
+                    self.flows += 1;
+                }
+                Err(_) => self.lose(gate as u32, "its message could not be kept for want of memory"),
+            }
+        }
     }
 
     /// The peer of a gate is gone: what came of its message belongs to nobody. Its receive ends with those of the peer.

@@ -48,11 +48,14 @@ pub const POLL_BUDGET: u32 = 32;
 /// Pieces of large messages that one pass sends to one peer before others get their turn.
 pub const PIECES_PER_PASS: u32 = 8;
 
+/// Length of messages for which the rail is asked anew what it can do: the question takes a hundredth of their way.
+pub const ASK_FROM: u64 = 4096;
+
 /// Pieces that a message is cut into at least, as far as [`PIECE_MIN`] allows: both sides copy at once for all but one of them.
 pub const PIECES_AT_LEAST: u64 = 8;
 
-/// Least piece: a record's own cost is a twentieth of copying this.
-pub const PIECE_MIN: u64 = 8 * 1024;
+/// Least piece: a record's own cost is a tenth of copying this.
+pub const PIECE_MIN: u64 = 4 * 1024;
 
 /// Bytes gathered at a time between two non-contiguous sides: fits the first cache.
 pub const BOUNCE: usize = 4096;

@@ -7,7 +7,8 @@ use crate::api::{Error, Peer};
 use crate::copy::copy_out;
 use crate::gate::stream_key;
 use crate::limits::{
-    BYTES_PER_POLL, FLOW_MAX, PIECE_MIN, PIECES_AT_LEAST, PIECES_PER_PASS, TRANSFER_BYTES_MAX, WAITING_LOOK,
+    ASK_FROM, BYTES_PER_POLL, FLOW_MAX, PIECE_MIN, PIECES_AT_LEAST, PIECES_PER_PASS, TRANSFER_BYTES_MAX,
+    WAITING_LOOK,
 };
 use crate::rail::{Class, Ending, Exposing, Header, Kind, Rail, Refusal};
 use crate::request::{Operation, Side, State};
@@ -71,8 +72,19 @@ impl<R: Rail> Shard<R> {
         (bytes.min(TRANSFER_BYTES_MAX) / BYTES_PER_POLL) as u32
     }
 
+    /// What a rail can do may change (a peer starts later): asked again where it matters.
+    fn look_again(&mut self, gate: u32, index: u32) {
+        let operation = self.core.requests.peek(index);
+        if operation.data.len >= ASK_FROM
+            && let Some(reach) = self.rail.reach(operation.peer)
+        {
+            self.core.gates[gate as usize].reach = reach;
+        }
+    }
+
     /// Asks the strategy about the next envelope of a window and does it. `false`: it has to wait.
     fn send_from_window(&mut self, gate: u32, index: u32) -> bool {
+        self.look_again(gate, index);
         let entry = &self.core.gates[gate as usize];
         let operation = self.core.requests.peek(index);
         let view = View {

@@ -106,10 +106,15 @@ pub(crate) struct Expected {
     /// Negative: any.
     tag: i32,
     mem: UserMem,
-    /// Room; negative: nothing is expected.
+    /// Room; [`NOTHING`] is expected, or the message is [`FLOWING`] in.
     room: i64,
     caught: Caught,
 }
+
+/// Nothing is expected (any more).
+const NOTHING: i64 = -1;
+/// The expected message has begun to come in pieces.
+const FLOWING: i64 = -2;
 
 impl Expected {
     pub(crate) fn nothing() -> Self {
@@ -123,9 +128,26 @@ impl Expected {
             peer: 0,
             tag: 0,
             mem: UserMem::null(),
-            room: -1,
+            room: NOTHING,
             caught,
         }
+    }
+
+    /// The expected message begins to come: where it goes.
+    pub(crate) fn flows(&mut self) -> UserMem {
+        self.room = FLOWING;
+        self.mem
+    }
+
+    /// All of it is here.
+    #[inline(always)]
+    pub(crate) fn flowed(&mut self, meta: &Meta) {
+        self.room = NOTHING;
+        self.caught = Caught {
+            source: meta.source,
+            tag: meta.tag,
+            len: meta.len as u32,
+        };
     }
 
     /// Whether it takes this message, none of the posted receives having matched.
@@ -142,12 +164,7 @@ impl Expected {
     #[inline(always)]
     fn take(&mut self, meta: &Meta, payload: UserMem) {
         self.mem.copy_from(0, payload, 0, meta.len as usize);
-        self.room = -1;
-        self.caught = Caught {
-            source: meta.source,
-            tag: meta.tag,
-            len: meta.len as u32,
-        };
+        self.flowed(meta);
     }
 }
 
@@ -296,6 +313,15 @@ impl Core {
         }
     }
 
+    /// Nobody looks for the expected message any more. What has come of it is kept like that of any message.
+    #[cold]
+    #[inline(never)]
+    fn stop_expecting(&mut self) {
+        if std::mem::replace(&mut self.expected.room, NOTHING) == FLOWING {
+            self.keep_caught_flow();
+        }
+    }
+
     /// Receives a kept message if its few bytes lie in its record and fit; `None`: nothing happened.
     #[inline(never)]
     fn catch_kept(&mut self, catch: &Catch, item: u32) -> Option<Caught> {
@@ -397,8 +423,8 @@ impl<R: Rail> Shard<R> {
     #[inline(always)]
     pub fn recv_quick(&mut self, catch: &Catch, spins: u32) -> Option<Caught> {
         let core = &mut self.core;
-        // Held messages may match, and queued work must not wait for this.
-        if core.pending || core.holders != 0 {
+        // Held messages may match, or one that comes in pieces already, and queued work must not wait for this.
+        if core.pending || core.holders != 0 || core.flows != 0 {
             return None;
         }
         if let Some(item) = core.matcher.find(&catch.pattern) {
@@ -415,21 +441,25 @@ impl<R: Rail> Shard<R> {
         core.expected.mem = catch.mem;
         core.expected.room = i64::from(catch.room);
         let mut left = spins;
-        // One packet: what comes behind it is for later receives.
-        while !self.rail.poll_one(&mut self.core) {
-            if !self.rail.is_quiet() {
-                self.rail.poll(1, &mut self.core);
+        // One packet, or the pieces of one message: what comes behind is for later receives.
+        loop {
+            if self.rail.poll_one(&mut self.core)
+                || !self.rail.is_quiet()
+                    && (self.rail.poll(1, &mut self.core) > 0 || self.core.expected.room != FLOWING)
+            {
+                if self.core.expected.room != FLOWING {
+                    break;
+                }
+            } else if left == 0 {
                 break;
+            } else {
+                left -= 1;
+                std::hint::spin_loop();
             }
-            if left == 0 {
-                break;
-            }
-            left -= 1;
-            std::hint::spin_loop();
         }
         let core = &mut self.core;
-        if core.expected.room >= 0 {
-            core.expected.room = -1;
+        if core.expected.room != NOTHING {
+            core.stop_expecting();
             return None;
         }
         let caught = core.expected.caught;

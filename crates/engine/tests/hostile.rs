@@ -3,9 +3,10 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::*;
+use garonne_engine::quick::Catch;
 use garonne_engine::rail::{
-    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Header, Limits, Rail, Reach, Refusal, Room, Sink, Step,
-    Token, WakeSource,
+    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Header, Kind, Limits, Rail, Reach, Refusal, Room, Sink,
+    Step, Token, WakeSource,
 };
 use garonne_engine::shard::Shard;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -205,5 +206,124 @@ proptest! {
         let received = shard.recv(Recv { pattern, data, origin: Origin::default() });
         let whole = matches!(received, Ok(Started::Done(Status { len: 8, error: None, .. })));
         prop_assert!(whole, "a message to oneself did not arrive");
+    }
+}
+
+/// A packet of a message of 300 bytes in three pieces; byte `i` is `i` modulo 251.
+fn piece(index: u32) -> (Header, Vec<u8>) {
+    let mut bytes: Vec<u8> = (100 * index..100 * index + 100)
+        .map(|i| (i % 251) as u8)
+        .collect();
+    let (kind, sequence) = match index {
+        0 => (Kind::Head, 0),
+        _ => (Kind::Tail, 100 * index),
+    };
+    if index == 0 {
+        bytes.extend(300u64.to_le_bytes());
+    }
+    let header = Header {
+        kind: kind as u8,
+        len: bytes.len() as u32,
+        context: 0,
+        source: 1,
+        tag: 4,
+        sequence,
+        ..Header::default()
+    };
+    (header, bytes)
+}
+
+#[test]
+fn a_message_in_pieces_that_a_quick_receive_gave_up_on_goes_to_the_general_one() {
+    // The number of pieces that the quick receive sees.
+    for seen in 0..3 {
+        let quotas = Quotas {
+            envelopes: 4,
+            payload: 1024,
+        };
+        let mut shard = Shard::new(Mouth::default(), 0, 3, quotas);
+        let room = Scratch::new(300).expect("memory");
+        let pattern = Pattern {
+            context: 0,
+            source: Some(Source { rank: 1, peer: 1 }),
+            tag: Some(4),
+        };
+        let catch = Catch {
+            pattern,
+            mem: room.mem(),
+            room: 300,
+            origin: Origin::default(),
+        };
+        (0..seen).for_each(|index| shard.rail().packets.push_back(piece(index)));
+        assert_eq!(shard.recv_quick(&catch, 3), None);
+        assert_eq!(shard.unexpected(), 0, "half a message is none yet");
+        room.mem().write(0, &[0; 300]);
+        let data = Data::contiguous(room.mem(), 300);
+        let origin = Origin::default();
+        let Ok(Started::Pending(request)) = shard.recv(Recv {
+            pattern,
+            data,
+            origin,
+        }) else {
+            panic!("it is not here yet")
+        };
+        for index in seen..3 {
+            assert_eq!(shard.peek(request), Ok(None));
+            shard.rail().packets.push_back(piece(index));
+            shard.progress();
+        }
+        let status = shard.take(request);
+        assert!(
+            matches!(
+                status,
+                Ok(Some(Status {
+                    len: 300,
+                    error: None,
+                    ..
+                }))
+            ),
+            "{status:?}"
+        );
+        room.mem().with(0, 300, |bytes| {
+            assert!(bytes.iter().enumerate().all(|(i, byte)| *byte == (i % 251) as u8))
+        });
+        // The next one is caught whole.
+        for index in 0..3 {
+            let (header, bytes) = piece(index);
+            let sequence = if index == 0 { 1 } else { header.sequence };
+            shard
+                .rail()
+                .packets
+                .push_back((Header { sequence, ..header }, bytes));
+        }
+        assert_eq!(shard.recv_quick(&catch, 3).map(|caught| caught.len), Some(300));
+        assert!(shard.is_idle());
+    }
+}
+
+#[test]
+fn pieces_out_of_order_or_without_a_beginning_break_the_format() {
+    for wrong in [vec![1], vec![0, 2], vec![0, 0], vec![0, 1, 1]] {
+        let quotas = Quotas {
+            envelopes: 4,
+            payload: 1024,
+        };
+        let mut shard = Shard::new(Mouth::default(), 0, 3, quotas);
+        for index in wrong {
+            shard.rail().packets.push_back(piece(index));
+            shard.progress();
+        }
+        let data = Data::empty();
+        let send = Send {
+            context: 0,
+            peer: 1,
+            source: 0,
+            tag: 1,
+            data,
+            mode: Mode::Standard,
+            origin: Origin::default(),
+        };
+        assert!(matches!(shard.send(send), Err(Error::Peer { .. })));
+        assert!(shard.is_idle());
     }
 }

@@ -25,21 +25,23 @@ pub const RESERVED_UNITS_PER_SLOT: u32 = 3;
 /// Largest payload of a packet: a quarter of a lane's area, so that two sides copy at the same time.
 pub const PACKET_MAX: usize = 32 * 1024;
 
-/// Payloads up to this length are sent without a separate claim: copying them in one go costs less than lending room.
-pub const INLINE_MAX: usize = 256;
+/// Payloads up to this length are sent without a separate claim: copying them in one go costs less than lending room, as long as
+/// nothing is gained by letting the receiver begin before the end.
+pub const INLINE_MAX: usize = 2048;
 
-/// Payloads that travel with their envelope: as much as a packet takes, whose second copy still costs less than a handshake
-/// and a system call.
+/// Payloads that travel with their envelope where the peer's memory cannot be read: as much as a packet takes, whose second
+/// copy still costs less than a handshake.
 pub const EAGER_MAX: usize = PACKET_MAX;
 
-/// Shortest message that follows its envelope in pieces: below, a second record costs what copying at the same time saves.
-pub const FLOW_FROM: usize = 3 * 1024;
+/// The same where it can: between 4 KB, which two copies move in less time than a system call takes, and 8 KB, which one copy moves in
+/// less than two.
+pub const EAGER_READABLE_MAX: usize = 6 * 1024;
 
-/// Bytes of such a piece: the receiver begins after a sixth of a microsecond, and a record costs a third of that.
-pub const FLOW_PIECE: usize = 2 * 1024;
+/// Shortest message that follows its envelope in pieces: below, more records cost what copying at the same time saves.
+pub const FLOW_FROM: usize = 12 * 1024;
 
-/// From this length on pieces are twice as long: the beginning weighs less, the records more.
-pub const FLOW_COARSE_FROM: usize = 12 * 1024;
+/// Bytes of such a piece: the receiver begins after a third of a microsecond, and a record costs half of that.
+pub const FLOW_PIECE: usize = 4 * 1024;
 
 /// Records from one writer in the mailbox before it is granted a free lane: enough to tell a neighbour from a passer-by.
 pub const LANE_GRANT_AFTER: u32 = 16;

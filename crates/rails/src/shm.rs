@@ -24,7 +24,7 @@ pub use pace::Known;
 pub use peers::{Neighbours, Process, Threads};
 
 use crate::limits::{
-    COMMONS_ALIGN, EAGER_MAX, FLOW_COARSE_FROM, FLOW_FROM, FLOW_PIECE, INLINE_MAX, PACKET_MAX, RANKS_MAX,
+    COMMONS_ALIGN, EAGER_MAX, EAGER_READABLE_MAX, FLOW_FROM, FLOW_PIECE, INLINE_MAX, PACKET_MAX, RANKS_MAX,
 };
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
@@ -237,7 +237,11 @@ impl Rail for ShmRail {
         }
         let means = self.regions.means(&*self.neighbours, peer);
         Some(Reach {
-            eager_max: EAGER_MAX,
+            eager_max: if means.can_read {
+                EAGER_READABLE_MAX
+            } else {
+                EAGER_MAX
+            },
             can_read: means.can_read,
             can_write: means.can_write,
             pipeline_chunk: PACKET_MAX,
@@ -249,11 +253,7 @@ impl Rail for ShmRail {
         if len < FLOW_FROM {
             return None;
         }
-        let piece = if len < FLOW_COARSE_FROM {
-            FLOW_PIECE
-        } else {
-            2 * FLOW_PIECE
-        };
+        let piece = FLOW_PIECE;
         let out = self.out(peer).ok()?;
         // A mailbox has other writers, who may take the room between two pieces.
         (out.uses_lane() && out.outlet_of(true).has_room(len.div_ceil(piece), piece + 8)).then_some(piece)

@@ -2,10 +2,11 @@
 //! on either side, it gets to the receive that the standard says.
 
 use garonne_engine::Quotas;
-use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::api::{Error, Mode, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status};
 use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::shard::Shard;
-use garonne_rails::shm::{ShmRail, Threads};
+use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
+use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 
@@ -64,12 +65,52 @@ fn pattern(tag: Option<i32>, any_source: bool) -> Pattern {
     }
 }
 
+/// Threads that cannot read each other's memory: medium messages follow their envelope in pieces, large ones come in packets.
+struct Apart(Threads);
+
+impl Neighbours for Apart {
+    fn me(&self) -> Peer {
+        self.0.me()
+    }
+    fn size(&self) -> u32 {
+        self.0.size()
+    }
+    fn own_inbox(&self) -> Segment {
+        self.0.own_inbox()
+    }
+    fn map_inbox(&self, peer: Peer) -> Result<Segment, Error> {
+        self.0.map_inbox(peer)
+    }
+    fn doorbell(&self, peer: Peer) -> Option<Segment> {
+        self.0.doorbell(peer)
+    }
+    fn process(&self, _peer: Peer) -> Process {
+        Process::Unreachable
+    }
+    fn commons(&self) -> Option<Segment> {
+        None
+    }
+    fn is_gone(&self, _peer: Peer) -> bool {
+        false
+    }
+}
+
+/// Whether ranks read each other's memory.
+#[derive(Clone, Copy, PartialEq)]
+enum Memory {
+    Readable,
+    Apart,
+}
+
 impl Pair {
-    fn new() -> Self {
-        let mut ranks = Threads::new(2)
-            .unwrap()
-            .into_iter()
-            .map(|rank| ShmRail::new(Arc::new(rank)).unwrap());
+    fn new(memory: Memory) -> Self {
+        let mut ranks = Threads::new(2).unwrap().into_iter().map(|rank| {
+            let neighbours: Arc<dyn Neighbours> = match memory {
+                Memory::Readable => Arc::new(rank),
+                Memory::Apart => Arc::new(Apart(rank)),
+            };
+            ShmRail::new(neighbours).unwrap()
+        });
         let mut shard = |me| Shard::new(ranks.next().unwrap(), me, 2, Quotas::for_world(2));
         let (sender, receiver) = (shard(0), shard(1));
         Self {
@@ -296,7 +337,11 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
                 .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % limit
         };
-        let mut pair = Pair::new();
+        let mut pair = Pair::new(if seed % 2 == 0 {
+            Memory::Readable
+        } else {
+            Memory::Apart
+        });
         for step in 0..400 {
             let tag = below(3) as i32;
             let wanted = (below(4) != 0).then_some(tag);
@@ -336,7 +381,7 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
 
 #[test]
 fn series_of_posted_receives_get_the_messages_in_order_and_lengths_and_errors_are_those_of_the_general_way() {
-    let mut pair = Pair::new();
+    let mut pair = Pair::new(Memory::Readable);
     for round in 0..20u8 {
         // Some are posted before, some after their messages; tags alternate, so that lists come and go.
         for step in 0..32u8 {
@@ -386,7 +431,7 @@ fn series_of_posted_receives_get_the_messages_in_order_and_lengths_and_errors_ar
 
 #[test]
 fn a_message_longer_than_the_room_is_left_to_the_general_receive() {
-    let mut pair = Pair::new();
+    let mut pair = Pair::new(Memory::Readable);
     pair.send(
         Sent {
             tag: 1,
@@ -423,7 +468,7 @@ fn a_message_longer_than_the_room_is_left_to_the_general_receive() {
 
 /// A pair whose sender writes through a lane, which takes some messages first.
 fn warm_pair() -> Pair {
-    let mut pair = Pair::new();
+    let mut pair = Pair::new(Memory::Apart);
     for _ in 0..40 {
         let sent = Sent {
             tag: 0,
@@ -445,13 +490,14 @@ fn a_message_in_pieces_goes_to_a_receive_posted_while_it_comes() {
         fill: 7,
     };
     pair.send(sent, false);
+    let elsewhere = Scratch::new(1).unwrap();
     let catch = Catch {
-        pattern: pattern(Some(1), false),
-        mem: Scratch::new(1).unwrap().mem(),
-        room: ROOM,
+        pattern: pattern(Some(3), false),
+        mem: elsewhere.mem(),
+        room: 1,
         origin: ORIGIN,
     };
-    // It looks at the beginning only, and leaves the message to the general receive.
+    // It takes the beginning in, which is not for it.
     assert_eq!(pair.receiver.recv_quick(&catch, 0), None);
     assert_eq!(pair.receiver.unexpected(), 0, "half a message is none yet");
     assert!(pair.receiver.probe(pattern(Some(1), false)).unwrap().is_none());
@@ -468,6 +514,23 @@ fn a_message_in_pieces_goes_to_a_receive_posted_while_it_comes() {
             Started::Done(_) => panic!("its rest did not come yet"),
         }
     }
+    pair.finish();
+}
+
+#[test]
+fn a_message_in_pieces_is_received_quickly() {
+    let mut pair = warm_pair();
+    let before = pair.quick[1];
+    for len in [12_500, 20_001, 30_000] {
+        let sent = Sent {
+            tag: 1,
+            len,
+            fill: len as u8,
+        };
+        pair.send(sent, false);
+        pair.receive(Some(1), false);
+    }
+    assert_eq!(pair.quick[1] - before, 3);
     pair.finish();
 }
 
