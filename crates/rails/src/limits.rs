@@ -27,18 +27,17 @@ pub const PACKET_MAX: usize = 32 * 1024;
 
 /// Payloads up to this length are sent without a separate claim: copying them in one go costs less than lending room, as long as
 /// nothing is gained by letting the receiver begin before the end.
-pub const INLINE_MAX: usize = 2048;
+pub const INLINE_MAX: usize = 4096;
 
 /// Payloads that travel with their envelope where the peer's memory cannot be read: as much as a packet takes, whose second
 /// copy still costs less than a handshake.
 pub const EAGER_MAX: usize = PACKET_MAX;
 
-/// The same where it can: between 4 KB, which two copies move in less time than a system call takes, and 8 KB, which one copy moves in
-/// less than two.
-pub const EAGER_READABLE_MAX: usize = 6 * 1024;
+/// The same where it can: what two copies move before an announcement and a system call have.
+pub const EAGER_READABLE_MAX: usize = 16 * 1024;
 
 /// Shortest message that follows its envelope in pieces: below, more records cost what copying at the same time saves.
-pub const FLOW_FROM: usize = 12 * 1024;
+pub const FLOW_FROM: usize = 8 * 1024;
 
 /// Bytes of such a piece: the receiver begins after a third of a microsecond, and a record costs half of that.
 pub const FLOW_PIECE: usize = 4 * 1024;
