@@ -64,6 +64,7 @@ mod card {
     pub const SENT_BYTES: usize = 200;
     pub const UNEXPECTED: usize = 208;
     pub const EVENTS: usize = 216;
+    pub const PACES: usize = 224;
 }
 
 /// Where the doorbell word of `rank` lies in the board.
@@ -382,6 +383,15 @@ impl Card {
 
     pub(crate) fn set_events(&self, address: u64) {
         self.at.atomic_u64(card::EVENTS).store(address, Relaxed);
+    }
+
+    /// Where the table of the rank's paces lies in its own memory; 0: not told.
+    pub fn paces(&self) -> u64 {
+        self.at.atomic_u64(card::PACES).load(Relaxed)
+    }
+
+    pub(crate) fn set_paces(&self, address: u64) {
+        self.at.atomic_u64(card::PACES).store(address, Relaxed);
     }
 
     /// The words of the three that follow, for the engine to write.

@@ -55,6 +55,7 @@ impl Rank {
             client: Some(client.clone()),
             patience: patience(world.oversubscribed()),
         };
+        client.card(world.rank).set_paces(rail.paces_at() as u64);
         let mut shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
         shard.show_in(client.card(world.rank).tally());
         client
@@ -151,7 +152,7 @@ impl Surroundings for Place {
         if process == 0 || card.events() == 0 || own.pid_space() == 0 || card.pid_space() != own.pid_space() {
             return None;
         }
-        let origins = event::senders(&memory_of(process, card.events())?, sent);
+        let origins = event::senders(&memory_of(process, card.events(), event::RING_BYTES)?, sent);
         Some(Senders { process, origins })
     }
 
@@ -170,12 +171,12 @@ impl Surroundings for Place {
     }
 }
 
-/// The ring of events at `address` of a process. The kernel decides who may read it; an address that is not there reads as nothing.
-fn memory_of(process: u32, address: u64) -> Option<Vec<u8>> {
-    let mut ring = vec![0; event::RING_BYTES];
+/// `len` bytes at `address` of a process. The kernel decides who may read it; an address that is not there reads as nothing.
+pub fn memory_of(process: u32, address: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
     let memory = std::fs::File::open(format!("/proc/{process}/mem")).ok()?;
-    memory.read_exact_at(&mut ring, address).ok()?;
-    Some(ring)
+    memory.read_exact_at(&mut bytes, address).ok()?;
+    Some(bytes)
 }
 
 /// A wait as others see it on the board: the oldest receive, or else a send that cannot go on.

@@ -82,6 +82,9 @@ pub const PACE_CLASSES: usize = 14;
 /// Shorter messages count with the first class: 4 KB, from which bytes cost more than the call.
 pub const PACE_FROM_LOG2: u32 = 12;
 
+/// Peers whose paces a rank shows to those who watch: the first that announced something, which are its neighbours as a rule.
+pub const PACES_SHOWN: usize = 16;
+
 /// Messages of one class between two tries of a way that is not preferred: half a per cent of them may take a few times longer.
 pub const PACE_RETRY_EVERY: u32 = 200;
 

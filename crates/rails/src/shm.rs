@@ -12,7 +12,7 @@ mod blocks;
 mod intake;
 pub mod layout;
 pub mod pace;
-mod paces;
+pub mod paces;
 mod peers;
 mod region;
 mod wake;
@@ -122,6 +122,11 @@ impl ShmRail {
     /// Begins with what was measured on this machine before; the rail corrects it by what it sees.
     pub fn begin_with(&mut self, costs: &crate::cost::CostModel) {
         self.paces.seed(costs);
+    }
+
+    /// The address of the table of paces that [`paces::read_shown`] reads; it stays as long as the rail lives.
+    pub fn paces_at(&self) -> usize {
+        self.paces.shown_at()
     }
 
     /// What the rail has measured of messages of `len` bytes from `peer`, for reports.

@@ -1,6 +1,9 @@
 //! `garonne why`: why something is as it is. Each thing that can be asked about is a function here.
 
-use garonne_node::placement;
+use super::jobs;
+use comfy_table::{Table, presets};
+use garonne_node::{layout::Card, placement, rank};
+use garonne_rails::shm::{Known, pace::WAYS, paces};
 use garonne_topology::binding::Policy;
 use garonne_topology::{Machine, quota};
 use serde_json::json;
@@ -28,6 +31,14 @@ enum Thing {
         #[arg(long)]
         json: bool,
     },
+    /// Which way each rank of a running job fetches large messages from each peer, and what it has measured
+    Paces {
+        /// Process id of the job's launcher; not needed if one job runs
+        job: Option<u32>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// The settings, their values, and where these come from
     Settings {
         /// Print JSON
@@ -40,8 +51,69 @@ pub fn run(args: &Args) -> i32 {
     match args.thing {
         Thing::Binding { n, json } => binding(n, json),
         Thing::Costs { json } => super::tune::show_kept(json),
+        Thing::Paces { job, json } => running(job, json),
         Thing::Settings { json } => settings(json),
     }
+}
+
+/// The paces of a running job.
+fn running(job: Option<u32>, as_json: bool) -> i32 {
+    let visit = match jobs::choose(job) {
+        Ok(visit) => visit,
+        Err(text) => {
+            eprintln!("error: {text}");
+            return 1;
+        }
+    };
+    let Some((shape, board)) = &visit.world else {
+        eprintln!("error: no rank of the job has called MPI_Init yet");
+        return 1;
+    };
+    let mut rows = Vec::new();
+    for to in 0..shape.size {
+        let card = Card::of(board, to);
+        let table = (card.paces() != 0 && card.pid() != 0)
+            .then(|| rank::memory_of(card.pid(), card.paces(), paces::SHOWN_BYTES))
+            .flatten();
+        for (from, lengths) in paces::read_shown(&table.unwrap_or_default()) {
+            rows.extend(lengths.into_iter().map(|(len, known)| (to, from, len, known)));
+        }
+    }
+    if as_json {
+        let row = |(to, from, len, known): &(u32, u32, u64, Known)| {
+            json!({ "rank": to, "from": from, "bytes": len,
+            "ns_per_kb": { "read": known.paces[0], "push": known.paces[1], "share": known.paces[2], "packets": known.paces[3] },
+            "best": format!("{:?}", known.preferred).to_lowercase() })
+        };
+        return super::print_json(&rows.iter().map(row).collect::<Vec<_>>());
+    }
+    if rows.is_empty() {
+        println!(
+            "no rank has received a message that its sender announced (those are longer than about 16 KB)"
+        );
+        return 0;
+    }
+    println!(
+        "nanoseconds per kilobyte of messages from this length up to twice as long, as measured by their receivers"
+    );
+    let mut table = Table::new();
+    let ways = WAYS.map(|way| format!("{way:?}").to_lowercase());
+    let mut header = vec!["rank".to_owned(), "from".into(), "bytes".into()];
+    header.extend(ways);
+    header.push("best".into());
+    table.load_preset(presets::NOTHING).set_header(header);
+    for (to, from, len, known) in rows {
+        let mut cells = vec![to.to_string(), from.to_string(), len.to_string()];
+        let paces = known.paces.iter();
+        cells.extend(paces.map(|pace| pace.map_or("-".into(), |pace| format!("{pace:.1}"))));
+        cells.push(format!("{:?}", known.preferred).to_lowercase());
+        table.add_row(cells);
+    }
+    println!("{}", table.trim_fmt());
+    println!(
+        "read: the receiver reads the sender's memory; push: the sender writes; share: both; packets: through a ring, both copying"
+    );
+    0
 }
 
 fn binding(ranks: u32, as_json: bool) -> i32 {

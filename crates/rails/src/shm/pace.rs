@@ -21,6 +21,11 @@ pub fn class(len: u64) -> usize {
     (len.max(1).ilog2().saturating_sub(PACE_FROM_LOG2) as usize).min(PACE_CLASSES - 1)
 }
 
+/// The shortest length of a class.
+pub fn class_len(class: usize) -> u64 {
+    1 << (PACE_FROM_LOG2 as usize + class)
+}
+
 /// One way in one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cell {
@@ -137,6 +142,12 @@ impl Pace {
             return ways.get(pick).map_or(Fetch::Packets, |way| WAYS[*way]);
         }
         self.preferred(len, able)
+    }
+
+    /// Index of a pace in the order of classes and ways, and the pace in picoseconds per byte.
+    pub(crate) fn cell(&self, len: u64, way: Fetch) -> (usize, u32) {
+        let (class, way) = (class(len), column(way));
+        (class * WAYS.len() + way, self.cells[class][way].pace)
     }
 
     /// What is known of messages of `len` bytes, measured in their class.

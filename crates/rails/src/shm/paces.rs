@@ -1,13 +1,48 @@
 //! The paces from all peers, and the clock that measures them.
 //!
 //! Owned by the rail. One fetch at a time is measured, and only if no other runs beside it: two would slow each other. The clock is read
-//! twice for each message that is measured. Bounded by the peers that announced something.
+//! twice for each message that is measured. What is known is also shown in a table at a fixed place, for those who watch from outside.
+//! Bounded by the peers that announced something.
 
 use crate::cost::CostModel;
-use crate::shm::pace::Pace;
+use crate::limits::{PACE_CLASSES, PACES_SHOWN};
+use crate::shm::pace::{Known, Pace, WAYS, class_len};
 use garonne_engine::api::Peer;
 use garonne_engine::rail::{Fetch, Token};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
+
+/// Words of a row: the peer plus one (0: none), then for each class the paces in the order of [`WAYS`], in picoseconds per byte.
+const ROW: usize = 1 + PACE_CLASSES * WAYS.len();
+
+/// Bytes of the table that [`Paces::shown_at`] tells of.
+pub const SHOWN_BYTES: usize = PACES_SHOWN * ROW * 4;
+
+/// The paces in a table that was read from another process, which may be anything: by peer, what is known of each length.
+pub fn read_shown(table: &[u8]) -> Vec<(Peer, Vec<(u64, Known)>)> {
+    let word = |at: usize| {
+        let bytes = table.get(4 * at..4 * at + 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let row = |row: usize| {
+        let peer = word(row * ROW)?.checked_sub(1)?;
+        let classes = (0..PACE_CLASSES).filter_map(|class| {
+            let first = row * ROW + 1 + class * WAYS.len();
+            let paces: [Option<u32>; WAYS.len()] =
+                std::array::from_fn(|way| word(first + way).filter(|pace| *pace > 0));
+            let best = (0..WAYS.len())
+                .filter(|way| paces[*way].is_some())
+                .min_by_key(|way| paces[*way])?;
+            let known = Known {
+                paces: paces.map(|pace| pace.map(|pace| f64::from(pace) * 1.024)),
+                preferred: WAYS[best],
+            };
+            Some((class_len(class), known))
+        });
+        Some((peer, classes.collect()))
+    };
+    (0..PACES_SHOWN).filter_map(row).collect()
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Running {
@@ -27,6 +62,8 @@ pub(crate) struct Paces {
     running: Option<Running>,
     /// Fetches that go on.
     alive: u32,
+    /// Rows of [`ROW`] words. Relaxed: each word is right by itself.
+    shown: Box<[AtomicU32]>,
 }
 
 impl Paces {
@@ -36,6 +73,26 @@ impl Paces {
             seed: Pace::default(),
             running: None,
             alive: 0,
+            shown: (0..PACES_SHOWN * ROW).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    /// The address of the table that shows what is known, which stays as long as this lives.
+    pub(crate) fn shown_at(&self) -> usize {
+        self.shown.as_ptr().expose_provenance()
+    }
+
+    /// Shows one pace.
+    fn show(&self, peer: Peer, len: u64, way: Fetch) {
+        let Some(pace) = self.of(peer) else { return };
+        let row = self.shown.chunks_exact(ROW).find(|row| {
+            let owner = row[0].load(Ordering::Relaxed);
+            owner == 0 || owner == peer + 1
+        });
+        if let Some(row) = row {
+            let (at, value) = pace.cell(len, way);
+            row[0].store(peer + 1, Ordering::Relaxed);
+            row[1 + at].store(value, Ordering::Relaxed);
         }
     }
 
@@ -90,6 +147,7 @@ impl Paces {
         if let Some(pace) = self.open(running.peer) {
             if worked {
                 pace.took(running.way, running.len, running.start.elapsed());
+                self.show(running.peer, running.len, running.way);
             } else {
                 pace.bar(running.way);
             }
@@ -133,6 +191,32 @@ mod tests {
             );
             paces.end(token, matches!(way, Fetch::Read | Fetch::Packets));
         }
+    }
+
+    #[test]
+    fn what_is_known_is_shown_as_it_is() {
+        let mut paces = Paces::new(40);
+        for token in 0..200 {
+            let len = LEN << (token % 2);
+            paces.begin(token, (token % 20) as Peer, len, |_| true);
+            paces.end(token, true);
+        }
+        let words = paces
+            .shown
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+        let table: Vec<u8> = words.flatten().collect();
+        assert_eq!(table.len(), SHOWN_BYTES);
+        let shown = read_shown(&table);
+        assert_eq!(shown.len(), PACES_SHOWN);
+        for (peer, lengths) in shown {
+            assert!(!lengths.is_empty());
+            for (len, known) in lengths {
+                let own = paces.of(peer).map(|pace| pace.known(len));
+                assert_eq!(own.map(|own| own.paces), Some(known.paces));
+            }
+        }
+        assert!(read_shown(&table[..7]).is_empty() && read_shown(&[0xff; 100]).len() == 1);
     }
 
     #[test]
