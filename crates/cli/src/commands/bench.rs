@@ -11,13 +11,17 @@ use std::process::Command;
 /// Arguments are the benchmark's own.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// See `garonne bench --help`
+    /// See `garonne bench --help`; `garonne bench tasks --help` for the task engine
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
 
-/// Becomes the benchmark; returns only if that fails.
-pub fn run(args: Args) -> i32 {
+/// Becomes the benchmark; returns only if that fails. What times the library's own parts is here, and needs no Python.
+pub fn run(mut args: Args) -> i32 {
+    if args.words.first().is_some_and(|word| word == "tasks") {
+        args.words[0] = OsString::from("garonne bench tasks");
+        return super::bench_tasks::run(args.words);
+    }
     let Some(script) = script() else {
         eprintln!(
             "error: the benchmark is not beside this command (PREFIX/share/garonne/bench); `./x install` puts it there"

@@ -1,6 +1,7 @@
 //! The subcommands other than `run`: one module each, with its arguments and a function that returns the exit code.
 
 mod bench;
+mod bench_tasks;
 mod calls;
 mod doctor;
 mod explain;
@@ -51,7 +52,7 @@ enum Command {
     Tune(tune::Args),
     /// Why something is as it is: binding, settings, costs
     Why(why::Args),
-    /// Measure against other MPIs: garonne bench --against mpich,openmpi
+    /// Measure against other MPIs (--against mpich,openmpi), or the task engine alone (tasks)
     #[command(disable_help_flag = true)]
     Bench(bench::Args),
     /// The long story of an error code: garonne explain G0107

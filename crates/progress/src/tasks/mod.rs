@@ -136,6 +136,14 @@ impl How {
     }
 }
 
+/// A [`How`] on a known machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    spot: Spot,
+    urgency: Urgency,
+    patience_us: u32,
+}
+
 /// Work with its place.
 #[derive(Debug)]
 pub struct Placed<W> {
@@ -221,19 +229,29 @@ impl Tasks {
         &self.hive().tree
     }
 
+    /// Finds the place of tasks once for all that are made with it.
+    pub fn manner(&self, how: &How) -> Result<Manner, Error> {
+        let us = how.patience.map_or(0, |patience| patience.as_micros().max(1));
+        Ok(Manner {
+            spot: how.place.on(self.tree())?,
+            urgency: how.urgency,
+            patience_us: u32::try_from(us).unwrap_or(u32::MAX),
+        })
+    }
+
     /// A task that does `work`.
     pub fn task<W: Work<At>>(&self, how: &How, work: W) -> Result<Task<W>, Error> {
-        let hive = self.hive();
-        let us = how.patience.map_or(0, |patience| patience.as_micros().max(1));
-        Ok(Chore::new(
-            &hive.racks,
-            u32::try_from(us).unwrap_or(u32::MAX),
-            Placed {
-                spot: how.place.on(&hive.tree)?,
-                urgency: how.urgency,
-                work,
-            },
-        ))
+        Ok(self.task_in(self.manner(how)?, work))
+    }
+
+    /// As `task`, with a place found before: for those who make many.
+    pub fn task_in<W: Work<At>>(&self, manner: Manner, work: W) -> Task<W> {
+        let placed = Placed {
+            spot: manner.spot,
+            urgency: manner.urgency,
+            work,
+        };
+        Chore::new(&self.hive().racks, manner.patience_us, placed)
     }
 
     /// Submits a task that stays with its owner; its drop takes it back.

@@ -1,0 +1,382 @@
+//! `garonne bench tasks`: what a task costs in each queue of this machine (Tables I and II of the PIOMan paper, §V.A).
+//!
+//! One thread is pinned to every core and polls, all at once. The one on the first core creates an empty task, submits it to a queue and polls until it sees it done; the time from creating to
+//! seeing is the price. Counts say which core ran it. A sample is a short row of tasks; before and after it the bare hand-off of a cache line is measured between the first core and the farthest one
+//! of the queue, and medians of both are shown, so that a virtual machine whose cores move is seen for what it is.
+
+use clap::Parser;
+use comfy_table::{Table, presets};
+use garonne_progress::tasks::{At, Class, Error, How, Keypoint, Life, Place, Settings, Step, Tasks};
+use garonne_sync::pad::CachePadded;
+use garonne_topology::{CpuSet, Tree};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::pin::pin;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "garonne bench tasks",
+    about = "What a task costs in each queue of this machine"
+)]
+struct Args {
+    /// Print the data as JSON
+    #[arg(long)]
+    json: bool,
+    /// Samples of each queue
+    #[arg(long, default_value_t = 21)]
+    samples: u32,
+    /// Tasks in a sample
+    #[arg(long, default_value_t = 400)]
+    tasks: u32,
+}
+
+/// A queue's price.
+#[derive(Debug, Serialize)]
+struct Row {
+    queue: String,
+    cpus: String,
+    cores: usize,
+    /// Create, submit, notice, while the submitter polls as everybody does: median and lower quartile.
+    median_ns: f64,
+    quartile_ns: f64,
+    /// The same when the submitter only watches: the task is handed over.
+    handed_over_ns: Option<f64>,
+    /// The bare hand-off to the farthest core of the queue.
+    hand_off_ns: Option<f64>,
+    /// Tasks run by each core while the submitter polled.
+    ran: Vec<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    machine: String,
+    rows: Vec<Row>,
+    /// The machine's queue with only so many cores polling.
+    growth: Vec<(usize, f64)>,
+}
+
+pub fn run(words: Vec<OsString>) -> i32 {
+    let args = match Args::try_parse_from(words) {
+        Ok(args) => args,
+        Err(error) => {
+            let _ = error.print();
+            return error.exit_code();
+        }
+    };
+    match measure(&args) {
+        Ok(report) if args.json => super::print_json(&report),
+        Ok(report) => print(&report),
+        Err(error) => {
+            eprintln!("error: cannot measure tasks: {error}");
+            1
+        }
+    }
+}
+
+fn measure(args: &Args) -> Result<Report, Error> {
+    let tree = Tree::discover();
+    let mut report = Report {
+        machine: describe(&tree),
+        rows: Vec::new(),
+        growth: Vec::new(),
+    };
+    for area in 0..tree.areas().len() {
+        report
+            .rows
+            .push(Bench::new(&tree, args, tree.cores())?.row(area)?);
+    }
+    let mut polling = 1;
+    while polling <= tree.cores() {
+        let row = Bench::new(&tree, args, polling)?.row(tree.root())?;
+        report.growth.push((polling, row.median_ns));
+        polling = if polling < tree.cores() {
+            (polling * 2).min(tree.cores())
+        } else {
+            polling + 1
+        };
+    }
+    Ok(report)
+}
+
+fn describe(tree: &Tree) -> String {
+    let kinds = tree.areas().iter().flat_map(|area| area.kinds.iter());
+    let mut counts: Vec<(garonne_topology::Kind, usize)> = Vec::new();
+    for kind in kinds {
+        match counts.iter_mut().find(|(known, _)| known == kind) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((*kind, 1)),
+        }
+    }
+    let words: Vec<String> = counts
+        .iter()
+        .map(|(kind, count)| format!("{count} {kind}"))
+        .collect();
+    words.join(", ")
+}
+
+/// Pollers on the first cores of the machine, and what they are told.
+struct Bench<'a> {
+    tree: &'a Tree,
+    args: &'a Args,
+    polling: usize,
+    tasks: Tasks,
+}
+
+/// Whether the submitter runs tasks while it waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Submitter {
+    Polls,
+    Watches,
+}
+
+impl<'a> Bench<'a> {
+    fn new(tree: &'a Tree, args: &'a Args, polling: usize) -> Result<Self, Error> {
+        let tasks = Tasks::new(Settings {
+            tree: tree.clone(),
+            // The pollers are all the hands there are.
+            homes: Vec::new(),
+            class: Class::Ordinary,
+            spins: 0,
+        })?;
+        Ok(Self {
+            tree,
+            args,
+            polling,
+            tasks,
+        })
+    }
+
+    fn row(&self, area: usize) -> Result<Row, Error> {
+        let cpus = &self.tree.areas()[area].cpus;
+        let kinds: Vec<String> = self.tree.areas()[area]
+            .kinds
+            .iter()
+            .map(|kind| kind.to_string())
+            .collect();
+        let cores: Vec<usize> = (0..self.tree.cores())
+            .filter(|core| self.tree.path(*core).any(|on| on == area))
+            .collect();
+        let polled: Vec<usize> = cores
+            .iter()
+            .copied()
+            .filter(|core| *core < self.polling)
+            .collect();
+        let elsewhere = polled.iter().copied().filter(|core| *core != 0).max();
+        let before = self.tasks.settled();
+        // A queue of the first core alone has nobody to hand over to, one that nobody else polls cannot be watched.
+        let mut own = if polled.is_empty() {
+            Vec::new()
+        } else {
+            self.samples(area, Submitter::Polls)?
+        };
+        let ran = self
+            .tasks
+            .settled()
+            .iter()
+            .zip(&before)
+            .map(|(now, then)| now - then)
+            .collect();
+        let mut handed = match elsewhere {
+            Some(_) => self.samples(area, Submitter::Watches)?,
+            None => Vec::new(),
+        };
+        Ok(Row {
+            queue: kinds.join("+"),
+            cpus: cpus.to_string(),
+            cores: cores.len(),
+            median_ns: quantile(&mut own, 2),
+            quartile_ns: quantile(&mut own, 4),
+            handed_over_ns: elsewhere.map(|_| quantile(&mut handed, 2)),
+            hand_off_ns: elsewhere.map(|core| hand_off(self.tree, core)),
+            ran,
+        })
+    }
+
+    /// Nanoseconds per task of each sample.
+    fn samples(&self, area: usize, submitter: Submitter) -> Result<Vec<f64>, Error> {
+        let how = How::at(Place::Cpus(self.tree.areas()[area].cpus.clone()));
+        let manner = self.tasks.manner(&how)?;
+        let (stop, ready) = (AtomicBool::new(false), Barrier::new(self.polling));
+        std::thread::scope(|scope| {
+            for core in 1..self.polling {
+                let (stop, ready) = (&stop, &ready);
+                scope.spawn(move || {
+                    pin_to(&self.tree.areas()[core].cpus);
+                    let poller = self.tasks.poller_at(core, Keypoint::Idle);
+                    ready.wait();
+                    let Some(mut poller) = poller else { return };
+                    while !stop.load(Ordering::Relaxed) {
+                        poller.turn();
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let submitting = scope.spawn(|| {
+                pin_to(&self.tree.areas()[0].cpus);
+                let poller = self.tasks.poller_at(0, Keypoint::Wait);
+                ready.wait();
+                let result = poller.map_or(Ok(Vec::new()), |mut poller| {
+                    // One more than is kept, to warm up.
+                    (0..=self.args.samples)
+                        .map(|_| self.sample(manner, submitter, &mut poller))
+                        .skip(1)
+                        .collect()
+                });
+                stop.store(true, Ordering::Relaxed);
+                result
+            });
+            submitting
+                .join()
+                .unwrap_or(Err(Error::Misuse("the measuring thread panicked")))
+        })
+    }
+
+    fn sample(
+        &self,
+        manner: garonne_progress::tasks::Manner,
+        submitter: Submitter,
+        poller: &mut garonne_progress::tasks::Poller<'_>,
+    ) -> Result<f64, Error> {
+        let begun = Instant::now();
+        for _ in 0..self.args.tasks {
+            let task = pin!(self.tasks.task_in(manner, |_: &At| Step::Done));
+            self.tasks.submit(task.as_ref())?;
+            while task.life() == Life::Pending {
+                if submitter == Submitter::Polls {
+                    poller.turn();
+                } else {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        Ok(begun.elapsed().as_nanos() as f64 / f64::from(self.args.tasks.max(1)))
+    }
+}
+
+fn pin_to(cpus: &CpuSet) {
+    let mut set = rustix::thread::CpuSet::new();
+    // One thread of the core: with two the kernel might move it between them.
+    if let Some(cpu) = cpus.first() {
+        set.set(cpu as usize);
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}
+
+/// One way of a cache line between the first core and another, in nanoseconds: the best of a few rows.
+fn hand_off(tree: &Tree, core: usize) -> f64 {
+    const WAYS: u32 = 2000;
+    let (word, ready) = (CachePadded(AtomicU32::new(0)), Barrier::new(2));
+    let row = |mine: u32| {
+        ready.wait();
+        let begun = Instant::now();
+        for turn in (mine..WAYS).step_by(2) {
+            while word.load(Ordering::Acquire) != turn {
+                std::hint::spin_loop();
+            }
+            word.store(turn + 1, Ordering::Release);
+        }
+        begun.elapsed().as_nanos() as f64 / f64::from(WAYS)
+    };
+    let rows = (0..5).map(|_| {
+        word.store(0, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                pin_to(&tree.areas()[core].cpus);
+                row(1)
+            });
+            let here = scope.spawn(|| {
+                pin_to(&tree.areas()[0].cpus);
+                row(0)
+            });
+            here.join().unwrap_or(f64::NAN)
+        })
+    });
+    rows.fold(f64::INFINITY, f64::min)
+}
+
+/// The least value that a half, a quarter … of all do not exceed; 0 for none.
+fn quantile(values: &mut [f64], parts: usize) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / parts).copied().unwrap_or(0.0)
+}
+
+fn print(report: &Report) -> i32 {
+    let ns = |value: f64| format!("{value:.0}");
+    let maybe = |value: Option<f64>| value.map_or(String::from("-"), ns);
+    println!(
+        "{}; one thread polls on every core; nanoseconds per task\n",
+        report.machine
+    );
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header([
+        "queue",
+        "CPUs",
+        "median",
+        "quartile",
+        "handed over",
+        "hand-off",
+        "run by core",
+    ]);
+    for row in &report.rows {
+        let ran: Vec<String> = row.ran.iter().map(u64::to_string).collect();
+        table.add_row([
+            row.queue.clone(),
+            row.cpus.clone(),
+            ns(row.median_ns),
+            ns(row.quartile_ns),
+            maybe(row.handed_over_ns),
+            maybe(row.hand_off_ns),
+            ran.join(" "),
+        ]);
+    }
+    println!("{table}\n");
+    let growth: Vec<String> = report
+        .growth
+        .iter()
+        .map(|(cores, median)| format!("{cores} cores {median:.0} ns"))
+        .collect();
+    println!("the machine's queue: {}", growth.join(", "));
+    if let (Some(local), Some(machine)) = (report.rows.first(), report.rows.last()) {
+        print!(
+            "local {:.0} ns; machine-wide {:.1} times that",
+            local.median_ns,
+            machine.median_ns / local.median_ns
+        );
+        match machine.hand_off_ns {
+            Some(hand_off) => println!(", {:.1} hand-offs", machine.median_ns / hand_off),
+            None => println!(),
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_queue_of_this_machine_is_measured_and_every_task_is_counted() {
+        let args = Args {
+            json: false,
+            samples: 2,
+            tasks: 5,
+        };
+        let report = measure(&args).expect("tasks run here");
+        assert_eq!(report.rows.len(), Tree::discover().areas().len());
+        for row in &report.rows {
+            assert!(row.median_ns > 0.0 && row.quartile_ns <= row.median_ns, "{row:?}");
+            assert_eq!(row.ran.iter().sum::<u64>(), 15, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn quantiles_are_taken_from_sorted_values() {
+        assert_eq!(quantile(&mut [3.0, 1.0, 2.0], 2), 2.0);
+        assert_eq!(quantile(&mut [4.0, 3.0, 2.0, 1.0], 4), 2.0);
+        assert_eq!(quantile(&mut [], 2), 0.0);
+    }
+}
