@@ -80,6 +80,8 @@ pub(crate) struct Core {
     pub flows: u32,
     /// Something is queued that a pump can work on.
     pub pending: bool,
+    /// A peer is gone: who wants to receive must ask which.
+    pub any_lost: bool,
     /// Peers were heard of that the rail was not asked about yet.
     pub fresh_gates: bool,
     /// Completions so far; changes tell waiters to look.
@@ -117,6 +119,7 @@ impl Core {
             holders: 0,
             flows: 0,
             pending: false,
+            any_lost: false,
             fresh_gates: false,
             completions: 0,
             self_credit: SELF_CREDIT,
@@ -529,6 +532,7 @@ impl Core {
             return;
         }
         entry.gone = true;
+        self.any_lost = true;
         // Spares the quick send a look at `gone`.
         entry.envelopes = 0;
         self.holders -= u32::from(entry.asking.held);

@@ -304,13 +304,10 @@ impl Core {
         Some(self.requests.name(index))
     }
 
-    /// Whether messages of this process may come: it is this one, or its gate is open and it lives.
+    /// Whether messages of this process may come: it is one of the job's, and none was lost.
     #[inline(always)]
     fn may_hear(&self, peer: Peer) -> bool {
-        match self.gate(peer) {
-            Some(gate) => !self.gates[gate as usize].gone,
-            None => peer == self.me,
-        }
+        peer < self.world && !self.any_lost
     }
 
     /// Nobody looks for the expected message any more. What has come of it is kept like that of any message.
@@ -362,6 +359,21 @@ fn header_of(small: &Small, stream: &Stream) -> Header {
     }
 }
 
+/// The event of a small message that left.
+#[inline(always)]
+fn sent(small: &Small) -> Event {
+    Event {
+        len: small.len as u64,
+        site: small.origin.site,
+        peer: small.peer,
+        context: small.context,
+        tag: small.tag,
+        call: small.origin.call,
+        what: What::Send,
+        kind: small.origin.kind,
+    }
+}
+
 impl<R: Rail> Shard<R> {
     /// Sends a small message at once if nothing is in the way; `false`: nothing happened, take the general way.
     #[inline(always)]
@@ -373,49 +385,39 @@ impl<R: Rail> Shard<R> {
         else {
             return false;
         };
-        let gate = &core.gates[route.gate as usize];
+        let gate = &mut core.gates[route.gate as usize];
         let fits = small.len <= self.limits.inline_max && small.len <= gate.reach.eager_max;
         // A gate whose peer is gone has no credits.
         if !fits || gate.held != 0 || gate.envelopes == 0 || gate.payload < small.len as u64 {
             return false;
         }
-        let header = header_of(small, core.streams.get(route.stream));
+        let stream = core.streams.get_mut(route.stream);
+        let header = header_of(small, stream);
         if !self.rail.send_at_once(small.peer, header, small.mem) {
             return self.send_small_otherwise(*small, route);
         }
-        self.small_left(small, route);
+        stream.next_tx += 1;
+        gate.envelopes -= 1;
+        gate.payload -= small.len as u64;
+        core.events.push(sent(small));
         true
     }
 
     /// Sends a small message by another way than the rail's shortest.
     #[inline(never)]
     fn send_small_otherwise(&mut self, small: Small, route: Route) -> bool {
-        let header = header_of(&small, self.core.streams.get(route.stream));
+        let core = &mut self.core;
+        let stream = core.streams.get_mut(route.stream);
+        let header = header_of(&small, stream);
         if self.rail.send_inline(small.peer, &header, small.mem).is_err() {
             return false;
         }
-        self.small_left(&small, route);
-        true
-    }
-
-    /// Accounts for a small message that left.
-    #[inline(always)]
-    fn small_left(&mut self, small: &Small, route: Route) {
-        let core = &mut self.core;
-        core.streams.get_mut(route.stream).next_tx += 1;
+        stream.next_tx += 1;
         let gate = &mut core.gates[route.gate as usize];
         gate.envelopes -= 1;
         gate.payload -= small.len as u64;
-        core.events.push(Event {
-            len: small.len as u64,
-            site: small.origin.site,
-            peer: small.peer,
-            context: small.context,
-            tag: small.tag,
-            call: small.origin.call,
-            what: What::Send,
-            kind: small.origin.kind,
-        });
+        core.events.push(sent(&small));
+        true
     }
 
     /// Receives at once if a matching small message was kept, or is the next thing that arrives within `spins` looks at a quiet rail; `None`: nothing

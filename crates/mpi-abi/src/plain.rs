@@ -151,24 +151,38 @@ pub(crate) fn wait_all(count: usize, places: Ptr<MPI_Request>, statuses: Ptr<MPI
     }
     let (mut next, mut fault) = (0, None);
     // Receives mostly complete in order, so one cursor looks at each request about once.
-    let mut pass = || {
-        while next < count {
-            match end_at(host, places.element(next), statuses.element(next)) {
-                Ok(Some(true)) => next += 1,
-                Ok(Some(false)) => return false,
-                Ok(None) => break,
-                Err(error) => {
-                    fault = Some(error);
-                    break;
-                }
-            }
+    let mut pass = || match end_in_order(host, (next, count), places, statuses) {
+        Ok((at, over)) => {
+            next = at;
+            over
         }
-        true
+        Err(error) => {
+            fault = Some(error);
+            true
+        }
     };
     if !pass() {
         host.wait_until(&mut pass);
     }
     fault.map_or(Ok(next), Err)
+}
+
+/// Ends requests from index `next` on: the index of the first that is not over or not plain, and whether waiting is over.
+#[inline(never)]
+fn end_in_order(
+    host: &RankHost,
+    (mut next, count): (usize, usize),
+    places: Ptr<MPI_Request>,
+    statuses: Ptr<MPI_Status>,
+) -> Result<(usize, bool)> {
+    while next < count {
+        match end_at(host, places.element(next), statuses.element(next))? {
+            Some(true) => next += 1,
+            Some(false) => return Ok((next, false)),
+            None => break,
+        }
+    }
+    Ok((next, true))
 }
 
 /// Ends one request of several: whether it is over; `None` for the general way.

@@ -33,7 +33,7 @@ use garonne_engine::rail::{
     Token, WakeSource,
 };
 use garonne_sync::doorbell::{Armed, Doorbell};
-use garonne_sync::mailbox::{Claimed, Priority};
+use garonne_sync::mailbox::{Claimed, INLINE_MAX as SLOT_MAX, Priority};
 use garonne_sync::shm::{Segment, Word};
 use garonne_sync::user::{Data, UserMem};
 use intake::Inbox;
@@ -325,7 +325,8 @@ impl Rail for ShmRail {
     fn send_at_once(&mut self, peer: Peer, header: Header, bytes: UserMem) -> bool {
         let len = header.len as usize;
         match self.outs.get_mut(peer as usize) {
-            Some(Some(out)) => out.send_inline(header.to_words(), bytes, len),
+            Some(Some(out)) if len <= SLOT_MAX => out.send_inline(header.to_words(), bytes, len),
+            Some(Some(out)) => out.send_beside(header.to_words(), bytes, len),
             _ => false,
         }
     }

@@ -97,6 +97,13 @@ impl Segment {
             .wrapping_add((slot & (self.geometry.slots - 1)) as usize * UNIT)
     }
 
+    /// Where the payload of a slot begins that shares it with the header.
+    #[inline(always)]
+    fn inline_room(at: SlotAt) -> UserMem {
+        // SAFETY: the end of a slot of the ring, which the rail keeps while the room is out.
+        unsafe { UserMem::new(at.0.wrapping_add(8 + PLACE_WORD * 8)) }
+    }
+
     #[inline(always)]
     fn word(&self, at: *mut u8) -> &AtomicU64 {
         // SAFETY: `at` is one of the aligned words that `new` checked to lie in the mapping, alive with `self`.
@@ -120,10 +127,14 @@ impl Segment {
     }
 }
 
-/// Stores the words of the slot at `at`, one that [`Segment::slot`] named, after its stamp.
+/// The address of a slot. Made by [`Segment::at`] only, so it lies in the mapping, and aligned.
+#[derive(Clone, Copy, Debug)]
+struct SlotAt(*mut u8);
+
+/// Stores the words of a slot after its stamp.
 #[inline(always)]
-fn put_at(at: *mut u8, header: [u64; PLACE_WORD], place: Option<u64>) {
-    let words = at.wrapping_add(8).cast::<u64>();
+fn put_at(at: SlotAt, header: [u64; PLACE_WORD], place: Option<u64>) {
+    let words = at.0.wrapping_add(8).cast::<u64>();
     // SAFETY: the claimed slot is this writer's alone until its stamp; the words lie in the slot, aligned.
     unsafe {
         for (i, word) in header.into_iter().enumerate() {
@@ -136,6 +147,12 @@ fn put_at(at: *mut u8, header: [u64; PLACE_WORD], place: Option<u64>) {
 }
 
 impl Memory for Segment {
+    type At = SlotAt;
+
+    #[inline(always)]
+    fn at(&self, slot: u32) -> SlotAt {
+        SlotAt(self.slot(slot))
+    }
     #[inline(always)]
     fn geometry(&self) -> Geometry {
         self.geometry
@@ -154,8 +171,8 @@ impl Memory for Segment {
         unsafe { &*self.control.wrapping_add(STARVED).cast::<AtomicU32>() }
     }
     #[inline(always)]
-    fn stamp(&self, slot: u32) -> &AtomicU64 {
-        self.word(self.slot(slot))
+    fn stamp(&self, at: SlotAt) -> &AtomicU64 {
+        self.word(at.0)
     }
     #[inline(always)]
     fn intent(&self, writer: u16) -> &AtomicU64 {
@@ -166,12 +183,12 @@ impl Memory for Segment {
         self.writers
     }
     #[inline(always)]
-    fn put(&self, slot: u32, header: [u64; PLACE_WORD], place: Option<u64>) {
-        put_at(self.slot(slot), header, place);
+    fn put(&self, at: SlotAt, header: [u64; PLACE_WORD], place: Option<u64>) {
+        put_at(at, header, place);
     }
     #[inline(always)]
-    fn get(&self, slot: u32) -> [u64; PLACE_WORD + 1] {
-        let words = self.slot(slot).wrapping_add(8).cast::<u64>();
+    fn get(&self, at: SlotAt) -> [u64; PLACE_WORD + 1] {
+        let words = at.0.wrapping_add(8).cast::<u64>();
         // SAFETY: in bounds and aligned; volatile because a mad peer may write meanwhile.
         std::array::from_fn(|i| unsafe { words.add(i).read_volatile() })
     }
@@ -238,12 +255,11 @@ impl Outlet {
         };
         let stamp = self.0.stamp_word(claim, 0);
         // The slot is looked up once for all that is written to it.
-        let at = self.0.memory.slot(claim.slot);
+        let at = self.0.memory.at(claim.slot);
         put_at(at, header, None);
-        // SAFETY: the slot's payload room; `len` bytes fit there.
-        unsafe { UserMem::new(at.wrapping_add(8 + PLACE_WORD * 8)) }.copy_from(0, bytes, 0, len);
+        Segment::inline_room(at).copy_from(0, bytes, 0, len);
         // Release, as in `Writer::stamp`. SYNC(ring-stamp).
-        self.0.memory.word(at).store(stamp, Ordering::Release);
+        self.0.memory.stamp(at).store(stamp, Ordering::Release);
         true
     }
 
@@ -300,7 +316,13 @@ pub enum Taken {
 pub struct Intake {
     reader: Reader<Segment>,
     starving: bool,
+    /// Payload lines of the last record that shared no slot, at most [`FETCHED_LINES`]: the next is likely to be such a one.
+    lines: u32,
 }
+
+/// Payload lines that a waiting reader keeps an eye on, so that they come together with the slot and not after it. Few, since
+/// a line looked at while it is written travels twice.
+const FETCHED_LINES: u32 = 4;
 
 /// A record as it lies there.
 #[derive(Clone, Copy, Debug)]
@@ -321,6 +343,7 @@ impl Intake {
         Ok(Self {
             reader: Reader::new(Segment::new(shm, place)?),
             starving: false,
+            lines: 0,
         })
     }
 
@@ -355,7 +378,10 @@ impl Intake {
     #[inline(always)]
     pub fn take(&mut self, show: impl FnOnce(Record)) -> Taken {
         let found = match self.reader.look() {
-            Look::Empty => return Taken::Empty,
+            Look::Empty => {
+                self.fetch_payload();
+                return Taken::Empty;
+            }
             Look::Broken(writer) => {
                 self.starving |= self.reader.pass_over();
                 return Taken::Broken(writer);
@@ -370,15 +396,7 @@ impl Intake {
                     // SAFETY: `look` checked that unit and units lie within the area.
                     (unsafe { UserMem::new(at) }, units as usize * UNIT)
                 }
-                None => {
-                    let at = self
-                        .reader
-                        .memory
-                        .slot(found.slot)
-                        .wrapping_add(8 + PLACE_WORD * 8);
-                    // SAFETY: the end of a slot of the ring; the slot is given back after `show`.
-                    (unsafe { UserMem::new(at) }, INLINE_MAX)
-                }
+                None => (Segment::inline_room(found.at), INLINE_MAX),
             };
             show(Record {
                 writer: found.writer,
@@ -387,8 +405,19 @@ impl Intake {
                 room,
             });
         }
+        self.lines = found.area.map_or(0, |(_, units)| units.min(FETCHED_LINES));
         self.starving |= self.reader.release(&found);
         if found.void { Taken::Void } else { Taken::Record }
+    }
+
+    /// Fetches the lines where the next payload will lie if it does not share its slot. To be called while waiting: the writer
+    /// takes them away when it writes, and this brings them back.
+    #[inline(always)]
+    fn fetch_payload(&self) {
+        for line in 0..self.lines {
+            let unit = self.reader.next_unit().wrapping_add(line) & (self.reader.memory.geometry.units - 1);
+            crate::copy::prefetch(self.reader.memory.area.wrapping_add(unit as usize * UNIT));
+        }
     }
 
     /// Tells the writers how far the reader is; for a poll that found nothing (more).

@@ -67,6 +67,11 @@ pub struct Geometry {
 
 /// Where the words of a ring lie.
 pub(crate) trait Memory {
+    /// A slot, looked up.
+    type At: Copy;
+
+    /// Looks up a slot by its position, which wraps.
+    fn at(&self, slot: u32) -> Self::At;
     fn geometry(&self) -> Geometry;
     /// Written by the reader: what it has consumed.
     fn head(&self) -> &AtomicU64;
@@ -75,15 +80,15 @@ pub(crate) trait Memory {
     /// Written by writers that found no room, cleared by the reader.
     fn starved(&self) -> &AtomicU32;
     /// First word of a slot: position + 1, writer << 32, flags.
-    fn stamp(&self, slot: u32) -> &AtomicU64;
+    fn stamp(&self, at: Self::At) -> &AtomicU64;
     /// The intent word of a writer of this mailbox.
     fn intent(&self, writer: u16) -> &AtomicU64;
     /// Writers that may exist.
     fn writers(&self) -> u16;
     /// Stores the first `PLACE_WORD` words of a slot and, if given, the place.
-    fn put(&self, slot: u32, header: [u64; PLACE_WORD], place: Option<u64>);
+    fn put(&self, at: Self::At, header: [u64; PLACE_WORD], place: Option<u64>);
     /// Loads the first `PLACE_WORD` words of a slot after its stamp, and the place.
-    fn get(&self, slot: u32) -> [u64; PLACE_WORD + 1];
+    fn get(&self, at: Self::At) -> [u64; PLACE_WORD + 1];
 }
 
 /// Whether a ring has one writer or many.
@@ -297,17 +302,15 @@ impl<M: Memory> Writer<M> {
     #[inline(always)]
     pub(crate) fn publish(&mut self, claim: Claim, header: [u64; PLACE_WORD]) {
         let place = (claim.units > 0).then(|| u64::from(claim.start) | u64::from(claim.units) << 32);
-        let slot = claim.slot & (self.memory.geometry().slots - 1);
-        self.memory.put(slot, header, place);
+        self.memory.put(self.memory.at(claim.slot), header, place);
         let flags = if place.is_some() { AREA } else { 0 };
         self.stamp(claim, flags);
     }
 
     /// Publishes a claimed record as one that carries nothing.
     pub(crate) fn publish_void(&mut self, claim: Claim) {
-        let slot = claim.slot & (self.memory.geometry().slots - 1);
         self.memory.put(
-            slot,
+            self.memory.at(claim.slot),
             [0; PLACE_WORD],
             Some(u64::from(claim.start) | u64::from(claim.units) << 32),
         );
@@ -316,10 +319,11 @@ impl<M: Memory> Writer<M> {
 
     #[inline(always)]
     fn stamp(&self, claim: Claim, flags: u64) {
-        let slot = claim.slot & (self.memory.geometry().slots - 1);
         let word = self.stamp_word(claim, flags);
         // Release: header and payload are seen by whoever sees the stamp. SYNC(ring-stamp).
-        self.memory.stamp(slot).store(word, Ordering::Release);
+        self.memory
+            .stamp(self.memory.at(claim.slot))
+            .store(word, Ordering::Release);
     }
 
     /// What the stamp of a published record says.
@@ -339,11 +343,11 @@ impl<M: Memory> Writer<M> {
 
 /// What lies at the reader's next slot. A copy; validated against the ring's geometry, its header is not.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub(crate) struct Found<At> {
     pub(crate) writer: u16,
     pub(crate) void: bool,
     /// The slot.
-    pub(crate) slot: u32,
+    pub(crate) at: At,
     /// Words after the stamp.
     pub(crate) words: [u64; PLACE_WORD + 1],
     /// First unit in the area (masked) and units; `None`: the payload is inline.
@@ -353,9 +357,9 @@ pub(crate) struct Found {
 
 /// What the reader sees.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Look {
+pub(crate) enum Look<At> {
     Empty,
-    Record(Found),
+    Record(Found<At>),
     /// A slot that no honest writer publishes; the writer it names is at fault, and it can be passed over.
     Broken(u16),
 }
@@ -392,31 +396,38 @@ impl<M: Memory> Reader<M> {
         self.next.slot
     }
 
+    /// The payload unit at which the next payload begins, unless it has to skip the rest of the area.
+    #[inline(always)]
+    pub(crate) fn next_unit(&self) -> u32 {
+        self.next.unit
+    }
+
     /// Whether the next slot is unpublished. One load.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        let slot = self.next.slot & (self.memory.geometry().slots - 1);
-        self.memory.stamp(slot).load(Ordering::Relaxed) as u32 != self.next.slot.wrapping_add(1)
+        let at = self.memory.at(self.next.slot);
+        self.memory.stamp(at).load(Ordering::Relaxed) as u32 != self.next.slot.wrapping_add(1)
     }
 
     /// Looks at the next record.
     #[inline(always)]
-    pub(crate) fn look(&self) -> Look {
-        let geometry = self.memory.geometry();
-        let slot = self.next.slot & (geometry.slots - 1);
+    pub(crate) fn look(&self) -> Look<M::At> {
+        let next = self.next;
+        let at = self.memory.at(next.slot);
+        let mut end = Position {
+            slot: next.slot.wrapping_add(1),
+            unit: next.unit,
+        };
         // Acquire: the record behind the stamp. SYNC(ring-stamp).
-        let stamp = self.memory.stamp(slot).load(Ordering::Acquire);
-        if stamp as u32 != self.next.slot.wrapping_add(1) {
+        let stamp = self.memory.stamp(at).load(Ordering::Acquire);
+        if stamp as u32 != end.slot {
             return Look::Empty;
         }
-        let words = self.memory.get(slot);
+        let words = self.memory.get(at);
         let writer = (stamp >> 32) as u16;
-        let mut end = Position {
-            slot: self.next.slot.wrapping_add(1),
-            unit: self.next.unit,
-        };
         let mut area = None;
         if stamp & AREA != 0 {
+            let geometry = self.memory.geometry();
             let (start, units) = (words[PLACE_WORD] as u32, (words[PLACE_WORD] >> 32) as u32);
             end.unit = start.wrapping_add(units);
             let offset = start & (geometry.units - 1);
@@ -432,7 +443,7 @@ impl<M: Memory> Reader<M> {
         Look::Record(Found {
             writer,
             void: stamp & VOID != 0,
-            slot,
+            at,
             words,
             area,
             end,
@@ -441,7 +452,7 @@ impl<M: Memory> Reader<M> {
 
     /// Gives a record's room back. `true`: writers wait for room and must be rung.
     #[inline(always)]
-    pub(crate) fn release(&mut self, found: &Found) -> bool {
+    pub(crate) fn release(&mut self, found: &Found<M::At>) -> bool {
         self.next = found.end;
         let slots = self.next.slot.wrapping_sub(self.published.slot);
         let units = self.next.unit.wrapping_sub(self.published.unit);

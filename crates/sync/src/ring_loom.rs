@@ -38,6 +38,11 @@ impl Model {
 }
 
 impl Memory for Model {
+    type At = usize;
+
+    fn at(&self, slot: u32) -> usize {
+        slot as usize % GEOMETRY.slots as usize
+    }
     fn geometry(&self) -> Geometry {
         GEOMETRY
     }
@@ -50,8 +55,8 @@ impl Memory for Model {
     fn starved(&self) -> &AtomicU32 {
         &self.0.starved
     }
-    fn stamp(&self, slot: u32) -> &AtomicU64 {
-        &self.0.stamps[slot as usize]
+    fn stamp(&self, at: usize) -> &AtomicU64 {
+        &self.0.stamps[at]
     }
     fn intent(&self, writer: u16) -> &AtomicU64 {
         &self.0.intents[usize::from(writer)]
@@ -59,16 +64,16 @@ impl Memory for Model {
     fn writers(&self) -> u16 {
         2
     }
-    fn put(&self, slot: u32, header: [u64; PLACE_WORD], place: Option<u64>) {
+    fn put(&self, at: usize, header: [u64; PLACE_WORD], place: Option<u64>) {
         // SAFETY: loom checks that nobody else accesses the cell meanwhile.
-        self.0.words[slot as usize].with_mut(|words| unsafe {
+        self.0.words[at].with_mut(|words| unsafe {
             (&mut *words)[..PLACE_WORD].copy_from_slice(&header);
             (*words)[PLACE_WORD] = place.unwrap_or(0);
         });
     }
-    fn get(&self, slot: u32) -> [u64; PLACE_WORD + 1] {
+    fn get(&self, at: usize) -> [u64; PLACE_WORD + 1] {
         // SAFETY: as in `put`.
-        self.0.words[slot as usize].with_mut(|words| unsafe { std::array::from_fn(|i| (*words)[i]) })
+        self.0.words[at].with_mut(|words| unsafe { std::array::from_fn(|i| (*words)[i]) })
     }
 }
 

@@ -1,6 +1,7 @@
-"""What a small message costs inside MPI_Send and MPI_Recv, in instructions, and what must not be on its way.
+"""What a small message costs inside MPI_Send and MPI_Recv, and inside their nonblocking forms, in instructions, and what must not be
+on its way.
 
-Callgrind counts both calls in a short and in a longer run of tests/hotpath/small_messages.c; the difference over the messages
+Callgrind counts the calls in a short and in a longer run of tests/hotpath/small_messages.c; the difference over the messages
 between them is the price of one, without what only the first ones pay (mapping an inbox, growing a table). Instructions do not
 depend on the machine's load, so the ceilings are tests, with room for other compilers; allocating, a system call or a look at the
 clock would show as calls into the C library, of which none may remain.
@@ -12,8 +13,12 @@ import shutil
 from ..runner import Case, Failure, Skip, check
 
 SHORT, LONG = 200, 1200
-# Instructions of one call, the entry point included. A message that a barrier's polls found first is kept, and costs more.
-CEILINGS = {"MPI_Send": 300, "MPI_Recv": 700}
+# What is counted, on rank 0 and on rank 1, and the most instructions that one message may take there, the entry points included.
+WAYS = {
+    "blocking": (("MPI_Send",), ("MPI_Recv",)),
+    "nonblocking": (("MPI_Isend", "MPI_Waitall"), ("MPI_Irecv", "MPI_Waitall")),
+}
+CEILINGS = {"blocking": (230, 420), "nonblocking": (260, 620)}
 LIMIT_S = 240
 FORBIDDEN = re.compile(
     r"(_int_malloc|malloc|calloc|realloc|_int_free|free|mmap|munmap|madvise|syscall|clock_gettime|gettimeofday|nanosleep|sched_yield|"
@@ -22,38 +27,42 @@ FORBIDDEN = re.compile(
 
 def suite(context):
     context.installed()
-    yield Case("hotpath/small messages", lambda: run(context), alone=True)
+    for way in WAYS:
+        yield Case(f"hotpath/small {way} messages", lambda way=way: run(context, way), alone=True)
 
 
-def run(context):
+def run(context, way):
     if not shutil.which("valgrind"):
         raise Skip("valgrind is not installed")
-    work = context.work / "hotpath"
+    work = context.work / f"hotpath-{way}"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     program = work / "small_messages"
     source = context.root / "tests" / "hotpath" / "small_messages.c"
-    check(context.execute("hotpath build", [context.mpicc(), "-O2", source, "-o", program], timeout=60))
-    short, long = (measure(context, work, program, count) for count in (SHORT, LONG))
-    for rank, call in enumerate(("MPI_Send", "MPI_Recv")):
+    check(context.execute(f"hotpath build {way}", [context.mpicc(), "-O2", source, "-o", program], timeout=60))
+    short, long = (measure(context, (work, program), way, count) for count in (SHORT, LONG))
+    for rank, calls in enumerate(WAYS[way]):
+        what = " and ".join(calls)
         names = short[rank].keys() | long[rank].keys()
         grown = {name: long[rank].get(name, 0) - short[rank].get(name, 0) for name in names}
         price = sum(grown.values()) / (LONG - SHORT)
-        print(f"    {call}: {price:.0f} instructions", flush=True)
+        print(f"    {what}: {price:.0f} instructions", flush=True)
         # A few calls in a thousand messages are for the return of credits, which queues, and to wake a receiver that sleeps; less
         # than one instruction for each message is less than one call in ten messages.
         worst = {name: cost / (LONG - SHORT) for name, cost in grown.items() if FORBIDDEN.fullmatch(name) and cost > (LONG - SHORT)}
         if worst:
-            raise Failure(f"{call} of a small message goes through {worst}")
-        if not 0 < price <= CEILINGS[call]:
-            raise Failure(f"{call} of a small message costs {price:.0f} instructions; the ceiling is {CEILINGS[call]}")
+            raise Failure(f"a small message goes through {worst} in {what}")
+        if not 0 < price <= CEILINGS[way][rank]:
+            raise Failure(f"a small message costs {price:.0f} instructions in {what}; the ceiling is {CEILINGS[way][rank]}")
 
 
-def measure(context, work, program, count):
-    """Instructions by function inside the two calls, for each rank."""
-    tool = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={work}/{count}.%p", "--toggle-collect=MPI_Send",
-            "--toggle-collect=MPI_Recv"]
-    done = context.execute(f"hotpath {count}", context.launcher(2) + tool + [program, count], timeout=LIMIT_S)
+def measure(context, where, way, count):
+    """Instructions by function inside the calls, for each rank."""
+    work, program = where
+    tool = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={work}/{count}.%p"]
+    tool += [f"--toggle-collect={call}" for call in sorted({call for calls in WAYS[way] for call in calls})]
+    arguments = [program, work / f"sent.{count}", count, way]
+    done = context.execute(f"hotpath {way} {count}", context.launcher(2) + tool + arguments, timeout=LIMIT_S)
     check(done)
     ranks = {int(rank): pid for rank, pid in re.findall(r"rank (\d) is process (\d+)", done.output)}
     if sorted(ranks) != [0, 1]:

@@ -42,6 +42,8 @@ pub(crate) struct Inner {
     context: AtomicU32,
     /// This process's rank in `local`.
     pub rank: u32,
+    /// The group that messages go to, if it is a formula: found without a look at which group that is.
+    line: Line,
     /// The group this process belongs to.
     pub local: Group,
     /// The other group of an intercommunicator.
@@ -71,6 +73,30 @@ pub(crate) struct Inner {
     pub session: Option<Session>,
     /// Keeps the context ours.
     lease: OnceLock<context::Lease>,
+}
+
+/// `span` processes from `first` on, `stride` apart, by rank; none where there is no such formula.
+struct Line {
+    first: Peer,
+    stride: u32,
+    span: u32,
+}
+
+impl Line {
+    fn of(group: &Group) -> Self {
+        match *group {
+            Group::Strided { first, stride, size } => Self {
+                first,
+                stride,
+                span: size,
+            },
+            Group::List(_) => Self {
+                first: 0,
+                stride: 0,
+                span: 0,
+            },
+        }
+    }
 }
 
 /// The context of a communicator that is not born yet: the first of no block, on which nobody sends.
@@ -147,6 +173,7 @@ impl Comm {
         Self(Arc::new(Inner {
             context: AtomicU32::new(NO_CONTEXT),
             rank,
+            line: Line::of(parts.remote.as_ref().unwrap_or(&parts.local)),
             local: parts.local,
             remote: parts.remote,
             local_comm: OnceLock::new(),
@@ -201,6 +228,16 @@ impl Comm {
     #[inline]
     pub(crate) fn targets(&self) -> &Group {
         self.0.remote.as_ref().unwrap_or(&self.0.local)
+    }
+
+    /// The process of a rank that messages go to, if there is such a rank.
+    #[inline(always)]
+    pub(crate) fn target_of(&self, rank: u32) -> Option<Peer> {
+        let Line { first, stride, span } = self.0.line;
+        if rank < span {
+            return Some(first.wrapping_add(rank.wrapping_mul(stride)));
+        }
+        self.targets().peer(rank)
     }
 
     /// Whether this is an intercommunicator.
@@ -366,7 +403,7 @@ impl Comm {
     /// The process that `rank` names as a destination; `None` for `MPI_PROC_NULL`.
     #[inline]
     pub(crate) fn peer(&self, rank: i32) -> Result<Option<Peer>> {
-        match self.targets().peer(rank as u32) {
+        match self.target_of(rank as u32) {
             Some(peer) => Ok(Some(peer)),
             None if rank == crate::PROC_NULL => Ok(None),
             None => Err(self.bad_rank(rank)),

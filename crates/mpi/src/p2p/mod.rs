@@ -82,7 +82,7 @@ impl Comm {
     /// The engine's words for a standard-mode send; `None`: not everything is plain, [`Comm::send`] does it or says what is wrong.
     #[inline(always)]
     pub fn small(&self, few: &Few) -> Option<Small> {
-        let peer = self.targets().peer(few.rank as u32)?;
+        let peer = self.target_of(few.rank as u32)?;
         (few.tag >= 0).then_some(Small {
             context: self.context(),
             peer,
@@ -97,7 +97,7 @@ impl Comm {
     /// The engine's words for a receive; `None`: not everything is plain, [`Comm::recv`] does it or says what is wrong.
     #[inline(always)]
     pub fn catch(&self, few: &Few) -> Option<Catch> {
-        let source = match self.targets().peer(few.rank as u32) {
+        let source = match self.target_of(few.rank as u32) {
             Some(peer) => Some(Source {
                 rank: few.rank as u32,
                 peer,

@@ -129,6 +129,19 @@ impl Out {
         sent
     }
 
+    /// As `send_inline` for a record whose bytes do not fit into its slot.
+    #[inline(never)]
+    pub(crate) fn send_beside(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> bool {
+        let sent = self
+            .lane
+            .as_mut()
+            .is_some_and(|lane| lane.send(header, bytes, len).is_ok());
+        if sent {
+            self.bell().ring();
+        }
+        sent
+    }
+
     /// The ring that the next record goes through.
     #[inline(always)]
     pub(crate) fn outlet(&mut self) -> &mut Outlet {
