@@ -1,8 +1,7 @@
 /* Small messages: rank 0 sends some numbers, and only when they lie there rank 1 receives them. Run under a tool that counts what
- * happens inside the calls named; tools/testing/suites/hotpath.py does. That the messages are there is said outside of MPI,
- * by the size of a file, so that no call of rank 1 has looked at them before. Several at a time, because the first may have to
- * wake rank 1, which sleeps in the barrier on a crowded machine. Arguments: a file, how many messages, and `blocking` or
- * `nonblocking`.
+ * happens inside the calls named; tools/testing/suites/hotpath.py does. That messages are there, or taken, is said outside of MPI,
+ * by the sizes of two files, so that no other call finds a message before its receive. Arguments: the start of the files'
+ * names, how many messages, and `blocking` or `nonblocking`.
  */
 #include <mpi.h>
 #include <fcntl.h>
@@ -49,31 +48,55 @@ static void receive_all(int first, int blocking)
         }
 }
 
+/* A file whose size counts what was done. */
+static int counter(const char *start, const char *end)
+{
+    char name[4096];
+    snprintf(name, sizeof name, "%s.%s", start, end);
+    int file = open(name, O_RDWR | O_CREAT, 0600);
+    if (file < 0) {
+        perror(name);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    return file;
+}
+
+static void wait_for(int file, int count)
+{
+    struct stat about;
+    while (fstat(file, &about) == 0 && about.st_size < count)
+        usleep(200);
+}
+
+static void say(int file, int count)
+{
+    if (ftruncate(file, count) != 0)
+        MPI_Abort(MPI_COMM_WORLD, 3);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
-    int rank, count = argc > 3 ? atoi(argv[2]) : 0, blocking = argc > 3 && strcmp(argv[3], "blocking") == 0;
+    int rank, count, blocking;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    int file = argc > 3 ? open(argv[1], O_RDWR | O_CREAT, 0600) : -1;
-    if (file < 0) {
-        fprintf(stderr, "usage: small_messages FILE COUNT blocking|nonblocking\n");
+    if (argc != 4) {
+        fprintf(stderr, "usage: small_messages FILES COUNT blocking|nonblocking\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
+    count = atoi(argv[2]);
+    blocking = strcmp(argv[3], "blocking") == 0;
+    int sent = counter(argv[1], "sent"), taken = counter(argv[1], "taken");
     printf("rank %d is process %d\n", rank, (int)getpid());
     fflush(stdout);
     for (int first = 0; first < count; first += TOGETHER) {
-        struct stat about = {0};
-        MPI_Barrier(MPI_COMM_WORLD);
         if (rank == 0) {
+            wait_for(taken, first);
             send_all(first, blocking);
-            if (ftruncate(file, first + TOGETHER) != 0)
-                MPI_Abort(MPI_COMM_WORLD, 3);
+            say(sent, first + TOGETHER);
         } else if (rank == 1) {
-            while (about.st_size < first + TOGETHER) {
-                usleep(200);
-                fstat(file, &about);
-            }
+            wait_for(sent, first + TOGETHER);
             receive_all(first, blocking);
+            say(taken, first + TOGETHER);
         }
     }
     MPI_Finalize();

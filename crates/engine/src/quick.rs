@@ -11,7 +11,7 @@ use crate::event::{Event, What};
 use crate::gate::{Stream, stream_key};
 use crate::limits::ROUTES;
 use crate::matcher::Envelope;
-use crate::rail::{Header, Kind, Rail};
+use crate::rail::{Header, Kind, Peeked, Rail};
 use crate::request::State;
 use crate::shard::Shard;
 use crate::store::{Body, Meta};
@@ -236,6 +236,39 @@ impl Core {
         true
     }
 
+    /// Takes a packet that lies ready for a receive that nothing posted precedes, if it is the next envelope of its stream and
+    /// all is plain. Gives the gate whose credits are to be returned now, or `NONE`. `None`: nothing happened.
+    #[inline(always)]
+    fn grab(&mut self, catch: &Catch, peeked: &Peeked) -> Option<u32> {
+        let Peeked {
+            peer,
+            header,
+            payload,
+            ..
+        } = *peeked;
+        let pattern = &catch.pattern;
+        let wanted = header.kind == Kind::Eager as u8
+            && header.flags == 0
+            && header.context == pattern.context
+            && pattern.source.is_none_or(|source| source.peer == peer)
+            && pattern.tag.is_none_or(|tag| tag == header.tag)
+            && header.len <= catch.room;
+        if !wanted {
+            return None;
+        }
+        let route = self.known_route(header.context, peer)?;
+        let stream = self.streams.get_mut(route.stream);
+        let gate = &mut self.gates[route.gate as usize];
+        if stream.odd.is_some() || header.sequence != stream.next_rx as u32 || !gate.may_send(&self.quotas) {
+            return None;
+        }
+        stream.next_rx += 1;
+        gate.outstanding += 1;
+        let due = gate.owe(header.len.into(), &self.quotas);
+        catch.mem.copy_from(0, payload, 0, header.len as usize);
+        Some(if due { route.gate } else { NONE })
+    }
+
     /// Ends a posted receive with the eager message that it matched.
     #[inline(always)]
     fn fill(&mut self, receive: u32, meta: &Meta, payload: UserMem) {
@@ -424,26 +457,71 @@ impl<R: Rail> Shard<R> {
     /// was received, take the general way.
     #[inline(always)]
     pub fn recv_quick(&mut self, catch: &Catch, spins: u32) -> Option<Caught> {
-        let core = &mut self.core;
         // Held messages may match, or one that comes in pieces already, and queued work must not wait for this.
-        if core.pending || core.holders != 0 || core.flows != 0 {
+        if self.core.pending || self.core.holders != 0 || self.core.flows != 0 {
             return None;
         }
-        if let Some(item) = core.matcher.find(&catch.pattern) {
-            let caught = core.catch_kept(catch, item);
-            if core.pending {
-                // Credits to return.
-                self.pump();
-            }
-            return caught;
+        if let Some(item) = self.core.matcher.find(&catch.pattern) {
+            return self.recv_kept(*catch, item);
         }
-        core.expected.context = catch.pattern.context;
-        core.expected.peer = catch.pattern.source.map_or(u32::MAX, |source| source.peer);
-        core.expected.tag = catch.pattern.tag.unwrap_or(-1);
-        core.expected.mem = catch.mem;
-        core.expected.room = i64::from(catch.room);
+        // What was posted before is older.
+        let first = self.core.matcher.nothing_posted();
         let mut left = spins;
-        // One packet, or the pieces of one message: what comes behind is for later receives.
+        loop {
+            if first && let Some(peeked) = self.rail.peek() {
+                let Some(gate) = self.core.grab(catch, &peeked) else {
+                    return self.recv_polled(*catch, left);
+                };
+                self.rail.pass(peeked.place);
+                let caught = Caught {
+                    source: peeked.header.source,
+                    tag: peeked.header.tag,
+                    len: peeked.header.len,
+                };
+                self.core.note_caught(catch, peeked.peer, caught);
+                if gate != NONE {
+                    self.return_credits_now(gate);
+                }
+                return Some(caught);
+            }
+            if !self.rail.is_quiet() {
+                return self.recv_polled(*catch, left);
+            }
+            if left == 0 {
+                return None;
+            }
+            left -= 1;
+            std::hint::spin_loop();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn return_credits_now(&mut self, gate: u32) {
+        self.core.return_credits(gate);
+        self.pump();
+    }
+
+    #[inline(never)]
+    fn recv_kept(&mut self, catch: Catch, item: u32) -> Option<Caught> {
+        let caught = self.core.catch_kept(&catch, item);
+        if self.core.pending {
+            // Credits to return.
+            self.pump();
+        }
+        caught
+    }
+
+    /// Polls for one packet, or for the pieces of one message, and receives it if it is the one. What comes behind is for later
+    /// receives.
+    #[inline(never)]
+    fn recv_polled(&mut self, catch: Catch, mut left: u32) -> Option<Caught> {
+        let expected = &mut self.core.expected;
+        expected.context = catch.pattern.context;
+        expected.peer = catch.pattern.source.map_or(u32::MAX, |source| source.peer);
+        expected.tag = catch.pattern.tag.unwrap_or(-1);
+        expected.mem = catch.mem;
+        expected.room = i64::from(catch.room);
         loop {
             if self.rail.poll_one(&mut self.core)
                 || !self.rail.is_quiet()
@@ -466,7 +544,7 @@ impl<R: Rail> Shard<R> {
         }
         let caught = core.expected.caught;
         let peer = core.expected.peer;
-        core.note_caught(catch, peer, caught);
+        core.note_caught(&catch, peer, caught);
         if core.pending {
             // Credits to return.
             self.pump();
@@ -479,6 +557,10 @@ impl<R: Rail> Shard<R> {
     #[inline(always)]
     pub fn post_plain(&mut self, catch: &Catch) -> Option<Request> {
         let core = &mut self.core;
+        // One that comes in pieces already may match.
+        if core.flows != 0 {
+            return None;
+        }
         if let Some(source) = catch.pattern.source
             && !core.may_hear(source.peer)
         {

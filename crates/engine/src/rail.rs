@@ -49,6 +49,19 @@ pub struct Room {
     pub token: u64,
 }
 
+/// A small packet that lies ready.
+#[derive(Clone, Copy, Debug)]
+pub struct Peeked {
+    /// Its sender.
+    pub peer: Peer,
+    /// Its header; a claim of its sender but for the length, which the payload has.
+    pub header: Header,
+    /// `header.len` bytes, which the sender may change meanwhile.
+    pub payload: UserMem,
+    /// The rail's own mark, for `pass`.
+    pub place: u32,
+}
+
 /// What a rail can carry at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -231,6 +244,17 @@ pub trait Rail {
 
     /// Delivers up to `budget` packets and whatever else ended. Returns how many things it told the sink.
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32;
+
+    /// The next packet if it lies where a look costs next to nothing; it stays there until `pass`. `None`: only a poll knows what
+    /// there is.
+    fn peek(&self) -> Option<Peeked> {
+        None
+    }
+
+    /// Takes the packet out that the last `peek` gave, instead of delivering it.
+    fn pass(&mut self, place: u32) {
+        let _ = place;
+    }
 
     /// Delivers one packet if that takes no more than a look at where the next one should lie; `false`: it delivered none, and
     /// only a poll knows why.

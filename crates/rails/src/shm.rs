@@ -29,8 +29,8 @@ use crate::limits::{
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Header, Limits, Rail, Reach, Refusal, Room, Sink, Step,
-    Token, WakeSource,
+    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Header, Limits, Peeked, Rail, Reach, Refusal, Room,
+    Sink, Step, Token, WakeSource,
 };
 use garonne_sync::doorbell::{Armed, Doorbell};
 use garonne_sync::mailbox::{Claimed, INLINE_MAX as SLOT_MAX, Priority};
@@ -350,6 +350,26 @@ impl Rail for ShmRail {
             self.wake.moved();
         }
         told
+    }
+
+    #[inline(always)]
+    fn peek(&self) -> Option<Peeked> {
+        let (place, writer, header, payload) = self.inbox.peek()?;
+        Some(Peeked {
+            peer: writer.into(),
+            header,
+            payload,
+            place,
+        })
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, place: u32) {
+        self.inbox.pass(place);
+        if self.inbox.take_starving() {
+            self.ring_starving();
+        }
+        self.wake.moved();
     }
 
     #[inline(always)]

@@ -374,6 +374,29 @@ impl Intake {
         self.reader.head_slot()
     }
 
+    /// The next record, if its payload shares its slot; it stays until [`Intake::pass`]. A look that finds none also fetches where the
+    /// next payload beside a slot may lie.
+    #[inline(always)]
+    pub fn peek(&self) -> Option<Record> {
+        let Some((at, writer, header)) = self.reader.look_inline() else {
+            self.fetch_payload();
+            return None;
+        };
+        Some(Record {
+            writer,
+            header,
+            payload: Segment::inline_room(at),
+            room: INLINE_MAX,
+        })
+    }
+
+    /// Gives the room of the record back that [`Intake::peek`] just showed.
+    #[inline(always)]
+    pub fn pass(&mut self) {
+        self.lines = 0;
+        self.starving |= self.reader.release_inline();
+    }
+
     /// Shows the next record to `show` and gives its room back.
     #[inline(always)]
     pub fn take(&mut self, show: impl FnOnce(Record)) -> Taken {
@@ -531,6 +554,37 @@ mod tests {
             "the writer that found it full is not forgotten"
         );
         send(&mut outlet, 9, 8).unwrap();
+    }
+
+    #[test]
+    fn a_record_is_peeked_at_only_where_its_payload_shares_its_slot_and_stays_until_it_is_passed() {
+        let shm = shm::Segment::anonymous(BYTES).unwrap();
+        let mut outlet = Outlet::lane(&shm, PLACE, 2).unwrap();
+        let mut intake = Intake::new(&shm, PLACE).unwrap();
+        assert!(intake.peek().is_none());
+        for round in 0..100u8 {
+            for len in [8, 200, 0, 32] {
+                send(&mut outlet, round, len).unwrap();
+                if len > INLINE_MAX {
+                    assert!(intake.peek().is_none());
+                    assert_eq!(receive(&mut intake), Some((2, round, len)));
+                    continue;
+                }
+                for _ in 0..2 {
+                    let record = intake.peek().unwrap();
+                    assert_eq!(
+                        (record.writer, record.header),
+                        (2, [len as u64, u64::from(round), 0])
+                    );
+                    let mut data = vec![0; len];
+                    record.payload.read(0, &mut data);
+                    assert_eq!(data, bytes(len, round));
+                }
+                intake.pass();
+                assert!(intake.peek().is_none());
+            }
+        }
+        assert_eq!((outlet.position(), intake.position()), (400, 400));
     }
 
     #[test]

@@ -450,6 +450,28 @@ impl<M: Memory> Reader<M> {
         })
     }
 
+    /// The next record if it is published with its payload in its slot: its slot, its writer, its header's words.
+    #[inline(always)]
+    pub(crate) fn look_inline(&self) -> Option<(M::At, u16, [u64; PLACE_WORD])> {
+        const WRITER: u64 = 0xffff << 32;
+        let next = self.next.slot;
+        let at = self.memory.at(next);
+        // Acquire: the record behind the stamp. SYNC(ring-stamp).
+        let stamp = self.memory.stamp(at).load(Ordering::Acquire);
+        if stamp & !WRITER != u64::from(next.wrapping_add(1)) {
+            return None;
+        }
+        let [a, b, c, _] = self.memory.get(at);
+        Some((at, (stamp >> 32) as u16, [a, b, c]))
+    }
+
+    /// Gives the room of a record back that [`Reader::look_inline`] showed. `true`: writers wait for room and must be rung.
+    #[inline(always)]
+    pub(crate) fn release_inline(&mut self) -> bool {
+        self.next.slot = self.next.slot.wrapping_add(1);
+        self.next.slot.wrapping_sub(self.published.slot) >= self.worth.slot && self.publish_head()
+    }
+
     /// Gives a record's room back. `true`: writers wait for room and must be rung.
     #[inline(always)]
     pub(crate) fn release(&mut self, found: &Found<M::At>) -> bool {

@@ -12,13 +12,13 @@ import shutil
 
 from ..runner import Case, Failure, Skip, check
 
-SHORT, LONG = 200, 1200
+SHORT, LONG = 200, 800
 # What is counted, on rank 0 and on rank 1, and the most instructions that one message may take there, the entry points included.
 WAYS = {
     "blocking": (("MPI_Send",), ("MPI_Recv",)),
     "nonblocking": (("MPI_Isend", "MPI_Waitall"), ("MPI_Irecv", "MPI_Waitall")),
 }
-CEILINGS = {"blocking": (230, 420), "nonblocking": (260, 620)}
+CEILINGS = {"blocking": (240, 350), "nonblocking": (290, 700)}
 LIMIT_S = 240
 FORBIDDEN = re.compile(
     r"(_int_malloc|malloc|calloc|realloc|_int_free|free|mmap|munmap|madvise|syscall|clock_gettime|gettimeofday|nanosleep|sched_yield|"
@@ -47,7 +47,7 @@ def run(context, way):
         grown = {name: long[rank].get(name, 0) - short[rank].get(name, 0) for name in names}
         price = sum(grown.values()) / (LONG - SHORT)
         print(f"    {what}: {price:.0f} instructions", flush=True)
-        # A few calls in a thousand messages are for the return of credits, which queues, and to wake a receiver that sleeps; less
+        # A few calls in some hundred messages are for the return of credits, which queues, and to wake a receiver that sleeps; less
         # than one instruction for each message is less than one call in ten messages.
         worst = {name: cost / (LONG - SHORT) for name, cost in grown.items() if FORBIDDEN.fullmatch(name) and cost > (LONG - SHORT)}
         if worst:
@@ -61,7 +61,7 @@ def measure(context, where, way, count):
     work, program = where
     tool = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={work}/{count}.%p"]
     tool += [f"--toggle-collect={call}" for call in sorted({call for calls in WAYS[way] for call in calls})]
-    arguments = [program, work / f"sent.{count}", count, way]
+    arguments = [program, work / f"count.{count}", count, way]
     done = context.execute(f"hotpath {way} {count}", context.launcher(2) + tool + arguments, timeout=LIMIT_S)
     check(done)
     ranks = {int(rank): pid for rank, pid in re.findall(r"rank (\d) is process (\d+)", done.output)}

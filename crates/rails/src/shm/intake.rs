@@ -11,6 +11,7 @@ use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Header, Sink};
 use garonne_sync::mailbox::{Intake, Record, Taken};
 use garonne_sync::shm::Segment;
+use garonne_sync::user::UserMem;
 use std::sync::atomic::Ordering;
 
 #[derive(Debug)]
@@ -53,6 +54,31 @@ impl Inbox {
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.mailbox.is_empty() && self.lanes.iter().all(|lane| lane.intake.is_empty())
+    }
+
+    /// The next record of a lane, if one lies there whose payload shares its slot, nothing in the mailbox can be older, and its
+    /// header can be true; and the lane, to be passed on.
+    #[inline(always)]
+    pub(crate) fn peek(&self) -> Option<(u32, u16, Header, UserMem)> {
+        for (at, lane) in self.lanes.iter().enumerate() {
+            if lane.open
+                && let Some(record) = lane.intake.peek()
+            {
+                let header = Header::from_words(record.header);
+                let fits = header.len as usize <= record.room;
+                return fits.then_some((at as u32, lane.writer, header, record.payload));
+            }
+        }
+        None
+    }
+
+    /// Takes the record that `peek` just gave out of its lane.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, lane: u32) {
+        if let Some(lane) = self.lanes.get_mut(lane as usize) {
+            lane.intake.pass();
+            self.starving |= lane.intake.take_starving();
+        }
     }
 
     /// Delivers one record of a lane, if one lies there and nothing in the mailbox can be older.
