@@ -155,6 +155,9 @@ impl PredefinedKey {
     }
 }
 
+/// The system's number for an address that is not there, the same on all architectures of Linux.
+const EFAULT: i32 = 14;
+
 impl Process {
     /// A rank whose engine is up. Nothing is initialised in the sense of MPI yet.
     pub fn new(config: Config) -> Arc<Self> {
@@ -337,6 +340,7 @@ impl Process {
                 Error::new(Class::ProcAborted, format!("process {peer}: {what}"))
             }
             api::Error::Resource(what) => Error::new(Class::NoMem, what),
+            api::Error::System { what, errno: EFAULT } => Error::new(Class::Buffer, format!("{what} failed")),
             api::Error::System { what, errno } => {
                 Error::new(Class::Other, format!("{what} failed with errno {errno}"))
             }

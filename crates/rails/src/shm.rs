@@ -15,6 +15,7 @@ pub mod pace;
 pub mod paces;
 mod peers;
 mod region;
+mod transfer;
 mod wake;
 
 #[cfg(fuzzing)]

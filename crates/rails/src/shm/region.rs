@@ -8,9 +8,10 @@
 //! can read each other anyway. Bounded by the table, and by the blocks a list may have.
 
 use crate::limits::{PART_MIN, READ_CHUNK, REGION_BLOCKS_MAX, REGIONS, SHARE_PART_MAX};
-use crate::shm::blocks::{Walk, Whereabouts, blocks, within, worthwhile};
+use crate::shm::blocks::{Whereabouts, blocks, worthwhile};
 use crate::shm::layout::{self, REGION_BYTES, REGION_TABLE};
 use crate::shm::peers::{Neighbours, Process};
+use crate::shm::transfer::{Known, copy_blocks};
 use crate::sys::{self, Block, Way};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Fetch, Sink, Step, Token};
@@ -76,6 +77,12 @@ struct Reached {
     means: Means,
 }
 
+impl Reached {
+    fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(|(pid, _)| *pid)
+    }
+}
+
 /// What is known of a peer's memory.
 #[derive(Debug, Default)]
 enum Probe {
@@ -93,7 +100,7 @@ pub(crate) struct Regions {
     closing: usize,
     probes: RefCell<Vec<Probe>>,
     /// The block list of the last region used, which is read in several chunks as a rule.
-    list: Option<(Peer, u64, Vec<Block>)>,
+    list: Option<Known>,
     /// Peers read it to find out whether they can. Its address and value are in the inbox.
     _probe_word: Box<AtomicU64>,
 }
@@ -309,7 +316,7 @@ impl Regions {
                     len: (u64::from(count) * PART_UNIT).min(bulk.len - from),
                     ..bulk
                 };
-                copy_blocks(reached, &part, Way::Write, &mut self.list)
+                copy_blocks(reached.pid(), &part, Way::Write, &mut self.list)
                     .and_then(|()| lease.check(reached, peer))
                     .map(|()| Step {
                         bytes: part.len,
@@ -386,7 +393,7 @@ impl Regions {
             });
         };
         let lease = Lease::take(&reached.inbox, &bulk)?;
-        let result = copy_blocks(reached, &bulk, way, &mut self.list);
+        let result = copy_blocks(reached.pid(), &bulk, way, &mut self.list);
         let checked = result.and_then(|()| lease.check(reached, bulk.peer));
         give_back(lease, neighbours, bulk.peer);
         checked.map(|()| Ending::Now)
@@ -537,89 +544,4 @@ fn probe(neighbours: &dyn Neighbours, peer: Peer) -> Probe {
         process,
         means,
     }))
-}
-
-fn copy_blocks(
-    reached: &Reached,
-    bulk: &Bulk<'_>,
-    way: Way,
-    list: &mut Option<(Peer, u64, Vec<Block>)>,
-) -> Result<(), Error> {
-    let damaged = Error::Peer {
-        peer: bulk.peer,
-        what: "its descriptor does not describe the region",
-    };
-    let whereabouts = Whereabouts::read(bulk.descriptor.blob()).ok_or(damaged.clone())?;
-    let single;
-    let mut remote = match &whereabouts {
-        Whereabouts::One(addr) => {
-            single = [Block {
-                addr: addr.wrapping_add(bulk.offset as usize),
-                len: bulk.len as usize,
-            }];
-            Walk::new(&single, 0)
-        }
-        Whereabouts::Two(blocks) => Walk::new(blocks, bulk.offset),
-        Whereabouts::List(addr, count) => {
-            let known = list
-                .as_ref()
-                .is_some_and(|(peer, cookie, _)| (*peer, *cookie) == (bulk.peer, bulk.descriptor.cookie));
-            if !known {
-                let mut blocks = vec![Block::default(); *count];
-                match &reached.process {
-                    None => sys::own_blocks(*addr, &mut blocks),
-                    Some((pid, _)) => sys::read_blocks(*pid, *addr, &mut blocks)
-                        .map_err(|error| refused(bulk.peer, &error))?,
-                }
-                *list = Some((bulk.peer, bulk.descriptor.cookie, blocks));
-            }
-            match list {
-                Some((_, _, blocks)) => Walk::new(blocks, bulk.offset),
-                None => return Err(damaged),
-            }
-        }
-    };
-    let local_blocks = blocks(bulk.local, bulk.local_offset, bulk.len, usize::MAX).ok_or(damaged.clone())?;
-    let mut local = Walk::new(&local_blocks, 0);
-    let (mut here, mut there) = (Vec::new(), Vec::new());
-    let mut left = bulk.len;
-    while left > 0 {
-        let room = local.gather(left, &mut here);
-        let ready = remote.gather(room, &mut there);
-        if ready == 0 {
-            return Err(damaged);
-        }
-        if ready < room {
-            local.gather(ready, &mut here);
-        }
-        let moved = match &reached.process {
-            None => within(&here, &there, way),
-            Some((pid, _)) => sys::move_between(*pid, way, &here, &there)
-                .map_err(|error| refused(bulk.peer, &error))? as u64,
-        };
-        if moved == 0 {
-            return Err(damaged);
-        }
-        local.advance(moved);
-        remote.advance(moved);
-        left = left.saturating_sub(moved);
-    }
-    Ok(())
-}
-
-fn refused(peer: Peer, error: &std::io::Error) -> Error {
-    match error.raw_os_error() {
-        Some(libc::ESRCH) => Error::Peer {
-            peer,
-            what: "died before its memory was read",
-        },
-        Some(libc::EFAULT) => Error::Peer {
-            peer,
-            what: "exposed memory that is not mapped (a buffer was freed, or lies on a device)",
-        },
-        errno => Error::System {
-            what: "moving data between processes",
-            errno: errno.unwrap_or(0),
-        },
-    }
 }
