@@ -114,6 +114,13 @@ pub mod coll {
     /// more by meetings (about two microseconds each, most of it waiting for stores to drain) than they gain by overlap.
     pub const BCAST_PIECE: u64 = 128 << 10;
 
+    /// Blocks from this length on are read from where they lie, where all members can read each other's memory: one copy instead of two
+    /// is worth a system call, the showing of what is lent and a second meeting.
+    pub const DIRECT_BYTES: u64 = 32 << 10;
+
+    /// What is read in one go: other threads of the rank may use the engine in between.
+    pub const DIRECT_PIECE: u64 = 1 << 20;
+
     /// Ranks up to which everybody combines a prefix for itself: the work grows with their square.
     pub const LANE_SCAN_RANKS: u32 = 8;
 

@@ -17,7 +17,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::event::{Meeting, Sent, Waiting};
 use garonne_engine::quick::{Catch, Caught, Ended, Small};
-use garonne_engine::rail::{Rail, WakeSource};
+use garonne_engine::rail::{Bulk, Descriptor, Exposing, Rail, Token, WakeSource};
 use garonne_engine::shard::Shard;
 use garonne_sync::shm::Segment;
 use garonne_sync::submission::Submission;
@@ -583,6 +583,29 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         self.enter().rail().doorbell(peer)
+    }
+
+    fn can_fetch(&self, peer: Peer) -> bool {
+        self.enter()
+            .rail()
+            .reach(peer)
+            .is_some_and(|reach| reach.can_read)
+    }
+
+    fn lend(&self, name: Token, data: &Data) -> Option<Descriptor> {
+        // The peer of a region only says whose death ends it early; this one's users meet before it ends.
+        match self.enter().rail().expose(name, self.me, data) {
+            Exposing::Ready(descriptor) => Some(descriptor),
+            Exposing::Later | Exposing::Unable => None,
+        }
+    }
+
+    fn withdraw(&self, name: Token) {
+        self.enter().rail().revoke(name);
+    }
+
+    fn fetch(&self, bulk: Bulk<'_>) -> Result<(), Error> {
+        self.enter().rail().read(bulk).map(drop)
     }
 
     fn senders(&self, sent: &Sent) -> Option<Senders> {

@@ -9,6 +9,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::event::{Meeting, Sent};
 use garonne_engine::quick::{Catch, Caught, Ended, Small};
+use garonne_engine::rail::{Bulk, Descriptor, Token};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::sync::Arc;
@@ -112,6 +113,36 @@ pub trait Host: std::marker::Send + Sync {
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         let _ = peer;
         None
+    }
+
+    /// Whether this process can read what `peer` lends.
+    fn can_fetch(&self, peer: Peer) -> bool {
+        let _ = peer;
+        false
+    }
+
+    /// Lets the other processes of this node read `data`, which stays valid and unchanged, until `withdraw`. `name` is the caller's, with its
+    /// highest bit set, and no other lending of this process bears it. `None`: this cannot be lent.
+    fn lend(&self, name: Token, data: &Data) -> Option<Descriptor> {
+        let _ = (name, data);
+        None
+    }
+
+    /// Ends a lending that nobody reads any more.
+    fn withdraw(&self, name: Token) {
+        let _ = name;
+    }
+
+    /// Reads from what a peer lends, now.
+    ///
+    /// # Errors
+    /// `Peer` if it died or withdrew; what the system said.
+    fn fetch(&self, bulk: Bulk<'_>) -> Result<(), Error> {
+        let peer = bulk.peer;
+        Err(Error::Peer {
+            peer,
+            what: "its memory cannot be reached from here",
+        })
     }
 
     /// Who made a send, as far as that can be found out from here: for putting an error into words.

@@ -27,3 +27,4 @@ pub mod submission;
 pub mod trylock;
 #[cfg(not(loom))]
 pub mod user;
+pub mod wide;

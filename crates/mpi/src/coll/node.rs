@@ -105,6 +105,12 @@ impl Meeting {
         matches!(self.place.get(), Some(Some(_)))
     }
 
+    /// Whether all members can read what any of them lends.
+    pub fn reads(&self) -> bool {
+        let place = self.place.get().and_then(Option::as_ref);
+        place.is_some_and(|place| place.reads)
+    }
+
     /// Bytes of the board's lanes; 0: none.
     pub fn lane_len(&self) -> usize {
         let place = self.place.get().and_then(Option::as_ref);
@@ -129,6 +135,8 @@ pub(crate) struct Place {
     /// Doorbells of the other members.
     bells: Vec<Segment>,
     pub(super) style: Style,
+    /// All members can read what any of them lends.
+    pub(super) reads: bool,
     /// Looks before giving way to others.
     spins: u32,
     /// For combining: shared memory is only copied.
@@ -214,18 +222,26 @@ fn take_place(comm: &Comm) -> Result<Option<Place>> {
         style: if word(16) == 0 { Style::Gate } else { Style::Flags },
     };
     let place = reach(comm, commons, name, lent);
-    // All must have got there: the least of all answers.
-    words.mem().write(0, &[u8::from(place.is_some()); 8]);
+    // All must have got there, and be able to read from all, if anybody is to: the least of all answers.
+    let members = || (0..comm.size()).filter_map(|rank| comm.group().peer(rank));
+    let reads = members().all(|peer| peer == process.host.me() || process.host.can_fetch(peer));
+    words
+        .mem()
+        .write(0, &[u8::from(place.is_some()), u8::from(reads)]);
     let r = Reduction {
         fold: &Both,
         input: words.mem(),
         output: words.mem(),
-        count: 1,
+        count: 2,
     };
     internal(comm, |p| algo::allreduce::recursive_doubling(p, &r))?;
-    let mut bytes = [0];
+    let mut bytes = [0; 2];
     words.mem().read(0, &mut bytes);
-    Ok(place.filter(|_| bytes[0] == 1))
+    let mut place = place.filter(|_| bytes[0] == 1);
+    if let Some(place) = &mut place {
+        place.reads = bytes[1] == 1;
+    }
+    Ok(place)
 }
 
 /// Whether both operands are 1: bytes, one to an element.
@@ -317,6 +333,7 @@ fn reach(
         epoch: AtomicU32::new(0),
         bells: bells?,
         style: name.style,
+        reads: false,
         spins: process.host.spins().min(limit::BOARD_SPINS),
         private: Scratch::new(2 * limit::COMBINE_BYTES)?,
         lender: is_lender.then(|| process.boards.clone()),

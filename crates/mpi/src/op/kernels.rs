@@ -1,9 +1,9 @@
 //! The loops of the predefined operations over contiguous elements.
 //!
 //! Called with slices of equal length after legality was checked; a combination that is not legal does nothing. The
-//! operation is inlined into the loop over the elements ([`Number::each`]), which the compiler vectorises.
+//! operation is inlined into the loop over the elements ([`each`]), which the compiler vectorises.
 
-use super::number::{Complex, Number};
+use super::number::{Complex, Number, each};
 use super::{Predefined, pairs};
 use crate::datatype::basic::Basic;
 use crate::datatype::{Leaf, fortran_booleans};
@@ -52,16 +52,16 @@ fn basic_elements(op: Predefined, basic: Basic, src: &[u8], dst: &mut [u8]) {
 
 fn sums<T: Number>(op: Predefined, src: &[u8], dst: &mut [u8]) {
     match op {
-        Predefined::Sum => T::each(src, dst, T::add),
-        Predefined::Prod => T::each(src, dst, T::mul),
+        Predefined::Sum => each::<T>(src, dst, T::add),
+        Predefined::Prod => each::<T>(src, dst, T::mul),
         _ => {}
     }
 }
 
 fn reals<T: Number>(op: Predefined, src: &[u8], dst: &mut [u8]) {
     match op {
-        Predefined::Max => T::each(src, dst, |a, b| if a.above(b) { a } else { b }),
-        Predefined::Min => T::each(src, dst, |a, b| if b.above(a) { a } else { b }),
+        Predefined::Max => each::<T>(src, dst, |a, b| if a.above(b) { a } else { b }),
+        Predefined::Min => each::<T>(src, dst, |a, b| if b.above(a) { a } else { b }),
         _ => sums::<T>(op, src, dst),
     }
 }
@@ -92,9 +92,9 @@ integer! { i8 i16 i32 i64 i128 u8 u16 u32 u64 }
 
 fn integers<T: Integer>(op: Predefined, src: &[u8], dst: &mut [u8]) {
     match op {
-        Predefined::Land => T::each(src, dst, |a, b| T::from_truth(a.is_true() & b.is_true())),
-        Predefined::Lor => T::each(src, dst, |a, b| T::from_truth(a.is_true() | b.is_true())),
-        Predefined::Lxor => T::each(src, dst, |a, b| T::from_truth(a.is_true() ^ b.is_true())),
+        Predefined::Land => each::<T>(src, dst, |a, b| T::from_truth(a.is_true() & b.is_true())),
+        Predefined::Lor => each::<T>(src, dst, |a, b| T::from_truth(a.is_true() | b.is_true())),
+        Predefined::Lxor => each::<T>(src, dst, |a, b| T::from_truth(a.is_true() ^ b.is_true())),
         Predefined::Band | Predefined::Bor | Predefined::Bxor => bits(op, src, dst),
         _ => reals::<T>(op, src, dst),
     }
@@ -103,17 +103,10 @@ fn integers<T: Integer>(op: Predefined, src: &[u8], dst: &mut [u8]) {
 /// Bitwise operations do not care how wide the elements are.
 fn bits(op: Predefined, src: &[u8], dst: &mut [u8]) {
     match op {
-        Predefined::Band => bytewise(src, dst, |a, b| a & b),
-        Predefined::Bor => bytewise(src, dst, |a, b| a | b),
-        Predefined::Bxor => bytewise(src, dst, |a, b| a ^ b),
+        Predefined::Band => each::<u8>(src, dst, |a, b| a & b),
+        Predefined::Bor => each::<u8>(src, dst, |a, b| a | b),
+        Predefined::Bxor => each::<u8>(src, dst, |a, b| a ^ b),
         _ => {}
-    }
-}
-
-#[inline(always)]
-fn bytewise(src: &[u8], dst: &mut [u8], f: impl Fn(u8, u8) -> u8) {
-    for (a, b) in src.iter().zip(dst) {
-        *b = f(*a, *b);
     }
 }
 
@@ -122,9 +115,9 @@ fn logicals<T: Number>(op: Predefined, (no, yes): (T, T), src: &[u8], dst: &mut 
     let is_true = |value: T| !value.same(no);
     let of = |truth: bool| if truth { yes } else { no };
     match op {
-        Predefined::Land => T::each(src, dst, |a, b| of(is_true(a) & is_true(b))),
-        Predefined::Lor => T::each(src, dst, |a, b| of(is_true(a) | is_true(b))),
-        Predefined::Lxor => T::each(src, dst, |a, b| of(is_true(a) ^ is_true(b))),
+        Predefined::Land => each::<T>(src, dst, |a, b| of(is_true(a) & is_true(b))),
+        Predefined::Lor => each::<T>(src, dst, |a, b| of(is_true(a) | is_true(b))),
+        Predefined::Lxor => each::<T>(src, dst, |a, b| of(is_true(a) ^ is_true(b))),
         _ => {}
     }
 }

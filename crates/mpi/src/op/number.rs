@@ -2,8 +2,10 @@
 //!
 //! One trait for machine numbers and software floating point, so that every operation is written once.
 
+use garonne_sync::wide::{self, Loop};
 use rustc_apfloat::Float;
 use rustc_apfloat::ieee::{Half, Quad, X87DoubleExtended};
+use std::marker::PhantomData;
 
 /// A number of fixed size in memory.
 pub(super) trait Number: Copy {
@@ -32,6 +34,31 @@ pub(super) trait Number: Copy {
         for (a, b) in src.chunks_exact(Self::SIZE).zip(dst.chunks_exact_mut(Self::SIZE)) {
             f(Self::load(a), Self::load(b)).store(b);
         }
+    }
+}
+
+/// As [`Number::each`], with the widest vectors that this machine has.
+#[inline(always)]
+pub(super) fn each<T: Number>(src: &[u8], dst: &mut [u8], f: impl Fn(T, T) -> T) {
+    wide::run(Each {
+        src,
+        dst,
+        f,
+        number: PhantomData,
+    });
+}
+
+struct Each<'a, T, F> {
+    src: &'a [u8],
+    dst: &'a mut [u8],
+    f: F,
+    number: PhantomData<T>,
+}
+
+impl<T: Number, F: Fn(T, T) -> T> Loop for Each<'_, T, F> {
+    #[inline(always)]
+    fn run(self) {
+        T::each(self.src, self.dst, self.f);
     }
 }
 

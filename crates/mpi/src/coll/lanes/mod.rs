@@ -6,6 +6,7 @@
 //! by the board. A lane of meeting k may be written once k - 1 is passed, and is read before arriving at k + 1.
 
 mod combine;
+mod direct;
 mod moves;
 
 use super::algo::scan::Own;
@@ -132,6 +133,11 @@ impl Lanes<'_> {
 
     fn lane_len(&self) -> u64 {
         self.place.board.lane_len() as u64
+    }
+
+    /// Whether blocks of `bytes` are read from where they lie.
+    fn reads_directly(&self, bytes: u64) -> bool {
+        self.place.reads && bytes >= limit::DIRECT_BYTES
     }
 
     /// `len` bytes of a lane from `at`.

@@ -1,5 +1,6 @@
 //! Calls that move blocks through lanes as they are.
 
+use super::direct::{Offer, Wanted};
 use super::{Lanes, pieces, share, suits_alltoall};
 use crate::coll::blocks::Blocks;
 use crate::coll::node::Style;
@@ -25,7 +26,8 @@ fn number(mem: UserMem, index: u32) -> u64 {
 }
 
 impl Lanes<'_> {
-    /// The root fills the next piece while the others read the last one.
+    /// The root fills the next piece while the others read the last one: with only one side copying, two copies that overlap were
+    /// quicker than one by the kernel at every length tried.
     pub(super) fn bcast(&self, root: u32, data: &Data) -> Result<()> {
         let piece = match self.place.style {
             Style::Gate => self.lane_len(),
@@ -60,6 +62,21 @@ impl Lanes<'_> {
             None => blocks.one(me),
         };
         let longest = (0..self.members()).map(len).max().unwrap_or(0);
+        if root.is_none() && self.reads_directly(longest) {
+            let mut wanted = self.place.others().map(|from| Wanted {
+                from,
+                offset: 0,
+                into: blocks.one(from),
+            });
+            let keep = || {
+                if mine.is_some() {
+                    typed::copy(&own, &blocks.one(me));
+                }
+            };
+            if self.read_directly(&Offer::Lend(own.clone()), &mut wanted, keep)? {
+                return Ok(());
+            }
+        }
         for (at, most) in pieces(longest, self.lane_len()) {
             let epoch = self.place.next();
             let part = some(&own, at, most);
@@ -112,6 +129,22 @@ impl Lanes<'_> {
 
     /// In place, a piece of a block is received after the same piece was put down.
     pub(super) fn alltoall(&self, block: u64, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<()> {
+        if self.reads_directly(block) {
+            let (me, n) = (self.place.me, self.members());
+            let offer = match send.one(0).mem == recv.one(0).mem {
+                true => Offer::InPlace,
+                false => Offer::Lend(send.run(0, n)),
+            };
+            let mut wanted = self.place.others().map(|from| Wanted {
+                from,
+                offset: u64::from(me) * block,
+                into: recv.one(from),
+            });
+            let keep = || typed::copy(&send.one(me), &recv.one(me));
+            if self.read_directly(&offer, &mut wanted, keep)? {
+                return Ok(());
+            }
+        }
         self.exchange_blocks(block, send, recv, &|_| block)
     }
 

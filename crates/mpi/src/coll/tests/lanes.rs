@@ -2,7 +2,7 @@
 
 use super::board::{Words, word, world};
 use crate::coll::*;
-use crate::datatype::{Datatype, codes};
+use crate::datatype::{Constructor, Datatype, Form, codes};
 use crate::error::Class;
 use crate::op::{Op, Predefined};
 
@@ -199,4 +199,66 @@ fn a_block_of_an_uneven_exchange_that_is_too_long_is_an_error_where_there_is_no_
             _ => 5,
         });
     });
+}
+
+/// Every second word, which is too scattered to be read from where it lies; the others take the words back to back.
+fn scattered_words(comm: &Comm, count: u64) {
+    let word_type = &Datatype::predefined(codes::UINT32_T).unwrap();
+    let spread = &Datatype::construct(
+        Constructor::Resized {
+            lb: 0,
+            extent: 8,
+            old: word_type.clone(),
+        },
+        Form::Int,
+    )
+    .unwrap();
+    let (me, n, call) = (comm.rank(), comm.size(), Origin::default());
+    let describe = |words: &Words, datatype| Elements {
+        mem: words.0.mem(),
+        count,
+        datatype,
+    };
+    let every_second =
+        |from: u32| move |index: u64| word(from, 4, index / 2) * u32::from(index.is_multiple_of(2));
+    let root = n - 1;
+    let (spread_out, dense) = (
+        Words::new(2 * count, every_second(root)),
+        Words::new(count, |_| 0),
+    );
+    let buffer = match me == root {
+        true => describe(&spread_out, spread),
+        false => describe(&dense, word_type),
+    };
+    let bcast = Bcast {
+        buffer,
+        root: root as i32,
+    };
+    comm.collective(&bcast, call).unwrap();
+    if me != root {
+        dense.check(count, |index| word(root, 4, index));
+    }
+
+    let own = Words::new(2 * count, every_second(me));
+    let all = Words::new(count * u64::from(n), |_| 0);
+    let gathered = Allgather {
+        send: Some(describe(&own, spread)),
+        recv: describe(&all, word_type),
+    };
+    comm.collective(&gathered, call).unwrap();
+    all.check(count * u64::from(n), |index| {
+        word((index / count) as u32, 4, index % count)
+    });
+}
+
+#[test]
+fn blocks_that_cannot_be_read_from_where_they_lie_go_through_lanes() {
+    for n in [2, 3] {
+        world(n, |comm| {
+            (0..3).for_each(|_| comm.collective(&Barrier, Origin::default()).unwrap());
+            assert!(comm.0.meeting.reads());
+            // Several pieces of a lane.
+            scattered_words(comm, 150_000);
+        });
+    }
 }

@@ -1,0 +1,161 @@
+//! Long blocks read from where they lie: their owners lend them, and each reader copies once.
+//!
+//! In the first meeting all show what they lend, after it all read, and in the second they say that they have. Nothing is lent before or
+//! after, and owners are inside the call as long as it is. Whoever cannot lend its blocks (they are in place, or in too many
+//! pieces) shows that, and then lanes serve for all.
+
+use super::{Lanes, pieces};
+use crate::error::{Class, Error, Result};
+use crate::limits::coll as limit;
+use garonne_engine::rail::{Bulk, Descriptor, Token};
+use garonne_sync::board::CELL_BYTES;
+use garonne_sync::user::{Data, UserMem};
+
+/// What a member has for the others.
+pub(super) enum Offer {
+    /// This, to be read.
+    Lend(Data),
+    /// What changes during the call, so that it cannot be read.
+    InPlace,
+}
+
+/// What is wanted of what a member lends, and where it goes.
+pub(super) struct Wanted {
+    pub from: u32,
+    pub offset: u64,
+    pub into: Data,
+}
+
+/// An offer as members show it to each other.
+enum Shown {
+    /// Lanes must serve.
+    Refused,
+    Lent {
+        len: u64,
+        descriptor: Descriptor,
+    },
+}
+
+/// State, length of the blob, bytes lent, cookie, blob.
+const SHOWN_BYTES: usize = 64;
+const BLOB_AT: usize = 24;
+const _: () = assert!(SHOWN_BYTES <= CELL_BYTES);
+
+impl Shown {
+    fn write(&self, cell: UserMem) {
+        let mut bytes = [0; SHOWN_BYTES];
+        match self {
+            Shown::Refused => {}
+            Shown::Lent { len, descriptor } => {
+                let blob = descriptor.blob();
+                // A blob of another rail that is too long is none that this node's processes can read.
+                if let Some(place) = bytes[BLOB_AT..].get_mut(..blob.len()) {
+                    place.copy_from_slice(blob);
+                    bytes[0] = 1;
+                    bytes[1] = blob.len() as u8;
+                    bytes[8..16].copy_from_slice(&len.to_ne_bytes());
+                    bytes[16..24].copy_from_slice(&descriptor.cookie.to_ne_bytes());
+                }
+            }
+        }
+        cell.write(0, &bytes);
+    }
+
+    fn read(cell: UserMem) -> Self {
+        let mut bytes = [0; SHOWN_BYTES];
+        cell.read(0, &mut bytes);
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| bytes[at + index]));
+        let blob = bytes[BLOB_AT..].get(..usize::from(bytes[1]));
+        match (bytes[0], blob.and_then(|blob| Descriptor::new(word(16), blob))) {
+            (1, Some(descriptor)) => Shown::Lent {
+                len: word(8),
+                descriptor,
+            },
+            _ => Shown::Refused,
+        }
+    }
+}
+
+impl Lanes<'_> {
+    /// Lends what is offered, reads from the others what is wanted, and does `meanwhile`. `false`: lanes must serve, and nothing was moved.
+    ///
+    /// # Errors
+    /// `NotSame` as every meeting; what reading met, after all have met again.
+    pub(super) fn read_directly(
+        &self,
+        offer: &Offer,
+        wanted: &mut dyn Iterator<Item = Wanted>,
+        meanwhile: impl FnOnce(),
+    ) -> Result<bool> {
+        let host = &self.table.comm.process().host;
+        // One collective of a communicator is under way at a time.
+        let name: Token = 1 << 63 | u64::from(self.table.comm.context());
+        let shown = match offer {
+            Offer::InPlace => Shown::Refused,
+            Offer::Lend(data) => host
+                .lend(name, data)
+                .map_or(Shown::Refused, |descriptor| Shown::Lent {
+                    len: data.len,
+                    descriptor,
+                }),
+        };
+        let outcome = self.read_shown(&shown, wanted, meanwhile);
+        // All have said that they read what they wanted, or nobody reads.
+        if let Shown::Lent { .. } = shown {
+            host.withdraw(name);
+        }
+        outcome
+    }
+
+    fn read_shown(
+        &self,
+        own: &Shown,
+        wanted: &mut dyn Iterator<Item = Wanted>,
+        meanwhile: impl FnOnce(),
+    ) -> Result<bool> {
+        let (board, epoch) = (&self.place.board, self.place.next());
+        own.write(board.cell(self.place.me, epoch));
+        self.pass(epoch)?;
+        let refuses = |member| matches!(Shown::read(board.cell(member, epoch)), Shown::Refused);
+        if (0..board.members()).any(refuses) {
+            return Ok(false);
+        }
+        // An error must not keep the others waiting in the next meeting.
+        let mut outcome = Ok(true);
+        for wanted in wanted {
+            if let Err(error) = self.read_one(&Shown::read(board.cell(wanted.from, epoch)), &wanted) {
+                outcome = Err(error);
+            }
+        }
+        self.pass_doing(self.place.next(), meanwhile)?;
+        outcome
+    }
+
+    fn read_one(&self, shown: &Shown, wanted: &Wanted) -> Result<()> {
+        let Shown::Lent { len, descriptor } = shown else {
+            return Ok(());
+        };
+        let comm = self.table.comm;
+        let peer = comm
+            .group()
+            .peer(wanted.from)
+            .ok_or_else(|| Error::new(Class::Intern, format!("no process is rank {}", wanted.from)))?;
+        let there = len.saturating_sub(wanted.offset);
+        for (at, len) in pieces(wanted.into.len.min(there), limit::DIRECT_PIECE) {
+            let bulk = Bulk {
+                token: 0,
+                peer,
+                descriptor,
+                offset: wanted.offset + at,
+                local: &wanted.into,
+                local_offset: at,
+                len,
+            };
+            comm.process()
+                .host
+                .fetch(bulk)
+                .map_err(|error| comm.convert(error))?;
+        }
+        Ok(())
+    }
+}
