@@ -21,6 +21,7 @@ pub mod quick;
 pub mod rail;
 pub mod reliable;
 mod request;
+mod route;
 pub mod shard;
 mod store;
 pub mod strategy;

@@ -2,17 +2,17 @@
 //! nonblocking receive from its posting to its end.
 //!
 //! Guards in front of the general ways of `shard`: whenever something is not plain they say so, having changed nothing, and the
-//! caller goes the general way. Owned by the shard; an expected message exists only inside [`Shard::recv_quick`]. Bounded: the
-//! streams of [`ROUTES`] routes are remembered, and one message is expected.
+//! caller goes the general way. Owned by the shard; an expected message exists only inside [`Shard::recv_quick`]. Bounded: one message is
+//! expected.
 
 use crate::api::{Context, Origin, Pattern, Peer, Request};
 use crate::core::{Core, Incoming};
 use crate::event::{Event, What};
-use crate::gate::{Stream, stream_key};
-use crate::limits::ROUTES;
+use crate::gate::Stream;
 use crate::matcher::Envelope;
 use crate::rail::{Header, Kind, Peeked, Rail};
 use crate::request::State;
+use crate::route::Route;
 use crate::shard::Shard;
 use crate::store::{Body, Meta};
 use crate::table::NONE;
@@ -70,31 +70,6 @@ pub struct Caught {
     pub tag: i32,
     /// Bytes.
     pub len: u32,
-}
-
-/// Where the gate and the stream of a (context, peer) lie. Both stay there as long as the engine lives.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Route {
-    key: u64,
-    pub gate: u32,
-    pub stream: u32,
-}
-
-/// Routes used lately, each in the one place that its key names.
-#[derive(Debug)]
-pub(crate) struct Routes([Route; ROUTES]);
-
-impl Routes {
-    pub(crate) fn new() -> Self {
-        // No peer is u32::MAX, so no stream has this key.
-        Self(
-            [Route {
-                key: u64::MAX,
-                gate: NONE,
-                stream: NONE,
-            }; ROUTES],
-        )
-    }
 }
 
 /// The message that the running [`Shard::recv_quick`] would take.
@@ -169,28 +144,6 @@ impl Expected {
 }
 
 impl Core {
-    /// The route of (context, peer) if it was used lately.
-    #[inline(always)]
-    pub(crate) fn known_route(&self, context: Context, peer: Peer) -> Option<Route> {
-        let route = self.routes.0[(context ^ peer) as usize % ROUTES];
-        (route.key == stream_key(context, peer).0).then_some(route)
-    }
-
-    /// Remembers the route of (context, peer), whose gate is open.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn learn_route(&mut self, context: Context, peer: Peer) -> Option<Route> {
-        let gate = self.gate(peer)?;
-        let key = stream_key(context, peer);
-        let route = Route {
-            key: key.0,
-            gate,
-            stream: self.streams.find_or_insert(key),
-        };
-        self.routes.0[(context ^ peer) as usize % ROUTES] = route;
-        Some(route)
-    }
-
     /// An eager envelope that the expected receive or a plain posted one takes, if all is plain: the next of its stream, and no
     /// wildcard posted that could be older. `false`: nothing happened.
     #[inline(always)]

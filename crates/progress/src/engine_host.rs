@@ -7,10 +7,9 @@
 //! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the ring.
 
 use crate::host::{Host, Stepper};
-use crate::limits::{
-    PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, SUBMISSIONS, TRIES_BEFORE_YIELD,
-};
+use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, SUBMISSIONS};
 use crate::surroundings::{Patience, Senders, Surroundings};
+use crate::ticket::{Operation, Ticket, pause, perform};
 use crate::zeal::Zeal;
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
@@ -25,19 +24,6 @@ use garonne_sync::trylock::{Guard, OneThread, TryLock};
 use garonne_sync::user::Data;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-
-/// What a thread leaves in the submission ring.
-enum Operation {
-    Send(Send),
-    Recv(Recv),
-}
-
-/// A submitted operation on its way to the engine, and its result on its way back.
-struct Ticket {
-    operation: Mutex<Option<Operation>>,
-    result: Mutex<Option<Result<Started, Error>>>,
-    done: AtomicBool,
-}
 
 /// See the module's paragraph.
 pub struct EngineHost<R, S> {
@@ -622,23 +608,5 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     fn wtime(&self) -> f64 {
         self.surroundings.seconds()
-    }
-}
-
-#[inline]
-fn perform<R: Rail>(shard: &mut Shard<R>, operation: Operation) -> Result<Started, Error> {
-    match operation {
-        Operation::Send(send) => shard.send(send),
-        Operation::Recv(recv) => shard.recv(recv),
-    }
-}
-
-/// Between two tries for a busy engine: its holder may be on this very core.
-fn pause(tries: &mut u32) {
-    *tries += 1;
-    if tries.is_multiple_of(TRIES_BEFORE_YIELD) {
-        std::thread::yield_now();
-    } else {
-        std::hint::spin_loop();
     }
 }

@@ -10,4 +10,5 @@ pub mod surroundings;
 #[allow(unsafe_code)]
 mod sys;
 pub mod tasks;
+mod ticket;
 mod zeal;

@@ -1,0 +1,58 @@
+//! Routes: where the gate and the numbering of envelopes of a (context, peer) lie, for those used lately.
+//!
+//! Owned by the core, asked on the way of every message. Bounded by [`ROUTES`].
+
+use crate::api::{Context, Peer};
+use crate::core::Core;
+use crate::gate::stream_key;
+use crate::limits::ROUTES;
+use crate::table::NONE;
+
+/// Where the gate and the stream of a (context, peer) lie. Both stay there as long as the engine lives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    key: u64,
+    pub gate: u32,
+    pub stream: u32,
+}
+
+/// Routes used lately, each in the one place that its key names.
+#[derive(Debug)]
+pub(crate) struct Routes([Route; ROUTES]);
+
+impl Routes {
+    pub(crate) fn new() -> Self {
+        // No peer is u32::MAX, so no stream has this key.
+        Self(
+            [Route {
+                key: u64::MAX,
+                gate: NONE,
+                stream: NONE,
+            }; ROUTES],
+        )
+    }
+}
+
+impl Core {
+    /// The route of (context, peer) if it was used lately.
+    #[inline(always)]
+    pub(crate) fn known_route(&self, context: Context, peer: Peer) -> Option<Route> {
+        let route = self.routes.0[(context ^ peer) as usize % ROUTES];
+        (route.key == stream_key(context, peer).0).then_some(route)
+    }
+
+    /// Remembers the route of (context, peer), whose gate is open.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn learn_route(&mut self, context: Context, peer: Peer) -> Option<Route> {
+        let gate = self.gate(peer)?;
+        let key = stream_key(context, peer);
+        let route = Route {
+            key: key.0,
+            gate,
+            stream: self.streams.find_or_insert(key),
+        };
+        self.routes.0[(context ^ peer) as usize % ROUTES] = route;
+        Some(route)
+    }
+}

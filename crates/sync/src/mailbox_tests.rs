@@ -1,0 +1,209 @@
+//! Mailboxes and lanes in anonymous segments: order, room, death of writers, and peers that write anything.
+
+use super::*;
+
+const GEOMETRY: Geometry = Geometry {
+    slots: 8,
+    units: 64,
+    reserved_slots: 2,
+    reserved_units: 8,
+};
+const PLACE: Place = Place {
+    control: 0,
+    slots: 384,
+    area: 384 + 8 * 64,
+    cards: 384 + 8 * 64 + 64 * 64,
+    writers: 4,
+    geometry: GEOMETRY,
+};
+const BYTES: usize = PLACE.cards + 4 * CARD_BYTES;
+
+fn bytes(len: usize, seed: u8) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed))
+        .collect()
+}
+
+fn send(outlet: &mut Outlet, seed: u8, len: usize) -> std::result::Result<(), Full> {
+    let mut data = bytes(len, seed);
+    // SAFETY: the vector outlives the call.
+    outlet.send(
+        [len as u64, u64::from(seed), 0],
+        unsafe { UserMem::new(data.as_mut_ptr()) },
+        len,
+    )
+}
+
+fn receive(intake: &mut Intake) -> Option<(u16, u8, usize)> {
+    let mut got = None;
+    while got.is_none() {
+        let taken = intake.take(|record| {
+            let (len, seed) = (record.header[0] as usize, record.header[1] as u8);
+            assert!(len <= record.room);
+            let mut data = vec![0; len];
+            record.payload.read(0, &mut data);
+            assert_eq!(data, bytes(len, seed));
+            got = Some((record.writer, seed, len));
+        });
+        if taken == Taken::Empty {
+            intake.idle();
+            return None;
+        }
+    }
+    got
+}
+
+#[test]
+fn records_of_every_length_arrive_in_order_and_whole() {
+    let shm = shm::Segment::anonymous(BYTES).unwrap();
+    let mut outlet = Outlet::mailbox(&shm, PLACE, 3).unwrap();
+    let mut intake = Intake::new(&shm, PLACE).unwrap();
+    for round in 0..2000usize {
+        let len = round * 7 % (Outlet::payload_max(&GEOMETRY) + 1);
+        send(&mut outlet, round as u8, len).unwrap();
+        assert_eq!(receive(&mut intake), Some((3, round as u8, len)));
+        assert_eq!(
+            (outlet.position(), intake.position()),
+            (round as u32 + 1, round as u32 + 1)
+        );
+    }
+    assert_eq!(receive(&mut intake), None);
+}
+
+#[test]
+fn data_cannot_take_the_room_reserved_for_control() {
+    let shm = shm::Segment::anonymous(BYTES).unwrap();
+    let mut outlet = Outlet::mailbox(&shm, PLACE, 0).unwrap();
+    let mut sent = 0;
+    while send(&mut outlet, sent, 8).is_ok() {
+        sent += 1;
+    }
+    assert_eq!(u32::from(sent), GEOMETRY.slots - GEOMETRY.reserved_slots);
+    for _ in 0..GEOMETRY.reserved_slots {
+        let claimed = outlet.claim(88, Priority::Control).unwrap();
+        outlet.abandon(claimed);
+    }
+    assert!(outlet.claim(0, Priority::Control).is_err());
+    let mut intake = Intake::new(&shm, PLACE).unwrap();
+    while receive(&mut intake).is_some() {}
+    assert!(
+        intake.take_starving(),
+        "the writer that found it full is not forgotten"
+    );
+    send(&mut outlet, 9, 8).unwrap();
+}
+
+#[test]
+fn a_record_is_peeked_at_only_where_its_payload_shares_its_slot_and_stays_until_it_is_passed() {
+    let shm = shm::Segment::anonymous(BYTES).unwrap();
+    let mut outlet = Outlet::lane(&shm, PLACE, 2).unwrap();
+    let mut intake = Intake::new(&shm, PLACE).unwrap();
+    assert!(intake.peek().is_none());
+    for round in 0..100u8 {
+        for len in [8, 200, 0, 32] {
+            send(&mut outlet, round, len).unwrap();
+            if len > INLINE_MAX {
+                assert!(intake.peek().is_none());
+                assert_eq!(receive(&mut intake), Some((2, round, len)));
+                continue;
+            }
+            for _ in 0..2 {
+                let record = intake.peek().unwrap();
+                assert_eq!(
+                    (record.writer, record.header),
+                    (2, [len as u64, u64::from(round), 0])
+                );
+                let mut data = vec![0; len];
+                record.payload.read(0, &mut data);
+                assert_eq!(data, bytes(len, round));
+            }
+            intake.pass();
+            assert!(intake.peek().is_none());
+        }
+    }
+    assert_eq!((outlet.position(), intake.position()), (400, 400));
+}
+
+#[test]
+fn a_claim_given_back_is_passed_over() {
+    let shm = shm::Segment::anonymous(BYTES).unwrap();
+    let mut outlet = Outlet::lane(&shm, PLACE, 0).unwrap();
+    let mut intake = Intake::new(&shm, PLACE).unwrap();
+    let claimed = outlet.claim(500, Priority::Data).unwrap();
+    outlet.abandon(claimed);
+    send(&mut outlet, 5, 300).unwrap();
+    assert_eq!(receive(&mut intake), Some((0, 5, 300)));
+}
+
+#[test]
+fn a_claim_of_a_dead_writer_is_skipped_with_its_payload() {
+    let shm = shm::Segment::anonymous(BYTES).unwrap();
+    let mut dead = Outlet::mailbox(&shm, PLACE, 1).unwrap();
+    let mut alive = Outlet::mailbox(&shm, PLACE, 2).unwrap();
+    let mut intake = Intake::new(&shm, PLACE).unwrap();
+    let _ = dead.claim(700, Priority::Data).unwrap();
+    send(&mut alive, 1, 700).unwrap();
+    assert_eq!(receive(&mut intake), None);
+    assert!(!intake.skip_gone(&mut |_| false), "nobody is gone yet");
+    assert!(intake.skip_gone(&mut |writer| writer == 1));
+    assert_eq!(receive(&mut intake), Some((2, 1, 700)));
+}
+
+#[test]
+fn whatever_a_peer_writes_into_slots_the_reader_stays_inside() {
+    let shm = shm::Segment::anonymous(BYTES).unwrap();
+    let mut intake = Intake::new(&shm, PLACE).unwrap();
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut broken = 0;
+    for round in 0..20_000u32 {
+        for word in 0..8 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let value = if word == 0 {
+                u64::from(round + 1) | random << 32
+            } else {
+                random.rotate_left(17) & if round % 3 == 0 { u64::MAX } else { 0xff_0000_00ff }
+            };
+            shm.atomic_u64(PLACE.slots + (round % 8) as usize * UNIT + word * 8)
+                .store(value, Ordering::Relaxed);
+        }
+        let taken = intake.take(|record| {
+            let mut data = vec![0; record.room];
+            record.payload.read(0, &mut data);
+        });
+        assert_ne!(taken, Taken::Empty);
+        broken += u32::from(matches!(taken, Taken::Broken(_)));
+    }
+    assert!(broken > 1000);
+}
+
+#[test]
+fn many_threads_lose_nothing_and_keep_their_order() {
+    let shm = shm::Segment::anonymous(BYTES).unwrap();
+    let mut intake = Intake::new(&shm, PLACE).unwrap();
+    std::thread::scope(|scope| {
+        for me in 0..4u16 {
+            let shm = &shm;
+            scope.spawn(move || {
+                let mut outlet = Outlet::mailbox(shm, PLACE, me).unwrap();
+                for n in 0..2000usize {
+                    while send(&mut outlet, n as u8, n % 200).is_err() {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        let mut next = [0usize; 4];
+        while next.iter().sum::<usize>() < 8000 {
+            match receive(&mut intake) {
+                Some((writer, seed, len)) => {
+                    let n = &mut next[usize::from(writer)];
+                    assert_eq!((seed, len), (*n as u8, *n % 200));
+                    *n += 1;
+                }
+                None => std::thread::yield_now(),
+            }
+        }
+    });
+}
