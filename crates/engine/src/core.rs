@@ -3,7 +3,7 @@
 //! Owned by a [`crate::shard::Shard`], which couples it with a rail: the rail's polls call it through `Sink`, and what it wants
 //! to send leaves through its outbox and work lists when the shard pumps. Bounded by requests, credits and gates.
 
-use crate::api::{Error, Origin, Peer, Status, Truncation};
+use crate::api::{Error, Origin, Peer, Status};
 use crate::copy::{Bounce, copy_between, copy_in};
 use crate::event::{Event, Events, What};
 use crate::gate::{Gate, Quotas, Stream, stream_key, widen};
@@ -13,6 +13,7 @@ use crate::quick::Expected;
 use crate::rail::{Header, Kind, Reach};
 use crate::request::{Requests, Side, State, from_wire};
 use crate::route::Routes;
+pub(crate) use crate::store::truncation;
 use crate::store::{Body, Meta, Store};
 use crate::table::{KeyMap, Lists, NONE};
 use crate::wire::{Announce, Bytes, Clear, Finish};
@@ -587,16 +588,4 @@ impl Core {
         entry.outstanding += 1;
         entry.outstanding > self.quotas.envelopes
     }
-}
-
-/// The error of a message that is longer than its receive.
-#[cold]
-pub(crate) fn truncation(meta: &Meta, room: u64, origin: Origin) -> Error {
-    Error::Truncated(Box::new(Truncation {
-        sent: meta.len,
-        room,
-        peer: meta.peer,
-        sequence: meta.sequence,
-        origin,
-    }))
 }

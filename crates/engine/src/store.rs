@@ -3,7 +3,7 @@
 //! Owned by the engine's core. Records live in a slab with generations (a matched probe's `Message` names one); payload
 //! lies inside the record, or in buffers of powers of two that are reused. Bounded by the credits that peers were given.
 
-use crate::api::{Context, Error, Message, Peer};
+use crate::api::{Context, Error, Message, Origin, Peer, Truncation};
 use crate::limits::{KEPT_BUFFER_LOG2_MAX, KEPT_BUFFERS, KEPT_INLINE};
 use crate::table::NONE;
 use crate::wire::Announce;
@@ -174,4 +174,16 @@ impl Store {
     pub(crate) fn alive(&self) -> usize {
         self.alive
     }
+}
+
+/// The error of a message that is longer than its receive.
+#[cold]
+pub(crate) fn truncation(meta: &Meta, room: u64, origin: Origin) -> Error {
+    Error::Truncated(Box::new(Truncation {
+        sent: meta.len,
+        room,
+        peer: meta.peer,
+        sequence: meta.sequence,
+        origin,
+    }))
 }
