@@ -556,6 +556,17 @@ impl<R: Rail> Shard<R> {
         Ended::Plainly(caught)
     }
 
+    /// The place of a posted receive among the completions of this engine; `None` while it goes on. A stale name counts as over:
+    /// whoever ends it hears of that.
+    #[inline(always)]
+    pub fn plain_ended_at(&self, name: Request) -> Option<u64> {
+        match self.core.requests.short(name) {
+            Some(operation) if operation.state == State::Complete => Some(operation.finished),
+            Some(operation) if operation.state != State::Free => None,
+            _ => Some(0),
+        }
+    }
+
     /// The whole name and the context of a living operation of which the low bits of the generation are known.
     pub fn whole_name(&self, name: Request) -> Option<(Request, Context)> {
         let operation = self.core.requests.short(name)?;

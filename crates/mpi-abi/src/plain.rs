@@ -19,6 +19,7 @@ use garonne_engine::quick::Ended;
 use garonne_mpi::request::{Request, Status};
 use garonne_node::rank::RankHost;
 use garonne_progress::host::Host;
+use std::ffi::c_int;
 
 /// The request of every send that was over when it started: no code of the standard's, no handle of a table's.
 pub(crate) const DONE: MPI_Request = MPI_Request(LIVE - 1);
@@ -142,13 +143,9 @@ fn conclude(stands: Stand, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> 
 /// The general way sees to the rest.
 #[inline]
 pub(crate) fn wait_all(count: usize, places: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<usize> {
-    let Some(host) = world::host() else { return Ok(0) };
-    for at in 0..count {
-        let handle = places.at(at)?;
-        if handle != MPI_REQUEST_NULL && !is_plain(handle) {
-            return Ok(0);
-        }
-    }
+    let Some(host) = host_of_plain(count, places)? else {
+        return Ok(0);
+    };
     let (mut next, mut fault) = (0, None);
     // Receives mostly complete in order, so one cursor looks at each request about once.
     let mut pass = || match end_in_order(host, (next, count), places, statuses) {
@@ -165,6 +162,204 @@ pub(crate) fn wait_all(count: usize, places: Ptr<MPI_Request>, statuses: Ptr<MPI
         host.wait_until(&mut pass);
     }
     fault.map_or(Ok(next), Err)
+}
+
+/// The engine, if these requests are all plain or null.
+#[inline(always)]
+fn host_of_plain(count: usize, places: Ptr<MPI_Request>) -> Result<Option<&'static RankHost>> {
+    for at in 0..count {
+        let handle = places.at(at)?;
+        if handle != MPI_REQUEST_NULL && !is_plain(handle) {
+            return Ok(None);
+        }
+    }
+    Ok(world::host())
+}
+
+/// When a request that is not null was over, among the completions of this rank; `None`: it goes on.
+#[inline(always)]
+fn over_at(host: &RankHost, handle: MPI_Request) -> Option<u64> {
+    match name(handle) {
+        Some(name) => host.plain_ended_at(name),
+        None => Some(0),
+    }
+}
+
+/// `MPI_Testall` likewise: how many requests were seen to their ends, all of them being over; `None` while one goes on.
+pub(crate) fn test_all(
+    count: usize,
+    places: Ptr<MPI_Request>,
+    statuses: Ptr<MPI_Status>,
+) -> Result<Option<usize>> {
+    let Some(host) = host_of_plain(count, places)? else {
+        return Ok(Some(0));
+    };
+    let all_over = || -> Result<bool> {
+        for at in 0..count {
+            let handle = places.at(at)?;
+            if handle != MPI_REQUEST_NULL && over_at(host, handle).is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    if !all_over()? {
+        host.progress();
+        if !all_over()? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(end_in_order(host, (0, count), places, statuses)?.0))
+}
+
+/// What became of a call about some of several requests.
+pub(crate) enum Found<T> {
+    /// Take the general way: nothing happened.
+    Otherwise,
+    /// No request is active.
+    Nothing,
+    /// None is over.
+    NotYet,
+    /// These are over, and their handles spent.
+    Over(T),
+}
+
+/// Of the requests that are over, the one that was over first.
+fn earliest(host: &RankHost, count: usize, places: Ptr<MPI_Request>) -> Result<Found<usize>> {
+    let mut found = Found::Nothing;
+    let mut first = u64::MAX;
+    for at in 0..count {
+        let handle = places.at(at)?;
+        if handle == MPI_REQUEST_NULL {
+            continue;
+        }
+        match over_at(host, handle) {
+            Some(place) if place < first => {
+                first = place;
+                found = Found::Over(at);
+            }
+            None if matches!(found, Found::Nothing) => found = Found::NotYet,
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+/// `MPI_Testany` likewise: the index, with the status given.
+pub(crate) fn test_any(
+    count: usize,
+    places: Ptr<MPI_Request>,
+    status: Ptr<MPI_Status>,
+) -> Result<Found<usize>> {
+    let Some(host) = host_of_plain(count, places)? else {
+        return Ok(Found::Otherwise);
+    };
+    let mut found = earliest(host, count, places)?;
+    if let Found::NotYet = found {
+        host.progress();
+        found = earliest(host, count, places)?;
+    }
+    end_one(host, found, places, status)
+}
+
+/// `MPI_Waitany` likewise.
+pub(crate) fn wait_any(
+    count: usize,
+    places: Ptr<MPI_Request>,
+    status: Ptr<MPI_Status>,
+) -> Result<Found<usize>> {
+    let Some(host) = host_of_plain(count, places)? else {
+        return Ok(Found::Otherwise);
+    };
+    let mut found = earliest(host, count, places);
+    if let Ok(Found::NotYet) = found {
+        host.wait_until(&mut || {
+            found = earliest(host, count, places);
+            !matches!(found, Ok(Found::NotYet))
+        });
+    }
+    end_one(host, found?, places, status)
+}
+
+fn end_one(
+    host: &RankHost,
+    found: Found<usize>,
+    places: Ptr<MPI_Request>,
+    status: Ptr<MPI_Status>,
+) -> Result<Found<usize>> {
+    let Found::Over(at) = found else { return Ok(found) };
+    let place = places.element(at);
+    let stands = stand(host, place.get()?);
+    Ok(if conclude(stands, place, status)? {
+        Found::Over(at)
+    } else {
+        Found::Otherwise
+    })
+}
+
+/// Where `MPI_Waitsome` and `MPI_Testsome` tell what they found.
+#[derive(Clone, Copy)]
+pub(crate) struct Several {
+    pub places: Ptr<MPI_Request>,
+    pub indices: Ptr<c_int>,
+    pub statuses: Ptr<MPI_Status>,
+}
+
+impl Several {
+    /// Ends all that are over; how many. One that did not end as it should is left for the next call, unless it is the first.
+    fn sweep(self, host: &RankHost, count: usize) -> Result<Found<usize>> {
+        let (mut active, mut over) = (false, 0);
+        for at in 0..count {
+            let place = self.places.element(at);
+            if place.get()? == MPI_REQUEST_NULL {
+                continue;
+            }
+            active = true;
+            match end_at(host, place, self.statuses.element(over))? {
+                Some(true) => {
+                    self.indices.put(over, at as c_int)?;
+                    over += 1;
+                }
+                Some(false) => {}
+                None if over == 0 => return Ok(Found::Otherwise),
+                None => {}
+            }
+        }
+        Ok(match over {
+            0 if active => Found::NotYet,
+            0 => Found::Nothing,
+            over => Found::Over(over),
+        })
+    }
+
+    /// `MPI_Testsome` likewise: how many, with indices and statuses given.
+    pub(crate) fn test(self, count: usize) -> Result<Found<usize>> {
+        let Some(host) = host_of_plain(count, self.places)? else {
+            return Ok(Found::Otherwise);
+        };
+        match self.sweep(host, count)? {
+            Found::NotYet => {
+                host.progress();
+                self.sweep(host, count)
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// `MPI_Waitsome` likewise.
+    pub(crate) fn wait(self, count: usize) -> Result<Found<usize>> {
+        let Some(host) = host_of_plain(count, self.places)? else {
+            return Ok(Found::Otherwise);
+        };
+        let mut found = self.sweep(host, count);
+        if let Ok(Found::NotYet) = found {
+            host.wait_until(&mut || {
+                found = self.sweep(host, count);
+                !matches!(found, Ok(Found::NotYet))
+            });
+        }
+        found
+    }
 }
 
 /// Ends requests from index `next` on: the index of the first that is not over or not plain, and whether waiting is over.

@@ -295,7 +295,15 @@ pub(crate) fn testall(
     flag: Ptr<c_int>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let list = List::new(count, places)?;
+    let n = usize::try_from(count).map_err(|_| bad_count(count))?;
+    let Some(seen) = plain::test_all(n, places, statuses)? else {
+        return flag.set(0);
+    };
+    if seen == n {
+        return flag.set(1);
+    }
+    let (places, statuses) = (places.element(seen), statuses.element(seen));
+    let list = List::new(count - seen as c_int, places)?;
     let mut report = Report::new(statuses);
     let all = request::test_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
@@ -311,6 +319,15 @@ pub(crate) fn waitany(
     index: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
+    let n = usize::try_from(count).map_err(|_| bad_count(count))?;
+    match plain::wait_any(n, places, status)? {
+        plain::Found::Over(at) => return index.set(at as c_int),
+        plain::Found::Nothing => {
+            index.set(MPI_UNDEFINED)?;
+            return give_empty(status);
+        }
+        plain::Found::Otherwise | plain::Found::NotYet => {}
+    }
     let list = List::new(count, places)?;
     let Some((at, outcome)) = request::wait_any(&list.refs()) else {
         index.set(MPI_UNDEFINED)?;
@@ -327,6 +344,23 @@ pub(crate) fn testany(
     flag: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
+    let n = usize::try_from(count).map_err(|_| bad_count(count))?;
+    match plain::test_any(n, places, status)? {
+        plain::Found::Over(at) => {
+            flag.set(1)?;
+            return index.set(at as c_int);
+        }
+        plain::Found::Nothing => {
+            flag.set(1)?;
+            index.set(MPI_UNDEFINED)?;
+            return give_empty(status);
+        }
+        plain::Found::NotYet => {
+            flag.set(0)?;
+            return index.set(MPI_UNDEFINED);
+        }
+        plain::Found::Otherwise => {}
+    }
     let list = List::new(count, places)?;
     match request::test_any(&list.refs()) {
         TestAny::Done(at, outcome) => {
@@ -383,6 +417,17 @@ pub(crate) fn waitsome(
     indices: Ptr<c_int>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
+    let n = usize::try_from(incount).map_err(|_| bad_count(incount))?;
+    let several = plain::Several {
+        places,
+        indices,
+        statuses,
+    };
+    match several.wait(n)? {
+        plain::Found::Over(over) => return count.set(over as c_int),
+        plain::Found::Nothing => return count.set(MPI_UNDEFINED),
+        plain::Found::Otherwise | plain::Found::NotYet => {}
+    }
     let list = List::new(incount, places)?;
     let mut report = Report::new(statuses);
     let found = request::wait_some(&list.refs(), &mut |index, outcome| {
@@ -399,6 +444,18 @@ pub(crate) fn testsome(
     indices: Ptr<c_int>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
+    let n = usize::try_from(incount).map_err(|_| bad_count(incount))?;
+    let several = plain::Several {
+        places,
+        indices,
+        statuses,
+    };
+    match several.test(n)? {
+        plain::Found::Over(over) => return count.set(over as c_int),
+        plain::Found::Nothing => return count.set(MPI_UNDEFINED),
+        plain::Found::NotYet => return count.set(0),
+        plain::Found::Otherwise => {}
+    }
     let list = List::new(incount, places)?;
     let mut report = Report::new(statuses);
     let found = request::test_some(&list.refs(), &mut |index, outcome| {

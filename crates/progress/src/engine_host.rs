@@ -459,6 +459,14 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         }
     }
 
+    #[inline]
+    fn plain_ended_at(&self, name: Request) -> Option<u64> {
+        match self.shard.try_alone() {
+            Some(shard) => shard.plain_ended_at(name),
+            None => self.enter().plain_ended_at(name),
+        }
+    }
+
     fn whole_name(&self, name: Request) -> Option<(Request, Context)> {
         self.enter().whole_name(name)
     }

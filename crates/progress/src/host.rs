@@ -56,6 +56,10 @@ pub trait Host: std::marker::Send + Sync {
     fn end_plain(&self, _name: Request) -> Ended {
         Ended::Otherwise
     }
+    /// The place of such a receive among this rank's completions; `None` while it goes on. A stale name counts as over.
+    fn plain_ended_at(&self, _name: Request) -> Option<u64> {
+        Some(0)
+    }
     /// The whole name and the context of a living operation of which the low bits of the generation are known.
     fn whole_name(&self, _name: Request) -> Option<(Request, Context)> {
         None
