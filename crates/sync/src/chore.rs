@@ -5,7 +5,7 @@
 //! one rack at a time and run by one thread at a time. Any thread may put, withdraw or wait for it. One word, `state`, says where it is in its
 //! life; its bits are below.
 
-use crate::facade::{AtomicU32, AtomicUsize, Ordering};
+use crate::facade::{AtomicU32, AtomicUsize, Ordering, prefetch_to_write};
 use crate::rack::Racks;
 use std::marker::PhantomPinned;
 use std::pin::Pin;
@@ -229,6 +229,8 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
     /// `header` is this chore's address, with the right to all of it and, if `shared` says so, to its `Arc`.
     fn put_as(&self, rack: usize, header: NonNull<Header<C>>, shared: u32) -> Result<Put, Refused> {
         let state = &self.header.state;
+        // The queue's line comes while the chore's does.
+        self.racks.expect(rack);
         let mut old = state.load(Ordering::Relaxed);
         loop {
             if matches!(old & KIND, PENDING | SETTING) || old & RECALL != 0 {
@@ -394,9 +396,12 @@ fn life(state: u32) -> Life {
 /// # Safety
 /// The caller claimed the slot that has `header`, and does not touch the header afterwards.
 pub(crate) unsafe fn run_claimed<C>(header: NonNull<Header<C>>, context: &C) -> (Settled, u32) {
+    // The line comes once and for writing, not first for reading.
+    prefetch_to_write(header.as_ptr());
     // SAFETY: a claimed chore is pending, and its owner keeps it alive until it is settled.
     let (state, patience_us, run) = unsafe {
         let header = header.as_ref();
+        header.runner.store(me(), Ordering::Relaxed);
         (
             header.state.load(Ordering::Acquire),
             header.patience_us,
@@ -405,11 +410,12 @@ pub(crate) unsafe fn run_claimed<C>(header: NonNull<Header<C>>, context: &C) -> 
     };
     if state & RECALL != 0 {
         // SAFETY: as above; claimed, not running.
-        unsafe { settle(header, WITHDRAWN) };
+        unsafe {
+            header.as_ref().runner.store(0, Ordering::Relaxed);
+            settle(header, WITHDRAWN);
+        }
         return (Settled::Recalled, 0);
     }
-    // SAFETY: as above.
-    unsafe { header.as_ref() }.runner.store(me(), Ordering::Relaxed);
     // SAFETY: the table's function fits its chore, which lives.
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe { run(header, context) }));
     // SAFETY: as above: still claimed by us.

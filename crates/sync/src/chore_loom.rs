@@ -2,7 +2,7 @@
 
 use crate::chore::{Chore, Life, Step, Withdrawal};
 use crate::rack::Racks;
-use crate::roster::Roster;
+use crate::roster::{Bits, Roster};
 use loom::sync::atomic::{AtomicU32, Ordering};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -166,6 +166,29 @@ fn work_left_for_a_poller_that_goes_to_sleep_is_found_by_it_or_somebody_is_calle
         let trusted = roster.meets(&[1]);
         let found = poller.join().unwrap();
         assert!(found || !trusted, "the work would lie there");
+        racks.run(0, 0, &());
+    });
+}
+
+/// The protocol of `garonne_progress`'s workers: off the roster, on the list of sleepers, one more look, sleep; and of its submitters: put, look for pollers, call a sleeper.
+#[test]
+fn a_worker_that_falls_asleep_finds_the_work_or_is_called() {
+    loom::model(|| {
+        let racks = racks();
+        let shared = Arc::new((Roster::new(1), Bits::new(1)));
+        shared.0.enter(0);
+        let chore = counting(&racks, 1);
+        let (their_racks, theirs) = (racks.clone(), shared.clone());
+        let worker = loom::thread::spawn(move || {
+            theirs.0.leave(0);
+            theirs.1.set(0);
+            their_racks.any_ready(0)
+        });
+        chore.as_ref().put(0).unwrap();
+        let trusts = shared.0.meets(&[1]);
+        let called = !trusts && shared.1.word(0) & 1 != 0 && shared.1.clear(0);
+        let found = worker.join().unwrap();
+        assert!(found || called, "asleep beside its work");
         racks.run(0, 0, &());
     });
 }

@@ -48,6 +48,19 @@ impl<T> Cell<T> {
     }
 }
 
+/// Asks for the cache line at `address`, for writing. A hint: it neither waits nor faults.
+#[inline(always)]
+pub(crate) fn prefetch_to_write<T>(address: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: a prefetch has no effect that the program could see, at whatever address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = address;
+}
+
 /// Between two looks at something that another thread is about to change.
 #[inline]
 pub(crate) fn relax() {

@@ -1,34 +1,78 @@
 //! Racks: queues of chores that many threads fill and empty without a lock.
 //!
-//! A rack is a row of slots and two bitmaps. `taken` says which slots are somebody's; `ready` says which hold a chore that waits to be run.
+//! A rack is a row of slots with two bitmaps, in blocks of 64. `taken` says which slots are somebody's; `ready` says which hold a chore that waits to be run.
 //! Who clears a bit of `ready` owns that chore until it is settled or its bit is set again, so a chore that is run again and again keeps its slot and never
 //! has two runners. Looking at an empty rack is one load of a line that stays shared between all who look (Algorithm 2 of the PIOMan paper, without its
 //! lock), and nobody ever waits for a thread that was stopped halfway. Among the chores of one rack no order is promised; each walk gives every chore
 //! that waited at its beginning one turn. Bounded: at most [`SLOTS_MAX`] chores per rack.
 
 use crate::chore::{Header, Put, Refused, Settled, run_claimed, withdraw_claimed};
-use crate::facade::{AtomicPtr, AtomicU32, AtomicU64, Ordering, total_order};
-use crate::pad::CachePadded;
+use crate::facade::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, prefetch_to_write, total_order};
 use std::ptr::NonNull;
 
-/// Words of a rack's bitmaps: as many as one cache line of 64 bytes holds, so that looking at all of them costs one line.
-const WORDS_MAX: usize = 8;
+/// Blocks of a rack at most.
+const BLOCKS_MAX: usize = 8;
+
+/// Slots of a block: the bits of a word.
+const BLOCK: usize = 64;
 
 /// Chores that a rack holds at most.
-pub const SLOTS_MAX: usize = WORDS_MAX * 64;
+pub const SLOTS_MAX: usize = BLOCKS_MAX * BLOCK;
 
 /// Runs that are asked for during a run and follow it at once: more, and others get their turn first.
 const RERUNS: u32 = 4;
 
-struct Rack<C> {
-    ready: CachePadded<[AtomicU64; WORDS_MAX]>,
-    taken: CachePadded<[AtomicU64; WORDS_MAX]>,
-    slots: Box<[AtomicPtr<Header<C>>]>,
-    /// Counts runs, roughly: two at once may count as one. On a line of its own neither way: whoever runs has the slot's line anyway.
+/// Slots that lie beside the bitmaps. The lowest free slot is taken first, so a rack with few chores moves one pair of cache lines from submitter to
+/// runner: bitmaps and chore together.
+const NEAR: usize = 13;
+
+/// 64 slots and their bitmaps.
+#[repr(align(128))]
+struct Block<C> {
+    /// Slots whose chores wait to be run.
+    ready: AtomicU64,
+    /// Slots that are somebody's.
+    taken: AtomicU64,
+    /// Counts runs, roughly: two at once may count as one.
     runs: AtomicU32,
+    near: [AtomicPtr<Header<C>>; NEAR],
+    far: Box<[AtomicPtr<Header<C>>]>,
 }
 
-/// A set of racks that belong together, told apart by numbers, with a bitmap of those that may have something ready.
+impl<C> Block<C> {
+    fn new() -> Self {
+        let none = || AtomicPtr::new(std::ptr::null_mut());
+        Self {
+            ready: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            runs: AtomicU32::new(0),
+            near: std::array::from_fn(|_| none()),
+            far: (NEAR..BLOCK).map(|_| none()).collect(),
+        }
+    }
+
+    fn slot(&self, bit: usize) -> &AtomicPtr<Header<C>> {
+        self.near.get(bit).unwrap_or_else(|| &self.far[bit - NEAR])
+    }
+}
+
+#[repr(align(128))]
+struct Rack<C> {
+    /// Blocks that were ever used: nobody looks at the others. Grows before the first chore of a block is ready.
+    used: AtomicUsize,
+    blocks: Box<[Block<C>]>,
+}
+
+impl<C> Rack<C> {
+    fn used(&self) -> &[Block<C>] {
+        // SeqCst as the look at `ready`: SYNC(rack-poller).
+        &self.blocks[..self.used.load(Ordering::SeqCst)]
+    }
+}
+
+/// A set of racks that belong together, told apart by numbers, with a bitmap of those that may have something ready. Aligned so that the counts of an `Arc` around it, which change with
+/// every chore that is made, lie on another line than what every walk reads.
+#[repr(align(128))]
 pub struct Racks<C> {
     racks: Box<[Rack<C>]>,
     /// A rack's bit is set before or soon after its first chore is ready, and only cleared by those who look for it. SYNC(rack-marked).
@@ -85,14 +129,9 @@ impl<C> Racks<C> {
         if slots.len() > RACKS_MAX || slots.iter().any(|slots| !(1..=SLOTS_MAX).contains(slots)) {
             return None;
         }
-        let bits = || CachePadded(std::array::from_fn(|_| AtomicU64::new(0)));
         let rack = |slots: &usize| Rack {
-            ready: bits(),
-            taken: bits(),
-            slots: (0..slots.next_multiple_of(64))
-                .map(|_| AtomicPtr::new(std::ptr::null_mut()))
-                .collect(),
-            runs: AtomicU32::new(0),
+            used: AtomicUsize::new(1),
+            blocks: (0..slots.div_ceil(BLOCK)).map(|_| Block::new()).collect(),
         };
         Some(Self {
             racks: slots.iter().map(rack).collect(),
@@ -110,27 +149,35 @@ impl<C> Racks<C> {
         self.racks.is_empty()
     }
 
-    fn place(&self, seat: u32) -> (&Rack<C>, usize, u64) {
+    fn place(&self, seat: u32) -> (&Block<C>, usize) {
         let (rack, slot) = (seat >> 16, seat as usize & 0xffff);
-        (&self.racks[rack as usize], slot / 64, 1 << (slot % 64))
+        (&self.racks[rack as usize].blocks[slot / BLOCK], slot % BLOCK)
+    }
+
+    /// Something is about to be put into a rack.
+    #[inline]
+    pub(crate) fn expect(&self, rack: usize) {
+        if let Some(block) = self.racks.get(rack).and_then(|rack| rack.blocks.first()) {
+            prefetch_to_write(std::ptr::from_ref(block));
+        }
     }
 
     /// Takes a free slot for a chore.
-    pub(crate) fn reserve(&self, rack: usize, header: NonNull<Header<C>>) -> Result<u32, Refused> {
-        let number = rack;
-        let rack = self.racks.get(rack).ok_or(Refused::Nowhere)?;
-        for word in 0..rack.slots.len() / 64 {
-            let taken = &rack.taken[word];
-            let mut seen = taken.load(Ordering::Relaxed);
+    pub(crate) fn reserve(&self, number: usize, header: NonNull<Header<C>>) -> Result<u32, Refused> {
+        let rack = self.racks.get(number).ok_or(Refused::Nowhere)?;
+        for (index, block) in rack.blocks.iter().enumerate() {
+            let mut seen = block.taken.load(Ordering::Relaxed);
             while seen != u64::MAX {
                 let bit = (!seen).trailing_zeros();
                 // Acquire: the slot's last chore is out of it. SYNC(rack-slot).
-                seen = taken.fetch_or(1 << bit, Ordering::Acquire);
+                seen = block.taken.fetch_or(1 << bit, Ordering::Acquire);
                 if seen >> bit & 1 == 0 {
-                    let slot = word * 64 + bit as usize;
                     // The slot is ours; whoever reads it first clears the bit that `offer` sets afterwards.
-                    rack.slots[slot].store(header.as_ptr(), Ordering::Relaxed);
-                    return Ok(seat(number, slot));
+                    block.slot(bit as usize).store(header.as_ptr(), Ordering::Relaxed);
+                    if rack.used.load(Ordering::Relaxed) <= index {
+                        rack.used.fetch_max(index + 1, Ordering::SeqCst);
+                    }
+                    return Ok(seat(number, index * BLOCK + bit as usize));
                 }
             }
         }
@@ -139,10 +186,10 @@ impl<C> Racks<C> {
 
     /// Makes the chore of a slot ready to be run.
     pub(crate) fn offer(&self, seat: u32) -> Put {
-        let (rack, word, bit) = self.place(seat);
+        let (block, bit) = self.place(seat);
         // Release: the runner sees the chore and what its last run did: SYNC(rack-ready). SeqCst: who then looks for pollers, and a poller
         // that leaves and then looks here, cannot miss each other: SYNC(rack-poller).
-        let before = rack.ready[word].fetch_or(bit, Ordering::SeqCst);
+        let before = block.ready.fetch_or(1 << bit, Ordering::SeqCst);
         total_order();
         self.mark(seat as usize >> 16);
         Put {
@@ -161,22 +208,22 @@ impl<C> Racks<C> {
 
     /// Takes the chore of a slot out of the hands of runners. `false`: one has it.
     pub(crate) fn claim(&self, seat: u32) -> bool {
-        let (rack, word, bit) = self.place(seat);
+        let (block, bit) = self.place(seat);
         // Acquire: the chore. SYNC(rack-ready).
-        rack.ready[word].fetch_and(!bit, Ordering::Acquire) & bit != 0
+        block.ready.fetch_and(!(1 << bit), Ordering::Acquire) >> bit & 1 == 1
     }
 
     /// Gives a slot back. Its chore is settled and the caller the one to free it.
     pub(crate) fn free(&self, seat: u32) {
-        let (rack, word, bit) = self.place(seat);
+        let (block, bit) = self.place(seat);
         // Release: SYNC(rack-slot).
-        rack.taken[word].fetch_and(!bit, Ordering::Release);
+        block.taken.fetch_and(!(1 << bit), Ordering::Release);
     }
 
     /// The chore of a slot that the caller has claimed.
     pub(crate) fn header(&self, seat: u32) -> NonNull<Header<C>> {
-        let (rack, ..) = self.place(seat);
-        let header = rack.slots[seat as usize & 0xffff].load(Ordering::Relaxed);
+        let (block, bit) = self.place(seat);
+        let header = block.slot(bit).load(Ordering::Relaxed);
         NonNull::new(header).expect("a slot that was ever offered has had a chore")
     }
 
@@ -186,11 +233,10 @@ impl<C> Racks<C> {
         let Some(rack) = self.racks.get(rack) else {
             return false;
         };
-        let words = rack.slots.len() / 64;
         // SeqCst for those who are about to sleep: SYNC(rack-poller). Costs no more than Acquire on x86-64.
-        rack.ready[..words]
+        rack.used()
             .iter()
-            .any(|word| word.load(Ordering::SeqCst) != 0)
+            .any(|block| block.ready.load(Ordering::SeqCst) != 0)
     }
 
     /// Runs every chore that waits in a rack, once. `round` changes from walk to walk, so that none is always the first.
@@ -200,32 +246,35 @@ impl<C> Racks<C> {
         let Some(row) = self.racks.get(rack) else {
             return tally;
         };
-        for word in 0..row.slots.len() / 64 {
-            let ready = row.ready[word].load(Ordering::Acquire);
+        for (index, block) in row.used().iter().enumerate() {
+            let ready = block.ready.load(Ordering::SeqCst);
             if ready != 0 {
-                tally.add(self.run_word(rack, word, (ready, round % 64), context));
+                tally.add(self.run_block(block, seat(rack, index * BLOCK), (ready, round), context));
             }
         }
         tally
     }
 
-    fn run_word(&self, rack: usize, word: usize, (ready, first): (u64, u32), context: &C) -> Tally {
+    fn run_block(&self, block: &Block<C>, base: u32, (ready, round): (u64, u32), context: &C) -> Tally {
         let mut tally = Tally::default();
+        let first = round % BLOCK as u32;
         let mut left = ready.rotate_right(first);
         let mut known = ready;
         while left != 0 {
-            let bit = (left.trailing_zeros() + first) % 64;
+            let bit = (left.trailing_zeros() + first) % BLOCK as u32;
             left &= left - 1;
             // Somebody else may have been quicker: then the line is not asked for.
             if known >> bit & 1 == 0 {
                 continue;
             }
-            let seat = seat(rack, word * 64 + bit as usize);
+            let seat = base + bit;
             if self.claim(seat) {
                 self.run_one(seat, context, &mut tally);
+                let runs = block.runs.load(Ordering::Relaxed).wrapping_add(1);
+                block.runs.store(runs, Ordering::Relaxed);
             }
             if left != 0 {
-                known = self.racks[rack].ready[word].load(Ordering::Relaxed);
+                known = block.ready.load(Ordering::Relaxed);
             }
         }
         tally
@@ -233,14 +282,12 @@ impl<C> Racks<C> {
 
     /// A number that changes when chores of a rack are run.
     pub fn runs(&self, rack: usize) -> u32 {
-        self.racks
-            .get(rack)
-            .map_or(0, |rack| rack.runs.load(Ordering::Relaxed))
+        let blocks = self.racks.get(rack).map_or(&[][..], Rack::used);
+        let runs = blocks.iter().map(|block| block.runs.load(Ordering::Relaxed));
+        runs.fold(0, u32::wrapping_add)
     }
 
     fn run_one(&self, seat: u32, context: &C, tally: &mut Tally) {
-        let runs = &self.racks[seat as usize >> 16].runs;
-        runs.store(runs.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         let mut reruns = 0;
         let settled = loop {
             // SAFETY: claimed, here or by the caller, and not touched after the call but through the seat.
@@ -291,13 +338,17 @@ impl<C> Racks<C> {
     /// Withdraws every chore that waits; those being run are not waited for. For the end of all runners.
     pub fn clear(&self) {
         for (number, rack) in self.racks.iter().enumerate() {
-            for slot in 0..rack.slots.len() {
-                let seat = seat(number, slot);
-                if rack.ready[slot / 64].load(Ordering::Relaxed) >> (slot % 64) & 1 == 1 && self.claim(seat) {
-                    // SAFETY: claimed just now.
-                    let settled = unsafe { withdraw_claimed(self.header(seat)) };
-                    if settled == Settled::FreeSlot {
-                        self.free(seat);
+            for (index, block) in rack.used().iter().enumerate() {
+                let mut left = block.ready.load(Ordering::Acquire);
+                while left != 0 {
+                    let seat = seat(number, index * BLOCK) + left.trailing_zeros();
+                    left &= left - 1;
+                    if self.claim(seat) {
+                        // SAFETY: claimed just now.
+                        let settled = unsafe { withdraw_claimed(self.header(seat)) };
+                        if settled == Settled::FreeSlot {
+                            self.free(seat);
+                        }
                     }
                 }
             }

@@ -19,7 +19,9 @@ impl Bits {
 
     /// Sets a bit; `true` if it was clear.
     pub fn set(&self, bit: usize) -> bool {
-        self.0[bit / 64].fetch_or(1 << (bit % 64), Ordering::SeqCst) >> (bit % 64) & 1 == 0
+        let before = self.0[bit / 64].fetch_or(1 << (bit % 64), Ordering::SeqCst);
+        total_order();
+        before >> (bit % 64) & 1 == 0
     }
 
     /// Clears a bit; `true` if it was set, so of several one gets it.

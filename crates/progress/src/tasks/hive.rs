@@ -220,7 +220,6 @@ impl Hive {
         for area in &self.paths[at.core] {
             tally.add(self.racks.run(*area as usize, round, at));
         }
-        self.count(at.core, tally);
         tally
     }
 
@@ -232,6 +231,7 @@ impl Hive {
             polls: false,
         };
         let tally = self.walk(&at, self.round());
+        self.count(at.core, tally.settled);
         if tally.again > 0 {
             self.hand_over(at.core);
         }
@@ -241,7 +241,7 @@ impl Hive {
     /// The same for one queue.
     pub(crate) fn serve(self: &Arc<Self>, area: usize, at: &At) -> Tally {
         let tally = self.racks.run(area, self.round(), at);
-        self.count(at.core, tally);
+        self.count(at.core, tally.settled);
         if tally.again > 0 {
             self.ring(area, Put { before: 0 }, Urgency::Idle);
         }
@@ -249,9 +249,9 @@ impl Hive {
     }
 
     #[inline]
-    fn count(&self, core: usize, tally: Tally) {
-        if tally.settled > 0 {
-            self.settled[core].fetch_add(u64::from(tally.settled), Ordering::Relaxed);
+    pub(crate) fn count(&self, core: usize, settled: u32) {
+        if settled > 0 {
+            self.settled[core].fetch_add(u64::from(settled), Ordering::Relaxed);
         }
     }
 
@@ -300,6 +300,8 @@ pub struct Poller<'a> {
     hive: &'a Arc<Hive>,
     at: At,
     round: u32,
+    /// Tasks settled and not counted yet: counting costs as much as a look.
+    settled: u32,
     /// It is a worker's, which has its own way of going to sleep.
     quiet: bool,
     fixed: bool,
@@ -316,6 +318,7 @@ impl<'a> Poller<'a> {
                 polls: true,
             },
             round: core as u32,
+            settled: 0,
             quiet: false,
             fixed: false,
         }
@@ -336,10 +339,19 @@ impl<'a> Poller<'a> {
     #[inline]
     pub fn turn(&mut self) -> Tally {
         self.round = self.round.wrapping_add(1);
-        if self.round.is_multiple_of(CPU_CHECK_TURNS) && !self.fixed {
-            self.follow();
+        if self.round.is_multiple_of(CPU_CHECK_TURNS) {
+            self.count();
+            if !self.fixed {
+                self.follow();
+            }
         }
-        self.hive.walk(&self.at, self.round)
+        let tally = self.hive.walk(&self.at, self.round);
+        self.settled = self.settled.saturating_add(tally.settled);
+        tally
+    }
+
+    fn count(&mut self) {
+        self.hive.count(self.at.core, std::mem::take(&mut self.settled));
     }
 
     /// The core that it polls for.
@@ -362,6 +374,7 @@ impl<'a> Poller<'a> {
 impl Drop for Poller<'_> {
     fn drop(&mut self) {
         let core = self.at.core;
+        self.count();
         self.hive.roster.leave(core);
         if self.quiet {
             return;

@@ -324,7 +324,7 @@ impl Tasks {
         Lengthy::new(self.hive(), at)
     }
 
-    /// Tasks settled on each core so far.
+    /// Tasks settled on each core so far; what a poller has settled since its last 64 turns may be missing.
     pub fn settled(&self) -> Vec<u64> {
         self.hive().settled()
     }

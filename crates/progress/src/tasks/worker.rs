@@ -29,6 +29,7 @@ pub(crate) fn work(hive: &Arc<Hive>, home: usize) {
             polls: false,
         };
         let last = hive.walk(&at, hive.round());
+        hive.count(at.core, last.settled);
         if last.settled > 0 || hive.stopping() {
             hive.crew.awake(home);
             naps.over();
