@@ -132,6 +132,67 @@ fn a_task_that_is_wanted_now_is_run_by_a_thread_woken_for_it() {
 }
 
 #[test]
+fn a_task_is_run_while_every_core_computes() {
+    exclusively(|| {
+        for class in [Class::Idle, Class::Ordinary] {
+            let tasks = Tasks::new(Settings { class, ..settings() }).unwrap();
+            let task = Arc::new(tasks.task(&How::at(Place::Machine), |_: &At| Step::Done).unwrap());
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for _ in 0..tasks.tree().cores() {
+                    scope.spawn(|| {
+                        while !over.load(Ordering::Relaxed) {
+                            std::hint::spin_loop();
+                        }
+                    });
+                }
+                for _ in 0..3 {
+                    tasks.submit_shared(&task).unwrap();
+                    assert!(task.wait(None));
+                }
+                over.store(true, Ordering::Relaxed);
+            });
+        }
+    });
+}
+
+/// How often the library's threads were put on a core so far.
+fn switches() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let count = |dir: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(dir.path().join("status")).ok()?;
+        let field = |name: &str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .map(str::trim)
+        };
+        field("Name:")?.starts_with("garonne-").then_some(())?;
+        field("voluntary_ctxt_switches:")?.parse::<u64>().ok()
+    };
+    tasks.filter_map(count).sum()
+}
+
+#[test]
+fn threads_with_nothing_to_do_are_not_woken() {
+    exclusively(|| {
+        let tasks = Tasks::new(settings()).unwrap();
+        let task = Arc::new(tasks.task(&How::at(Place::Machine), |_: &At| Step::Done).unwrap());
+        tasks.submit_shared(&task).unwrap();
+        assert!(task.wait(None));
+        // The timer's last looks come first; one that went on for ever would never let a while pass without.
+        loop {
+            let before = switches();
+            std::thread::sleep(Duration::from_millis(150));
+            if switches() == before {
+                break;
+            }
+        }
+        assert!(own_threads() > 0);
+    });
+}
+
+#[test]
 fn a_task_of_a_core_is_only_run_on_that_core() {
     exclusively(|| {
         let tasks = Tasks::new(settings()).unwrap();
