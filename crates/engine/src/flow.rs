@@ -5,7 +5,7 @@
 //! buffer of the store until the message is whole or a receive for it is posted. Only then an unmatched one enters the matcher, so nothing
 //! ever sees half a message. Bounded by one flow per gate, its length and the gate's credits.
 
-use crate::api::Pattern;
+use crate::api::{Pattern, Peer};
 use crate::copy::{copy_in, copy_out};
 use crate::core::{Core, Incoming, truncation};
 use crate::gate::stream_key;
@@ -15,7 +15,7 @@ use crate::rail::{Class, Header, Kind, Rail, Refusal};
 use crate::request::State;
 use crate::shard::Shard;
 use crate::store::{Body, Meta};
-use garonne_sync::user::{Scratch, UserMem};
+use garonne_sync::user::{Data, Scratch, UserMem};
 
 /// Where the pieces of a flow go.
 #[derive(Debug)]
@@ -246,9 +246,14 @@ impl Core {
 impl<R: Rail> Shard<R> {
     /// Sends an envelope with its payload in pieces. The rail said that there is room for all of them: where it then has none, its
     /// peer tampered with what both share, and counts as gone.
-    pub(crate) fn emit_flow(&mut self, index: u32, mut header: Header, piece: usize) -> Result<(), Refusal> {
-        let operation = self.core.requests.at(index);
-        let (total, peer) = (operation.data.len as usize, operation.peer);
+    pub(crate) fn emit_flow(
+        &mut self,
+        peer: Peer,
+        mut header: Header,
+        data: &Data,
+        piece: usize,
+    ) -> Result<(), Refusal> {
+        let total = data.len as usize;
         let mut done = 0;
         while done < total {
             let len = piece.min(total - done);
@@ -257,11 +262,10 @@ impl<R: Rail> Shard<R> {
                 Err(Refusal::Full) if done > 0 => return Err(Refusal::Gone),
                 claimed => claimed?,
             };
-            let operation = self.core.requests.at(index);
-            if operation.data.layout.is_none() {
-                room.mem.copy_from(0, operation.data.mem, done as isize, len);
+            if data.layout.is_none() {
+                room.mem.copy_from(0, data.mem, done as isize, len);
             } else {
-                copy_out(&operation.data, done as u64, room.mem, len, &mut self.core.bounce);
+                copy_out(data, done as u64, room.mem, len, &mut self.core.bounce);
             }
             if done == 0 {
                 header.kind = Kind::Head as u8;

@@ -159,7 +159,8 @@ impl<R: Rail> Shard<R> {
             && len as u64 <= FLOW_MAX
             && let Some(piece) = self.rail.flow(operation.peer, len)
         {
-            self.emit_flow(index, header, piece)?;
+            let (peer, data) = (operation.peer, operation.data.clone());
+            self.emit_flow(peer, header, &data, piece)?;
         } else {
             let room = self.rail.claim(operation.peer, len + prefix, Class::Data)?;
             if prefix != 0 {

@@ -10,13 +10,13 @@ use crate::core::{Core, Incoming};
 use crate::event::{Event, What};
 use crate::gate::Stream;
 use crate::matcher::Envelope;
-use crate::rail::{Header, Kind, Peeked, Rail};
+use crate::rail::{Class, Header, Kind, Peeked, Rail, Refusal};
 use crate::request::State;
 use crate::route::Route;
 use crate::shard::Shard;
 use crate::store::{Body, Meta};
 use crate::table::NONE;
-use garonne_sync::user::UserMem;
+use garonne_sync::user::{Data, UserMem};
 
 /// A small contiguous standard-mode send.
 #[derive(Clone, Copy, Debug)]
@@ -375,7 +375,7 @@ impl<R: Rail> Shard<R> {
         let fits = small.len <= self.limits.inline_max && small.len <= gate.reach.eager_max;
         // A gate whose peer is gone has no credits.
         if !fits || gate.held != 0 || gate.envelopes == 0 || gate.payload < small.len as u64 {
-            return false;
+            return small.len > self.limits.inline_max && self.send_medium(*small, route);
         }
         let stream = core.streams.get_mut(route.stream);
         let header = header_of(small, stream);
@@ -403,6 +403,47 @@ impl<R: Rail> Shard<R> {
         gate.envelopes -= 1;
         gate.payload -= small.len as u64;
         core.events.push(sent(&small));
+        true
+    }
+
+    /// Sends a message that is not small but travels with its envelope, if there is room for all of it.
+    #[inline(never)]
+    fn send_medium(&mut self, medium: Small, route: Route) -> bool {
+        let Some(reach) = self.rail.reach(medium.peer) else {
+            return false;
+        };
+        let gate = &mut self.core.gates[route.gate as usize];
+        gate.reach = reach;
+        let most = reach.eager_max.min(self.limits.packet_max);
+        if medium.len > most || gate.held != 0 || gate.envelopes == 0 || gate.payload < medium.len as u64 {
+            return false;
+        }
+        let header = header_of(&medium, self.core.streams.get(route.stream));
+        let data = Data::contiguous(medium.mem, medium.len as u64);
+        let left = match self.rail.flow(medium.peer, medium.len) {
+            Some(piece) => self.emit_flow(medium.peer, header, &data, piece),
+            None => self
+                .rail
+                .claim(medium.peer, medium.len, Class::Data)
+                .map(|room| {
+                    room.mem.copy_from(0, medium.mem, 0, medium.len);
+                    self.rail.commit(room, &header);
+                }),
+        };
+        let core = &mut self.core;
+        match left {
+            Err(Refusal::Full) => return false,
+            Err(Refusal::Gone) => {
+                core.lose(route.gate, "it died or cut the connection");
+                return false;
+            }
+            Ok(()) => {}
+        }
+        core.streams.get_mut(route.stream).next_tx += 1;
+        let gate = &mut core.gates[route.gate as usize];
+        gate.envelopes -= 1;
+        gate.payload -= medium.len as u64;
+        core.events.push(sent(&medium));
         true
     }
 

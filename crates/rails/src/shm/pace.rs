@@ -74,16 +74,15 @@ impl Pace {
     pub fn took(&mut self, way: Fetch, len: u64, took: Duration) {
         let class = class(len);
         let now = (took.as_nanos().saturating_mul(1000) / u128::from(len.max(1))).clamp(1, 1 << 31) as u64;
-        let preferred = self.preferred(len, |_| true) == way;
         let cell = &mut self.cells[class][column(way)];
         let old = u64::from(cell.pace);
         cell.pace = match cell.seen {
             0 => now,
             // The first one touched pages and caches for the first time.
             1 => now.min(old),
-            // A preemption must not turn a clear decision; what is rarely tried has to count more each time.
-            _ if preferred => (old * 7 + now.min(old * 4)).div_ceil(8),
-            _ => (old + now.min(old * 4)).div_ceil(2),
+            // Quick ones count more: what slows one transfer down is a preemption as a rule, which says nothing of the way.
+            _ if now <= old => (old * 3 + now).div_ceil(4),
+            _ => old + (now - old).min(old).div_ceil(16),
         } as u32;
         cell.seen = cell.seen.saturating_add(1);
     }
@@ -236,7 +235,7 @@ mod tests {
         let mut pace = seen([80_000, 400_000, 400_000, 400_000]);
         pace.took(Fetch::Read, LEN, Duration::from_millis(100));
         assert_eq!(pace.preferred(LEN, any), Fetch::Read);
-        for _ in 0..20 {
+        for _ in 0..40 {
             pace.took(Fetch::Read, LEN, Duration::from_millis(1));
         }
         assert_ne!(pace.preferred(LEN, any), Fetch::Read);
