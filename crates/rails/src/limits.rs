@@ -58,6 +58,9 @@ pub const REGION_BLOCKS_MAX: usize = 4096;
 /// copying this much.
 pub const REGION_BLOCK_MIN: u64 = 1024;
 
+/// How long a failed transfer waits to hear that its peer died: an agent hears of a death within milliseconds.
+pub const VERDICT_WAIT: std::time::Duration = std::time::Duration::from_millis(100);
+
 /// Bytes of one bulk read, so that other traffic gets its turn: a tenth of a millisecond at 10 GB/s.
 pub const READ_CHUNK: u64 = 1 << 20;
 

@@ -7,7 +7,7 @@
 //! owner's again when no lease is left or their holder is dead. Protects against error, not malice: one user's processes
 //! can read each other anyway. Bounded by the table, and by the blocks a list may have.
 
-use crate::limits::{PART_MIN, READ_CHUNK, REGION_BLOCKS_MAX, REGIONS, SHARE_PART_MAX};
+use crate::limits::{PART_MIN, READ_CHUNK, REGION_BLOCKS_MAX, REGIONS, SHARE_PART_MAX, VERDICT_WAIT};
 use crate::shm::blocks::{Whereabouts, blocks, worthwhile};
 use crate::shm::layout::{self, REGION_BYTES, REGION_TABLE};
 use crate::shm::peers::{Neighbours, Process};
@@ -21,6 +21,7 @@ use garonne_sync::user::Data;
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// Set in a state word once the region is being revoked.
 const CLOSED: u64 = 1 << 31;
@@ -325,7 +326,7 @@ impl Regions {
             }
         };
         give_back(lease, neighbours, peer);
-        step
+        step.map_err(|error| hear_of_death(reached, neighbours, peer, error))
     }
 
     /// Whether revocations wait for leases.
@@ -396,7 +397,9 @@ impl Regions {
         let result = copy_blocks(reached.pid(), &bulk, way, &mut self.list);
         let checked = result.and_then(|()| lease.check(reached, bulk.peer));
         give_back(lease, neighbours, bulk.peer);
-        checked.map(|()| Ending::Now)
+        checked
+            .map(|()| Ending::Now)
+            .map_err(|error| hear_of_death(reached, neighbours, bulk.peer, error))
     }
 }
 
@@ -425,6 +428,20 @@ fn take_back(inbox: &Segment, index: usize, all: u32) -> Option<(u32, u32, bool)
             Err(now) => seen = now,
         }
     }
+}
+
+/// Memory that cannot be moved any more belongs to a process that dies, as a rule, and whoever watches it is about to say so: let that be
+/// heard first, so that a job ends with the death and not with what followed from it. The one place where a rail waits, for
+/// [`VERDICT_WAIT`] at most.
+#[cold]
+fn hear_of_death(reached: &Reached, neighbours: &dyn Neighbours, peer: Peer, error: Error) -> Error {
+    if reached.process.is_some() && matches!(error, Error::Peer { .. }) {
+        let until = Instant::now() + VERDICT_WAIT;
+        while !neighbours.is_gone(peer) && Instant::now() < until {
+            std::thread::sleep(VERDICT_WAIT / 100);
+        }
+    }
+    error
 }
 
 /// Gives a lease back, and wakes an owner that waits for it.
