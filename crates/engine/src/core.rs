@@ -199,16 +199,6 @@ impl Core {
         }
     }
 
-    /// The rail is to hear of the end of a fetch.
-    #[cold]
-    pub(crate) fn fetch_is_over(&mut self, index: u32, worked: bool) {
-        if self.requests.at(index).fetching.take().is_some() {
-            let name = self.wire_name(index);
-            self.fetched.push((name, worked));
-            self.pending = true;
-        }
-    }
-
     /// A whole envelope arrived from a peer: in sequence it enters the matcher, else it waits.
     #[inline]
     pub(crate) fn envelope(&mut self, gate: u32, header: &Header, meta: Meta, incoming: Incoming) {

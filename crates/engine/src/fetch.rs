@@ -12,6 +12,16 @@ use crate::wire::{FLAG_FAILED, Push, Pushed};
 use garonne_sync::user::Data;
 
 impl Core {
+    /// The rail is to hear of the end of a fetch.
+    #[cold]
+    pub(crate) fn fetch_is_over(&mut self, index: u32, worked: bool) {
+        if self.requests.at(index).fetching.take().is_some() {
+            let name = self.wire_name(index);
+            self.fetched.push((name, worked));
+            self.pending = true;
+        }
+    }
+
     /// A send may write to its receiver's memory.
     pub(crate) fn may_push(&mut self, peer: Peer, push: Push) -> Option<()> {
         let Some(index) = self.requests.find(from_wire(push.send)) else {

@@ -11,8 +11,10 @@ use crate::core::{Core, Incoming, truncation};
 use crate::gate::stream_key;
 use crate::limits::FLOW_MAX;
 use crate::matcher::Envelope;
+use crate::quick::{Small, header_of, sent};
 use crate::rail::{Class, Header, Kind, Rail, Refusal};
 use crate::request::State;
+use crate::route::Route;
 use crate::shard::Shard;
 use crate::store::{Body, Meta};
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -244,6 +246,44 @@ impl Core {
 }
 
 impl<R: Rail> Shard<R> {
+    /// Sends a message that is not small but travels with its envelope, if there is room for all of it.
+    #[inline(never)]
+    pub(crate) fn send_medium(&mut self, medium: Small, route: Route) -> bool {
+        let Some(reach) = self.rail.reach(medium.peer) else {
+            return false;
+        };
+        let gate = &mut self.core.gates[route.gate as usize];
+        gate.reach = reach;
+        let most = reach.eager_max.min(self.limits.packet_max);
+        if medium.len > most || gate.held != 0 || gate.envelopes == 0 || gate.payload < medium.len as u64 {
+            return false;
+        }
+        let header = header_of(&medium, self.core.streams.get(route.stream));
+        let data = Data::contiguous(medium.mem, medium.len as u64);
+        let left = match self.rail.flow(medium.peer, medium.len) {
+            Some(piece) => self.emit_flow(medium.peer, header, &data, piece),
+            None => self.rail.claim(medium.peer, medium.len, Class::Data).map(|room| {
+                room.mem.copy_from(0, medium.mem, 0, medium.len);
+                self.rail.commit(room, &header);
+            }),
+        };
+        let core = &mut self.core;
+        match left {
+            Err(Refusal::Full) => return false,
+            Err(Refusal::Gone) => {
+                core.lose(route.gate, "it died or cut the connection");
+                return false;
+            }
+            Ok(()) => {}
+        }
+        core.streams.get_mut(route.stream).next_tx += 1;
+        let gate = &mut core.gates[route.gate as usize];
+        gate.envelopes -= 1;
+        gate.payload -= medium.len as u64;
+        core.events.push(sent(&medium));
+        true
+    }
+
     /// Sends an envelope with its payload in pieces. The rail said that there is room for all of them: where it then has none, its
     /// peer tampered with what both share, and counts as gone.
     pub(crate) fn emit_flow(

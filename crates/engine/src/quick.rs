@@ -10,13 +10,13 @@ use crate::core::{Core, Incoming};
 use crate::event::{Event, What};
 use crate::gate::Stream;
 use crate::matcher::Envelope;
-use crate::rail::{Class, Header, Kind, Peeked, Rail, Refusal};
+use crate::rail::{Header, Kind, Peeked, Rail};
 use crate::request::State;
 use crate::route::Route;
 use crate::shard::Shard;
 use crate::store::{Body, Meta};
 use crate::table::NONE;
-use garonne_sync::user::{Data, UserMem};
+use garonne_sync::user::UserMem;
 
 /// A small contiguous standard-mode send.
 #[derive(Clone, Copy, Debug)]
@@ -332,7 +332,7 @@ impl Core {
 
 /// The header of the next envelope of a stream.
 #[inline(always)]
-fn header_of(small: &Small, stream: &Stream) -> Header {
+pub(crate) fn header_of(small: &Small, stream: &Stream) -> Header {
     Header {
         kind: Kind::Eager as u8,
         flags: 0,
@@ -347,7 +347,7 @@ fn header_of(small: &Small, stream: &Stream) -> Header {
 
 /// The event of a small message that left.
 #[inline(always)]
-fn sent(small: &Small) -> Event {
+pub(crate) fn sent(small: &Small) -> Event {
     Event {
         len: small.len as u64,
         site: small.origin.site,
@@ -403,47 +403,6 @@ impl<R: Rail> Shard<R> {
         gate.envelopes -= 1;
         gate.payload -= small.len as u64;
         core.events.push(sent(&small));
-        true
-    }
-
-    /// Sends a message that is not small but travels with its envelope, if there is room for all of it.
-    #[inline(never)]
-    fn send_medium(&mut self, medium: Small, route: Route) -> bool {
-        let Some(reach) = self.rail.reach(medium.peer) else {
-            return false;
-        };
-        let gate = &mut self.core.gates[route.gate as usize];
-        gate.reach = reach;
-        let most = reach.eager_max.min(self.limits.packet_max);
-        if medium.len > most || gate.held != 0 || gate.envelopes == 0 || gate.payload < medium.len as u64 {
-            return false;
-        }
-        let header = header_of(&medium, self.core.streams.get(route.stream));
-        let data = Data::contiguous(medium.mem, medium.len as u64);
-        let left = match self.rail.flow(medium.peer, medium.len) {
-            Some(piece) => self.emit_flow(medium.peer, header, &data, piece),
-            None => self
-                .rail
-                .claim(medium.peer, medium.len, Class::Data)
-                .map(|room| {
-                    room.mem.copy_from(0, medium.mem, 0, medium.len);
-                    self.rail.commit(room, &header);
-                }),
-        };
-        let core = &mut self.core;
-        match left {
-            Err(Refusal::Full) => return false,
-            Err(Refusal::Gone) => {
-                core.lose(route.gate, "it died or cut the connection");
-                return false;
-            }
-            Ok(()) => {}
-        }
-        core.streams.get_mut(route.stream).next_tx += 1;
-        let gate = &mut core.gates[route.gate as usize];
-        gate.envelopes -= 1;
-        gate.payload -= medium.len as u64;
-        core.events.push(sent(&medium));
         true
     }
 
