@@ -5,7 +5,7 @@
 use crate::comm::Comm;
 use crate::process::{Config, Process, ThreadLevel};
 use garonne_engine::api::*;
-use garonne_progress::host::{Host, Stepper};
+use garonne_progress::host::{Host, Stepper, Together};
 use garonne_sync::user::{Data, UserMem};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -107,6 +107,8 @@ fn deliver(state: &mut State, to: Peer, parcel: Parcel, data: &Data) -> Status {
         error,
     }
 }
+
+impl Together for NaiveHost {}
 
 impl Host for NaiveHost {
     fn me(&self) -> Peer {

@@ -6,6 +6,8 @@
 //! leaves. The poller spins by its budget, then arms the rail, polls once more and sleeps on the rail's wake source. While a
 //! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the ring.
 
+mod together;
+
 use crate::host::{Host, Stepper};
 use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, SUBMISSIONS};
 use crate::surroundings::{Patience, Senders, Surroundings};
@@ -16,9 +18,8 @@ use garonne_engine::api::{
 };
 use garonne_engine::event::{Meeting, Sent, Waiting};
 use garonne_engine::quick::{Catch, Caught, Ended, Small};
-use garonne_engine::rail::{Bulk, Descriptor, Exposing, Rail, Token, WakeSource};
+use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::Shard;
-use garonne_sync::shm::Segment;
 use garonne_sync::submission::Submission;
 use garonne_sync::trylock::{Guard, OneThread, TryLock};
 use garonne_sync::user::Data;
@@ -567,47 +568,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.run_steppers();
     }
 
-    fn commons(&self, owner: Peer) -> Option<Segment> {
-        self.enter().rail().commons(owner)
-    }
-
-    fn spins(&self) -> u32 {
-        self.surroundings.patience().spins
-    }
-
-    fn doorbell(&self, peer: Peer) -> Option<Segment> {
-        self.enter().rail().doorbell(peer)
-    }
-
-    fn can_fetch(&self, peer: Peer) -> bool {
-        self.enter()
-            .rail()
-            .reach(peer)
-            .is_some_and(|reach| reach.can_read)
-    }
-
-    fn lend(&self, name: Token, data: &Data) -> Option<Descriptor> {
-        // The peer of a region only says whose death ends it early; this one's users meet before it ends.
-        match self.enter().rail().expose(name, self.me, data) {
-            Exposing::Ready(descriptor) => Some(descriptor),
-            Exposing::Later | Exposing::Unable => None,
-        }
-    }
-
-    fn withdraw(&self, name: Token) {
-        self.enter().rail().revoke(name);
-    }
-
-    fn fetch(&self, bulk: Bulk<'_>) -> Result<(), Error> {
-        self.enter().rail().read(bulk).map(drop)
-    }
-
     fn senders(&self, sent: &Sent) -> Option<Senders> {
         self.surroundings.senders(sent)
-    }
-
-    fn meets(&self, meeting: Option<Meeting>) {
-        *lock(&self.meeting) = meeting;
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {

@@ -27,8 +27,62 @@ pub trait Stepper: std::marker::Send + Sync {
     }
 }
 
+/// What processes of one node do together beside messages, for their collectives. A host that offers nothing leaves all to messages.
+pub trait Together {
+    /// Memory that `owner` offers to all processes of this node for what they do together beside messages (small
+    /// collectives); zeroed when the job began. `None`: there is none between all of them.
+    fn commons(&self, owner: Peer) -> Option<Segment> {
+        let _ = owner;
+        None
+    }
+
+    /// Looks at a word of the commons that are worth making before `wait_until`; 0 when more ranks than cores are runnable.
+    fn spins(&self) -> u32 {
+        0
+    }
+
+    /// The doorbell word that wakes `peer` from `wait_until`, for whoever changed the commons. `None`: it has none.
+    fn doorbell(&self, peer: Peer) -> Option<Segment> {
+        let _ = peer;
+        None
+    }
+
+    /// Whether this process can read what `peer` lends.
+    fn can_fetch(&self, peer: Peer) -> bool {
+        let _ = peer;
+        false
+    }
+
+    /// Lets the other processes of this node read `data`, which stays valid and unchanged, until `withdraw`. `name` is the caller's, with its
+    /// highest bit set, and no other lending of this process bears it. `None`: this cannot be lent.
+    fn lend(&self, name: Token, data: &Data) -> Option<Descriptor> {
+        let _ = (name, data);
+        None
+    }
+
+    /// Ends a lending that nobody reads any more.
+    fn withdraw(&self, name: Token) {
+        let _ = name;
+    }
+
+    /// Reads from what a peer lends, now.
+    ///
+    /// # Errors
+    /// `Peer` if it died or withdrew; what the system said.
+    fn fetch(&self, bulk: Bulk<'_>) -> Result<(), Error> {
+        let peer = bulk.peer;
+        Err(Error::Peer {
+            peer,
+            what: "its memory cannot be reached from here",
+        })
+    }
+
+    /// The thread is about to `wait_until` a meeting in the commons is over, or (`None`) it was: for those who watch from outside.
+    fn meets(&self, _meeting: Option<Meeting>) {}
+}
+
 /// One rank's communication, from the side of the MPI layer.
-pub trait Host: std::marker::Send + Sync {
+pub trait Host: Together + std::marker::Send + Sync {
     /// This process's index in the job's world.
     fn me(&self) -> Peer;
     /// Processes in the job's world.
@@ -101,61 +155,10 @@ pub trait Host: std::marker::Send + Sync {
     /// Advances `stepper` on every later progress until it is finished; steps it once now.
     fn attach(&self, stepper: Arc<dyn Stepper>);
 
-    /// Memory that `owner` offers to all processes of this node for what they do together beside messages (small
-    /// collectives); zeroed when the job began. `None`: there is none between all of them.
-    fn commons(&self, owner: Peer) -> Option<Segment> {
-        let _ = owner;
-        None
-    }
-
-    /// Looks at a word of the commons that are worth making before `wait_until`; 0 when more ranks than cores are runnable.
-    fn spins(&self) -> u32 {
-        0
-    }
-
-    /// The doorbell word that wakes `peer` from `wait_until`, for whoever changed the commons. `None`: it has none.
-    fn doorbell(&self, peer: Peer) -> Option<Segment> {
-        let _ = peer;
-        None
-    }
-
-    /// Whether this process can read what `peer` lends.
-    fn can_fetch(&self, peer: Peer) -> bool {
-        let _ = peer;
-        false
-    }
-
-    /// Lets the other processes of this node read `data`, which stays valid and unchanged, until `withdraw`. `name` is the caller's, with its
-    /// highest bit set, and no other lending of this process bears it. `None`: this cannot be lent.
-    fn lend(&self, name: Token, data: &Data) -> Option<Descriptor> {
-        let _ = (name, data);
-        None
-    }
-
-    /// Ends a lending that nobody reads any more.
-    fn withdraw(&self, name: Token) {
-        let _ = name;
-    }
-
-    /// Reads from what a peer lends, now.
-    ///
-    /// # Errors
-    /// `Peer` if it died or withdrew; what the system said.
-    fn fetch(&self, bulk: Bulk<'_>) -> Result<(), Error> {
-        let peer = bulk.peer;
-        Err(Error::Peer {
-            peer,
-            what: "its memory cannot be reached from here",
-        })
-    }
-
     /// Who made a send, as far as that can be found out from here: for putting an error into words.
     fn senders(&self, _sent: &Sent) -> Option<Senders> {
         None
     }
-
-    /// The thread is about to `wait_until` a meeting in the commons is over, or (`None`) it was: for those who watch from outside.
-    fn meets(&self, _meeting: Option<Meeting>) {}
 
     /// Ends the job with this exit code; the agent prints `message`. Does not return.
     fn abort(&self, code: i32, message: &str) -> !;
