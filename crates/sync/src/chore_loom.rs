@@ -103,6 +103,26 @@ fn a_chore_that_repeats_can_be_withdrawn_from_under_its_runner() {
     });
 }
 
+/// A slot stays its chore's until the withdrawer has let go: it may be about to claim it.
+#[test]
+fn a_withdrawer_takes_nobody_elses_chore() {
+    loom::model(|| {
+        let racks = racks();
+        let (first, second) = (counting(&racks, 1), counting(&racks, 1));
+        first.as_ref().put(0).unwrap();
+        let (theirs, next) = (racks.clone(), second.clone());
+        let thread = loom::thread::spawn(move || {
+            theirs.run(0, 0, &());
+            next.as_ref().put(0).unwrap();
+        });
+        first.withdraw();
+        thread.join().unwrap();
+        assert_eq!(second.life(), Life::Pending);
+        assert_eq!(racks.run(0, 0, &()).settled, 1);
+        assert_eq!(second.life(), Life::Done);
+    });
+}
+
 #[test]
 fn a_shared_chore_outlives_its_owner_until_its_run_is_over() {
     loom::model(|| {
