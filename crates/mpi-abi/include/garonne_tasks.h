@@ -2,7 +2,7 @@
  *
  * A task lies in memory of its owner; submitting it allocates nothing. It runs on a thread of Garonne, or in a call of garonne_task_wait or
  * garonne_tasks_schedule, never on two at once. It must not block: what blocks belongs into garonne_blocking. Functions may be called from any
- * thread, before, between and after MPI_Init and MPI_Finalize. docs/tasks.md explains. Link with -lmpi_abi, which mpicc does. */
+ * thread, before, between and after MPI_Init and MPI_Finalize. In a forked child submissions are refused; what the parent submitted is to be left alone there. docs/tasks.md explains. Link with -lmpi_abi, which mpicc does. */
 #ifndef GARONNE_TASKS_H
 #define GARONNE_TASKS_H
 
