@@ -97,5 +97,6 @@ pub const FETCH_AHEAD: u32 = 4;
 /// The same while a way is not measured in its class, but only known from other lengths.
 pub const PACE_LEARN_EVERY: u32 = 8;
 
-/// Times that a way must have been measured to count as known: the first pays for pages and caches that were never touched.
-pub const PACE_SURE: u8 = 2;
+/// Times that a way must have been measured to count as known: the first pay for pages and caches that were never touched, and one may
+/// meet a preemption.
+pub const PACE_SURE: u8 = 4;

@@ -78,10 +78,10 @@ impl Pace {
         let old = u64::from(cell.pace);
         cell.pace = match cell.seen {
             0 => now,
-            // The first one touched pages and caches for the first time.
-            1 => now.min(old),
+            // The first ones touch pages and caches for the first time.
+            1..PACE_SURE => now.min(old),
             // Quick ones count more: what slows one transfer down is a preemption as a rule, which says nothing of the way.
-            _ if now <= old => (old * 3 + now).div_ceil(4),
+            _ if now <= old => (old + now).div_ceil(2),
             _ => old + (now - old).min(old).div_ceil(16),
         } as u32;
         cell.seen = cell.seen.saturating_add(1);
@@ -124,10 +124,9 @@ impl Pace {
             .clone()
             .filter(|way| self.cells[class][*way].seen < PACE_SURE);
         // What nothing at all is known about is tried at once, the rest in its turn.
-        if let Some(way) = unsure
-            .clone()
-            .find(|way| self.guess(class, *way) == 0 || self.cells[class][*way].seen == 1)
-        {
+        if let Some(way) = unsure.clone().find(|way| {
+            self.guess(class, *way) == 0 || (1..PACE_SURE).contains(&self.cells[class][*way].seen)
+        }) {
             return WAYS[way];
         }
         if turn.is_multiple_of(PACE_LEARN_EVERY)
@@ -183,16 +182,17 @@ mod tests {
     }
 
     #[test]
-    fn every_way_is_tried_twice_before_one_is_preferred() {
+    fn every_way_is_tried_some_times_before_one_is_preferred() {
         let mut pace = Pace::default();
         let mut tried = Vec::new();
-        for _ in 0..8 {
+        for _ in 0..WAYS.len() * usize::from(PACE_SURE) {
             let way = pace.decide(LEN, any);
             pace.took(way, LEN, Duration::from_micros(100));
             tried.push(way);
         }
         for way in WAYS {
-            assert_eq!(tried.iter().filter(|other| **other == way).count(), 2, "{way:?}");
+            let count = tried.iter().filter(|other| **other == way).count();
+            assert_eq!(count, usize::from(PACE_SURE), "{way:?}");
         }
     }
 
