@@ -13,7 +13,7 @@ use std::io::IsTerminal;
 
 use garonne_node::job::Colour;
 use garonne_node::{codes, launcher, placement};
-use garonne_topology::machine;
+use garonne_topology::{machine, quota};
 
 use parse::{Facts, Order, Request, When};
 
@@ -46,11 +46,17 @@ fn facts() -> Facts {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let short = host.split('.').next().unwrap_or("").to_owned();
     Facts {
-        cores: machine::allowed().len() as u32,
+        cores: usable_cpus(),
         host_names: vec!["localhost".into(), "127.0.0.1".into(), "::1".into(), short, host],
         env: std::env::vars_os().collect(),
         read: |path| std::fs::read_to_string(path),
     }
+}
+
+/// CPUs that this process may use, a control group's quota counted as CPUs (a part of one as a whole one).
+fn usable_cpus() -> u32 {
+    let allowed = machine::allowed().len() as u32;
+    quota::cpu_milli().map_or(allowed, |quota| allowed.min(quota.div_ceil(1000)).max(1))
 }
 
 fn start(order: Order) -> i32 {

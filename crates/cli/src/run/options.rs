@@ -86,7 +86,7 @@ pub const OPTIONS: &[Entry] = &[
         &["n", "np", "c"],
         Action::Ranks,
         "N",
-        "number of ranks (default: one per core)",
+        "number of ranks (default: one per CPU that may be used)",
     ),
     entry(
         &["x"],
