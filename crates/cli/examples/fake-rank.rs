@@ -2,14 +2,15 @@
 //!
 //! Arguments are commands, done in order: `hello`, `ring` (talks through every inbox), `fence`, `put K V`, `get K`,
 //! `sleep MS`, `spin MS`, `report TEXT`, `say TEXT`, `abort CODE TEXT`, `crash`, `exit CODE`, `only RANK` (the others
-//! skip the next command), `finalize`, `resume`, `wait RANK` (publishes that it waits for one, -1: for any) until `awake`, `forever`, `child` (runs itself as a program of its own), `spaces` (counts the PID
+//! skip the next command), `finalize`, `resume`, `wait RANK` (publishes that it waits for one, -1: for any) until `awake`, `mourn RANK` (waits until
+//! the board shows that one gone), `forever`, `child` (runs itself as a program of its own), `spaces` (counts the PID
 //! namespaces of all ranks). `pose VERSION` at the beginning makes rank 1 claim to be of another version.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
 use garonne_node::client::Client;
-use garonne_node::layout::Wait;
+use garonne_node::layout::{State, Wait};
 
 fn main() {
     let mut args = std::env::args().skip(1).peekable();
@@ -47,7 +48,7 @@ fn main() {
 fn operands(word: &str) -> usize {
     match word {
         "put" | "abort" => 2,
-        "get" | "wait" | "sleep" | "spin" | "report" | "say" | "exit" => 1,
+        "get" | "mourn" | "wait" | "sleep" | "spin" | "report" | "say" | "exit" => 1,
         _ => 0,
     }
 }
@@ -94,6 +95,11 @@ fn obey(client: &Client, word: &str, operands: &[String]) {
         "finalize" => fine(client.finalized()),
         "resume" => fine(client.resumed()),
         "wait" => publish_wait(client, number() as i32, now_ns()),
+        "mourn" => {
+            while client.card(number() as u32).state() != State::Gone {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
         "awake" => publish_wait(client, 0, 0),
         "child" => run_child(),
         "spaces" => {

@@ -54,6 +54,16 @@ fn sixty_four_ranks_behind_shells_live_with_256_descriptors() {
 }
 
 #[test]
+fn a_death_behind_a_wrapper_is_judged_by_its_word_where_no_descriptor_tells() {
+    let said = script(
+        &[],
+        "ulimit -n 90 && $G run -n 16 sh -c '$R fence only 1 crash only 0 mourn 1 only 0 exit 58 forever; rc=$?; sleep 0.2; exit $rc'",
+    );
+    assert_eq!(said.code, 128 + libc::SIGABRT, "{said:?}");
+    assert!(said.err.contains("error[G0206]: rank 1 "), "{}", said.err);
+}
+
+#[test]
 fn too_few_descriptors_are_named() {
     let said = script(&[], "ulimit -n 20 && $G run -n 16 $R finalize");
     assert_ne!(said.code, 0);

@@ -42,8 +42,9 @@ pub const FINALIZED_GRACE: Duration = Duration::from_millis(400);
 /// What processes that a rank left behind get to end by themselves after a successful job.
 pub const LEFTOVER_GRACE: Duration = Duration::from_millis(300);
 
-/// How long the agent waits for a wrapper to say with which status its registered child ended.
-pub const WRAPPER_WAIT: Duration = Duration::from_millis(120);
+/// How long the agent waits for a wrapper to say with which status its registered child ended, where the kernel does not. Together
+/// with [`TERM_GRACE`] still "under a second"; the peers do not learn of the end before, so nobody's words about it come first.
+pub const WRAPPER_WAIT: Duration = Duration::from_millis(600);
 
 /// Between two looks at the board while a rank has ended without MPI_Init: the looks cost the agent microseconds, and only then.
 pub const ABSENCE_LOOK: Duration = Duration::from_millis(100);

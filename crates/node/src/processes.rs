@@ -3,6 +3,7 @@
 //! Both launcher and agent are subreapers: whatever a rank started becomes theirs when its parent dies, so killing
 //! all descendants until none is left misses nothing, also processes that changed their session or daemonised.
 
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions};
@@ -95,6 +96,15 @@ pub fn ended(pid: i32) -> Option<Ended> {
     let status = rustix::process::waitid(WaitId::Pid(Pid::from_raw(pid)?), options).ok()??;
     let code = status.exit_status().map(Ended::Exit);
     code.or_else(|| status.terminating_signal().map(Ended::Signal))
+}
+
+/// The end of a process that may be no child of this one: known once its parent has reaped it, and only to newer kernels.
+pub fn end_told_by(pidfd: BorrowedFd<'_>) -> Option<Ended> {
+    let status = sys::wait_status(pidfd)?;
+    match libc::WIFSIGNALED(status) {
+        true => Some(Ended::Signal(libc::WTERMSIG(status))),
+        false => Some(Ended::Exit(libc::WEXITSTATUS(status))),
+    }
 }
 
 /// Takes an ended child out of the process table.

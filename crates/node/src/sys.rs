@@ -301,6 +301,30 @@ pub fn kill(pid: i32, signal: i32) {
     }
 }
 
+/// The kernel's `struct pidfd_info` in its first version.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct PidfdInfo {
+    mask: u64,
+    cgroup: u64,
+    ids: [u32; 11],
+    exit_code: i32,
+}
+
+/// The wait status of a process that is no child of this one, once it is reaped. `None`: it is not reaped yet, or the kernel
+/// (before Linux 6.15) does not tell.
+pub fn wait_status(pidfd: BorrowedFd<'_>) -> Option<i32> {
+    const EXIT: u64 = 1 << 3;
+    let get_info = rustix::ioctl::opcode::read_write::<PidfdInfo>(0xff, 11);
+    let mut info = PidfdInfo {
+        mask: EXIT,
+        ..PidfdInfo::default()
+    };
+    // SAFETY: the request carries the size of the struct, which is all that the kernel reads and writes.
+    let done = unsafe { libc::ioctl(pidfd.as_raw_fd(), get_info as _, &raw mut info) };
+    (done == 0 && info.mask & EXIT != 0).then_some(info.exit_code)
+}
+
 /// Which side of a fork this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forked {

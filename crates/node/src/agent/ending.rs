@@ -213,6 +213,8 @@ impl Agent<'_> {
             return self.finalized_ended(rank, ended);
         }
         if member.gone || ended != Ended::Exit(0) {
+            // A wrapper may say something else than how its child ended.
+            let ended = self.told_end(index).unwrap_or(ended);
             self.ended_without_finalize(rank, ended);
         }
     }
@@ -257,6 +259,7 @@ impl Agent<'_> {
     }
 
     fn ended_without_finalize(&mut self, rank: u32, ended: Ended) {
+        self.mark_gone(rank);
         let pid = self.member_pid(rank);
         let place = format!("rank {rank} ({}, process {pid})", self.program_name(rank));
         let (code, line) = match ended {
@@ -307,16 +310,31 @@ impl Agent<'_> {
             .is_none_or(|index| self.members[index as usize].direct)
     }
 
-    /// The registered process is gone before its wrapper: waits a little for the wrapper's status, which says more.
-    pub(super) fn unfinalized_member_gone(&mut self, rank: u32) {
-        match self.slots[rank as usize].ended {
+    /// The registered process is gone, perhaps before its wrapper: waits a little for the kernel's or the wrapper's word on how
+    /// it ended. It is the first failure from now on, whoever fails meanwhile.
+    pub(super) fn unfinalized_member_gone(&mut self, rank: u32, index: u32) {
+        if self.ending.is_none() {
+            self.suspect.get_or_insert(rank);
+        }
+        match self.told_end(index).or(self.slots[rank as usize].ended) {
             Some(ended) => self.ended_without_finalize(rank, ended),
-            None => self.slots[rank as usize].dark_until = Some(Instant::now() + WRAPPER_WAIT),
+            None => {
+                self.slots[rank as usize].dark_until = Some(Instant::now() + WRAPPER_WAIT);
+                self.await_reaping(index);
+            }
+        }
+    }
+
+    /// The kernel says how the registered process ended, before its wrapper has.
+    pub(super) fn wrapped_rank_ended(&mut self, rank: u32, ended: Ended) {
+        if self.slots[rank as usize].dark_until.take().is_some() {
+            self.ended_without_finalize(rank, ended);
         }
     }
 
     /// The wrapper did not say how its child ended.
     pub(super) fn left_in_the_dark(&mut self, rank: u32) {
+        self.mark_gone(rank);
         let place = format!(
             "rank {rank} ({}, process {})",
             self.program_name(rank),
@@ -376,7 +394,7 @@ impl Agent<'_> {
 
     /// The first failure: its rank's words, one line, and the end of the others.
     fn fail(&mut self, rank: u32, failure: Failure) {
-        if self.ending.is_some() {
+        if self.ending.is_some() || self.suspect.is_some_and(|suspect| suspect != rank) {
             return;
         }
         self.drain(rank);

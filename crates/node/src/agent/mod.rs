@@ -135,6 +135,8 @@ struct Agent<'a> {
     room_for_pidfds: bool,
     paused: bool,
     ending: Option<Ending>,
+    /// The rank behind a wrapper that died first, from then until it is known how: other failures do not count any more.
+    suspect: Option<u32>,
     deadline: Option<Instant>,
     last_signal: Option<Instant>,
     /// When to look whether all wait for a rank that will not come; `None`: no rank is missing.
@@ -196,6 +198,7 @@ fn run_job(job: &Job, launcher: i32, link: &OwnedFd, signals: &sys::Signals) -> 
         room_for_pidfds: true,
         paused: false,
         ending: None,
+        suspect: None,
         deadline: job.timeout.map(|timeout| Instant::now() + timeout),
         last_signal: None,
         absence_due: None,
@@ -292,8 +295,11 @@ impl Agent<'_> {
                     ));
                 }
             }
-            for event in &events {
-                self.handle(Token::unpack(event.data))?;
+            // Deaths before what others say of them.
+            let mut tokens: Vec<_> = events.iter().map(|event| Token::unpack(event.data)).collect();
+            tokens.sort_by_key(|token| !matches!(token, Token::Process(_)));
+            for token in tokens {
+                self.handle(token)?;
             }
             self.handle_due()?;
         }

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::epoll;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags};
 
@@ -9,7 +10,7 @@ use super::{Agent, Member, Token};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::{Card, State};
-use crate::processes;
+use crate::processes::{self, Ended};
 use crate::sys::{self, Received};
 use crate::wire::{PROTOCOL_MAX, PROTOCOL_MIN, ToAgent, ToRank};
 
@@ -311,15 +312,46 @@ impl Agent<'_> {
     pub(super) fn member_gone(&mut self, index: u32) {
         let member = &mut self.members[index as usize];
         if std::mem::replace(&mut member.gone, true) {
-            return;
+            // Its parent has reaped it: only this is still reported of its pidfd.
+            return self.member_reaped(index);
         }
         // What it said before it died still counts (Finalized, Abort).
-        member.pidfd = None;
         self.serve_member(index);
-        let finalized = self.members[index as usize].finalized;
-        if !finalized && let Some(rank) = self.rank_of(index) {
-            self.mark_gone(rank);
-            self.unfinalized_member_gone(rank);
+        let member = &mut self.members[index as usize];
+        if member.finalized {
+            member.pidfd = None;
+        } else if let Some(rank) = self.rank_of(index) {
+            self.unfinalized_member_gone(rank, index);
+        }
+    }
+
+    /// How a registered process behind a wrapper ended, as far as the kernel says it.
+    pub(super) fn told_end(&self, index: u32) -> Option<Ended> {
+        let member = &self.members[index as usize];
+        // Once its wrapper is gone it is a child of ours.
+        processes::end_told_by(member.pidfd.as_ref()?.as_fd()).or_else(|| processes::ended(member.pid))
+    }
+
+    /// Waits for the end of a dead process to be known: nothing but its reaping is reported from now on.
+    pub(super) fn await_reaping(&mut self, index: u32) {
+        let member = &mut self.members[index as usize];
+        let token = Token::Process(index).pack();
+        let watched = member.pidfd.as_ref().is_some_and(|pidfd| {
+            epoll::modify(&self.epoll, pidfd, token, epoll::EventFlags::empty()).is_ok()
+        });
+        if !watched {
+            member.pidfd = None;
+        }
+    }
+
+    fn member_reaped(&mut self, index: u32) {
+        let told = self.told_end(index);
+        if let Some(pidfd) = &self.members[index as usize].pidfd {
+            // It says no more, but can still be asked.
+            let _ = epoll::delete(&self.epoll, pidfd);
+        }
+        if let (Some(ended), Some(rank)) = (told, self.rank_of(index)) {
+            self.wrapped_rank_ended(rank, ended);
         }
     }
 
