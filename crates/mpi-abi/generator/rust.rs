@@ -46,6 +46,18 @@ pub fn functions(functions: &[Function]) -> String {
         writeln!(out, "    \"{}\",", f.name).unwrap();
     }
     writeln!(out, "];").unwrap();
+    let missing: Vec<String> = (1..)
+        .zip(functions)
+        .filter(|(_, f)| !f.implemented)
+        .map(|(number, _): (u16, _)| number.to_string())
+        .collect();
+    writeln!(
+        out,
+        "/// Call numbers of the functions that are not there yet, in ascending order.\npub const NOT_YET: [u16; {}] = [{}];",
+        missing.len(),
+        missing.join(", ")
+    )
+    .unwrap();
     for (at, f) in functions.iter().enumerate() {
         wrapper(&mut out, at + 1, f, &by_name);
         for prefix in ["", "P"] {

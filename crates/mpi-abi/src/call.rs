@@ -3,7 +3,7 @@
 //! A body returns a [`Fault`]; the generated wrapper hands it to [`finish`], which raises it on the error handler of
 //! the object that the call was about. Nothing here is on the way of a call that succeeds.
 
-use crate::exports::NAMES;
+use crate::exports::{NAMES, NOT_YET};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_File, MPI_Session, MPI_Win};
 use garonne_engine::api::Origin;
 use garonne_mpi::comm::Comm;
@@ -146,13 +146,32 @@ pub(crate) fn in_child(call: Call, holder: Holder) -> c_int {
     crate::errhan::raise(call, holder, &childs_fault())
 }
 
-/// The answer of a function that is not there yet.
+/// The code of the first function of the table that is not there; above all predefined classes and codes of the ABI, and with
+/// the whole table below `MPI_ERR_LASTCODE`, above which the program's own codes begin.
+const NOT_YET_FIRST: c_int = 8192;
+const _: () = assert!(NOT_YET_FIRST + (NAMES.len() as c_int) < crate::constants::MPI_ERR_LASTCODE);
+
+/// What a function that is not there yet says.
+fn not_yet_text(call: Call) -> String {
+    format!(
+        "{} is not implemented yet; docs/conformance.md lists what is",
+        call.name()
+    )
+}
+
+/// The function that an error code of the class `MPI_ERR_UNSUPPORTED_OPERATION` stands for, as a sentence.
+pub(crate) fn not_yet_string(code: c_int) -> Option<String> {
+    let number = u16::try_from(code.checked_sub(NOT_YET_FIRST)?).ok()?;
+    NOT_YET.binary_search(&number).ok()?;
+    let class = Class::UnsupportedOperation.name();
+    Some(format!("{class}: {}", not_yet_text(Call(number))))
+}
+
+/// The answer of a function that is not there yet: a code of its own, so that `MPI_Error_string` can name the function.
 #[cold]
 #[inline(never)]
 pub(crate) fn not_yet(call: Call, holder: Holder) -> c_int {
-    let detail = format!(
-        "{} is not implemented yet; docs/conformance.md lists what is",
-        call.name()
-    );
-    crate::errhan::raise(call, holder, &Fault::new(Class::UnsupportedOperation, detail))
+    let mut error = Error::new(Class::UnsupportedOperation, not_yet_text(call));
+    error.code = NOT_YET_FIRST + c_int::from(call.0);
+    crate::errhan::raise(call, holder, &Fault::from(error))
 }

@@ -1,6 +1,6 @@
 //! Error handlers: raising a fault, classes and codes that the program adds, error strings.
 
-use crate::call::{Call, Fault, Holder, Result};
+use crate::call::{Call, Fault, Holder, Result, not_yet_string};
 use crate::callback;
 use crate::constants::*;
 use crate::edge::{Callback, Ptr, StrIn, StrOut};
@@ -368,6 +368,9 @@ fn class_of(code: c_int) -> Result<c_int> {
     if Class::try_from(code).is_ok() || tool_string(code).is_some() {
         return Ok(code);
     }
+    if not_yet_string(code).is_some() {
+        return Ok(Class::UnsupportedOperation as c_int);
+    }
     lock(&ADDED)
         .codes
         .get(&code)
@@ -385,6 +388,7 @@ fn text_of(code: c_int) -> Option<String> {
     }
     tool_string(code)
         .map(String::from)
+        .or_else(|| not_yet_string(code))
         .or_else(|| lock(&ADDED).codes.get(&code).map(|entry| entry.1.clone()))
 }
 
