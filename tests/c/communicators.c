@@ -142,6 +142,37 @@ static void attributes_are_copied_and_deleted_by_callbacks(void)
     CHECK_EQ(deletes, 3);
 }
 
+static void a_freed_key_serves_its_attributes_until_they_are_deleted(void)
+{
+    static char base[8];
+    MPI_Comm a, b, on[2];
+    int keyval, key, flag, step = 1;
+    void *value;
+    copies = deletes = 0;
+    MPI_Comm_create_keyval(copy, erase, &keyval, &step);
+    MPI_Comm_dup(MPI_COMM_WORLD, &a);
+    MPI_Comm_set_attr(a, keyval, base);
+    key = keyval;
+    MPI_Comm_free_keyval(&keyval);
+    CHECK_EQ(keyval, MPI_KEYVAL_INVALID);
+    MPI_Comm_dup(a, &b);
+    CHECK_EQ(copies, 1);
+    on[0] = a, on[1] = b;
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(MPI_Comm_get_attr(on[i], key, &value, &flag), MPI_SUCCESS);
+        CHECK(flag && value == base + i);
+    }
+    CHECK_EQ(MPI_Comm_delete_attr(a, key), MPI_SUCCESS);
+    CHECK_EQ(deletes, 1);
+    CHECK_EQ(MPI_Comm_get_attr(a, key, &value, &flag), MPI_SUCCESS);
+    CHECK(!flag);
+    MPI_Comm_free(&b);
+    CHECK_EQ(deletes, 2);
+    MPI_Comm_set_errhandler(a, MPI_ERRORS_RETURN);
+    CHECK_CLASS(MPI_Comm_get_attr(a, key, &value, &flag), MPI_ERR_KEYVAL);
+    MPI_Comm_free(&a);
+}
+
 static void communicators_have_names_and_hints(void)
 {
     char name[MPI_MAX_OBJECT_NAME], value[16];
@@ -286,6 +317,7 @@ int main(int argc, char **argv)
     RUN(split_type_finds_those_who_share_memory);
     RUN(contexts_keep_messages_apart);
     RUN(attributes_are_copied_and_deleted_by_callbacks);
+    RUN(a_freed_key_serves_its_attributes_until_they_are_deleted);
     RUN(communicators_have_names_and_hints);
     RUN(create_and_create_group_give_members_only);
     RUN(idup_can_overlap_with_messages);

@@ -234,9 +234,17 @@ static void names_and_attributes_stick_to_a_type(void)
     MPI_Type_get_attr(dup, keyval, &found, &flag);
     CHECK(flag && found == value);
     MPI_Type_free(&type);
-    MPI_Type_free(&dup);
+    int key = keyval;
     MPI_Type_free_keyval(&keyval);
     CHECK_EQ(keyval, MPI_KEYVAL_INVALID);
+    /* The key of an attribute that is left can still name it. */
+    CHECK_EQ(MPI_Type_get_attr(dup, key, &found, &flag), MPI_SUCCESS);
+    CHECK(flag && found == value);
+    CHECK_EQ(MPI_Type_delete_attr(dup, key), MPI_SUCCESS);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    CHECK_CLASS(MPI_Type_get_attr(dup, key, &found, &flag), MPI_ERR_KEYVAL);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+    MPI_Type_free(&dup);
 }
 
 static void packing_moves_what_unpacking_expects(void)

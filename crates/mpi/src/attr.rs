@@ -5,9 +5,9 @@
 //! handle, an opaque word that the caller passes in.
 
 use crate::error::{Class, Error, Result};
-use crate::limits::KEYVALS_MAX;
+use crate::limits::{FREED_KEYVALS_MIN, KEYVALS_MAX};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Which kind of object a key is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,19 @@ pub struct Keyvals(Mutex<KeyTable>);
 #[derive(Default)]
 struct KeyTable {
     keys: HashMap<i32, Arc<Key>>,
+    /// Keys that the program has freed and under which there may still be attributes, which keep them alive.
+    freed: HashMap<i32, Weak<Key>>,
+    /// Length of `freed` at which those without attributes are forgotten.
+    forget_at: usize,
     made: i32,
+}
+
+impl KeyTable {
+    /// Forgets freed keys without attributes; each time only after as many were freed as stayed the last time.
+    fn forget(&mut self) {
+        self.freed.retain(|_, key| key.strong_count() > 0);
+        self.forget_at = (2 * self.freed.len()).max(FREED_KEYVALS_MIN);
+    }
 }
 
 /// Keys made by programs are numbered from here: above every predefined key of the ABI (501 to 605).
@@ -69,7 +81,10 @@ impl Keyvals {
     /// `MPI_*_create_keyval`.
     pub fn create(&self, kind: Kind, callbacks: Arc<dyn Callbacks>) -> Result<i32> {
         let mut table = lock(&self.0);
-        if table.keys.len() >= KEYVALS_MAX {
+        if table.keys.len() + table.freed.len() >= KEYVALS_MAX {
+            table.forget();
+        }
+        if table.keys.len() + table.freed.len() >= KEYVALS_MAX {
             return Err(Error::new(
                 Class::Other,
                 format!("{KEYVALS_MAX} attribute keys exist already; free some"),
@@ -85,26 +100,46 @@ impl Keyvals {
         Ok(keyval)
     }
 
-    /// `MPI_*_free_keyval`: no new use; attributes that exist under it keep their callbacks until deleted.
+    /// `MPI_*_free_keyval`: nothing new can be set under the key. Attributes that exist under it keep it valid for
+    /// reading and deleting them until the last of them is gone.
     pub fn free(&self, kind: Kind, keyval: i32) -> Result<()> {
-        self.find(kind, keyval)?;
-        lock(&self.0).keys.remove(&keyval);
+        self.live(kind, keyval)?;
+        let mut table = lock(&self.0);
+        let Some(key) = table.keys.remove(&keyval) else {
+            return Err(not_a_key(kind, keyval));
+        };
+        if Arc::strong_count(&key) > 1 {
+            table.freed.insert(keyval, Arc::downgrade(&key));
+        }
+        if table.freed.len() > table.forget_at {
+            table.forget();
+        }
         Ok(())
     }
 
-    fn find(&self, kind: Kind, keyval: i32) -> Result<Arc<Key>> {
-        let found = lock(&self.0)
-            .keys
-            .get(&keyval)
+    /// A key under which attributes may be set.
+    fn live(&self, kind: Kind, keyval: i32) -> Result<Arc<Key>> {
+        let found = lock(&self.0).keys.get(&keyval).cloned();
+        found
             .filter(|key| key.kind == kind)
-            .cloned();
-        found.ok_or_else(|| {
-            Error::new(
-                Class::Keyval,
-                format!("{keyval} is not an attribute key for a {kind:?}"),
-            )
-        })
+            .ok_or_else(|| not_a_key(kind, keyval))
     }
+
+    /// Refuses what is neither a key nor a freed one under which an attribute exists somewhere.
+    fn check(&self, kind: Kind, keyval: i32) -> Result<()> {
+        let freed = lock(&self.0).freed.get(&keyval).and_then(Weak::upgrade);
+        match freed {
+            Some(key) if key.kind == kind => Ok(()),
+            _ => self.live(kind, keyval).map(drop),
+        }
+    }
+}
+
+fn not_a_key(kind: Kind, keyval: i32) -> Error {
+    Error::new(
+        Class::Keyval,
+        format!("{keyval} is not an attribute key for a {kind:?}"),
+    )
 }
 
 /// The attributes of one object, in the order in which they were set.
@@ -121,7 +156,7 @@ struct Entry {
 impl Attrs {
     /// `MPI_*_set_attr`. An old value is deleted through its callback first; if that fails nothing changes.
     pub fn set(&self, keys: &Keyvals, target: Target, value: usize) -> Result<()> {
-        let key = keys.find(target.kind, target.keyval)?;
+        let key = keys.live(target.kind, target.keyval)?;
         let old = lock(&self.0)
             .iter()
             .find(|entry| entry.keyval == target.keyval)
@@ -143,7 +178,7 @@ impl Attrs {
 
     /// `MPI_*_get_attr` for a key of the program's.
     pub fn get(&self, keys: &Keyvals, kind: Kind, keyval: i32) -> Result<Option<usize>> {
-        keys.find(kind, keyval)?;
+        keys.check(kind, keyval)?;
         Ok(lock(&self.0)
             .iter()
             .find(|entry| entry.keyval == keyval)
@@ -152,7 +187,7 @@ impl Attrs {
 
     /// `MPI_*_delete_attr`.
     pub fn delete(&self, keys: &Keyvals, target: Target) -> Result<()> {
-        keys.find(target.kind, target.keyval)?;
+        keys.check(target.kind, target.keyval)?;
         let old = lock(&self.0)
             .iter()
             .find(|entry| entry.keyval == target.keyval)
@@ -266,7 +301,6 @@ mod tests {
         assert_eq!(new.get(&keys, Kind::Comm, a).unwrap(), Some(6));
         assert_eq!(new.get(&keys, Kind::Comm, b).unwrap(), None);
         keys.free(Kind::Comm, a).unwrap();
-        assert_eq!(old.get(&keys, Kind::Comm, a).unwrap_err().class, Class::Keyval);
         old.delete_all(1).unwrap();
         assert_eq!(
             *log.0.lock().unwrap(),
@@ -292,5 +326,46 @@ mod tests {
             attrs.get(&keys, Kind::Comm, key).unwrap_err().class,
             Class::Keyval
         );
+    }
+
+    #[test]
+    fn a_freed_key_serves_its_attributes_until_the_last_is_deleted() {
+        let keys = Keyvals::default();
+        let key = keys.create(Kind::Comm, Arc::new(NullCallbacks)).unwrap();
+        let (one, two) = (Attrs::default(), Attrs::default());
+        let at = Target {
+            kind: Kind::Comm,
+            owner: 1,
+            keyval: key,
+        };
+        one.set(&keys, at, 5).unwrap();
+        two.set(&keys, at, 6).unwrap();
+        keys.free(Kind::Comm, key).unwrap();
+        let refused = |result: Result<()>| assert_eq!(result.unwrap_err().class, Class::Keyval);
+        refused(keys.free(Kind::Comm, key));
+        refused(one.set(&keys, at, 7));
+        refused(one.get(&keys, Kind::Datatype, key).map(drop));
+        assert_eq!(one.get(&keys, Kind::Comm, key).unwrap(), Some(5));
+        one.delete(&keys, at).unwrap();
+        assert_eq!(one.get(&keys, Kind::Comm, key).unwrap(), None);
+        two.delete_all(1).unwrap();
+        refused(one.get(&keys, Kind::Comm, key).map(drop));
+    }
+
+    #[test]
+    fn freed_keys_without_attributes_are_forgotten() {
+        let keys = Keyvals::default();
+        for _ in 0..10 * FREED_KEYVALS_MIN {
+            let attrs = Attrs::default();
+            let keyval = keys.create(Kind::Comm, Arc::new(NullCallbacks)).unwrap();
+            let at = Target {
+                kind: Kind::Comm,
+                owner: 1,
+                keyval,
+            };
+            attrs.set(&keys, at, 1).unwrap();
+            keys.free(Kind::Comm, keyval).unwrap();
+        }
+        assert!(lock(&keys.0).freed.len() <= FREED_KEYVALS_MIN + 1);
     }
 }

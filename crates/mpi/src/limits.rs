@@ -47,6 +47,10 @@ pub const BSEND_OVERHEAD: usize = 512;
 /// Attribute keys alive at once: beyond this a program makes them in a loop by mistake.
 pub const KEYVALS_MAX: usize = 1 << 20;
 
+/// Freed attribute keys that may be remembered before those without attributes are sorted out: a few kilobytes, reached
+/// only by programs that make and free keys in a loop.
+pub const FREED_KEYVALS_MIN: usize = 64;
+
 /// The longest string tag of `MPI_Comm_create_from_group` (`MPI_MAX_STRINGTAG_LEN` less the zero).
 pub const STRINGTAG_LEN_MAX: usize = 1023;
 
