@@ -293,6 +293,60 @@ fn lines_of_ranks_are_never_mixed() {
     );
 }
 
+/// Rank 0 begins a line, rank 1 writes one, rank 0 ends its own: each when told to.
+const INTERRUPTED: &str = "wait_for() { while ! [ -e $1 ]; do sleep 0.01; done; }
+    if [ $GARONNE_RANK = 0 ]; then printf part; wait_for $DIR/end; echo done; else wait_for $DIR/line; echo line; fi";
+
+#[test]
+fn an_unfinished_line_is_ended_before_another_rank_speaks() {
+    for (options, parts) in [
+        ("-l", ["[0] part", "\n[1] line\n", "[0] done\n"]),
+        ("", ["part", "\nline\n", "done\n"]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut job = command(&format!("run {options} -n 2 sh -c"));
+        let mut child = job.env("DIR", dir.path()).arg(INTERRUPTED).spawn().unwrap();
+        let out = child.stdout.as_mut().unwrap();
+        for (part, next) in parts.into_iter().zip(["line", "end", "over"]) {
+            let mut text = vec![0; part.len()];
+            out.read_exact(&mut text).unwrap();
+            assert_eq!(String::from_utf8_lossy(&text), part);
+            std::fs::write(dir.path().join(next), "").unwrap();
+        }
+        let said = finish(child);
+        assert_eq!((said.code, said.out.as_str()), (0, ""));
+    }
+    assert_eq!(
+        run("run -n 3 printf x").out,
+        "xxx",
+        "without tags nothing is added"
+    );
+    assert_eq!(run("run -l -n 3 printf x").sorted(), ["[0] x", "[1] x", "[2] x"]);
+}
+
+#[test]
+fn lines_of_millions_of_bytes_are_not_mixed_either() {
+    let dir = tempfile::tempdir().unwrap();
+    for rank in 0..3 {
+        std::fs::write(
+            dir.path().join(rank.to_string()),
+            format!("{}\n", rank.to_string().repeat(3_000_000)),
+        )
+        .unwrap();
+    }
+    let mut job = command("run -l -n 3 sh -c");
+    let script = "for i in 1 2; do dd if=$DIR/$GARONNE_RANK bs=3000001 count=1 2>/dev/null; echo short; done";
+    let said = said(job.env("DIR", dir.path()).arg(script));
+    let lines = said.sorted();
+    assert_eq!((said.code, lines.len()), (0, 12));
+    for (index, line) in lines.into_iter().enumerate() {
+        let (rank, short) = ((index / 4).to_string(), index % 4 >= 2);
+        let text = line.strip_prefix(&format!("[{rank}] ")).unwrap_or_default();
+        assert_eq!(text.len(), if short { 5 } else { 3_000_000 }, "line {index}");
+        assert!(short || text.chars().all(|c| rank.starts_with(c)), "line {index}");
+    }
+}
+
 #[test]
 fn lines_are_tagged_on_request() {
     assert_eq!(run("run -n 2 -l echo hi").sorted(), ["[0] hi", "[1] hi"]);
@@ -340,7 +394,9 @@ fn much_output_arrives_whole_also_with_a_slow_reader() {
     let mut rest = String::new();
     reader.read_to_string(&mut rest).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert_eq!(first.len() + rest.len(), 4 * 588_895);
+    // A newline more is right if a rank got no processor in the middle of a line for so long that the part was shown.
+    let digits = (first + &rest).bytes().filter(u8::is_ascii_digit).count();
+    assert_eq!(digits, 4 * 488_895);
 }
 
 #[test]

@@ -27,11 +27,22 @@ pub const WORLDS_MAX: u32 = 256;
 /// A line of output longer than this is passed on in pieces: what a rank can make the agent hold per stream.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
+/// While an overlong line passes in pieces the other ranks wait, up to this length: whoever never ends a line must not silence
+/// the others for ever.
+pub const LINE_PASSES_BYTES_MAX: usize = 64 << 20;
+
+/// How long the others wait for a rank that stops in the middle of such a line. Not [`PARTIAL_LINE_WAIT`]: on a busy machine a
+/// writer may well get no processor for that long.
+pub const LINE_PASSES_WAIT: Duration = Duration::from_secs(1);
+
 /// Output that waits for a slow reader. Beyond it the agent stops reading from ranks, which then block in `write`.
 pub const OUTPUT_PENDING_BYTES_MAX: usize = 1 << 20;
 
+/// How often a rank's pipe is read when its last words are wanted: each time at least a quarter of what a pipe holds.
+pub const DRAIN_READS: usize = 5;
+
 /// An unfinished line (a prompt, a progress bar) is passed on after this long without a newline.
-pub const PARTIAL_LINE_WAIT: Duration = Duration::from_millis(60);
+pub const PARTIAL_LINE_WAIT: Duration = Duration::from_millis(100);
 
 /// Between asking the other ranks to end (SIGTERM) and ending them: time for a handler, and still "under a second".
 pub const TERM_GRACE: Duration = Duration::from_millis(250);

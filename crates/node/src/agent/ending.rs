@@ -15,7 +15,7 @@ use super::{Agent, Slot};
 use crate::codes;
 use crate::error::Result;
 use crate::layout;
-use crate::limits::{DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, TERM_GRACE, WRAPPER_WAIT};
+use crate::limits::{DRAIN_READS, DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, TERM_GRACE, WRAPPER_WAIT};
 use crate::processes::{self, Ended};
 use crate::sys;
 use crate::wire::Link;
@@ -134,7 +134,9 @@ impl Agent<'_> {
     /// Kills what is left, passes the last output on and returns the exit code.
     fn close(&mut self) -> i32 {
         processes::kill_all();
-        for rank in 0..self.slots.len() as u32 {
+        // The rank whose long line is passing finishes it first.
+        let passing = self.sinks.iter().filter_map(Sink::passes).collect::<Vec<_>>();
+        for rank in passing.into_iter().chain(0..self.slots.len() as u32) {
             self.drain(rank);
         }
         self.flush_slowly();
@@ -184,13 +186,17 @@ impl Agent<'_> {
     /// Reads all that a rank has written so far and passes it on, unfinished lines too.
     fn drain(&mut self, rank: u32) {
         for kind in [Kind::Out, Kind::Err] {
-            self.pump(kind, rank);
+            // One reading may stop early to let others finish their lines; all together take what a pipe holds.
+            for _ in 0..DRAIN_READS {
+                self.pump(kind, rank);
+            }
             let slot = &mut self.slots[rank as usize];
             let (stream, sink) = match kind {
                 Kind::Out => (&mut slot.out, &mut self.sinks[0]),
                 Kind::Err => (&mut slot.err, &mut self.sinks[1]),
             };
             stream.emit(sink);
+            self.listen_as_wanted(kind, rank);
         }
     }
 
@@ -402,9 +408,9 @@ impl Agent<'_> {
             .member
             .map(|index| std::mem::take(&mut self.members[index as usize].report));
         if let Some(report) = report.filter(|report| !report.is_empty()) {
-            self.sinks[1].write(format!("{}\n", report.trim_end()).as_bytes());
+            self.sinks[1].say(report.trim_end());
         }
-        self.sinks[1].write(format!("{}\n", failure.line).as_bytes());
+        self.sinks[1].say(&failure.line);
         self.flush(Kind::Err);
         if failure.finalized {
             // Its peers are most likely about to finalise, too: they may do so and end by themselves.
@@ -455,13 +461,10 @@ impl Agent<'_> {
             format!("ranks {}", running.join(", "))
         };
         let after = self.job.timeout.unwrap_or_default().as_secs_f64();
-        self.sinks[1].write(
-            format!(
-                "error[{}]: the job did not end within {after} s; still running: {shown}\n",
-                codes::G0208
-            )
-            .as_bytes(),
-        );
+        self.sinks[1].say(&format!(
+            "error[{}]: the job did not end within {after} s; still running: {shown}",
+            codes::G0208
+        ));
         self.flush(Kind::Err);
         self.terminate(124);
     }

@@ -370,25 +370,81 @@ impl Agent<'_> {
     /// Reads what a rank has written, as far as there is any.
     fn pump(&mut self, kind: Kind, rank: u32) {
         let mut buffer = [0; 16 * 1024];
+        let was_full = self.stream(kind, rank).is_full();
         for _ in 0..8 {
             let slot = &mut self.slots[rank as usize];
             let (stream, sink) = match kind {
                 Kind::Out => (&mut slot.out, &mut self.sinks[0]),
                 Kind::Err => (&mut slot.err, &mut self.sinks[1]),
             };
-            let Some(fd) = &stream.fd else { return };
+            let Some(fd) = &stream.fd else { break };
             match rustix::io::read(fd, &mut buffer) {
                 Ok(n) if n > 0 => stream.feed(&buffer[..n], sink),
                 Err(rustix::io::Errno::AGAIN) => break,
                 Err(rustix::io::Errno::INTR) => {}
                 _ => {
                     let _ = epoll::delete(&self.epoll, fd);
-                    stream.fd = None;
-                    stream.emit(sink);
+                    stream.end(sink);
                 }
             }
+            // One that was full before is read only because its rank has closed the pipe.
+            if (stream.is_full() && !was_full) || sink.is_turn_of_others() {
+                break;
+            }
         }
+        self.settle(kind);
+        self.listen_as_wanted(kind, rank);
         self.flush(kind);
+    }
+
+    fn stream(&self, kind: Kind, rank: u32) -> &Stream {
+        let slot = &self.slots[rank as usize];
+        match kind {
+            Kind::Out => &slot.out,
+            Kind::Err => &slot.err,
+        }
+    }
+
+    /// Lets the streams go on that waited for a long line of another rank, if it has passed.
+    fn settle(&mut self, kind: Kind) {
+        let sink = &mut self.sinks[kind as usize];
+        if !self.paused {
+            sink.look_at_pass(Instant::now());
+        }
+        if !sink.is_turn_of_others() {
+            return;
+        }
+        sink.waited_for = false;
+        let (count, first) = (self.slots.len(), sink.next_turn as usize);
+        for rank in (first..first + count).map(|rank| rank % count) {
+            let slot = &mut self.slots[rank];
+            match kind {
+                Kind::Out => slot.out.resume(&mut self.sinks[0]),
+                Kind::Err => slot.err.resume(&mut self.sinks[1]),
+            }
+            self.listen_as_wanted(kind, rank as u32);
+        }
+    }
+
+    /// Listens to a stream or not, as its state and that of the reader want it.
+    fn listen_as_wanted(&mut self, kind: Kind, rank: u32) {
+        let stream = self.stream(kind, rank);
+        let reading = !self.paused && !stream.is_full();
+        if reading == stream.reading {
+            return;
+        }
+        let flags = match reading {
+            true => epoll::EventFlags::IN,
+            false => epoll::EventFlags::empty(),
+        };
+        if let Some(fd) = &stream.fd {
+            let _ = epoll::modify(&self.epoll, fd, Token::Output(kind, rank).pack(), flags);
+        }
+        let slot = &mut self.slots[rank as usize];
+        match kind {
+            Kind::Out => slot.out.reading = reading,
+            Kind::Err => slot.err.reading = reading,
+        }
     }
 
     /// Writes pending output; stops reading from ranks while too much waits for a slow reader.
@@ -414,22 +470,17 @@ impl Agent<'_> {
             .any(|sink| sink.pending_bytes() > OUTPUT_PENDING_BYTES_MAX);
         if full != self.paused {
             self.paused = full;
-            self.set_reading();
-        }
-    }
-
-    fn set_reading(&self) {
-        let flags = if self.paused {
-            epoll::EventFlags::empty()
-        } else {
-            epoll::EventFlags::IN
-        };
-        for (rank, slot) in self.slots.iter().enumerate() {
-            for (kind, stream) in [(Kind::Out, &slot.out), (Kind::Err, &slot.err)] {
-                if let Some(fd) = &stream.fd {
-                    let _ = epoll::modify(&self.epoll, fd, Token::Output(kind, rank as u32).pack(), flags);
-                }
+            for rank in 0..self.slots.len() as u32 {
+                self.listen_as_wanted(Kind::Out, rank);
+                self.listen_as_wanted(Kind::Err, rank);
             }
+            // Nobody could finish a line while nothing was read.
+            self.sinks.iter_mut().for_each(|sink| sink.pass_goes_on(None));
+            let streams = self
+                .slots
+                .iter_mut()
+                .flat_map(|slot| [&mut slot.out, &mut slot.err]);
+            streams.for_each(Stream::wait_anew);
         }
     }
 
@@ -438,10 +489,14 @@ impl Agent<'_> {
         let streams = self
             .slots
             .iter()
-            .flat_map(|slot| [slot.out.due(), slot.err.due(), slot.dark_until])
+            .flat_map(|slot| [slot.out.due(), slot.err.due()])
             .flatten();
         let ending = self.ending.as_ref().and_then(Ending::due);
+        let passes = self.sinks.iter().filter_map(Sink::pass_due);
         streams
+            .chain(passes)
+            .filter(|_| !self.paused)
+            .chain(self.slots.iter().filter_map(|slot| slot.dark_until))
             .chain(ending)
             .chain(self.deadline)
             .chain(self.absence_due())
@@ -453,8 +508,8 @@ impl Agent<'_> {
         for rank in 0..self.slots.len() {
             let slot = &mut self.slots[rank];
             for (stream, sink) in [&mut slot.out, &mut slot.err].into_iter().zip(&mut self.sinks) {
-                if stream.due().is_some_and(|due| due <= now) {
-                    stream.emit(sink);
+                if !self.paused && stream.due().is_some_and(|due| due <= now) {
+                    stream.show_part(sink);
                 }
             }
             if slot.dark_until.is_some_and(|due| due <= now) {
@@ -462,8 +517,10 @@ impl Agent<'_> {
                 self.left_in_the_dark(rank as u32);
             }
         }
-        self.flush(Kind::Out);
-        self.flush(Kind::Err);
+        for kind in [Kind::Out, Kind::Err] {
+            self.settle(kind);
+            self.flush(kind);
+        }
         if self.deadline.is_some_and(|due| due <= now) {
             self.deadline = None;
             self.out_of_time();

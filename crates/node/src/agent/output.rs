@@ -3,6 +3,10 @@
 //! Owned by the agent. A [`Stream`] collects one rank's bytes until a line is complete; a [`Sink`] writes to one of the
 //! agent's own descriptors without ever blocking, and keeps what a slow reader leaves, up to a limit that the agent
 //! watches.
+//!
+//! Lines of two ranks never share a line. A sink knows whose unfinished line it shows (a prompt): another rank's begins with a
+//! newline, and the rest of the first one is a line of its own again. While a line too long to be kept passes in pieces, the
+//! other streams wait, each with at most [`LINE_BYTES_MAX`] and one read.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
@@ -11,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::job::{Colour, Tags};
-use crate::limits::{LINE_BYTES_MAX, PARTIAL_LINE_WAIT};
+use crate::limits::{LINE_BYTES_MAX, LINE_PASSES_BYTES_MAX, LINE_PASSES_WAIT, PARTIAL_LINE_WAIT};
 
 /// Bytes that a pipe takes without blocking once it polls writable.
 const CHUNK_BYTES: usize = 4096;
@@ -34,12 +38,35 @@ pub(super) enum Flow {
     Broken,
 }
 
+/// The unfinished line that a sink shows.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    rank: u32,
+    /// Whether the rank cannot finish it any more.
+    ended: bool,
+}
+
+/// A line that passes in pieces.
+#[derive(Clone, Copy, Debug)]
+struct Passing {
+    rank: u32,
+    bytes: usize,
+    /// When its rank last wrote.
+    last: Instant,
+}
+
 /// One of the agent's own output descriptors.
 #[derive(Debug)]
 pub(super) struct Sink {
     kind: Kind,
     pending: Vec<u8>,
     broken: bool,
+    open: Option<Open>,
+    passing: Option<Passing>,
+    /// Whether some stream keeps whole lines back because of `passing`.
+    pub waited_for: bool,
+    /// The rank that comes first when those that wait may go on.
+    pub next_turn: u32,
 }
 
 impl Sink {
@@ -48,6 +75,10 @@ impl Sink {
             kind,
             pending: Vec::new(),
             broken: false,
+            open: None,
+            passing: None,
+            waited_for: false,
+            next_turn: 0,
         }
     }
 
@@ -73,6 +104,93 @@ impl Sink {
         }
         let done = self.push(bytes);
         self.pending.extend_from_slice(&bytes[done..]);
+    }
+
+    /// Writes a line of the agent itself.
+    pub fn say(&mut self, line: &str) {
+        if self.open.take().is_some() {
+            self.write(b"\n");
+        }
+        self.write(format!("{line}\n").as_bytes());
+    }
+
+    /// A rank is about to write: whether this goes on with its own unfinished line. Another's is ended here, but for one that nobody
+    /// can finish in output without tags, which stays byte by byte what the ranks wrote.
+    fn begin(&mut self, rank: u32, tagged: bool) -> bool {
+        match self.open.take() {
+            Some(open) if open.rank == rank => true,
+            Some(open) => {
+                if tagged || !open.ended {
+                    self.write(b"\n");
+                }
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// The rank's pipe has ended.
+    fn no_more_of(&mut self, rank: u32) {
+        if let Some(open) = self.open.as_mut().filter(|open| open.rank == rank) {
+            open.ended = true;
+        }
+        self.pass_over(rank);
+    }
+
+    /// The rank's long line is over.
+    fn pass_over(&mut self, rank: u32) {
+        if self.passing.is_some_and(|passing| passing.rank == rank) {
+            self.passing = None;
+            self.next_turn = rank + 1;
+        }
+    }
+
+    /// A piece of a long line of this rank was written.
+    fn pass_piece(&mut self, rank: u32, len: usize) {
+        let mine = self.passing.filter(|passing| passing.rank == rank);
+        let bytes = mine.map_or(0, |passing| passing.bytes) + len;
+        let last = Instant::now();
+        self.passing = Some(Passing { rank, bytes, last });
+        if bytes >= LINE_PASSES_BYTES_MAX {
+            self.pass_over(rank);
+        }
+    }
+
+    /// The one whose line passes has written more, or could not since we did not read.
+    pub fn pass_goes_on(&mut self, rank: Option<u32>) {
+        let passing = self.passing.as_mut();
+        if let Some(passing) = passing.filter(|passing| rank.is_none_or(|rank| passing.rank == rank)) {
+            passing.last = Instant::now();
+        }
+    }
+
+    /// The rank whose long line is passing.
+    pub fn passes(&self) -> Option<u32> {
+        self.passing.map(|passing| passing.rank)
+    }
+
+    /// Whether another rank's line is passing.
+    fn is_taken_from(&self, rank: u32) -> bool {
+        self.passing.is_some_and(|passing| passing.rank != rank)
+    }
+
+    /// When those that wait need not wait any longer for a rank that does not finish its line.
+    pub fn pass_due(&self) -> Option<Instant> {
+        self.passing.map(|passing| passing.last + LINE_PASSES_WAIT)
+    }
+
+    /// Ends the waiting if it is due.
+    pub fn look_at_pass(&mut self, now: Instant) {
+        if let Some(passing) = self.passing
+            && self.pass_due().is_some_and(|due| due <= now)
+        {
+            self.pass_over(passing.rank);
+        }
+    }
+
+    /// Whether those that wait may go on now.
+    pub fn is_turn_of_others(&self) -> bool {
+        self.waited_for && self.passing.is_none()
     }
 
     /// Writes what is pending.
@@ -127,10 +245,13 @@ const COLOURS: [&str; 6] = ["36", "33", "35", "32", "34", "31"];
 pub(super) struct Stream {
     /// The agent's end of the pipe; `None` once it ended.
     pub fd: Option<OwnedFd>,
+    /// Whether the agent listens to it.
+    pub reading: bool,
+    rank: u32,
     prefix: Vec<u8>,
     line: Vec<u8>,
-    /// Part of the current line is out already, so its rest gets no tag.
-    mid_line: bool,
+    /// Another rank's long line is passing; `line` may hold whole lines meanwhile.
+    waits: bool,
     /// When the unfinished line began to wait.
     pub since: Option<Instant>,
 }
@@ -155,19 +276,26 @@ impl Stream {
         };
         Self {
             fd: Some(fd),
+            reading: true,
+            rank,
             prefix: prefix.into_bytes(),
             line: Vec::new(),
-            mid_line: false,
+            waits: false,
             since: None,
         }
     }
 
     /// Takes bytes of the rank and passes complete lines on.
     pub fn feed(&mut self, mut bytes: &[u8], sink: &mut Sink) {
+        if self.must_wait(sink) {
+            self.line.extend_from_slice(bytes);
+            return;
+        }
+        sink.pass_goes_on(Some(self.rank));
         while let Some(end) = self.take_whole(bytes) {
             let (whole, rest) = bytes.split_at(end);
             self.line.extend_from_slice(whole);
-            self.emit(sink);
+            self.emit_piece(sink);
             bytes = rest;
         }
         if !bytes.is_empty() {
@@ -183,18 +311,87 @@ impl Stream {
             .or((self.line.len() + bytes.len() >= LINE_BYTES_MAX && !bytes.is_empty()).then_some(bytes.len()))
     }
 
-    /// Passes on what waits, also an unfinished line.
-    pub fn emit(&mut self, sink: &mut Sink) {
-        self.since = None;
-        if self.line.is_empty() {
+    /// Whether another rank's long line is passing; then this stream waits.
+    fn must_wait(&mut self, sink: &mut Sink) -> bool {
+        if sink.is_taken_from(self.rank) {
+            self.waits = true;
+            self.since = None;
+            sink.waited_for = true;
+        }
+        self.waits
+    }
+
+    /// Whether it waits with as much as it may hold: then nothing more is to be read.
+    pub fn is_full(&self) -> bool {
+        self.waits && self.line.len() >= LINE_BYTES_MAX
+    }
+
+    /// Passes on whole lines that were kept back, if no other rank's long line passes now. A stream that has ended passes on all.
+    pub fn resume(&mut self, sink: &mut Sink) {
+        if !self.waits || self.must_still_wait(sink) {
             return;
         }
+        self.waits = false;
+        let whole = self.line.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+        let rest = self.line.split_off(whole);
+        self.emit(sink);
+        self.line = rest;
+        if self.fd.is_none() {
+            self.emit(sink);
+        } else if self.line.len() >= LINE_BYTES_MAX {
+            self.emit_piece(sink);
+        } else if !self.line.is_empty() {
+            self.since = Some(Instant::now());
+        }
+    }
+
+    fn must_still_wait(&self, sink: &mut Sink) -> bool {
+        let taken = sink.is_taken_from(self.rank);
+        sink.waited_for |= taken;
+        taken
+    }
+
+    /// The pipe has ended.
+    pub fn end(&mut self, sink: &mut Sink) {
+        self.fd = None;
+        if !self.must_wait(sink) {
+            self.emit(sink);
+        }
+        sink.no_more_of(self.rank);
+    }
+
+    /// The unfinished line has waited long enough for its end.
+    pub fn show_part(&mut self, sink: &mut Sink) {
+        if !self.must_wait(sink) {
+            self.emit(sink);
+        }
+    }
+
+    /// Passes on what is collected: whole lines, or a piece of one that is too long.
+    fn emit_piece(&mut self, sink: &mut Sink) {
+        let piece = (!self.line.ends_with(b"\n")).then_some(self.line.len());
+        self.emit(sink);
+        match piece {
+            Some(len) => sink.pass_piece(self.rank, len),
+            None => sink.pass_over(self.rank),
+        }
+    }
+
+    /// Passes on what is collected at once, also an unfinished line.
+    pub fn emit(&mut self, sink: &mut Sink) {
+        self.since = None;
+        self.waits = false;
+        let Some(last) = self.line.last() else {
+            return;
+        };
+        let unfinished = *last != b'\n';
+        let mut mid_line = sink.begin(self.rank, !self.prefix.is_empty());
         if self.prefix.is_empty() {
             sink.write(&self.line);
         } else {
             let mut marked = Vec::with_capacity(self.line.len() + self.prefix.len() * 4);
             for piece in self.line.split_inclusive(|&b| b == b'\n') {
-                if !std::mem::replace(&mut self.mid_line, !piece.ends_with(b"\n")) {
+                if !std::mem::replace(&mut mid_line, !piece.ends_with(b"\n")) {
                     marked.extend_from_slice(&self.prefix);
                 }
                 marked.extend_from_slice(piece);
@@ -202,6 +399,15 @@ impl Stream {
             sink.write(&marked);
         }
         self.line.clear();
+        sink.open = unfinished.then_some(Open {
+            rank: self.rank,
+            ended: self.fd.is_none(),
+        });
+    }
+
+    /// An unfinished line waits from now on: before, its rank could not end it.
+    pub fn wait_anew(&mut self) {
+        self.since = self.since.map(|_| Instant::now());
     }
 
     /// When the unfinished line is due.
@@ -215,10 +421,14 @@ mod tests {
     use super::*;
 
     fn stream(tags: Tags) -> Stream {
+        stream_of(3, tags)
+    }
+
+    fn stream_of(rank: u32, tags: Tags) -> Stream {
         let (read, _write) = rustix::pipe::pipe().unwrap();
         Stream::new(
             read,
-            3,
+            rank,
             Kind::Out,
             Marking {
                 tags,
@@ -229,11 +439,9 @@ mod tests {
 
     /// A sink that only collects: with something pending it never writes.
     fn collector() -> Sink {
-        Sink {
-            kind: Kind::Out,
-            pending: vec![b'|'],
-            broken: false,
-        }
+        let mut sink = Sink::new(Kind::Out);
+        sink.pending.push(b'|');
+        sink
     }
 
     #[test]
@@ -254,6 +462,77 @@ mod tests {
         stream.emit(&mut sink);
         stream.feed(b" rest\nc\n", &mut sink);
         assert_eq!(sink.pending, b"|[3] a\n[3] b\n[3] prompt rest\n[3] c\n");
+    }
+
+    #[test]
+    fn a_shown_part_of_a_line_is_ended_before_another_rank_speaks_and_its_rest_is_tagged_again() {
+        let (mut one, mut two, mut sink) = (stream_of(1, Tags::Rank), stream_of(2, Tags::Rank), collector());
+        one.feed(b"part", &mut sink);
+        one.emit(&mut sink);
+        two.feed(b"line\n", &mut sink);
+        one.feed(b"done\nlast", &mut sink);
+        one.end(&mut sink);
+        two.feed(b"more\nlast", &mut sink);
+        two.end(&mut sink);
+        sink.say("end");
+        assert_eq!(
+            String::from_utf8_lossy(&sink.pending),
+            "|[1] part\n[2] line\n[1] done\n[1] last\n[2] more\n[2] last\nend\n"
+        );
+    }
+
+    #[test]
+    fn without_tags_the_last_bytes_of_ranks_stay_as_they_are_but_an_open_line_is_ended() {
+        let (mut one, mut two, mut sink) = (stream_of(1, Tags::None), stream_of(2, Tags::None), collector());
+        one.feed(b"part", &mut sink);
+        one.emit(&mut sink);
+        two.feed(b"line\nx", &mut sink);
+        two.end(&mut sink);
+        one.feed(b"y", &mut sink);
+        one.end(&mut sink);
+        assert_eq!(sink.pending, b"|part\nline\nxy");
+    }
+
+    #[test]
+    fn others_wait_with_bounded_memory_while_a_long_line_passes_and_then_one_after_the_other() {
+        let (mut one, mut two, mut three) = (
+            stream_of(1, Tags::Rank),
+            stream_of(2, Tags::Rank),
+            stream_of(3, Tags::Rank),
+        );
+        let mut sink = collector();
+        one.feed(&[b'a'; LINE_BYTES_MAX], &mut sink);
+        three.feed(b"short\npart", &mut sink);
+        while !two.is_full() {
+            two.feed(&[b'b'; 1000], &mut sink);
+        }
+        assert!(two.line.len() < LINE_BYTES_MAX + 1000 && !sink.is_turn_of_others());
+        one.feed(b"a\n", &mut sink);
+        assert!(sink.is_turn_of_others());
+        sink.waited_for = false;
+        two.resume(&mut sink);
+        three.resume(&mut sink);
+        assert!(!sink.is_turn_of_others(), "the second has a long line, too");
+        two.feed(b"b\n", &mut sink);
+        assert!(sink.is_turn_of_others());
+        three.resume(&mut sink);
+        let text = String::from_utf8(sink.pending.clone()).unwrap();
+        let lines: Vec<_> = text.lines().map(|line| (&line[..5], line.len())).collect();
+        let (long, longer) = (LINE_BYTES_MAX + 6, LINE_BYTES_MAX.next_multiple_of(1000) + 5);
+        assert_eq!(lines[0], ("|[1] ", long));
+        assert_eq!((lines[1], lines[2]), (("[2] b", longer), ("[3] s", 9)));
+        assert_eq!((lines.len(), three.due().is_some()), (3, true));
+    }
+
+    #[test]
+    fn a_rank_that_never_ends_its_line_does_not_silence_the_others() {
+        let (mut one, mut two, mut sink) = (stream_of(1, Tags::None), stream_of(2, Tags::None), collector());
+        one.feed(&[b'a'; LINE_BYTES_MAX], &mut sink);
+        two.feed(b"line\n", &mut sink);
+        sink.look_at_pass(Instant::now() + LINE_PASSES_WAIT);
+        assert!(sink.is_turn_of_others());
+        two.resume(&mut sink);
+        assert!(sink.pending.ends_with(b"a\nline\n"));
     }
 
     #[test]
