@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,9 +45,18 @@ def plan(quick):
     yield "memory", 4 if quick else 64, ["memory"]
 
 
+def known_peers(text):
+    """The names of an option's value."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in peers.NAMES:
+            raise argparse.ArgumentTypeError(f"there is no MPI named '{name}' here; there are {', '.join(peers.NAMES)}")
+    return names
+
+
 def arguments():
     parser = argparse.ArgumentParser(prog="garonne bench", description=__doc__.split("\n\n")[0].partition(": ")[2])
-    parser.add_argument("--against", metavar="NAMES", default="", help=f"other MPIs, by comma: {','.join(peers.NAMES)}")
+    parser.add_argument("--against", metavar="NAMES", type=known_peers, default=[], help=f"other MPIs, by comma: {','.join(peers.NAMES)}")
     parser.add_argument("--rounds", type=int, default=6, help="turns of every MPI (default 6)")
     parser.add_argument("--samples", type=int, default=12, help="samples per measurement and turn (default 12)")
     parser.add_argument("--sample-ms", type=float, default=2.0, help="length of a sample (default 2)")
@@ -77,9 +87,8 @@ class Bench:
         print(text, file=sys.stderr, flush=True)
 
     def prepare(self):
-        names = [name for name in self.args.against.split(",") if name]
         everybody = [peers.ours(pathlib.Path(self.args.prefix))]
-        for name in names:
+        for name in self.args.against:
             try:
                 everybody.append(peers.peer(name, self.state, self.args.wheels))
             except peers.Unavailable as why:
@@ -158,8 +167,15 @@ class Bench:
                     self.launches(ranks)
 
 
+def end_on_signals():
+    """Signals end it as a normal exit does, so that the running job ends too and no temporary file stays behind."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
+
+
 def main():
     args = arguments()
+    end_on_signals()
     bench = Bench(args)
     bench.prepare()
     if "garonne" not in bench.programs:
