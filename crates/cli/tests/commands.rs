@@ -86,6 +86,25 @@ fn a_running_job_is_seen_with_what_its_ranks_do() {
 }
 
 #[test]
+fn the_map_lists_ranks_that_are_bound_nowhere() {
+    let job = command("run -n 4 --bind-to none RANK forever")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = job.id();
+    until("all ranks are listed below the machine", || {
+        let said = run(&format!("map {pid}"));
+        said.out.lines().nth(1) == Some("  ranks 0-3: not bound")
+    });
+    assert_eq!(
+        json(&format!("map {pid} --json"))["unbound_ranks"],
+        serde_json::json!([0, 1, 2, 3])
+    );
+    kill(pid as i32, libc::SIGTERM);
+    finish(job);
+}
+
+#[test]
 fn the_map_is_drawn_with_the_ranks_of_a_job() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("map.svg");

@@ -61,7 +61,11 @@ pub fn run(args: &Args) -> i32 {
         };
     }
     match args.json {
-        true => super::print_json(&view.as_json(topology.root_object())),
+        true => {
+            let mut json = view.as_json(topology.root_object());
+            json["unbound_ranks"] = json!(view.unbound());
+            super::print_json(&json)
+        }
         false => {
             view.print(topology.root_object(), 0);
             0
@@ -100,6 +104,12 @@ impl View {
             .collect()
     }
 
+    /// The ranks that may run anywhere, in order.
+    fn unbound(&self) -> Vec<u32> {
+        let ranks = self.ranks.iter().filter(|rank| rank.cpu.is_none());
+        ranks.map(|rank| rank.rank).collect()
+    }
+
     fn forbidden(&self, cpu: u32) -> bool {
         self.allowed
             .as_ref()
@@ -119,6 +129,9 @@ impl View {
             }
         }
         println!("{line}");
+        if depth == 0 && !self.unbound().is_empty() {
+            println!("  {}: not bound", ranges(&self.unbound()));
+        }
         children(object).for_each(|child| self.print(child, depth + 1));
     }
 
@@ -180,10 +193,39 @@ impl View {
     }
 }
 
+/// "rank 3", "ranks 0-2, 5": of ascending numbers.
+fn ranges(ranks: &[u32]) -> String {
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for &rank in ranks {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == rank => *last = rank,
+            _ => parts.push((rank, rank)),
+        }
+    }
+    let shown = parts.iter().map(|&(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    let plural = if ranks.len() == 1 { "" } else { "s" };
+    format!("rank{plural} {}", shown.collect::<Vec<_>>().join(", "))
+}
+
 /// Memory first, then what computes, then devices.
 fn children(object: &TopologyObject) -> impl Iterator<Item = &TopologyObject> {
     object
         .memory_children()
         .chain(object.normal_children())
         .chain(object.io_children())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ranges;
+
+    #[test]
+    fn neighbouring_ranks_are_shown_as_ranges() {
+        assert_eq!(ranges(&[0, 1, 2, 3]), "ranks 0-3");
+        assert_eq!(ranges(&[2]), "rank 2");
+        assert_eq!(ranges(&[0, 2, 3, 7]), "ranks 0, 2-3, 7");
+    }
 }
