@@ -19,6 +19,7 @@ fn a_code_is_explained_in_words_and_in_json() {
         "{said:?}"
     );
     assert_eq!(json("explain G0201 --json")["id"], "G0201");
+    assert_eq!(json("explain g107 --json")["id"], "G0107");
     assert_eq!(run("explain G9999").code, 1);
     assert!(run("explain").out.lines().count() > 20);
 }
@@ -161,6 +162,13 @@ fn the_binding_of_a_job_is_explained() {
     let why = json("why binding -n 100000 --json");
     assert_eq!(why["bound_to"].as_array().unwrap().len(), 0);
     assert!(why["reason"].as_str().unwrap().contains("100000 cores wanted"));
+    let nothing = tempfile::tempdir().unwrap();
+    let costs = said(
+        command("why costs --json")
+            .env("HOME", nothing.path())
+            .env("XDG_CACHE_HOME", nothing.path()),
+    );
+    assert_eq!((costs.code, costs.out.trim()), (0, "null"));
     assert!(run("why settings").out.contains("MPIEXEC_TIMEOUT"));
 }
 

@@ -21,7 +21,7 @@ pub struct Code {
 /// Finds a code by its name, in any case, with or without the leading `G`.
 pub fn find(name: &str) -> Option<&'static Code> {
     let digits = name.trim().trim_start_matches(['g', 'G']);
-    CODES.iter().find(|code| code.id[1..] == *digits)
+    CODES.iter().find(|code| code.id[1..] == format!("{digits:0>4}"))
 }
 
 macro_rules! codes {

@@ -49,6 +49,7 @@ pub fn show_kept(as_json: bool) -> i32 {
     match CostModel::load() {
         Some(model) if as_json => super::print_json(&model),
         Some(model) => print(&model),
+        None if as_json => super::print_json(&serde_json::Value::Null),
         None => {
             println!(
                 "no cost model is kept for this machine: ranks begin with vector copies and try both ways of large data"

@@ -33,6 +33,8 @@ pub enum Action {
     TagStream,
     /// Lines marked with the rank.
     TagRank,
+    /// What Open MPI 5 does with output, separated by commas.
+    Output,
     /// `never`, `always`, `auto`.
     Colour,
     /// Who reads standard input.
@@ -136,6 +138,7 @@ pub const OPTIONS: &[Entry] = &[
         "",
         "mark each line of output with its rank",
     ),
+    entry(&["output"], Action::Output, "tag", ""),
     entry(
         &["tag-output"],
         Action::TagStream,
@@ -262,7 +265,6 @@ pub const OPTIONS: &[Entry] = &[
             "iface",
             "usize",
             "display",
-            "output",
         ],
         Action::Ignore(1),
         "VALUE",

@@ -276,9 +276,24 @@ impl Parser<'_> {
                     rank => Stdin::Rank(rank.parse().map_err(|_| bad("a rank, or none"))?),
                 }
             }
+            Action::Output => text.split(',').try_for_each(|kind| self.output(kind))?,
             Action::Hosts => self.hosts(&text)?,
             Action::Hostfile => self.hostfile(&value)?,
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// One word of `--output`.
+    fn output(&mut self, kind: &str) -> Result<(), Fault> {
+        match kind.trim().to_ascii_lowercase().as_str() {
+            "tag" => self.tags = Tags::Stream,
+            "rank" => self.tags = Tags::Rank,
+            _ => {
+                return Err(format!(
+                    "'--output {kind}' is not supported; known are tag and rank"
+                ));
+            }
         }
         Ok(())
     }

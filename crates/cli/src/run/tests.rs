@@ -143,3 +143,11 @@ fn version_and_help_need_no_program() {
     assert!(matches!(parse(words("-V"), &facts()), Ok(Request::Version)));
     assert!(matches!(parse(words("-h"), &facts()), Ok(Request::Help)));
 }
+
+#[test]
+fn what_open_mpi_calls_output_marks_lines_or_is_refused_by_name() {
+    let tags = |line: &str| order(line).job.tags;
+    assert_eq!(tags("--output tag -n 2 app"), Tags::Stream);
+    assert_eq!(tags("--output=RANK -n 2 app"), Tags::Rank);
+    assert!(fault("--output tag,dir=out -n 2 app").contains("'--output dir=out' is not supported"));
+}
