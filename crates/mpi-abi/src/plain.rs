@@ -120,7 +120,7 @@ pub(crate) fn test(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<O
     }
     let mut stands = stand(host, handle);
     if let Stand::Waits = stands {
-        host.progress();
+        host.look();
         stands = stand(host, handle);
     }
     if let Stand::Waits = stands {
@@ -204,7 +204,7 @@ pub(crate) fn test_all(
         Ok(true)
     };
     if !all_over()? {
-        host.progress();
+        host.look();
         if !all_over()? {
             return Ok(None);
         }
@@ -256,7 +256,7 @@ pub(crate) fn test_any(
     };
     let mut found = earliest(host, count, places)?;
     if let Found::NotYet = found {
-        host.progress();
+        host.look();
         found = earliest(host, count, places)?;
     }
     end_one(host, found, places, status)
@@ -339,7 +339,7 @@ impl Several {
         };
         match self.sweep(host, count)? {
             Found::NotYet => {
-                host.progress();
+                host.look();
                 self.sweep(host, count)
             }
             found => Ok(found),

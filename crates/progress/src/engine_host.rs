@@ -56,6 +56,8 @@ pub struct EngineHost<R, S> {
     /// What the layer above said it waits for beside messages.
     meeting: Mutex<Option<Meeting>>,
     parks: AtomicU32,
+    /// Looks of several threads that brought nothing.
+    fruitless: AtomicU32,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -87,6 +89,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             bell: Condvar::new(),
             meeting: Mutex::new(None),
             parks: AtomicU32::new(0),
+            fruitless: AtomicU32::new(0),
         }
     }
 
@@ -529,6 +532,23 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         let after = shard.completions();
         self.leave(shard, after != before);
         self.step(after) || moved
+    }
+
+    #[inline(never)]
+    fn give_way(&self) -> bool {
+        let spins = self.surroundings.patience().spins;
+        // With a core for every rank only threads of this rank can lack one, and then one look in as many as a waiter spins gives way.
+        let due = spins == 0
+            || self.shared.load(Ordering::Relaxed)
+                && self
+                    .fruitless
+                    .fetch_add(1, Ordering::Relaxed)
+                    .wrapping_add(1)
+                    .is_multiple_of(spins);
+        if due {
+            self.surroundings.give_way();
+        }
+        due
     }
 
     #[inline]

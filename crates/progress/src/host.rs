@@ -146,6 +146,16 @@ pub trait Host: Together + std::marker::Send + Sync {
 
     /// Polls the rails once, advances engine and steppers. `true` if anything moved.
     fn progress(&self) -> bool;
+    /// A call that must not wait (`MPI_Test`, `MPI_Iprobe`) made progress once and found nothing. Programs call it again and again,
+    /// so where a rank or thread that could answer may be waiting for this very core, the core is given away for a moment.
+    /// `true`: it was, and another look is worth it.
+    fn give_way(&self) -> bool {
+        false
+    }
+    /// The progress that such a call makes: once, and once more if it gave way after nothing moved. `true` if anything moved.
+    fn look(&self) -> bool {
+        self.progress() || (self.give_way() && self.progress())
+    }
     /// Makes progress until `done` says so: spins by the measured budget, then sleeps. `done` is asked again after
     /// whatever could have changed it (a completion, a stepper's move, `wake`), and never again after it said yes: it may
     /// have taken what it found.

@@ -17,6 +17,10 @@ pub enum Message {
 impl Comm {
     /// `MPI_Iprobe`.
     pub fn iprobe(&self, source: i32, tag: i32) -> Result<Option<Status>> {
+        self.without_waiting(|| self.peek_message(source, tag))
+    }
+
+    fn peek_message(&self, source: i32, tag: i32) -> Result<Option<Status>> {
         let Some(pattern) = self.pattern(source, tag)? else {
             return Ok(Some(Status::PROC_NULL));
         };
@@ -31,11 +35,15 @@ impl Comm {
 
     /// `MPI_Probe`.
     pub fn probe(&self, source: i32, tag: i32) -> Result<Status> {
-        self.until(|| self.iprobe(source, tag))
+        self.until(|| self.peek_message(source, tag))
     }
 
     /// `MPI_Improbe`.
     pub fn improbe(&self, source: i32, tag: i32) -> Result<Option<(Message, Status)>> {
+        self.without_waiting(|| self.take_message(source, tag))
+    }
+
+    fn take_message(&self, source: i32, tag: i32) -> Result<Option<(Message, Status)>> {
         let Some(pattern) = self.pattern(source, tag)? else {
             return Ok(Some((Message::NoProc, Status::PROC_NULL)));
         };
@@ -51,7 +59,15 @@ impl Comm {
 
     /// `MPI_Mprobe`.
     pub fn mprobe(&self, source: i32, tag: i32) -> Result<(Message, Status)> {
-        self.until(|| self.improbe(source, tag))
+        self.until(|| self.take_message(source, tag))
+    }
+
+    fn without_waiting<T>(&self, look: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
+        let found = look()?;
+        if found.is_none() && self.0.process.host.give_way() {
+            return look();
+        }
+        Ok(found)
     }
 
     fn until<T>(&self, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {

@@ -10,6 +10,8 @@
 
 pub mod general;
 mod wait;
+#[cfg(test)]
+mod wait_tests;
 
 pub use wait::{
     TestAny, get_status, get_status_all, get_status_any, get_status_some, test, test_all, test_any,

@@ -24,10 +24,10 @@ fn active<'a>(list: &'a List<'a>) -> impl Iterator<Item = (usize, &'a Request)> 
         .filter_map(|(index, slot)| slot.filter(|request| request.is_active()).map(|r| (index, r)))
 }
 
-/// One poll of the rails on behalf of these requests.
-fn progress(list: &List<'_>) {
+/// One look at the rails on behalf of these requests.
+fn look_for(list: &List<'_>) {
     if let Some(request) = list.iter().flatten().next() {
-        request.process().host.progress();
+        request.process().host.look();
     }
 }
 
@@ -120,7 +120,7 @@ fn sweep(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> usize {
 /// `MPI_Test`.
 pub fn test(request: &Request) -> Option<Outcome> {
     request.take().or_else(|| {
-        request.process().host.progress();
+        request.process().host.look();
         request.take()
     })
 }
@@ -129,7 +129,7 @@ pub fn test(request: &Request) -> Option<Outcome> {
 pub fn test_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> bool {
     let all_over = || list.iter().flatten().all(|request| request.ready());
     if !all_over() {
-        progress(list);
+        look_for(list);
         if !all_over() {
             return false;
         }
@@ -152,7 +152,7 @@ fn any(list: &List<'_>, look: fn(&Request) -> Option<Outcome>) -> TestAny {
     }
     let pass = || earliest(list, look);
     let found = pass().or_else(|| {
-        progress(list);
+        look_for(list);
         pass()
     });
     found.map_or(TestAny::NotYet, |(index, outcome)| TestAny::Done(index, outcome))
@@ -165,14 +165,14 @@ pub fn test_some(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> Optio
     if count > 0 {
         return Some(count);
     }
-    progress(list);
+    look_for(list);
     Some(sweep(list, each))
 }
 
 /// `MPI_Request_get_status`.
 pub fn get_status(request: &Request) -> Option<Outcome> {
     request.peek().or_else(|| {
-        request.process().host.progress();
+        request.process().host.look();
         request.peek()
     })
 }
@@ -186,7 +186,7 @@ pub fn get_status_any(list: &List<'_>) -> TestAny {
 pub fn get_status_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> bool {
     let all_over = || list.iter().flatten().all(|request| request.ready());
     if !all_over() {
-        progress(list);
+        look_for(list);
         if !all_over() {
             return false;
         }
@@ -214,6 +214,6 @@ pub fn get_status_some(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) ->
     if count > 0 {
         return Some(count);
     }
-    progress(list);
+    look_for(list);
     Some(pass())
 }

@@ -1,0 +1,137 @@
+//! Calls that must not wait give way to others where cores are short, and only there.
+
+use super::*;
+use crate::p2p::RecvArgs;
+use crate::process::{Config, ThreadLevel};
+use crate::testing::Bytes;
+use garonne_engine::Quotas;
+use garonne_engine::api::Origin;
+use garonne_engine::shard::Shard;
+use garonne_progress::engine_host::EngineHost;
+use garonne_progress::surroundings::{Patience, Surroundings};
+use garonne_rails::shm::{ShmRail, Threads};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Counts how often a rank that looks so many times before it gives way did so.
+struct Counting {
+    spins: u32,
+    given: Arc<AtomicU32>,
+}
+
+impl Surroundings for Counting {
+    fn patience(&self) -> Patience {
+        Patience {
+            spins: self.spins,
+            yields: 0,
+        }
+    }
+
+    fn give_way(&self) {
+        self.given.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        panic!("the rank aborted the job with code {code}: {message}")
+    }
+
+    fn seconds(&self) -> f64 {
+        0.0
+    }
+}
+
+/// Runs `program` as the only rank. It gets a way to ask how often it gave way since it asked last.
+fn alone(spins: u32, program: impl FnOnce(&Comm, &dyn Fn() -> u32)) {
+    let given = Arc::new(AtomicU32::new(0));
+    let place = Counting {
+        spins,
+        given: given.clone(),
+    };
+    let neighbours = Threads::new(1).unwrap().pop().unwrap();
+    let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
+    let shard = Shard::new(rail, 0, 1, Quotas::for_world(1));
+    let process = Process::new(Config::plain(Arc::new(EngineHost::new(shard, 0, 1, place))));
+    process.init(ThreadLevel::Multiple).unwrap();
+    let world = process.world().unwrap();
+    given.store(0, Ordering::Relaxed);
+    program(&world, &|| given.swap(0, Ordering::Relaxed));
+    process.finalize().unwrap();
+}
+
+fn receive(world: &Comm, into: &Bytes) -> Request {
+    let args = RecvArgs {
+        data: into.data(),
+        source: 0,
+        tag: 1,
+        origin: Origin::default(),
+    };
+    world.irecv(args).unwrap()
+}
+
+fn call_off(request: &Request) {
+    request.cancel().unwrap();
+    assert!(wait(request).unwrap().cancelled);
+}
+
+/// Every call that looks and must not wait, each of them fruitless.
+const LOOKS: [fn(&Comm, &Request); 10] = [
+    |_, request| assert!(test(request).is_none()),
+    |_, request| assert!(!test_all(&[None, Some(request)], &mut |_, _| {})),
+    |_, request| assert!(matches!(test_any(&[Some(request)]), TestAny::NotYet)),
+    |_, request| assert_eq!(test_some(&[Some(request)], &mut |_, _| {}), Some(0)),
+    |_, request| assert!(get_status(request).is_none()),
+    |_, request| assert!(!get_status_all(&[Some(request)], &mut |_, _| {})),
+    |_, request| assert!(matches!(get_status_any(&[Some(request)]), TestAny::NotYet)),
+    |_, request| assert_eq!(get_status_some(&[Some(request)], &mut |_, _| {}), Some(0)),
+    |world, _| assert!(world.iprobe(0, 2).unwrap().is_none()),
+    |world, _| assert!(world.improbe(0, 2).unwrap().is_none()),
+];
+
+#[test]
+fn every_fruitless_look_gives_way_once_when_ranks_exceed_cores() {
+    alone(0, |world, given| {
+        let into = Bytes::new(4);
+        let request = receive(world, &into);
+        given();
+        for (which, look) in LOOKS.iter().enumerate() {
+            for _ in 0..5 {
+                look(world, &request);
+                assert_eq!(given(), 1, "call {which} of the list");
+            }
+        }
+        call_off(&request);
+    });
+}
+
+#[test]
+fn looks_that_find_something_do_not_give_way() {
+    alone(0, |world, given| {
+        for _ in 0..5 {
+            let request = Request::done(world.process(), Status::EMPTY);
+            assert!(test(&request).is_some());
+            let request = Request::done(world.process(), Status::EMPTY);
+            assert!(test_all(&[Some(&request), None], &mut |_, _| {}));
+            assert!(matches!(test_any(&[None]), TestAny::Nothing));
+            assert_eq!(test_some(&[None], &mut |_, _| {}), None);
+        }
+        assert_eq!(given(), 0);
+    });
+}
+
+#[test]
+fn with_a_core_for_every_rank_only_the_looks_of_many_threads_give_way_and_seldom() {
+    const SPINS: u32 = 100;
+    alone(SPINS, |world, given| {
+        let into = Bytes::new(4);
+        let request = receive(world, &into);
+        given();
+        let mut left = SPINS;
+        for look in LOOKS.iter().cycle().take(SPINS as usize - 1) {
+            look(world, &request);
+            left -= 1;
+        }
+        assert_eq!((left, given()), (1, 0));
+        LOOKS[0](world, &request);
+        assert_eq!(given(), 1);
+        call_off(&request);
+    });
+}
