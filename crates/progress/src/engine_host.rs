@@ -538,13 +538,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     fn give_way(&self) -> bool {
         let spins = self.surroundings.patience().spins;
         // With a core for every rank only threads of this rank can lack one, and then one look in as many as a waiter spins gives way.
-        let due = spins == 0
-            || self.shared.load(Ordering::Relaxed)
-                && self
-                    .fruitless
-                    .fetch_add(1, Ordering::Relaxed)
-                    .wrapping_add(1)
-                    .is_multiple_of(spins);
+        let looks = || self.fruitless.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let due = spins == 0 || self.shared.load(Ordering::Relaxed) && looks().is_multiple_of(spins);
         if due {
             self.surroundings.give_way();
         }
