@@ -80,7 +80,7 @@ impl Comm {
     pub fn collective(&self, call: &impl Collective, origin: Origin) -> Result<()> {
         call.check(self)?;
         let number = self.number(Series::Blocking, call.kind());
-        if let Some(place) = node::place(self)? {
+        if let Some(place) = node::place(self, number, origin)? {
             let said = call.statement(self);
             let table = Table::new(self, place, number, origin, said);
             if call.meet(&table)? {
@@ -112,14 +112,14 @@ impl Comm {
         }
     }
 
-    /// Numbers a collective: all processes of the communicator call those of a series in the same order, one thread at a time.
+    /// Numbers a collective, from 1: all processes of the communicator call those of a series in the same order, one thread at a time.
     fn number(&self, series: Series, kind: Kind) -> Call {
         let count = match series {
             Series::Blocking => &self.0.collectives,
             Series::Nonblocking => &self.0.started,
         };
-        let number = count.load(Ordering::Relaxed);
-        count.store(number.wrapping_add(1), Ordering::Relaxed);
+        let number = count.load(Ordering::Relaxed).wrapping_add(1);
+        count.store(number, Ordering::Relaxed);
         Call::new(number, series, kind)
     }
 

@@ -165,7 +165,7 @@ impl Drop for Place {
 
 /// This process's place at the board of `comm`, which is made once it was asked for often enough: all processes ask alike, at
 /// each blocking collective.
-pub(super) fn place(comm: &Comm) -> Result<Option<&Place>> {
+pub(super) fn place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>> {
     if comm.is_inter() || comm.size() < 2 {
         return Ok(None);
     }
@@ -173,10 +173,11 @@ pub(super) fn place(comm: &Comm) -> Result<Option<&Place>> {
     if let Some(place) = meeting.place.get() {
         return Ok(place.as_ref());
     }
+    // Not at the first: a process that is only starting could not be read from yet, and would have to be waited for.
     if meeting.seen.fetch_add(1, Ordering::Relaxed) + 1 < limit::BOARD_AFTER {
         return Ok(None);
     }
-    let place = take_place(comm)?;
+    let place = take_place(comm, (call.number, origin))?;
     Ok(meeting.place.get_or_init(|| place).as_ref())
 }
 
@@ -192,7 +193,8 @@ struct Name {
 }
 
 /// Rank 0 lends a board and tells all; it is used if all could reach it.
-fn take_place(comm: &Comm) -> Result<Option<Place>> {
+#[cold]
+fn take_place(comm: &Comm, wire: (u32, Origin)) -> Result<Option<Place>> {
     let process = comm.process();
     let together = process.config.node.size() == process.host.world_size();
     let lender = comm.group().peer(0).filter(|_| together);
@@ -208,7 +210,7 @@ fn take_place(comm: &Comm) -> Result<Option<Place>> {
     words.mem().write(0, &name.to_ne_bytes());
     words.mem().write(8, &lane.to_ne_bytes());
     words.mem().write(16, &u64::from(flags).to_ne_bytes());
-    internal(comm, |p| {
+    internal(comm, wire, |p| {
         algo::bcast::binomial(p, 0, &Data::contiguous(words.mem(), NAME_BYTES))
     })?;
     let word = |offset| {
@@ -234,7 +236,7 @@ fn take_place(comm: &Comm) -> Result<Option<Place>> {
         output: words.mem(),
         count: 2,
     };
-    internal(comm, |p| algo::allreduce::recursive_doubling(p, &r))?;
+    internal(comm, wire, |p| algo::allreduce::recursive_doubling(p, &r))?;
     let mut bytes = [0; 2];
     words.mem().read(0, &mut bytes);
     let mut place = place.filter(|_| bytes[0] == 1);
@@ -293,9 +295,15 @@ impl Fold for Both {
     }
 }
 
-fn internal(comm: &Comm, plan: impl FnOnce(&mut Immediate<'_>) -> Result<()>) -> Result<()> {
-    let number = comm.number(Series::Blocking, Kind::Internal);
-    let mut immediate = Immediate::new(Wire::of(comm, number, Origin::default()));
+/// Exchanges messages on behalf of a program's call, whose number they bear. Their kind keeps them apart from its own, and
+/// the series from what `garonne who` compares: a rank may be ahead of another, in the call itself, without a mistake.
+fn internal(
+    comm: &Comm,
+    (number, origin): (u32, Origin),
+    plan: impl FnOnce(&mut Immediate<'_>) -> Result<()>,
+) -> Result<()> {
+    let call = Call::new(number, Series::Nonblocking, Kind::Internal);
+    let mut immediate = Immediate::new(Wire::of(comm, call, origin));
     plan(&mut immediate)?;
     immediate.finish()
 }
