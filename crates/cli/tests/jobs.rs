@@ -407,6 +407,24 @@ fn a_reader_that_leaves_ends_the_job() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_a_failure_with_its_reason() {
+    for program in ["echo hi", "yes"] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let said = said(command(&format!("run -n 2 {program}")).stdout(full));
+        assert_eq!(said.code, 1, "{said:?}");
+        let lines: Vec<_> = said
+            .err
+            .lines()
+            .filter(|line| line.starts_with("error["))
+            .collect();
+        assert!(
+            lines.len() == 1 && lines[0].starts_with("error[G0305]: ") && lines[0].contains("No space left"),
+            "{said:?}"
+        );
+    }
+}
+
+#[test]
 fn the_environment_and_the_directory_are_the_ranks_too() {
     let mut job = command("run -x B=2 -n 1 --wdir / sh -c");
     let said = said(

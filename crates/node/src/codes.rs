@@ -153,6 +153,10 @@ codes! {
         "An allocation failed inside Garonne.",
         "The line names what it was for and how large.",
         "Give the job more memory or start fewer ranks.";
+    G0305: "the output cannot be written",
+        "The standard output of `garonne run` does not take any more, for another reason than that its reader has left. The job was ended.",
+        "The line names the system's error.",
+        "Free space on the disk that the output goes to, or send it elsewhere.";
 }
 
 #[cfg(test)]

@@ -140,6 +140,7 @@ impl Agent<'_> {
             self.drain(rank);
         }
         self.flush_slowly();
+        self.flush(Kind::Out);
         self.ending.as_ref().map_or(0, |ending| ending.code)
     }
 
@@ -469,11 +470,30 @@ impl Agent<'_> {
         self.terminate(124);
     }
 
-    /// Nobody reads our output any more: the job ends as a program in a shell's pipeline does.
+    /// Nobody reads our output any more: the job ends as a program in a shell's pipeline does. Or it cannot be written, which is a
+    /// failure even of a job that has ended well.
     pub(super) fn reader_gone(&mut self, kind: Kind) {
-        if kind == Kind::Out && self.ending.is_none() {
-            self.terminate(128 + libc::SIGPIPE);
+        let fault = self.sinks[0].fault();
+        match (&mut self.ending, fault) {
+            _ if kind != Kind::Out => {}
+            (None, None) => self.terminate(128 + libc::SIGPIPE),
+            (None, Some(fault)) => {
+                self.output_lost(fault);
+                self.terminate(1);
+            }
+            (Some(ending), Some(fault)) if ending.code == 0 => {
+                ending.code = 1;
+                self.output_lost(fault);
+            }
+            _ => {}
         }
+    }
+
+    fn output_lost(&mut self, fault: rustix::io::Errno) {
+        let error = std::io::Error::from(fault);
+        let line = format!("error[{}]: cannot write the job's output: {error}", codes::G0305);
+        self.sinks[1].say(&line);
+        self.flush(Kind::Err);
     }
 
     /// A signal for the job. `broadcast`: the ranks have it already.

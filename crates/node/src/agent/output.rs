@@ -60,7 +60,8 @@ struct Passing {
 pub(super) struct Sink {
     kind: Kind,
     pending: Vec<u8>,
-    broken: bool,
+    /// Why nothing can be written any more.
+    broken: Option<Errno>,
     open: Option<Open>,
     passing: Option<Passing>,
     /// Whether some stream keeps whole lines back because of `passing`.
@@ -74,7 +75,7 @@ impl Sink {
         Self {
             kind,
             pending: Vec::new(),
-            broken: false,
+            broken: None,
             open: None,
             passing: None,
             waited_for: false,
@@ -95,7 +96,7 @@ impl Sink {
 
     /// Writes now what can be written now, keeps the rest.
     pub fn write(&mut self, bytes: &[u8]) {
-        if self.broken {
+        if self.broken.is_some() {
             return;
         }
         if !self.pending.is_empty() {
@@ -104,6 +105,11 @@ impl Sink {
         }
         let done = self.push(bytes);
         self.pending.extend_from_slice(&bytes[done..]);
+    }
+
+    /// Why nothing can be written any more, but for a reader that has left.
+    pub fn fault(&self) -> Option<Errno> {
+        self.broken.filter(|error| *error != Errno::PIPE)
     }
 
     /// Writes a line of the agent itself.
@@ -200,15 +206,15 @@ impl Sink {
         self.pending = pending;
         self.pending.drain(..done);
         match (self.broken, self.pending.is_empty()) {
-            (true, _) => Flow::Broken,
-            (false, true) => Flow::Free,
-            (false, false) => Flow::Pending,
+            (Some(_), _) => Flow::Broken,
+            (None, true) => Flow::Free,
+            (None, false) => Flow::Pending,
         }
     }
 
     fn push(&mut self, bytes: &[u8]) -> usize {
         let mut done = 0;
-        while done < bytes.len() && !self.broken {
+        while done < bytes.len() && self.broken.is_none() {
             let fd = self.fd();
             let mut poll = [PollFd::new(&fd, PollFlags::OUT)];
             match rustix::event::poll(&mut poll, Some(&Timespec::default())) {
@@ -223,10 +229,10 @@ impl Sink {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 // The reader closed its end, the disk is full, the terminal is gone: nobody will see more.
-                Err(_) => self.broken = true,
+                Err(error) => self.broken = Some(error),
             }
         }
-        if self.broken { bytes.len() } else { done }
+        if self.broken.is_some() { bytes.len() } else { done }
     }
 }
 
