@@ -181,8 +181,8 @@ fn who_names_the_ranks_that_called_different_collectives_and_top_what_was_sent()
         said.contains("mismatch")
     });
     assert!(tries.is_some(), "{said}");
-    let number = "rank 0 is in MPI_Bcast #0, rank 1 in MPI_Barrier #0";
-    let other = "rank 1 is in MPI_Barrier #0, rank 0 in MPI_Bcast #0";
+    let number = "rank 0 is in MPI_Bcast #1, rank 1 in MPI_Barrier #1";
+    let other = "rank 1 is in MPI_Barrier #1, rank 0 in MPI_Bcast #1";
     assert!(said.contains(number) || said.contains(other), "{said}");
     for mark in ["/* broadcasts */", "/* meets */"] {
         assert!(
