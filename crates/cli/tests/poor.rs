@@ -109,6 +109,27 @@ fn ranks_in_user_namespaces_of_their_own_join_the_job() {
 }
 
 #[test]
+fn a_rank_of_another_user_is_told_why_it_cannot_join() {
+    let other = "setpriv --reuid 65534 --clear-groups";
+    // The rank lies where another user may not look; so that one gets a copy.
+    let copy = "d=$(mktemp -d) && chmod 755 $d && cp $R $d/rank && ";
+    if !permitted(&[], &format!("{copy} {other} $d/rank; s=$?; rm -r $d; exit $s")) {
+        return;
+    }
+    let said = script(
+        &[],
+        &format!("{copy} $G run -n 1 {other} $d/rank hello; s=$?; rm -r $d; exit $s"),
+    );
+    assert_ne!(said.code, 0);
+    assert!(
+        said.err
+            .contains("error[G0212]: rank 0 runs as user 65534, but the job is of user 0"),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
 fn ranks_in_pid_namespaces_of_their_own_join_the_job_and_are_told_apart() {
     let wrapper = ["unshare", "-Ur"];
     if !permitted(&wrapper, "unshare -pf --kill-child true") {

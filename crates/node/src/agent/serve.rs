@@ -47,8 +47,9 @@ impl Agent<'_> {
             return;
         };
         let (pid, uid) = received.sender.unwrap_or((0, u32::MAX));
-        if uid != rustix::process::geteuid().as_raw() && uid != 0 {
-            return;
+        let own = rustix::process::geteuid().as_raw();
+        if uid != own && uid != 0 {
+            return self.refuse_other_user(&received.bytes, socket.as_fd(), uid);
         }
         match ToAgent::decode(&received.bytes) {
             Ok(ToAgent::Register {
@@ -70,6 +71,20 @@ impl Agent<'_> {
             }
             Ok(ToAgent::Attach) => self.attach(&socket),
             _ => {}
+        }
+    }
+
+    /// A process of another user is told why it cannot join, if it belongs to this job.
+    fn refuse_other_user(&self, bytes: &[u8], socket: BorrowedFd<'_>, uid: u32) {
+        if let Ok(ToAgent::Register { job, rank, .. }) = ToAgent::decode(bytes)
+            && job == self.id.0
+        {
+            let own = rustix::process::geteuid().as_raw();
+            let text = format!(
+                "rank {rank} runs as user {uid}, but the job is of user {own}: all must be one user's"
+            );
+            let code = codes::G0212.to_owned();
+            reply(socket, &ToRank::Refused { code, text }, &[]);
         }
     }
 
