@@ -57,7 +57,10 @@ fn start(call: Call, required: c_int) -> Result<c_int> {
         Phase::Running => {
             return Err(Fault::new(
                 Class::Other,
-                format!("{} was called a second time", call.name()),
+                format!(
+                    "error[G0108]: {} was called a second time\n  help: call MPI_Init or MPI_Init_thread once; MPI_Initialized says whether it was called",
+                    call.name()
+                ),
             ));
         }
         Phase::Finalized => {

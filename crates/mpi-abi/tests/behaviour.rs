@@ -94,6 +94,18 @@ fn errors_return_their_class_or_call_the_handler_or_end_the_program_with_both_si
 }
 
 #[test]
+fn a_second_init_is_an_error_with_a_code() {
+    let place = Place::new("init_twice");
+    let text = "#include <mpi.h>\nint main(void) { MPI_Init(0, 0); MPI_Init(0, 0); return 0; }";
+    let output = run(&place.program("main", text), &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    for part in ["error[G0108]: MPI_Init was called a second time", "help: "] {
+        assert!(said.contains(part), "{part:?} is missing in:\n{said}");
+    }
+}
+
+#[test]
 fn requests_become_null_and_persistent_ones_stay_and_statuses_tell_what_came() {
     holds(
         "requests",

@@ -61,8 +61,8 @@ codes! {
         "A message was larger than the receive that matched it. No byte beyond the receive buffer was written.",
         "The message shows both sides: rank, call, count, datatype, bytes, communicator, and the places in the program.",
         "Make the receive at least as large as the send, or learn the size first with MPI_Mprobe and MPI_Get_count.";
-    G0108: "MPI called before MPI_Init or after MPI_Finalize",
-        "A communication call was made outside the part of the program in which MPI is usable.",
+    G0108: "MPI called before MPI_Init or after MPI_Finalize, or initialised twice",
+        "A communication call was made outside the part of the program in which MPI is usable, or MPI_Init was called a second time.",
         "The message names the call.",
         "Call MPI_Init or MPI_Init_thread first; call nothing but the queries that the standard allows after MPI_Finalize.";
     G0109: "MPI called in a forked child",

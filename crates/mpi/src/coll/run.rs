@@ -107,6 +107,12 @@ impl<'a> Wire<'a> {
             "{}, collective {}: {}",
             self.call.kind, self.call.number, error.detail
         );
+        if error.class == Class::Truncate {
+            error.detail = format!(
+                "error[G0107]: {}\n  help: the counts and datatypes of all ranks must describe the same amount of data",
+                error.detail
+            );
+        }
         error
     }
 }
