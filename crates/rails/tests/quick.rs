@@ -2,13 +2,15 @@
 //! on either side, it gets to the receive that the standard says.
 
 use garonne_engine::Quotas;
-use garonne_engine::api::{Error, Mode, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
 use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::shard::Shard;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
-use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
+use support::ReachedAs;
+
+mod support;
 
 const CONTEXT: u32 = 6;
 const ORIGIN: Origin = Origin {
@@ -65,36 +67,6 @@ fn pattern(tag: Option<i32>, any_source: bool) -> Pattern {
     }
 }
 
-/// Threads that cannot read each other's memory: medium messages follow their envelope in pieces, large ones come in packets.
-struct Apart(Threads);
-
-impl Neighbours for Apart {
-    fn me(&self) -> Peer {
-        self.0.me()
-    }
-    fn size(&self) -> u32 {
-        self.0.size()
-    }
-    fn own_inbox(&self) -> Segment {
-        self.0.own_inbox()
-    }
-    fn map_inbox(&self, peer: Peer) -> Result<Segment, Error> {
-        self.0.map_inbox(peer)
-    }
-    fn doorbell(&self, peer: Peer) -> Option<Segment> {
-        self.0.doorbell(peer)
-    }
-    fn process(&self, _peer: Peer) -> Process {
-        Process::Unreachable
-    }
-    fn commons(&self) -> Option<Segment> {
-        None
-    }
-    fn is_gone(&self, _peer: Peer) -> bool {
-        false
-    }
-}
-
 /// Whether ranks read each other's memory.
 #[derive(Clone, Copy, PartialEq)]
 enum Memory {
@@ -107,7 +79,7 @@ impl Pair {
         let mut ranks = Threads::new(2).unwrap().into_iter().map(|rank| {
             let neighbours: Arc<dyn Neighbours> = match memory {
                 Memory::Readable => Arc::new(rank),
-                Memory::Apart => Arc::new(Apart(rank)),
+                Memory::Apart => Arc::new(ReachedAs(rank, Process::Unreachable)),
             };
             ShmRail::new(neighbours).unwrap()
         });

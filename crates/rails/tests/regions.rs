@@ -1,6 +1,6 @@
 //! Regions of the shared-memory rail: data of any shape, leases and deaths, through the system calls processes use.
 
-use garonne_engine::api::{Error, Peer};
+use garonne_engine::api::Error;
 use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Fetch, Rail, Step};
 use garonne_rails::conformance::Told;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
@@ -9,46 +9,19 @@ use garonne_sync::user::{Data, Layout, Scratch, UserMem};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use support::ReachedAs;
 
-/// Threads' memory whose owner is a process of this id.
-struct Elsewhere(Threads, u32);
-
-impl Neighbours for Elsewhere {
-    fn me(&self) -> Peer {
-        self.0.me()
-    }
-    fn size(&self) -> u32 {
-        self.0.size()
-    }
-    fn own_inbox(&self) -> Segment {
-        self.0.own_inbox()
-    }
-    fn map_inbox(&self, peer: Peer) -> Result<Segment, Error> {
-        self.0.map_inbox(peer)
-    }
-    fn doorbell(&self, peer: Peer) -> Option<Segment> {
-        self.0.doorbell(peer)
-    }
-    fn process(&self, _peer: Peer) -> Process {
-        Process::Other {
-            pid: self.1,
-            kept: false,
-        }
-    }
-    fn commons(&self) -> Option<Segment> {
-        None
-    }
-    fn is_gone(&self, _peer: Peer) -> bool {
-        false
-    }
-}
+mod support;
 
 /// Reader and owner; the reader is told that the owner is process `pid`. With them the owner's inbox.
 fn pair(pid: u32) -> (ShmRail, ShmRail, Segment) {
     let mut threads = Threads::new(2).unwrap().into_iter();
     let (reader, owner) = (threads.next().unwrap(), threads.next().unwrap());
     let inbox = owner.own_inbox();
-    let rail = |threads, pid| ShmRail::new(Arc::new(Elsewhere(threads, pid))).unwrap();
+    let rail = |threads, pid| {
+        let process = Process::Other { pid, kept: false };
+        ShmRail::new(Arc::new(ReachedAs(threads, process))).unwrap()
+    };
     (rail(reader, pid), rail(owner, std::process::id()), inbox)
 }
 

@@ -1,75 +1,14 @@
 //! The conformance suite over the shared-memory rail, between threads' memory and through the system calls that
 //! processes use, and what only this rail promises.
 
-use garonne_engine::api::{Error, Peer};
+use garonne_engine::api::Peer;
 use garonne_engine::rail::{Class, Rail};
 use garonne_rails::conformance::{Told, World, check_all, send};
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
-use garonne_sync::shm::Segment;
 use std::sync::Arc;
+use support::ReachedAs;
 
-/// Threads' memory, but peers' memory is reached as another process's would be (the other process is this one).
-struct AsProcesses(Threads);
-
-impl Neighbours for AsProcesses {
-    fn me(&self) -> Peer {
-        self.0.me()
-    }
-    fn size(&self) -> u32 {
-        self.0.size()
-    }
-    fn own_inbox(&self) -> Segment {
-        self.0.own_inbox()
-    }
-    fn map_inbox(&self, peer: Peer) -> Result<Segment, Error> {
-        self.0.map_inbox(peer)
-    }
-    fn doorbell(&self, peer: Peer) -> Option<Segment> {
-        self.0.doorbell(peer)
-    }
-    fn process(&self, _peer: Peer) -> Process {
-        Process::Other {
-            pid: std::process::id(),
-            kept: true,
-        }
-    }
-    fn commons(&self) -> Option<Segment> {
-        None
-    }
-    fn is_gone(&self, _peer: Peer) -> bool {
-        false
-    }
-}
-
-/// No way into the peer's memory, as between containers.
-struct Apart(Threads);
-
-impl Neighbours for Apart {
-    fn me(&self) -> Peer {
-        self.0.me()
-    }
-    fn size(&self) -> u32 {
-        self.0.size()
-    }
-    fn own_inbox(&self) -> Segment {
-        self.0.own_inbox()
-    }
-    fn map_inbox(&self, peer: Peer) -> Result<Segment, Error> {
-        self.0.map_inbox(peer)
-    }
-    fn doorbell(&self, peer: Peer) -> Option<Segment> {
-        self.0.doorbell(peer)
-    }
-    fn process(&self, _peer: Peer) -> Process {
-        Process::Unreachable
-    }
-    fn commons(&self) -> Option<Segment> {
-        None
-    }
-    fn is_gone(&self, _peer: Peer) -> bool {
-        false
-    }
-}
+mod support;
 
 struct Two(Vec<ShmRail>);
 
@@ -102,12 +41,16 @@ fn the_suite_holds_between_ranks_that_are_threads() {
 
 #[test]
 fn the_suite_holds_with_the_system_calls_that_processes_use() {
-    check_all(|| Two::new(AsProcesses));
+    let process = Process::Other {
+        pid: std::process::id(),
+        kept: true,
+    };
+    check_all(|| Two::new(|threads| ReachedAs(threads, process)));
 }
 
 #[test]
 fn the_suite_holds_where_no_memory_can_be_reached() {
-    check_all(|| Two::new(Apart));
+    check_all(|| Two::new(|threads| ReachedAs(threads, Process::Unreachable)));
 }
 
 #[test]
