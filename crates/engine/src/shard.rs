@@ -194,14 +194,15 @@ impl<R: Rail> Shard<R> {
             kind: 0,
         };
         self.core.note_call(event, origin);
+        let fresh = Fresh {
+            side: Side::Recv,
+            state: State::Active,
+            pattern,
+            data,
+            origin,
+        };
         if let Some(item) = self.core.matcher.find(&pattern) {
-            let index = self.core.requests.open(Fresh {
-                side: Side::Recv,
-                state: State::Active,
-                pattern,
-                data,
-                origin,
-            })?;
+            let index = self.core.requests.open(fresh)?;
             self.core.matcher.drop_kept(item);
             self.core.hand_over(index, item);
             return Ok(self.started(index));
@@ -209,13 +210,7 @@ impl<R: Rail> Shard<R> {
         if self.core.flows != 0
             && let Some(gate) = self.core.flow_for(&pattern)
         {
-            let index = self.core.requests.open(Fresh {
-                side: Side::Recv,
-                state: State::Active,
-                pattern,
-                data,
-                origin,
-            })?;
+            let index = self.core.requests.open(fresh)?;
             self.core.adopt_flow(gate, index);
             return Ok(self.started(index));
         }
@@ -223,21 +218,11 @@ impl<R: Rail> Shard<R> {
             if peer >= self.core.world {
                 return Err(Error::Misuse("the source is not a process of this job"));
             }
-            if let Some(gate) = self.core.gate(peer)
-                && self.core.gates[gate as usize].gone
-            {
-                return Err(Error::Peer {
-                    peer,
-                    what: "it died or cut the connection",
-                });
-            }
+            self.sender_lives(&pattern)?;
         }
         let index = self.core.requests.open(Fresh {
-            side: Side::Recv,
             state: State::Posted,
-            pattern,
-            data,
-            origin,
+            ..fresh
         })?;
         self.core.matcher.post(&pattern, index);
         self.core.ask_for(index);
