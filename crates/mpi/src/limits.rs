@@ -99,9 +99,6 @@ pub mod coll {
     /// Data that goes through a board: what fits one of its cells.
     pub const BOARD_BYTES: u64 = garonne_sync::board::CELL_BYTES as u64;
 
-    /// Blocking collectives of a communicator before it gets a board: making one costs about two of them.
-    pub const BOARD_AFTER: u32 = 3;
-
     /// Members up to which a meeting is by flags, if each has a core: more flags take longer to look at than the one word of a gate.
     pub const FLAG_RANKS: u32 = 4;
 

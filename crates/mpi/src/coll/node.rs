@@ -1,8 +1,8 @@
 //! Blocking collectives through a board in shared memory, for communicators whose processes share a node.
 //!
 //! Owns the boards that this process lends to communicators it leads ([`Boards`]), each communicator's use of one ([`Meeting`]) and
-//! the meetings of a collective ([`Table`]). A communicator gets a board once it has shown that it uses collectives; rank 0 lends
-//! it, by messages. From then on every blocking collective begins with a meeting, also one whose data goes by messages, so
+//! the meetings of a collective ([`Table`]). A communicator gets its board in its first blocking collective, whatever each rank calls
+//! there; rank 0 lends it, by messages. Every blocking collective begins with a meeting, also one whose data goes by messages, so
 //! that ranks which disagree hear of it instead of waiting for each other. Bounded by the commons (`Host::commons`):
 //! without room there, messages serve.
 
@@ -108,7 +108,7 @@ impl Meeting {
     /// Whether all members can read what any of them lends.
     pub fn reads(&self) -> bool {
         let place = self.place.get().and_then(Option::as_ref);
-        place.is_some_and(|place| place.reads)
+        place.is_some_and(|place| place.reads.get() == Some(&true))
     }
 
     /// Bytes of the board's lanes; 0: none.
@@ -121,8 +121,6 @@ impl Meeting {
 /// A communicator's way to its board.
 #[derive(Debug, Default)]
 pub(crate) struct Meeting {
-    /// Blocking collectives so far, until there is a board.
-    seen: AtomicU32,
     place: OnceLock<Option<Place>>,
 }
 
@@ -135,8 +133,8 @@ pub(crate) struct Place {
     /// Doorbells of the other members.
     bells: Vec<Segment>,
     pub(super) style: Style,
-    /// All members can read what any of them lends.
-    pub(super) reads: bool,
+    /// Whether all members can read what any of them lends, once they have agreed on it.
+    reads: OnceLock<bool>,
     /// Looks before giving way to others.
     spins: u32,
     /// For combining: shared memory is only copied.
@@ -163,7 +161,7 @@ impl Drop for Place {
     }
 }
 
-/// This process's place at the board of `comm`, which is made once it was asked for often enough: all processes ask alike, at
+/// This process's place at the board of `comm`, which is made when it is asked for first: all processes ask alike, at
 /// each blocking collective.
 pub(super) fn place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>> {
     if comm.is_inter() || comm.size() < 2 {
@@ -172,10 +170,6 @@ pub(super) fn place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&P
     let meeting = &comm.0.meeting;
     if let Some(place) = meeting.place.get() {
         return Ok(place.as_ref());
-    }
-    // Not at the first: a process that is only starting could not be read from yet, and would have to be waited for.
-    if meeting.seen.fetch_add(1, Ordering::Relaxed) + 1 < limit::BOARD_AFTER {
-        return Ok(None);
     }
     let place = take_place(comm, (call.number, origin))?;
     Ok(meeting.place.get_or_init(|| place).as_ref())
@@ -196,8 +190,11 @@ struct Name {
 #[cold]
 fn take_place(comm: &Comm, wire: (u32, Origin)) -> Result<Option<Place>> {
     let process = comm.process();
-    let together = process.config.node.size() == process.host.world_size();
-    let lender = comm.group().peer(0).filter(|_| together);
+    // All processes of the world know alike whether they share a node.
+    if process.config.node.size() != process.host.world_size() {
+        return Ok(None);
+    }
+    let lender = comm.group().peer(0);
     let commons = lender.and_then(|lender| process.host.commons(lender));
     let lent = match (&commons, comm.rank()) {
         (Some(commons), 0) => process.boards.lend(commons, comm.size()),
@@ -224,26 +221,18 @@ fn take_place(comm: &Comm, wire: (u32, Origin)) -> Result<Option<Place>> {
         style: if word(16) == 0 { Style::Gate } else { Style::Flags },
     };
     let place = reach(comm, commons, name, lent);
-    // All must have got there, and be able to read from all, if anybody is to: the least of all answers.
-    let members = || (0..comm.size()).filter_map(|rank| comm.group().peer(rank));
-    let reads = members().all(|peer| peer == process.host.me() || process.host.can_fetch(peer));
-    words
-        .mem()
-        .write(0, &[u8::from(place.is_some()), u8::from(reads)]);
+    // All must have got there if anybody is to use it: the least of all answers.
+    words.mem().write(0, &[u8::from(place.is_some())]);
     let r = Reduction {
         fold: &Both,
         input: words.mem(),
         output: words.mem(),
-        count: 2,
+        count: 1,
     };
     internal(comm, wire, |p| algo::allreduce::recursive_doubling(p, &r))?;
-    let mut bytes = [0; 2];
-    words.mem().read(0, &mut bytes);
-    let mut place = place.filter(|_| bytes[0] == 1);
-    if let Some(place) = &mut place {
-        place.reads = bytes[1] == 1;
-    }
-    Ok(place)
+    let mut all = [0];
+    words.mem().read(0, &mut all);
+    Ok(place.filter(|_| all == [1]))
 }
 
 /// Whether both operands are 1: bytes, one to an element.
@@ -341,7 +330,7 @@ fn reach(
         epoch: AtomicU32::new(0),
         bells: bells?,
         style: name.style,
-        reads: false,
+        reads: OnceLock::new(),
         spins: process.host.spins().min(limit::BOARD_SPINS),
         private: Scratch::new(2 * limit::COMBINE_BYTES)?,
         lender: is_lender.then(|| process.boards.clone()),
@@ -384,6 +373,36 @@ impl<'a> Table<'a> {
             said,
             word: said.word(),
         }
+    }
+
+    /// Whether all members can read what any of them lends. They agree on it when the first of their collectives asks, all in
+    /// the same one: before the first meeting a peer may not have started, and could not be read from yet.
+    ///
+    /// # Errors
+    /// As [`Self::pass`].
+    pub(super) fn reads(&self) -> Result<bool> {
+        let Place { board, me, reads, .. } = self.place;
+        if let Some(&reads) = reads.get() {
+            return Ok(reads);
+        }
+        let process = self.comm.process();
+        let readable = |rank| match self.comm.group().peer(rank) {
+            Some(peer) => peer == process.host.me() || process.host.can_fetch(peer),
+            None => false,
+        };
+        // The members' words are compared before: only those who mean the same come to the second meeting.
+        self.agree()?;
+        let epoch = self.place.next();
+        let all = (0..board.members()).all(readable);
+        board.cell(*me, epoch).write(0, &[u8::from(all)]);
+        self.pass(epoch, || {})?;
+        let says = |member| {
+            let mut answer = [0];
+            board.cell(member, epoch).read(0, &mut answer);
+            answer == [1]
+        };
+        let all = (0..board.members()).all(says);
+        Ok(*reads.get_or_init(|| all))
     }
 
     /// Meets the others only to learn whether they mean the same.

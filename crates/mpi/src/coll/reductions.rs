@@ -26,8 +26,24 @@ use std::sync::Arc;
 /// An operation on a datatype that it was checked to be defined on.
 #[derive(Debug)]
 pub(super) struct OpOn<'a> {
-    pub(super) op: &'a Op,
-    pub(super) datatype: &'a Datatype,
+    op: &'a Op,
+    datatype: &'a Datatype,
+}
+
+impl<'a> OpOn<'a> {
+    pub(super) fn new(op: &'a Op, datatype: &'a Datatype) -> Self {
+        Self { op, datatype }
+    }
+
+    /// `count` elements at `send` combined to `recv`; without `send` they are at `recv`, in place.
+    pub(super) fn reduction(&self, send: Option<UserMem>, recv: UserMem, count: u64) -> Reduction<'_> {
+        Reduction {
+            fold: self,
+            input: send.unwrap_or(recv),
+            output: recv,
+            count,
+        }
+    }
 }
 
 /// The same, kept by a schedule.
@@ -182,17 +198,8 @@ impl Planned for Reduce<'_> {
         if self.count == 0 {
             return Ok(());
         }
-        let fold = OpOn {
-            op: self.op,
-            datatype: self.datatype,
-        };
-        let output = self.recv.unwrap_or_else(UserMem::null);
-        let r = Reduction {
-            fold: &fold,
-            input: self.send.unwrap_or(output),
-            output,
-            count: self.count,
-        };
+        let fold = OpOn::new(self.op, self.datatype);
+        let r = fold.reduction(self.send, self.recv.unwrap_or_else(UserMem::null), self.count);
         if p.across() > 0 {
             return inter::reduce(p, role(self.root), &r);
         }
@@ -206,17 +213,8 @@ impl Planned for Reduce<'_> {
     }
 
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
-        let fold = OpOn {
-            op: self.op,
-            datatype: self.datatype,
-        };
-        let output = self.recv.unwrap_or_else(UserMem::null);
-        let r = Reduction {
-            fold: &fold,
-            input: self.send.unwrap_or(output),
-            output,
-            count: self.count,
-        };
+        let fold = OpOn::new(self.op, self.datatype);
+        let r = fold.reduction(self.send, self.recv.unwrap_or_else(UserMem::null), self.count);
         meet_on_board(table, &r, self.datatype, u32::try_from(self.root).ok())
     }
 
@@ -258,16 +256,8 @@ impl Planned for Allreduce<'_> {
         if self.count == 0 {
             return Ok(());
         }
-        let fold = OpOn {
-            op: self.op,
-            datatype: self.datatype,
-        };
-        let r = Reduction {
-            fold: &fold,
-            input: self.send.unwrap_or(self.recv),
-            output: self.recv,
-            count: self.count,
-        };
+        let fold = OpOn::new(self.op, self.datatype);
+        let r = fold.reduction(self.send, self.recv, self.count);
         if p.across() > 0 {
             inter::allreduce(p, &r)
         } else {
@@ -276,16 +266,8 @@ impl Planned for Allreduce<'_> {
     }
 
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
-        let fold = OpOn {
-            op: self.op,
-            datatype: self.datatype,
-        };
-        let r = Reduction {
-            fold: &fold,
-            input: self.send.unwrap_or(self.recv),
-            output: self.recv,
-            count: self.count,
-        };
+        let fold = OpOn::new(self.op, self.datatype);
+        let r = fold.reduction(self.send, self.recv, self.count);
         meet_on_board(table, &r, self.datatype, None)
     }
 
@@ -382,16 +364,8 @@ impl ReduceScatter<'_> {
         if count == 0 {
             return Ok(());
         }
-        let fold = OpOn {
-            op: self.op,
-            datatype: self.datatype,
-        };
-        let r = Reduction {
-            fold: &fold,
-            input: self.send.unwrap_or(self.recv),
-            output: self.recv,
-            count,
-        };
+        let fold = OpOn::new(self.op, self.datatype);
+        let r = fold.reduction(self.send, self.recv, count);
         let counts = |rank: u32| self.counts.get(rank).max(0) as u64;
         if p.across() > 0 {
             return inter::reduce_scatter(p, &r, &counts);
@@ -422,16 +396,8 @@ impl ReduceScatter<'_> {
 
     fn meet_as(&self, table: &Table<'_>) -> Result<bool> {
         let ends = self.ends(table.comm.size());
-        let fold = OpOn {
-            op: self.op,
-            datatype: self.datatype,
-        };
-        let r = Reduction {
-            fold: &fold,
-            input: self.send.unwrap_or(self.recv),
-            output: self.recv,
-            count: ends.last().copied().unwrap_or(0),
-        };
+        let fold = OpOn::new(self.op, self.datatype);
+        let r = fold.reduction(self.send, self.recv, ends.last().copied().unwrap_or(0));
         let slice = |rank| slice_of(&ends, rank);
         Ok(is_for_boards(&r, self.datatype) && lanes::meet(table, &Large::ReduceScatter(&r, &slice))?)
     }

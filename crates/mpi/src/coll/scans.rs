@@ -2,7 +2,6 @@
 //!
 //! As in [`super::reductions`], whose checks and statements they share.
 
-use super::algo::Reduction;
 use super::algo::scan::{self, Own};
 use super::choose::{Algorithm, choose};
 use super::lanes::{self, Large};
@@ -13,7 +12,6 @@ use super::sealed::Planned;
 use super::small::{self, Small};
 use super::statement::Statement;
 use super::tag::Kind;
-use super::typed::Fold;
 use crate::comm::Comm;
 use crate::datatype::Datatype;
 use crate::error::{Class, Result};
@@ -88,11 +86,8 @@ impl Scan<'_> {
         if self.count == 0 {
             return Ok(());
         }
-        let fold = OpOn {
-            op: self.op,
-            datatype: self.datatype,
-        };
-        let r = self.reduction(&fold);
+        let fold = OpOn::new(self.op, self.datatype);
+        let r = fold.reduction(self.send, self.recv, self.count);
         match choose(Kind::Scan, ask(p, &r)) {
             Algorithm::Chain { segment } => {
                 let elements = segment / r.shape().size().max(1);
@@ -105,22 +100,10 @@ impl Scan<'_> {
 
 impl Scan<'_> {
     fn meet_as(&self, table: &Table<'_>, own: Own) -> Result<bool> {
-        let fold = OpOn {
-            op: self.op,
-            datatype: self.datatype,
-        };
-        let r = self.reduction(&fold);
+        let fold = OpOn::new(self.op, self.datatype);
+        let r = fold.reduction(self.send, self.recv, self.count);
         Ok(is_for_boards(&r, self.datatype)
             && (small::meet(table, &Small::Scan(&r, own))? || lanes::meet(table, &Large::Scan(&r, own))?))
-    }
-
-    fn reduction<'a>(&self, fold: &'a dyn Fold) -> Reduction<'a> {
-        Reduction {
-            fold,
-            input: self.send.unwrap_or(self.recv),
-            output: self.recv,
-            count: self.count,
-        }
     }
 }
 

@@ -136,8 +136,8 @@ impl Lanes<'_> {
     }
 
     /// Whether blocks of `bytes` are read from where they lie.
-    fn reads_directly(&self, bytes: u64) -> bool {
-        self.place.reads && bytes >= limit::DIRECT_BYTES
+    fn reads_directly(&self, bytes: u64) -> Result<bool> {
+        Ok(bytes >= limit::DIRECT_BYTES && self.table.reads()?)
     }
 
     /// `len` bytes of a lane from `at`.

@@ -62,7 +62,7 @@ impl Lanes<'_> {
             None => blocks.one(me),
         };
         let longest = (0..self.members()).map(len).max().unwrap_or(0);
-        if root.is_none() && self.reads_directly(longest) {
+        if root.is_none() && self.reads_directly(longest)? {
             let mut wanted = self.place.others().map(|from| Wanted {
                 from,
                 offset: 0,
@@ -129,7 +129,7 @@ impl Lanes<'_> {
 
     /// In place, a piece of a block is received after the same piece was put down.
     pub(super) fn alltoall(&self, block: u64, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<()> {
-        if self.reads_directly(block) {
+        if self.reads_directly(block)? {
             let (me, n) = (self.place.me, self.members());
             let offer = match send.one(0).mem == recv.one(0).mem {
                 true => Offer::InPlace,
