@@ -1,12 +1,12 @@
 /* What no message can beat on this machine: `floor MAP SAMPLES BYTES...` forks a second process and measures the bare
- * hand-off of a cache line, the exchange of slots of one line through two rings, memcpy of lines that the other core wrote, and process_vm_readv from the other process.
+ * hand-off of a cache line, the exchange of slots of one line through two rings, memcpy of lines that the other core wrote, the same by blocks of 64 bytes with gaps, and process_vm_readv from the other process.
  * Prints the same lines as bench.c: sample WHAT BYTES NANOSECONDS BEFORE AFTER */
 #include "handoff.h"
 
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-enum { REPEATS = 8, SLOTS = 256 };
+enum { REPEATS = 8, SLOTS = 256, BLOCK = 64 };
 
 /* A message at its barest: a line of its own, with a stamp that says that the rest is there. */
 struct slot {
@@ -56,18 +56,30 @@ static void report(const char *what, size_t bytes, double ns, double before, dou
         printf("sample %s %zu %.2f %.2f %.2f\n", what, bytes, ns, before, after);
 }
 
+/* How the bytes get here: copied as they lie, by blocks with gaps of their size, or by the kernel. */
+enum way { PLAIN, STRIDED, READV };
+
+static void copy_blocks(char *to, const char *from, size_t bytes)
+{
+    size_t block = bytes < BLOCK ? bytes : BLOCK;
+    for (size_t done = 0; done + block <= bytes; done += block)
+        memcpy(to + 2 * done, from + 2 * done, block);
+}
+
 /* The other side (rank 1) writes the buffer before each copy, so that its lines lie in the other core's cache. */
-static double copies(char *memory, char *own, size_t bytes, pid_t other)
+static double copies(char *memory, char *own, size_t bytes, enum way way, pid_t other)
 {
     double total = 0;
     for (int i = 0; i < REPEATS; i++) {
         if (rank == 1)
-            memset(memory, i, bytes);
+            memset(memory, i, way == STRIDED ? 2 * bytes : bytes);
         handoff();
         if (rank == 0) {
             double start = now_ns();
-            if (other == 0) {
+            if (way == PLAIN) {
                 memcpy(own, memory, bytes);
+            } else if (way == STRIDED) {
+                copy_blocks(own, memory, bytes);
             } else {
                 struct iovec to = {own, bytes}, from = {memory, bytes};
                 if (process_vm_readv(other, &to, 1, &from, 1, 0) != (ssize_t)bytes)
@@ -90,10 +102,10 @@ int main(int argc, char **argv)
     size_t largest = 0;
     for (int i = 3; i < argc; i++)
         largest = (size_t)atol(argv[i]) > largest ? (size_t)atol(argv[i]) : largest;
-    char *memory = mmap(NULL, largest + 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), *own = malloc(largest + 1);
+    char *memory = mmap(NULL, 2 * largest + 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), *own = malloc(2 * largest + 1);
     if (memory == MAP_FAILED || !own)
         return 2;
-    memset(own, 0, largest + 1);
+    memset(own, 0, 2 * largest + 1);
     struct slot *slots = mmap(NULL, 2 * SLOTS * sizeof *slots, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (slots == MAP_FAILED)
         return 2;
@@ -108,14 +120,12 @@ int main(int argc, char **argv)
         report("ring", 0, ns, before, handoff());
         for (int i = 3; i < argc; i++) {
             size_t bytes = (size_t)atol(argv[i]);
-            double start = handoff();
-            double copy = copies(memory, own, bytes, 0);
-            report("memcpy", bytes, copy, start, handoff());
-            start = handoff();
-            copy = copies(memory, own, bytes, rank == 0 ? child : 1);
-            double end = handoff();
-            if (copy >= 0)
-                report("readv", bytes, copy, start, end);
+            for (enum way way = PLAIN; way <= READV; way++) {
+                static const char *const NAMES[] = {"memcpy", "strided", "readv"};
+                double start = handoff(), copy = copies(memory, own, bytes, way, rank == 0 ? child : 1), end = handoff();
+                if (copy >= 0)
+                    report(NAMES[way], bytes, copy, start, end);
+            }
         }
     }
     if (rank == 0)

@@ -53,14 +53,15 @@ static inline void pin(int rank)
     }
 }
 
-static inline struct handoff *handoff_map(const char *path)
+/* The first `bytes` of a file, shared by all that map it; the file grows to hold them. */
+static inline void *shared_map(const char *path, size_t bytes)
 {
     int file = open(path, O_RDWR);
-    if (file < 0 || ftruncate(file, sizeof(struct handoff)) != 0) {
+    if (file < 0 || ftruncate(file, (off_t)bytes) != 0) {
         perror(path);
         exit(2);
     }
-    struct handoff *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     if (shared == MAP_FAILED) {
         perror("mmap");
@@ -68,6 +69,8 @@ static inline struct handoff *handoff_map(const char *path)
     }
     return shared;
 }
+
+static inline struct handoff *handoff_map(const char *path) { return shared_map(path, sizeof(struct handoff)); }
 
 /* One way, in ns. Called by all ranks together; 0 and 1 hand over, the others sleep until it is done.
  * `epoch` counts the caller's measurements. The word goes on counting, so that nothing needs to be reset. */

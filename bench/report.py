@@ -8,12 +8,13 @@ import statistics
 
 from stats import quartiles, ratio_interval
 
-COLOURS = {"garonne": "#0a5", "mpich": "#c60", "openmpi": "#06c", "openmpi-ucx": "#609", "intel": "#c03"}
+COLOURS = {"garonne": "#0a5", "mpich": "#c60", "mpich-async": "#fa4", "openmpi": "#06c", "openmpi-ucx": "#609", "intel": "#c03", "intel-async": "#f69"}
 
 
-def data(bench):
+def sample_rows(samples):
+    """Of all samples: quartiles of each MPI, and the ratio of Garonne's median to each other's."""
     rows = []
-    for key, by_name in sorted(bench.samples.of.items(), key=lambda item: (item[0].what, item[0].ranks, item[0].bytes, item[0].regime)):
+    for key, by_name in sorted(samples.of.items(), key=lambda item: (item[0].what, item[0].ranks, item[0].bytes, item[0].regime)):
         entry = {"what": key.what, "ranks": key.ranks, "bytes": key.bytes, "regime": key.regime, "ns": {}, "ratio": {}}
         for name, values in by_name.items():
             low, middle, high = quartiles(values)
@@ -23,16 +24,32 @@ def data(bench):
                 if interval:
                     entry["ratio"][name] = {"median": interval[0], "low": interval[1], "high": interval[2]}
         rows.append(entry)
+    return rows
+
+
+def head(session, samples):
+    """What every part's data begin with."""
+    args = session.args
     return {
-        "machine": {"cpus": os.cpu_count(), "model": cpu_model(), "kernel": platform.release()},
-        "settings": {"rounds": bench.args.rounds, "samples": bench.args.samples, "sample_ms": bench.args.sample_ms},
-        "handoff_ns": {label: statistics.median(values) for label, values in bench.samples.handoffs.items() if values},
-        "dropped_samples": dict(bench.samples.dropped),
-        "rows": rows,
+        "machine": machine(),
+        "settings": {"rounds": args.rounds, "samples": args.samples, "sample_ms": args.sample_ms},
+        "handoff_ns": {label: statistics.median(values) for label, values in samples.handoffs.items() if values},
+        "dropped_samples": dict(samples.dropped),
+        "notes": session.notes,
+    }
+
+
+def data(bench):
+    return {
+        **head(bench, bench.samples),
+        "rows": sample_rows(bench.samples),
         "launch_ms": {str(n): {name: quartiles(v) for name, v in by.items()} for n, by in bench.launch.items()},
         "memory_kb_per_rank": {str(n): {name: statistics.median(v) for name, v in by.items()} for n, by in bench.memory.items()},
-        "notes": bench.notes,
     }
+
+
+def machine():
+    return {"cpus": os.cpu_count(), "model": cpu_model(), "kernel": platform.release()}
 
 
 def cpu_model():
@@ -59,30 +76,41 @@ def verdict(interval):
 
 
 def tables(result):
-    names = sorted({name for row in result["rows"] for name in row["ns"] if name not in ("garonne", "floor")})
-    machine = result["machine"]
-    lines = [f"# Benchmarks on {machine['cpus']} x {machine['model']}", ""]
-    handoffs = ", ".join(f"{label} {value:.0f} ns" for label, value in result["handoff_ns"].items())
-    lines += [f"Bare hand-off, one way: {handoffs or 'not measured'}. Times are medians (quartiles in bench.json); a ratio is Garonne's median",
-              "by the peer's, with its 95 % bootstrap interval, within one regime. A regime that did not occur is unmeasured.", ""]
-    kinds = dict.fromkeys(row["what"] for row in result["rows"] if "garonne" in row["ns"])
-    for kind in kinds:
-        lines += [f"## {kind}", "", "| ranks | bytes | regime | garonne | " + "".join(f"{n} | ratio | " for n in names),
-                  "|---|---|---|---|" + "---|---|" * len(names)]
-        for row in (r for r in result["rows"] if r["what"] == kind and r["ns"]):
-            cells = [str(row["ranks"]), str(row["bytes"]), row["regime"], cell(row, "garonne")]
-            for name in names:
-                cells += [cell(row, name), verdict(row["ratio"].get(name))]
-            lines.append("| " + " | ".join(cells) + " |")
-        lines.append("")
+    lines = title(result, "Benchmarks") + kind_tables(result["rows"])
     lines += simple_table("Launch, MPI_Init and MPI_Finalize, ms (median)", {n: {k: f"{v[1]:.1f}" for k, v in by.items()} for n, by in result["launch_ms"].items()})
     lines += simple_table("Memory per rank (PSS), MB", {n: {k: f"{v / 1024:.2f}" for k, v in by.items()} for n, by in result["memory_kb_per_rank"].items()})
     floor = [row for row in result["rows"] if "floor" in row["ns"]]
     if floor:
         lines += ["## Floor of this machine", "", "| what | bytes | regime | median |", "|---|---|---|---|"]
         lines += [f"| {r['what']} | {r['bytes']} | {r['regime']} | {cell(r, 'floor')} |" for r in floor] + [""]
-    lines += [f"- {note}" for note in result["notes"]]
-    return "\n".join(lines) + "\n"
+    return finish(result, lines)
+
+
+def title(result, what):
+    handoffs = ", ".join(f"{label} {value:.0f} ns" for label, value in result["handoff_ns"].items())
+    return [f"# {what} on {result['machine']['cpus']} x {result['machine']['model']}", "",
+            f"Bare hand-off, one way: {handoffs or 'not measured'}. Times are medians (quartiles in bench.json); a ratio is Garonne's median",
+            "by the peer's, with its 95 % bootstrap interval, within one regime. A regime that did not occur is unmeasured.", ""]
+
+
+def finish(result, lines):
+    return "\n".join([*lines, *(f"- {note}" for note in result["notes"])]) + "\n"
+
+
+def kind_tables(rows, column="bytes"):
+    """One table per kind of measurement; `column` is what its number counts."""
+    names = sorted({name for row in rows for name in row["ns"] if name not in ("garonne", "floor")})
+    lines = []
+    for kind in dict.fromkeys(row["what"] for row in rows if "garonne" in row["ns"]):
+        lines += [f"## {kind}", "", f"| ranks | {column} | regime | garonne | " + "".join(f"{n} | ratio | " for n in names),
+                  "|---|---|---|---|" + "---|---|" * len(names)]
+        for row in (r for r in rows if r["what"] == kind and r["ns"]):
+            cells = [str(row["ranks"]), str(row["bytes"]), row["regime"], cell(row, "garonne")]
+            for name in names:
+                cells += [cell(row, name), verdict(row["ratio"].get(name))]
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    return lines
 
 
 def cell(row, name):
@@ -99,9 +127,9 @@ def simple_table(title, by_ranks):
     return [*lines, ""]
 
 
-def plots(result, out):
-    """One plot per measurement with sizes, number of ranks and regime."""
-    groups = {}
+def plots(result):
+    """Pictures by file name: one plot per measurement with sizes, number of ranks and regime."""
+    groups, pictures = {}, {}
     for row in result["rows"]:
         if row["bytes"] > 0:
             groups.setdefault((row["what"], row["ranks"], row["regime"]), []).append(row)
@@ -111,11 +139,16 @@ def plots(result, out):
             for name, entry in row["ns"].items():
                 lines.setdefault(name, []).append((row["bytes"], entry["lower_quartile"], entry["median"], entry["upper_quartile"]))
         if any(len(points) > 1 for points in lines.values()):
-            (out / f"{what}-{ranks}-{label}.svg").write_text(plot(f"{what}, {ranks} ranks, {label}", lines))
+            pictures[f"{what}-{ranks}-{label}.svg"] = plot(f"{what}, {ranks} ranks, {label}", lines)
+    return pictures
+
+
+def size_text(size):
+    return f"{size}" if size < 1024 else f"{size // 1024}K" if size < 1 << 20 else f"{size >> 20}M"
 
 
 def plot(title, lines):
-    """Log-log: bytes across, ns per operation up; median lines over a band from quartile to quartile."""
+    """Log-log: bytes (or what else is counted) across, ns per operation up; median lines over a band from quartile to quartile."""
     width, height, margin = 720, 440, 60
     xs = [math.log2(p[0]) for points in lines.values() for p in points]
     ys = [math.log10(max(v, 1e-3)) for points in lines.values() for p in points for v in p[1:]]
@@ -133,8 +166,7 @@ def plot(title, lines):
         parts.append(f'<path d="M{margin} {y}H{width - margin}" stroke="#ddd"/><text x="4" y="{y}">{time_text(10.0 ** power)}</text>')
     for size in sorted({p[0] for points in lines.values() for p in points}):
         x = place(size, 10.0 ** y0).split(",")[0]
-        label = f"{size}" if size < 1024 else f"{size // 1024}K" if size < 1 << 20 else f"{size >> 20}M"
-        parts.append(f'<text x="{x}" y="{height - margin + 18}" text-anchor="middle">{label}</text>')
+        parts.append(f'<text x="{x}" y="{height - margin + 18}" text-anchor="middle">{size_text(size)}</text>')
     for row, (name, points) in enumerate(sorted(lines.items())):
         colour = COLOURS.get(name, "#777")
         points.sort()

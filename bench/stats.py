@@ -51,7 +51,11 @@ class Samples:
             return
         if label in ("near", "far"):
             self.handoffs[label] += [before, after]
-        self.of[Key(what, ranks, size, label)][name].append(value)
+        self.put(what, ranks, size, label, name, [value])
+
+    def put(self, what, ranks, size, label, name, values):
+        """Samples whose regime is known."""
+        self.of[Key(what, ranks, size, label)][name] += values
 
 
 def quartiles(values):

@@ -1,0 +1,255 @@
+"""`garonne bench overlap`: how much of a message hides behind computing, on the sender, the receiver, both; and what background progress costs.
+
+The paper's benchmark (PIOMan, section V.C) over sizes, shapes and lengths of computing, for every MPI in turns, against what the machine
+allows at best (ideal.py, with the copying that floor.c measures in the same run). Samples are judged as in bench.py; where no steady one exists, as
+with peers whose progress threads spin on the cores that are measured, unsteady ones are shown, and marked so.
+"""
+
+import argparse
+import collections
+import dataclasses
+import html
+import json
+import pathlib
+import re
+import statistics
+
+import ideal
+import idle
+import report
+from session import Session, add_options, numbers
+from stats import Samples, quartiles, ratio_interval, regime
+
+SIZES = [8, 64, 1024, 4096, 16384, 32768, 65536, 262144, 1 << 20, 4 << 20, 16 << 20]
+QUICK_SIZES = [8, 32768, 1 << 20]
+PERCENTS = [0, 25, 50, 75, 100, 150, 200]
+QUICK_PERCENTS = [0, 100, 200]
+SHAPES = ["contiguous", "strided"]
+# Which samples speak for an MPI: the steadiest kind there is.
+LABELS = ["near", "far", "unsteady"]
+LINE = re.compile(r"^overlap (\w+) (\w+) (\d+) (\d+) (\S+) (\S+) (\S+) (\S+) (\S+)$", re.M)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    side: str
+    shape: str
+    bytes: int
+    percent: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    comm: float
+    comp: float
+    total: float
+
+
+def words_of(text, known):
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in known:
+            raise argparse.ArgumentTypeError(f"'{word}' is not one of {', '.join(known)}")
+    return words
+
+
+def arguments(argv):
+    parser = argparse.ArgumentParser(prog="garonne bench overlap", description=__doc__.split("\n\n")[0].partition(": ")[2])
+    add_options(parser, rounds=3, samples=6, sample_ms=1.0, out="garonne-bench/overlap")
+    parser.add_argument("--sizes", type=numbers, metavar="BYTES", help="by comma (default: 8 bytes to 16 MB)")
+    parser.add_argument("--percents", type=numbers, metavar="PERCENTS", help="lengths of the computing in percent of T_comm")
+    parser.add_argument("--sides", type=lambda text: words_of(text, ideal.SIDES), default=list(ideal.SIDES), help="who computes, by comma: sender, receiver, both")
+    parser.add_argument("--shapes", type=lambda text: words_of(text, SHAPES), default=SHAPES, help="by comma: contiguous, strided")
+    parser.add_argument("--no-slowdown", action="store_true", help="leave out what traffic and waiting ranks cost a computing thread")
+    parser.add_argument("--add", action="store_true", help="add to the samples that lie in the output directory already")
+    args = parser.parse_args(argv)
+    args.sizes = args.sizes or (QUICK_SIZES if args.quick else SIZES)
+    args.percents = args.percents or (QUICK_PERCENTS if args.quick else PERCENTS)
+    return args
+
+
+class Overlap(Session):
+    def __init__(self, args):
+        super().__init__(args)
+        self.floor, self.slowdown = Samples(), idle.Shares()
+        # case -> MPI -> label -> samples
+        self.of = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(list)))
+        self.kept = pathlib.Path(args.out) / "samples.json"
+
+    def measure(self):
+        programs, waiting = self.build("overlap.c"), [] if self.args.no_slowdown else self.build("idle.c")
+        self.build_floor()
+        cases = [f"{side}:{shape}:{size}" for size in self.args.sizes for shape in self.args.shapes for side in self.args.sides]
+        for turn in range(self.args.rounds):
+            self.say(f"round {turn + 1} of {self.args.rounds}")
+            self.take_floor(self.run_floor(self.args.sizes))
+            for peer, program in programs:
+                self.take(peer.name, self.run(peer, program, 2, [*self.sample_words(), ",".join(map(str, self.args.percents)), *cases]))
+            for peer, program in waiting:
+                for ranks in (2, 4):
+                    idle.measure(self, self.slowdown, (peer, program), ranks, ["sleeping", "waiting", "traffic"])
+
+    def take_floor(self, printed):
+        for what, size, ns, before, after in re.findall(r"^sample (\w+) (\d+) (\S+) (\S+) (\S+)$", printed, re.M):
+            self.floor.add("floor", what, 2, int(size), float(ns), float(before), float(after), crowded=False)
+
+    def take(self, name, printed):
+        for side, shape, size, percent, *values in LINE.findall(printed):
+            comm, comp, total, before, after = map(float, values)
+            label = regime(before, after) or "unsteady"
+            if label != "unsteady":
+                self.floor.handoffs[label] += [before, after]
+            self.of[Case(side, shape, int(size), int(percent))][name][label].append(Sample(comm, comp, total))
+
+    def work(self, shape, size):
+        """Core time of copying so many bytes that another core wrote, at best; 0 if it was not measured."""
+        best = []
+        for key, by_name in self.floor.of.items():
+            ways = ("strided",) if shape == "strided" else ("memcpy", "readv")
+            if key.what in ways and key.bytes == size and key.regime in ("near", "far"):
+                best.append(statistics.median(by_name["floor"]))
+        return min(best, default=0.0)
+
+    def save(self):
+        raw = [[*dataclasses.astuple(case), name, label, [dataclasses.astuple(s) for s in samples]]
+               for case, by_name in self.of.items() for name, labels in by_name.items() for label, samples in labels.items()]
+        floor = [[*dataclasses.astuple(key), values["floor"]] for key, values in self.floor.of.items()]
+        self.kept.parent.mkdir(parents=True, exist_ok=True)
+        self.kept.write_text(json.dumps({"samples": raw, "floor": floor, "slowdown": self.slowdown.raw(), "handoffs": self.floor.handoffs, "notes": self.notes}))
+
+    def load(self):
+        if not self.kept.exists():
+            return
+        old = json.loads(self.kept.read_text())
+        for side, shape, size, percent, name, label, samples in old["samples"]:
+            self.of[Case(side, shape, size, percent)][name][label] += [Sample(*s) for s in samples]
+        for what, ranks, size, label, values in old["floor"]:
+            self.floor.put(what, ranks, size, label, "floor", values)
+        for label, values in old["handoffs"].items():
+            self.floor.handoffs[label] += values
+        self.slowdown.add_raw(old["slowdown"])
+        self.notes += old["notes"]
+
+    def rows(self):
+        cores = report.machine()["cpus"]
+        for case, by_name in sorted(self.of.items(), key=lambda item: dataclasses.astuple(item[0])):
+            work = self.work(case.shape, case.bytes)
+            entry = {**dataclasses.asdict(case), "work_ns": work, "of": {}}
+            steadiest = {name: next(label for label in LABELS if labels[label]) for name, labels in by_name.items()}
+            for name, label in steadiest.items():
+                entry["of"][name] = figures(case, by_name[name][label], label, (cores, work))
+                if name != "garonne" and steadiest.get("garonne") == label:
+                    interval = ratio_interval([s.total for s in by_name["garonne"][label]], [s.total for s in by_name[name][label]])
+                    entry["of"][name]["ratio"] = dict(zip(("median", "low", "high"), interval)) if interval else None
+            yield entry
+
+
+def figures(case, samples, label, machine):
+    cores, work = machine
+    best = [ideal.total(case.side, cores, s.comm, s.comp, work) for s in samples]
+    middle = statistics.median
+    return {
+        "regime": label, "samples": len(samples),
+        "comm_ns": quartiles([s.comm for s in samples]), "comp_ns": middle(s.comp for s in samples), "total_ns": quartiles([s.total for s in samples]),
+        "paper_ratio": middle(ideal.paper_ratio(s.comp, s.total) for s in samples),
+        "ideal_paper_ratio": middle(ideal.paper_ratio(s.comp, t) for s, t in zip(samples, best)),
+        "of_ideal": middle(t / s.total for s, t in zip(samples, best)),
+        "hidden": middle(ideal.hidden(s.comm, s.comp, s.total) for s in samples),
+        "ideal_hidden": middle(ideal.hidden(s.comm, s.comp, t) for s, t in zip(samples, best)),
+    }
+
+
+def tables(data):
+    rows, order = data["rows"], lambda name: (name != "garonne", name)
+    lines = report.title(data, "Overlap of communication and computing")
+    lines += ["T_comm: start to end of a message with nothing to compute, on the side that computes otherwise (the later one for both). Ratio: T_comp / T_total, as in",
+              "the PIOMan paper. Of ideal: T_total of this machine's ideal model by the measured one. Hidden: (T_comm + T_comp - T_total) / the shorter",
+              "of both. T_comp is the percentage of T_comm that heads the column. An unsteady regime means that the hand-off changed during the samples.", ""]
+    percents = [p for p in sorted({row["percent"] for row in rows}) if p >= 100] or sorted({row["percent"] for row in rows})[-1:]
+    for side, shape in dict.fromkeys((row["side"], row["shape"]) for row in rows):
+        lines += [f"## {shape}, computing on {side}", "",
+                  "| bytes | MPI | regime | T_comm | " + " | ".join(f"ratio {p} % (ideal) | of ideal | hidden (ideal) | garonne's T_total by this" for p in percents) + " |",
+                  "|---|---|---|---|" + "---|---|---|---|" * len(percents)]
+        mine = {(row["bytes"], row["percent"]): row["of"] for row in rows if (row["side"], row["shape"]) == (side, shape)}
+        for size in sorted({size for size, _ in mine}):
+            names = sorted({name for (s, _), of in mine.items() if s == size for name in of}, key=order)
+            for name in names:
+                cells = [mine.get((size, p), {}).get(name) for p in percents]
+                known = next((cell for cell in cells if cell), None)
+                if known:
+                    lines.append(f"| {size} | {name} | {known['regime']} | {report.time_text(known['comm_ns'][1])} | " + " | ".join(cell_text(cell) for cell in cells) + " |")
+        lines.append("")
+    lines += idle.tables(data["slowdown"], "A computing thread beside traffic and waiting ranks")
+    return report.finish(data, lines)
+
+
+def cell_text(cell):
+    if cell is None:
+        return "unmeasured | | |"
+    ratio = report.verdict(cell["ratio"]) if "ratio" in cell else ""
+    return (f"{cell['paper_ratio']:.2f} ({cell['ideal_paper_ratio']:.2f}) | {cell['of_ideal']:.2f} | "
+            f"{percent_text(cell['hidden'])} ({percent_text(cell['ideal_hidden'])}) | {ratio}")
+
+
+def percent_text(share):
+    return f"{round(100 * max(share, -9.99))} %"
+
+
+def colour(share):
+    """From red (nothing hidden) over yellow to green (all of it)."""
+    share = max(0.0, min(1.0, share))
+    low, high, part = ((214, 69, 65), (250, 220, 110), share * 2) if share < 0.5 else ((250, 220, 110), (60, 160, 90), share * 2 - 1)
+    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(low, high))
+
+
+CELL, LEFT, TOP, GAP = (46, 20), 120, 70, 26
+
+
+def heat_map(rows, shape):
+    """Panels: one line per MPI and one for the ideal, one column per side; within, T_comp across and bytes down, coloured by what is hidden."""
+    rows = [row for row in rows if row["shape"] == shape and row["percent"] > 0]
+    sides = [side for side in ideal.SIDES if any(row["side"] == side for row in rows)]
+    names = sorted({name for row in rows for name in row["of"]}, key=lambda name: (name != "garonne", name))
+    sizes, percents = sorted({row["bytes"] for row in rows}), sorted({row["percent"] for row in rows})
+    width, height = len(percents) * CELL[0] + 60, len(sizes) * CELL[1] + GAP + 18
+    full = (LEFT + len(sides) * width, TOP + (len(names) + 1) * height)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {full[0]} {full[1]}" font-family="sans-serif" font-size="11">',
+             f'<rect width="{full[0]}" height="{full[1]}" fill="white"/><text x="10" y="24" font-size="15">Hidden communication, {html.escape(shape)}: '
+             'percent of the shorter of T_comm and T_comp</text><text x="10" y="42">across: T_comp in percent of T_comm; down: bytes; '
+             'the ideal is that of this machine for Garonne\'s T_comm</text>']
+    for line, name in enumerate([*names, "ideal"]):
+        top = TOP + line * height
+        parts.append(f'<text x="10" y="{top + height / 2}" font-weight="bold">{html.escape(name)}</text>')
+        for column, side in enumerate(sides):
+            left = LEFT + column * width
+            parts.append(f'<text x="{left}" y="{top}">{side} computes</text>')
+            cells = {(row["bytes"], row["percent"]): row["of"].get("garonne" if name == "ideal" else name) for row in rows if row["side"] == side}
+            key = "ideal_hidden" if name == "ideal" else "hidden"
+            parts += panel(cells, key, (left, top + 4), (sizes, percents))
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def panel(cells, key, corner, axes):
+    sizes, percents = axes
+    for y, size in enumerate(sizes):
+        base = corner[1] + y * CELL[1]
+        yield f'<text x="{corner[0] - 4}" y="{base + 14}" text-anchor="end" fill="#666">{report.size_text(size)}</text>'
+        for x, percent in enumerate(percents):
+            cell, left = cells.get((size, percent)), corner[0] + x * CELL[0]
+            fill, text = (colour(cell[key]), f"{round(100 * max(cell[key], -9.99))}") if cell else ("#eee", "")
+            yield f'<rect x="{left}" y="{base}" width="{CELL[0] - 1}" height="{CELL[1] - 1}" fill="{fill}"/>'
+            yield f'<text x="{left + CELL[0] / 2}" y="{base + 14}" text-anchor="middle">{text}</text>'
+    for x, percent in enumerate(percents):
+        yield f'<text x="{corner[0] + (x + 0.5) * CELL[0]}" y="{corner[1] + len(sizes) * CELL[1] + 12}" text-anchor="middle" fill="#666">{percent}</text>'
+
+
+def main(argv):
+    bench = Overlap(arguments(argv))
+    if bench.args.add:
+        bench.load()
+    bench.measure()
+    bench.save()
+    data = {**report.head(bench, bench.floor), "rows": list(bench.rows()), "slowdown": bench.slowdown.data()}
+    shapes = dict.fromkeys(row["shape"] for row in data["rows"])
+    bench.keep(data, tables(data), {f"overlap-{shape}.svg": heat_map(data["rows"], shape) for shape in shapes})
+    return 0

@@ -1,0 +1,347 @@
+/* Several threads in MPI, built with every MPI: `threads MAP SAMPLES NANOSECONDS WHAT:THREADS...`, on two ranks.
+ *
+ *     latency   THREADS threads of rank 1 receive and answer, one thread of rank 0 sends to all of them with one tag (PIOMan, section V.B)
+ *     beside    THREADS threads of rank 1 are blocked in receives that nobody serves, one more answers rank 0
+ *     sending   THREADS threads of rank 0 are blocked so; what one MPI_Send of its main thread takes
+ *     distinct  THREADS pairs of threads send messages of 8 bytes in windows, each pair on its own communicator
+ *     shared    the same, all on one communicator, kept apart by tags
+ *     hinted    the same with MPI 4's assertions (no wildcards, overtaking allowed)
+ *     mixed     THREADS threads of each rank call collectives on communicators of their own
+ *
+ * Rank 0 prints: sample WHAT THREADS NANOSECONDS HANDOFF_BEFORE HANDOFF_AFTER, where nanoseconds are those of one way, one
+ * call of MPI_Send, one message (of all pairs together) or one collective (of all threads together). */
+#include "work.h"
+
+#include <mpi.h>
+#include <pthread.h>
+
+enum { PING = 1, PONG = 2, NEVER = 3, READY = 4, PAIR = 10, THREADS_MAX = 64, WINDOW = 64, SENDS_MAX = 2000, CALLS = 4 };
+enum { GO = 1, STOP = 2 };
+/* Between two sends whose length is taken: the receiver has time to keep up. */
+static const double PACE_NS = 3000;
+static const double WARM_LIMIT_NS = 3e9;
+
+static int rank;
+static uint64_t epoch;
+static struct handoff *shared;
+static MPI_Comm own_comm[THREADS_MAX], one_comm, hinted_comm;
+static double turns_per_ns;
+/* Threads that have taken part once: those that answer have answered, those that stay blocked are about to be. */
+static _Atomic int taking_part;
+
+struct job {
+    int thread;
+    long times;
+    MPI_Comm comm;
+    pthread_barrier_t *together;
+    double begin, end;
+};
+
+static void start(pthread_t *thread, int count, void *(*body)(void *), struct job *jobs)
+{
+    for (int t = 0; t < count; t++)
+        if (pthread_create(&thread[t], NULL, body, &jobs[t]) != 0) {
+            fprintf(stderr, "threads: the system refuses thread %d\n", t);
+            MPI_Abort(MPI_COMM_WORLD, 2);
+        }
+}
+
+static void join(pthread_t *thread, int count)
+{
+    for (int t = 0; t < count; t++)
+        pthread_join(thread[t], NULL);
+}
+
+static void ping_once(void)
+{
+    int word = GO, answer;
+    MPI_Send(&word, 1, MPI_INT, 1, PING, MPI_COMM_WORLD);
+    MPI_Recv(&answer, 1, MPI_INT, 1, PONG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+/* Rank 0's side of a ping-pong, for about as long as wanted, from when all threads of rank 1 take part; nanoseconds of one way. */
+static double ping(double wanted_ns)
+{
+    long rounds = 0;
+    int ready = 0;
+    double begun = now_ns(), took = 0;
+    while (!ready && now_ns() - begun < WARM_LIMIT_NS) {
+        ping_once();
+        MPI_Iprobe(1, READY, MPI_COMM_WORLD, &ready, MPI_STATUS_IGNORE);
+    }
+    MPI_Recv(&ready, 1, MPI_INT, 1, READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (begun = now_ns(); took < wanted_ns || rounds < 4; rounds++) {
+        ping_once();
+        /* The clock costs a tenth of a quick round: it is asked after each 16, or after each when they are slow. */
+        if (rounds % 16 == 15 || rounds < 4 || took > 16e3 * (double)rounds)
+            took = now_ns() - begun;
+    }
+    return (now_ns() - begun) / (double)rounds / 2;
+}
+
+/* Rank 1 says that its threads take part; when they do not within a second, that they are late is part of what is measured. */
+static void tell_ready(int threads)
+{
+    for (int i = 0; i < 1000 && atomic_load(&taking_part) < threads; i++)
+        usleep(1000);
+    usleep(2000);
+    MPI_Send(&threads, 1, MPI_INT, 0, READY, MPI_COMM_WORLD);
+}
+
+static void tell(int count, int tag, int word)
+{
+    for (int i = 0; i < count; i++)
+        MPI_Send(&word, 1, MPI_INT, 1 - rank, tag, MPI_COMM_WORLD);
+}
+
+static void *answer(void *unused)
+{
+    int word = GO;
+    (void)unused;
+    for (int i = 0;; i++) {
+        MPI_Recv(&word, 1, MPI_INT, 0, PING, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (word == STOP)
+            return NULL;
+        if (i == 0)
+            atomic_fetch_add(&taking_part, 1);
+        MPI_Send(&word, 1, MPI_INT, 0, PONG, MPI_COMM_WORLD);
+    }
+}
+
+static void *blocked(void *unused)
+{
+    int word;
+    (void)unused;
+    atomic_fetch_add(&taking_part, 1);
+    MPI_Recv(&word, 1, MPI_INT, 1 - rank, NEVER, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return NULL;
+}
+
+static double latency(int threads, double wanted_ns)
+{
+    static struct job jobs[THREADS_MAX];
+    pthread_t thread[THREADS_MAX];
+    double took = 0;
+    if (rank == 0) {
+        took = ping(wanted_ns);
+        tell(threads, PING, STOP);
+    } else {
+        start(thread, threads, answer, jobs);
+        tell_ready(threads);
+        join(thread, threads);
+    }
+    return took;
+}
+
+static double beside(int threads, double wanted_ns)
+{
+    static struct job jobs[THREADS_MAX];
+    pthread_t thread[THREADS_MAX], answering;
+    double took = 0;
+    if (rank == 0) {
+        took = ping(wanted_ns);
+        tell(1, PING, STOP);
+        tell(threads, NEVER, STOP);
+    } else {
+        start(thread, threads, blocked, jobs);
+        start(&answering, 1, answer, jobs);
+        tell_ready(threads + 1);
+        join(&answering, 1);
+        join(thread, threads);
+    }
+    return took;
+}
+
+static double sending(int threads, double wanted_ns)
+{
+    static struct job jobs[THREADS_MAX];
+    static double took[SENDS_MAX];
+    pthread_t thread[THREADS_MAX];
+    uint64_t turns = (uint64_t)(PACE_NS * turns_per_ns);
+    int word = GO, sends = 0;
+    double begun = now_ns();
+    if (rank == 1) {
+        do
+            MPI_Recv(&word, 1, MPI_INT, 0, PING, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        while (word != STOP);
+        tell(threads, NEVER, STOP);
+        return 0;
+    }
+    start(thread, threads, blocked, jobs);
+    for (int i = 0; i < 1000 && atomic_load(&taking_part) < threads; i++)
+        usleep(1000);
+    usleep(2000); /* they sleep now, or spin if they never sleep */
+    for (begun = now_ns(); sends < SENDS_MAX && (sends < 20 || now_ns() - begun < wanted_ns); sends++) {
+        work_do(turns);
+        double at = now_ns();
+        MPI_Send(&word, 1, MPI_INT, 1, PING, MPI_COMM_WORLD);
+        took[sends] = now_ns() - at;
+    }
+    tell(1, PING, STOP);
+    join(thread, threads);
+    return median(took, sends);
+}
+
+static void *pair(void *argument)
+{
+    struct job *job = argument;
+    MPI_Request req[WINDOW];
+    double words[WINDOW] = {0}, ack = 0;
+    int tag = PAIR + 2 * job->thread;
+    pthread_barrier_wait(job->together);
+    job->begin = now_ns();
+    for (long i = 0; i < job->times; i += WINDOW) {
+        for (int w = 0; w < WINDOW; w++) {
+            if (rank == 0)
+                MPI_Isend(&words[w], 1, MPI_DOUBLE, 1, tag, job->comm, &req[w]);
+            else
+                MPI_Irecv(&words[w], 1, MPI_DOUBLE, 0, tag, job->comm, &req[w]);
+        }
+        MPI_Waitall(WINDOW, req, MPI_STATUSES_IGNORE);
+        if (rank == 0)
+            MPI_Recv(&ack, 1, MPI_DOUBLE, 1, tag + 1, job->comm, MPI_STATUS_IGNORE);
+        else
+            MPI_Send(&ack, 1, MPI_DOUBLE, 0, tag + 1, job->comm);
+    }
+    job->end = now_ns();
+    return NULL;
+}
+
+static void *mixed(void *argument)
+{
+    struct job *job = argument;
+    static const int BYTES = 1024;
+    double value = 1, sum;
+    char block[1024] = {0}, all[2 * 64];
+    pthread_barrier_wait(job->together);
+    job->begin = now_ns();
+    for (long i = 0; i < job->times; i += CALLS) {
+        MPI_Allreduce(&value, &sum, 1, MPI_DOUBLE, MPI_SUM, job->comm);
+        MPI_Bcast(block, BYTES, MPI_BYTE, (int)(i / CALLS % 2), job->comm);
+        MPI_Allgather(block, 64, MPI_BYTE, all, 64, MPI_BYTE, job->comm);
+        MPI_Barrier(job->comm);
+    }
+    job->end = now_ns();
+    return NULL;
+}
+
+/* `times` of each of `threads` threads on both ranks: from the first one's begin to the last one's end. */
+static double together(void *(*body)(void *), int threads, long times, MPI_Comm comm)
+{
+    struct job jobs[THREADS_MAX];
+    pthread_t thread[THREADS_MAX];
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, (unsigned)threads);
+    for (int t = 0; t < threads; t++)
+        jobs[t] = (struct job){.thread = t, .times = times, .comm = comm == MPI_COMM_NULL ? own_comm[t] : comm, .together = &barrier};
+    MPI_Barrier(MPI_COMM_WORLD);
+    start(thread, threads, body, jobs);
+    join(thread, threads);
+    pthread_barrier_destroy(&barrier);
+    double first = jobs[0].begin, last = jobs[0].end;
+    for (int t = 1; t < threads; t++) {
+        first = jobs[t].begin < first ? jobs[t].begin : first;
+        last = jobs[t].end > last ? jobs[t].end : last;
+    }
+    return last - first;
+}
+
+static void measure_together(const char *what, int threads, int samples, double wanted_ns)
+{
+    int is_mixed = strcmp(what, "mixed") == 0;
+    MPI_Comm comm = strcmp(what, "shared") == 0 ? one_comm : strcmp(what, "hinted") == 0 ? hinted_comm : MPI_COMM_NULL;
+    void *(*body)(void *) = is_mixed ? mixed : pair;
+    long times = is_mixed ? CALLS : WINDOW;
+    for (;;) {
+        double took = together(body, threads, times, comm);
+        long next = took >= wanted_ns / 2 ? 0 : times * (took < wanted_ns / 10 ? 4 : 2);
+        MPI_Bcast(&next, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+        if (next == 0)
+            break;
+        times = next;
+    }
+    for (int i = 0; i < samples; i++) {
+        double before = handoff_measure(shared, rank, &epoch), took = together(body, threads, times, comm);
+        double after = handoff_measure(shared, rank, &epoch);
+        if (rank == 0)
+            printf("sample %s %d %.2f %.2f %.2f\n", what, threads, took / (double)times / threads, before, after);
+    }
+}
+
+static void measure(const char *what, int threads, int samples, double wanted_ns)
+{
+    double (*one)(int, double) = strcmp(what, "latency") == 0 ? latency : strcmp(what, "beside") == 0 ? beside : strcmp(what, "sending") == 0 ? sending : NULL;
+    if (!one)
+        return measure_together(what, threads, samples, wanted_ns);
+    for (int i = 0; i < samples; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        atomic_store(&taking_part, 0);
+        double before = handoff_measure(shared, rank, &epoch), took = one(threads, wanted_ns);
+        MPI_Barrier(MPI_COMM_WORLD);
+        double after = handoff_measure(shared, rank, &epoch);
+        if (rank == 0)
+            printf("sample %s %d %.2f %.2f %.2f\n", what, threads, took, before, after);
+    }
+}
+
+/* Each process has its share of the cores, so that threads of one may run beside each other where there are enough. */
+static void pin_to_share(void)
+{
+    cpu_set_t all, own;
+    CPU_ZERO(&all);
+    CPU_ZERO(&own);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        CPU_SET(cpu, &all);
+    sched_setaffinity(0, sizeof all, &all);
+    sched_getaffinity(0, sizeof all, &all);
+    int count = CPU_COUNT(&all), half = count > 1 ? count / 2 : 1, first = count > 1 ? rank * half : 0, seen = 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &all) && seen++ >= first && seen <= first + half)
+            CPU_SET(cpu, &own);
+    sched_setaffinity(0, sizeof own, &own);
+}
+
+static void make_comms(void)
+{
+    MPI_Info info;
+    for (int t = 0; t < THREADS_MAX; t++)
+        MPI_Comm_dup(MPI_COMM_WORLD, &own_comm[t]);
+    MPI_Comm_dup(MPI_COMM_WORLD, &one_comm);
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "mpi_assert_no_any_source", "true");
+    MPI_Info_set(info, "mpi_assert_no_any_tag", "true");
+    MPI_Info_set(info, "mpi_assert_allow_overtaking", "true");
+    MPI_Comm_dup_with_info(MPI_COMM_WORLD, info, &hinted_comm);
+    MPI_Info_free(&info);
+}
+
+int main(int argc, char **argv)
+{
+    int provided, size;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (argc < 5 || size != 2 || provided != MPI_THREAD_MULTIPLE) {
+        fprintf(stderr, provided != MPI_THREAD_MULTIPLE ? "threads: this MPI has no MPI_THREAD_MULTIPLE\n" : "usage: threads MAP SAMPLES NANOSECONDS WHAT:THREADS..., on two ranks\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    pin_to_share();
+    shared = handoff_map(argv[1]);
+    turns_per_ns = work_turns_per_ns();
+    make_comms();
+    for (int i = 4; i < argc; i++) {
+        char *colon = strchr(argv[i], ':');
+        int threads = colon ? atoi(colon + 1) : 1;
+        if (colon)
+            *colon = 0;
+        if (threads < 0 || threads > THREADS_MAX)
+            MPI_Abort(MPI_COMM_WORLD, 2);
+        measure(argv[i], threads, atoi(argv[2]), atof(argv[3]));
+        if (rank == 0)
+            fflush(stdout);
+    }
+    for (int t = 0; t < THREADS_MAX; t++)
+        MPI_Comm_free(&own_comm[t]);
+    MPI_Comm_free(&one_comm), MPI_Comm_free(&hinted_comm);
+    return MPI_Finalize();
+}

@@ -1,0 +1,106 @@
+"""What the benchmarks compute from times: the ideal model, shares, labels, tables and pictures. No MPI and no clock."""
+
+import pathlib
+import sys
+import unittest
+import xml.etree.ElementTree as xml
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+import ideal  # noqa: E402
+import overlap  # noqa: E402
+import stats  # noqa: E402
+
+
+class Ideal(unittest.TestCase):
+    def test_an_idle_side_does_all_the_work_of_a_message(self):
+        for side in ("sender", "receiver"):
+            self.assertEqual(ideal.total(side, 2, t_comm=10, t_comp=10, work=10), 10)
+            self.assertEqual(ideal.total(side, 2, t_comm=10, t_comp=20, work=10), 20)
+            self.assertEqual(ideal.total(side, 2, t_comm=10, t_comp=5, work=10), 10)
+
+    def test_a_copy_by_both_sides_takes_twice_as_long_when_one_of_them_computes(self):
+        # 10 with both at it is 20 of core time, and there are 2 * T of it, of which computing takes 10.
+        self.assertEqual(ideal.total("receiver", 2, t_comm=10, t_comp=10, work=20), 15)
+
+    def test_two_computing_ranks_on_two_cores_hide_only_what_is_no_copying(self):
+        self.assertEqual(ideal.total("both", 2, t_comm=10, t_comp=20, work=20), 30)
+        self.assertEqual(ideal.total("both", 2, t_comm=10, t_comp=20, work=0), 20)
+        self.assertEqual(ideal.total("both", 2, t_comm=10, t_comp=20, work=10), 25)
+
+    def test_cores_to_spare_hide_everything_on_both_sides(self):
+        self.assertEqual(ideal.total("both", 4, t_comm=10, t_comp=20, work=20), 20)
+
+    def test_one_core_hides_no_work(self):
+        self.assertEqual(ideal.total("sender", 1, t_comm=10, t_comp=10, work=10), 20)
+
+    def test_work_measured_larger_than_the_transfer_took_is_not_believed(self):
+        self.assertEqual(ideal.total("both", 2, t_comm=10, t_comp=20, work=1000), 30)
+
+    def test_the_model_never_promises_less_than_either_part_and_never_more_than_both_in_a_row(self):
+        for side in ideal.SIDES:
+            for cores in (2, 3, 16):
+                for comm in (1, 7, 50):
+                    for comp in (0, 3, 50, 100):
+                        for work in (0, 5, 200):
+                            best = ideal.total(side, cores, comm, comp, work)
+                            self.assertGreaterEqual(best, max(comm, comp))
+                            self.assertLessEqual(best, comm + comp)
+
+    def test_an_unknown_side_is_refused(self):
+        with self.assertRaises(ValueError):
+            ideal.total("nobody", 2, 1, 1, 1)
+
+    def test_what_is_hidden_is_a_share_of_the_shorter_time(self):
+        self.assertEqual(ideal.hidden(10, 10, 20), 0)
+        self.assertEqual(ideal.hidden(10, 10, 10), 1)
+        self.assertEqual(ideal.hidden(10, 20, 25), 0.5)
+        self.assertLess(ideal.hidden(10, 10, 30), 0)
+        self.assertEqual(ideal.hidden(10, 0, 10), 0)
+
+    def test_the_formula_of_imb_is_bounded(self):
+        self.assertEqual(ideal.nbc(10, 10, 100), 0)
+        self.assertEqual(ideal.nbc(10, 10, 5), 1)
+        self.assertEqual(ideal.nbc(10, 10, 15), 0.5)
+
+    def test_the_papers_ratio_is_computing_by_all(self):
+        self.assertEqual(ideal.paper_ratio(10, 20), 0.5)
+        self.assertEqual(ideal.paper_ratio(0, 0), 0)
+
+
+class Labels(unittest.TestCase):
+    def test_samples_whose_hand_offs_disagree_have_no_regime(self):
+        self.assertEqual(stats.regime(100, 110), "near")
+        self.assertEqual(stats.regime(300, 310), "far")
+        self.assertIsNone(stats.regime(100, 300))
+        self.assertIsNone(stats.regime(145, 145))
+        self.assertEqual(stats.regime(0, 0), "any")
+
+
+class Report(unittest.TestCase):
+    def rows(self):
+        samples = [overlap.Sample(100.0, 100.0, total) for total in (110.0, 120.0, 130.0, 120.0, 120.0)]
+        case = overlap.Case("receiver", "contiguous", 32768, 100)
+        return [{"side": case.side, "shape": case.shape, "bytes": case.bytes, "percent": case.percent, "work_ns": 100.0,
+                 "of": {"garonne": overlap.figures(case, samples, "near", (2, 100.0))}}]
+
+    def test_a_case_has_the_papers_ratio_and_the_share_hidden(self):
+        figures = self.rows()[0]["of"]["garonne"]
+        self.assertAlmostEqual(figures["paper_ratio"], 100 / 120)
+        self.assertAlmostEqual(figures["hidden"], 0.8)
+        self.assertAlmostEqual(figures["ideal_hidden"], 1.0)
+        self.assertAlmostEqual(figures["of_ideal"], 100 / 120)
+
+    def test_the_heat_map_is_a_picture_with_a_cell_for_each_case_and_its_ideal(self):
+        root = xml.fromstring(overlap.heat_map(self.rows(), "contiguous"))
+        texts = [element.text for element in root.iter() if element.text]
+        self.assertIn("80", texts)
+        self.assertIn("100", texts)
+        self.assertIn("32K", texts)
+
+    def test_colours_go_from_red_to_green(self):
+        self.assertEqual(overlap.colour(-1), overlap.colour(0))
+        self.assertEqual(overlap.colour(1), "#3ca05a")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,68 @@
+"""The benchmarks: what they compute from times, and that each part runs and reports what it says, on tiny sizes. Never how fast."""
+
+import json
+import shutil
+import sys
+
+from ..runner import Case, Failure, check
+
+TINY = ["--quick", "--rounds", "1", "--samples", "2", "--sample-ms", "0.1"]
+LIMIT_S = 120
+
+
+def suite(context):
+    yield Case("bench/figures", lambda: figures(context))
+    if context.foreign:
+        return
+    context.installed()
+    for name, words, expected in PARTS:
+        yield Case(f"bench/{name}", lambda name=name, words=words, expected=expected: part(context, name, words, expected))
+
+
+def figures(context):
+    check(context.execute("bench figures", [sys.executable, "-m", "unittest", "discover", "-s", "tests/bench"], timeout=60))
+
+
+def overlap(data):
+    """Every side and both lengths of computing, with the ideal beside what was measured."""
+    found = {(row["side"], row["percent"]) for row in data["rows"]}
+    yield "sides", found == {(side, percent) for side in ("sender", "receiver", "both") for percent in (0, 100)}
+    yield "times", all(row["of"]["garonne"]["total_ns"][1] > 0 for row in data["rows"])
+    yield "ideal", all(row["of"]["garonne"]["ideal_paper_ratio"] > 0 for row in data["rows"] if row["percent"] > 0)
+    yield "slowdown", {row["mode"] for row in data["slowdown"]} == {"sleeping", "waiting", "traffic"}
+
+
+def collectives(data):
+    yield "calls", {(row["what"], row["ranks"]) for row in data["rows"]} == {("ibcast", 2), ("ibarrier", 2), ("ialltoallv", 2)}
+    yield "shares", all(0 <= share <= 1 for row in data["rows"] for share in row["of"]["garonne"]["overlap"])
+
+
+def oversubscribed(data):
+    yield "idle", {row["mode"] for row in data["idle"]} == {"sleeping", "waiting", "idle"}
+    yield "calls", not any("failed" in note or "did not" in note for note in data["notes"])
+
+
+def threads(data):
+    yield "notes", not any("failed" in note or "did not" in note for note in data["notes"])
+
+
+# Samples during which cores moved are dropped, so rows by regime may be missing on a busy machine; what is checked is there always.
+PARTS = [
+    ("overlap", ["overlap", *TINY, "--sizes", "64,32768", "--percents", "0,100", "--shapes", "strided"], overlap),
+    ("collectives", ["collectives", "--overlap", *TINY, "--ranks", "2", "--sizes", "64", "--names", "ibcast,ialltoallv,ibarrier"], collectives),
+    ("oversubscribed", ["oversubscribed", *TINY], oversubscribed),
+    ("threads", ["threads", *TINY], threads),
+]
+
+
+def part(context, name, words, expected):
+    out = context.work / f"bench-{name}"
+    shutil.rmtree(out, ignore_errors=True)
+    command = [context.prefix / "bin/garonne", "bench", *words, "--out", out]
+    check(context.execute(f"bench {name}", command, timeout=LIMIT_S))
+    data = json.loads((out / "bench.json").read_text())
+    wrong = [what for what, good in expected(data) if not good]
+    if wrong or not (out / "bench.md").read_text().startswith("# "):
+        raise Failure(f"the report lacks {wrong}; notes: {data['notes']} (see {out})")
+    if name == "overlap" and not list(out.glob("overlap-*.svg")):
+        raise Failure(f"no heat map in {out}")
