@@ -11,3 +11,4 @@ pub mod cost;
 pub mod limits;
 pub mod shm;
 mod sys;
+pub mod tcp;

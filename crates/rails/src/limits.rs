@@ -100,3 +100,93 @@ pub const PACE_LEARN_EVERY: u32 = 8;
 /// Times that a way must have been measured to count as known: the first pay for pages and caches that were never touched, and one may
 /// meet a preemption.
 pub const PACE_SURE: u8 = 4;
+
+/// Largest payload of a packet over TCP: a few of them fill what a socket takes at once, and two fit a receive buffer.
+pub const TCP_PACKET_MAX: usize = 64 * 1024;
+
+/// Payloads that travel with their envelope over TCP: copying them twice more takes less than the round trip of an announcement.
+pub const TCP_EAGER_MAX: usize = 32 * 1024;
+
+/// Payloads up to this length are copied behind what waits to be sent; larger ones get a block of their own and are not copied again.
+pub const TCP_INLINE_MAX: usize = 4096;
+
+/// Bytes of a block of small frames in the log of one peer: what one system call sends well.
+pub const TCP_BLOCK: usize = 64 * 1024;
+
+/// Bytes that one peer may leave unacknowledged with data packets: a megabyte covers a hundred microseconds at 10 GB/s.
+pub const TCP_LOG_MAX: usize = 1 << 20;
+
+/// What control packets may add to that: more than all that an engine queues for one peer in a pass.
+pub const TCP_LOG_RESERVE: usize = 256 * 1024;
+
+/// Empty blocks that a rail keeps for the next peer: one burst of large packets.
+pub const TCP_SPARE_BLOCKS: usize = 16;
+
+/// Bytes delivered without a word after which an acknowledgement is sent by itself: an eighth of the log, so that it never fills for want of one.
+pub const TCP_ACK_BYTES: usize = TCP_LOG_MAX / 8;
+
+/// Frames delivered without a word after which an acknowledgement is sent: keeps the log of tiny frames short.
+pub const TCP_ACK_FRAMES: u32 = 1024;
+
+/// Receive buffer of a connection: two of the largest frames.
+pub const TCP_RECEIVE: usize = 3 * TCP_PACKET_MAX;
+
+/// Bytes of one frame of bulk data: others get their turn after a tenth of a millisecond at 10 GB/s, and its head counts for nothing.
+pub const TCP_BULK_FRAME: u64 = 1 << 20;
+
+/// Bytes packed or unpacked at a time where bulk data is not contiguous: fits the second-level cache.
+pub const TCP_BOUNCE: usize = 64 * 1024;
+
+/// Requests for bulk data of one peer that wait here: more than the engine has in flight with one peer as a rule; a peer with more is mad.
+pub const TCP_ASKS_MAX: usize = 4096;
+
+/// Connections that have not proved who they are: a flood fills them, the oldest leaves first, and they cost some kilobytes each.
+pub const TCP_STRANGERS_MAX: usize = 32;
+
+/// How long a connection may take to prove who it is, from its first byte's turn on: a thousand round trips of a slow network.
+pub const TCP_STRANGER_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Connections taken from the listener in one poll, so that a flood leaves the poll time for the job's own traffic.
+pub const TCP_ACCEPTS_PER_POLL: u32 = 8;
+
+/// Connections that the kernel keeps for the listener: as many ranks may call at once as a node has, and more try again by themselves.
+pub const TCP_BACKLOG: i32 = 512;
+
+/// Attempts to connect may take this long before the next address is tried: a lost first packet is repeated after one second.
+pub const TCP_CONNECT_LIMIT: std::time::Duration = std::time::Duration::from_secs(4);
+
+/// A peer that cannot be reached for this long counts as gone: links that flap for some seconds are waited for.
+pub const TCP_LOST_LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// A peer whose host refuses connections to its port for this long counts as gone: its process has ended, since it listens before its address is told.
+pub const TCP_REFUSED_LIMIT: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// First wait between two attempts to connect; it doubles up to [`TCP_RETRY_MAX`].
+pub const TCP_RETRY_FIRST: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// Longest wait between two attempts to connect: a link that is back is noticed in a time that nobody minds after an outage.
+pub const TCP_RETRY_MAX: std::time::Duration = std::time::Duration::from_millis(250);
+
+/// A call that waits for its answer this long gives way to one from the other side: the other side is awake, and the call may be lost.
+pub const TCP_GIVE_WAY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// A connection with bytes under way whose host acknowledges nothing for this long is broken: the kernel of a living host always answers, whatever its processes do.
+pub const TCP_SILENCE_MAX: std::time::Duration = std::time::Duration::from_secs(8);
+
+/// Between two looks for such silence.
+pub const TCP_SILENCE_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// A connection without traffic is probed by the kernel after this many seconds, every [`TCP_PROBE_EVERY_S`], and broken after [`TCP_PROBES`] probes without answer: 19 seconds in all.
+pub const TCP_PROBE_AFTER_S: u64 = 10;
+
+/// See [`TCP_PROBE_AFTER_S`].
+pub const TCP_PROBE_EVERY_S: u64 = 3;
+
+/// See [`TCP_PROBE_AFTER_S`].
+pub const TCP_PROBES: u32 = 3;
+
+/// Polls that find nothing between two looks at all sockets; between, only the connection that brought something last is looked at.
+pub const TCP_LOOK_EVERY: u32 = 4;
+
+/// How long a rail that is dropped waits for its last words to leave: long enough for a receiver that is busy, short enough for one that never comes back.
+pub const TCP_LINGER: std::time::Duration = std::time::Duration::from_secs(5);

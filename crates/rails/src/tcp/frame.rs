@@ -1,0 +1,556 @@
+//! The bytes of the TCP rail: frames of connections that are open, and the messages that open them. Sans-IO.
+//!
+//! Used by the other modules of this rail only. `docs/formats-tcp.md` says the same in words, clauses T1 to T16. Nothing here trusts
+//! a length or a number; what is understood is written as it was read. Bounded by [`OPENING_MAX`] and, for frames, by what the rail's kinds allow.
+
+use crate::limits::{TCP_BULK_FRAME, TCP_PACKET_MAX};
+use garonne_engine::rail::Header;
+
+/// Format versions that this library speaks, lowest and highest.
+pub const VERSIONS: (u16, u16) = (1, 1);
+
+/// This library by name: engines of different ones do not understand each other's packets.
+pub const LIBRARY: &str = concat!("garonne ", env!("CARGO_PKG_VERSION"));
+
+/// Bytes of a frame's head.
+pub const HEAD: usize = 16;
+/// Bytes of the engine's header in a packet's frame.
+pub const HEADER: usize = 24;
+/// Bytes of a request for bulk data.
+pub const ASK: usize = 24;
+
+/// Kinds of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// One of the engine's packets; numbered.
+    Packet = 1,
+    /// Wakes the receiver; numbered.
+    Ring = 2,
+    /// Says how far the other direction has arrived; not numbered.
+    Acknowledge = 3,
+    /// The sender leaves in good order and sends nothing more; numbered.
+    Bye = 4,
+    /// Asks for part of a region.
+    Ask = 16,
+    /// Some of what was asked for.
+    Bulk = 17,
+    /// What was asked for is not there any more.
+    Refused = 18,
+}
+
+/// Which of a pair's connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stream {
+    /// Packets.
+    Small = 0,
+    /// Bulk data and requests for it.
+    Bulk = 1,
+}
+
+impl Stream {
+    fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Small),
+            1 => Some(Self::Bulk),
+            _ => None,
+        }
+    }
+}
+
+/// What comes before a frame's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Bytes of body.
+    pub len: u32,
+    /// What it is.
+    pub kind: Kind,
+    /// Number of the frame among the numbered ones of its direction; of the request on the bulk stream.
+    pub number: u32,
+    /// Next number expected from the other side; 0 on the bulk stream.
+    pub expected: u32,
+}
+
+impl Head {
+    /// As it travels.
+    pub fn encode(&self) -> [u8; HEAD] {
+        let mut bytes = [0; HEAD];
+        bytes[..4].copy_from_slice(&self.len.to_le_bytes());
+        bytes[4] = self.kind as u8;
+        bytes[8..12].copy_from_slice(&self.number.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.expected.to_le_bytes());
+        bytes
+    }
+
+    /// The head in these bytes, if a frame of that stream can have it.
+    pub fn decode(bytes: &[u8; HEAD], stream: Stream) -> Option<Self> {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let (len, kind) = (word(0), bytes[4]);
+        if bytes[5..8] != [0; 3] {
+            return None;
+        }
+        let (kind, right) = match (stream, kind) {
+            (Stream::Small, 1) => (
+                Kind::Packet,
+                (HEADER..=HEADER + TCP_PACKET_MAX).contains(&(len as usize)),
+            ),
+            (Stream::Small, 2) => (Kind::Ring, len == 0),
+            (Stream::Small, 3) => (Kind::Acknowledge, len == 0 && word(8) == 0),
+            (Stream::Small, 4) => (Kind::Bye, len == 0),
+            (Stream::Bulk, 16) => (Kind::Ask, len as usize == ASK),
+            (Stream::Bulk, 17) => (Kind::Bulk, (1..=TCP_BULK_FRAME).contains(&u64::from(len))),
+            (Stream::Bulk, 18) => (Kind::Refused, len == 0),
+            _ => return None,
+        };
+        (right && (stream == Stream::Small || word(12) == 0)).then_some(Self {
+            len,
+            kind,
+            number: word(8),
+            expected: word(12),
+        })
+    }
+}
+
+/// The engine's header as it travels.
+pub fn header_bytes(header: &Header) -> [u8; HEADER] {
+    let mut bytes = [0; HEADER];
+    for (out, word) in bytes.chunks_exact_mut(8).zip(header.to_words()) {
+        out.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+/// The engine's header in these bytes: a claim of its sender.
+pub fn header_from(bytes: &[u8; HEADER]) -> Header {
+    let mut words = [0; 3];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        let mut eight = [0; 8];
+        eight.copy_from_slice(bytes);
+        *word = u64::from_le_bytes(eight);
+    }
+    Header::from_words(words)
+}
+
+/// A request for bulk data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The region's cookie.
+    pub cookie: u64,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Ask {
+    /// As it travels.
+    pub fn encode(&self) -> [u8; ASK] {
+        let mut bytes = [0; ASK];
+        for (out, word) in bytes
+            .chunks_exact_mut(8)
+            .zip([self.cookie, self.offset, self.len])
+        {
+            out.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The request in these bytes.
+    pub fn decode(bytes: &[u8; ASK]) -> Self {
+        let word = |at: usize| {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(eight)
+        };
+        Self {
+            cookie: word(0),
+            offset: word(8),
+            len: word(16),
+        }
+    }
+}
+
+/// Every opening message begins with these eight bytes.
+pub const MAGIC: [u8; 8] = *b"garonneT";
+/// Bytes that all versions agree about: magic, length, type, versions, library.
+pub const PREFIX: usize = 40;
+/// Bytes of a library's name on the wire, zeros behind it.
+const LIBRARY_BYTES: usize = 24;
+/// Longest opening message: what a stranger may make this side keep.
+pub const OPENING_MAX: usize = 512;
+/// Clear bytes of a call, which both sides bind into their handshake.
+pub const CALL: usize = PREFIX + 44;
+/// Bytes of the handshake's messages: a key and a seal; the same and an inner message; that sealed.
+pub const FIRST: usize = 32 + 16;
+/// See [`FIRST`].
+pub const SECOND: usize = 32 + INNER + 16;
+/// See [`FIRST`].
+pub const THIRD: usize = INNER + 16;
+/// Bytes of what both sides tell each other under seal.
+pub const INNER: usize = 8;
+
+/// A process, as formats name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Process {
+    /// The job.
+    pub job: [u8; 16],
+    /// World of that job.
+    pub world: u32,
+    /// Index in that world.
+    pub rank: u32,
+    /// How many processes had that index before.
+    pub incarnation: u32,
+}
+
+/// What an opening message says before anything is proved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Versions its sender speaks.
+    pub versions: (u16, u16),
+    /// Library of its sender.
+    pub library: Library,
+    /// The rest.
+    pub body: Body,
+}
+
+/// A library's name as it travels.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Library([u8; LIBRARY_BYTES]);
+
+impl Library {
+    /// This one.
+    pub fn own() -> Self {
+        let mut bytes = [0; LIBRARY_BYTES];
+        let len = LIBRARY.len().min(LIBRARY_BYTES);
+        bytes[..len].copy_from_slice(&LIBRARY.as_bytes()[..len]);
+        Self(bytes)
+    }
+
+    /// For people; what is not printable is not shown.
+    pub fn name(&self) -> String {
+        let printable = |byte: &&u8| byte.is_ascii_graphic() || **byte == b' ';
+        self.0
+            .iter()
+            .take_while(|byte| **byte != 0)
+            .filter(printable)
+            .map(|byte| char::from(*byte))
+            .collect()
+    }
+}
+
+impl std::fmt::Debug for Library {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+/// Why a call is refused. Not sealed: a hint, and no more trusted than its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reason {
+    /// No format version in common.
+    Versions = 1,
+    /// Another library.
+    Library = 2,
+    /// Not the process that was called.
+    Other = 3,
+    /// The other side is calling, too, and its call is preferred.
+    Busy = 4,
+    /// One side wants its traffic sealed, the other does not.
+    Sealing = 5,
+}
+
+/// What follows the prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// A process calls another.
+    Call {
+        /// The caller.
+        from: Process,
+        /// Who is called.
+        to: (u32, u32),
+        /// What the connection is for.
+        stream: Stream,
+        /// Whether its traffic is to be sealed.
+        sealed: bool,
+        /// The handshake's first message.
+        first: [u8; FIRST],
+    },
+    /// The called one answers with the handshake's second message.
+    Answer([u8; SECOND]),
+    /// Or refuses.
+    Refusal(Reason),
+    /// The caller's proof, the handshake's third message.
+    Proof([u8; THIRD]),
+}
+
+/// What a look at received bytes gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found<T> {
+    /// Not all is here.
+    More,
+    /// A message, and how many bytes it took.
+    Message(T, usize),
+    /// No message of this format.
+    Wrong,
+    /// A call in versions of the format that are not spoken here.
+    Foreign((u16, u16), Library),
+}
+
+impl Opening {
+    /// A message of this library.
+    pub fn own(body: Body) -> Self {
+        Self {
+            versions: VERSIONS,
+            library: Library::own(),
+            body,
+        }
+    }
+
+    /// As it travels.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(256);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&[0, 0, 0, 0]);
+        bytes.extend_from_slice(&self.versions.0.to_le_bytes());
+        bytes.extend_from_slice(&self.versions.1.to_le_bytes());
+        bytes.extend_from_slice(&self.library.0);
+        bytes[10] = match &self.body {
+            Body::Call {
+                from,
+                to,
+                stream,
+                sealed,
+                first,
+            } => {
+                bytes.extend_from_slice(&from.job);
+                for word in [from.world, from.rank, from.incarnation, to.0, to.1] {
+                    bytes.extend_from_slice(&word.to_le_bytes());
+                }
+                bytes.extend_from_slice(&[*stream as u8, u8::from(*sealed), 0, 0, 0, 0, 0, 0]);
+                bytes.extend_from_slice(first);
+                1
+            }
+            Body::Answer(second) => {
+                bytes.extend_from_slice(second);
+                2
+            }
+            Body::Refusal(reason) => {
+                bytes.extend_from_slice(&[*reason as u8, 0, 0, 0]);
+                3
+            }
+            Body::Proof(third) => {
+                bytes.extend_from_slice(third);
+                4
+            }
+        };
+        let len = (bytes.len() as u16).to_le_bytes();
+        bytes[8..10].copy_from_slice(&len);
+        bytes
+    }
+
+    /// The message at the beginning of these bytes.
+    pub fn decode(bytes: &[u8]) -> Found<Self> {
+        // Wrong from the first byte on: a stranger is not waited for.
+        let seen = bytes.len().min(MAGIC.len());
+        if bytes[..seen] != MAGIC[..seen] {
+            return Found::Wrong;
+        }
+        let Some(prefix) = bytes.get(..PREFIX) else {
+            return Found::More;
+        };
+        let half = |at: usize| u16::from_le_bytes([prefix[at], prefix[at + 1]]);
+        let (len, versions) = (usize::from(half(8)), (half(12), half(14)));
+        if !(PREFIX..=OPENING_MAX).contains(&len) || versions.0 > versions.1 || prefix[11] != 0 {
+            return Found::Wrong;
+        }
+        let mut library = Library([0; LIBRARY_BYTES]);
+        library.0.copy_from_slice(&prefix[16..PREFIX]);
+        if versions.0 > VERSIONS.1 || versions.1 < VERSIONS.0 {
+            return Found::Foreign(versions, library);
+        }
+        let Some(rest) = bytes.get(PREFIX..len) else {
+            return Found::More;
+        };
+        match Body::decode(prefix[10], rest) {
+            Some(body) => Found::Message(
+                Self {
+                    versions,
+                    library,
+                    body,
+                },
+                len,
+            ),
+            None => Found::Wrong,
+        }
+    }
+}
+
+impl Body {
+    fn decode(kind: u8, bytes: &[u8]) -> Option<Self> {
+        match kind {
+            1 => {
+                let (clear, first) = bytes.split_at_checked(CALL - PREFIX)?;
+                let word =
+                    |at: usize| u32::from_le_bytes([clear[at], clear[at + 1], clear[at + 2], clear[at + 3]]);
+                let mut job = [0; 16];
+                job.copy_from_slice(&clear[..16]);
+                let sealed = match clear[37] {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                };
+                if clear[38..44] != [0; 6] {
+                    return None;
+                }
+                Some(Self::Call {
+                    from: Process {
+                        job,
+                        world: word(16),
+                        rank: word(20),
+                        incarnation: word(24),
+                    },
+                    to: (word(28), word(32)),
+                    stream: Stream::from_code(clear[36])?,
+                    sealed,
+                    first: first.try_into().ok()?,
+                })
+            }
+            2 => Some(Self::Answer(bytes.try_into().ok()?)),
+            3 => match bytes {
+                [1, 0, 0, 0] => Some(Self::Refusal(Reason::Versions)),
+                [2, 0, 0, 0] => Some(Self::Refusal(Reason::Library)),
+                [3, 0, 0, 0] => Some(Self::Refusal(Reason::Other)),
+                [4, 0, 0, 0] => Some(Self::Refusal(Reason::Busy)),
+                [5, 0, 0, 0] => Some(Self::Refusal(Reason::Sealing)),
+                _ => None,
+            },
+            4 => Some(Self::Proof(bytes.try_into().ok()?)),
+            _ => None,
+        }
+    }
+}
+
+/// Reads any bytes as each message and frame: what a peer sends may be anything. What is understood is written as it was read.
+#[cfg(any(test, fuzzing))]
+pub fn read_anything(bytes: &[u8]) {
+    if let Found::Message(opening, len) = Opening::decode(bytes) {
+        assert_eq!(opening.encode(), bytes[..len]);
+        let _ = opening.library.name();
+    }
+    if let Some(head) = bytes.first_chunk::<HEAD>() {
+        for stream in [Stream::Small, Stream::Bulk] {
+            if let Some(known) = Head::decode(head, stream) {
+                assert_eq!(&known.encode(), head);
+            }
+        }
+    }
+    if let Some(header) = bytes.first_chunk::<HEADER>() {
+        assert_eq!(&header_bytes(&header_from(header)), header);
+        assert_eq!(&Ask::decode(header).encode(), header);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn call() -> Opening {
+        Opening::own(Body::Call {
+            from: Process {
+                job: [7; 16],
+                world: 1,
+                rank: 2,
+                incarnation: 3,
+            },
+            to: (4, 5),
+            stream: Stream::Bulk,
+            sealed: true,
+            first: [9; FIRST],
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_message_a_frame_or_nothing(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+            read_anything(&bytes);
+        }
+
+        #[test]
+        fn a_message_with_one_wrong_byte_is_read_without_harm(at: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
+            let mut bytes = call().encode();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            read_anything(&bytes);
+            read_anything(&bytes[..cut.index(bytes.len())]);
+        }
+    }
+
+    #[test]
+    fn every_message_survives_the_wire_and_waits_for_its_last_byte() {
+        let bodies = [
+            call().body,
+            Body::Answer([1; SECOND]),
+            Body::Refusal(Reason::Busy),
+            Body::Proof([2; THIRD]),
+        ];
+        for body in bodies {
+            let opening = Opening::own(body);
+            let bytes = opening.encode();
+            assert!(bytes.len() <= OPENING_MAX);
+            for cut in 0..bytes.len() {
+                assert_eq!(Opening::decode(&bytes[..cut]), Found::More);
+            }
+            assert_eq!(Opening::decode(&bytes), Found::Message(opening, bytes.len()));
+        }
+    }
+
+    #[test]
+    fn a_message_of_another_format_is_known_by_its_library() {
+        let mut opening = call();
+        opening.versions = (7, 9);
+        let mut bytes = opening.encode();
+        bytes[16..24].copy_from_slice(b"elsewise");
+        match Opening::decode(&bytes) {
+            Found::Foreign((7, 9), library) => assert!(library.name().starts_with("elsewise")),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn lengths_beyond_their_bounds_are_refused() {
+        let head = |kind, len| Head {
+            len,
+            kind,
+            number: 0,
+            expected: 0,
+        };
+        let small = TCP_PACKET_MAX as u32 + HEADER as u32;
+        for (kind, stream, longest) in [
+            (Kind::Packet, Stream::Small, small),
+            (Kind::Bulk, Stream::Bulk, TCP_BULK_FRAME as u32),
+        ] {
+            assert!(Head::decode(&head(kind, longest).encode(), stream).is_some());
+            for len in [longest + 1, u32::MAX, 0] {
+                assert_eq!(Head::decode(&head(kind, len).encode(), stream), None);
+            }
+        }
+        let mut bytes = call().encode();
+        bytes[8..10].copy_from_slice(&(OPENING_MAX as u16 + 1).to_le_bytes());
+        assert_eq!(Opening::decode(&bytes), Found::Wrong);
+    }
+
+    #[test]
+    fn a_frame_of_one_stream_is_none_of_the_other() {
+        let ask = Head {
+            len: ASK as u32,
+            kind: Kind::Ask,
+            number: 1,
+            expected: 0,
+        };
+        assert_eq!(Head::decode(&ask.encode(), Stream::Small), None);
+        assert_eq!(Head::decode(&ask.encode(), Stream::Bulk), Some(ask));
+    }
+}

@@ -1,0 +1,609 @@
+//! Who is on the other end of a connection: mutual proof that both know the job's secret and are who they say. Sans-IO.
+//!
+//! Noise's pattern NNpsk0 (crate `snow`) with the job's secret as key before the first message; what the caller says in clear of itself,
+//! of whom it calls and what for is bound in as prologue, so a message made for one job, world, rank, incarnation or stream is worth nothing for another.
+//! Both sides add fresh keys: a replayed call gets an answer that its replayer cannot use, and no connection counts before the caller's proof.
+//! Used by the rail's lines and its door. Bounded: a message has at most [`frame::OPENING_MAX`] bytes, and each is read once.
+
+use crate::tcp::frame::{
+    self, Body, CALL, FIRST, Found, INNER, Library, Opening, Process, Reason, SECOND, Stream, THIRD, VERSIONS,
+};
+use garonne_engine::api::Error;
+use rustix::io::Errno;
+use rustix::rand::GetRandomFlags;
+use snow::{Builder, HandshakeState, TransportState};
+use std::os::fd::OwnedFd;
+use zeroize::Zeroizing;
+
+const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+
+/// Bytes of a job's secret.
+pub const SECRET_BYTES: usize = 32;
+
+/// What the processes of a job know and nobody else. Wiped when dropped; never printed.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<[u8; SECRET_BYTES]>);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(Errno) -> Error {
+    move |errno| Error::System {
+        what,
+        errno: errno.raw_os_error(),
+    }
+}
+
+impl Secret {
+    /// A new one.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub fn generate() -> Result<Self, Error> {
+        let mut bytes = Zeroizing::new([0; SECRET_BYTES]);
+        let got = rustix::rand::getrandom(&mut *bytes, GetRandomFlags::empty())
+            .map_err(failed("cannot draw a secret"))?;
+        if got != SECRET_BYTES {
+            return Err(Error::Resource("the system gives too few random bytes"));
+        }
+        Ok(Self(bytes))
+    }
+
+    /// A descriptor from which one other process may take the secret, once. Closed on exec: whoever starts that process lets it inherit it.
+    ///
+    /// # Errors
+    /// The system gives no pipe.
+    pub fn lay_down(&self) -> Result<OwnedFd, Error> {
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map_err(failed("cannot make a pipe for the secret"))?;
+        // A new pipe takes more than this at once.
+        rustix::io::write(&write, &*self.0).map_err(failed("cannot hand the secret on"))?;
+        Ok(read)
+    }
+
+    /// Takes the secret from an inherited descriptor, and closes it: children of this process do not have it.
+    ///
+    /// # Errors
+    /// It does not hold exactly a secret.
+    pub fn take(from: OwnedFd) -> Result<Self, Error> {
+        let mut bytes = Zeroizing::new([0; SECRET_BYTES + 1]);
+        let mut got = 0;
+        loop {
+            match rustix::io::read(&from, &mut bytes[got..]) {
+                Ok(0) => break,
+                Ok(more) => got += more,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed("cannot read the job's secret")(errno)),
+            }
+            if got > SECRET_BYTES {
+                break;
+            }
+        }
+        if got != SECRET_BYTES {
+            return Err(Error::Misuse(
+                "the descriptor for the job's secret holds something else",
+            ));
+        }
+        let mut secret = Zeroizing::new([0; SECRET_BYTES]);
+        secret.copy_from_slice(&bytes[..SECRET_BYTES]);
+        Ok(Self(secret))
+    }
+}
+
+/// Why a connection did not come to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The other side speaks other versions of the format.
+    Versions {
+        /// Its versions.
+        theirs: (u16, u16),
+        /// Its library.
+        library: Library,
+    },
+    /// The other side is another library.
+    Library(Library),
+    /// It refused for another reason.
+    Refused(Reason),
+    /// It does not know the secret, or is not who it says.
+    NotAuthentic,
+    /// It does not speak this protocol.
+    Garbage,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Versions { theirs, library } => write!(
+                f,
+                "it runs {} with formats {} to {}, this process {} with {} to {}",
+                library.name(),
+                theirs.0,
+                theirs.1,
+                frame::LIBRARY,
+                VERSIONS.0,
+                VERSIONS.1
+            ),
+            Self::Library(library) => {
+                write!(f, "it runs {}, this process {}", library.name(), frame::LIBRARY)
+            }
+            Self::Refused(Reason::Other) => f.write_str("another process answers at its address"),
+            Self::Refused(Reason::Busy) => f.write_str("it is calling itself"),
+            Self::Refused(Reason::Sealing) => f.write_str("one side encrypts and the other does not"),
+            Self::Refused(_) => f.write_str("it refuses this library"),
+            Self::NotAuthentic => f.write_str("it cannot prove that it belongs to the job"),
+            Self::Garbage => f.write_str("something else answers at its address"),
+        }
+    }
+}
+
+/// What both sides know once a handshake is over.
+#[derive(Debug)]
+pub struct Agreed {
+    /// The other side's next expected number.
+    pub expected: u32,
+    /// What seals the traffic, if it is to be sealed.
+    pub seal: Option<Box<TransportState>>,
+}
+
+fn noise<'a>(secret: &'a Secret, clear: &'a [u8]) -> Option<Builder<'a>> {
+    Builder::new(PATTERN.parse().ok()?)
+        .psk(0, &secret.0)
+        .ok()?
+        .prologue(clear)
+        .ok()
+}
+
+fn inner(expected: u32, stream: Stream, sealed: bool) -> [u8; INNER] {
+    let mut bytes = [0; INNER];
+    bytes[..4].copy_from_slice(&expected.to_le_bytes());
+    bytes[4] = stream as u8;
+    bytes[5] = u8::from(sealed);
+    bytes[6..].copy_from_slice(&VERSIONS.1.to_le_bytes());
+    bytes
+}
+
+/// The number in what the other side said under seal, if it agrees about the rest.
+fn agreed(bytes: &[u8], stream: Stream, sealed: bool) -> Option<u32> {
+    let expected = u32::from_le_bytes(*bytes.first_chunk()?);
+    (bytes == inner(expected, stream, sealed)).then_some(expected)
+}
+
+fn transport(noise: HandshakeState) -> Result<TransportState, Fault> {
+    noise.into_transport_mode().map_err(|_| Fault::NotAuthentic)
+}
+
+/// What a process brings to every handshake.
+#[derive(Clone, Debug)]
+pub struct House {
+    /// The job's secret.
+    pub secret: Secret,
+    /// This process.
+    pub me: Process,
+    /// Whether traffic is sealed; the same in all processes of a job.
+    pub sealed: bool,
+}
+
+/// The calling side.
+#[derive(Debug)]
+pub struct Caller {
+    noise: HandshakeState,
+    stream: Stream,
+    sealed: bool,
+}
+
+/// How far the calling side is.
+#[derive(Debug)]
+pub enum Answered {
+    /// The answer is not whole.
+    More(Caller),
+    /// It is: send the proof, and the connection is open.
+    Done {
+        /// What was agreed.
+        agreed: Agreed,
+        /// Bytes that the answer took.
+        consumed: usize,
+        /// The proof, to be sent first.
+        proof: Vec<u8>,
+    },
+}
+
+impl Caller {
+    /// Calls rank and incarnation `to`; the bytes are to be sent.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub fn call(house: &House, to: (u32, u32), stream: Stream) -> Result<(Self, Vec<u8>), Error> {
+        let mut call = Opening::own(Body::Call {
+            from: house.me,
+            to,
+            stream,
+            sealed: house.sealed,
+            first: [0; FIRST],
+        });
+        let clear = call.encode();
+        let refused = Error::Resource("the handshake's cryptography has no random bytes");
+        let noise = noise(&house.secret, &clear[..CALL]).and_then(|noise| noise.build_initiator().ok());
+        let Some(mut noise) = noise else {
+            return Err(refused);
+        };
+        let mut message = [0; FIRST];
+        match (noise.write_message(&[], &mut message), &mut call.body) {
+            (Ok(FIRST), Body::Call { first, .. }) => *first = message,
+            _ => return Err(refused),
+        }
+        let sealed = house.sealed;
+        Ok((
+            Self {
+                noise,
+                stream,
+                sealed,
+            },
+            call.encode(),
+        ))
+    }
+
+    /// Looks at what came back. `expected` is the next number that this side expects.
+    ///
+    /// # Errors
+    /// The other side refuses, or is not who it should be.
+    pub fn answered(mut self, bytes: &[u8], expected: u32) -> Result<Answered, Fault> {
+        let (opening, consumed) = match Opening::decode(bytes) {
+            Found::More => return Ok(Answered::More(self)),
+            Found::Wrong => return Err(Fault::Garbage),
+            Found::Foreign(theirs, library) => return Err(Fault::Versions { theirs, library }),
+            Found::Message(opening, consumed) => (opening, consumed),
+        };
+        let second = match opening.body {
+            Body::Answer(second) => second,
+            Body::Refusal(Reason::Versions) => {
+                return Err(Fault::Versions {
+                    theirs: opening.versions,
+                    library: opening.library,
+                });
+            }
+            Body::Refusal(Reason::Library) => return Err(Fault::Library(opening.library)),
+            Body::Refusal(reason) => return Err(Fault::Refused(reason)),
+            _ => return Err(Fault::Garbage),
+        };
+        let mut payload = [0; SECOND];
+        let said = self.noise.read_message(&second, &mut payload);
+        let said = said.map_err(|_| Fault::NotAuthentic)?;
+        let theirs = agreed(&payload[..said], self.stream, self.sealed).ok_or(Fault::NotAuthentic)?;
+        let mut transport = transport(self.noise)?;
+        let mut third = [0; THIRD];
+        match transport.write_message(&inner(expected, self.stream, self.sealed), &mut third) {
+            Ok(THIRD) => {}
+            _ => return Err(Fault::NotAuthentic),
+        }
+        Ok(Answered::Done {
+            agreed: Agreed {
+                expected: theirs,
+                seal: self.sealed.then(|| Box::new(transport)),
+            },
+            consumed,
+            proof: Opening::own(Body::Proof(third)).encode(),
+        })
+    }
+}
+
+/// The called side, between answer and proof.
+#[derive(Debug)]
+pub struct Callee {
+    /// Who calls, if it can prove it.
+    pub from: Process,
+    /// What for.
+    pub stream: Stream,
+    transport: TransportState,
+    sealed: bool,
+}
+
+/// How far a call is.
+#[derive(Debug)]
+pub enum Heard {
+    /// It is not whole.
+    More,
+    /// It is refused, with these bytes to be sent.
+    Refused(Vec<u8>),
+    /// It is answered, with these bytes to be sent; the call took `consumed`.
+    Answered {
+        /// Awaits the proof.
+        callee: Box<Callee>,
+        /// To be sent.
+        answer: Vec<u8>,
+        /// Bytes that the call took.
+        consumed: usize,
+    },
+}
+
+fn refusal(reason: Reason) -> Heard {
+    Heard::Refused(Opening::own(Body::Refusal(reason)).encode())
+}
+
+impl Callee {
+    /// Listens to a call. `admit` is asked about callers that know the secret, and says which number of theirs is expected next.
+    ///
+    /// # Errors
+    /// What came is no call of this job.
+    pub fn hear(
+        house: &House,
+        bytes: &[u8],
+        admit: impl FnOnce(&Process, Stream) -> Result<u32, Reason>,
+    ) -> Result<Heard, Fault> {
+        let (opening, consumed) = match Opening::decode(bytes) {
+            Found::More => return Ok(Heard::More),
+            Found::Wrong => return Err(Fault::Garbage),
+            Found::Foreign(..) => return Ok(refusal(Reason::Versions)),
+            Found::Message(opening, consumed) => (opening, consumed),
+        };
+        let Body::Call {
+            from,
+            to,
+            stream,
+            sealed,
+            first,
+        } = opening.body
+        else {
+            return Err(Fault::Garbage);
+        };
+        if opening.library != Library::own() {
+            return Ok(refusal(Reason::Library));
+        }
+        if (from.job, from.world, to)
+            != (
+                house.me.job,
+                house.me.world,
+                (house.me.rank, house.me.incarnation),
+            )
+        {
+            return Ok(refusal(Reason::Other));
+        }
+        if sealed != house.sealed {
+            return Ok(refusal(Reason::Sealing));
+        }
+        let noise = noise(&house.secret, &bytes[..CALL]).and_then(|noise| noise.build_responder().ok());
+        let mut noise = noise.ok_or(Fault::NotAuthentic)?;
+        let mut nothing = [0; FIRST];
+        // Only hashes so far: who does not know the secret costs no more.
+        match noise.read_message(&first, &mut nothing) {
+            Ok(0) => {}
+            _ => return Err(Fault::NotAuthentic),
+        }
+        let expected = match admit(&from, stream) {
+            Ok(expected) => expected,
+            Err(reason) => return Ok(refusal(reason)),
+        };
+        let mut second = [0; SECOND];
+        match noise.write_message(&inner(expected, stream, sealed), &mut second) {
+            Ok(SECOND) => {}
+            _ => return Err(Fault::NotAuthentic),
+        }
+        let callee = Self {
+            from,
+            stream,
+            transport: transport(noise)?,
+            sealed,
+        };
+        Ok(Heard::Answered {
+            callee: Box::new(callee),
+            answer: Opening::own(Body::Answer(second)).encode(),
+            consumed,
+        })
+    }
+
+    /// Looks at what followed the answer: the number that the caller expects next, and the bytes its proof took. `None`: not all is here.
+    ///
+    /// # Errors
+    /// The caller is not who it said.
+    pub fn proved(&mut self, bytes: &[u8]) -> Result<Option<(u32, usize)>, Fault> {
+        let (opening, consumed) = match Opening::decode(bytes) {
+            Found::More => return Ok(None),
+            Found::Message(opening, consumed) => (opening, consumed),
+            Found::Wrong | Found::Foreign(..) => return Err(Fault::Garbage),
+        };
+        let Body::Proof(third) = opening.body else {
+            return Err(Fault::Garbage);
+        };
+        let mut payload = [0; THIRD];
+        let said = self.transport.read_message(&third, &mut payload);
+        let said = said.map_err(|_| Fault::NotAuthentic)?;
+        let expected = agreed(&payload[..said], self.stream, self.sealed).ok_or(Fault::NotAuthentic)?;
+        Ok(Some((expected, consumed)))
+    }
+
+    /// What seals the traffic, if it is to be sealed.
+    pub fn seal(self) -> Option<Box<TransportState>> {
+        self.sealed.then(|| Box::new(self.transport))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn process(rank: u32) -> Process {
+        Process {
+            job: [3; 16],
+            world: 0,
+            rank,
+            incarnation: 7,
+        }
+    }
+
+    fn houses(sealed: bool) -> (House, House) {
+        let secret = Secret::generate().unwrap();
+        let house = |rank| House {
+            secret: secret.clone(),
+            me: process(rank),
+            sealed,
+        };
+        (house(0), house(1))
+    }
+
+    fn call(house: &House) -> (Caller, Vec<u8>) {
+        Caller::call(house, (1, 7), Stream::Small).unwrap()
+    }
+
+    fn hear(house: &House, bytes: &[u8]) -> Result<Heard, Fault> {
+        Callee::hear(house, bytes, |from, _| {
+            assert_eq!(*from, process(0));
+            Ok(40)
+        })
+    }
+
+    fn answer(house: &House, bytes: &[u8]) -> (Callee, Vec<u8>) {
+        match hear(house, bytes) {
+            Ok(Heard::Answered {
+                callee,
+                answer,
+                consumed,
+            }) => {
+                assert_eq!(consumed, bytes.len());
+                (*callee, answer)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn two_who_know_the_secret_agree_and_tell_each_other_what_they_expect() {
+        for sealed in [false, true] {
+            let (near, far) = houses(sealed);
+            let (caller, bytes) = call(&near);
+            let (mut callee, bytes) = answer(&far, &bytes);
+            let Ok(Answered::Done { agreed, proof, .. }) = caller.answered(&bytes, 20) else {
+                panic!("the answer is honest")
+            };
+            assert_eq!((agreed.expected, agreed.seal.is_some()), (40, sealed));
+            assert_eq!(callee.proved(&proof[..50]), Ok(None));
+            assert_eq!(callee.proved(&proof), Ok(Some((20, proof.len()))));
+            if let (Some(mut near), Some(mut far)) = (agreed.seal, callee.seal()) {
+                let (mut sealed, mut open) = ([0; 64], [0; 64]);
+                let len = near.write_message(b"hello", &mut sealed).unwrap();
+                assert_eq!(far.read_message(&sealed[..len], &mut open), Ok(5));
+                assert!(
+                    far.read_message(&sealed[..len], &mut open).is_err(),
+                    "nothing is taken twice"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn another_secret_is_noticed_by_the_called_side_before_it_answers() {
+        let (near, _) = houses(false);
+        let (_, far) = houses(false);
+        let (_, bytes) = call(&near);
+        assert!(matches!(hear(&far, &bytes), Err(Fault::NotAuthentic)));
+    }
+
+    #[test]
+    fn an_answer_without_the_secret_is_refused() {
+        let (near, far) = houses(false);
+        let (caller, bytes) = call(&near);
+        let impostor = House {
+            secret: Secret::generate().unwrap(),
+            ..far.clone()
+        };
+        assert!(hear(&impostor, &bytes).is_err());
+        // It invents one.
+        let made_up = Opening::own(Body::Answer([5; SECOND])).encode();
+        assert!(matches!(caller.answered(&made_up, 0), Err(Fault::NotAuthentic)));
+    }
+
+    #[test]
+    fn a_replayed_call_gets_nowhere() {
+        let (near, far) = houses(false);
+        let (caller, bytes) = call(&near);
+        let (_, first_answer) = answer(&far, &bytes);
+        let Ok(Answered::Done { proof, .. }) = caller.answered(&first_answer, 0) else {
+            panic!("the answer is honest")
+        };
+        let (mut callee, second_answer) = answer(&far, &bytes);
+        assert_ne!(first_answer, second_answer);
+        assert_eq!(
+            callee.proved(&proof),
+            Err(Fault::NotAuthentic),
+            "an old proof proves nothing"
+        );
+    }
+
+    #[test]
+    fn a_call_is_bound_to_its_job_world_rank_incarnation_and_stream() {
+        let (near, far) = houses(false);
+        let (_, honest) = call(&near);
+        // Job, world, rank, incarnation of both, stream, sealing: whatever is changed on the way, it is refused or not authentic.
+        for at in frame::PREFIX..CALL {
+            let mut bytes = honest.clone();
+            bytes[at] ^= 1;
+            let heard = Callee::hear(&far, &bytes, |_, _| panic!("byte {at} is not bound"));
+            assert!(matches!(heard, Ok(Heard::Refused(_)) | Err(_)), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn another_library_is_refused_by_name_on_both_sides() {
+        let (near, far) = houses(false);
+        let (caller, mut bytes) = call(&near);
+        bytes[16..24].copy_from_slice(b"ancient ");
+        let Ok(Heard::Refused(refusal)) = hear(&far, &bytes) else {
+            panic!("it must be refused")
+        };
+        match caller.answered(&refusal, 0) {
+            Err(fault @ Fault::Library(_)) => assert!(fault.to_string().contains(frame::LIBRARY)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn versions_without_overlap_are_refused_by_name() {
+        let (near, far) = houses(false);
+        let (caller, mut bytes) = call(&near);
+        bytes[12..16].copy_from_slice(&[9, 0, 11, 0]);
+        let Ok(Heard::Refused(mut refusal)) = hear(&far, &bytes) else {
+            panic!("it must be refused")
+        };
+        refusal[12..16].copy_from_slice(&[9, 0, 11, 0]);
+        match caller.answered(&refusal, 0) {
+            Err(fault @ Fault::Versions { theirs: (9, 11), .. }) => {
+                assert!(fault.to_string().contains("formats 9 to 11"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_secret_passes_through_a_descriptor_once() {
+        let secret = Secret::generate().unwrap();
+        let taken = Secret::take(secret.lay_down().unwrap()).unwrap();
+        assert_eq!(*secret.0, *taken.0);
+        assert_eq!(format!("{secret:?}"), "Secret");
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        rustix::io::write(&write, &[1; 33]).unwrap();
+        drop(write);
+        assert!(matches!(Secret::take(read), Err(Error::Misuse(_))));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn wild_bytes_open_nothing(bytes in prop::collection::vec(any::<u8>(), 0..300), at: prop::sample::Index, byte: u8) {
+            let (near, far) = houses(false);
+            let (caller, mut honest) = call(&near);
+            let admitted = |heard| matches!(heard, Ok(Heard::Answered { .. }));
+            prop_assert!(!admitted(hear(&far, &bytes)));
+            let at = at.index(honest.len());
+            let same = honest[at] == byte;
+            honest[at] = byte;
+            if let Ok(Heard::Answered { .. }) = hear(&far, &honest) {
+                prop_assert!(same, "byte {} was changed", at);
+            }
+            let done = matches!(caller.answered(&bytes, 0), Ok(Answered::Done { .. }));
+            prop_assert!(!done);
+        }
+    }
+}

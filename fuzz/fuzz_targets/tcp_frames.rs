@@ -1,0 +1,7 @@
+//! Opening messages and frames of connections between hosts.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    garonne_rails::tcp::frame::read_anything(bytes);
+});
