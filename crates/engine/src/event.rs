@@ -162,16 +162,48 @@ pub fn senders(ring: &[u8], sent: &Sent) -> Vec<Origin> {
     found
 }
 
-/// A meeting of ranks through shared memory, named as its messages would be.
+/// Whom a wait that the layer above tells of is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// The other members of the communicator, through shared memory.
+    Members,
+    /// Whoever sends the message that a probe asks for; `None`: any process.
+    Sender(Option<Peer>),
+}
+
+/// A wait that the engine knows nothing of, told by the layer above: a meeting of ranks through shared memory, named as its
+/// messages would be, or a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meeting {
-    /// Context of the collective.
+    /// Whom it is for.
+    pub awaited: Awaited,
+    /// Context of the messages.
     pub context: Context,
-    /// Its tag.
+    /// Their tag; negative for a probe that takes any.
     pub tag: i32,
     /// Who asked.
     pub origin: Origin,
 }
+
+/// An operation that is not over, as others may see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// It is a send; else a receive.
+    pub sends: bool,
+    /// Context of its envelope.
+    pub context: Context,
+    /// The other process; `None`: a receive from any.
+    pub peer: Option<Peer>,
+    /// Tag; `None`: a receive of any.
+    pub tag: Option<i32>,
+    /// Bytes of a send, room of a receive.
+    pub bytes: u64,
+    /// Who asked.
+    pub origin: Origin,
+}
+
+/// Operations that [`Waiting`] lists.
+pub const PENDING_SHOWN: usize = 16;
 
 /// What a rank waits for, as far as its engine knows: the oldest pending receive and send, and how much is pending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -186,8 +218,34 @@ pub struct Waiting {
     pub unexpected: u32,
     /// A send that cannot go on: context, peer, tag, bytes, and who asked.
     pub blocked_send: Option<(Context, Peer, i32, u64, Origin)>,
-    /// A meeting without messages, which the layer above told of: context, tag, and who asked.
+    /// What the layer above told of.
     pub meeting: Option<Meeting>,
+    /// Operations that are not over, in no order: the first `shown` count.
+    pub operations: [Pending; PENDING_SHOWN],
+    /// How many of them there are.
+    pub shown: usize,
+    /// There are more operations than those.
+    pub more: bool,
+    /// Several threads of the process may be in MPI: others than the one that waits may act.
+    pub threads: bool,
+}
+
+impl Waiting {
+    /// Lists one more operation, if there is room.
+    pub(crate) fn add(&mut self, operation: Pending) {
+        match self.operations.get_mut(self.shown) {
+            Some(place) => {
+                *place = operation;
+                self.shown += 1;
+            }
+            None => self.more = true,
+        }
+    }
+
+    /// The operations listed.
+    pub fn listed(&self) -> &[Pending] {
+        self.operations.get(..self.shown).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! operation. Bounded by what the program leaves pending; grows by doubling when a new one finds no free slot.
 
 use crate::api::{Context, Error, Origin, Pattern, Peer, Request, Status};
+use crate::event::Pending;
 use crate::limits::SHORT_GENERATION_BITS;
 use crate::quick::Catch;
 use crate::rail::{Descriptor, Fetch};
@@ -67,6 +68,30 @@ pub(crate) struct Operation {
     pub cancelled: bool,
     /// Its place among the completions of this engine, once complete.
     pub finished: u64,
+}
+
+impl Operation {
+    /// What others may see of it.
+    pub(crate) fn shown(&self) -> Pending {
+        let shown = Pending {
+            sends: self.side == Side::Send,
+            context: self.context,
+            peer: Some(self.peer),
+            tag: Some(self.tag),
+            bytes: self.data.len,
+            origin: self.origin,
+        };
+        if self.state == State::Posted {
+            let Pattern { context, source, tag } = self.pattern;
+            return Pending {
+                context,
+                peer: source.map(|source| source.peer),
+                tag,
+                ..shown
+            };
+        }
+        shown
+    }
 }
 
 /// An operation's name as it travels.

@@ -433,7 +433,11 @@ impl<R: Rail> Shard<R> {
     pub fn waiting(&self) -> Waiting {
         let core = &self.core;
         let (mut receive, mut send): (Option<u32>, Option<&Operation>) = (None, None);
+        let mut list = Waiting::default();
         for (slot, operation) in core.requests.iter().take(WAITING_LOOK) {
+            if !matches!(operation.state, State::Free | State::Complete) && !operation.abandoned {
+                list.add(operation.shown());
+            }
             match (operation.side, operation.state) {
                 (Side::Recv, State::Posted)
                     if receive.is_none_or(|other| core.matcher.order(slot) < core.matcher.order(other)) =>
@@ -467,7 +471,8 @@ impl<R: Rail> Shard<R> {
                     operation.origin,
                 )
             }),
-            meeting: None,
+            more: list.more || core.requests.iter().nth(WAITING_LOOK).is_some(),
+            ..list
         }
     }
 }

@@ -16,8 +16,14 @@ use std::ffi::c_int;
 
 static MESSAGES: Table<Message> = Table::new();
 
-pub(crate) fn probe(_: Call, source: c_int, tag: c_int, on: MPI_Comm, status: Ptr<MPI_Status>) -> Result<()> {
-    give(status, &comm(on)?.probe(source, tag)?)
+pub(crate) fn probe(
+    call: Call,
+    source: c_int,
+    tag: c_int,
+    on: MPI_Comm,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    give(status, &comm(on)?.probe(source, tag, call.origin())?)
 }
 
 pub(crate) fn iprobe(
@@ -41,14 +47,14 @@ fn give_message(message: Message, out: Ptr<MPI_Message>) -> Result<()> {
 }
 
 pub(crate) fn mprobe(
-    _: Call,
+    call: Call,
     source: c_int,
     tag: c_int,
     on: MPI_Comm,
     message: Ptr<MPI_Message>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let (found, filled) = comm(on)?.mprobe(source, tag)?;
+    let (found, filled) = comm(on)?.mprobe(source, tag, call.origin())?;
     give_message(found, message)?;
     give(status, &filled)
 }

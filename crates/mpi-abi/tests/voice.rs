@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Place, garonne, launch, run, stdout};
+use support::{Place, garonne, launch, line, run, stdout};
 
 const HALO: &str = r#"
     #include <mpi.h>
@@ -26,14 +26,6 @@ const HALO: &str = r#"
         MPI_Finalize();
     }
 "#;
-
-/// The number of the line that contains `mark`.
-fn line(text: &str, mark: &str) -> usize {
-    1 + text
-        .lines()
-        .position(|line| line.contains(mark))
-        .expect("the mark is there")
-}
 
 fn last_words(name: &str, text: &str, flags: &[&str]) -> String {
     let place = Place::new(name);
@@ -122,88 +114,6 @@ fn a_rank_knows_which_program_of_the_job_it_runs() {
     assert_eq!(
         alone.trim_end(),
         "rank 0: program -1, universe -1, maxprocs 1, argv -"
-    );
-}
-
-/// Sends 300 small messages and a large one, then enters different collectives on both ranks.
-const DIFFERENT: &str = r#"
-    #include <mpi.h>
-    #include <stdlib.h>
-    int main(int argc, char **argv) {
-        int rank, large = 1 << 20;
-        char *data = calloc(1, large);
-        MPI_Init(&argc, &argv);
-        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-        for (int i = 0; i < 300; i++) {
-            if (rank == 0) MPI_Send(data, 8, MPI_CHAR, 1, 0, MPI_COMM_WORLD);
-            else MPI_Recv(data, 8, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        }
-        if (rank == 0) MPI_Send(data, large, MPI_CHAR, 1, 0, MPI_COMM_WORLD);
-        else MPI_Recv(data, large, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        if (rank == 0) MPI_Bcast(data, 4, MPI_CHAR, 1, MPI_COMM_WORLD); /* broadcasts */
-        else MPI_Barrier(MPI_COMM_WORLD); /* meets */
-        MPI_Finalize();
-        return 0;
-    }
-"#;
-
-/// A job that runs until this is dropped.
-struct Job(std::process::Child);
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Job {
-    fn ask(&self, words: &[&str]) -> String {
-        let id = self.0.id().to_string();
-        let output = std::process::Command::new(garonne()).args(words).arg(id).output();
-        String::from_utf8_lossy(&output.expect("the command runs").stdout).into_owned()
-    }
-}
-
-#[test]
-fn who_names_the_ranks_that_called_different_collectives_and_top_what_was_sent() {
-    let place = Place::new("different");
-    let program = place.program_with("different", DIFFERENT, &["-g"]);
-    let job = std::process::Command::new(garonne())
-        .args(["run", "-n", "2"])
-        .arg(program)
-        .spawn();
-    let job = Job(job.expect("the job starts"));
-    let mut said = String::new();
-    let tries = (0..300).find(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        said = job.ask(&["who"]);
-        said.contains("mismatch")
-    });
-    assert!(tries.is_some(), "{said}");
-    let number = "rank 0 is in MPI_Bcast #1, rank 1 in MPI_Barrier #1";
-    let other = "rank 1 is in MPI_Barrier #1, rank 0 in MPI_Bcast #1";
-    assert!(said.contains(number) || said.contains(other), "{said}");
-    for mark in ["/* broadcasts */", "/* meets */"] {
-        assert!(
-            said.contains(&format!("at different.c:{}", line(DIFFERENT, mark))),
-            "{said}"
-        );
-    }
-    let top = job.ask(&["top", "--once", "--every", "0.1", "--json"]);
-    let sent = |what: &str| {
-        let key = format!("\"{what}\":");
-        let numbers = top.split(&key).skip(1);
-        let numbers = numbers.map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
-        numbers
-            .map(|digits| digits.parse::<u64>().unwrap())
-            .max()
-            .unwrap()
-    };
-    assert!((301..320).contains(&sent("sent_messages")), "{top}");
-    assert!(
-        (300 * 8 + (1 << 20)..300 * 8 + (1 << 20) + 1000).contains(&sent("sent_bytes")),
-        "{top}"
     );
 }
 

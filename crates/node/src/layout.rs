@@ -65,6 +65,7 @@ mod card {
     pub const UNEXPECTED: usize = 208;
     pub const EVENTS: usize = 216;
     pub const PACES: usize = 224;
+    pub const BOOK: usize = 232;
 }
 
 /// Where the doorbell word of `rank` lies in the board.
@@ -392,6 +393,15 @@ impl Card {
 
     pub(crate) fn set_paces(&self, address: u64) {
         self.at.atomic_u64(card::PACES).store(address, Relaxed);
+    }
+
+    /// Where the rank's book ([`crate::book`]) lies in its own memory; 0: not told.
+    pub fn book(&self) -> u64 {
+        self.at.atomic_u64(card::BOOK).load(Relaxed)
+    }
+
+    pub(crate) fn set_book(&self, address: u64) {
+        self.at.atomic_u64(card::BOOK).store(address, Relaxed);
     }
 
     /// The words of the three that follow, for the engine to write.

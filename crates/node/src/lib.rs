@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 pub mod agent;
+pub mod book;
 pub mod client;
 pub mod codes;
 pub mod error;

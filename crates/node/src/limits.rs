@@ -86,3 +86,6 @@ pub const FDS_OF_AGENT: u64 = 40;
 
 /// Longest sleep of a rank whose queued packets found no room, should the ring of the reader be lost: half a per mille of a core.
 pub const ROOM_RETRY: Duration = Duration::from_millis(5);
+
+/// Communicators whose names and members a rank shows to those who watch: real programs hold some tens; the table takes 16 KB.
+pub const COMMS_SHOWN: usize = 128;

@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error as EngineError, Peer};
-use garonne_engine::event::{self, Sent, Waiting};
+use garonne_engine::event::{self, Awaited, Sent, Waiting};
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
-use garonne_progress::surroundings::{Patience, Senders, Surroundings};
+use garonne_progress::surroundings::{Known, Patience, Senders, Surroundings};
 use garonne_rails::cost::CostModel;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
 
+use crate::book::Book;
 use crate::client::Client;
 use crate::codes;
 use crate::error::{Error, Result};
@@ -51,7 +52,10 @@ impl Rank {
             costs.apply();
             rail.begin_with(&costs);
         }
+        let book = Book::default();
+        client.card(world.rank).set_book(book.address());
         let place = Place {
+            book: Some(book),
             client: Some(client.clone()),
             patience: patience(world.oversubscribed()),
         };
@@ -73,6 +77,7 @@ impl Rank {
         let neighbours = threads.ok_or(Error::resource(codes::G0304, "no memory for a world of one"))?;
         let rail = ShmRail::new(Arc::new(neighbours)).map_err(no_rail)?;
         let place = Place {
+            book: None,
             client: None,
             patience: patience(false),
         };
@@ -123,6 +128,7 @@ fn patience(oversubscribed: bool) -> Patience {
 
 /// The surroundings of an engine's host in a real process.
 pub struct Place {
+    book: Option<Book>,
     client: Option<Arc<Client>>,
     patience: Patience,
 }
@@ -139,8 +145,17 @@ impl Surroundings for Place {
 
     fn waits(&self, waiting: Option<&Waiting>) {
         if let Some(client) = &self.client {
+            if let (Some(book), Some(waiting)) = (&self.book, waiting) {
+                book.show_waiting(waiting);
+            }
             let wait = waiting.map_or_else(Wait::default, said);
             client.card(client.world().rank).publish_wait(&wait);
+        }
+    }
+
+    fn communicator(&self, number: u32, known: Option<&Known<'_>>) {
+        if let Some(book) = &self.book {
+            book.show_communicator(number, known);
         }
     }
 
@@ -187,8 +202,11 @@ fn said(waiting: &Waiting) -> Wait {
         let (comm, tag, site) = (meeting.context.into(), meeting.tag, meeting.origin.site);
         return Wait {
             call,
-            peer: -1,
-            tag,
+            peer: match meeting.awaited {
+                Awaited::Sender(Some(peer)) => peer as i32,
+                Awaited::Sender(None) | Awaited::Members => -1,
+            },
+            tag: tag.max(-2),
             comm,
             bytes: 0,
             since_ns,

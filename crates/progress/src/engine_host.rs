@@ -10,7 +10,7 @@ mod together;
 
 use crate::host::{Host, Stepper};
 use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, SUBMISSIONS};
-use crate::surroundings::{Patience, Senders, Surroundings};
+use crate::surroundings::{Known, Patience, Senders, Surroundings};
 use crate::ticket::{Operation, Ticket, pause, perform};
 use crate::zeal::Zeal;
 use garonne_engine::api::{
@@ -287,6 +287,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         shard.publish();
         Waiting {
             meeting: *lock(&self.meeting),
+            threads: self.shared.load(Ordering::Relaxed),
             ..shard.waiting()
         }
     }
@@ -581,6 +582,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.stepping.fetch_add(1, Ordering::AcqRel);
         self.stepped_at.store(u64::MAX, Ordering::Release);
         self.run_steppers();
+    }
+
+    fn communicator(&self, number: u32, known: Option<&Known<'_>>) {
+        self.surroundings.communicator(number, known);
     }
 
     fn senders(&self, sent: &Sent) -> Option<Senders> {

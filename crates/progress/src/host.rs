@@ -3,7 +3,7 @@
 //! The implementation over a real engine lives beside this trait; a trait because real processes, threads as ranks
 //! and simulated ranks wait in different ways. The small-message path is called through the concrete type.
 
-use crate::surroundings::Senders;
+use crate::surroundings::{Known, Senders};
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
 };
@@ -77,7 +77,8 @@ pub trait Together {
         })
     }
 
-    /// The thread is about to `wait_until` a meeting in the commons is over, or (`None`) it was: for those who watch from outside.
+    /// The thread is about to `wait_until` something that the engine does not know is over (a meeting in the commons, a probe), or
+    /// (`None`) it was: for those who watch from outside.
     fn meets(&self, _meeting: Option<Meeting>) {}
 }
 
@@ -164,6 +165,9 @@ pub trait Host: Together + std::marker::Send + Sync {
     fn wake(&self);
     /// Advances `stepper` on every later progress until it is finished; steps it once now.
     fn attach(&self, stepper: Arc<dyn Stepper>);
+
+    /// There is a communicator of this number, name and members now, or (`None`) no more: for those who watch from outside.
+    fn communicator(&self, _number: u32, _known: Option<&Known<'_>>) {}
 
     /// Who made a send, as far as that can be found out from here: for putting an error into words.
     fn senders(&self, _sent: &Sent) -> Option<Senders> {

@@ -2,7 +2,7 @@
 //!
 //! Implemented by `node` for real processes and by `sim` for threads and simulated ranks; called by the engine host.
 
-use garonne_engine::api::Origin;
+use garonne_engine::api::{Origin, Peer};
 use garonne_engine::event::{Sent, Waiting};
 use std::time::Duration;
 
@@ -24,6 +24,33 @@ pub struct Senders {
     pub origins: Vec<Origin>,
 }
 
+/// What others may know of a communicator. Where its list lies stays readable until it is told that the communicator is no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known<'a> {
+    /// As the program named it; empty if it did not.
+    pub name: &'a str,
+    /// Its members' processes.
+    pub members: Members<'a>,
+}
+
+/// The processes of a group, by rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Members<'a> {
+    /// Cannot be told so (an intercommunicator has two groups).
+    Untold,
+    /// `size` processes from `first` on, `stride` apart (modulo 2^32).
+    Strided {
+        /// Process of rank 0.
+        first: Peer,
+        /// Distance between successive ones.
+        stride: u32,
+        /// How many.
+        size: u32,
+    },
+    /// These.
+    List(&'a [Peer]),
+}
+
 /// See the module's paragraph.
 pub trait Surroundings: Send + Sync {
     /// How patient a waiter may be at the moment.
@@ -42,6 +69,9 @@ pub trait Surroundings: Send + Sync {
     /// The rank sleeps for a while already and waits for this; `None`: it is awake again. For those who watch from outside.
     /// Called by one thread at a time.
     fn waits(&self, _waiting: Option<&Waiting>) {}
+
+    /// There is a communicator of this number, name and members now, or (`None`) no more: for those who watch from outside.
+    fn communicator(&self, _number: u32, _known: Option<&Known<'_>>) {}
 
     /// Who made a send, as far as that can be found out from here: for putting an error into words.
     fn senders(&self, _sent: &Sent) -> Option<Senders> {

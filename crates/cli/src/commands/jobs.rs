@@ -55,6 +55,8 @@ pub struct Rank {
     /// Processor time so far, in seconds.
     pub cpu_seconds: f64,
     pub wait: Option<Wait>,
+    /// Where its book lies in its memory; 0: not told.
+    pub book: u64,
     pub sent_messages: u64,
     pub sent_bytes: u64,
     pub unexpected: u64,
@@ -77,6 +79,7 @@ pub fn ranks(visit: &Visit) -> Vec<Rank> {
             process,
             cpu_seconds: cpu_seconds.unwrap_or(0.0),
             wait: card.wait().filter(|wait| wait.since_ns != 0),
+            book: card.book(),
             sent_messages: card.sent_messages().load(Relaxed),
             sent_bytes: card.sent_bytes().load(Relaxed),
             unexpected: card.unexpected().load(Relaxed),

@@ -1,14 +1,18 @@
-//! `garonne who`: what each rank of a running job does, from what the ranks publish, without their help.
+//! `garonne who`: what each rank of a running job does and what that comes to, from what the ranks publish, without their help.
+
+mod standing;
+mod verdict;
 
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::Table;
-use garonne_mpi::coll::tag::Call;
 use garonne_node::layout::{State, Wait};
 use garonne_sites::Whose;
 use serde_json::json;
 
 use super::calls;
 use super::jobs::{self, Rank};
+use standing::{CONTEXTS, Seen, collective};
+use verdict::Verdict;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -28,65 +32,144 @@ pub fn run(args: &Args) -> i32 {
             return 1;
         }
     };
-    let ranks = jobs::ranks(&visit);
+    let all = standing::look(&visit);
+    let result = verdict::verdict(&standing::standings(&all));
+    let mismatch = mismatch(&all);
     if args.json {
-        let list: Vec<_> = ranks.iter().map(as_json).collect();
+        let list: Vec<_> = all.iter().map(as_json).collect();
+        let verdict = json!({ "kind": kind(&result), "ranks": named(&result), "text": tell(&result, &all) });
         return super::print_json(
-            &json!({ "launcher": visit.launcher, "command": visit.command, "ranks": list, "mismatch": mismatch(&waits(&ranks)) }),
+            &json!({ "launcher": visit.launcher, "command": visit.command, "ranks": list, "mismatch": mismatch, "verdict": verdict }),
         );
     }
     println!(
         "job {}: {} ({} ranks)",
         visit.launcher, visit.command, visit.ranks
     );
-    if ranks.is_empty() {
+    if all.is_empty() {
         println!("no rank has called MPI_Init yet");
         return 0;
     }
-    let mut table = Table::new();
-    table.load_preset(comfy_table::presets::NOTHING).set_header([
-        "rank",
-        "process",
-        "state",
-        "cpu",
-        "cpu time",
-        "waits for",
-    ]);
-    for rank in &ranks {
-        let cpu = rank.cpu.map_or(String::from("any"), |cpu| cpu.to_string());
-        let time = format!("{:.1} s", rank.cpu_seconds);
-        table.add_row([
-            rank.rank.to_string(),
-            rank.pid.to_string(),
-            doing(rank),
-            cpu,
-            time,
-            waiting(rank),
-        ]);
-    }
-    println!("{}", table.trim_fmt());
-    if let Some(text) = mismatch(&waits(&ranks)) {
+    println!("{}", table(&all).trim_fmt());
+    for text in [mismatch, tell(&result, &all)].into_iter().flatten() {
         println!("\n{text}");
-    }
-    let absent: Vec<_> = ranks
-        .iter()
-        .filter(|rank| rank.state == State::Absent)
-        .map(|rank| rank.rank.to_string())
-        .collect();
-    if !absent.is_empty() && absent.len() < ranks.len() {
-        println!(
-            "\nranks {} have not called MPI_Init: collective calls of the others wait for them",
-            absent.join(", ")
-        );
     }
     0
 }
 
-fn waits(ranks: &[Rank]) -> Vec<(u32, Wait)> {
-    ranks
-        .iter()
-        .filter_map(|rank| Some((rank.rank, rank.wait?)))
-        .collect()
+fn table(all: &[Seen]) -> Table {
+    let mut table = Table::new();
+    let header = ["rank", "process", "state", "cpu", "cpu time", "waits for"];
+    table
+        .load_preset(comfy_table::presets::NOTHING)
+        .set_header(header);
+    for seen in all {
+        let rank = &seen.rank;
+        table.add_row([
+            rank.rank.to_string(),
+            rank.pid.to_string(),
+            doing(rank),
+            rank.cpu.map_or(String::from("any"), |cpu| cpu.to_string()),
+            format!("{:.1} s", rank.cpu_seconds),
+            waiting(seen),
+        ]);
+    }
+    table
+}
+
+fn kind(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Cycle { .. } => "deadlock",
+        Verdict::Missing { .. } => "missing",
+        Verdict::Awaited(_) => "awaited",
+        Verdict::Moving => "moving",
+    }
+}
+
+/// The ranks that a verdict is about.
+fn named(verdict: &Verdict) -> Vec<u32> {
+    match verdict {
+        Verdict::Cycle { ranks, .. } => ranks.clone(),
+        Verdict::Missing { ended, .. } => vec![*ended],
+        Verdict::Awaited(list) => list.iter().map(|(rank, _)| *rank).collect(),
+        Verdict::Moving => Vec::new(),
+    }
+}
+
+/// A verdict in words; nothing where there is nothing to say.
+fn tell(verdict: &Verdict, all: &[Seen]) -> Option<String> {
+    let seen = |rank: u32| &all[rank as usize];
+    let call = |rank: u32| format!("\n  rank {rank}: {}", waiting(seen(rank)));
+    match verdict {
+        Verdict::Moving => None,
+        Verdict::Cycle { ranks, others } => {
+            let head = match ranks.as_slice() {
+                [rank] => format!("verdict: deadlock: rank {rank} waits for itself"),
+                _ => "verdict: deadlock: each of these ranks waits for the next, the last for the first, and none can go on".into(),
+            };
+            let calls: String = ranks.iter().map(|rank| call(*rank)).collect();
+            let threads = if ranks.iter().any(|rank| seen(*rank).has_threads()) {
+                "\n  unless another of their threads acts: they asked for MPI_THREAD_MULTIPLE"
+            } else {
+                ""
+            };
+            Some(format!("{head}{calls}{}{threads}", more(*others)))
+        }
+        Verdict::Missing {
+            waiter,
+            ended,
+            others,
+        } => Some(format!(
+            "verdict: rank {waiter} can never go on, since rank {ended} {}{}{}",
+            lot(&seen(*ended).rank),
+            call(*waiter),
+            more(*others)
+        )),
+        Verdict::Awaited(list) => {
+            let line = |(rank, count): &(u32, usize)| {
+                let waits = if *count == 1 { "rank waits" } else { "ranks wait" };
+                format!(
+                    "verdict: {count} {waits} for rank {rank}, which {}",
+                    lot(&seen(*rank).rank)
+                )
+            };
+            let lines: Vec<_> = list.iter().take(AWAITED_NAMED).map(line).collect();
+            let rest = list.len().saturating_sub(AWAITED_NAMED);
+            let rest = if rest > 0 {
+                format!("\n  and so for {rest} more")
+            } else {
+                String::new()
+            };
+            Some(format!("{}{rest}", lines.join("\n")))
+        }
+    }
+}
+
+/// Ranks that others wait for, of which a line is printed: beyond these the table says it better.
+const AWAITED_NAMED: usize = 4;
+
+fn more(others: usize) -> String {
+    match others {
+        0 => String::new(),
+        1 => "\n  another rank can never go on either".into(),
+        _ => format!("\n  {others} other ranks can never go on either"),
+    }
+}
+
+/// What a rank that others wait for does.
+fn lot(rank: &Rank) -> String {
+    let pid = rank.pid;
+    match (rank.state, rank.process) {
+        (State::Gone, _) | (State::Running, None | Some('Z' | 'X')) => "is gone".into(),
+        (State::Finalized, _) => "has called MPI_Finalize".into(),
+        (State::Absent, _) => "has not called MPI_Init".into(),
+        (_, Some('T')) => format!("is stopped (kill -CONT {pid} lets it go on)"),
+        (_, Some('t')) => "is held by a debugger".into(),
+        (_, Some('R')) => format!("computes outside MPI, or asks with MPI_Test (process {pid})"),
+        (_, Some('D')) => format!("waits for a file or device, outside MPI (process {pid})"),
+        (_, Some(_)) if rank.wait.is_none() => format!("sleeps outside MPI (process {pid})"),
+        _ => "waits".into(),
+    }
 }
 
 fn doing(rank: &Rank) -> String {
@@ -99,7 +182,8 @@ fn doing(rank: &Rank) -> String {
     format!("{}{process}", jobs::word(rank.state))
 }
 
-fn waiting(rank: &Rank) -> String {
+fn waiting(seen: &Seen) -> String {
+    let rank = &seen.rank;
     let Some(wait) = rank.wait else {
         return String::new();
     };
@@ -110,6 +194,7 @@ fn waiting(rank: &Rank) -> String {
     };
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let since = (now.tv_sec as f64 + now.tv_nsec as f64 / 1e9) - wait.since_ns as f64 / 1e9;
+    let comm = seen.comm_name(wait.comm / CONTEXTS);
     let what = match (calls::name(wait.call), collective(&wait)) {
         (None, None) => return format!("something, for {since:.1} s"),
         (name, Some(in_it)) => {
@@ -119,10 +204,7 @@ fn waiting(rank: &Rank) -> String {
                 format!(", {peer}")
             };
             let call = name.unwrap_or(in_it.call.kind.name());
-            format!(
-                "{call}: collective {} of comm #{}{from}",
-                in_it.call.number, in_it.comm
-            )
+            format!("{call}: collective {} of {comm}{from}", in_it.call.number)
         }
         (Some(call), None) => {
             let tag = if wait.tag < 0 {
@@ -130,11 +212,12 @@ fn waiting(rank: &Rank) -> String {
             } else {
                 format!("tag {}", wait.tag)
             };
-            format!(
-                "{call}: {peer}, {tag}, {} B, comm #{}",
-                wait.bytes,
-                wait.comm / CONTEXTS
-            )
+            let bytes = if wait.bytes > 0 {
+                format!(", {} B", wait.bytes)
+            } else {
+                String::new()
+            };
+            format!("{call}: {peer}, {tag}{bytes}, {comm}")
         }
     };
     format!(
@@ -143,42 +226,39 @@ fn waiting(rank: &Rank) -> String {
     )
 }
 
-const CONTEXTS: u64 = garonne_mpi::limits::CONTEXTS_PER_COMM as u64;
-
-/// A collective that a rank is in, and the communicator's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct InCollective {
-    comm: u64,
-    call: Call,
-}
-
-/// The collective that a wait belongs to: its messages have the second context of their communicator.
-fn collective(wait: &Wait) -> Option<InCollective> {
-    let call = Call::from_tag(wait.tag).filter(|_| wait.comm % CONTEXTS == 1)?;
-    Some(InCollective {
-        comm: wait.comm / CONTEXTS,
-        call,
-    })
-}
-
 /// Pairs of ranks of which one waits for the other, which is in another collective of the same communicator: both are its
 /// members, since the first names the second, so neither can ever return. The first of them, in words.
-fn mismatch(waits: &[(u32, Wait)]) -> Option<String> {
+fn mismatch(all: &[Seen]) -> Option<String> {
+    let waits: Vec<_> = all
+        .iter()
+        .filter_map(|seen| Some((seen.rank.rank, seen.rank.wait?)))
+        .collect();
+    let (rank, peer) = contradiction(&waits)?;
+    let of = |rank: u32| {
+        all.get(rank as usize)
+            .and_then(|seen| Some((seen, collective(seen.rank.wait.as_ref()?)?)))
+    };
+    let ((seen, own), (_, theirs)) = (of(rank)?, of(peer)?);
+    Some(format!(
+        "mismatch: the ranks of {} called different collectives: rank {rank} is in {} #{number}, rank {peer} in {} #{number}",
+        seen.comm_name(own.comm),
+        own.call.kind,
+        theirs.call.kind,
+        number = own.call.number,
+    ))
+}
+
+fn contradiction(waits: &[(u32, Wait)]) -> Option<(u32, u32)> {
     waits.iter().find_map(|(rank, wait)| {
         let own = collective(wait)?;
         let peer = u32::try_from(wait.peer).ok()?;
         let (_, other) = waits.iter().find(|(rank, _)| *rank == peer)?;
         let theirs = collective(other)?;
-        let differs = theirs.comm == own.comm && theirs.call.number == own.call.number && theirs.call.series == own.call.series && theirs.call.kind != own.call.kind;
-        differs.then(|| {
-            format!(
-                "mismatch: the ranks of comm #{} called different collectives: rank {rank} is in {} #{number}, rank {peer} in {} #{number}",
-                own.comm,
-                own.call.kind,
-                theirs.call.kind,
-                number = own.call.number,
-            )
-        })
+        let differs = theirs.comm == own.comm
+            && theirs.call.number == own.call.number
+            && theirs.call.series == own.call.series
+            && theirs.call.kind != own.call.kind;
+        differs.then_some((*rank, peer))
     })
 }
 
@@ -187,9 +267,10 @@ fn place(rank: &Rank, wait: &Wait) -> Option<String> {
     (wait.site != 0 && rank.pid != 0).then(|| garonne_sites::describe(Whose::Process(rank.pid), wait.site))
 }
 
-fn as_json(rank: &Rank) -> serde_json::Value {
+fn as_json(seen: &Seen) -> serde_json::Value {
+    let rank = &seen.rank;
     let wait = rank.wait.map(|wait| {
-        json!({ "call": calls::name(wait.call), "peer": wait.peer, "tag": wait.tag, "comm": wait.comm / CONTEXTS, "bytes": wait.bytes,
+        json!({ "call": calls::name(wait.call), "peer": wait.peer, "tag": wait.tag, "comm": wait.comm / CONTEXTS, "comm_name": seen.comm_name(wait.comm / CONTEXTS), "bytes": wait.bytes,
             "since_ns": wait.since_ns, "collective": collective(&wait).map(|it| it.call.number), "kind": collective(&wait).map(|it| it.call.kind.name()), "site": wait.site,
             "place": place(rank, &wait) })
     });
@@ -216,11 +297,8 @@ mod tests {
             since_ns: 1,
             ..Wait::default()
         };
-        let said = mismatch(&[(0, wait(1, tag(12, 2))), (1, wait(0, tag(12, 1)))]).unwrap();
-        assert!(
-            said.ends_with("rank 0 is in MPI_Bcast #12, rank 1 in MPI_Barrier #12"),
-            "{said}"
-        );
+        let found = contradiction(&[(0, wait(1, tag(12, 2))), (1, wait(0, tag(12, 1)))]);
+        assert_eq!(found, Some((0, 1)));
     }
 
     #[test]
@@ -234,12 +312,12 @@ mod tests {
             ..Wait::default()
         };
         let late = [(0, wait(1, tag(12, 2), 9)), (1, wait(0, tag(11, 1), 9))];
-        assert_eq!(mismatch(&late), None);
+        assert_eq!(contradiction(&late), None);
         let others = [(0, wait(1, tag(12, 2), 9)), (1, wait(0, tag(12, 1), 17))];
-        assert_eq!(mismatch(&others), None);
+        assert_eq!(contradiction(&others), None);
         let messages = [(0, wait(1, tag(12, 2), 8)), (1, wait(0, tag(12, 1), 8))];
-        assert_eq!(mismatch(&messages), None);
+        assert_eq!(contradiction(&messages), None);
         let anybody = [(0, wait(-1, tag(12, 2), 9)), (1, wait(-1, tag(12, 1), 9))];
-        assert_eq!(mismatch(&anybody), None);
+        assert_eq!(contradiction(&anybody), None);
     }
 }

@@ -161,3 +161,11 @@ fn built(package: &str) -> PathBuf {
 pub fn include() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
 }
+
+/// The number of the line that contains `mark`.
+pub fn line(text: &str, mark: &str) -> usize {
+    1 + text
+        .lines()
+        .position(|line| line.contains(mark))
+        .expect("the mark is there")
+}

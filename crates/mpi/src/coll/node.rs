@@ -503,6 +503,7 @@ impl<'a> Table<'a> {
         }
         let host = &self.comm.process().host;
         host.meets(Some(event::Meeting {
+            awaited: event::Awaited::Members,
             context: self.comm.context() + COLLECTIVE,
             tag: self.call.tag(Inside::Whole),
             origin: self.origin,

@@ -28,6 +28,7 @@ use crate::process::Process;
 use crate::session::Session;
 use crate::topo::Topology;
 use garonne_engine::api::{Context, Peer};
+use garonne_progress::surroundings::{Known, Members};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -73,6 +74,32 @@ pub(crate) struct Inner {
     pub session: Option<Session>,
     /// Keeps the context ours.
     lease: OnceLock<context::Lease>,
+}
+
+impl Inner {
+    /// Number of its block of contexts, which tells it from others of this process.
+    fn number(&self) -> u32 {
+        self.context.load(Ordering::Relaxed) / crate::limits::CONTEXTS_PER_COMM
+    }
+
+    /// Shows its name and members to those who watch from outside.
+    fn show(&self, name: &str) {
+        let members = match (&self.remote, &self.local) {
+            (Some(_), _) => Members::Untold,
+            (None, &Group::Strided { first, stride, size }) => Members::Strided { first, stride, size },
+            (None, Group::List(list)) => Members::List(list),
+        };
+        let known = Known { name, members };
+        self.process.host.communicator(self.number(), Some(&known));
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.lease.get().is_some() {
+            self.process.host.communicator(self.number(), None);
+        }
+    }
 }
 
 /// `span` processes from `first` on, `stride` apart, by rank; none where there is no such formula.
@@ -162,6 +189,7 @@ impl Comm {
             self.0.lease.set(lease).is_ok(),
             "a communicator got a context twice"
         );
+        self.0.show(&self.name());
     }
 
     /// A communicator that has everything but its context: what `MPI_Comm_idup` gives before it completes.
@@ -309,6 +337,9 @@ impl Comm {
             end -= 1;
         }
         *lock(&self.0.name) = name[..end].to_string();
+        if self.0.lease.get().is_some() {
+            self.0.show(&name[..end]);
+        }
     }
 
     /// Buffer of `MPI_Comm_attach_buffer`.
@@ -320,7 +351,7 @@ impl Comm {
     pub fn label(&self) -> String {
         let name = self.name();
         if name.is_empty() {
-            format!("comm #{}", self.context() / crate::limits::CONTEXTS_PER_COMM)
+            format!("comm #{}", self.0.number())
         } else {
             format!("comm \"{name}\"")
         }

@@ -4,6 +4,7 @@ use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::request::{Request, Status};
 use garonne_engine::api::{self, Origin, Started};
+use garonne_engine::event::{Awaited, Meeting};
 use garonne_sync::user::Data;
 
 /// A message that a matched probe took: received once with [`Message::recv`] or [`Message::irecv`].
@@ -34,8 +35,8 @@ impl Comm {
     }
 
     /// `MPI_Probe`.
-    pub fn probe(&self, source: i32, tag: i32) -> Result<Status> {
-        self.until(|| self.peek_message(source, tag))
+    pub fn probe(&self, source: i32, tag: i32, origin: Origin) -> Result<Status> {
+        self.until((source, tag, origin), || self.peek_message(source, tag))
     }
 
     /// `MPI_Improbe`.
@@ -58,8 +59,8 @@ impl Comm {
     }
 
     /// `MPI_Mprobe`.
-    pub fn mprobe(&self, source: i32, tag: i32) -> Result<(Message, Status)> {
-        self.until(|| self.take_message(source, tag))
+    pub fn mprobe(&self, source: i32, tag: i32, origin: Origin) -> Result<(Message, Status)> {
+        self.until((source, tag, origin), || self.take_message(source, tag))
     }
 
     fn without_waiting<T>(&self, look: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
@@ -70,13 +71,25 @@ impl Comm {
         Ok(found)
     }
 
-    fn until<T>(&self, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    fn until<T>(
+        &self,
+        (source, tag, origin): (i32, i32, Origin),
+        mut look: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<T> {
         let mut found = look();
         if let Ok(None) = found {
-            self.0.process.host.wait_until(&mut || {
+            let host = &self.0.process.host;
+            host.meets(Some(Meeting {
+                awaited: Awaited::Sender(u32::try_from(source).ok().and_then(|rank| self.target_of(rank))),
+                context: self.context(),
+                tag,
+                origin,
+            }));
+            host.wait_until(&mut || {
                 found = look();
                 !matches!(found, Ok(None))
             });
+            host.meets(None);
         }
         found?.ok_or_else(|| self.error(Class::Intern, "waited for a message, but found none"))
     }

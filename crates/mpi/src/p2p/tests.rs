@@ -76,8 +76,11 @@ fn bad_ranks_and_tags_are_refused_and_proc_null_is_nobody() {
             world.recv(from(crate::PROC_NULL, 0, &bytes)).unwrap(),
             Status::PROC_NULL
         );
-        assert_eq!(world.probe(crate::PROC_NULL, 3).unwrap(), Status::PROC_NULL);
-        let (message, status) = world.mprobe(crate::PROC_NULL, 3).unwrap();
+        assert_eq!(
+            world.probe(crate::PROC_NULL, 3, Origin::default()).unwrap(),
+            Status::PROC_NULL
+        );
+        let (message, status) = world.mprobe(crate::PROC_NULL, 3, Origin::default()).unwrap();
         assert_eq!(status, Status::PROC_NULL);
         assert_eq!(
             message.recv(bytes.data(), Origin::default()).unwrap(),
@@ -120,7 +123,7 @@ fn a_matched_probe_takes_the_message_from_everyone_else() {
             world.send(to(1, 1, &Bytes::of(b"first"))).unwrap();
             world.send(to(1, 1, &Bytes::of(b"second"))).unwrap();
         } else {
-            let (message, status) = world.mprobe(0, 1).unwrap();
+            let (message, status) = world.mprobe(0, 1, Origin::default()).unwrap();
             assert_eq!(status.len, 5);
             let (later, earlier) = (Bytes::new(6), Bytes::new(5));
             world.recv(from(0, 1, &later)).unwrap();
@@ -547,7 +550,8 @@ fn threads_of_one_rank_send_receive_probe_and_wait_at_once() {
                                 world.recv(from(other, 0, &into)).unwrap();
                             }
                             (0, _) => {
-                                let (message, _) = world.mprobe(crate::ANY_SOURCE, 0).unwrap();
+                                let (message, _) =
+                                    world.mprobe(crate::ANY_SOURCE, 0, Origin::default()).unwrap();
                                 message.recv(into.data(), Origin::default()).unwrap();
                                 world.send(to(other, 0, &out)).unwrap();
                             }

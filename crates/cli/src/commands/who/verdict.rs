@@ -1,0 +1,276 @@
+//! What a job's ranks wait for, put together: who can never go on, and whom the others wait for.
+//!
+//! Pure: from what each rank does and needs to a [`Verdict`]. A rank is held to be stuck only if every way in which it could go on
+//! depends on ranks that are stuck themselves or have ended, so a rank that computes, or of which too little is known, never makes
+//! a deadlock. Called by `garonne who`; bounded by the number of ranks and of the operations that they show.
+
+use std::collections::{BTreeSet, VecDeque};
+
+/// Something that one of these ranks has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Any of them would do; in the order in which they are worth naming.
+    pub from: Vec<u32>,
+}
+
+/// What a rank does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It waits in MPI until all of these are met.
+    WaitsForAll(Vec<Need>),
+    /// It waits in MPI, and one of these may be enough.
+    WaitsForAny(Vec<Need>),
+    /// It waits in MPI, for what cannot be told.
+    Waits,
+    /// It runs or may run at any time.
+    Acts,
+    /// It does nothing more by itself: finalized, ended, or never came.
+    Ended,
+}
+
+/// What it comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Each of these waits for the next, the last for the first; so many others wait for them.
+    Cycle {
+        /// The cycle, beginning with its least rank.
+        ranks: Vec<u32>,
+        /// Ranks beside the cycle that can never go on because of it.
+        others: usize,
+    },
+    /// `waiter` waits for ranks of which none does anything any more, such as `ended`; so many others can never go on, too.
+    Missing {
+        /// The rank that waits.
+        waiter: u32,
+        /// One that it waits for.
+        ended: u32,
+        /// Other ranks that can never go on.
+        others: usize,
+    },
+    /// Ranks that act, and how many ranks wait for each, directly or through others; most waited for first.
+    Awaited(Vec<(u32, usize)>),
+    /// No rank waits for another.
+    Moving,
+}
+
+/// Of a job whose ranks stand so.
+pub fn verdict(standings: &[Standing]) -> Verdict {
+    let stuck = stuck(standings);
+    let is_stuck = |rank: u32| stuck.contains(&rank);
+    let waiters = stuck
+        .iter()
+        .copied()
+        .filter(|&rank| needs(&standings[rank as usize]).is_some());
+    let Some(first) = waiters.clone().next() else {
+        return awaited(standings);
+    };
+    let mut path = Vec::new();
+    let mut at = first;
+    loop {
+        if let Some(begin) = path.iter().position(|&rank| rank == at) {
+            let mut cycle = path.split_off(begin);
+            let least = cycle
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, rank)| **rank)
+                .map_or(0, |(index, _)| index);
+            cycle.rotate_left(least);
+            let others = waiters.count() - cycle.len();
+            return Verdict::Cycle { ranks: cycle, others };
+        }
+        path.push(at);
+        match next(&standings[at as usize], &is_stuck) {
+            Some(then) if needs(&standings[then as usize]).is_some() => at = then,
+            Some(ended) => {
+                return Verdict::Missing {
+                    waiter: at,
+                    ended,
+                    others: waiters.count() - 1,
+                };
+            }
+            // Cannot be: a stuck rank has a need that only stuck ranks could meet.
+            None => return awaited(standings),
+        }
+    }
+}
+
+fn needs(standing: &Standing) -> Option<&[Need]> {
+    match standing {
+        Standing::WaitsForAll(needs) | Standing::WaitsForAny(needs) => Some(needs),
+        Standing::Waits | Standing::Acts | Standing::Ended => None,
+    }
+}
+
+/// The largest set of ranks none of which can go on before another of the set does.
+fn stuck(standings: &[Standing]) -> BTreeSet<u32> {
+    let mut stuck: BTreeSet<u32> = (0..standings.len() as u32).collect();
+    loop {
+        let before = stuck.len();
+        let unmet = |need: &Need| !need.from.is_empty() && need.from.iter().all(|rank| stuck.contains(rank));
+        let stays = |rank: &u32| match &standings[*rank as usize] {
+            Standing::WaitsForAll(needs) => needs.iter().any(unmet),
+            Standing::WaitsForAny(needs) => !needs.is_empty() && needs.iter().all(unmet),
+            Standing::Ended => true,
+            Standing::Waits | Standing::Acts => false,
+        };
+        let kept: BTreeSet<u32> = stuck.iter().copied().filter(stays).collect();
+        stuck = kept;
+        if stuck.len() == before {
+            return stuck;
+        }
+    }
+}
+
+/// Whom a stuck rank waits for: the first of the first need that stuck ranks alone could meet.
+fn next(standing: &Standing, is_stuck: &impl Fn(u32) -> bool) -> Option<u32> {
+    let unmet = |need: &&Need| !need.from.is_empty() && need.from.iter().all(|&rank| is_stuck(rank));
+    needs(standing)?.iter().find(unmet)?.from.first().copied()
+}
+
+/// The ranks that act and for which others wait.
+fn awaited(standings: &[Standing]) -> Verdict {
+    let mut counts = vec![0usize; standings.len()];
+    for (rank, standing) in standings.iter().enumerate() {
+        if needs(standing).is_none() {
+            continue;
+        }
+        // Along what ranks wait for, to those that act.
+        let (mut seen, mut queue) = (BTreeSet::from([rank as u32]), VecDeque::from([rank as u32]));
+        while let Some(at) = queue.pop_front() {
+            for &then in needs(&standings[at as usize])
+                .unwrap_or_default()
+                .iter()
+                .flat_map(|need| &need.from)
+            {
+                if (then as usize) < standings.len() && seen.insert(then) {
+                    queue.push_back(then);
+                    if standings[then as usize] == Standing::Acts {
+                        counts[then as usize] += 1;
+                    }
+                }
+            }
+        }
+    }
+    let mut list: Vec<_> = counts
+        .into_iter()
+        .enumerate()
+        .filter(|(_, count)| *count > 0)
+        .map(|(rank, count)| (rank as u32, count))
+        .collect();
+    list.sort_by_key(|&(rank, count)| (std::cmp::Reverse(count), rank));
+    if list.is_empty() {
+        Verdict::Moving
+    } else {
+        Verdict::Awaited(list)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn need(from: &[u32]) -> Need {
+        Need { from: from.to_vec() }
+    }
+
+    fn waits(from: &[u32]) -> Standing {
+        Standing::WaitsForAll(vec![need(from)])
+    }
+
+    #[test]
+    fn a_ring_of_waits_is_a_cycle_that_begins_with_its_least_rank() {
+        let ring = [waits(&[1]), waits(&[2]), waits(&[0])];
+        assert_eq!(
+            verdict(&ring),
+            Verdict::Cycle {
+                ranks: vec![0, 1, 2],
+                others: 0
+            }
+        );
+        let tail = [waits(&[2]), waits(&[2]), waits(&[3]), waits(&[2])];
+        assert_eq!(
+            verdict(&tail),
+            Verdict::Cycle {
+                ranks: vec![2, 3],
+                others: 2
+            }
+        );
+        assert_eq!(
+            verdict(&[waits(&[0])]),
+            Verdict::Cycle {
+                ranks: vec![0],
+                others: 0
+            }
+        );
+    }
+
+    #[test]
+    fn a_rank_that_acts_breaks_every_cycle_that_could_reach_it() {
+        let any = |list: &[u32]| Standing::WaitsForAny(list.iter().map(|&rank| need(&[rank])).collect());
+        let one_way_out = [waits(&[1]), any(&[0, 2]), Standing::Acts];
+        assert_eq!(verdict(&one_way_out), Verdict::Awaited(vec![(2, 2)]));
+        let from_anybody = [waits(&[1]), waits(&[0, 2]), Standing::Acts];
+        assert_eq!(verdict(&from_anybody), Verdict::Awaited(vec![(2, 2)]));
+        let both = Standing::WaitsForAll(vec![need(&[0]), need(&[2])]);
+        assert_eq!(
+            verdict(&[waits(&[1]), both, Standing::Acts]),
+            Verdict::Cycle {
+                ranks: vec![0, 1],
+                others: 0
+            }
+        );
+        assert_eq!(verdict(&[waits(&[1]), Standing::Waits]), Verdict::Moving);
+        assert_eq!(
+            verdict(&[waits(&[1]), Standing::WaitsForAny(vec![])]),
+            Verdict::Moving
+        );
+    }
+
+    #[test]
+    fn who_has_ended_is_missing_for_those_who_wait_for_it() {
+        let standings = [waits(&[1]), waits(&[2]), Standing::Ended, Standing::Acts];
+        assert_eq!(
+            verdict(&standings),
+            Verdict::Missing {
+                waiter: 1,
+                ended: 2,
+                others: 1
+            }
+        );
+        assert_eq!(verdict(&[Standing::Ended, Standing::Acts]), Verdict::Moving);
+    }
+
+    #[test]
+    fn the_rank_that_most_wait_for_is_named_first() {
+        let barrier = waits(&[3]);
+        let standings = [
+            barrier.clone(),
+            barrier.clone(),
+            barrier,
+            Standing::Acts,
+            waits(&[5]),
+            Standing::Acts,
+        ];
+        assert_eq!(verdict(&standings), Verdict::Awaited(vec![(3, 3), (5, 1)]));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_rank_of_a_cycle_needs_the_next(raw in proptest::collection::vec((0u8..5, proptest::collection::vec(0u32..6, 0..3)), 6)) {
+            let standing = |(kind, from): (u8, Vec<u32>)| match kind {
+                0 | 1 => Standing::WaitsForAll(from.iter().map(|&rank| need(&[rank])).collect()),
+                2 => waits(&from),
+                3 => Standing::WaitsForAny(from.iter().map(|&rank| need(&[rank])).collect()),
+                _ => Standing::Acts,
+            };
+            let standings: Vec<_> = raw.into_iter().map(standing).collect();
+            if let Verdict::Cycle { ranks, .. } = verdict(&standings) {
+                for (index, &rank) in ranks.iter().enumerate() {
+                    let next = ranks[(index + 1) % ranks.len()];
+                    let wanted = needs(&standings[rank as usize]).unwrap();
+                    proptest::prop_assert!(wanted.iter().any(|need| need.from.contains(&next)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What `garonne who` says of real jobs that hang: the cycle, the missing rank, the one that computes, the mismatched call.
+
+mod support;
+
+use std::path::Path;
+
+use support::{Place, garonne, line};
+
+/// Sends 300 small messages and a large one, then enters different collectives on both ranks.
+const DIFFERENT: &str = r#"
+    #include <mpi.h>
+    #include <stdlib.h>
+    int main(int argc, char **argv) {
+        int rank, large = 1 << 20;
+        char *data = calloc(1, large);
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        for (int i = 0; i < 300; i++) {
+            if (rank == 0) MPI_Send(data, 8, MPI_CHAR, 1, 0, MPI_COMM_WORLD);
+            else MPI_Recv(data, 8, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+        if (rank == 0) MPI_Send(data, large, MPI_CHAR, 1, 0, MPI_COMM_WORLD);
+        else MPI_Recv(data, large, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (rank == 0) MPI_Bcast(data, 4, MPI_CHAR, 1, MPI_COMM_WORLD); /* broadcasts */
+        else MPI_Barrier(MPI_COMM_WORLD); /* meets */
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+/// A job that runs until this is dropped.
+struct Job(std::process::Child);
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Job {
+    fn start(ranks: u32, program: &Path, argument: &str) -> Self {
+        let mut command = std::process::Command::new(garonne());
+        command
+            .args(["run", "--timeout", "120", "-n", &ranks.to_string()])
+            .arg(program)
+            .arg(argument);
+        Self(command.spawn().expect("the job starts"))
+    }
+
+    /// What `who` says once it says all of `parts`.
+    fn until(&self, parts: &[&str]) -> String {
+        let mut said = String::new();
+        let found = (0..300).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            said = self.ask(&["who"]);
+            parts.iter().all(|part| said.contains(part))
+        });
+        assert!(found, "{parts:?} in {said}");
+        said
+    }
+
+    fn ask(&self, words: &[&str]) -> String {
+        let id = self.0.id().to_string();
+        let output = std::process::Command::new(garonne()).args(words).arg(id).output();
+        String::from_utf8_lossy(&output.expect("the command runs").stdout).into_owned()
+    }
+}
+
+#[test]
+fn who_names_the_ranks_that_called_different_collectives_and_top_what_was_sent() {
+    let place = Place::new("different");
+    let program = place.program_with("different", DIFFERENT, &["-g"]);
+    let job = Job::start(2, &program, "");
+    let said = job.until(&["mismatch"]);
+    let number = "rank 0 is in MPI_Bcast #1, rank 1 in MPI_Barrier #1";
+    let other = "rank 1 is in MPI_Barrier #1, rank 0 in MPI_Bcast #1";
+    assert!(said.contains(number) || said.contains(other), "{said}");
+    for mark in ["/* broadcasts */", "/* meets */"] {
+        assert!(
+            said.contains(&format!("at different.c:{}", line(DIFFERENT, mark))),
+            "{said}"
+        );
+    }
+    let top = job.ask(&["top", "--once", "--every", "0.1", "--json"]);
+    let sent = |what: &str| {
+        let key = format!("\"{what}\":");
+        let numbers = top.split(&key).skip(1);
+        let numbers = numbers.map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
+        numbers
+            .map(|digits| digits.parse::<u64>().unwrap())
+            .max()
+            .unwrap()
+    };
+    assert!((301..320).contains(&sent("sent_messages")), "{top}");
+    assert!(
+        (300 * 8 + (1 << 20)..300 * 8 + (1 << 20) + 1000).contains(&sent("sent_bytes")),
+        "{top}"
+    );
+}
+
+/// Each way to hang on its own: which, by the first argument.
+const HANGS: &str = r#"
+    #include <mpi.h>
+    #include <signal.h>
+    #include <stdlib.h>
+    int main(int argc, char **argv) {
+        int rank, size, x = 0, y = 0, which = atoi(argv[1]);
+        MPI_Comm halo, part;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        MPI_Comm_size(MPI_COMM_WORLD, &size);
+        MPI_Comm_dup(MPI_COMM_WORLD, &halo);
+        MPI_Comm_set_name(halo, "halo_x");
+        MPI_Comm_split(MPI_COMM_WORLD, rank == 2, 0, &part);
+        for (int i = 0; i < 3; i++) MPI_Barrier(MPI_COMM_WORLD);
+        switch (which) {
+        case 0: /* a ring */
+            MPI_Recv(&x, 1, MPI_INT, (rank + 1) % size, 7, halo, MPI_STATUS_IGNORE); /* ring */
+            break;
+        case 1: /* one rank in a barrier less */
+            if (rank == 2) MPI_Recv(&x, 1, MPI_INT, 0, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE); /* lacks */
+            MPI_Barrier(MPI_COMM_WORLD);
+            break;
+        case 2: /* one computes */
+            if (rank == 1) for (volatile long i = 0;; i++);
+            MPI_Allreduce(&x, &y, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+            break;
+        case 3: /* one is stopped */
+            if (rank == 1) raise(SIGSTOP);
+            MPI_Barrier(MPI_COMM_WORLD);
+            break;
+        case 4: /* one has finished */
+            if (rank == 1) break;
+            MPI_Recv(&x, 1, MPI_INT, 1, 3, halo, MPI_STATUS_IGNORE);
+            break;
+        case 5: /* sends head to head, and who waits for one of them */
+            if (rank < 2) MPI_Ssend(&x, 1, MPI_INT, 1 - rank, 5, halo); /* head */
+            else MPI_Probe(0, 5, halo, MPI_STATUS_IGNORE);
+            break;
+        case 6: { /* everybody waits for anybody */
+            MPI_Request requests[2];
+            if (rank == 0) MPI_Recv(&x, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, halo, MPI_STATUS_IGNORE);
+            if (rank == 1) MPI_Probe(MPI_ANY_SOURCE, MPI_ANY_TAG, halo, MPI_STATUS_IGNORE);
+            MPI_Irecv(&x, 1, MPI_INT, 0, 1, halo, &requests[0]);
+            MPI_Irecv(&y, 1, MPI_INT, 1, 1, halo, &requests[1]);
+            MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+            break;
+        }
+        case 7: /* a communicator of ranks 0, 1 and 3 */
+            if (rank == 3) MPI_Recv(&x, 1, MPI_INT, 1, 2, part, MPI_STATUS_IGNORE);
+            else if (rank != 2) for (int i = 0; i < 9; i++) MPI_Barrier(part);
+            break;
+        case 8: /* waits for requests, one of which the rank that computes could end */
+            if (rank == 1) for (volatile long i = 0;; i++);
+            else {
+                MPI_Request requests[2];
+                MPI_Irecv(&x, 1, MPI_INT, 1, 1, halo, &requests[0]);
+                MPI_Irecv(&y, 1, MPI_INT, 2 - rank, 1, halo, &requests[1]);
+                MPI_Waitany(2, requests, &x, MPI_STATUS_IGNORE);
+            }
+        }
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+fn hangs(which: u32, ranks: u32, parts: &[&str]) -> String {
+    let place = Place::new(&format!("hang{which}"));
+    let program = place.program_with("hangs", HANGS, &["-g"]);
+    Job::start(ranks, &program, &which.to_string()).until(parts)
+}
+
+#[test]
+fn a_ring_of_receives_is_a_deadlock_with_its_ranks_calls_and_lines() {
+    let said = hangs(0, 3, &["verdict: deadlock"]);
+    let at = line(HANGS, "/* ring */");
+    for rank in 0..3 {
+        let next = (rank + 1) % 3;
+        let call = format!(
+            "\n  rank {rank}: MPI_Recv: rank {next}, tag 7, comm \"halo_x\"   at hangs.c:{at}, for "
+        );
+        assert!(said.contains(&call), "{call} in {said}");
+    }
+}
+
+#[test]
+fn a_rank_that_lacks_in_a_barrier_is_on_the_cycle_with_the_call_it_is_in() {
+    let at = line(HANGS, "/* lacks */");
+    let lacks = format!("  rank 2: MPI_Recv: rank 0, tag 9, MPI_COMM_WORLD   at hangs.c:{at}");
+    let said = hangs(
+        1,
+        3,
+        &["verdict: deadlock", "rank 0: MPI_Barrier: collective ", &lacks],
+    );
+    assert!(said.contains("another rank can never go on either"), "{said}");
+}
+
+#[test]
+fn a_rank_that_computes_or_is_stopped_is_named_to_those_who_wait_for_it() {
+    let said = hangs(
+        2,
+        3,
+        &["verdict: 2 ranks wait for rank 1, which computes outside MPI"],
+    );
+    assert!(!said.contains("deadlock"), "{said}");
+    hangs(
+        3,
+        3,
+        &["verdict: 2 ranks wait for rank 1, which is stopped (kill -CONT "],
+    );
+    let said = hangs(8, 3, &["for rank 1, which computes outside MPI"]);
+    assert!(!said.contains("deadlock"), "{said}");
+}
+
+#[test]
+fn who_waits_for_a_rank_that_has_finished_is_told() {
+    hangs(
+        4,
+        2,
+        &[
+            "verdict: rank 0 can never go on, since rank 1 has called MPI_Finalize",
+            "comm \"halo_x\"",
+        ],
+    );
+}
+
+#[test]
+fn deadlocks_of_sends_probes_wildcards_and_small_communicators_are_found() {
+    let said = hangs(
+        5,
+        3,
+        &[
+            "verdict: deadlock",
+            "rank 0: MPI_Ssend: rank 1, tag 5",
+            "another rank can never",
+        ],
+    );
+    assert!(
+        said.contains("MPI_Probe: rank 0, tag 5, comm \"halo_x\""),
+        "{said}"
+    );
+    hangs(
+        6,
+        3,
+        &[
+            "verdict: deadlock",
+            "MPI_Recv: any rank, any tag",
+            "MPI_Probe: any rank, any tag",
+        ],
+    );
+    let said = hangs(
+        7,
+        4,
+        &["verdict: deadlock", "of an unnamed communicator of 3 ranks"],
+    );
+    assert!(said.contains("rank 3: MPI_Recv: rank 1, tag 2"), "{said}");
+}

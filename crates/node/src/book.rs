@@ -1,0 +1,371 @@
+//! What a rank waits for in detail, and the communicators it has: words in its own memory for those who watch from outside.
+//!
+//! Owned by the rank, which writes with plain stores; read by `garonne who` of the same version through `/proc/PID/mem`, at the address
+//! that the rank's card gives. What a reader finds is a hint for people, never a ground for decisions: a part that changes while it
+//! is read is left out. Bounded: [`PENDING_SHOWN`] operations, [`COMMS_SHOWN`] communicators (of two that fall on one place
+//! the newer is shown) with [`NAME_BYTES`] of their names.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
+
+use garonne_engine::api::Origin;
+use garonne_engine::event::{PENDING_SHOWN, Pending, Waiting};
+use garonne_progress::surroundings::{Known, Members};
+
+use crate::limits::COMMS_SHOWN;
+
+const OPERATION_WORDS: usize = 4;
+const WAIT_WORDS: usize = 2 + PENDING_SHOWN * OPERATION_WORDS;
+const NAME_WORDS: usize = 11;
+/// Bytes of a name that are shown.
+pub const NAME_BYTES: usize = NAME_WORDS * 8;
+const COMM_WORDS: usize = 5 + NAME_WORDS;
+const WORDS: usize = WAIT_WORDS + COMMS_SHOWN * COMM_WORDS;
+/// Bytes of a book.
+pub const BOOK_BYTES: usize = WORDS * 8;
+
+const SENDS: u64 = 1;
+const ANY_PEER: u64 = 2;
+const ANY_TAG: u64 = 4;
+const MORE: u64 = 1 << 32;
+const THREADS: u64 = 1 << 33;
+
+/// The writer's side.
+#[derive(Debug)]
+pub struct Book(Box<[AtomicU64]>);
+
+/// The operations of a rank that waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Operations {
+    /// Those that are listed.
+    pub list: Vec<Pending>,
+    /// There are more.
+    pub more: bool,
+    /// Several threads may be in MPI.
+    pub threads: bool,
+}
+
+/// A communicator as its member shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Communicator {
+    /// Its name, perhaps cut; empty if it has none.
+    pub name: String,
+    /// Its members.
+    pub group: Group,
+}
+
+/// The members of a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Not told.
+    Untold,
+    /// As [`Members::Strided`].
+    Strided {
+        /// Process of rank 0.
+        first: u32,
+        /// Distance between successive ones.
+        stride: u32,
+        /// How many.
+        size: u32,
+    },
+    /// `size` words of 32 bits at this address of the rank's memory.
+    At {
+        /// Where.
+        address: u64,
+        /// How many.
+        size: u32,
+    },
+}
+
+/// Words that change together: the first is odd while they do.
+struct Part<'a>(&'a [AtomicU64]);
+
+impl Part<'_> {
+    fn write(&self, words: impl IntoIterator<Item = u64>) {
+        let Some((seq, fields)) = self.0.split_first() else {
+            return;
+        };
+        let next = seq.load(Relaxed).wrapping_add(1) | 1;
+        seq.store(next, Relaxed);
+        // SYNC(book): a reader copies the part twice, by system calls, and takes it if both copies are the same and not odd.
+        fence(Release);
+        for (field, word) in fields.iter().zip(words) {
+            field.store(word, Relaxed);
+        }
+        seq.store(next.wrapping_add(1), Release);
+    }
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self(std::iter::repeat_with(AtomicU64::default).take(WORDS).collect())
+    }
+}
+
+impl Book {
+    /// Where it lies in this process; it stays there.
+    pub fn address(&self) -> u64 {
+        self.0.as_ptr().addr() as u64
+    }
+
+    /// Shows what the rank waits for. By one thread at a time.
+    pub fn show_waiting(&self, waiting: &Waiting) {
+        let flags = if waiting.more { MORE } else { 0 } | if waiting.threads { THREADS } else { 0 };
+        let operations = waiting.listed().iter().flat_map(operation_words);
+        let words = std::iter::once(waiting.listed().len() as u64 | flags).chain(operations);
+        Part(&self.0[..WAIT_WORDS]).write(words);
+    }
+
+    /// Shows a communicator, or (`None`) that it is no more. By one thread at a time for each number; two that write one place at once
+    /// may spoil it.
+    pub fn show_communicator(&self, number: u32, known: Option<&Known<'_>>) {
+        let from = comm_place(number);
+        let place = &self.0[from..from + COMM_WORDS];
+        let Some(known) = known else {
+            if place[1].load(Acquire) == u64::from(number) + 1 {
+                Part(place).write([0]);
+            }
+            return;
+        };
+        let (kind, size, where_) = match known.members {
+            Members::Untold => (0, 0, 0),
+            Members::Strided { first, stride, size } => (1, size, u64::from(first) | u64::from(stride) << 32),
+            Members::List(list) => (2, list.len() as u32, list.as_ptr().addr() as u64),
+        };
+        let mut end = known.name.len().min(NAME_BYTES);
+        while !known.name.is_char_boundary(end) {
+            end -= 1;
+        }
+        let bytes = known.name.as_bytes();
+        let name = (0..NAME_WORDS).map(|word| {
+            let byte = |i: usize| bytes[..end].get(word * 8 + i).copied().unwrap_or(0);
+            u64::from_ne_bytes(std::array::from_fn(byte))
+        });
+        let head = [
+            u64::from(number) + 1,
+            kind | u64::from(size) << 32,
+            where_,
+            end as u64,
+        ];
+        Part(place).write(head.into_iter().chain(name));
+    }
+}
+
+fn comm_place(number: u32) -> usize {
+    WAIT_WORDS + number as usize % COMMS_SHOWN * COMM_WORDS
+}
+
+fn operation_words(pending: &Pending) -> [u64; OPERATION_WORDS] {
+    let flag = |set: bool, bit| if set { bit } else { 0 };
+    let flags = flag(pending.sends, SENDS)
+        | flag(pending.peer.is_none(), ANY_PEER)
+        | flag(pending.tag.is_none(), ANY_TAG);
+    let (peer, tag) = (pending.peer.unwrap_or(0), pending.tag.unwrap_or(0) as u32);
+    [
+        flags
+            | u64::from(pending.origin.call) << 8
+            | u64::from(pending.origin.kind) << 24
+            | u64::from(pending.context) << 32,
+        u64::from(peer) | u64::from(tag) << 32,
+        pending.bytes,
+        pending.origin.site,
+    ]
+}
+
+fn operation(words: &[u64; OPERATION_WORDS]) -> Pending {
+    let [head, ends, bytes, site] = *words;
+    Pending {
+        sends: head & SENDS != 0,
+        context: (head >> 32) as u32,
+        peer: (head & ANY_PEER == 0).then_some(ends as u32),
+        tag: (head & ANY_TAG == 0).then_some((ends >> 32) as i32),
+        bytes,
+        origin: Origin {
+            call: (head >> 8) as u16,
+            kind: (head >> 24) as u8,
+            site,
+        },
+    }
+}
+
+/// A copy of another process's book.
+#[derive(Clone, Debug)]
+pub struct Copied {
+    first: Vec<u64>,
+    again: Vec<u64>,
+}
+
+impl Copied {
+    /// Of two copies of its bytes, the second taken after the first.
+    pub fn new(first: &[u8], again: &[u8]) -> Self {
+        let words = |bytes: &[u8]| {
+            bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|word| u64::from_ne_bytes(*word))
+                .collect()
+        };
+        Self {
+            first: words(first),
+            again: words(again),
+        }
+    }
+
+    /// The fields of a part that did not change.
+    fn part(&self, from: usize, len: usize) -> Option<&[u64]> {
+        let (first, again) = (
+            self.first.get(from..from + len)?,
+            self.again.get(from..from + len)?,
+        );
+        let (seq, fields) = first.split_first()?;
+        (seq & 1 == 0 && first == again).then_some(fields)
+    }
+
+    /// What the rank waits for, or last waited for.
+    pub fn operations(&self) -> Option<Operations> {
+        let (head, list) = self.part(0, WAIT_WORDS)?.split_first()?;
+        let shown = (*head as u32 as usize).min(PENDING_SHOWN);
+        Some(Operations {
+            list: list.as_chunks().0.iter().take(shown).map(operation).collect(),
+            more: head & MORE != 0,
+            threads: head & THREADS != 0,
+        })
+    }
+
+    /// The communicator of this number.
+    pub fn communicator(&self, number: u32) -> Option<Communicator> {
+        let [known, shape, members, len, name @ ..] = self.part(comm_place(number), COMM_WORDS)? else {
+            return None;
+        };
+        if *known != u64::from(number) + 1 {
+            return None;
+        }
+        let bytes: Vec<u8> = name
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .take(*len as usize)
+            .collect();
+        let size = (shape >> 32) as u32;
+        let group = match *shape as u32 {
+            1 => Group::Strided {
+                first: *members as u32,
+                stride: (members >> 32) as u32,
+                size,
+            },
+            2 => Group::At {
+                address: *members,
+                size,
+            },
+            _ => Group::Untold,
+        };
+        Some(Communicator {
+            name: String::from_utf8_lossy(&bytes).into_owned(),
+            group,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    fn bytes(book: &Book) -> Vec<u8> {
+        book.0
+            .iter()
+            .flat_map(|word| word.load(SeqCst).to_ne_bytes())
+            .collect()
+    }
+
+    fn copied(book: &Book) -> Copied {
+        Copied::new(&bytes(book), &bytes(book))
+    }
+
+    fn known(name: &str) -> Known<'_> {
+        Known {
+            name,
+            members: Members::Strided {
+                first: 3,
+                stride: 2,
+                size: 4,
+            },
+        }
+    }
+
+    #[test]
+    fn operations_read_back_as_they_were_shown() {
+        let book = Book::default();
+        let receive = Pending {
+            context: 8,
+            tag: Some(-7),
+            bytes: 1 << 40,
+            origin: Origin {
+                call: 500,
+                kind: 200,
+                site: u64::MAX,
+            },
+            ..Pending::default()
+        };
+        let send = Pending {
+            sends: true,
+            peer: Some(u32::MAX),
+            tag: None,
+            ..receive
+        };
+        let mut waiting = Waiting {
+            shown: 2,
+            more: true,
+            ..Waiting::default()
+        };
+        waiting.operations[..2].copy_from_slice(&[receive, send]);
+        book.show_waiting(&waiting);
+        let expected = Operations {
+            list: vec![receive, send],
+            more: true,
+            threads: false,
+        };
+        assert_eq!(copied(&book).operations(), Some(expected));
+    }
+
+    #[test]
+    fn a_communicator_is_shown_until_it_is_no_more_or_another_takes_its_place() {
+        let book = Book::default();
+        book.show_communicator(5, Some(&known("halo_x")));
+        let shown = copied(&book).communicator(5).unwrap();
+        assert_eq!(
+            (shown.name.as_str(), shown.group),
+            (
+                "halo_x",
+                Group::Strided {
+                    first: 3,
+                    stride: 2,
+                    size: 4
+                }
+            )
+        );
+        let other = 5 + COMMS_SHOWN as u32;
+        assert_eq!(copied(&book).communicator(other), None);
+        book.show_communicator(other, Some(&known(&"ü".repeat(60))));
+        assert_eq!(copied(&book).communicator(5), None);
+        book.show_communicator(5, None);
+        assert_eq!(
+            copied(&book).communicator(other).unwrap().name,
+            "ü".repeat(NAME_BYTES / 2)
+        );
+        book.show_communicator(other, None);
+        assert_eq!(copied(&book).communicator(other), None);
+    }
+
+    #[test]
+    fn what_changes_while_it_is_read_is_left_out() {
+        let book = Book::default();
+        book.show_communicator(1, Some(&known("a")));
+        let before = bytes(&book);
+        book.show_communicator(1, Some(&known("b")));
+        assert_eq!(Copied::new(&before, &bytes(&book)).communicator(1), None);
+        book.0[comm_place(1)].fetch_add(1, SeqCst);
+        assert_eq!(copied(&book).communicator(1), None);
+        assert_eq!(Copied::new(&[], &[1; 9]).operations(), None);
+    }
+}
