@@ -130,7 +130,12 @@ pub(crate) fn abort(call: Call, on: MPI_Comm, code: c_int) -> Result<()> {
     let rank = process
         .as_ref()
         .map_or(String::new(), |process| format!("rank {} ", process.host.me()));
-    let message = format!("{rank}called MPI_Abort({label}, {code})   at {place}");
+    let status = if code & 0xff == 0 {
+        "; an aborted job ends with 1"
+    } else {
+        ""
+    };
+    let message = format!("{rank}called MPI_Abort({label}, {code})   at {place}{status}");
     die(process.as_deref(), code, &message)
 }
 

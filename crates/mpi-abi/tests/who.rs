@@ -21,8 +21,10 @@ const DIFFERENT: &str = r#"
         }
         if (rank == 0) MPI_Send(data, large, MPI_CHAR, 1, 0, MPI_COMM_WORLD);
         else MPI_Recv(data, large, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        if (rank == 0) MPI_Bcast(data, 4, MPI_CHAR, 1, MPI_COMM_WORLD); /* broadcasts */
-        else MPI_Barrier(MPI_COMM_WORLD); /* meets */
+        MPI_Request request; /* blocking ones are compared and get an error */
+        if (rank == 0) MPI_Ibcast(data, 4, MPI_CHAR, 1, MPI_COMM_WORLD, &request); /* broadcasts */
+        else MPI_Ibarrier(MPI_COMM_WORLD, &request); /* meets */
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
         MPI_Finalize();
         return 0;
     }
@@ -177,9 +179,8 @@ fn a_ring_of_receives_is_a_deadlock_with_its_ranks_calls_and_lines() {
     let at = line(HANGS, "/* ring */");
     for rank in 0..3 {
         let next = (rank + 1) % 3;
-        let call = format!(
-            "\n  rank {rank}: MPI_Recv: rank {next}, tag 7, comm \"halo_x\"   at hangs.c:{at}, for "
-        );
+        let call =
+            format!("\n  rank {rank}: MPI_Recv: rank {next}, tag 7, comm \"halo_x\"   at hangs.c:{at}, for ");
         assert!(said.contains(&call), "{call} in {said}");
     }
 }

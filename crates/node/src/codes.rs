@@ -87,7 +87,7 @@ codes! {
         "Mend what made that rank end. If it ends on purpose, call MPI_Finalize, or MPI_Abort to end the whole job with an exit code.";
     G0202: "MPI_Abort was called",
         "A rank asked for the end of the whole job, with the exit code that it named.",
-        "The line names the rank and the code; what the rank printed before it says why.",
+        "The line names the rank and the code; what the rank printed before it says why. The job ends with that code, but with 1 for a code of which an exit status would keep nothing but 0: an aborted job is no success.",
         "Nothing is wrong with the job's start or its communication; look at the program's reason.";
     G0203: "different versions of Garonne in one job",
         "Two ranks of one job loaded libraries of different versions, or a library and `garonne` do not share a protocol version.",

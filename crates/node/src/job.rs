@@ -31,6 +31,26 @@ pub enum Tags {
     Stream,
 }
 
+/// Whether lines of output begin with the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stamps {
+    /// They do not.
+    #[default]
+    None,
+    /// `2026-11-21T21:27:57.123Z `
+    Time,
+}
+
+/// What becomes of a rank's standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Streams {
+    /// It goes to the launcher's.
+    #[default]
+    Apart,
+    /// It is one with the rank's standard output.
+    Merged,
+}
+
 /// Whether ranks' tags are coloured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Colour {
@@ -68,6 +88,10 @@ pub struct Job {
     pub command: String,
     /// What stands before each line of output.
     pub tags: Tags,
+    /// Whether lines begin with the time.
+    pub stamps: Stamps,
+    /// What becomes of standard error.
+    pub streams: Streams,
     /// Whether tags are coloured.
     pub colour: Colour,
     /// Who reads standard input.
@@ -95,6 +119,8 @@ impl Job {
             programs,
             command,
             tags: Tags::None,
+            stamps: Stamps::None,
+            streams: Streams::Apart,
             colour: Colour::Never,
             stdin: Stdin::Rank(0),
             timeout: None,

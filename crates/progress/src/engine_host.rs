@@ -389,11 +389,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         let moved = self.progress();
         let over = !moved && done();
         if !moved && !over {
-            if self
-                .parks
-                .fetch_add(1, Ordering::Relaxed)
-                .is_multiple_of(PARKS_PER_PUBLICATION)
-            {
+            let parks = self.parks.fetch_add(1, Ordering::Relaxed);
+            if parks.is_multiple_of(PARKS_PER_PUBLICATION) {
                 self.enter().publish();
             }
             let work = self.enter().has_work();

@@ -5,14 +5,17 @@
 
 mod options;
 mod parse;
+mod table;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
 
 use garonne_node::job::Colour;
 use garonne_node::{codes, launcher, placement};
+use garonne_topology::cpuset::CpuSet;
 use garonne_topology::{machine, quota};
 
 use parse::{Facts, Order, Request, When};
@@ -32,6 +35,10 @@ pub fn run(words: Vec<OsString>, called: &str) -> i32 {
         }
         Ok(Request::Help) => {
             print!("{}", options::help());
+            0
+        }
+        Ok(Request::HelpAll) => {
+            print!("{}", options::help_all());
             0
         }
         Ok(Request::Run(order)) => start(*order),
@@ -65,13 +72,34 @@ fn start(order: Order) -> i32 {
         policy,
         colour,
         report_bindings,
+        report_pid,
+        cpus,
     } = order;
+    if let Some(cpus) = cpus
+        && let Err(error) = confine(&cpus)
+    {
+        eprintln!(
+            "error[{}]: the job cannot be confined to CPUs {cpus}: {error}",
+            codes::G0211
+        );
+        return USAGE;
+    }
     let coloured = match colour {
         When::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
         When::Always => true,
         When::Never => false,
     };
     job.colour = if coloured { Colour::Always } else { Colour::Never };
+    if let Some(path) = report_pid
+        && let Err(error) = tell_pid(&path)
+    {
+        eprintln!(
+            "error[{}]: cannot write the process id to '{}': {error}",
+            codes::G0211,
+            path.display()
+        );
+        return USAGE;
+    }
     let placed = placement::place(job.size(), &policy);
     if report_bindings {
         report(&placed, job.size());
@@ -81,6 +109,25 @@ fn start(order: Order) -> i32 {
         eprintln!("{error}");
         1
     })
+}
+
+/// Lets us, and so the job, use these CPUs only.
+fn confine(cpus: &CpuSet) -> std::io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    cpus.iter()
+        .filter(|cpu| (*cpu as usize) < rustix::thread::CpuSet::MAX_CPU)
+        .for_each(|cpu| set.set(cpu as usize));
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// Writes our process id where `--report-pid` wants it.
+fn tell_pid(path: &Path) -> std::io::Result<()> {
+    let line = format!("{}\n", std::process::id());
+    match path.to_str() {
+        Some("-") => std::io::stdout().write_all(line.as_bytes()),
+        Some("+") => std::io::stderr().write_all(line.as_bytes()),
+        _ => std::fs::write(path, line),
+    }
 }
 
 fn report(placed: &placement::Placed, ranks: u32) {

@@ -1,6 +1,8 @@
 //! The options of `garonne run`: one table with the names that both `mpirun` families use.
 //!
-//! Names match with one dash or two, and with `=VALUE` where there is a value.
+//! Names match with one dash or two, and with `=VALUE` where there is a value. The table is in `table`.
+
+pub use super::table::OPTIONS;
 
 /// What an option does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +47,27 @@ pub enum Action {
     Hostfile,
     /// Print where ranks run.
     ReportBindings,
-    /// Accepted, with this many values, and of no effect here.
-    Ignore(u8),
-    /// Known from other launchers, but not there.
+    /// Lines marked with the time.
+    Stamp,
+    /// Both streams of a rank are one.
+    Merge,
+    /// Read options and programs from a file, one program a line.
+    Programs,
+    /// Do not pass on the variables listed.
+    EnvExcept,
+    /// What to show before the start.
+    Display,
+    /// Write the launcher's process id.
+    ReportPid,
+    /// The CPUs that the job may use.
+    Cpus,
+    /// Signals that the launcher passes on.
+    Signals,
+    /// The same as these words.
+    Means(&'static [&'static str]),
+    /// Accepted, with this many values, and of no effect here; why.
+    Accept(u8, &'static str),
+    /// Known from other launchers, but not there; what to use instead.
     Refuse(&'static str),
     /// Print the version.
     Version,
@@ -68,7 +88,7 @@ pub struct Entry {
     pub help: &'static str,
 }
 
-const fn entry(
+pub(super) const fn entry(
     names: &'static [&'static str],
     action: Action,
     value: &'static str,
@@ -81,253 +101,6 @@ const fn entry(
         help,
     }
 }
-
-/// All options. Those shown come first.
-pub const OPTIONS: &[Entry] = &[
-    entry(
-        &["n", "np", "c"],
-        Action::Ranks,
-        "N",
-        "number of ranks (default: one per CPU that may be used)",
-    ),
-    entry(
-        &["x"],
-        Action::Export,
-        "VAR[=VALUE]",
-        "set or pass on an environment variable",
-    ),
-    entry(
-        &["env"],
-        Action::LocalEnv,
-        "VAR=VALUE",
-        "set a variable for this program only (also: -env VAR VALUE)",
-    ),
-    entry(
-        &["genv"],
-        Action::GlobalEnv,
-        "VAR=VALUE",
-        "set a variable for all programs (also: -genv VAR VALUE)",
-    ),
-    entry(
-        &["wdir", "wd", "workdir", "cwd"],
-        Action::Directory,
-        "DIR",
-        "directory to run in",
-    ),
-    entry(
-        &["bind-to"],
-        Action::BindTo,
-        "core|numa|none",
-        "what each rank is bound to (default: a core, if there are enough free ones)",
-    ),
-    entry(
-        &["map-by"],
-        Action::MapBy,
-        "core|numa|socket",
-        "which part of the machine the next rank goes to",
-    ),
-    entry(
-        &["timeout"],
-        Action::Timeout,
-        "SECONDS",
-        "end the job after this time, with exit code 124",
-    ),
-    entry(
-        &["l", "prepend-rank", "tag"],
-        Action::TagRank,
-        "",
-        "mark each line of output with its rank",
-    ),
-    entry(&["output"], Action::Output, "tag", ""),
-    entry(
-        &["tag-output"],
-        Action::TagStream,
-        "",
-        "mark each line with job, rank and stream, as Open MPI does",
-    ),
-    entry(
-        &["color", "colour"],
-        Action::Colour,
-        "auto|always|never",
-        "colour the marks (default: on a terminal)",
-    ),
-    entry(
-        &["stdin", "s"],
-        Action::Stdin,
-        "RANK|none",
-        "who reads standard input (default: rank 0)",
-    ),
-    entry(
-        &["report-bindings", "print-rank-map", "display-map"],
-        Action::ReportBindings,
-        "",
-        "print where the ranks run",
-    ),
-    entry(
-        &["host", "H", "hosts"],
-        Action::Hosts,
-        "LIST",
-        "hosts; this version runs on this one only",
-    ),
-    entry(
-        &["hostfile", "machinefile", "f", "machine"],
-        Action::Hostfile,
-        "FILE",
-        "file with hosts; this version runs on this one only",
-    ),
-    entry(&["version", "V"], Action::Version, "", "print the version"),
-    entry(&["help", "h", "?"], Action::Help, "", "print this"),
-    entry(&["cpus-per-rank", "cpus-per-proc"], Action::CoresPerRank, "N", ""),
-    entry(
-        &["ppn", "perhost", "npernode", "N", "ranks-per-proc"],
-        Action::PerNode,
-        "N",
-        "",
-    ),
-    entry(&["genvlist", "envlist"], Action::EnvList, "LIST", ""),
-    entry(&["genvnone", "envnone"], Action::EnvNone, "", ""),
-    entry(&["genvall", "envall"], Action::Ignore(0), "", ""),
-    entry(
-        &[
-            "oversubscribe",
-            "nooversubscribe",
-            "allow-run-as-root",
-            "use-hwthread-cpus",
-        ],
-        Action::Ignore(0),
-        "",
-        "",
-    ),
-    entry(
-        &[
-            "q",
-            "quiet",
-            "v",
-            "verbose",
-            "d",
-            "debug-devel",
-            "leave-session-attached",
-        ],
-        Action::Ignore(0),
-        "",
-        "",
-    ),
-    entry(
-        &[
-            "pernode",
-            "bynode",
-            "bycore",
-            "byslot",
-            "bind-to-core",
-            "bind-to-none",
-            "display-allocation",
-        ],
-        Action::Ignore(0),
-        "",
-        "",
-    ),
-    entry(
-        &[
-            "print-all-exitcodes",
-            "silent-abort",
-            "localonly",
-            "local",
-            "info",
-        ],
-        Action::Ignore(0),
-        "",
-        "",
-    ),
-    entry(
-        &[
-            "abort-on-non-zero-status",
-            "enable-recovery",
-            "disable-recovery",
-            "noprefix",
-        ],
-        Action::Ignore(0),
-        "",
-        "",
-    ),
-    entry(
-        &["mca", "gmca", "omca", "gomca", "prtemca", "pmixmca", "gpmixmca"],
-        Action::Ignore(2),
-        "KEY VALUE",
-        "",
-    ),
-    entry(
-        &[
-            "rank-by",
-            "prefix",
-            "launcher",
-            "launcher-exec",
-            "rmk",
-            "iface",
-            "usize",
-            "display",
-        ],
-        Action::Ignore(1),
-        "VALUE",
-        "",
-    ),
-    entry(
-        &[
-            "cpu-set",
-            "cpu-list",
-            "personality",
-            "runtime-options",
-            "tune",
-            "am",
-            "bootstrap",
-            "bootstrap-exec",
-        ],
-        Action::Ignore(1),
-        "VALUE",
-        "",
-    ),
-    entry(
-        &["configfile", "app"],
-        Action::Refuse("write the programs on the command line, separated by ':'"),
-        "",
-        "",
-    ),
-    entry(
-        &["output-filename", "outfile-pattern", "errfile-pattern", "outfile"],
-        Action::Refuse("redirect the output, and tell ranks apart with -l"),
-        "",
-        "",
-    ),
-    entry(
-        &["rankfile", "rf", "rankfile-map"],
-        Action::Refuse("use --bind-to and --map-by"),
-        "",
-        "",
-    ),
-    entry(
-        &["xterm", "gdb", "tv", "debug"],
-        Action::Refuse("put the debugger before the program: garonne run -n N gdb --args PROGRAM"),
-        "",
-        "",
-    ),
-    entry(
-        &["gtool", "check_mpi", "trace", "t"],
-        Action::Refuse("it belongs to Intel's tools"),
-        "",
-        "",
-    ),
-    entry(
-        &["with-ft", "disable-auto-cleanup"],
-        Action::Refuse("jobs that survive a rank's failure are not there yet"),
-        "",
-        "",
-    ),
-    entry(
-        &["ckpoint", "ckpointlib", "preload-binary", "preload-files"],
-        Action::Refuse("it is not there"),
-        "",
-        "",
-    ),
-];
 
 /// The option of this name (without dashes).
 pub fn find(name: &str) -> Option<&'static Entry> {
@@ -346,6 +119,38 @@ pub fn nearest(name: &str) -> Option<&'static str> {
     (distance <= 1 + name.len() / 4).then_some(nearest)
 }
 
+/// The options of other launchers that are accepted without effect, or refused, with the reasons.
+pub fn help_all() -> String {
+    let mut text = help();
+    let list = |text: &mut String, title: &str, reason: fn(&Action) -> Option<&'static str>| {
+        *text += title;
+        for entry in OPTIONS {
+            if let Some(reason) = reason(&entry.action) {
+                let names: Vec<_> = entry.names.iter().map(|name| dashes(name)).collect();
+                *text += &format!("  {}\n      {reason}\n", names.join(", "));
+            }
+        }
+    };
+    list(
+        &mut text,
+        "\naccepted, without effect here:\n",
+        |action| match action {
+            Action::Accept(_, reason) => Some(reason),
+            _ => None,
+        },
+    );
+    list(&mut text, "\nrefused:\n", |action| match action {
+        Action::Refuse(advice) => Some(advice),
+        _ => None,
+    });
+    text
+}
+
+fn dashes(name: &str) -> String {
+    let dashes = if name.len() == 1 { "-" } else { "--" };
+    format!("{dashes}{name}")
+}
+
 /// The text of `--help`.
 pub fn help() -> String {
     let mut text = String::from(
@@ -353,13 +158,6 @@ pub fn help() -> String {
          Starts N processes of an MPI program on this machine. `mpirun` and `mpiexec` are the same command.\n\noptions:\n",
     );
     for entry in OPTIONS.iter().filter(|entry| !entry.help.is_empty()) {
-        let dashes = |name: &str| {
-            if name.len() == 1 {
-                format!("-{name}")
-            } else {
-                format!("--{name}")
-            }
-        };
         let names: Vec<_> = entry.names.iter().take(2).map(|name| dashes(name)).collect();
         text += &format!(
             "  {:<38} {}\n",

@@ -1,12 +1,14 @@
 //! From the words of the command line to a job. Pure: everything it needs of the system is passed in.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use garonne_node::job::{Job, Program, Stdin, Tags};
+use garonne_node::job::{Job, Program, Stamps, Stdin, Streams, Tags};
 use garonne_topology::binding::{BindTo, MapBy, Policy};
+use garonne_topology::cpuset::CpuSet;
 
 use super::options::{self, Action, Entry};
 
@@ -44,6 +46,8 @@ pub enum Request {
     Version,
     /// Print help.
     Help,
+    /// Print help, and what is accepted without effect or refused.
+    HelpAll,
 }
 
 /// A job and how to treat it.
@@ -57,11 +61,15 @@ pub struct Order {
     pub colour: When,
     /// Print where the ranks run.
     pub report_bindings: bool,
+    /// Where to write the launcher's process id: `-`, `+` (standard error), or a file.
+    pub report_pid: Option<PathBuf>,
+    /// The CPUs that the job may use, of those that we may.
+    pub cpus: Option<CpuSet>,
 }
 
 struct Parser<'a> {
     facts: &'a Facts,
-    words: std::iter::Peekable<std::vec::IntoIter<OsString>>,
+    words: VecDeque<OsString>,
     programs: Vec<Program>,
     env: Vec<(OsString, Option<OsString>)>,
     policy: Policy,
@@ -70,6 +78,10 @@ struct Parser<'a> {
     stdin: Stdin,
     timeout: Option<Duration>,
     report_bindings: bool,
+    report_pid: Option<PathBuf>,
+    cpus: Option<CpuSet>,
+    stamps: Stamps,
+    streams: Streams,
     slots: Option<u32>,
 }
 
@@ -87,7 +99,7 @@ type Fault = String;
 pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
     let parser = Parser {
         facts,
-        words: words.into_iter().peekable(),
+        words: words.into(),
         programs: Vec::new(),
         env: Vec::new(),
         policy: Policy::default(),
@@ -96,6 +108,10 @@ pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
         stdin: Stdin::Rank(0),
         timeout: None,
         report_bindings: false,
+        report_pid: None,
+        cpus: None,
+        stamps: Stamps::None,
+        streams: Streams::Apart,
         slots: None,
     };
     parser.run()
@@ -106,7 +122,9 @@ impl Parser<'_> {
         loop {
             let mut draft = Draft::default();
             let program = loop {
-                let Some(word) = self.words.next() else { break None };
+                let Some(word) = self.words.pop_front() else {
+                    break None;
+                };
                 let Some(text) = word
                     .to_str()
                     .filter(|text| text.starts_with('-') && text.len() > 1)
@@ -114,7 +132,7 @@ impl Parser<'_> {
                     break Some(word);
                 };
                 if text == "--" {
-                    break self.words.next();
+                    break self.words.pop_front();
                 }
                 match self.option(text, &mut draft)? {
                     None => {}
@@ -126,7 +144,7 @@ impl Parser<'_> {
             };
             let mut argv = vec![program];
             let mut more = false;
-            for word in self.words.by_ref() {
+            while let Some(word) = self.words.pop_front() {
                 if word == ":" {
                     more = true;
                     break;
@@ -148,19 +166,19 @@ impl Parser<'_> {
 
     fn finish(mut self) -> Result<Request, Fault> {
         let several = self.programs.len() > 1;
+        let named = self.cpus.as_ref().map(|cpus| cpus.len() as u32);
+        let cores = named.map_or(self.facts.cores, |named| self.facts.cores.min(named));
         for program in &mut self.programs {
             if program.ranks == 0 {
-                program.ranks = if several {
-                    1
-                } else {
-                    self.slots.unwrap_or(self.facts.cores)
-                };
+                program.ranks = if several { 1 } else { self.slots.unwrap_or(cores) };
             }
             let own = std::mem::take(&mut program.env);
             program.env = self.env.iter().cloned().chain(own).collect();
         }
         let mut job = Job::new(std::mem::take(&mut self.programs));
         job.tags = self.tags;
+        job.stamps = self.stamps;
+        job.streams = self.streams;
         job.stdin = self.stdin;
         job.timeout = self.timeout.or_else(|| self.timeout_from_env());
         if let Stdin::Rank(rank) = job.stdin
@@ -172,6 +190,8 @@ impl Parser<'_> {
             policy,
             colour,
             report_bindings,
+            report_pid,
+            cpus,
             ..
         } = self;
         Ok(Request::Run(Box::new(Order {
@@ -179,6 +199,8 @@ impl Parser<'_> {
             policy,
             colour,
             report_bindings,
+            report_pid,
+            cpus,
         })))
     }
 
@@ -207,14 +229,24 @@ impl Parser<'_> {
         };
         let mut attached = attached;
         let mut value = |parser: &mut Self| {
-            let next = attached.take().or_else(|| parser.words.next());
+            let next = attached.take().or_else(|| parser.words.pop_front());
             next.ok_or_else(|| format!("option '{word}' needs a value{}", shape(entry)))
         };
         match entry.action {
             Action::Version => return Ok(Some(Request::Version)),
-            Action::Help => return Ok(Some(Request::Help)),
+            Action::Help => {
+                let next = attached.or_else(|| self.words.pop_front());
+                let all = next.is_some_and(|word| word == "all");
+                return Ok(Some(if all { Request::HelpAll } else { Request::Help }));
+            }
             Action::Refuse(advice) => return Err(format!("option '{word}' is not supported; {advice}")),
-            Action::Ignore(values) => (0..values).try_for_each(|_| value(self).map(drop))?,
+            Action::Means(words) => words
+                .iter()
+                .rev()
+                .for_each(|word| self.words.push_front(word.into())),
+            Action::Stamp => self.stamps = Stamps::Time,
+            Action::Merge => self.streams = Streams::Merged,
+            Action::Accept(values, _) => (0..values).try_for_each(|_| value(self).map(drop))?,
             Action::TagRank => self.tags = Tags::Rank,
             Action::TagStream => self.tags = Tags::Stream,
             Action::ReportBindings => self.report_bindings = true,
@@ -249,13 +281,25 @@ impl Parser<'_> {
                 let names: Vec<&str> = text.split(',').map(str::trim).collect();
                 self.keep_only(&names);
             }
+            Action::EnvExcept => {
+                let names = text.split(',').map(|name| (OsString::from(name.trim()), None));
+                self.env.extend(names);
+            }
+            Action::Programs => self.programs_of(&value)?,
+            Action::Display => self.report_bindings |= text.contains("bind") || text.contains("map"),
+            Action::ReportPid => self.report_pid = Some(value.into()),
+            Action::Cpus => {
+                let cpus = CpuSet::parse(&text).filter(|cpus| !cpus.is_empty());
+                self.cpus = Some(cpus.ok_or_else(|| bad("a list of CPUs such as 0-3,8"))?);
+            }
+            Action::Signals => forwarded(&text)?,
             Action::Directory => draft.dir = Some(value.into()),
             Action::BindTo => {
                 self.policy.bind =
                     bind_to(&text).ok_or_else(|| bad("core, numa, socket, l3cache, hwthread or none"))?
             }
             Action::MapBy => self
-                .map_by(&text)
+                .map_by(&text, draft)
                 .ok_or_else(|| bad("core, numa, socket, l3cache, slot or node"))?,
             Action::Timeout => {
                 let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
@@ -287,11 +331,13 @@ impl Parser<'_> {
     /// One word of `--output`.
     fn output(&mut self, kind: &str) -> Result<(), Fault> {
         match kind.trim().to_ascii_lowercase().as_str() {
-            "tag" => self.tags = Tags::Stream,
+            "tag" | "tag-detailed" | "tag-fullname" => self.tags = Tags::Stream,
             "rank" => self.tags = Tags::Rank,
+            "timestamp" => self.stamps = Stamps::Time,
+            "merge" | "merge-stderr-to-stdout" => self.streams = Streams::Merged,
             _ => {
                 return Err(format!(
-                    "'--output {kind}' is not supported; known are tag and rank"
+                    "'--output {kind}' is not supported; known are tag, rank, timestamp and merge"
                 ));
             }
         }
@@ -331,7 +377,38 @@ impl Parser<'_> {
         self.env.extend(gone);
     }
 
-    fn map_by(&mut self, text: &str) -> Option<()> {
+    /// The words of a file of programs, as if they stood on the command line with `:` between the lines.
+    fn programs_of(&mut self, path: &OsStr) -> Result<(), Fault> {
+        let shown = path.to_string_lossy();
+        let text = (self.facts.read)(path)
+            .map_err(|error| format!("cannot read the programs in '{shown}': {error}"))?;
+        if !self.words.is_empty() {
+            return Err(format!("nothing may follow the file of programs '{shown}'"));
+        }
+        let text = text.replace("\\\n", " ");
+        for line in text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
+            let words =
+                shlex::split(line).ok_or_else(|| format!("a quote is not closed in '{shown}': {line}"))?;
+            if !self.words.is_empty() {
+                self.words.push_back(":".into());
+            }
+            self.words
+                .extend(words.into_iter().filter(|word| word != ":").map(OsString::from));
+        }
+        Ok(())
+    }
+
+    fn map_by(&mut self, text: &str, draft: &mut Draft) -> Option<()> {
+        let lower = text.to_ascii_lowercase();
+        if let [.., "ppr", ranks, "node" | "machine"] | ["ppr", ranks, "node" | "machine", ..] =
+            lower.split([':', ',']).collect::<Vec<_>>()[..]
+        {
+            draft.ranks.get_or_insert(positive(ranks)?);
+        }
         for part in text.split([':', ',']) {
             let lower = part.to_ascii_lowercase();
             if let Some(cores) = lower.strip_prefix("pe=") {
@@ -391,6 +468,45 @@ impl Parser<'_> {
         self.slots = Some(self.slots.unwrap_or(0).saturating_add(slots));
         Ok(())
     }
+}
+
+/// Signals that the launcher passes on anyway.
+const FORWARDED: [&str; 9] = [
+    "INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "TSTP", "CONT", "WINCH",
+];
+
+fn forwarded(list: &str) -> Result<(), Fault> {
+    for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        let upper = name.to_ascii_uppercase();
+        let number = upper.parse::<i32>().ok().and_then(signal_of);
+        let short = number.unwrap_or(upper.strip_prefix("SIG").unwrap_or(&upper));
+        if !FORWARDED.contains(&short) {
+            return Err(format!(
+                "--forward-signals {name}: those passed on, always, are {}",
+                FORWARDED.join(", ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The signal of a number, the same on all Linux machines that this runs on.
+fn signal_of(number: i32) -> Option<&'static str> {
+    let names = [
+        (1, "HUP"),
+        (2, "INT"),
+        (3, "QUIT"),
+        (10, "USR1"),
+        (12, "USR2"),
+        (15, "TERM"),
+        (18, "CONT"),
+        (20, "TSTP"),
+        (28, "WINCH"),
+    ];
+    names
+        .iter()
+        .find(|(known, _)| *known == number)
+        .map(|(_, name)| *name)
 }
 
 /// `-n4` and `-np4`.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use garonne_node::job::{Stdin, Tags};
+use garonne_node::job::{Stamps, Stdin, Streams, Tags};
 use garonne_topology::binding::{BindTo, MapBy};
 
 use super::parse::{Facts, Order, Request, parse};
@@ -14,6 +14,7 @@ fn facts() -> Facts {
         host_names: vec!["localhost".into(), "here".into()],
         env: vec![("HOME".into(), "/h".into()), ("PATH".into(), "/bin".into())],
         read: |path| match path.to_str() {
+            Some("programs") => Ok("# two programs\n-n 2 app 'a b' \\\n  c\n\n-n 3 -env X=1 other\n".into()),
             Some("hosts") => Ok("# nodes\nhere slots=2\nlocalhost:3\n".into()),
             _ => Err(std::io::ErrorKind::NotFound.into()),
         },
@@ -71,6 +72,20 @@ fn the_usual_command_lines_start_the_program_they_name() {
         ("--np=4 app a b", 4),
         ("-q -n 1 -- app a b", 1),
         ("app a b", 6),
+        ("--merge-stderr-to-stdout --timestamp-output -np 2 app a b", 2),
+        (
+            "--show-progress --forward-signals SIGUSR1,10,usr2 -np 2 app a b",
+            2,
+        ),
+        (
+            "--get-stack-traces --report-state-on-timeout --timeout 9 -n 2 app a b",
+            2,
+        ),
+        ("--output tag,timestamp,merge -n 2 app a b", 2),
+        ("--map-by ppr:3:node app a b", 3),
+        ("--display map,bind --rank-by slot -n 2 app a b", 2),
+        ("-print-all-exitcodes -ordered-output -IB -n 2 app a b", 2),
+        ("--bind-to-socket --bynode -n 2 app a b", 2),
     ];
     for (line, ranks) in lines {
         let job = order(line).job;
@@ -150,4 +165,60 @@ fn what_open_mpi_calls_output_marks_lines_or_is_refused_by_name() {
     assert_eq!(tags("--output tag -n 2 app"), Tags::Stream);
     assert_eq!(tags("--output=RANK -n 2 app"), Tags::Rank);
     assert!(fault("--output tag,dir=out -n 2 app").contains("'--output dir=out' is not supported"));
+}
+
+#[test]
+fn a_file_of_programs_stands_for_its_lines() {
+    let job = order("-genv Y 2 -configfile programs").job;
+    let shown: Vec<_> = job
+        .programs
+        .iter()
+        .map(|program| (program.ranks, program.argv.clone()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            (2, vec!["app".into(), "a b".into(), "c".into()]),
+            (3, vec!["other".into()])
+        ]
+    );
+    assert_eq!(job.programs[1].env.len(), 2);
+    assert!(fault("-configfile programs app").contains("nothing may follow"));
+    assert!(fault("--app nowhere").contains("cannot read"));
+}
+
+#[test]
+fn marks_streams_and_signals_are_understood_or_refused_by_name() {
+    let job = order("--timestamp-output --merge-stderr-to-stdout -n 1 app").job;
+    assert_eq!((job.stamps, job.streams), (Stamps::Time, Streams::Merged));
+    assert_eq!(order("--bind-to-none -n 1 app").policy.bind, BindTo::None);
+    assert!(order("--display bind -n 1 app").report_bindings);
+    let order_of = order("--cpu-set 1,3-4 app");
+    assert_eq!(
+        (order_of.job.size(), order_of.cpus.unwrap().to_string()),
+        (3, "1,3-4".into())
+    );
+    assert!(fault("--cpu-list x app").contains("0-3,8"));
+    assert!(fault("--forward-signals SIGSEGV app").contains("USR1"));
+    for (line, words) in [
+        ("--output-filename out app", "-l"),
+        ("-gpus-per-proc 1 app", "CUDA_VISIBLE_DEVICES"),
+        ("-nolocal app", "no other machine"),
+        ("--rankfile f app", "--map-by"),
+    ] {
+        assert!(fault(line).contains(words), "{line}");
+    }
+    assert!(matches!(
+        parse(words("--help all"), &facts()),
+        Ok(Request::HelpAll)
+    ));
+}
+
+#[test]
+fn variables_may_be_left_out() {
+    let job = order("-genvexcl HOME,PATH -n 1 app").job;
+    assert_eq!(
+        job.programs[0].env,
+        [("HOME".into(), None), ("PATH".into(), None)]
+    );
 }

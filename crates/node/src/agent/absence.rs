@@ -7,9 +7,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Agent, Slot};
+use garonne_sync::doorbell::Doorbell;
+
+use super::{Agent, Slot, World};
 use crate::codes;
-use crate::layout::{Card, Wait};
+use crate::layout::{Card, State, Wait};
 use crate::limits::{ABSENCE_LOOK, ABSENCE_WAIT};
 use crate::processes::{self, Ended};
 use crate::sys;
@@ -46,6 +48,19 @@ fn verdict(parts: &[Part]) -> Option<(usize, usize)> {
             _ => None,
         },
         None => Some((absent, parts.iter().position(waits)?)),
+    }
+}
+
+impl World {
+    /// Wakes ranks that sleep and have not said what they wait for: a rank says it only when it goes back to sleep, so that short waits
+    /// do not pay for it.
+    pub(super) fn stir(&self) {
+        for rank in 0..self.shape.size {
+            let card = Card::of(&self.board, rank);
+            if card.state() == State::Running && card.wait().is_some_and(|wait| wait.since_ns == 0) {
+                Doorbell::new(card.doorbell()).ring_fenced();
+            }
+        }
     }
 }
 
@@ -90,6 +105,7 @@ impl Agent<'_> {
     }
 
     fn end_if_absent(&mut self, epoch: u32) {
+        self.worlds[epoch as usize].stir();
         let now = Duration::from_nanos(sys::monotonic_ns());
         let parts: Vec<Part> = (0..self.slots.len() as u32)
             .map(|rank| self.part(rank, epoch, now))

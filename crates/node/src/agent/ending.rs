@@ -191,13 +191,7 @@ impl Agent<'_> {
             for _ in 0..DRAIN_READS {
                 self.pump(kind, rank);
             }
-            let slot = &mut self.slots[rank as usize];
-            let (stream, sink) = match kind {
-                Kind::Out => (&mut slot.out, &mut self.sinks[0]),
-                Kind::Err => (&mut slot.err, &mut self.sinks[1]),
-            };
-            stream.emit(sink);
-            self.listen_as_wanted(kind, rank);
+            self.emit(kind, rank);
         }
     }
 
@@ -365,17 +359,21 @@ impl Agent<'_> {
     pub(super) fn aborted(&mut self, rank: u32, code: i32, text: &str) {
         let line = match text.trim_end() {
             "" => format!(
-                "error[{}]: rank {rank} ({}) called MPI_Abort with code {code}",
+                "error[{}]: rank {rank} ({}) called MPI_Abort with code {code}{}",
                 codes::G0202,
-                self.program_name(rank)
+                self.program_name(rank),
+                if code == 0 {
+                    "; an aborted job ends with 1"
+                } else {
+                    ""
+                }
             ),
             text => text.to_owned(),
         };
-        // An exit status has eight bits; an error must not become a success by losing the others.
-        let status = if code != 0 && code & 0xff == 0 {
-            1
-        } else {
-            code & 0xff
+        // An exit status has eight bits. However an abort was meant, what the other ranks were doing is lost: no success.
+        let status = match code & 0xff {
+            0 => 1,
+            status => status,
         };
         self.fail(
             rank,
@@ -409,10 +407,9 @@ impl Agent<'_> {
             .member
             .map(|index| std::mem::take(&mut self.members[index as usize].report));
         if let Some(report) = report.filter(|report| !report.is_empty()) {
-            self.sinks[1].say(report.trim_end());
+            self.say(report.trim_end());
         }
-        self.sinks[1].say(&failure.line);
-        self.flush(Kind::Err);
+        self.say(&failure.line);
         if failure.finalized {
             // Its peers are most likely about to finalise, too: they may do so and end by themselves.
             self.end(failure.code, Stage::Patience(Instant::now() + FINALIZED_GRACE));
@@ -462,18 +459,17 @@ impl Agent<'_> {
             format!("ranks {}", running.join(", "))
         };
         let after = self.job.timeout.unwrap_or_default().as_secs_f64();
-        self.sinks[1].say(&format!(
+        self.say(&format!(
             "error[{}]: the job did not end within {after} s; still running: {shown}",
             codes::G0208
         ));
-        self.flush(Kind::Err);
         self.terminate(124);
     }
 
     /// Nobody reads our output any more: the job ends as a program in a shell's pipeline does. Or it cannot be written, which is a
     /// failure even of a job that has ended well.
     pub(super) fn reader_gone(&mut self, kind: Kind) {
-        let fault = self.sinks[0].fault();
+        let fault = self.sinks.fault();
         match (&mut self.ending, fault) {
             _ if kind != Kind::Out => {}
             (None, None) => self.terminate(128 + libc::SIGPIPE),
@@ -492,8 +488,7 @@ impl Agent<'_> {
     fn output_lost(&mut self, fault: rustix::io::Errno) {
         let error = std::io::Error::from(fault);
         let line = format!("error[{}]: cannot write the job's output: {error}", codes::G0305);
-        self.sinks[1].say(&line);
-        self.flush(Kind::Err);
+        self.say(&line);
     }
 
     /// A signal for the job. `broadcast`: the ranks have it already.

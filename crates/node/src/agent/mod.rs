@@ -9,7 +9,9 @@
 mod absence;
 mod ending;
 mod output;
+mod passing;
 mod serve;
+mod stamp;
 mod start;
 
 use std::collections::HashMap;
@@ -24,13 +26,14 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::layout::{JobId, Shape};
-use crate::limits::{self, OUTPUT_PENDING_BYTES_MAX};
+use crate::limits;
 use crate::processes::{self, Ended};
 use crate::rendezvous::{self, JobName};
 use crate::sys;
 use crate::wire::Link;
 use ending::Ending;
-use output::{Flow, Kind, Marking, Sink, Stream};
+use output::{Kind, Marking, Sink, Stream};
+use passing::Sinks;
 use start::Starter;
 
 /// Which descriptor an event is about.
@@ -105,6 +108,22 @@ struct Slot {
     dark_until: Option<Instant>,
 }
 
+impl Slot {
+    fn stream(&self, kind: Kind) -> &Stream {
+        match kind {
+            Kind::Out => &self.out,
+            Kind::Err => &self.err,
+        }
+    }
+
+    fn stream_mut(&mut self, kind: Kind) -> &mut Stream {
+        match kind {
+            Kind::Out => &mut self.out,
+            Kind::Err => &mut self.err,
+        }
+    }
+}
+
 /// The shared memory of one generation of MPI processes, and what they exchange.
 #[derive(Debug)]
 struct World {
@@ -130,7 +149,7 @@ struct Agent<'a> {
     slots: Vec<Slot>,
     members: Vec<Member>,
     worlds: Vec<World>,
-    sinks: [Sink; 2],
+    sinks: Sinks,
     /// Whether there are descriptors enough for a pidfd per rank; else the end of its socket tells of a death.
     room_for_pidfds: bool,
     paused: bool,
@@ -194,7 +213,7 @@ fn run_job(job: &Job, launcher: i32, link: &OwnedFd, signals: &sys::Signals) -> 
         slots: Vec::new(),
         members: Vec::new(),
         worlds: Vec::new(),
-        sinks: [Sink::new(Kind::Out), Sink::new(Kind::Err)],
+        sinks: Sinks::new(job.streams),
         room_for_pidfds: true,
         paused: false,
         ending: None,
@@ -239,6 +258,7 @@ impl Agent<'_> {
     fn start_ranks(&mut self, starter: &Starter<'_>) -> Result<()> {
         let marking = Marking {
             tags: self.job.tags,
+            stamps: self.job.stamps,
             colour: self.job.colour,
         };
         let ready = self
@@ -367,123 +387,6 @@ impl Agent<'_> {
         }
     }
 
-    /// Reads what a rank has written, as far as there is any.
-    fn pump(&mut self, kind: Kind, rank: u32) {
-        let mut buffer = [0; 16 * 1024];
-        let was_full = self.stream(kind, rank).is_full();
-        for _ in 0..8 {
-            let slot = &mut self.slots[rank as usize];
-            let (stream, sink) = match kind {
-                Kind::Out => (&mut slot.out, &mut self.sinks[0]),
-                Kind::Err => (&mut slot.err, &mut self.sinks[1]),
-            };
-            let Some(fd) = &stream.fd else { break };
-            match rustix::io::read(fd, &mut buffer) {
-                Ok(n) if n > 0 => stream.feed(&buffer[..n], sink),
-                Err(rustix::io::Errno::AGAIN) => break,
-                Err(rustix::io::Errno::INTR) => {}
-                _ => {
-                    let _ = epoll::delete(&self.epoll, fd);
-                    stream.end(sink);
-                }
-            }
-            // One that was full before is read only because its rank has closed the pipe.
-            if (stream.is_full() && !was_full) || sink.is_turn_of_others() {
-                break;
-            }
-        }
-        self.settle(kind);
-        self.listen_as_wanted(kind, rank);
-        self.flush(kind);
-    }
-
-    fn stream(&self, kind: Kind, rank: u32) -> &Stream {
-        let slot = &self.slots[rank as usize];
-        match kind {
-            Kind::Out => &slot.out,
-            Kind::Err => &slot.err,
-        }
-    }
-
-    /// Lets the streams go on that waited for a long line of another rank, if it has passed.
-    fn settle(&mut self, kind: Kind) {
-        let sink = &mut self.sinks[kind as usize];
-        if !self.paused {
-            sink.look_at_pass(Instant::now());
-        }
-        if !sink.is_turn_of_others() {
-            return;
-        }
-        sink.waited_for = false;
-        let (count, first) = (self.slots.len(), sink.next_turn as usize);
-        for rank in (first..first + count).map(|rank| rank % count) {
-            let slot = &mut self.slots[rank];
-            match kind {
-                Kind::Out => slot.out.resume(&mut self.sinks[0]),
-                Kind::Err => slot.err.resume(&mut self.sinks[1]),
-            }
-            self.listen_as_wanted(kind, rank as u32);
-        }
-    }
-
-    /// Listens to a stream or not, as its state and that of the reader want it.
-    fn listen_as_wanted(&mut self, kind: Kind, rank: u32) {
-        let stream = self.stream(kind, rank);
-        let reading = !self.paused && !stream.is_full();
-        if reading == stream.reading {
-            return;
-        }
-        let flags = match reading {
-            true => epoll::EventFlags::IN,
-            false => epoll::EventFlags::empty(),
-        };
-        if let Some(fd) = &stream.fd {
-            let _ = epoll::modify(&self.epoll, fd, Token::Output(kind, rank).pack(), flags);
-        }
-        let slot = &mut self.slots[rank as usize];
-        match kind {
-            Kind::Out => slot.out.reading = reading,
-            Kind::Err => slot.err.reading = reading,
-        }
-    }
-
-    /// Writes pending output; stops reading from ranks while too much waits for a slow reader.
-    fn flush(&mut self, kind: Kind) {
-        let sink = &mut self.sinks[kind as usize];
-        if sink.pending_bytes() > 0 || sink.flush() == Flow::Broken {
-            match sink.flush() {
-                Flow::Free => drop(epoll::delete(&self.epoll, sink.fd())),
-                Flow::Pending => {
-                    let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
-                    let token = Token::Sink(kind).pack();
-                    if epoll::modify(&self.epoll, sink.fd(), token, flags).is_err() {
-                        // A regular file cannot be watched, but it never has to be waited for either.
-                        let _ = epoll::add(&self.epoll, sink.fd(), token, flags);
-                    }
-                }
-                Flow::Broken => self.reader_gone(kind),
-            }
-        }
-        let full = self
-            .sinks
-            .iter()
-            .any(|sink| sink.pending_bytes() > OUTPUT_PENDING_BYTES_MAX);
-        if full != self.paused {
-            self.paused = full;
-            for rank in 0..self.slots.len() as u32 {
-                self.listen_as_wanted(Kind::Out, rank);
-                self.listen_as_wanted(Kind::Err, rank);
-            }
-            // Nobody could finish a line while nothing was read.
-            self.sinks.iter_mut().for_each(|sink| sink.pass_goes_on(None));
-            let streams = self
-                .slots
-                .iter_mut()
-                .flat_map(|slot| [&mut slot.out, &mut slot.err]);
-            streams.for_each(Stream::wait_anew);
-        }
-    }
-
     /// When something is to be done without an event.
     fn next_due(&self) -> Option<Instant> {
         let streams = self
@@ -505,21 +408,13 @@ impl Agent<'_> {
 
     fn handle_due(&mut self) -> Result<()> {
         let now = Instant::now();
+        self.output_due(now);
         for rank in 0..self.slots.len() {
             let slot = &mut self.slots[rank];
-            for (stream, sink) in [&mut slot.out, &mut slot.err].into_iter().zip(&mut self.sinks) {
-                if !self.paused && stream.due().is_some_and(|due| due <= now) {
-                    stream.show_part(sink);
-                }
-            }
             if slot.dark_until.is_some_and(|due| due <= now) {
                 slot.dark_until = None;
                 self.left_in_the_dark(rank as u32);
             }
-        }
-        for kind in [Kind::Out, Kind::Err] {
-            self.settle(kind);
-            self.flush(kind);
         }
         if self.deadline.is_some_and(|due| due <= now) {
             self.deadline = None;

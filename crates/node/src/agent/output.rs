@@ -9,12 +9,13 @@
 //! other streams wait, each with at most [`LINE_BYTES_MAX`] and one read.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use crate::job::{Colour, Tags};
+use super::stamp::stamp;
+use crate::job::{Colour, Stamps, Tags};
 use crate::limits::{LINE_BYTES_MAX, LINE_PASSES_BYTES_MAX, LINE_PASSES_WAIT, PARTIAL_LINE_WAIT};
 
 /// Bytes that a pipe takes without blocking once it polls writable.
@@ -38,10 +39,17 @@ pub(super) enum Flow {
     Broken,
 }
 
+/// One of the streams of one of the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Voice {
+    pub rank: u32,
+    pub kind: Kind,
+}
+
 /// The unfinished line that a sink shows.
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    rank: u32,
+    voice: Voice,
     /// Whether the rank cannot finish it any more.
     ended: bool,
 }
@@ -49,7 +57,7 @@ struct Open {
 /// A line that passes in pieces.
 #[derive(Clone, Copy, Debug)]
 struct Passing {
-    rank: u32,
+    voice: Voice,
     bytes: usize,
     /// When its rank last wrote.
     last: Instant,
@@ -81,6 +89,10 @@ impl Sink {
             waited_for: false,
             next_turn: 0,
         }
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     pub fn fd(&self) -> BorrowedFd<'static> {
@@ -122,9 +134,9 @@ impl Sink {
 
     /// A rank is about to write: whether this goes on with its own unfinished line. Another's is ended here, but for one that nobody
     /// can finish in output without tags, which stays byte by byte what the ranks wrote.
-    fn begin(&mut self, rank: u32, tagged: bool) -> bool {
+    fn begin(&mut self, voice: Voice, tagged: bool) -> bool {
         match self.open.take() {
-            Some(open) if open.rank == rank => true,
+            Some(open) if open.voice == voice => true,
             Some(open) => {
                 if tagged || !open.ended {
                     self.write(b"\n");
@@ -136,48 +148,48 @@ impl Sink {
     }
 
     /// The rank's pipe has ended.
-    fn no_more_of(&mut self, rank: u32) {
-        if let Some(open) = self.open.as_mut().filter(|open| open.rank == rank) {
+    fn no_more_of(&mut self, voice: Voice) {
+        if let Some(open) = self.open.as_mut().filter(|open| open.voice == voice) {
             open.ended = true;
         }
-        self.pass_over(rank);
+        self.pass_over(voice);
     }
 
     /// The rank's long line is over.
-    fn pass_over(&mut self, rank: u32) {
-        if self.passing.is_some_and(|passing| passing.rank == rank) {
+    fn pass_over(&mut self, voice: Voice) {
+        if self.passing.is_some_and(|passing| passing.voice == voice) {
             self.passing = None;
-            self.next_turn = rank + 1;
+            self.next_turn = voice.rank + 1;
         }
     }
 
     /// A piece of a long line of this rank was written.
-    fn pass_piece(&mut self, rank: u32, len: usize) {
-        let mine = self.passing.filter(|passing| passing.rank == rank);
+    fn pass_piece(&mut self, voice: Voice, len: usize) {
+        let mine = self.passing.filter(|passing| passing.voice == voice);
         let bytes = mine.map_or(0, |passing| passing.bytes) + len;
         let last = Instant::now();
-        self.passing = Some(Passing { rank, bytes, last });
+        self.passing = Some(Passing { voice, bytes, last });
         if bytes >= LINE_PASSES_BYTES_MAX {
-            self.pass_over(rank);
+            self.pass_over(voice);
         }
     }
 
     /// The one whose line passes has written more, or could not since we did not read.
-    pub fn pass_goes_on(&mut self, rank: Option<u32>) {
+    pub fn pass_goes_on(&mut self, voice: Option<Voice>) {
         let passing = self.passing.as_mut();
-        if let Some(passing) = passing.filter(|passing| rank.is_none_or(|rank| passing.rank == rank)) {
+        if let Some(passing) = passing.filter(|passing| voice.is_none_or(|voice| passing.voice == voice)) {
             passing.last = Instant::now();
         }
     }
 
     /// The rank whose long line is passing.
     pub fn passes(&self) -> Option<u32> {
-        self.passing.map(|passing| passing.rank)
+        self.passing.map(|passing| passing.voice.rank)
     }
 
-    /// Whether another rank's line is passing.
-    fn is_taken_from(&self, rank: u32) -> bool {
-        self.passing.is_some_and(|passing| passing.rank != rank)
+    /// Whether another's line is passing.
+    fn is_taken_from(&self, voice: Voice) -> bool {
+        self.passing.is_some_and(|passing| passing.voice != voice)
     }
 
     /// When those that wait need not wait any longer for a rank that does not finish its line.
@@ -190,7 +202,7 @@ impl Sink {
         if let Some(passing) = self.passing
             && self.pass_due().is_some_and(|due| due <= now)
         {
-            self.pass_over(passing.rank);
+            self.pass_over(passing.voice);
         }
     }
 
@@ -240,6 +252,7 @@ impl Sink {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Marking {
     pub tags: Tags,
+    pub stamps: Stamps,
     pub colour: Colour,
 }
 
@@ -253,7 +266,8 @@ pub(super) struct Stream {
     pub fd: Option<OwnedFd>,
     /// Whether the agent listens to it.
     pub reading: bool,
-    rank: u32,
+    voice: Voice,
+    stamps: Stamps,
     prefix: Vec<u8>,
     line: Vec<u8>,
     /// Another rank's long line is passing; `line` may hold whole lines meanwhile.
@@ -283,7 +297,8 @@ impl Stream {
         Self {
             fd: Some(fd),
             reading: true,
-            rank,
+            voice: Voice { rank, kind },
+            stamps: marking.stamps,
             prefix: prefix.into_bytes(),
             line: Vec::new(),
             waits: false,
@@ -297,7 +312,7 @@ impl Stream {
             self.line.extend_from_slice(bytes);
             return;
         }
-        sink.pass_goes_on(Some(self.rank));
+        sink.pass_goes_on(Some(self.voice));
         while let Some(end) = self.take_whole(bytes) {
             let (whole, rest) = bytes.split_at(end);
             self.line.extend_from_slice(whole);
@@ -319,7 +334,7 @@ impl Stream {
 
     /// Whether another rank's long line is passing; then this stream waits.
     fn must_wait(&mut self, sink: &mut Sink) -> bool {
-        if sink.is_taken_from(self.rank) {
+        if sink.is_taken_from(self.voice) {
             self.waits = true;
             self.since = None;
             sink.waited_for = true;
@@ -352,7 +367,7 @@ impl Stream {
     }
 
     fn must_still_wait(&self, sink: &mut Sink) -> bool {
-        let taken = sink.is_taken_from(self.rank);
+        let taken = sink.is_taken_from(self.voice);
         sink.waited_for |= taken;
         taken
     }
@@ -363,7 +378,7 @@ impl Stream {
         if !self.must_wait(sink) {
             self.emit(sink);
         }
-        sink.no_more_of(self.rank);
+        sink.no_more_of(self.voice);
     }
 
     /// The unfinished line has waited long enough for its end.
@@ -378,8 +393,8 @@ impl Stream {
         let piece = (!self.line.ends_with(b"\n")).then_some(self.line.len());
         self.emit(sink);
         match piece {
-            Some(len) => sink.pass_piece(self.rank, len),
-            None => sink.pass_over(self.rank),
+            Some(len) => sink.pass_piece(self.voice, len),
+            None => sink.pass_over(self.voice),
         }
     }
 
@@ -391,13 +406,19 @@ impl Stream {
             return;
         };
         let unfinished = *last != b'\n';
-        let mut mid_line = sink.begin(self.rank, !self.prefix.is_empty());
-        if self.prefix.is_empty() {
+        let plain = self.prefix.is_empty() && self.stamps == Stamps::None;
+        let mut mid_line = sink.begin(self.voice, !plain);
+        if plain {
             sink.write(&self.line);
         } else {
-            let mut marked = Vec::with_capacity(self.line.len() + self.prefix.len() * 4);
+            let stamp = match self.stamps {
+                Stamps::None => String::new(),
+                Stamps::Time => stamp(SystemTime::now()),
+            };
+            let mut marked = Vec::with_capacity(self.line.len() + (stamp.len() + self.prefix.len()) * 4);
             for piece in self.line.split_inclusive(|&b| b == b'\n') {
                 if !std::mem::replace(&mut mid_line, !piece.ends_with(b"\n")) {
+                    marked.extend_from_slice(stamp.as_bytes());
                     marked.extend_from_slice(&self.prefix);
                 }
                 marked.extend_from_slice(piece);
@@ -406,7 +427,7 @@ impl Stream {
         }
         self.line.clear();
         sink.open = unfinished.then_some(Open {
-            rank: self.rank,
+            voice: self.voice,
             ended: self.fd.is_none(),
         });
     }
@@ -438,6 +459,7 @@ mod tests {
             Kind::Out,
             Marking {
                 tags,
+                stamps: Stamps::None,
                 colour: Colour::Never,
             },
         )
@@ -468,6 +490,18 @@ mod tests {
         stream.emit(&mut sink);
         stream.feed(b" rest\nc\n", &mut sink);
         assert_eq!(sink.pending, b"|[3] a\n[3] b\n[3] prompt rest\n[3] c\n");
+    }
+
+    #[test]
+    fn the_two_streams_of_a_rank_do_not_share_a_line_of_one_sink() {
+        let (mut out, mut sink) = (stream_of(1, Tags::None), collector());
+        let mut err = stream_of(1, Tags::None);
+        err.voice.kind = Kind::Err;
+        out.feed(b"prompt", &mut sink);
+        out.emit(&mut sink);
+        err.feed(b"warning\n", &mut sink);
+        out.feed(b"rest\n", &mut sink);
+        assert_eq!(sink.pending, b"|prompt\nwarning\nrest\n");
     }
 
     #[test]

@@ -89,6 +89,9 @@ impl Agent<'_> {
     }
 
     fn attach(&self, socket: &OwnedFd) {
+        if let Some(world) = self.worlds.last() {
+            world.stir();
+        }
         let message = ToRank::Attached {
             command: self.job.command.chars().take(4096).collect(),
             launcher: self.launcher as u32,

@@ -10,7 +10,7 @@ use rustix::process::Resource;
 
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::job::{Job, Program, Stdin};
+use crate::job::{Job, Program, Stdin, Streams};
 use crate::layout::JobId;
 use crate::limits;
 use crate::rendezvous::{self, Invitation, JobName, ProgramPlace};
@@ -132,6 +132,11 @@ impl<'a> Starter<'a> {
     pub fn start(&self, rank: u32, ready: &Ready) -> Result<Started> {
         let (stdout, stdout_theirs) = pipe()?;
         let (stderr, stderr_theirs) = pipe()?;
+        // Both streams through one pipe keep their order; the other pipe ends at once.
+        let errors = match self.job.streams {
+            Streams::Apart => &stderr_theirs,
+            Streams::Merged => &stdout_theirs,
+        };
         let envp = environment(ready, rank, self.job.size())?;
         let mask = self
             .job
@@ -146,7 +151,7 @@ impl<'a> Starter<'a> {
             dir: ready.dir.as_ref(),
             stdin: (self.job.stdin != Stdin::Rank(rank)).then_some(self.null.as_fd()),
             stdout: stdout_theirs.as_fd(),
-            stderr: stderr_theirs.as_fd(),
+            stderr: errors.as_fd(),
             pass: (self.shared.as_fd(), self.number),
             cpus: mask,
             nofile: self.nofile,

@@ -48,6 +48,8 @@ pub fn collective(wait: &Wait) -> Option<InCollective> {
 
 /// The ranks of a job, looked at twice.
 pub fn look(visit: &Visit) -> Vec<Seen> {
+    // Our visit has stirred ranks that had not yet said what they wait for.
+    std::thread::sleep(MOMENT);
     let first = jobs::ranks(visit);
     if first.iter().any(|rank| rank.wait.is_some()) {
         std::thread::sleep(MOMENT);

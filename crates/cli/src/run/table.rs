@@ -1,0 +1,447 @@
+//! The table of options. Those shown in help come first, then spellings and the less common, then what is accepted without effect,
+//! then what is refused. It covers the documented options of Open MPI's `mpirun`, of MPICH's and Intel's `mpiexec`, and of the standard's.
+
+use super::options::{Action, Entry, entry};
+
+/// A name that stands for other words.
+const fn means(names: &'static [&'static str], words: &'static [&'static str]) -> Entry {
+    entry(names, Action::Means(words), "", "")
+}
+
+/// Accepted with this many values.
+const fn accept(names: &'static [&'static str], values: u8, reason: &'static str) -> Entry {
+    entry(names, Action::Accept(values, reason), "VALUE", "")
+}
+
+const fn refuse(names: &'static [&'static str], advice: &'static str) -> Entry {
+    entry(names, Action::Refuse(advice), "", "")
+}
+
+/// All options. Those shown come first.
+pub const OPTIONS: &[Entry] = &[
+    entry(
+        &["n", "np", "c"],
+        Action::Ranks,
+        "N",
+        "number of ranks (default: one per CPU that may be used)",
+    ),
+    entry(
+        &["x"],
+        Action::Export,
+        "VAR[=VALUE]",
+        "set or pass on an environment variable",
+    ),
+    entry(
+        &["env"],
+        Action::LocalEnv,
+        "VAR=VALUE",
+        "set a variable for this program only (also: -env VAR VALUE)",
+    ),
+    entry(
+        &["genv"],
+        Action::GlobalEnv,
+        "VAR=VALUE",
+        "set a variable for all programs (also: -genv VAR VALUE)",
+    ),
+    entry(
+        &["wdir", "wd", "workdir", "cwd"],
+        Action::Directory,
+        "DIR",
+        "directory to run in",
+    ),
+    entry(
+        &["bind-to"],
+        Action::BindTo,
+        "core|numa|none",
+        "what each rank is bound to (default: a core, if there are enough free ones)",
+    ),
+    entry(
+        &["map-by"],
+        Action::MapBy,
+        "core|numa|socket",
+        "which part of the machine the next rank goes to",
+    ),
+    entry(
+        &["timeout"],
+        Action::Timeout,
+        "SECONDS",
+        "end the job after this time, with exit code 124",
+    ),
+    entry(
+        &["l", "prepend-rank", "tag"],
+        Action::TagRank,
+        "",
+        "mark each line of output with its rank",
+    ),
+    entry(
+        &["timestamp-output", "prepend-timestamp"],
+        Action::Stamp,
+        "",
+        "mark each line of output with the time (UTC)",
+    ),
+    entry(
+        &["merge-stderr-to-stdout"],
+        Action::Merge,
+        "",
+        "let each rank write its errors where its output goes, in its order",
+    ),
+    entry(&["output"], Action::Output, "tag,timestamp,merge", ""),
+    entry(
+        &["tag-output"],
+        Action::TagStream,
+        "",
+        "mark each line with job, rank and stream, as Open MPI does",
+    ),
+    entry(
+        &["color", "colour"],
+        Action::Colour,
+        "auto|always|never",
+        "colour the marks (default: on a terminal)",
+    ),
+    entry(
+        &["stdin", "s"],
+        Action::Stdin,
+        "RANK|none",
+        "who reads standard input (default: rank 0)",
+    ),
+    entry(
+        &[
+            "report-bindings",
+            "print-rank-map",
+            "display-map",
+            "display-devel-map",
+            "display-diffable-map",
+        ],
+        Action::ReportBindings,
+        "",
+        "print where the ranks run",
+    ),
+    entry(
+        &["host", "H", "hosts", "dash-host", "hosts-group"],
+        Action::Hosts,
+        "LIST",
+        "hosts; this version runs on this one only",
+    ),
+    entry(
+        &["hostfile", "machinefile", "f", "machine", "default-hostfile"],
+        Action::Hostfile,
+        "FILE",
+        "file with hosts; this version runs on this one only",
+    ),
+    entry(
+        &["configfile", "app"],
+        Action::Programs,
+        "FILE",
+        "read programs and their options from a file, one program a line",
+    ),
+    entry(&["version", "V"], Action::Version, "", "print the version"),
+    entry(
+        &["help", "h", "?"],
+        Action::Help,
+        "[all]",
+        "print this; with `all`, also what is accepted or refused and why",
+    ),
+    entry(&["cpus-per-rank", "cpus-per-proc"], Action::CoresPerRank, "N", ""),
+    entry(
+        &["ppn", "perhost", "npernode", "N", "ranks-per-proc"],
+        Action::PerNode,
+        "N",
+        "",
+    ),
+    entry(&["genvlist", "envlist"], Action::EnvList, "LIST", ""),
+    entry(&["genvnone", "envnone"], Action::EnvNone, "", ""),
+    entry(&["genvexcl", "envexcl"], Action::EnvExcept, "LIST", ""),
+    entry(&["display"], Action::Display, "VALUE", ""),
+    entry(&["report-pid"], Action::ReportPid, "-|+|FILE", ""),
+    entry(&["forward-signals"], Action::Signals, "LIST", ""),
+    entry(&["cpu-set", "cpu-list", "cpu-bind"], Action::Cpus, "LIST", ""),
+    means(&["bind-to-core"], &["--bind-to", "core"]),
+    means(&["bind-to-socket"], &["--bind-to", "socket"]),
+    means(&["bind-to-none"], &["--bind-to", "none"]),
+    means(&["bysocket"], &["--map-by", "socket"]),
+    means(&["bynuma"], &["--map-by", "numa"]),
+    means(&["bycore", "byslot"], &["--map-by", "core"]),
+    means(&["bynode", "rr"], &["--map-by", "node"]),
+    means(&["pernode"], &["--ppn", "1"]),
+    accept(
+        &["genvall", "envall", "fwd-environment"],
+        0,
+        "all variables are passed on anyway",
+    ),
+    accept(
+        &[
+            "oversubscribe",
+            "nooversubscribe",
+            "no-oversubscribe",
+            "use-hwthread-cpus",
+            "use-hwthreads-as-cpus",
+        ],
+        0,
+        "there are no slots: any number of ranks may share the cores",
+    ),
+    accept(&["allow-run-as-root"], 0, "root is fine"),
+    accept(
+        &[
+            "q",
+            "quiet",
+            "v",
+            "verbose",
+            "d",
+            "debug-devel",
+            "debug-daemons",
+            "debug-daemons-file",
+            "show-progress",
+            "silent-abort",
+        ],
+        0,
+        "nothing is printed but what you must decide about; `garonne who`, `top` and `why` answer questions",
+    ),
+    accept(&["debug-verbose"], 1, "see --verbose"),
+    accept(
+        &[
+            "leave-session-attached",
+            "localonly",
+            "local",
+            "noprefix",
+            "novm",
+            "fwd-mpirun-port",
+            "no-ready-msg",
+            "no-session-dir",
+        ],
+        0,
+        "there are no daemons: all processes are children of this command, on this machine",
+    ),
+    accept(
+        &[
+            "enable-x",
+            "disable-x",
+            "hybrid-hosts",
+            "disable-hostname-propagation",
+            "keep-fqdn-hostnames",
+            "do-not-resolve",
+            "localroot",
+            "noconf",
+        ],
+        0,
+        "one machine: no host is looked up and nothing is forwarded",
+    ),
+    accept(
+        &["display-allocation", "display-devel-allocation", "display-topo"],
+        0,
+        "`garonne map` shows the machine and the ranks on it",
+    ),
+    accept(
+        &["print-all-exitcodes", "info", "exitinfo"],
+        0,
+        "the first failure is printed with its exit code",
+    ),
+    accept(
+        &[
+            "abort-on-non-zero-status",
+            "disable-recovery",
+            "cleanup",
+            "get-stack-traces",
+            "report-state-on-timeout",
+        ],
+        0,
+        "the first failure, or the time limit, ends the job and says which ranks it met; `garonne who` shows running ones",
+    ),
+    accept(
+        &["ordered-output", "continuous-output"],
+        0,
+        "lines of ranks never mix",
+    ),
+    accept(
+        &["profile", "prot", "pmi-port", "parsable", "parseable"],
+        0,
+        "it concerns the insides of another launcher",
+    ),
+    accept(
+        &[
+            "mca", "gmca", "omca", "gomca", "prtemca", "gprtemca", "pmixmca", "gpmixmca",
+        ],
+        2,
+        "parameters of Open MPI; `garonne why settings` lists ours",
+    ),
+    accept(&["tune", "am"], 1, "a file of another MPI's parameters"),
+    accept(
+        &[
+            "prefix",
+            "launcher",
+            "launcher-exec",
+            "launch-agent",
+            "rmk",
+            "bootstrap",
+            "bootstrap-exec",
+            "branch-count",
+            "pmi-args",
+            "delegate",
+            "bootstrap-exec-args",
+        ],
+        1,
+        "no other machine is reached",
+    ),
+    accept(
+        &[
+            "iface",
+            "netmask",
+            "localhost",
+            "nameserver",
+            "hostos",
+            "order-nodes",
+            "arch",
+        ],
+        1,
+        "on one machine no network is used",
+    ),
+    accept(
+        &[
+            "ib",
+            "IB",
+            "rdma",
+            "RDMA",
+            "dapl",
+            "DAPL",
+            "psm",
+            "PSM",
+            "psm2",
+            "PSM2",
+            "tmi",
+            "TMI",
+            "mxm",
+            "MXM",
+            "libfabric",
+        ],
+        0,
+        "on one machine no network is used",
+    ),
+    accept(&["rank-by"], 1, "ranks are numbered in the order of their places"),
+    accept(
+        &["membind", "topolib", "use-app-topology"],
+        1,
+        "memory follows the cores that touch it first",
+    ),
+    accept(&["usize"], 1, "no processes can be added yet"),
+    accept(
+        &[
+            "personality",
+            "runtime-options",
+            "pset",
+            "demux",
+            "stream-buffering",
+            "tmpdir",
+            "memory-alloc-kinds",
+            "spawn-timeout",
+        ],
+        1,
+        "there is nothing here that it could change",
+    ),
+    refuse(
+        &["output-filename", "outfile-pattern", "errfile-pattern", "outfile"],
+        "redirect the output, and tell ranks apart with -l; or: garonne run -n N sh -c 'exec ./app >out.$PMI_RANK'",
+    ),
+    refuse(
+        &["prepend-pattern", "xml"],
+        "mark lines with -l, --tag-output or --timestamp-output",
+    ),
+    refuse(
+        &["rankfile", "rf", "rankfile-map", "rankmap", "binding", "grr"],
+        "use --bind-to and --map-by",
+    ),
+    refuse(
+        &["npersocket", "npernuma", "ppr"],
+        "give -n, and --map-by socket or numa",
+    ),
+    refuse(
+        &["nolocal", "no-local", "skip-launch-node"],
+        "there is no other machine: this version runs all ranks on this one",
+    ),
+    refuse(
+        &["do-not-launch"],
+        "--report-bindings prints where ranks run: garonne run --report-bindings -n N true",
+    ),
+    refuse(
+        &["path"],
+        "write the program with its directory, or set PATH before",
+    ),
+    refuse(&["umask"], "set it before: (umask N; garonne run ...)"),
+    refuse(
+        &["gpus-per-proc", "gpu-subdevs-per-proc"],
+        "set CUDA_VISIBLE_DEVICES by rank: garonne run -n N sh -c 'CUDA_VISIBLE_DEVICES=$PMI_RANK exec ./app'",
+    ),
+    refuse(
+        &["index-argv-by-rank"],
+        "build the name in the program or in a shell, from $PMI_RANK",
+    ),
+    refuse(
+        &[
+            "xterm",
+            "gdb",
+            "gdba",
+            "gdb-ia",
+            "gdb-args",
+            "idb",
+            "tv",
+            "tva",
+            "debug",
+            "debugger",
+            "stop-on-exec",
+            "stop-in-init",
+            "stop-in-app",
+        ],
+        "put the debugger before the program: garonne run -n N gdb --args PROGRAM",
+    ),
+    refuse(
+        &[
+            "gtool",
+            "gtoolfile",
+            "check_mpi",
+            "check-mpi",
+            "trace",
+            "t",
+            "trace-imbalance",
+            "trace-collectives",
+            "trace-pt2pt",
+            "aps",
+            "mps",
+            "ilp64",
+        ],
+        "it belongs to Intel's tools",
+    ),
+    refuse(
+        &[
+            "with-ft",
+            "enable-recovery",
+            "disable-auto-cleanup",
+            "continuous",
+            "max-restarts",
+        ],
+        "jobs that survive a rank's failure are not there yet",
+    ),
+    refuse(
+        &[
+            "dvm",
+            "dvm-uri",
+            "hnp",
+            "ompi-server",
+            "system-server-first",
+            "system-server-only",
+            "server-wait-time",
+            "report-uri",
+        ],
+        "there is no server to connect to: leave it out",
+    ),
+    refuse(
+        &["initial-errhandler"],
+        "call MPI_Comm_set_errhandler in the program",
+    ),
+    refuse(&["soft", "file"], "give the number of ranks with -n"),
+    refuse(
+        &["preload-binary", "preload-files", "set-cwd-to-session-dir"],
+        "programs and files are read where they are",
+    ),
+    refuse(
+        &["ckpoint", "ckpoint-interval", "ckpointlib"],
+        "checkpoints are not there",
+    ),
+];
