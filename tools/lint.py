@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """`./x lint`: formatting, clippy, AArch64, unsafe code, file lengths, forbidden words, dependencies.
 
-`./x lint --record` writes the counts of unsafe blocks to tools/unsafe.txt after a reviewed change.
+`./x lint --audit` also installs the auditor and fetches its database of advisories. `./x lint --record` writes the counts of unsafe blocks to tools/unsafe.txt after a reviewed change.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -18,6 +19,8 @@ UNSAFE_HOMES = ("crates/sync/", "crates/mpi-abi/")
 LINES_MAX = 600
 # Package registries and mirrors are the machine's own settings, and no path of a developer's machine belongs here.
 FORBIDDEN = re.compile(r"crates\.io|pypi\.org|pythonhosted|npmjs|snapshot\.debian|deb\.debian\.org|/home/\w+/|/work/\w+/|[\u2014]")
+# A repository of some ten megabytes; longer means that it does not come at all.
+AUDIT_LIMIT_S = 120
 TEXT = {".rs", ".py", ".sh", ".c", ".h", ".cpp", ".md", ".toml", ".in", ".txt", ".am", ".ac", ".yml"}
 AARCH64 = "aarch64-unknown-linux-gnu"
 
@@ -103,40 +106,68 @@ def check_aarch64():
     run("AArch64 compiles", ["cargo", "check", "-q", "--target", AARCH64, *packages])
 
 
-def check_dependencies():
-    """Licences and duplicates need no network; the advisory database does, and is used where it can be had."""
-    if shutil.which("cargo-deny"):
-        run("dependencies: licences, bans, sources", ["cargo", "deny", "check", "licenses", "bans"])
-    else:
-        check_licences()
-    if shutil.which("cargo-audit"):
-        done = subprocess.run(["cargo", "audit"], cwd=ROOT, capture_output=True, text=True, check=False)
-        if "error: couldn't fetch" in done.stderr:
-            skip("advisories", "the database cannot be fetched from here")
-        else:
-            step("advisories", done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:])
-    else:
-        skip("advisories", "cargo-audit is not installed, and could not be (see .garonne/setup.log)")
-
-
 # What may be linked into programs of any licence.
 LICENCES = {"MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "Unicode-3.0", "Unlicense", "0BSD", "CC0-1.0", "BSL-1.0",
             "Apache-2.0 WITH LLVM-exception"}
+# Packages that come in two versions, each pair with the one who brings the older: a new one is a question to its author, not an accident.
+TWICE = {path.split()[0] for path in (ROOT / "tools/twice.txt").read_text().splitlines() if path and not path.startswith("#")}
 
 
-def check_licences():
-    import json
-
+def check_dependencies(ask_for_advisories):
+    """Licences, origins and duplicates are read from what cargo itself knows, without a network."""
     done = subprocess.run(["cargo", "metadata", "--format-version", "1", "--locked"], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        return step("dependencies: licences", False, done.stderr)
+        return step("dependencies: Cargo.lock fits the manifests", False, done.stderr)
+    known = json.loads(done.stdout)
+    foreign = [package for package in known["packages"] if package["source"]]
+    check_licences(known["packages"])
+    check_origins(known, foreign)
+    check_twice(foreign)
+    check_advisories(ask_for_advisories)
+
+
+def check_licences(packages):
     bad = []
-    for package in json.loads(done.stdout)["packages"]:
+    for package in packages:
         terms = (package["license"] or "none").replace("/", " OR ").replace("(", "").replace(")", "")
         # Every AND part must offer at least one accepted licence.
         if not all(any(term.strip() in LICENCES for term in part.split(" OR ")) for part in terms.split(" AND ")):
             bad.append(f"{package['name']} {package['version']}: {package['license']}")
-    step("dependencies: licences", not bad, "\n".join(bad))
+    step(f"dependencies: licences ({len(packages)} packages)", not bad, "\n".join(bad))
+
+
+def check_origins(known, foreign):
+    """From a registry, pinned by a checksum, and never just any version."""
+    bad = [f"{package['name']}: from {package['source']}" for package in foreign if not package["source"].startswith("registry+")]
+    pinned = set(re.findall(r'name = "([^"]+)"\nversion = "([^"]+)"\nsource = "registry[^"]*"\nchecksum = "[0-9a-f]{64}"', (ROOT / "Cargo.lock").read_text()))
+    bad += [f"{package['name']} {package['version']}: no checksum in Cargo.lock" for package in foreign if (package["name"], package["version"]) not in pinned]
+    for package in known["packages"]:
+        if not package["source"]:
+            bad += [f"{package['name']} takes any version of {need['name']}" for need in package["dependencies"] if need["req"] == "*" and not need.get("path")]
+    step("dependencies: origins and checksums", not bad, "\n".join(bad))
+
+
+def check_twice(foreign):
+    versions = {}
+    for package in foreign:
+        versions.setdefault(package["name"], set()).add(package["version"])
+    bad = [f"{name}: {', '.join(sorted(found))}" for name, found in sorted(versions.items()) if len(found) > 1 and name not in TWICE]
+    step("dependencies: no package twice but those in tools/twice.txt", not bad, "\n".join(bad))
+
+
+def check_advisories(asked):
+    """Known vulnerabilities: the only check that needs a tool and a database from elsewhere."""
+    if not shutil.which("cargo-audit"):
+        return skip("advisories", "cargo-audit is not installed; ./x lint --audit installs it (some minutes)")
+    # Without an advice to look there, a database fetched earlier will do.
+    command = ["cargo", "audit"] + ([] if asked else ["--no-fetch"])
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=AUDIT_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return skip("advisories", f"the database did not come within {AUDIT_LIMIT_S} s")
+    if "couldn't fetch" in done.stderr or "couldn't open" in done.stderr or "error: error loading" in done.stderr.lower():
+        return skip("advisories", "the database cannot be fetched from here" if asked else "no database here; ./x lint --audit fetches it")
+    step("advisories", done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:])
 
 
 def main():
@@ -145,7 +176,7 @@ def main():
     run("rustfmt", ["cargo", "fmt", "--all", "--check"])
     check_unsafe(files, record)
     check_files(files)
-    check_dependencies()
+    check_dependencies("--audit" in sys.argv)
     if "--quick" not in sys.argv:
         run("clippy", ["cargo", "clippy", "-q", "--workspace", "--all-targets", "--", "-D", "warnings"])
         check_aarch64()

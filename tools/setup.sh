@@ -33,12 +33,12 @@ need_tools() {
         say "not a Debian or Ubuntu system: please see that these exist: ${!list}"
     fi
     need_rust
-    [ "$1" != lint ] || need_audit
 }
 
-# The auditor of dependencies, into a place of its own; the other checks run without it, too.
+# The auditor of dependencies, into a place of its own, if it is asked for; the other checks run without it, too.
 need_audit() {
     PATH=$PATH:$GARONNE_STATE/tools/bin
+    [[ " $* " == *" --audit "* ]] || return 0
     ! command -v cargo-audit >/dev/null || return 0
     say "installing cargo-audit with cargo (some minutes, once)"
     (quietly cargo install --quiet --locked --root "$GARONNE_STATE/tools" cargo-audit) || say "it could not be installed: advisories will not be looked up"

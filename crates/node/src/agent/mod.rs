@@ -11,6 +11,9 @@ mod ending;
 mod output;
 mod passing;
 mod serve;
+#[path = "spawn/sys.rs"]
+#[allow(unsafe_code)]
+mod spawn;
 mod stamp;
 mod start;
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::pipe::PipeFlags;
 use rustix::process::Resource;
 
+use super::spawn;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::{Job, Program, Stdin, Streams};
@@ -144,7 +145,7 @@ impl<'a> Starter<'a> {
             .masks
             .get(rank as usize)
             .map_or(&[][..], |mask| mask);
-        let exec = sys::Exec {
+        let exec = spawn::Exec {
             path: &ready.path,
             argv: &ready.argv,
             envp: &envp,
@@ -158,12 +159,12 @@ impl<'a> Starter<'a> {
             signals: self.signals,
         };
         let program = ready.path.to_string_lossy();
-        let pid = sys::spawn(&exec).map_err(|error| match error {
-            sys::SpawnError::Fork(error) => Error::resource(
+        let pid = spawn::spawn(&exec).map_err(|error| match error {
+            spawn::SpawnError::Fork(error) => Error::resource(
                 codes::G0303,
                 format!("cannot start a process for rank {rank}: {error}"),
             ),
-            sys::SpawnError::Chdir(error) => {
+            spawn::SpawnError::Chdir(error) => {
                 let dir = ready
                     .dir
                     .as_ref()
@@ -175,7 +176,7 @@ impl<'a> Starter<'a> {
                     error,
                 )
             }
-            sys::SpawnError::Exec(error) => {
+            spawn::SpawnError::Exec(error) => {
                 Error::system(codes::G0210, format!("cannot execute '{program}'"), error)
             }
         })?;
