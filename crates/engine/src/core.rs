@@ -86,6 +86,8 @@ pub(crate) struct Core {
     pub any_lost: bool,
     /// Peers were heard of that the rail was not asked about yet.
     pub fresh_gates: bool,
+    /// Tracks may be used (see `track`).
+    pub runs: bool,
     /// Completions so far; changes tell waiters to look.
     pub completions: u64,
     pub self_credit: u64,
@@ -123,6 +125,7 @@ impl Core {
             pending: false,
             any_lost: false,
             fresh_gates: false,
+            runs: false,
             completions: 0,
             self_credit: SELF_CREDIT,
             events: Events::new(),
@@ -525,6 +528,8 @@ impl Core {
         }
         entry.gone = true;
         self.any_lost = true;
+        entry.settle();
+        entry.run = None;
         // Spares the quick send a look at `gone`.
         entry.envelopes = 0;
         self.holders -= u32::from(entry.asking.held);

@@ -4,6 +4,8 @@
 
 use crate::api::{Context, Origin, Peer};
 use crate::limits::EVENTS;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -32,9 +34,8 @@ pub enum What {
     Broken = 9,
 }
 
-/// One event, 32 bytes.
+/// One event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(C)]
 pub struct Event {
     /// Bytes concerned.
     pub len: u64,
@@ -54,44 +55,141 @@ pub struct Event {
     pub kind: u8,
 }
 
-/// The ring.
+/// An event as it lies in the ring: 32 bytes, in which each word is stored as it is at hand.
 #[derive(Debug)]
-pub struct Events {
-    ring: Box<[Event; EVENTS]>,
-    next: u64,
+#[repr(C)]
+struct Record {
+    len: AtomicU64,
+    site: AtomicU64,
+    /// Peer below context: [`parties`].
+    parties: AtomicU64,
+    tag: AtomicI32,
+    /// Call below what: [`act`].
+    act: AtomicU16,
+    kind: AtomicU8,
 }
+
+impl Record {
+    const EMPTY: Self = Self {
+        len: AtomicU64::new(0),
+        site: AtomicU64::new(0),
+        parties: AtomicU64::new(0),
+        tag: AtomicI32::new(0),
+        act: AtomicU16::new(0),
+        kind: AtomicU8::new(0),
+    };
+}
+
+/// Bits of an act that tell the call.
+const CALL_BITS: u32 = 12;
+
+/// Who an event is about, in one word.
+#[inline(always)]
+pub(crate) fn parties(peer: Peer, context: Context) -> u64 {
+    u64::from(peer) | u64::from(context) << 32
+}
+
+#[inline(always)]
+fn act(call: u16, what: What) -> u16 {
+    call & ((1 << CALL_BITS) - 1) | (what as u16) << CALL_BITS
+}
+
+fn what_of(act: u16) -> What {
+    use What::*;
+    const ALL: [What; 10] = [
+        Nothing, Send, Recv, Match, Keep, Hold, Move, Complete, Gone, Broken,
+    ];
+    ALL.get(usize::from(act >> CALL_BITS)).copied().unwrap_or(Nothing)
+}
+
+/// The ring, written by one thread at a time: its words need no order.
+#[derive(Debug)]
+pub(crate) struct Log {
+    /// Bytes written so far, each event being [`EVENT_BYTES`] long.
+    at: AtomicU64,
+    ring: [Record; EVENTS],
+}
+
+impl Log {
+    /// Writes one event over the oldest.
+    #[inline(always)]
+    pub(crate) fn push(&self, event: Event) {
+        self.push_about(parties(event.peer, event.context), event);
+    }
+
+    /// The same for an event whose parties are at hand in one word.
+    #[inline(always)]
+    pub(crate) fn push_about(&self, parties: u64, event: Event) {
+        let at = self.at.load(Ordering::Relaxed);
+        let record = &self.ring[at as usize / EVENT_BYTES % EVENTS];
+        record.len.store(event.len, Ordering::Relaxed);
+        record.site.store(event.site, Ordering::Relaxed);
+        record.parties.store(parties, Ordering::Relaxed);
+        record.tag.store(event.tag, Ordering::Relaxed);
+        record.act.store(act(event.call, event.what), Ordering::Relaxed);
+        record.kind.store(event.kind, Ordering::Relaxed);
+        // Read again, which lets the processor count in memory.
+        self.at.store(
+            self.at.load(Ordering::Relaxed) + EVENT_BYTES as u64,
+            Ordering::Relaxed,
+        );
+    }
+
+    fn event(&self, number: u64) -> Event {
+        let record = &self.ring[number as usize % EVENTS];
+        let parties = record.parties.load(Ordering::Relaxed);
+        let act = record.act.load(Ordering::Relaxed);
+        Event {
+            len: record.len.load(Ordering::Relaxed),
+            site: record.site.load(Ordering::Relaxed),
+            peer: parties as u32,
+            context: (parties >> 32) as u32,
+            tag: record.tag.load(Ordering::Relaxed),
+            call: act & ((1 << CALL_BITS) - 1),
+            what: what_of(act),
+            kind: record.kind.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The ring as its owner sees it.
+#[derive(Debug)]
+pub struct Events(Arc<Log>);
 
 impl Events {
     pub(crate) fn new() -> Self {
-        // From a vector, so that the zeroed pages are not touched before they are used.
-        let ring = vec![Event::default(); EVENTS].into_boxed_slice();
-        let ring = ring
-            .try_into()
-            .unwrap_or_else(|_| Box::new([Event::default(); EVENTS]));
-        Self { ring, next: 0 }
+        Self(Arc::new(Log {
+            at: AtomicU64::new(0),
+            ring: [const { Record::EMPTY }; EVENTS],
+        }))
+    }
+
+    /// The ring, for others of the rank that write events.
+    pub(crate) fn log(&self) -> Arc<Log> {
+        self.0.clone()
     }
 
     /// Writes one event over the oldest.
-    #[inline]
-    pub(crate) fn push(&mut self, event: Event) {
-        self.ring[self.next as usize % EVENTS] = event;
-        self.next += 1;
+    #[inline(always)]
+    pub(crate) fn push(&self, event: Event) {
+        self.0.push(event);
     }
 
     /// Where the ring lies in this process, for others that may read its memory; it stays there.
     pub fn address(&self) -> usize {
-        self.ring.as_ptr().addr()
+        self.0.ring.as_ptr().addr()
     }
 
     /// Number of the next event.
     pub fn next(&self) -> u64 {
-        self.next
+        self.0.at.load(Ordering::Relaxed) / EVENT_BYTES as u64
     }
 
     /// The events still remembered, oldest first, with their numbers.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &Event)> {
-        let first = self.next.saturating_sub(EVENTS as u64);
-        (first..self.next).map(|number| (number, &self.ring[number as usize % EVENTS]))
+    pub fn iter(&self) -> impl Iterator<Item = (u64, Event)> {
+        let next = self.next();
+        let first = next.saturating_sub(EVENTS as u64);
+        (first..next).map(|number| (number, self.0.event(number)))
     }
 }
 
@@ -114,7 +212,7 @@ pub struct Sent {
 pub const RING_BYTES: usize = EVENTS * EVENT_BYTES;
 const EVENT_BYTES: usize = 32;
 
-const _: () = assert!(size_of::<Event>() == EVENT_BYTES, "as `decode` reads it");
+const _: () = assert!(size_of::<Record>() == EVENT_BYTES, "as `decode` reads it");
 
 impl Event {
     /// An event as it lies in the memory of a process with this version of the engine. Any bytes will do: numbers that mean
@@ -122,21 +220,18 @@ impl Event {
     fn decode(bytes: &[u8; EVENT_BYTES]) -> Self {
         let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
         let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
-        const { assert!(std::mem::offset_of!(Event, peer) == 16 && std::mem::offset_of!(Event, what) == 30) };
-        const { assert!(std::mem::offset_of!(Event, kind) == 31) };
+        const { assert!(std::mem::offset_of!(Record, parties) == 16 && std::mem::offset_of!(Record, act) == 28) };
+        const { assert!(std::mem::offset_of!(Record, kind) == 30) };
+        let act = u16::from_ne_bytes([bytes[28], bytes[29]]);
         Self {
             len: long(0),
             site: long(8),
             peer: word(16),
             context: word(20),
             tag: word(24) as i32,
-            call: u16::from_ne_bytes([bytes[28], bytes[29]]),
-            what: if bytes[30] == What::Send as u8 {
-                What::Send
-            } else {
-                What::Nothing
-            },
-            kind: bytes[31],
+            call: act & ((1 << CALL_BITS) - 1),
+            what: what_of(act),
+            kind: bytes[30],
         }
     }
 }
@@ -260,8 +355,8 @@ mod tests {
             bytes.extend(event.peer.to_ne_bytes());
             bytes.extend(event.context.to_ne_bytes());
             bytes.extend(event.tag.to_ne_bytes());
-            bytes.extend(event.call.to_ne_bytes());
-            bytes.extend([event.what as u8, event.kind]);
+            bytes.extend(act(event.call, event.what).to_ne_bytes());
+            bytes.extend([event.kind, 0]);
         }
         bytes
     }

@@ -254,6 +254,7 @@ impl<R: Rail> Shard<R> {
         };
         let gate = &mut self.core.gates[route.gate as usize];
         gate.reach = reach;
+        gate.settle();
         let most = reach.eager_max.min(self.limits.packet_max);
         if medium.len > most || gate.held != 0 || gate.envelopes == 0 || gate.payload < medium.len as u64 {
             return false;
@@ -276,7 +277,7 @@ impl<R: Rail> Shard<R> {
             }
             Ok(()) => {}
         }
-        core.streams.get_mut(route.stream).next_tx += 1;
+        core.streams.get_mut(route.stream).count_tx();
         let gate = &mut core.gates[route.gate as usize];
         gate.envelopes -= 1;
         gate.payload -= medium.len as u64;

@@ -8,7 +8,10 @@ use crate::flow::Flow;
 use crate::limits::{PAYLOAD_CREDIT_MAX, PAYLOAD_CREDIT_MIN, PAYLOAD_TOTAL};
 use crate::rail::Reach;
 use crate::table::Key;
+use crate::track::{RUN_PAYLOAD_MAX, Track};
+use garonne_sync::run::Run;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// What every engine of a job grants its peers; both sides compute it from the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +88,10 @@ pub(crate) struct Gate {
     /// Envelopes and payload that may still be sent.
     pub envelopes: u32,
     pub payload: u64,
+    /// The rail's shortest way to the peer, once it was asked for, and the records it was opened for: their envelopes, and as much payload as
+    /// they can carry, are not counted above until [`Gate::settle`].
+    pub run: Option<Arc<Run>>,
+    granted: u32,
     /// Sends in the window.
     pub held: u32,
     /// Changes when an envelope joins a window that a query found without a match.
@@ -114,12 +121,61 @@ impl Gate {
         if self.gone {
             return (0, 0);
         }
-        let envelopes =
-            self.returned_envelopes + u64::from(quotas.envelopes - self.envelopes.min(quotas.envelopes));
+        let (spare_envelopes, spare_payload) = self.spare();
+        let envelopes = (self.envelopes + spare_envelopes).min(quotas.envelopes);
+        let payload = (self.payload + spare_payload).min(quotas.payload);
         (
-            envelopes,
-            self.returned_payload + self.announced + (quotas.payload - self.payload.min(quotas.payload)),
+            self.returned_envelopes + u64::from(quotas.envelopes - envelopes),
+            self.returned_payload + self.announced + (quotas.payload - payload),
         )
+    }
+
+    /// What the run was granted and did not use.
+    fn spare(&self) -> (u32, u64) {
+        match &self.run {
+            Some(run) if self.granted != 0 => {
+                let (records, bytes) = run.used();
+                let payload = u64::from(self.granted) * RUN_PAYLOAD_MAX as u64;
+                (
+                    self.granted.saturating_sub(records),
+                    payload.saturating_sub(bytes),
+                )
+            }
+            _ => (0, 0),
+        }
+    }
+
+    /// Ends the run and takes back what it did not use. To be done before the credits are looked at for anything else, and before anything that
+    /// small messages must not overtake.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        if self.granted != 0 {
+            self.end_run();
+        }
+    }
+
+    #[inline(never)]
+    fn end_run(&mut self) {
+        if let Some(run) = &self.run {
+            run.close();
+        }
+        let (envelopes, payload) = self.spare();
+        self.envelopes += envelopes;
+        self.payload += payload;
+        self.granted = 0;
+    }
+
+    /// The records that a run may be opened for; the gate is settled.
+    pub(crate) fn grantable(&self) -> u32 {
+        let by_payload = self.payload / RUN_PAYLOAD_MAX as u64;
+        self.envelopes.min(by_payload.min(u64::from(u32::MAX)) as u32)
+    }
+
+    /// The run was opened for so many records.
+    pub(crate) fn grant(&mut self, records: u32) {
+        self.granted = records;
+        self.envelopes -= records;
+        self.payload -= u64::from(records) * RUN_PAYLOAD_MAX as u64;
     }
 
     /// Whether the peer may send one envelope more: it is alive and has credit for it.
@@ -145,6 +201,8 @@ impl Gate {
             gone: false,
             envelopes: quotas.envelopes,
             payload: quotas.payload,
+            run: None,
+            granted: 0,
             held: 0,
             epoch: 0,
             denied: false,
@@ -164,12 +222,31 @@ impl Gate {
 /// The numbering of envelopes of one context between this rank and one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
-    /// Next number to send.
-    pub next_tx: u64,
+    /// Next number to send, while there is no track.
+    tx: u64,
+    /// The shortest way of this stream's small messages, which then numbers all.
+    pub track: Option<Arc<Track>>,
     /// Next number to enter the matcher.
     pub next_rx: u64,
     /// Present only while something is out of sequence.
     pub odd: Option<Box<Odd>>,
+}
+
+impl Stream {
+    /// The next number to send.
+    #[inline(always)]
+    pub(crate) fn next_tx(&self) -> u64 {
+        self.track.as_ref().map_or(self.tx, |track| track.next())
+    }
+
+    /// That number was sent.
+    #[inline(always)]
+    pub(crate) fn count_tx(&mut self) {
+        match &self.track {
+            Some(track) => track.count(),
+            None => self.tx += 1,
+        }
+    }
 }
 
 /// What is out of sequence in a stream.

@@ -56,6 +56,7 @@ impl Core {
         self.window.push(whole_key(peer), index * LINKS + 2);
         self.note(What::Hold, peer, context, tag, len);
         let entry = &mut self.gates[gate as usize];
+        entry.settle();
         entry.held += 1;
         if entry.held == 1 {
             self.blocked.push(gate);

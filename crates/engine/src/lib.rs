@@ -19,6 +19,7 @@ mod matcher;
 mod pump;
 pub mod quick;
 pub mod rail;
+mod ready;
 pub mod reliable;
 mod request;
 mod route;
@@ -26,6 +27,7 @@ pub mod shard;
 mod store;
 pub mod strategy;
 mod table;
+pub mod track;
 mod wire;
 #[cfg(fuzzing)]
 pub use wire::decode_anything;

@@ -187,8 +187,9 @@ impl Matcher {
     }
 
     /// Nothing posted and nothing kept.
+    #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.posted_len() == 0 && self.unexpected.is_empty()
+        self.posted.is_empty() && self.unexpected.is_empty()
     }
 }
 

@@ -46,8 +46,8 @@ impl<R: Rail> Shard<R> {
         let (context, peer) = (operation.context, operation.peer);
         let stream = self.core.streams.find_or_insert(stream_key(context, peer));
         let stream = self.core.streams.get_mut(stream);
-        let sequence = stream.next_tx as u32;
-        stream.next_tx += 1;
+        let sequence = stream.next_tx() as u32;
+        stream.count_tx();
         self.core.requests.at(index).sequence = sequence;
         let Some(gate) = self.core.gate(peer) else { return };
         if self.core.gates[gate as usize].held != 0 || !self.send_from_window(gate, index) {
@@ -85,7 +85,8 @@ impl<R: Rail> Shard<R> {
     /// Asks the strategy about the next envelope of a window and does it. `false`: it has to wait.
     fn send_from_window(&mut self, gate: u32, index: u32) -> bool {
         self.look_again(gate, index);
-        let entry = &self.core.gates[gate as usize];
+        let entry = &mut self.core.gates[gate as usize];
+        entry.settle();
         let operation = self.core.requests.peek(index);
         let view = View {
             envelopes: entry.envelopes,

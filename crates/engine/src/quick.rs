@@ -5,12 +5,12 @@
 //! caller goes the general way. Owned by the shard; an expected message exists only inside [`Shard::recv_quick`]. Bounded: one message is
 //! expected.
 
-use crate::api::{Context, Origin, Pattern, Peer, Request};
+use crate::api::{Context, Origin, Pattern, Peer, Request, Source};
 use crate::core::{Core, Incoming};
 use crate::event::{Event, What};
 use crate::gate::Stream;
 use crate::matcher::Envelope;
-use crate::rail::{Header, Kind, Peeked, Rail};
+use crate::rail::{Header, Kind, Rail};
 use crate::request::State;
 use crate::route::Route;
 use crate::shard::Shard;
@@ -37,17 +37,55 @@ pub struct Small {
     pub origin: Origin,
 }
 
-/// A receive of few contiguous bytes by a caller that waits for it anyway.
+/// A receive of contiguous bytes, in words that are compared as they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Catch {
-    /// What it accepts.
-    pub pattern: Pattern,
+    /// Context of the envelope.
+    pub context: Context,
+    /// The one accepted sender, or [`ANY_PEER`].
+    pub peer: Peer,
+    /// Its rank in the communicator.
+    pub rank: u32,
+    /// The one accepted tag; a negative one accepts any.
+    pub tag: i32,
     /// Where the bytes go.
     pub mem: UserMem,
     /// Room there.
     pub room: u32,
     /// Who asked.
     pub origin: Origin,
+}
+
+/// Any sender. No peer is this one.
+pub const ANY_PEER: Peer = u32::MAX;
+
+impl Catch {
+    /// A receive of what `pattern` accepts into `room` bytes at `mem`.
+    pub fn of(pattern: Pattern, (mem, room): (UserMem, u32), origin: Origin) -> Self {
+        Self {
+            context: pattern.context,
+            peer: pattern.source.map_or(ANY_PEER, |source| source.peer),
+            rank: pattern.source.map_or(0, |source| source.rank),
+            tag: pattern.tag.unwrap_or(-1),
+            mem,
+            room,
+            origin,
+        }
+    }
+
+    /// What it accepts.
+    #[inline]
+    pub fn pattern(&self) -> Pattern {
+        let source = Source {
+            rank: self.rank,
+            peer: self.peer,
+        };
+        Pattern {
+            context: self.context,
+            source: (self.peer != ANY_PEER).then_some(source),
+            tag: (self.tag >= 0).then_some(self.tag),
+        }
+    }
 }
 
 /// How a receive that [`Shard::post_plain`] posted stands.
@@ -76,7 +114,7 @@ pub struct Caught {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     context: Context,
-    /// `None` of a pattern is `u32::MAX` here, which no peer is.
+    /// Or [`ANY_PEER`].
     peer: Peer,
     /// Negative: any.
     tag: i32,
@@ -130,7 +168,7 @@ impl Expected {
     pub(crate) fn accepts(&self, meta: &Meta) -> bool {
         self.room >= meta.len as i64
             && self.context == meta.context
-            && (self.peer == meta.peer || self.peer == u32::MAX)
+            && (self.peer == meta.peer || self.peer == ANY_PEER)
             && (self.tag == meta.tag || self.tag < 0)
             && meta.waiting.is_none()
     }
@@ -189,39 +227,6 @@ impl Core {
         true
     }
 
-    /// Takes a packet that lies ready for a receive that nothing posted precedes, if it is the next envelope of its stream and
-    /// all is plain. Gives the gate whose credits are to be returned now, or `NONE`. `None`: nothing happened.
-    #[inline(always)]
-    fn grab(&mut self, catch: &Catch, peeked: &Peeked) -> Option<u32> {
-        let Peeked {
-            peer,
-            header,
-            payload,
-            ..
-        } = *peeked;
-        let pattern = &catch.pattern;
-        let wanted = header.kind == Kind::Eager as u8
-            && header.flags == 0
-            && header.context == pattern.context
-            && pattern.source.is_none_or(|source| source.peer == peer)
-            && pattern.tag.is_none_or(|tag| tag == header.tag)
-            && header.len <= catch.room;
-        if !wanted {
-            return None;
-        }
-        let route = self.known_route(header.context, peer)?;
-        let stream = self.streams.get_mut(route.stream);
-        let gate = &mut self.gates[route.gate as usize];
-        if stream.odd.is_some() || header.sequence != stream.next_rx as u32 || !gate.may_send(&self.quotas) {
-            return None;
-        }
-        stream.next_rx += 1;
-        gate.outstanding += 1;
-        let due = gate.owe(header.len.into(), &self.quotas);
-        catch.mem.copy_from(0, payload, 0, header.len as usize);
-        Some(if due { route.gate } else { NONE })
-    }
-
     /// Ends a posted receive with the eager message that it matched.
     #[inline(always)]
     fn fill(&mut self, receive: u32, meta: &Meta, payload: UserMem) {
@@ -256,9 +261,9 @@ impl Core {
         self.events.push(Event {
             len: catch.room.into(),
             site: catch.origin.site,
-            peer: catch.pattern.source.map_or(u32::MAX, |source| source.peer),
-            context: catch.pattern.context,
-            tag: catch.pattern.tag.unwrap_or(-1),
+            peer: catch.peer,
+            context: catch.context,
+            tag: catch.tag,
             call: catch.origin.call,
             what: What::Recv,
             kind: catch.origin.kind,
@@ -272,7 +277,7 @@ impl Core {
             len: u64::from(caught.len),
             site: catch.origin.site,
             peer,
-            context: catch.pattern.context,
+            context: catch.context,
             tag: caught.tag,
             call: catch.origin.call,
             what: What::Recv,
@@ -341,7 +346,7 @@ pub(crate) fn header_of(small: &Small, stream: &Stream) -> Header {
         context: small.context,
         source: small.source,
         tag: small.tag,
-        sequence: stream.next_tx as u32,
+        sequence: stream.next_tx() as u32,
     }
 }
 
@@ -371,7 +376,12 @@ impl<R: Rail> Shard<R> {
         else {
             return false;
         };
+        if self.send_on_track(small, route) {
+            return true;
+        }
+        let core = &mut self.core;
         let gate = &mut core.gates[route.gate as usize];
+        gate.settle();
         let fits = small.len <= self.limits.inline_max && small.len <= gate.reach.eager_max;
         // A gate whose peer is gone has no credits.
         if !fits || gate.held != 0 || gate.envelopes == 0 || gate.payload < small.len as u64 {
@@ -382,7 +392,7 @@ impl<R: Rail> Shard<R> {
         if !self.rail.send_at_once(small.peer, header, small.mem) {
             return self.send_small_otherwise(*small, route);
         }
-        stream.next_tx += 1;
+        stream.count_tx();
         gate.envelopes -= 1;
         gate.payload -= small.len as u64;
         core.events.push(sent(small));
@@ -398,7 +408,7 @@ impl<R: Rail> Shard<R> {
         if self.rail.send_inline(small.peer, &header, small.mem).is_err() {
             return false;
         }
-        stream.next_tx += 1;
+        stream.count_tx();
         let gate = &mut core.gates[route.gate as usize];
         gate.envelopes -= 1;
         gate.payload -= small.len as u64;
@@ -406,57 +416,8 @@ impl<R: Rail> Shard<R> {
         true
     }
 
-    /// Receives at once if a matching small message was kept, or is the next thing that arrives within `spins` looks at a quiet rail; `None`: nothing
-    /// was received, take the general way.
-    #[inline(always)]
-    pub fn recv_quick(&mut self, catch: &Catch, spins: u32) -> Option<Caught> {
-        // Held messages may match, or one that comes in pieces already, and queued work must not wait for this.
-        if self.core.pending || self.core.holders != 0 || self.core.flows != 0 {
-            return None;
-        }
-        if let Some(item) = self.core.matcher.find(&catch.pattern) {
-            return self.recv_kept(*catch, item);
-        }
-        // What was posted before is older.
-        let first = self.core.matcher.nothing_posted();
-        let mut left = spins;
-        loop {
-            if first && let Some(peeked) = self.rail.peek() {
-                let Some(gate) = self.core.grab(catch, &peeked) else {
-                    return self.recv_polled(*catch, left);
-                };
-                self.rail.pass(peeked.place);
-                let caught = Caught {
-                    source: peeked.header.source,
-                    tag: peeked.header.tag,
-                    len: peeked.header.len,
-                };
-                self.core.note_caught(catch, peeked.peer, caught);
-                if gate != NONE {
-                    self.return_credits_now(gate);
-                }
-                return Some(caught);
-            }
-            if !self.rail.is_quiet() {
-                return self.recv_polled(*catch, left);
-            }
-            if left == 0 {
-                return None;
-            }
-            left -= 1;
-            std::hint::spin_loop();
-        }
-    }
-
-    #[cold]
     #[inline(never)]
-    fn return_credits_now(&mut self, gate: u32) {
-        self.core.return_credits(gate);
-        self.pump();
-    }
-
-    #[inline(never)]
-    fn recv_kept(&mut self, catch: Catch, item: u32) -> Option<Caught> {
+    pub(crate) fn recv_kept(&mut self, catch: Catch, item: u32) -> Option<Caught> {
         let caught = self.core.catch_kept(&catch, item);
         if self.core.pending {
             // Credits to return.
@@ -468,11 +429,11 @@ impl<R: Rail> Shard<R> {
     /// Polls for one packet, or for the pieces of one message, and receives it if it is the one. What comes behind is for later
     /// receives.
     #[inline(never)]
-    fn recv_polled(&mut self, catch: Catch, mut left: u32) -> Option<Caught> {
+    pub(crate) fn recv_polled(&mut self, catch: Catch, mut left: u32) -> Option<Caught> {
         let expected = &mut self.core.expected;
-        expected.context = catch.pattern.context;
-        expected.peer = catch.pattern.source.map_or(u32::MAX, |source| source.peer);
-        expected.tag = catch.pattern.tag.unwrap_or(-1);
+        expected.context = catch.context;
+        expected.peer = catch.peer;
+        expected.tag = catch.tag;
         expected.mem = catch.mem;
         expected.room = i64::from(catch.room);
         loop {
@@ -505,26 +466,21 @@ impl<R: Rail> Shard<R> {
         Some(caught)
     }
 
-    /// Posts a receive of contiguous bytes, or ends it with a message that was kept; `None`: nothing happened, take the general
-    /// way. Its end is asked for with [`Shard::end_plain`] or with `take`.
-    #[inline(always)]
-    pub fn post_plain(&mut self, catch: &Catch) -> Option<Request> {
+    /// As [`Shard::post_plain`] where no message lies ready.
+    #[inline(never)]
+    pub(crate) fn post_unready(&mut self, catch: Catch) -> Option<Request> {
         let core = &mut self.core;
         // One that comes in pieces already may match.
-        if core.flows != 0 {
+        if core.flows != 0 || catch.peer != ANY_PEER && !core.may_hear(catch.peer) {
             return None;
         }
-        if let Some(source) = catch.pattern.source
-            && !core.may_hear(source.peer)
-        {
-            return None;
+        let pattern = catch.pattern();
+        if let Some(item) = core.matcher.find(&pattern) {
+            return core.post_to_kept(&catch, item);
         }
-        if let Some(item) = core.matcher.find(&catch.pattern) {
-            return core.post_to_kept(catch, item);
-        }
-        let index = core.requests.open_plain(catch, State::Posted)?;
-        core.note_posted(catch);
-        core.matcher.post(&catch.pattern, index);
+        let index = core.requests.open_plain(&catch, State::Posted)?;
+        core.note_posted(&catch);
+        core.matcher.post(&pattern, index);
         core.ask_for(index);
         Some(core.requests.name(index))
     }
@@ -532,28 +488,7 @@ impl<R: Rail> Shard<R> {
     /// Ends a posted receive if it is over and all is plain. Of the name's generation the low [`crate::limits::SHORT_GENERATION_BITS`] count.
     #[inline(always)]
     pub fn end_plain(&mut self, name: Request) -> Ended {
-        let Some(operation) = self.core.requests.short(name) else {
-            return Ended::Otherwise;
-        };
-        match operation.state {
-            State::Complete => {}
-            State::Free => return Ended::Otherwise,
-            _ => return Ended::NotYet,
-        }
-        let (Ok(len), None, false) = (
-            u32::try_from(operation.total),
-            &operation.error,
-            operation.cancelled,
-        ) else {
-            return Ended::Otherwise;
-        };
-        let caught = Caught {
-            source: operation.source,
-            tag: operation.tag,
-            len,
-        };
-        self.core.requests.close_plain(name.index);
-        Ended::Plainly(caught)
+        self.core.requests.end_plain(name)
     }
 
     /// The place of a posted receive among the completions of this engine; `None` while it goes on. A stale name counts as over:

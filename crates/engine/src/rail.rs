@@ -10,6 +10,7 @@
 
 use crate::api::{Error, Peer};
 use crate::limits::DESCRIPTOR_BLOB_MAX;
+use garonne_sync::run::Run;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::Arc;
@@ -54,12 +55,21 @@ pub struct Room {
 pub struct Peeked {
     /// Its sender.
     pub peer: Peer,
-    /// Its header; a claim of its sender but for the length, which the payload has.
-    pub header: Header,
-    /// `header.len` bytes, which the sender may change meanwhile.
+    /// The words of its header; a claim of its sender but for the length, which the payload has.
+    pub words: [u64; 3],
+    /// As many bytes as the header says, which the sender may change meanwhile.
     pub payload: UserMem,
-    /// The rail's own mark, for `pass`.
-    pub place: u32,
+}
+
+/// What became of a look for a packet that lies ready.
+#[derive(Clone, Copy, Debug)]
+pub enum Ready<T> {
+    /// Only a poll knows what there is.
+    Unknown,
+    /// It was shown and is still there.
+    Refused,
+    /// It was taken, for this.
+    Taken(T),
 }
 
 /// What a rail can carry at all.
@@ -236,6 +246,19 @@ pub trait Rail {
     /// Claim, copy and commit in one for payloads of at most `limits().inline_max` bytes (`header.len`), class Data.
     fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal>;
 
+    /// Where small plain packets to `peer` go without the rail being asked for each, once [`Rail::open_run`] opened it. Whatever else is sent
+    /// to the peer closes it. `None`: this rail has no such thing towards the peer, or not yet.
+    fn run(&mut self, peer: Peer) -> Option<Arc<Run>> {
+        let _ = peer;
+        None
+    }
+
+    /// Opens the run towards `peer` for at most `records` packets: for how many there is room.
+    fn open_run(&mut self, peer: Peer, records: u32) -> u32 {
+        let _ = (peer, records);
+        0
+    }
+
     /// As `send_inline`, if the shortest way is free; `false`: nothing happened, and `send_inline` may know another way.
     fn send_at_once(&mut self, peer: Peer, header: Header, bytes: UserMem) -> bool {
         let _ = (peer, header, bytes);
@@ -245,15 +268,10 @@ pub trait Rail {
     /// Delivers up to `budget` packets and whatever else ended. Returns how many things it told the sink.
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32;
 
-    /// The next packet if it lies where a look costs next to nothing; it stays there until `pass`. `None`: only a poll knows what
-    /// there is.
-    fn peek(&self) -> Option<Peeked> {
-        None
-    }
-
-    /// Takes the packet out that the last `peek` gave, instead of delivering it.
-    fn pass(&mut self, place: u32) {
-        let _ = place;
+    /// Shows the next packet, if it lies where a look costs next to nothing, and takes it out instead of delivering it if it is accepted.
+    fn take_ready<T>(&mut self, accept: impl FnOnce(&Peeked) -> Option<T>) -> Ready<T> {
+        let _ = accept;
+        Ready::Unknown
     }
 
     /// Delivers one packet if that takes no more than a look at where the next one should lie; `false`: it delivered none, and
@@ -441,6 +459,12 @@ impl Header {
             u64::from(self.context) | u64::from(self.source) << 32,
             u64::from(self.tag as u32) | u64::from(self.sequence) << 32,
         ]
+    }
+
+    /// Bytes of payload that the header in these words tells.
+    #[inline(always)]
+    pub fn len_in(words: &[u64; 3]) -> u32 {
+        (words[0] >> 32) as u32
     }
 
     /// The header in these words.

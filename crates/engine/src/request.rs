@@ -6,10 +6,13 @@
 use crate::api::{Context, Error, Origin, Pattern, Peer, Request, Status};
 use crate::event::Pending;
 use crate::limits::SHORT_GENERATION_BITS;
-use crate::quick::Catch;
+use crate::quick::{Catch, Caught, Ended};
 use crate::rail::{Descriptor, Fetch};
 use crate::table::NONE;
 use garonne_sync::user::Data;
+
+/// The bits of a generation that a short name has.
+const SHORT_GENERATION: u32 = (1 << SHORT_GENERATION_BITS) - 1;
 
 /// Where an operation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,8 +174,8 @@ impl Requests {
         self.alive += 1;
         slot.state = state;
         slot.side = Side::Recv;
-        slot.context = catch.pattern.context;
-        slot.pattern = catch.pattern;
+        slot.context = catch.context;
+        slot.pattern = catch.pattern();
         slot.data.mem = catch.mem;
         slot.data.len = catch.room.into();
         slot.origin = catch.origin;
@@ -187,7 +190,7 @@ impl Requests {
         self.open(Fresh {
             side: Side::Recv,
             state,
-            pattern: catch.pattern,
+            pattern: catch.pattern(),
             data: Data::contiguous(catch.mem, catch.room.into()),
             origin: catch.origin,
         })
@@ -197,20 +200,62 @@ impl Requests {
     /// The slot of a name of whose generation the low bits are known.
     #[inline(always)]
     pub(crate) fn short(&self, name: Request) -> Option<&Operation> {
-        const MASK: u32 = (1 << SHORT_GENERATION_BITS) - 1;
         let slot = self.slots.get(name.index as usize)?;
-        ((slot.generation ^ name.generation) & MASK == 0).then_some(slot)
+        ((slot.generation ^ name.generation) & SHORT_GENERATION == 0).then_some(slot)
     }
 
-    /// Closes the slot of a receive that ended with a contiguous message: it has neither layout nor error.
+    /// Whether there is a free slot.
     #[inline(always)]
-    pub(crate) fn close_plain(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
+    pub(crate) fn has_room(&self) -> bool {
+        (self.free as usize) < self.slots.len()
+    }
+
+    /// Opens a receive that has ended already, in a free slot, if there is one.
+    #[inline(always)]
+    pub(crate) fn open_ended(&mut self, context: Context, caught: Caught, finished: u64) -> Option<Request> {
+        let index = self.free;
+        let slot = self.slots.get_mut(index as usize)?;
+        self.free = slot.next_free;
+        self.alive += 1;
+        slot.state = State::Complete;
+        slot.side = Side::Recv;
+        slot.context = context;
+        slot.source = caught.source;
+        slot.tag = caught.tag;
+        slot.total = caught.len.into();
+        slot.finished = finished;
+        Some(Request {
+            index,
+            generation: slot.generation,
+        })
+    }
+
+    /// Ends a plain receive if it is over and came as it should. Of the name's generation the low bits count.
+    #[inline(always)]
+    pub(crate) fn end_plain(&mut self, name: Request) -> Ended {
+        let Some(slot) = self.slots.get_mut(name.index as usize) else {
+            return Ended::Otherwise;
+        };
+        let stale = (slot.generation ^ name.generation) & SHORT_GENERATION != 0;
+        if stale || slot.state != State::Complete {
+            let goes_on = !stale && slot.state != State::Free;
+            return if goes_on { Ended::NotYet } else { Ended::Otherwise };
+        }
+        let (Ok(len), None, false) = (u32::try_from(slot.total), &slot.error, slot.cancelled) else {
+            return Ended::Otherwise;
+        };
+        let caught = Caught {
+            source: slot.source,
+            tag: slot.tag,
+            len,
+        };
+        // It has neither layout nor error, and none of the marks that `close` takes back.
         slot.generation = slot.generation.wrapping_add(1);
         slot.state = State::Free;
         slot.next_free = self.free;
-        self.free = index;
+        self.free = name.index;
         self.alive -= 1;
+        Ended::Plainly(caught)
     }
 
     /// Adds free slots: the one place where the slab takes memory.

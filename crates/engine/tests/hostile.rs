@@ -248,12 +248,7 @@ fn a_message_in_pieces_that_a_quick_receive_gave_up_on_goes_to_the_general_one()
             source: Some(Source { rank: 1, peer: 1 }),
             tag: Some(4),
         };
-        let catch = Catch {
-            pattern,
-            mem: room.mem(),
-            room: 300,
-            origin: Origin::default(),
-        };
+        let catch = Catch::of(pattern, (room.mem(), 300), Origin::default());
         (0..seen).for_each(|index| shard.rail().packets.push_back(piece(index)));
         assert_eq!(shard.recv_quick(&catch, 3), None);
         assert_eq!(shard.unexpected(), 0, "half a message is none yet");

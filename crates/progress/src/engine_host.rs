@@ -20,6 +20,7 @@ use garonne_engine::event::{Meeting, Sent, Waiting};
 use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::Shard;
+use garonne_engine::track::Track;
 use garonne_sync::submission::Submission;
 use garonne_sync::trylock::{Guard, OneThread, TryLock};
 use garonne_sync::user::Data;
@@ -97,10 +98,12 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     pub fn elide(&self, promise: OneThread) {
         self.shard.elide(promise);
         self.shared.store(false, Ordering::Relaxed);
+        self.enter().allow_runs(true);
     }
 
     /// Several threads may be in MPI from now on. Called while still one is.
     pub fn share(&self) {
+        self.enter().allow_runs(false);
         self.shard.share();
         self.shared.store(true, Ordering::SeqCst);
     }
@@ -261,14 +264,29 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         self.send_small_shared(*small)
     }
 
+    /// Whether one thread at a time is in MPI.
+    pub fn is_alone(&self) -> bool {
+        !self.shared.load(Ordering::Relaxed)
+    }
+
+    /// The track of a stream that small messages took before, while one thread at a time is in MPI. It lives as long as this host.
+    #[cold]
+    pub fn track(&self, context: Context, peer: Peer) -> Option<Arc<Track>> {
+        self.shard.try_alone()?.track(context, peer)
+    }
+
     #[inline(never)]
     fn post_plain_shared(&self, catch: Catch) -> Option<Request> {
         self.with(|shard| shard.post_plain(&catch))
     }
 
-    #[inline(never)]
-    fn end_plain_shared(&self, name: Request) -> Ended {
-        self.enter().end_plain(name)
+    /// Calls `f` on the engine to end plain receives, several of them under one lock; it starts and completes nothing.
+    #[inline(always)]
+    pub fn ending<T>(&self, f: impl FnOnce(&mut Shard<R>) -> T) -> T {
+        match self.shard.try_alone() {
+            Some(mut shard) => f(&mut shard),
+            None => f(&mut self.enter()),
+        }
     }
 
     #[inline(never)]
@@ -455,10 +473,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     #[inline(always)]
     fn end_plain(&self, name: Request) -> Ended {
-        match self.shard.try_alone() {
-            Some(mut shard) => shard.end_plain(name),
-            None => self.end_plain_shared(name),
-        }
+        self.ending(|shard| shard.end_plain(name))
     }
 
     #[inline]

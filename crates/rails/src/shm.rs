@@ -30,11 +30,12 @@ use crate::limits::{
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Header, Limits, Peeked, Rail, Reach, Refusal, Room,
-    Sink, Step, Token, WakeSource,
+    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Header, Limits, Peeked, Rail, Reach, Ready, Refusal,
+    Room, Sink, Step, Token, WakeSource,
 };
 use garonne_sync::doorbell::{Armed, Doorbell};
 use garonne_sync::mailbox::{Claimed, INLINE_MAX as SLOT_MAX, Priority};
+use garonne_sync::run::Run;
 use garonne_sync::shm::{Segment, Word};
 use garonne_sync::user::{Data, UserMem};
 use intake::Inbox;
@@ -332,6 +333,17 @@ impl Rail for ShmRail {
         }
     }
 
+    fn run(&mut self, peer: Peer) -> Option<Arc<Run>> {
+        self.outs.get_mut(peer as usize)?.as_mut()?.run()
+    }
+
+    fn open_run(&mut self, peer: Peer, records: u32) -> u32 {
+        match self.outs.get_mut(peer as usize) {
+            Some(Some(out)) => out.open_run(records),
+            _ => 0,
+        }
+    }
+
     #[inline]
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
         let mut told = self.inbox.poll(budget, sink);
@@ -354,23 +366,16 @@ impl Rail for ShmRail {
     }
 
     #[inline(always)]
-    fn peek(&self) -> Option<Peeked> {
-        let (place, writer, header, payload) = self.inbox.peek()?;
-        Some(Peeked {
-            peer: writer.into(),
-            header,
-            payload,
-            place,
-        })
-    }
-
-    #[inline(always)]
-    fn pass(&mut self, place: u32) {
-        self.inbox.pass(place);
-        if self.inbox.take_starving() {
-            self.ring_starving();
+    fn take_ready<T>(&mut self, accept: impl FnOnce(&Peeked) -> Option<T>) -> Ready<T> {
+        let found = self.inbox.take_ready(accept);
+        if let Ready::Taken(_) = found {
+            self.wake.moved();
+            if self.inbox.is_starving() {
+                self.inbox.take_starving();
+                self.ring_starving();
+            }
         }
-        self.wake.moved();
+        found
     }
 
     #[inline(always)]

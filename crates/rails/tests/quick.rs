@@ -51,8 +51,8 @@ struct Pair {
     /// Sent and received by nobody.
     queue: Vec<Sent>,
     posted: Vec<Posted>,
-    /// Sends, receives and posted receives that went the shortest way.
-    quick: [u32; 3],
+    /// Sends, receives and posted receives that went the shortest way, and sends that went on a track.
+    quick: [u32; 4],
 }
 
 fn accepts(tag: Option<i32>, sent: &Sent) -> bool {
@@ -91,8 +91,15 @@ impl Pair {
             sending: Vec::new(),
             queue: Vec::new(),
             posted: Vec::new(),
-            quick: [0; 3],
+            quick: [0; 4],
         }
+    }
+
+    /// A track takes it without the engine.
+    fn on_track(&self, small: &Small) -> bool {
+        let track = self.sender.track(small.context, small.peer);
+        small.len <= LENGTHS[3]
+            && track.is_some_and(|track| track.send(small.tag, small.mem, small.len as u32, small.origin))
     }
 
     fn send(&mut self, sent: Sent, quick: bool) {
@@ -110,7 +117,9 @@ impl Pair {
             len: sent.len,
             origin: ORIGIN,
         };
-        if quick && self.sender.send_small(&small) {
+        if quick && self.on_track(&small) {
+            self.quick[3] += 1;
+        } else if quick && self.sender.send_small(&small) {
             self.quick[0] += 1;
         } else {
             let data = Data::contiguous(memory.mem(), sent.len as u64);
@@ -157,12 +166,7 @@ impl Pair {
     fn post(&mut self, tag: Option<i32>, plainly: bool) {
         let gets = self.next(tag);
         let memory = Scratch::new(ROOM as usize).unwrap();
-        let catch = Catch {
-            pattern: pattern(tag, false),
-            mem: memory.mem(),
-            room: ROOM,
-            origin: ORIGIN,
-        };
+        let catch = Catch::of(pattern(tag, false), (memory.mem(), ROOM), ORIGIN);
         if plainly && let Some(request) = self.receiver.post_plain(&catch) {
             return self.posted.push(Posted {
                 tag,
@@ -185,12 +189,7 @@ impl Pair {
     fn receive(&mut self, tag: Option<i32>, any_source: bool) {
         let expected = self.next(tag);
         let memory = Scratch::new(ROOM as usize).unwrap();
-        let catch = Catch {
-            pattern: pattern(tag, any_source),
-            mem: memory.mem(),
-            room: ROOM,
-            origin: ORIGIN,
-        };
+        let catch = Catch::of(pattern(tag, any_source), (memory.mem(), ROOM), ORIGIN);
         if let Some(caught) = self.receiver.recv_quick(&catch, 3) {
             self.quick[1] += 1;
             return check(
@@ -246,7 +245,7 @@ impl Pair {
     }
 
     /// Everything that has a message is complete; the rest is withdrawn.
-    fn finish(mut self) -> [u32; 3] {
+    fn finish(mut self) -> [u32; 4] {
         for posted in std::mem::take(&mut self.posted) {
             match posted.gets {
                 Some(sent) => check(&self.wait_plainly(posted.request), &posted.memory, sent),
@@ -300,7 +299,7 @@ fn check(status: &Status, memory: &Scratch, sent: Sent) {
 
 #[test]
 fn quick_and_general_ways_mix_without_changing_who_gets_what() {
-    let mut taken = [0; 3];
+    let mut taken = [0; 4];
     for seed in 1..40u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut below = |limit: u64| {
@@ -315,6 +314,9 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
             Memory::Apart
         });
         for step in 0..400 {
+            if step % 100 == 0 {
+                pair.sender.allow_runs(below(4) != 0);
+            }
             let tag = below(3) as i32;
             let wanted = (below(4) != 0).then_some(tag);
             match below(16) {
@@ -346,7 +348,7 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
         taken = std::array::from_fn(|way| taken[way] + quick[way]);
     }
     assert!(
-        taken[0] > 500 && taken[1] > 500 && taken[2] > 30,
+        taken[0] > 500 && taken[1] > 500 && taken[2] > 30 && taken[3] > 300,
         "the quick ways were hardly taken: {taken:?}"
     );
 }
@@ -354,6 +356,7 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
 #[test]
 fn series_of_posted_receives_get_the_messages_in_order_and_lengths_and_errors_are_those_of_the_general_way() {
     let mut pair = Pair::new(Memory::Readable);
+    pair.sender.allow_runs(true);
     for round in 0..20u8 {
         // Some are posted before, some after their messages; tags alternate, so that lists come and go.
         for step in 0..32u8 {
@@ -381,12 +384,7 @@ fn series_of_posted_receives_get_the_messages_in_order_and_lengths_and_errors_ar
     }
     assert!(pair.quick[2] == 640 && pair.receiver.is_idle());
     let memory = Scratch::new(8).unwrap();
-    let catch = Catch {
-        pattern: pattern(Some(1), false),
-        mem: memory.mem(),
-        room: 8,
-        origin: ORIGIN,
-    };
+    let catch = Catch::of(pattern(Some(1), false), (memory.mem(), 8), ORIGIN);
     let name = pair.receiver.post_plain(&catch).unwrap();
     assert_eq!(pair.receiver.end_plain(name), Ended::NotYet);
     assert!(pair.receiver.uses(CONTEXT..CONTEXT + 1) && !pair.receiver.uses(0..CONTEXT));
@@ -421,12 +419,7 @@ fn a_message_longer_than_the_room_is_left_to_the_general_receive() {
         true,
     );
     let memory = Scratch::new(32).unwrap();
-    let catch = Catch {
-        pattern: pattern(Some(1), false),
-        mem: memory.mem(),
-        room: 8,
-        origin: ORIGIN,
-    };
+    let catch = Catch::of(pattern(Some(1), false), (memory.mem(), 8), ORIGIN);
     assert_eq!(pair.receiver.recv_quick(&catch, 0), None);
     assert_eq!(pair.receiver.unexpected(), 1);
     assert_eq!(
@@ -463,12 +456,7 @@ fn a_message_in_pieces_goes_to_a_receive_posted_while_it_comes() {
     };
     pair.send(sent, false);
     let elsewhere = Scratch::new(1).unwrap();
-    let catch = Catch {
-        pattern: pattern(Some(3), false),
-        mem: elsewhere.mem(),
-        room: 1,
-        origin: ORIGIN,
-    };
+    let catch = Catch::of(pattern(Some(3), false), (elsewhere.mem(), 1), ORIGIN);
     // It takes the beginning in, which is not for it.
     assert_eq!(pair.receiver.recv_quick(&catch, 0), None);
     assert_eq!(pair.receiver.unexpected(), 0, "half a message is none yet");
@@ -543,4 +531,75 @@ fn a_message_in_pieces_that_is_too_long_is_an_error_and_keeps_within_its_room() 
         let _ = pair.next(None);
         pair.finish();
     }
+}
+
+#[test]
+fn a_track_stops_where_credits_end_and_goes_on_when_they_come_back() {
+    let mut pair = Pair::new(Memory::Readable);
+    pair.sender.allow_runs(true);
+    let mut sent = 0u32;
+    let mut send = |pair: &mut Pair| {
+        let message = Sent {
+            tag: 1,
+            len: 8,
+            fill: sent as u8,
+        };
+        sent += 1;
+        pair.send(message, true);
+    };
+    // More than the quota, so that the last ones wait in the window, which no message of a track may overtake.
+    for _ in 0..3 {
+        for _ in 0..1500 {
+            send(&mut pair);
+            pair.receiver.progress();
+            pair.sender.progress();
+        }
+        assert!(!pair.sending.is_empty(), "the quota was never used up");
+        while !pair.queue.is_empty() {
+            pair.receive(Some(1), false);
+            pair.sender.progress();
+        }
+    }
+    let [_, _, _, on_track] = pair.finish();
+    assert!(on_track > 2000, "{on_track} messages went on the track");
+}
+
+#[test]
+fn a_track_sends_nothing_once_several_threads_may_call_or_the_peer_is_gone() {
+    let mut pair = Pair::new(Memory::Readable);
+    pair.sender.allow_runs(true);
+    let memory = Scratch::new(8).unwrap();
+    let small = Small {
+        context: CONTEXT,
+        peer: 1,
+        source: 0,
+        tag: 3,
+        mem: memory.mem(),
+        len: 8,
+        origin: ORIGIN,
+    };
+    let send = |pair: &mut Pair| {
+        let message = Sent {
+            tag: 3,
+            len: 8,
+            fill: 1,
+        };
+        pair.send(message, true);
+        pair.receive(Some(3), false);
+    };
+    while pair.sender.track(CONTEXT, 1).is_none() {
+        send(&mut pair);
+    }
+    send(&mut pair);
+    pair.sender.allow_runs(false);
+    assert!(!pair.on_track(&small));
+    send(&mut pair);
+    pair.sender.allow_runs(true);
+    send(&mut pair);
+    let before = pair.quick[3];
+    send(&mut pair);
+    assert_eq!(pair.quick[3], before + 1, "it is taken again");
+    pair.sender.rail().peer_gone(1);
+    pair.sender.progress();
+    assert!(!pair.on_track(&small) && !pair.sender.send_small(&small));
 }

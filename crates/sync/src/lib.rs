@@ -22,6 +22,8 @@ pub mod rack;
 mod ring;
 pub mod roster;
 #[cfg(not(loom))]
+pub mod run;
+#[cfg(not(loom))]
 pub mod shm;
 pub mod submission;
 pub mod trylock;

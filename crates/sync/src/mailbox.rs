@@ -7,9 +7,11 @@ pub use crate::ring::{Full, Geometry, INLINE_MAX, Priority, UNIT};
 
 use crate::facade::{AtomicU32, AtomicU64, Ordering};
 use crate::ring::{Claim, Look, Memory, PLACE_WORD, Reader, Sharing, Writer};
+use crate::run::Run;
 use crate::shm;
 use crate::user::UserMem;
 use std::io::{Error, ErrorKind, Result};
+use std::sync::Arc;
 
 /// Bytes of a ring's control block: head, tail and starved words, 128 bytes apart.
 pub const CONTROL_BYTES: usize = 384;
@@ -196,7 +198,13 @@ impl Memory for Segment {
 
 /// One writer's end of a ring in a peer's inbox.
 #[derive(Debug)]
-pub struct Outlet(Writer<Segment>);
+pub struct Outlet {
+    writer: Writer<Segment>,
+    /// Of a lane that has one.
+    run: Option<Arc<Run>>,
+    /// The run was opened since the writer last looked what it took.
+    running: bool,
+}
 
 /// A claimed record. Give it back to the outlet it came from.
 #[derive(Clone, Copy, Debug)]
@@ -215,12 +223,76 @@ impl Outlet {
         if me >= place.writers {
             return Err(Error::new(ErrorKind::InvalidInput, "a writer without a card"));
         }
-        Ok(Self(Writer::new(Segment::new(shm, place)?, me, Sharing::Mailbox)))
+        Ok(Self::new(Writer::new(
+            Segment::new(shm, place)?,
+            me,
+            Sharing::Mailbox,
+        )))
     }
 
     /// The end of the only writer of a lane, which is empty.
     pub fn lane(shm: &shm::Segment, place: Place, me: u16) -> Result<Self> {
-        Ok(Self(Writer::new(Segment::new(shm, place)?, me, Sharing::Lane)))
+        Ok(Self::new(Writer::new(
+            Segment::new(shm, place)?,
+            me,
+            Sharing::Lane,
+        )))
+    }
+
+    fn new(writer: Writer<Segment>) -> Self {
+        Self {
+            writer,
+            run: None,
+            running: false,
+        }
+    }
+
+    /// The run of this lane, which rings `bell`.
+    pub fn run(&mut self, bell: &shm::Word) -> Arc<Run> {
+        let keep = &self.writer.memory._keep;
+        let run = self
+            .run
+            .get_or_insert_with(|| Arc::new(Run::new(bell.clone(), keep.clone())));
+        run.clone()
+    }
+
+    /// Opens the run for as many records as there are free slots in a row, at most `records`: how many.
+    pub fn open_run(&mut self, records: u32) -> u32 {
+        self.close_run();
+        let Some(run) = &self.run else { return 0 };
+        let (slot, row) = self.writer.row();
+        let records = row.min(records);
+        if records > 0 {
+            let first = Claim {
+                slot,
+                start: 0,
+                units: 0,
+            };
+            run.open(
+                self.writer.memory.slot(slot),
+                self.writer.stamp_word(first, 0),
+                records,
+            );
+            self.running = true;
+        }
+        records
+    }
+
+    /// Goes on behind what the run took. Before anything else is claimed.
+    #[inline(always)]
+    fn close_run(&mut self) {
+        if self.running {
+            self.end_run();
+        }
+    }
+
+    #[inline(never)]
+    fn end_run(&mut self) {
+        self.running = false;
+        if let Some(run) = &self.run {
+            run.close();
+            self.writer.filled(run.used().0);
+        }
     }
 
     /// The most payload of one record: a quarter of the area.
@@ -231,15 +303,16 @@ impl Outlet {
     /// Sends `len` bytes at `bytes` (at most [`Outlet::payload_max`]) behind `header`.
     #[inline(always)]
     pub fn send(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> std::result::Result<(), Full> {
+        self.close_run();
         let units = if len <= INLINE_MAX {
             0
         } else {
             len.div_ceil(UNIT) as u32
         };
-        let claim = self.0.claim(units, Priority::Data)?;
-        let (room, space) = self.0.memory.room(claim);
+        let claim = self.writer.claim(units, Priority::Data)?;
+        let (room, space) = self.writer.memory.room(claim);
         crate::copy::copy_mem(room, bytes, len.min(space));
-        self.0.publish(claim, header);
+        self.writer.publish(claim, header);
         Ok(())
     }
 
@@ -250,51 +323,61 @@ impl Outlet {
         if len > INLINE_MAX {
             return false;
         }
-        let Some(claim) = self.0.claim_slot() else {
+        self.close_run();
+        let Some(claim) = self.writer.claim_slot() else {
             return false;
         };
-        let stamp = self.0.stamp_word(claim, 0);
+        let stamp = self.writer.stamp_word(claim, 0);
         // The slot is looked up once for all that is written to it.
-        let at = self.0.memory.at(claim.slot);
+        let at = self.writer.memory.at(claim.slot);
         put_at(at, header, None);
         Segment::inline_room(at).copy_from(0, bytes, 0, len);
         // Release, as in `Writer::stamp`. SYNC(ring-stamp).
-        self.0.memory.stamp(at).store(stamp, Ordering::Release);
+        self.writer.memory.stamp(at).store(stamp, Ordering::Release);
         true
     }
 
     /// Whether this is a lane with room for `records` records of up to `each` bytes: then so many claims of data succeed.
     pub fn has_room(&mut self, records: usize, each: usize) -> bool {
-        self.0.has_space(records as u32, each.div_ceil(UNIT) as u32)
+        self.close_run();
+        self.writer.has_space(records as u32, each.div_ceil(UNIT) as u32)
     }
 
     /// Claims room for `len` bytes (at most [`Outlet::payload_max`]).
     #[inline]
     pub fn claim(&mut self, len: usize, priority: Priority) -> std::result::Result<Claimed, Full> {
+        self.close_run();
         let units = if len <= INLINE_MAX {
             0
         } else {
             len.div_ceil(UNIT) as u32
         };
-        let claim = self.0.claim(units, priority)?;
-        let (mem, len) = self.0.memory.room(claim);
+        let claim = self.writer.claim(units, priority)?;
+        let (mem, len) = self.writer.memory.room(claim);
         Ok(Claimed { claim, mem, len })
     }
 
     /// Publishes a claimed record.
     #[inline]
     pub fn commit(&mut self, claimed: Claimed, header: [u64; 3]) {
-        self.0.publish(claimed.claim, header);
+        self.writer.publish(claimed.claim, header);
     }
 
     /// Publishes a claimed record as empty: the reader passes over it.
     pub fn abandon(&mut self, claimed: Claimed) {
-        self.0.publish_void(claimed.claim);
+        self.writer.publish_void(claimed.claim);
     }
 
     /// The ring's position behind everything this writer has claimed in it.
     pub fn position(&self) -> u32 {
-        self.0.last()
+        self.writer.last()
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        // Others may hold the run, and the slots are no longer looked after.
+        self.close_run();
     }
 }
 
@@ -390,11 +473,11 @@ impl Intake {
         })
     }
 
-    /// Gives the room of the record back that [`Intake::peek`] just showed.
+    /// Gives the room of the record back that [`Intake::peek`] just showed. `true`: writers wait for room and are to be rung.
     #[inline(always)]
-    pub fn pass(&mut self) {
+    pub fn pass(&mut self) -> bool {
         self.lines = 0;
-        self.starving |= self.reader.release_inline();
+        self.reader.release_inline()
     }
 
     /// Shows the next record to `show` and gives its room back.

@@ -282,6 +282,24 @@ impl<M: Memory> Writer<M> {
         })
     }
 
+    /// The tail of a lane, and how many data slots from there on are free as far as the head tells and lie in a row, which ends before the
+    /// last position that a stamp can count.
+    pub(crate) fn row(&mut self) -> (u32, u32) {
+        // Acquire: room that the reader gave back may be written. SYNC(ring-head).
+        self.head = Position::from_word(self.memory.head().load(Ordering::Acquire));
+        self.set_data_end();
+        let tail = self.tail.slot;
+        let free = self.data_end.wrapping_sub(tail) as i32;
+        let slots = self.memory.geometry().slots;
+        let row = (slots - (tail & (slots - 1))).min(u32::MAX - tail);
+        (tail, row.min(free.max(0) as u32))
+    }
+
+    /// Goes on behind `slots` slots of a row that were filled and published by others.
+    pub(crate) fn filled(&mut self, slots: u32) {
+        self.tail.slot = self.tail.slot.wrapping_add(slots);
+    }
+
     /// Whether this is a lane whose next `records` claims of `units` each will succeed.
     pub(crate) fn has_space(&mut self, records: u32, units: u32) -> bool {
         let geometry = self.memory.geometry();

@@ -8,10 +8,9 @@
 use crate::limits::{FETCH_AHEAD, LANE_GRANT_AFTER, LANES};
 use crate::shm::layout::{self, card};
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Header, Sink};
+use garonne_engine::rail::{Header, Peeked, Ready, Sink};
 use garonne_sync::mailbox::{Intake, Record, Taken};
 use garonne_sync::shm::Segment;
-use garonne_sync::user::UserMem;
 use std::sync::atomic::Ordering;
 
 #[derive(Debug)]
@@ -56,29 +55,34 @@ impl Inbox {
         self.mailbox.is_empty() && self.lanes.iter().all(|lane| lane.intake.is_empty())
     }
 
-    /// The next record of a lane, if one lies there whose payload shares its slot, nothing in the mailbox can be older, and its
-    /// header can be true; and the lane, to be passed on.
+    /// Shows the next record of a lane, if one lies there whose payload shares its slot, nothing in the mailbox can be older, and its
+    /// header can be true; and takes it if it is accepted.
     #[inline(always)]
-    pub(crate) fn peek(&self) -> Option<(u32, u16, Header, UserMem)> {
-        for (at, lane) in self.lanes.iter().enumerate() {
-            if lane.open
-                && let Some(record) = lane.intake.peek()
-            {
-                let header = Header::from_words(record.header);
-                let fits = header.len as usize <= record.room;
-                return fits.then_some((at as u32, lane.writer, header, record.payload));
+    pub(crate) fn take_ready<T>(&mut self, accept: impl FnOnce(&Peeked) -> Option<T>) -> Ready<T> {
+        for lane in &mut self.lanes {
+            if !lane.open {
+                continue;
             }
+            let Some(record) = lane.intake.peek() else {
+                continue;
+            };
+            let peeked = Peeked {
+                peer: lane.writer.into(),
+                words: record.header,
+                payload: record.payload,
+            };
+            if Header::len_in(&record.header) as usize > record.room {
+                return Ready::Unknown;
+            }
+            let Some(taken) = accept(&peeked) else {
+                return Ready::Refused;
+            };
+            if lane.intake.pass() {
+                self.starving = true;
+            }
+            return Ready::Taken(taken);
         }
-        None
-    }
-
-    /// Takes the record that `peek` just gave out of its lane.
-    #[inline(always)]
-    pub(crate) fn pass(&mut self, lane: u32) {
-        if let Some(lane) = self.lanes.get_mut(lane as usize) {
-            lane.intake.pass();
-            self.starving |= lane.intake.take_starving();
-        }
+        Ready::Unknown
     }
 
     /// Delivers one record of a lane, if one lies there and nothing in the mailbox can be older.
@@ -220,6 +224,12 @@ impl Inbox {
     }
 
     /// Whether writers wait for room that is there now.
+    #[inline(always)]
+    pub(crate) fn is_starving(&self) -> bool {
+        self.starving
+    }
+
+    /// The same; they are taken care of.
     #[inline(always)]
     pub(crate) fn take_starving(&mut self) -> bool {
         std::mem::take(&mut self.starving)

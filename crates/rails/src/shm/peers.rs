@@ -5,6 +5,7 @@ use crate::shm::layout::{self, card};
 use garonne_engine::api::{Error, Peer};
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::mailbox::Outlet;
+use garonne_sync::run::Run;
 use garonne_sync::shm::{Segment, Word};
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
@@ -127,6 +128,16 @@ impl Out {
             self.bell().ring();
         }
         sent
+    }
+
+    /// The run of the lane, if there is one.
+    pub(crate) fn run(&mut self) -> Option<Arc<Run>> {
+        self.lane.as_mut().map(|lane| lane.run(&self.bell))
+    }
+
+    /// Opens it for at most so many records: for how many.
+    pub(crate) fn open_run(&mut self, records: u32) -> u32 {
+        self.lane.as_mut().map_or(0, |lane| lane.open_run(records))
     }
 
     /// As `send_inline` for a record whose bytes do not fit into its slot.
