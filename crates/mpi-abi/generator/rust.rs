@@ -74,23 +74,40 @@ pub fn functions(functions: &[Function]) -> String {
 
 fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str, &Function>) {
     let twin = twin(f, by_name);
-    let params: Vec<String> = f
+    let mut params: Vec<String> = f
         .params
         .iter()
         .map(|p| format!("{}: {}", rust_name(&p.name), rust_type(p)))
         .collect();
+    params.push("site: Site".into());
+    let params = params.join(", ");
     let result = if f.result == "void" {
         String::new()
     } else {
         format!(" -> {}", scalar(&f.result))
     };
-    writeln!(
-        out,
-        "\nextern \"C\" fn wrap_{}({}){result} {{",
-        f.name,
-        params.join(", ")
-    )
-    .unwrap();
+    let names = || {
+        f.params
+            .iter()
+            .map(|p| rust_name(&p.name))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let mut name = format!("wrap_{}", f.name);
+    if is_quick(f) {
+        let (quick, arguments) = (body_name(f, twin.is_some()), names());
+        let general = format!("other_{}", f.name);
+        writeln!(
+            out,
+            "\nextern \"C\" fn {name}({params}){result} {{\n    \
+             match crate::express::{quick}(Call({number}), site, {arguments}) {{ Some(code) => code, None => {general}({arguments}, site) }}\n}}"
+        )
+        .unwrap();
+        writeln!(out, "\n#[cold]\n#[inline(never)]").unwrap();
+        name = general;
+    }
+    writeln!(out, "\nextern \"C\" fn {name}({params}){result} {{").unwrap();
+    writeln!(out, "    site.note();").unwrap();
     if f.implemented {
         let body = body_name(f, twin.is_some());
         let mut arguments = vec![format!("Call({number})")];
@@ -113,16 +130,17 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
             writeln!(out, "    {call}").unwrap();
         }
     } else {
-        let unused: Vec<String> = f.params.iter().map(|p| rust_name(&p.name)).collect();
-        writeln!(
-            out,
-            "    let _ = ({});",
-            unused.iter().map(|n| format!("{n}, ")).collect::<String>()
-        )
-        .unwrap();
+        writeln!(out, "    let _ = ({},);", names()).unwrap();
         writeln!(out, "    not_yet(Call({number}), {})", holder(f)).unwrap();
     }
     writeln!(out, "}}").unwrap();
+}
+
+/// Calls with a shortest way in `crate::express`, which is tried first.
+const QUICK: [&str; 4] = ["MPI_Send", "MPI_Recv", "MPI_Isend", "MPI_Irecv"];
+
+fn is_quick(f: &Function) -> bool {
+    QUICK.contains(&f.name.strip_suffix("_c").unwrap_or(&f.name))
 }
 
 /// Calls that a forked child may make: they look at nothing that is its parent's, or know themselves what to do there.

@@ -5,7 +5,7 @@ use crate::constants::*;
 use crate::edge::{Ptr, StrIn, StrOut};
 use crate::group::{comparison, publish_group};
 use crate::handle::*;
-use crate::objects::{self, COMMS, INFOS, comm, group, info_or_null, publish, publish_comm};
+use crate::objects::{self, INFOS, comm, group, info_or_null, publish, publish_comm};
 use crate::request::give_request;
 use garonne_mpi::comm::{Comm, Order, PeerLeader, SplitType};
 use garonne_mpi::error::Class;
@@ -164,7 +164,7 @@ pub(crate) fn comm_free(_: Call, place: Ptr<MPI_Comm>) -> Result<()> {
     let handle = place.get()?;
     let own = |error: garonne_mpi::error::Error| Fault::from(error).on(objects::find_comm(handle).cloned());
     freeable(handle)?.free().map_err(own)?;
-    objects::retire_comm(COMMS.remove(handle));
+    objects::retire_comm(handle);
     place.set(MPI_COMM_NULL)
 }
 
@@ -172,7 +172,7 @@ pub(crate) fn comm_disconnect(_: Call, place: Ptr<MPI_Comm>) -> Result<()> {
     let handle = place.get()?;
     let own = |error: garonne_mpi::error::Error| Fault::from(error).on(objects::find_comm(handle).cloned());
     freeable(handle)?.disconnect().map_err(own)?;
-    objects::retire_comm(COMMS.remove(handle));
+    objects::retire_comm(handle);
     place.set(MPI_COMM_NULL)
 }
 

@@ -3,7 +3,7 @@
 //! Owns what only the C boundary needs: handles and their tables, the reading of C arguments, the raising of errors on
 //! the program's error handlers, and the exported symbols. What MPI means lives in `garonne_mpi`.
 //!
-//! A call `MPI_X` runs through three layers. The thunk (`thunk`, generated) notes the return address and jumps; the
+//! A call `MPI_X` runs through three layers. The thunk (`thunk`, generated) hands the return address on and jumps; the
 //! wrapper (generated from `abi/functions.txt`) has the C prototype; the body (`src/<module>.rs`, written by hand)
 //! takes typed arguments and returns a `Result`, whose error the wrapper raises. Inside the library nothing calls an
 //! exported symbol, so that a program or a tool may replace any `MPI_X` and still reach ours as `PMPI_X`.
@@ -30,6 +30,7 @@ mod device;
 mod edge;
 mod env;
 mod errhan;
+mod express;
 mod grequest;
 mod group;
 mod handle;
@@ -67,7 +68,7 @@ mod exports {
     use crate::edge::{Buf, Callback, CountOut, Counts, In, Ptr, StrIn, StrOut};
     use crate::handle::*;
     use crate::state::forked;
-    use crate::thunk::thunk;
+    use crate::thunk::{Site, thunk};
     use std::ffi::c_int;
 
     include!(concat!(env!("OUT_DIR"), "/functions.rs"));

@@ -53,6 +53,7 @@ static SELF: AtomicPtr<Comm> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes the world's communicators known, or, given `None`, unknown again.
 pub(crate) fn set_world(world: Option<(Comm, Comm)>) {
+    crate::express::forget(None);
     let (world, self_) = match world {
         Some((world, self_)) => {
             world.set_handle(MPI_COMM_WORLD.0);
@@ -113,8 +114,10 @@ pub(crate) fn find_comm(handle: MPI_Comm) -> Option<&'static Comm> {
 /// their contexts; looked through when another joins them.
 static PARKED: Mutex<Vec<Comm>> = Mutex::new(Vec::new());
 
-/// Takes over a communicator whose handle is freed: it lives on while operations of the engine's use its contexts.
-pub(crate) fn retire_comm(comm: Option<Comm>) {
+/// Frees a communicator's handle; the communicator lives on while operations of the engine's use its contexts.
+pub(crate) fn retire_comm(handle: MPI_Comm) {
+    crate::express::forget(Some(handle));
+    let comm = COMMS.remove(handle);
     let busy = |comm: &Comm| world::host().is_some_and(|host| host.uses(comm.contexts()));
     let mut parked = PARKED.lock().unwrap_or_else(PoisonError::into_inner);
     parked.retain(busy);

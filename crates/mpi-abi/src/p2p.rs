@@ -7,7 +7,9 @@ use crate::handle::*;
 use crate::objects::{comm, committed, find_comm};
 use crate::request::give_request;
 use crate::status::give;
-use crate::{plain, world};
+use crate::{express, plain, world};
+use garonne_engine::quick::Catch;
+use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::{Datatype, run_bytes};
 use garonne_mpi::error::Class;
 use garonne_mpi::p2p::{Few, RecvArgs, ReplaceArgs, SendArgs, SendMode};
@@ -179,8 +181,45 @@ fn few(
     })
 }
 
-/// `MPI_Send`: what is small and plain goes the shortest way, everything else and every mistake the general one.
+/// Sends what is small and plain by the engine's shortest way; `false`: nothing happened.
 #[inline(always)]
+fn send_few(
+    call: Call,
+    buf: Buf,
+    data: (MPI_Count, MPI_Datatype),
+    (dest, tag): (c_int, c_int),
+    on: MPI_Comm,
+) -> bool {
+    let small = find_comm(on).and_then(|comm| comm.small(&few(call, buf, data, (dest, tag))?));
+    let (Some(small), Some(host)) = (small, world::host()) else {
+        return false;
+    };
+    let sent = host.send_small(&small);
+    if sent {
+        express::learn_track(on, dest, &small);
+    }
+    sent
+}
+
+/// The engine's words for a receive of what is plain, and its communicator, if `express` did not try it already. It will from now on.
+#[inline(always)]
+fn catch_few(
+    call: Call,
+    buf: Buf,
+    data: (MPI_Count, MPI_Datatype),
+    (source, tag): (c_int, c_int),
+    on: MPI_Comm,
+) -> Option<(&'static Comm, Catch)> {
+    if express::knows(buf, data, (source, tag), on) {
+        return None;
+    }
+    let comm = find_comm(on)?;
+    let catch = comm.catch(&few(call, buf, data, (source, tag))?)?;
+    express::learn(on, source, (catch.context, catch.peer));
+    Some((comm, catch))
+}
+
+/// `MPI_Send` where `express` did not do: what is small and plain goes the engine's shortest way, everything else and every mistake the general one.
 pub(crate) fn send(
     call: Call,
     buf: Buf,
@@ -190,19 +229,13 @@ pub(crate) fn send(
     tag: c_int,
     on: MPI_Comm,
 ) -> Result<()> {
-    if let Some(comm) = find_comm(on)
-        && let Some(few) = few(call, buf, (count, datatype), (dest, tag))
-        && let Some(small) = comm.small(&few)
-        && let Some(host) = world::host()
-        && host.send_small(&small)
-    {
+    if send_few(call, buf, (count, datatype), (dest, tag), on) {
         return Ok(());
     }
     send_any(call, buf, count, datatype, dest, tag, on)
 }
 
 /// `MPI_Recv`, as `send`.
-#[inline(always)]
 pub(crate) fn recv(
     call: Call,
     buf: Buf,
@@ -213,17 +246,11 @@ pub(crate) fn recv(
     on: MPI_Comm,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    if let Some(comm) = find_comm(on)
-        && let Some(few) = few(call, buf, (count, datatype), (source, tag))
-        && let Some(catch) = comm.catch(&few)
+    if let Some((_, catch)) = catch_few(call, buf, (count, datatype), (source, tag), on)
         && let Some(host) = world::host()
         && let Some(caught) = host.recv_quick(&catch)
     {
-        return if status.is_null() {
-            Ok(())
-        } else {
-            give(status, &caught.into())
-        };
+        return give(status, &caught.into());
     }
     recv_any(call, buf, count, datatype, source, tag, on, status)
 }
@@ -253,7 +280,6 @@ fn recv_any(
 }
 
 /// `MPI_Isend`, as `send`.
-#[inline(always)]
 pub(crate) fn isend(
     call: Call,
     buf: Buf,
@@ -264,20 +290,13 @@ pub(crate) fn isend(
     on: MPI_Comm,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
-    if let Some(comm) = find_comm(on)
-        && let Some(few) = few(call, buf, (count, datatype), (dest, tag))
-        && let Some(small) = comm.small(&few)
-        && let Some(host) = world::host()
-        && !out.is_null()
-        && host.send_small(&small)
-    {
+    if !out.is_null() && send_few(call, buf, (count, datatype), (dest, tag), on) {
         return out.set(plain::DONE);
     }
     isend_any(call, buf, count, datatype, dest, tag, on, out)
 }
 
 /// `MPI_Irecv`, as `send`.
-#[inline(always)]
 pub(crate) fn irecv(
     call: Call,
     buf: Buf,
@@ -288,12 +307,9 @@ pub(crate) fn irecv(
     on: MPI_Comm,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
-    if let Some(comm) = find_comm(on)
-        && let Some(few) = few(call, buf, (count, datatype), (source, tag))
-        && let Some(catch) = comm.catch(&few)
-        && let Some(host) = world::host()
-        && !out.is_null()
-        && let Some(name) = host.post_plain(&catch)
+    if !out.is_null()
+        && let Some((comm, catch)) = catch_few(call, buf, (count, datatype), (source, tag), on)
+        && let Some(name) = world::host().and_then(|host| host.post_plain(&catch))
     {
         return match plain::handle(name) {
             Some(handle) => out.set(handle),

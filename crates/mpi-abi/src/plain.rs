@@ -10,12 +10,15 @@ use crate::call::Result;
 use crate::constants::{MPI_REQUEST_NULL, MPI_SUCCESS};
 use crate::edge::Ptr;
 use crate::handle::*;
-use crate::objects::comm_of_context;
+use crate::objects::{comm, comm_of_context};
+use crate::request::give_request;
 use crate::status::{encode, give};
 use crate::{state, world};
 use garonne_engine::api;
 use garonne_engine::limits::SHORT_GENERATION_BITS;
 use garonne_engine::quick::Ended;
+use garonne_engine::rail::Rail;
+use garonne_engine::shard::Shard;
 use garonne_mpi::request::{Request, Status};
 use garonne_node::rank::RankHost;
 use garonne_progress::host::Host;
@@ -40,6 +43,12 @@ pub(crate) fn handle(name: api::Request) -> Option<MPI_Request> {
     let generation = (name.generation & GENERATION_MASK) as usize;
     let slot = name.index as usize;
     (slot <= SLOT_MASK).then_some(MPI_Request(BEYOND_TABLES + (generation << SLOT_BITS | slot)))
+}
+
+/// Gives an entry to a receive whose name does not fit into a handle.
+#[cold]
+pub(crate) fn name_far(on: MPI_Comm, name: api::Request, out: Ptr<MPI_Request>) -> Result<()> {
+    give_request(Request::posted(comm(on)?, name), out)
 }
 
 /// The name behind a handle, as far as it is known; `None`: another kind of handle.
@@ -79,30 +88,35 @@ enum Stand {
 }
 
 #[inline(always)]
-fn stand(host: &RankHost, handle: MPI_Request) -> Stand {
+fn stand<R: Rail>(shard: &mut Shard<R>, handle: MPI_Request) -> Stand {
     if handle == DONE {
         return Stand::Over(Status::EMPTY);
     }
-    match name(handle).map(|name| host.end_plain(name)) {
+    match name(handle).map(|name| shard.end_plain(name)) {
         Some(Ended::Plainly(caught)) => Stand::Over(caught.into()),
         Some(Ended::NotYet) => Stand::Waits,
         _ => Stand::Odd,
     }
 }
 
+/// The engine and the handle of one plain request, and how it stands.
+#[inline(always)]
+fn one(place: Ptr<MPI_Request>) -> Result<Option<(&'static RankHost, MPI_Request, Stand)>> {
+    let (handle, Some(host)) = (place.get()?, world::host()) else {
+        return Ok(None);
+    };
+    Ok(is_plain(handle).then(|| (host, handle, host.ending(|shard| stand(shard, handle)))))
+}
+
 /// `MPI_Wait` for a plain request that ends as it should; `false`: nothing happened to the handle, take the general way.
 #[inline(always)]
 pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<bool> {
-    let (handle, Some(host)) = (place.get()?, world::host()) else {
+    let Some((host, handle, mut stands)) = one(place)? else {
         return Ok(false);
     };
-    if !is_plain(handle) {
-        return Ok(false);
-    }
-    let mut stands = stand(host, handle);
     if let Stand::Waits = stands {
         host.wait_until(&mut || {
-            stands = stand(host, handle);
+            stands = host.ending(|shard| stand(shard, handle));
             !matches!(stands, Stand::Waits)
         });
     }
@@ -112,21 +126,17 @@ pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<b
 /// `MPI_Test` likewise: whether it is over, `None` for the general way.
 #[inline(always)]
 pub(crate) fn test(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<Option<bool>> {
-    let (handle, Some(host)) = (place.get()?, world::host()) else {
+    let Some((host, handle, mut stands)) = one(place)? else {
         return Ok(None);
     };
-    if !is_plain(handle) {
-        return Ok(None);
-    }
-    let mut stands = stand(host, handle);
     if let Stand::Waits = stands {
         host.look();
-        stands = stand(host, handle);
+        stands = host.ending(|shard| stand(shard, handle));
     }
-    if let Stand::Waits = stands {
-        return Ok(Some(false));
+    match stands {
+        Stand::Waits => Ok(Some(false)),
+        stands => Ok(conclude(stands, place, status)?.then_some(true)),
     }
-    Ok(conclude(stands, place, status)?.then_some(true))
 }
 
 #[inline(always)]
@@ -143,9 +153,7 @@ fn conclude(stands: Stand, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> 
 /// The general way sees to the rest.
 #[inline]
 pub(crate) fn wait_all(count: usize, places: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<usize> {
-    let Some(host) = host_of_plain(count, places)? else {
-        return Ok(0);
-    };
+    let Some(host) = world::host() else { return Ok(0) };
     let (mut next, mut fault) = (0, None);
     // Receives mostly complete in order, so one cursor looks at each request about once.
     let mut pass = || match end_in_order(host, (next, count), places, statuses) {
@@ -289,7 +297,8 @@ fn end_one(
 ) -> Result<Found<usize>> {
     let Found::Over(at) = found else { return Ok(found) };
     let place = places.element(at);
-    let stands = stand(host, place.get()?);
+    let handle = place.get()?;
+    let stands = host.ending(|shard| stand(shard, handle));
     Ok(if conclude(stands, place, status)? {
         Found::Over(at)
     } else {
@@ -315,7 +324,7 @@ impl Several {
                 continue;
             }
             active = true;
-            match end_at(host, place, self.statuses.element(over))? {
+            match host.ending(|shard| end_at(shard, place, self.statuses.element(over)))? {
                 Some(true) => {
                     self.indices.put(over, at as c_int)?;
                     over += 1;
@@ -370,24 +379,30 @@ fn end_in_order(
     places: Ptr<MPI_Request>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<(usize, bool)> {
-    while next < count {
-        match end_at(host, places.element(next), statuses.element(next))? {
-            Some(true) => next += 1,
-            Some(false) => return Ok((next, false)),
-            None => break,
+    host.ending(|shard| {
+        while next < count {
+            match end_at(shard, places.element(next), statuses.element(next))? {
+                Some(true) => next += 1,
+                Some(false) => return Ok((next, false)),
+                None => break,
+            }
         }
-    }
-    Ok((next, true))
+        Ok((next, true))
+    })
 }
 
 /// Ends one request of several: whether it is over; `None` for the general way.
 #[inline(always)]
-fn end_at(host: &RankHost, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<Option<bool>> {
+fn end_at<R: Rail>(
+    shard: &mut Shard<R>,
+    place: Ptr<MPI_Request>,
+    status: Ptr<MPI_Status>,
+) -> Result<Option<bool>> {
     let handle = place.get()?;
     let ended = if handle == MPI_REQUEST_NULL {
         Status::EMPTY
     } else {
-        match stand(host, handle) {
+        match stand(shard, handle) {
             Stand::Over(ended) => ended,
             Stand::Waits => return Ok(Some(false)),
             Stand::Odd => return Ok(None),

@@ -21,6 +21,16 @@ pub(crate) fn give(place: Ptr<MPI_Status>, status: &Status) -> Result<()> {
     place.set(filled)
 }
 
+/// As [`give`].
+#[inline(always)]
+pub(crate) fn give_if(place: Ptr<MPI_Status>, status: &Status) {
+    if let Ok(old) = place.get() {
+        let mut filled = encode(status);
+        filled.error = old.error;
+        place.set_if(filled);
+    }
+}
+
 /// Fills in the empty status, whose error is success.
 pub(crate) fn give_empty(place: Ptr<MPI_Status>) -> Result<()> {
     place.set_if(encode(&Status::EMPTY));

@@ -1,8 +1,9 @@
-//! Exported entry points: each notes where the program called from and jumps to its wrapper.
+//! Exported entry points: each hands the place that the program called from to its wrapper, and jumps there.
 //!
-//! The note goes into a thread-local word of this library with the initial-exec model, so it costs three instructions
-//! and needs no extra parameter; arguments, stack and the return address stay untouched for the wrapper. The word is
-//! read once, early in a call ([`call_site`]): a callback that itself calls MPI overwrites it.
+//! The return address travels in the first floating-point register, which no function of the standard uses for an argument: one more
+//! parameter for the wrapper at the price of one instruction, while arguments, stack and the return address stay untouched. A wrapper notes it in a
+//! thread-local word of this library with the initial-exec model ([`Site::note`]), unless it is done without anybody asking. The word is read once, early in
+//! a call ([`call_site`]): a callback that itself calls MPI overwrites it.
 
 use std::arch::{asm, global_asm};
 
@@ -23,11 +24,7 @@ global_asm!(
 macro_rules! thunk {
     ($wrapper:path) => {
         std::arch::naked_asm!(
-            // At the entry of a function only rax (beyond its low byte, which variadic calls use) and r11 are free;
-            // no wrapper is variadic, so rax is free too.
-            "mov rax, qword ptr [rip + garonne_call_site@GOTTPOFF]",
-            "mov r11, qword ptr [rsp]",
-            "mov qword ptr fs:[rax], r11",
+            "movsd xmm0, qword ptr [rsp]",
             "jmp {wrapper}",
             wrapper = sym $wrapper,
         )
@@ -39,11 +36,7 @@ macro_rules! thunk {
 macro_rules! thunk {
     ($wrapper:path) => {
         std::arch::naked_asm!(
-            // x16 and x17 are free between a call and its target (they are the linker's scratch registers).
-            "adrp x16, :gottprel:garonne_call_site",
-            "ldr x16, [x16, :gottprel_lo12:garonne_call_site]",
-            "mrs x17, tpidr_el0",
-            "str x30, [x17, x16]",
+            "fmov d0, x30",
             "b {wrapper}",
             wrapper = sym $wrapper,
         )
@@ -51,6 +44,54 @@ macro_rules! thunk {
 }
 
 pub(crate) use thunk;
+
+/// A return address as a thunk passes it: its bits in a floating-point register. Nothing computes with it.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Site(f64);
+
+impl Site {
+    /// The address.
+    #[inline(always)]
+    pub(crate) fn address(self) -> u64 {
+        self.0.to_bits()
+    }
+
+    /// Makes it this thread's [`call_site`].
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) fn note(self) {
+        // SAFETY: writes this thread's instance of the eight-byte word defined above.
+        unsafe {
+            asm!(
+                "mov {at}, qword ptr [rip + garonne_call_site@GOTTPOFF]",
+                "movsd qword ptr fs:[{at}], {site}",
+                at = out(reg) _,
+                site = in(xmm_reg) self.0,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+
+    /// Makes it this thread's [`call_site`].
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    pub(crate) fn note(self) {
+        // SAFETY: writes this thread's instance of the eight-byte word defined above.
+        unsafe {
+            asm!(
+                "adrp {at}, :gottprel:garonne_call_site",
+                "ldr {at}, [{at}, :gottprel_lo12:garonne_call_site]",
+                "mrs {base}, tpidr_el0",
+                "str {site:d}, [{base}, {at}]",
+                at = out(reg) _,
+                base = out(reg) _,
+                site = in(vreg) self.0,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
 
 /// The return address of the latest MPI call that this thread entered; 0 before the first.
 #[cfg(target_arch = "x86_64")]

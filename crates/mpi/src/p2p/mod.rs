@@ -19,7 +19,7 @@ use crate::limits::{CALLERS_NAMED, SMALL_LEN_MAX};
 use crate::request::{Request, Status};
 use garonne_engine::api::{self, Mode, Origin, Pattern, Peer, Source, Started};
 use garonne_engine::event::Sent;
-use garonne_engine::quick::{Catch, Small};
+use garonne_engine::quick::{ANY_PEER, Catch, Small};
 use garonne_sync::user::{Data, UserMem};
 
 /// The four send modes.
@@ -97,25 +97,16 @@ impl Comm {
     /// The engine's words for a receive; `None`: not everything is plain, [`Comm::recv`] does it or says what is wrong.
     #[inline(always)]
     pub fn catch(&self, few: &Few) -> Option<Catch> {
-        let source = match self.target_of(few.rank as u32) {
-            Some(peer) => Some(Source {
-                rank: few.rank as u32,
-                peer,
-            }),
-            None if few.rank == crate::ANY_SOURCE => None,
+        let peer = match self.target_of(few.rank as u32) {
+            Some(peer) => peer,
+            None if few.rank == crate::ANY_SOURCE => ANY_PEER,
             None => return None,
         };
-        let tag = match few.tag {
-            crate::ANY_TAG => None,
-            tag if tag >= 0 => Some(tag),
-            _ => return None,
-        };
-        Some(Catch {
-            pattern: Pattern {
-                context: self.context(),
-                source,
-                tag,
-            },
+        (few.tag >= 0 || few.tag == crate::ANY_TAG).then_some(Catch {
+            context: self.context(),
+            peer,
+            rank: few.rank as u32,
+            tag: few.tag,
             mem: few.mem,
             room: few.len,
             origin: few.origin,

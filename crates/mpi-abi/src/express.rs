@@ -1,0 +1,270 @@
+//! The shortest ways: from the arguments of a call to the engine, or to the general way.
+//!
+//! The wrappers of the calls named in the generator come here first. A table finds what the engine calls a communicator and a rank in it, and the
+//! track of the messages to it, without a look at either object; what it lacks, and every mistake, goes the general way, which knows all and teaches the table.
+//! The table is taught only while one thread at a time is in MPI, and every way from here ends at the engine's own checks, so an entry need not be taken back
+//! when something changes; only a handle that is freed takes its entries with it, since another object may get it. Bounded by [`ENTRIES`].
+
+use crate::call::{Call, Holder, finish};
+use crate::constants::{MPI_ANY_TAG, MPI_SUCCESS};
+use crate::device;
+use crate::edge::{Buf, Ptr};
+use crate::handle::*;
+use crate::plain;
+use crate::status::give_if;
+use crate::thunk::Site;
+use crate::world;
+use garonne_engine::api::{Context, Origin, Peer};
+use garonne_engine::quick::{Catch, Small};
+use garonne_engine::track::Track;
+use garonne_mpi::datatype::{kind_of, run_bytes};
+use garonne_progress::host::Host;
+use garonne_sync::mailbox::INLINE_MAX;
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+/// (Communicator, rank) pairs that are found at once: a halo exchange talks to some tens of neighbours; 2 KB.
+const ENTRIES: usize = 64;
+
+/// A communicator's handle, 0 for none, and a rank in it, or `MPI_ANY_SOURCE`; the context and the process that they stand for; and the track of small
+/// messages to it, null where there is none.
+#[repr(align(32))]
+struct Entry {
+    comm: AtomicUsize,
+    track: AtomicPtr<Track>,
+    rank: AtomicI32,
+    context: AtomicU32,
+    peer: AtomicU32,
+}
+
+static TABLE: [Entry; ENTRIES] = [const {
+    Entry {
+        comm: AtomicUsize::new(0),
+        track: AtomicPtr::new(null_mut()),
+        rank: AtomicI32::new(0),
+        context: AtomicU32::new(0),
+        peer: AtomicU32::new(0),
+    }
+}; ENTRIES];
+
+#[inline(always)]
+fn place(comm: MPI_Comm, rank: c_int) -> &'static Entry {
+    &TABLE[(comm.0 as u32).wrapping_add(rank as u32) as usize % ENTRIES]
+}
+
+/// The entry of a pair, if it was learned.
+#[inline(always)]
+fn find(comm: MPI_Comm, rank: c_int) -> Option<&'static Entry> {
+    let entry = place(comm, rank);
+    (entry.comm.load(Ordering::Relaxed) == comm.0 && entry.rank.load(Ordering::Relaxed) == rank)
+        .then_some(entry)
+}
+
+#[inline(always)]
+fn track(comm: MPI_Comm, rank: c_int) -> Option<&'static Track> {
+    // SAFETY: null, or a track of the engine's, which lives as long as the process (`world::HOST`).
+    unsafe { find(comm, rank)?.track.load(Ordering::Relaxed).as_ref() }
+}
+
+/// Remembers what a pair stands for, and its track, if it has one by now.
+#[cold]
+#[inline(never)]
+pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (Context, Peer)) {
+    // Among several threads one could read what another is just writing.
+    let Some(host) = world::host().filter(|host| host.is_alone()) else {
+        return;
+    };
+    let track = host.track(context, peer);
+    let at = track
+        .as_ref()
+        .map_or(null_mut(), |track| Arc::as_ptr(track).cast_mut());
+    let entry = place(comm, rank);
+    entry.comm.store(comm.0, Ordering::Relaxed);
+    entry.rank.store(rank, Ordering::Relaxed);
+    entry.context.store(context, Ordering::Relaxed);
+    entry.peer.store(peer, Ordering::Relaxed);
+    entry.track.store(at, Ordering::Relaxed);
+}
+
+/// As `learn` for a small message that was sent, unless its track is known.
+#[cold]
+#[inline(never)]
+pub(crate) fn learn_track(comm: MPI_Comm, rank: c_int, small: &Small) {
+    if small.len <= INLINE_MAX && track(comm, rank).is_none() {
+        learn(comm, rank, (small.context, small.peer));
+    }
+}
+
+/// Forgets a communicator whose handle is freed; `None`: all of them.
+pub(crate) fn forget(comm: Option<MPI_Comm>) {
+    for entry in &TABLE {
+        if comm.is_none_or(|comm| entry.comm.load(Ordering::Relaxed) == comm.0) {
+            entry.comm.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A count of elements, of which only small ones matter here.
+pub(crate) trait Elements {
+    /// The count; what is negative or too large for a few stays too large.
+    fn elements(self) -> u64;
+}
+
+impl Elements for c_int {
+    #[inline(always)]
+    fn elements(self) -> u64 {
+        u64::from(self as u32)
+    }
+}
+
+impl Elements for MPI_Count {
+    #[inline(always)]
+    fn elements(self) -> u64 {
+        (self as u64).min(u32::MAX.into())
+    }
+}
+
+/// The length in bytes of some elements of a plain type, if there are any, at most `most` bytes, and at a plain address.
+#[inline(always)]
+fn few(buf: Buf, (count, datatype): (impl Elements, MPI_Datatype), most: u32) -> Option<u32> {
+    // 0 for a type that is none of the plain ones, as for no elements.
+    let bytes = run_bytes(datatype.0) as u64 * count.elements();
+    let fits = bytes.wrapping_sub(1) < u64::from(most) && buf.addr() > device::floor();
+    fits.then_some(bytes as u32)
+}
+
+#[inline(always)]
+fn origin(call: Call, site: Site, datatype: MPI_Datatype) -> Origin {
+    debug_assert_eq!(datatype.0 as u8, kind_of(datatype.0), "of a plain type");
+    Origin {
+        call: call.0,
+        // What `kind_of` says of the codes of plain types, which `few` let through.
+        kind: datatype.0 as u8,
+        site: site.address(),
+    }
+}
+
+/// `MPI_Send`: its result, or `None` for the general way, nothing having happened.
+#[inline(always)]
+pub(crate) fn send(
+    call: Call,
+    site: Site,
+    buf: Buf,
+    count: impl Elements,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+) -> Option<c_int> {
+    let track = track(comm, dest)?;
+    let len = few(buf, (count, datatype), INLINE_MAX as u32)?;
+    let origin = origin(call, site, datatype);
+    (tag >= 0 && track.send(tag, buf.mem(), len, origin)).then_some(MPI_SUCCESS)
+}
+
+/// `MPI_Isend`, as `send`.
+#[inline(always)]
+pub(crate) fn isend(
+    call: Call,
+    site: Site,
+    buf: Buf,
+    count: impl Elements,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    request: Ptr<MPI_Request>,
+) -> Option<c_int> {
+    if request.is_null() {
+        return None;
+    }
+    let sent = send(call, site, buf, count, datatype, dest, tag, comm)?;
+    request.set_if(plain::DONE);
+    Some(sent)
+}
+
+/// The engine's words for a receive, if all of it is plain and what it names was learned.
+#[inline(always)]
+fn catch(
+    (call, site): (Call, Site),
+    buf: Buf,
+    (count, datatype): (impl Elements, MPI_Datatype),
+    (source, tag): (c_int, c_int),
+    comm: MPI_Comm,
+) -> Option<Catch> {
+    let entry = find(comm, source)?;
+    let room = few(buf, (count, datatype), u32::MAX)?;
+    (tag >= 0 || tag == MPI_ANY_TAG).then_some(Catch {
+        context: entry.context.load(Ordering::Relaxed),
+        peer: entry.peer.load(Ordering::Relaxed),
+        rank: source as u32,
+        tag,
+        mem: buf.mem(),
+        room,
+        origin: origin(call, site, datatype),
+    })
+}
+
+/// `MPI_Recv`, as `send`.
+#[inline(always)]
+pub(crate) fn recv(
+    call: Call,
+    site: Site,
+    buf: Buf,
+    count: impl Elements,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    status: Ptr<MPI_Status>,
+) -> Option<c_int> {
+    let catch = catch((call, site), buf, (count, datatype), (source, tag), comm)?;
+    let caught = world::host()?.recv_quick(&catch)?;
+    give_if(status, &caught.into());
+    Some(MPI_SUCCESS)
+}
+
+/// `MPI_Irecv`, as `send`.
+#[inline(always)]
+pub(crate) fn irecv(
+    call: Call,
+    site: Site,
+    buf: Buf,
+    count: impl Elements,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    request: Ptr<MPI_Request>,
+) -> Option<c_int> {
+    if request.is_null() {
+        return None;
+    }
+    let catch = catch((call, site), buf, (count, datatype), (source, tag), comm)?;
+    let name = world::host()?.post_plain(&catch)?;
+    match plain::handle(name) {
+        Some(handle) => request.set_if(handle),
+        None => {
+            return Some(finish(
+                call,
+                Holder::Comm(comm),
+                plain::name_far(comm, name, request),
+            ));
+        }
+    }
+    Some(MPI_SUCCESS)
+}
+
+/// Whether such a receive came here first, so that there is nothing more to be tried.
+pub(crate) fn knows(
+    buf: Buf,
+    (count, datatype): (MPI_Count, MPI_Datatype),
+    (source, tag): (c_int, c_int),
+    comm: MPI_Comm,
+) -> bool {
+    find(comm, source).is_some()
+        && few(buf, (count, datatype), u32::MAX).is_some()
+        && (tag >= 0 || tag == MPI_ANY_TAG)
+}
