@@ -6,7 +6,7 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 # What each command needs from the distribution. `demo` is the base of all others.
 packages_demo="gcc g++ make pkg-config libc6-dev libhwloc-dev libudev-dev python3 python3-dev python3-venv ca-certificates"
-packages_test="$packages_demo cmake autoconf automake dpkg-dev libblas-dev libclang-dev xz-utils gdb valgrind"
+packages_test="$packages_demo cmake autoconf automake dpkg-dev libblas-dev libclang-dev xz-utils gdb valgrind iproute2"
 packages_bench="$packages_demo"
 packages_lint="$packages_demo"
 

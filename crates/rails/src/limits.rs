@@ -190,3 +190,21 @@ pub const TCP_LOOK_EVERY: u32 = 4;
 
 /// How long a rail that is dropped waits for its last words to leave: long enough for a receiver that is busy, short enough for one that never comes back.
 pub const TCP_LINGER: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Attempts to connect that were accepted and then came to nothing, without success between, before the peer counts as gone: half a minute of tries.
+pub const TCP_FRUITLESS_MAX: u32 = 100;
+
+/// What one counts that ended because the other side could not prove itself: an address that belongs to somebody else is given up in some seconds.
+pub const TCP_FRUITLESS_WRONG: u32 = 5;
+
+/// Regions that a rank can have exposed over TCP: as many large sends may be under way; beyond, messages travel by packets.
+pub const TCP_REGIONS: usize = 4096;
+
+/// Receives of bulk data of one peer in one poll, so that others get their turn: some megabytes.
+pub const TCP_FILLS_PER_POLL: u32 = 16;
+
+/// Packets up to this length are kept packed with others until they leave; larger ones, whose copy would take longer than a microsecond, keep their block.
+pub const TCP_PACKED_MAX: usize = 16 * 1024;
+
+/// How much longer the higher rank of a pair waits before it calls again, so that as a rule one of both calls.
+pub const TCP_HIGHER_WAITS: std::time::Duration = std::time::Duration::from_millis(20);

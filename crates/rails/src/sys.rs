@@ -8,7 +8,7 @@
 use garonne_sync::copy::copy_mem;
 use garonne_sync::user::UserMem;
 use std::io::{Error, Result};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// A contiguous block: address and length in bytes. Laid out as the kernel's `iovec`.
 #[repr(C)]
@@ -132,4 +132,38 @@ pub fn is_alive(pidfd: &OwnedFd) -> bool {
     };
     // SAFETY: one valid pollfd.
     unsafe { libc::poll(&mut poll, 1, 0) == 0 }
+}
+
+/// Bytes of a TCP socket that its other side has not acknowledged, sent or not.
+pub fn unacknowledged(fd: BorrowedFd<'_>) -> Result<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request stores one int, for which there is room.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } < 0 {
+        return Err(Error::last_os_error());
+    }
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
+/// How long the other side of a TCP socket has left unanswered what a living host's kernel answers whatever its processes do; `None`: it owes no
+/// answer. Bytes under way count, and probes of a closed window.
+pub fn unanswered(fd: BorrowedFd<'_>) -> Option<std::time::Duration> {
+    let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: `info` has room for `len` bytes; the kernel stores at most that many.
+    let rc = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if rc < 0 {
+        return None;
+    }
+    // SAFETY: all fields are integers, for which zeros are values; the kernel has overwritten some.
+    let info = unsafe { info.assume_init() };
+    let owed = info.tcpi_unacked > 0 || info.tcpi_probes > 1;
+    owed.then(|| std::time::Duration::from_millis(info.tcpi_last_ack_recv.into()))
 }

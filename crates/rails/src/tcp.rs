@@ -1,4 +1,525 @@
-//! Ways to peers on other hosts: so far what crosses a connection and how its two ends prove who they are; the rail itself follows.
+//! The TCP rail: packets and bulk data to ranks of other hosts.
+//!
+//! A [`TcpRail`] is one rank's rail and belongs to its engine; what surrounds it comes from [`Hosts`]. A pair's connection is made when it is first
+//! used, by whoever needs it, proved by both ends (`handshake`), and made again when it breaks; numbers and replay live above the sockets (`link`,
+//! `log`). Packets and bulk data have a connection each, so that small messages do not stand behind large ones. Large data are asked for by the
+//! receiver and go from user memory to user memory (`bulk`). Sockets never block; their readiness is in one epoll, in which a rank also sleeps (`wake`).
+//!
+//! Bounded by the log of each peer spoken to, the strangers at the door, and `limits`. No room is `Refusal::Full`. Peers that are gone are told once.
 
+mod bulk;
+mod channel;
+mod door;
+mod drive;
+#[cfg(not(fuzzing))]
+mod frame;
+#[cfg(fuzzing)]
 pub mod frame;
-pub mod handshake;
+mod handshake;
+mod line;
+mod link;
+mod log;
+mod remote;
+#[cfg(test)]
+mod tests;
+mod wake;
+
+pub use frame::{LIBRARY, Process, VERSIONS};
+pub use handshake::{Fault, House, SECRET_BYTES, Secret};
+
+use crate::limits::{
+    TCP_BACKLOG, TCP_EAGER_MAX, TCP_INLINE_MAX, TCP_LINGER, TCP_LOOK_EVERY, TCP_PACKED_MAX, TCP_PACKET_MAX,
+    TCP_REGIONS,
+};
+use crate::sys;
+use crate::tcp::door::Door;
+use crate::tcp::drive::Streams;
+use crate::tcp::frame::{Ask, HEADER, Kind, Stream};
+use crate::tcp::log::{BEFORE, Blocks};
+use crate::tcp::remote::Remote;
+use crate::tcp::wake::TcpWake;
+use garonne_engine::api::{Error, Peer};
+use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
+use garonne_engine::rail::{
+    Bulk as BulkCopy, Class, Descriptor, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink,
+    Token, WakeSource,
+};
+use garonne_sync::user::{Data, Scratch, UserMem};
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Who the ranks are and where they listen. Peers are indices in the job's world.
+pub trait Hosts: Send + Sync {
+    /// Ranks of the world.
+    fn size(&self) -> u32;
+    /// How many processes had this peer's index before; asked when it is first spoken to.
+    fn incarnation(&self, peer: Peer) -> u32;
+    /// Where it listens, in the order in which to try; none: this rail does not reach it.
+    fn addresses(&self, peer: Peer) -> Vec<SocketAddr>;
+    /// Whether it is known to have ended without finishing properly.
+    fn is_gone(&self, peer: Peer) -> bool;
+}
+
+/// Room that was lent.
+#[derive(Debug)]
+struct Claim {
+    room: Scratch,
+}
+
+/// Memory that a peer may ask for.
+#[derive(Debug)]
+struct Region {
+    token: Token,
+    peer: Peer,
+    data: Data,
+}
+
+/// One rank's TCP rail.
+pub struct TcpRail {
+    house: House,
+    hosts: Arc<dyn Hosts>,
+    wake: Arc<TcpWake>,
+    door: Door,
+    /// By peer; `None`: not spoken to yet.
+    remotes: Vec<Option<Box<Remote>>>,
+    /// Those that there are.
+    open: Vec<Peer>,
+    gone: Vec<bool>,
+    /// Deaths not told yet.
+    untold: Vec<Peer>,
+    blocks: Blocks,
+    claims: Vec<Option<Claim>>,
+    /// By cookie.
+    regions: HashMap<u64, Region>,
+    next_cookie: u64,
+    /// Bulk reads that ended.
+    done: Vec<(Token, Result<(), Error>)>,
+    /// Peers from which something may be taken.
+    ready: Vec<Peer>,
+    /// Who brought something last.
+    hot: Option<Peer>,
+    /// Polls in vain.
+    vain: u32,
+    must_look: bool,
+    deadline: Option<Instant>,
+    /// The last look for silent hosts.
+    listened: Instant,
+    faults: Vec<(Peer, Fault)>,
+}
+
+impl std::fmt::Debug for TcpRail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TcpRail")
+            .field("me", &self.house.me.rank)
+            .field("open", &self.open)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A listening socket for a rank, on an address of which the port may be 0.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    let failed = |errno: rustix::io::Errno| Error::System {
+        what: "cannot listen for ranks of other hosts",
+        errno: errno.raw_os_error(),
+    };
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(failed)?;
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true).map_err(failed)?;
+    rustix::net::bind(&socket, &address).map_err(failed)?;
+    rustix::net::listen(&socket, TCP_BACKLOG).map_err(failed)?;
+    Ok(TcpListener::from(socket))
+}
+
+impl TcpRail {
+    /// The rail of the rank that `house` names, which listens on `listener`.
+    ///
+    /// # Errors
+    /// The system lacks what it needs.
+    pub fn new(house: House, hosts: Arc<dyn Hosts>, listener: TcpListener) -> Result<Self, Error> {
+        listener.set_nonblocking(true).map_err(|error| Error::System {
+            what: "cannot use the listening socket",
+            errno: error.raw_os_error().unwrap_or(0),
+        })?;
+        let size = hosts.size() as usize;
+        let rail = Self {
+            wake: Arc::new(TcpWake::new()?),
+            door: Door::new(OwnedFd::from(listener)),
+            remotes: (0..size).map(|_| None).collect(),
+            open: Vec::new(),
+            gone: vec![false; size],
+            untold: Vec::new(),
+            blocks: Blocks::default(),
+            claims: Vec::new(),
+            regions: HashMap::new(),
+            next_cookie: 1,
+            done: Vec::new(),
+            ready: Vec::new(),
+            hot: None,
+            vain: 0,
+            must_look: true,
+            deadline: None,
+            listened: Instant::now(),
+            faults: Vec::new(),
+            house,
+            hosts,
+        };
+        rail.watch_own()?;
+        Ok(rail)
+    }
+
+    /// Told by the host that a peer died: what came from it is still delivered, then the engine is told.
+    pub fn peer_gone(&mut self, peer: Peer) {
+        if self.gone.get(peer as usize).is_none_or(|gone| *gone) {
+            return;
+        }
+        match &mut self.remotes[peer as usize] {
+            Some(remote) => {
+                remote.condemned = true;
+                self.mark_ready(peer);
+            }
+            None => self.lose(peer),
+        }
+    }
+
+    /// Why calls to peers came to nothing, since this was last asked: for messages to people.
+    pub fn take_faults(&mut self) -> Vec<(Peer, Fault)> {
+        std::mem::take(&mut self.faults)
+    }
+
+    /// Does what is due with sockets, and delivers nothing: what a helper does for a rank that computes.
+    pub fn drive(&mut self) {
+        self.look();
+    }
+
+    /// Whether everything sent has reached the other hosts.
+    pub fn has_left(&self) -> bool {
+        !self.open.iter().any(|peer| self.holds_words(*peer))
+    }
+
+    /// Closes every connection and the port at once and without a word, as the end of the process does.
+    pub fn sever(mut self) {
+        for peer in std::mem::take(&mut self.open) {
+            self.remotes[peer as usize] = None;
+        }
+    }
+
+    /// Says goodbye: everything sent has reached the other hosts, or the time is over.
+    fn leave(&mut self) {
+        let until = Instant::now() + TCP_LINGER;
+        for at in 0..self.open.len() {
+            let peer = self.open[at];
+            if let Some(remote) = &mut self.remotes[peer as usize] {
+                // What was never sent needs no goodbye.
+                if remote.link.is_up() || !remote.link.log.is_settled() {
+                    remote.link.send_word(&mut self.blocks, Kind::Bye);
+                }
+            }
+            self.flush(peer, Stream::Small);
+        }
+        while Instant::now() < until && !self.has_left() {
+            self.look();
+            for peer in std::mem::take(&mut self.ready) {
+                self.take_from((peer, Streams::Both), u32::MAX, &mut Deaf);
+            }
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+    }
+
+    fn holds_words(&self, peer: Peer) -> bool {
+        let Some(remote) = &self.remotes[peer as usize] else {
+            return false;
+        };
+        if remote.condemned || remote.link.heard_bye {
+            return false;
+        }
+        match remote.fd(Stream::Small) {
+            // The kernel of the other host has it.
+            Some(fd) => remote.link.log.has_unsent() || sys::unacknowledged(fd).is_ok_and(|bytes| bytes > 0),
+            None => !remote.link.log.is_settled(),
+        }
+    }
+
+    fn remote(&mut self, peer: Peer) -> Result<&mut Box<Remote>, Refusal> {
+        if self.gone.get(peer as usize).is_none_or(|gone| *gone) || peer == self.house.me.rank {
+            return Err(Refusal::Gone);
+        }
+        let slot = &mut self.remotes[peer as usize];
+        if slot.is_none() {
+            self.open.push(peer);
+        }
+        let remote = slot.get_or_insert_with(Default::default);
+        if remote.link.heard_bye || remote.condemned {
+            return Err(Refusal::Gone);
+        }
+        Ok(remote)
+    }
+
+    /// What was added to the log leaves, or waits for the connection.
+    #[inline]
+    fn added(&mut self, peer: Peer) {
+        let up = match &self.remotes[peer as usize] {
+            Some(remote) => remote.link.is_up(),
+            None => return,
+        };
+        if up {
+            self.flush(peer, Stream::Small);
+        } else {
+            self.want(peer, Stream::Small);
+        }
+    }
+
+    fn tell(&mut self, sink: &mut impl Sink) -> u32 {
+        let mut told = 0;
+        for (token, result) in self.done.drain(..) {
+            sink.bulk_done(token, result);
+            told += 1;
+        }
+        for peer in self.untold.drain(..) {
+            sink.gone(peer);
+            told += 1;
+        }
+        told
+    }
+}
+
+/// Nobody listens any more.
+struct Deaf;
+
+impl Sink for Deaf {
+    fn packet(&mut self, _: Peer, _: Header, _: UserMem, _: usize) {}
+    fn exposed(&mut self, _: Token, _: Option<Descriptor>) {}
+    fn revoked(&mut self, _: Token) {}
+    fn bulk_done(&mut self, _: Token, _: Result<(), Error>) {}
+    fn gone(&mut self, _: Peer) {}
+}
+
+impl Rail for TcpRail {
+    fn limits(&self) -> Limits {
+        Limits {
+            inline_max: TCP_INLINE_MAX,
+            packet_max: TCP_PACKET_MAX,
+            control_max: CONTROL_PAYLOAD_MAX,
+            ordered: true,
+        }
+    }
+
+    fn reach(&self, peer: Peer) -> Option<Reach> {
+        if self.gone.get(peer as usize).is_none_or(|gone| *gone) || peer == self.house.me.rank {
+            return None;
+        }
+        Some(Reach {
+            eager_max: TCP_EAGER_MAX,
+            can_read: true,
+            can_write: false,
+            pipeline_chunk: TCP_PACKET_MAX,
+            read_chunk: u64::MAX,
+        })
+    }
+
+    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
+        let remote = self.remote(peer)?;
+        if len > TCP_PACKET_MAX || !remote.link.log.has_room(HEADER + len, class) {
+            self.want(peer, Stream::Small);
+            return Err(Refusal::Full);
+        }
+        let room = self.blocks.take().ok_or(Refusal::Full)?;
+        let mem = room.mem().offset(BEFORE as isize);
+        let free = match self.claims.iter().position(Option::is_none) {
+            Some(free) => free,
+            None => {
+                self.claims.push(None);
+                self.claims.len() - 1
+            }
+        };
+        self.claims[free] = Some(Claim { room });
+        Ok(Room {
+            mem,
+            len,
+            peer,
+            token: free as u64,
+        })
+    }
+
+    fn commit(&mut self, room: Room, header: &Header) {
+        let claim = self.claims.get_mut(room.token as usize).and_then(Option::take);
+        let (Some(claim), len) = (claim, header.len as usize) else {
+            return;
+        };
+        let Some(Some(remote)) = self.remotes.get_mut(room.peer as usize) else {
+            return self.blocks.give(claim.room);
+        };
+        if len > TCP_PACKED_MAX {
+            remote
+                .link
+                .send_block(&mut self.blocks, (claim.room, len), header);
+        } else {
+            let payload = (claim.room.mem().offset(BEFORE as isize), len);
+            if remote.link.send_copy(&mut self.blocks, header, payload) {
+                self.blocks.give(claim.room);
+            } else {
+                // No memory for another block: this one serves.
+                remote
+                    .link
+                    .send_block(&mut self.blocks, (claim.room, len), header);
+            }
+        }
+        self.added(room.peer);
+    }
+
+    fn abandon(&mut self, room: Room) {
+        if let Some(claim) = self.claims.get_mut(room.token as usize).and_then(Option::take) {
+            self.blocks.give(claim.room);
+        }
+    }
+
+    fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
+        let remote = self.remote(peer)?;
+        let len = header.len as usize;
+        if !remote.link.log.has_room(HEADER + len, Class::Data) {
+            self.want(peer, Stream::Small);
+            return Err(Refusal::Full);
+        }
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return Err(Refusal::Gone);
+        };
+        if !remote.link.send_copy(&mut self.blocks, header, (bytes, len)) {
+            return Err(Refusal::Full);
+        }
+        self.added(peer);
+        Ok(())
+    }
+
+    fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+        let mut told = 0;
+        if let Some(hot) = self.hot
+            && self.ready.is_empty()
+        {
+            told = self.take_from((hot, Streams::Wanted), budget, sink);
+        }
+        if told == 0 {
+            self.vain = self.vain.wrapping_add(1);
+        }
+        if self.must_look || !self.ready.is_empty() || (told == 0 && self.vain.is_multiple_of(TCP_LOOK_EVERY))
+        {
+            self.look();
+            for peer in std::mem::take(&mut self.ready) {
+                let some = self.take_from((peer, Streams::Both), budget.saturating_sub(told), sink);
+                if some > 0 {
+                    self.hot = Some(peer);
+                }
+                told += some;
+            }
+        }
+        if !self.done.is_empty() || !self.untold.is_empty() {
+            told += self.tell(sink);
+        }
+        told
+    }
+
+    fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing {
+        if self.regions.len() >= TCP_REGIONS {
+            return Exposing::Unable;
+        }
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        let data = data.clone();
+        self.regions.insert(cookie, Region { token, peer, data });
+        match Descriptor::new(cookie, &[]) {
+            Some(descriptor) => Exposing::Ready(descriptor),
+            None => Exposing::Unable,
+        }
+    }
+
+    fn revoke(&mut self, token: Token) -> Ending {
+        let found = self
+            .regions
+            .iter()
+            .find(|(_, region)| region.token == token)
+            .map(|(cookie, region)| (*cookie, region.peer));
+        if let Some((cookie, peer)) = found {
+            self.regions.remove(&cookie);
+            if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
+                remote.bulk.revoke(cookie);
+                self.flush(peer, Stream::Bulk);
+            }
+        }
+        Ending::Now
+    }
+
+    fn read(&mut self, bulk: BulkCopy<'_>) -> Result<Ending, Error> {
+        let peer = bulk.peer;
+        if bulk
+            .local_offset
+            .checked_add(bulk.len)
+            .is_none_or(|end| end > bulk.local.len)
+        {
+            return Err(Error::Misuse("a read beyond the end of its buffer"));
+        }
+        let gone = |_| Error::Peer {
+            peer,
+            what: "it died or cut the connection",
+        };
+        let remote = self.remote(peer).map_err(gone)?;
+        if bulk.len == 0 {
+            return Ok(Ending::Now);
+        }
+        let ask = Ask {
+            cookie: bulk.descriptor.cookie,
+            offset: bulk.offset,
+            len: bulk.len,
+        };
+        remote
+            .bulk
+            .read(bulk.token, ask, (bulk.local.clone(), bulk.local_offset));
+        if remote.bulk.channel().is_some() {
+            self.flush(peer, Stream::Bulk);
+        } else {
+            self.want(peer, Stream::Bulk);
+        }
+        Ok(Ending::Later)
+    }
+
+    fn write(&mut self, _bulk: BulkCopy<'_>) -> Result<Ending, Error> {
+        Err(Error::Misuse("regions of ranks on other hosts are not written"))
+    }
+
+    fn arm(&mut self) -> u32 {
+        let ticket = self.wake.word();
+        self.before_sleep();
+        ticket
+    }
+
+    fn disarm(&mut self) {}
+
+    fn wake_source(&self) -> Arc<dyn WakeSource> {
+        self.wake.clone()
+    }
+
+    fn ring(&mut self, peer: Peer) {
+        if self.remote(peer).is_err() {
+            return;
+        }
+        if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
+            remote.link.send_word(&mut self.blocks, Kind::Ring);
+            self.added(peer);
+        }
+    }
+}
+
+impl Drop for TcpRail {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

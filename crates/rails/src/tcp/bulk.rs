@@ -1,0 +1,404 @@
+//! Stream 1 of a pair: large data, asked for by its receiver and streamed from the sender's memory straight into the receiver's.
+//!
+//! Owned by the rail, one per peer with large messages. Nothing is logged: what is missing when a connection breaks is asked for again on the next one. Bounded
+//! by what the engine asks for and by [`TCP_ASKS_MAX`] on the serving side; requests take turns by frames, so none starves another.
+
+use crate::limits::{TCP_ASKS_MAX, TCP_BOUNCE, TCP_BULK_FRAME};
+use crate::tcp::channel::{Channel, Io, Then};
+use crate::tcp::frame::{ASK, Ask, HEAD, Head, Kind, Stream};
+use crate::tcp::link::Sent;
+use crate::tcp::log::Violation;
+use garonne_engine::rail::Token;
+use garonne_sync::user::Data;
+use std::collections::VecDeque;
+
+/// A request of this side.
+#[derive(Debug)]
+struct Read {
+    number: u32,
+    token: Token,
+    ask: Ask,
+    local: Data,
+    local_offset: u64,
+    /// Bytes that came under this number.
+    done: u64,
+    asked: bool,
+}
+
+/// What is asked of this side.
+#[derive(Debug)]
+struct Serve {
+    number: u32,
+    cookie: u64,
+    data: Data,
+    at: u64,
+    left: u64,
+}
+
+/// A frame's body that is leaving.
+#[derive(Debug)]
+struct Leaving {
+    serve: Serve,
+    /// Bytes of this frame that are left.
+    left: u64,
+    /// The region was revoked: zeros leave instead.
+    void: bool,
+}
+
+/// A body that is coming.
+#[derive(Clone, Copy, Debug)]
+struct Coming {
+    number: u32,
+    left: u64,
+}
+
+/// A head and, of a request, its body, in the making.
+#[derive(Debug)]
+struct Request([u8; HEAD + ASK]);
+
+impl Default for Request {
+    fn default() -> Self {
+        Self([0; HEAD + ASK])
+    }
+}
+
+/// What came, for the rail.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The peer asks; the rail answers with [`Bulk::serve`] or [`Bulk::refuse`].
+    Asks(u32, Ask),
+    /// A request of this side is served.
+    Done(Token),
+    /// Or refused.
+    Refused(Token),
+}
+
+/// See the module's paragraph.
+#[derive(Debug, Default)]
+pub(crate) struct Bulk {
+    channel: Option<Channel>,
+    reads: Vec<Read>,
+    next_number: u32,
+    serving: VecDeque<Serve>,
+    /// What leaves now, of which `staged_at` bytes have; its end is the head of `leaving`, if there is one.
+    staged: Vec<u8>,
+    staged_at: usize,
+    /// What leaves behind the body that is leaving.
+    next: Vec<u8>,
+    leaving: Option<Leaving>,
+    came: Request,
+    came_len: usize,
+    coming: Option<Coming>,
+    bounce: Vec<u8>,
+}
+
+impl Bulk {
+    pub(crate) fn channel(&self) -> Option<&Channel> {
+        self.channel.as_ref()
+    }
+
+    /// This side waits for something: it keeps the connection.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.reads.is_empty()
+    }
+
+    /// Bytes are to leave.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.leaving.is_some() || !self.serving.is_empty()
+    }
+
+    /// Something could leave.
+    pub(crate) fn has_to_send(&self) -> bool {
+        self.is_serving() || !self.staged.is_empty() || !self.next.is_empty()
+    }
+
+    pub(crate) fn adopt(&mut self, channel: Channel) {
+        self.cut();
+        self.channel = Some(channel);
+    }
+
+    /// The connection has ended: whoever asked asks again.
+    pub(crate) fn cut(&mut self) {
+        self.channel = None;
+        self.serving.clear();
+        self.staged.clear();
+        self.next.clear();
+        self.staged_at = 0;
+        (self.leaving, self.coming, self.came_len) = (None, None, 0);
+        for read in &mut self.reads {
+            read.ask.offset += read.done;
+            read.ask.len -= read.done;
+            read.local_offset += read.done;
+            (read.done, read.asked) = (0, false);
+            read.number = self.next_number;
+            self.next_number = self.next_number.wrapping_add(1);
+        }
+    }
+
+    /// Starts a request. The local range is valid until it is told of.
+    pub(crate) fn read(&mut self, token: Token, ask: Ask, local: (Data, u64)) {
+        self.reads.push(Read {
+            number: self.next_number,
+            token,
+            ask,
+            local: local.0,
+            local_offset: local.1,
+            done: 0,
+            asked: false,
+        });
+        self.next_number = self.next_number.wrapping_add(1);
+    }
+
+    /// The requests of this side, which will not be served any more.
+    pub(crate) fn take_reads(&mut self) -> Vec<Token> {
+        self.reads.drain(..).map(|read| read.token).collect()
+    }
+
+    /// Serves a request from `data`, of which the range is known to be part.
+    pub(crate) fn serve(&mut self, number: u32, ask: &Ask, data: Data) {
+        self.serving.push_back(Serve {
+            number,
+            cookie: ask.cookie,
+            data,
+            at: ask.offset,
+            left: ask.len,
+        });
+    }
+
+    pub(crate) fn refuse(&mut self, number: u32) {
+        stage(&mut self.next, Kind::Refused, number, 0);
+    }
+
+    /// Memory of this region is not touched any more.
+    pub(crate) fn revoke(&mut self, cookie: u64) {
+        let mut kept = VecDeque::with_capacity(self.serving.len());
+        for serve in std::mem::take(&mut self.serving) {
+            if serve.cookie != cookie {
+                kept.push_back(serve);
+            } else {
+                self.refuse(serve.number);
+            }
+        }
+        self.serving = kept;
+        if let Some(leaving) = self.leaving.as_mut().filter(|now| now.serve.cookie == cookie) {
+            leaving.void = true;
+            leaving.serve.data = Data::empty();
+        }
+    }
+
+    /// Makes something to leave. `false`: there is nothing.
+    fn load(&mut self) -> bool {
+        std::mem::swap(&mut self.staged, &mut self.next);
+        for read in self.reads.iter_mut().filter(|read| !read.asked) {
+            read.asked = true;
+            stage(&mut self.staged, Kind::Ask, read.number, ASK as u32);
+            self.staged.extend_from_slice(&read.ask.encode());
+        }
+        if let Some(serve) = self.serving.pop_front() {
+            let left = serve.left.min(TCP_BULK_FRAME);
+            stage(&mut self.staged, Kind::Bulk, serve.number, left as u32);
+            self.leaving = Some(Leaving {
+                serve,
+                left,
+                void: false,
+            });
+        }
+        !self.staged.is_empty()
+    }
+
+    /// Sends what waits, as far as the socket takes it.
+    pub(crate) fn flush(&mut self) -> Sent {
+        if self.channel.is_none() {
+            return Sent::All;
+        }
+        loop {
+            let step = if !self.staged.is_empty() {
+                self.flush_staged()
+            } else if self.leaving.is_some() {
+                self.flush_body()
+            } else if self.load() {
+                continue;
+            } else {
+                return match self.channel.as_mut().map(Channel::push) {
+                    Some(Io::Over) => Sent::Over,
+                    Some(Io::Later) => Sent::Some,
+                    _ => Sent::All,
+                };
+            };
+            match step {
+                Io::Moved(_) => {}
+                Io::Later => return Sent::Some,
+                Io::Over => return Sent::Over,
+            }
+        }
+    }
+
+    fn flush_staged(&mut self) -> Io {
+        let Some(channel) = &mut self.channel else {
+            return Io::Over;
+        };
+        let then = if self.leaving.is_some() {
+            Then::More
+        } else {
+            Then::Nothing
+        };
+        let sent = channel.send(&self.staged[self.staged_at..], then);
+        if let Io::Moved(moved) = sent {
+            self.staged_at += moved;
+            if self.staged_at == self.staged.len() {
+                self.staged.clear();
+                self.staged_at = 0;
+            }
+        }
+        sent
+    }
+
+    fn flush_body(&mut self) -> Io {
+        let (Some(channel), Some(leaving)) = (&mut self.channel, &mut self.leaving) else {
+            return Io::Over;
+        };
+        let serve = &mut leaving.serve;
+        let sent = if leaving.void {
+            self.bounce.clear();
+            self.bounce
+                .resize(leaving.left.min(TCP_BOUNCE as u64) as usize, 0);
+            channel.send(&self.bounce, Then::Nothing)
+        } else if serve.data.layout.is_none() {
+            channel.send_from(serve.data.mem, serve.at as isize, leaving.left as usize)
+        } else {
+            self.bounce
+                .resize(leaving.left.min(TCP_BOUNCE as u64) as usize, 0);
+            serve.data.pack(serve.at, &mut self.bounce);
+            channel.send(&self.bounce, Then::Nothing)
+        };
+        let Io::Moved(moved) = sent else {
+            return sent;
+        };
+        serve.at += moved as u64;
+        serve.left -= moved as u64;
+        leaving.left -= moved as u64;
+        if leaving.left == 0
+            && let Some(done) = self.leaving.take()
+        {
+            if done.void {
+                self.refuse(done.serve.number);
+            } else if done.serve.left > 0 {
+                self.serving.push_back(done.serve);
+            }
+        }
+        sent
+    }
+
+    /// Receives what lies ready, up to one thing to tell.
+    ///
+    /// # Errors
+    /// The peer broke the format.
+    pub(crate) fn fill(&mut self) -> Result<(Io, Option<Told>), Violation> {
+        if self.channel.is_none() {
+            return Ok((Io::Later, None));
+        }
+        if let Some(coming) = self.coming {
+            return self.fill_body(coming);
+        }
+        let need = match self.head()? {
+            Some(head) if head.kind == Kind::Ask => HEAD + ASK,
+            _ => HEAD,
+        };
+        let Some(channel) = &mut self.channel else {
+            return Ok((Io::Later, None));
+        };
+        let got = channel.recv(&mut self.came.0[self.came_len..need]);
+        let Io::Moved(moved) = got else {
+            return Ok((got, None));
+        };
+        self.came_len += moved;
+        let Some(head) = self.head()? else {
+            return Ok((got, None));
+        };
+        match head.kind {
+            Kind::Ask => {
+                let Some(body) = self.came.0[..self.came_len]
+                    .get(HEAD..)
+                    .and_then(|body| body.first_chunk::<ASK>())
+                else {
+                    return Ok((got, None));
+                };
+                let ask = Ask::decode(body);
+                self.came_len = 0;
+                if self.serving.len() >= TCP_ASKS_MAX {
+                    return Err(Violation);
+                }
+                Ok((got, Some(Told::Asks(head.number, ask))))
+            }
+            Kind::Bulk => {
+                self.came_len = 0;
+                let read = self.reads.iter().find(|read| read.number == head.number);
+                let read = read.filter(|read| read.asked).ok_or(Violation)?;
+                if u64::from(head.len) > read.ask.len - read.done {
+                    return Err(Violation);
+                }
+                self.coming = Some(Coming {
+                    number: head.number,
+                    left: head.len.into(),
+                });
+                Ok((got, None))
+            }
+            _ => {
+                self.came_len = 0;
+                let at = self
+                    .reads
+                    .iter()
+                    .position(|read| read.number == head.number && read.asked);
+                let read = self.reads.swap_remove(at.ok_or(Violation)?);
+                Ok((got, Some(Told::Refused(read.token))))
+            }
+        }
+    }
+
+    fn head(&self) -> Result<Option<Head>, Violation> {
+        match self.came.0[..self.came_len].first_chunk::<HEAD>() {
+            None => Ok(None),
+            Some(bytes) => Head::decode(bytes, Stream::Bulk).map(Some).ok_or(Violation),
+        }
+    }
+
+    fn fill_body(&mut self, coming: Coming) -> Result<(Io, Option<Told>), Violation> {
+        let at = self.reads.iter().position(|read| read.number == coming.number);
+        let (Some(channel), Some(at)) = (&mut self.channel, at) else {
+            return Err(Violation);
+        };
+        let read = &mut self.reads[at];
+        let offset = read.local_offset + read.done;
+        let got = if read.local.layout.is_none() {
+            channel.recv_into(read.local.mem, offset as isize, coming.left as usize)
+        } else {
+            self.bounce.resize(coming.left.min(TCP_BOUNCE as u64) as usize, 0);
+            let got = channel.recv(&mut self.bounce);
+            if let Io::Moved(moved) = got {
+                read.local.unpack(offset, &self.bounce[..moved]);
+            }
+            got
+        };
+        let Io::Moved(moved) = got else {
+            return Ok((got, None));
+        };
+        read.done += moved as u64;
+        let left = coming.left - moved as u64;
+        self.coming = (left > 0).then_some(Coming { left, ..coming });
+        if read.done < read.ask.len || left > 0 {
+            return Ok((got, None));
+        }
+        let read = self.reads.swap_remove(at);
+        Ok((got, Some(Told::Done(read.token))))
+    }
+}
+
+fn stage(out: &mut Vec<u8>, kind: Kind, number: u32, len: u32) {
+    let head = Head {
+        len,
+        kind,
+        number,
+        expected: 0,
+    };
+    out.extend_from_slice(&head.encode());
+}

@@ -1,0 +1,226 @@
+//! One open connection: bytes in and out of a socket that never blocks, sealed if the job wants it.
+//!
+//! Owned by a stream of a pair. Sealed traffic is cut into records (clause T10); a record is made only when the one before has left, so
+//! that at most one waits here each way. Whoever sends hands the same bytes again until they are taken.
+
+use garonne_sync::user::UserMem;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use snow::TransportState;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Plain bytes of a record: with its seal and length it stays within what one message may have.
+const RECORD: usize = 32 * 1024;
+/// Bytes of a seal.
+const SEAL: usize = 16;
+
+/// What became of a try to move bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Io {
+    /// So many were moved; at least one.
+    Moved(usize),
+    /// Not now.
+    Later,
+    /// The connection has ended.
+    Over,
+}
+
+/// Whether more follows at once, so that the system may wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Nothing,
+    More,
+}
+
+#[derive(Debug)]
+struct Seal {
+    state: Box<TransportState>,
+    /// A sealed record of which `out_at` bytes have left.
+    out: Vec<u8>,
+    out_at: usize,
+    /// Sealed bytes that came, not a whole record yet.
+    came: Vec<u8>,
+    /// Opened bytes of which `open_at` were taken.
+    open: Vec<u8>,
+    open_at: usize,
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    socket: OwnedFd,
+    /// Bytes that came behind the handshake's last message.
+    ahead: Vec<u8>,
+    seal: Option<Seal>,
+}
+
+fn outcome(result: Result<usize, Errno>) -> Io {
+    match result {
+        Ok(0) => Io::Over,
+        Ok(moved) => Io::Moved(moved),
+        Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Io::Later,
+        Err(_) => Io::Over,
+    }
+}
+
+/// Sends bytes on any socket of ours.
+pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], then: Then) -> Io {
+    let more = if then == Then::More {
+        SendFlags::MORE
+    } else {
+        SendFlags::empty()
+    };
+    outcome(rustix::net::send(
+        socket,
+        bytes,
+        SendFlags::NOSIGNAL | SendFlags::DONTWAIT | more,
+    ))
+}
+
+/// Receives bytes on any socket of ours.
+pub(crate) fn recv(socket: &OwnedFd, bytes: &mut [u8]) -> Io {
+    outcome(rustix::net::recv(socket, bytes, RecvFlags::DONTWAIT).map(|(_, got)| got))
+}
+
+impl Channel {
+    /// Over a socket whose handshake is over; `ahead` are bytes that were received behind it.
+    pub(crate) fn new(socket: OwnedFd, seal: Option<Box<TransportState>>, ahead: Vec<u8>) -> Self {
+        let seal = seal.map(|state| Seal {
+            state,
+            out: Vec::new(),
+            out_at: 0,
+            came: Vec::new(),
+            open: Vec::new(),
+            open_at: 0,
+        });
+        Self { socket, ahead, seal }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether bytes that were taken have not left.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.seal
+            .as_ref()
+            .is_some_and(|seal| seal.out_at < seal.out.len())
+    }
+
+    /// Whether bytes lie here of which the socket tells nothing.
+    pub(crate) fn has_come(&self) -> bool {
+        !self.ahead.is_empty()
+            || self
+                .seal
+                .as_ref()
+                .is_some_and(|seal| seal.open_at < seal.open.len() || seal.whole().is_some())
+    }
+
+    /// Has what was taken leave.
+    pub(crate) fn push(&mut self) -> Io {
+        let Some(seal) = &mut self.seal else {
+            return Io::Moved(0);
+        };
+        while seal.out_at < seal.out.len() {
+            match send(&self.socket, &seal.out[seal.out_at..], Then::Nothing) {
+                Io::Moved(moved) => seal.out_at += moved,
+                other => return other,
+            }
+        }
+        Io::Moved(0)
+    }
+
+    /// Takes some of these bytes, in order. `Then::More` is a hint.
+    pub(crate) fn send(&mut self, bytes: &[u8], then: Then) -> Io {
+        if self.seal.is_none() {
+            return send(&self.socket, bytes, then);
+        }
+        match self.push() {
+            Io::Moved(_) => {}
+            other => return other,
+        }
+        let Some(seal) = &mut self.seal else {
+            return Io::Over;
+        };
+        let plain = &bytes[..bytes.len().min(RECORD)];
+        seal.out.resize(2 + plain.len() + SEAL, 0);
+        let Ok(len) = seal.state.write_message(plain, &mut seal.out[2..]) else {
+            return Io::Over;
+        };
+        seal.out[..2].copy_from_slice(&(len as u16).to_le_bytes());
+        seal.out.truncate(2 + len);
+        seal.out_at = 0;
+        match self.push() {
+            Io::Over => Io::Over,
+            _ => Io::Moved(plain.len()),
+        }
+    }
+
+    /// As `send`, from user memory.
+    pub(crate) fn send_from(&mut self, mem: UserMem, offset: isize, len: usize) -> Io {
+        mem.with(offset, len, |bytes| self.send(bytes, Then::Nothing))
+    }
+
+    /// As `recv`, into user memory.
+    pub(crate) fn recv_into(&mut self, mem: UserMem, offset: isize, len: usize) -> Io {
+        mem.with_mut(offset, len, |bytes| self.recv(bytes))
+    }
+
+    /// Gives some bytes that came.
+    pub(crate) fn recv(&mut self, bytes: &mut [u8]) -> Io {
+        if self.seal.is_some() {
+            return self.recv_sealed(bytes);
+        }
+        if self.ahead.is_empty() {
+            return recv(&self.socket, bytes);
+        }
+        let take = self.ahead.len().min(bytes.len());
+        bytes[..take].copy_from_slice(&self.ahead[..take]);
+        self.ahead.drain(..take);
+        Io::Moved(take)
+    }
+
+    fn recv_sealed(&mut self, bytes: &mut [u8]) -> Io {
+        let Some(seal) = &mut self.seal else {
+            return Io::Over;
+        };
+        seal.came.append(&mut self.ahead);
+        loop {
+            let open = &seal.open[seal.open_at..];
+            if !open.is_empty() {
+                let take = open.len().min(bytes.len());
+                bytes[..take].copy_from_slice(&open[..take]);
+                seal.open_at += take;
+                return Io::Moved(take);
+            }
+            if let Some(len) = seal.whole() {
+                seal.open.resize(len, 0);
+                seal.open_at = 0;
+                let Ok(opened) = seal.state.read_message(&seal.came[2..2 + len], &mut seal.open) else {
+                    return Io::Over;
+                };
+                seal.open.truncate(opened);
+                seal.came.drain(..2 + len);
+                continue;
+            }
+            let had = seal.came.len();
+            seal.came.resize(had + 2 * RECORD, 0);
+            let got = recv(&self.socket, &mut seal.came[had..]);
+            match got {
+                Io::Moved(moved) => seal.came.truncate(had + moved),
+                other => {
+                    seal.came.truncate(had);
+                    return other;
+                }
+            }
+        }
+    }
+}
+
+impl Seal {
+    /// Length of the record that lies whole in `came`.
+    fn whole(&self) -> Option<usize> {
+        let len = usize::from(u16::from_le_bytes(*self.came.first_chunk()?));
+        (self.came.len() >= 2 + len).then_some(len)
+    }
+}

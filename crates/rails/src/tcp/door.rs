@@ -1,0 +1,181 @@
+//! The listening port: strangers come in, prove who they are, or leave.
+//!
+//! Owned by the rail. Strangers are bounded in number, bytes and time, and the kernel's queue before them too: a flood costs the job no more than the turns
+//! of [`TCP_ACCEPTS_PER_POLL`]. Who has shown the secret stays when room is needed; a replayed call shows it, too, but gets no further.
+
+use crate::limits::{TCP_ACCEPTS_PER_POLL, TCP_STRANGER_LIMIT, TCP_STRANGERS_MAX};
+use crate::tcp::channel::{self, Channel, Io, Then};
+use crate::tcp::frame::{OPENING_MAX, Process, Reason, Stream};
+use crate::tcp::handshake::{Callee, Heard, House};
+use crate::tcp::line::prepare;
+use rustix::net::SocketFlags;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+#[derive(Debug)]
+struct Stranger {
+    socket: OwnedFd,
+    came: Vec<u8>,
+    /// It has shown the secret and was answered.
+    callee: Option<Box<Callee>>,
+    since: Instant,
+}
+
+/// Who has proved itself.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    pub(crate) from: Process,
+    pub(crate) stream: Stream,
+    pub(crate) channel: Channel,
+    /// The number it expects next.
+    pub(crate) expected: u32,
+}
+
+/// What became of a stranger at a look.
+#[derive(Debug)]
+enum Next {
+    Stays,
+    Leaves,
+    Proved(u32, usize),
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(crate) struct Door {
+    listener: OwnedFd,
+    strangers: Vec<Option<Stranger>>,
+}
+
+impl Door {
+    pub(crate) fn new(listener: OwnedFd) -> Self {
+        Self {
+            listener,
+            strangers: (0..TCP_STRANGERS_MAX).map(|_| None).collect(),
+        }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Lets some in. Returns the places they took, to be watched.
+    pub(crate) fn open(&mut self, now: Instant, watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool) {
+        for _ in 0..TCP_ACCEPTS_PER_POLL {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else {
+                return;
+            };
+            let place = self.place();
+            if watch(place, socket.as_fd()) {
+                self.strangers[place] = Some(Stranger {
+                    socket,
+                    came: Vec::new(),
+                    callee: None,
+                    since: now,
+                });
+            }
+        }
+    }
+
+    /// A free place; if there is none, that of the oldest who has shown nothing.
+    fn place(&mut self) -> usize {
+        if let Some(free) = self.strangers.iter().position(Option::is_none) {
+            return free;
+        }
+        let age = |place: &usize| {
+            self.strangers[*place]
+                .as_ref()
+                .map(|stranger| (stranger.callee.is_some(), stranger.since))
+        };
+        let place = (0..self.strangers.len()).min_by_key(age).unwrap_or(0);
+        self.strangers[place] = None;
+        place
+    }
+
+    /// Looks at one whose socket is ready.
+    pub(crate) fn look(
+        &mut self,
+        place: usize,
+        house: &House,
+        admit: impl FnOnce(&Process, Stream) -> Result<u32, Reason>,
+    ) -> Option<Newcomer> {
+        let stranger = self.strangers.get_mut(place)?.as_mut()?;
+        match stranger.look(house, admit) {
+            Next::Stays => None,
+            Next::Leaves => {
+                self.strangers[place] = None;
+                None
+            }
+            Next::Proved(expected, consumed) => {
+                let mut stranger = self.strangers[place].take()?;
+                let callee = *stranger.callee.take()?;
+                let (from, stream) = (callee.from, callee.stream);
+                prepare(&stranger.socket).ok()?;
+                let ahead = stranger.came.split_off(consumed);
+                Some(Newcomer {
+                    from,
+                    stream,
+                    channel: Channel::new(stranger.socket, callee.seal(), ahead),
+                    expected,
+                })
+            }
+        }
+    }
+
+    /// Who took too long leaves. When the next one will have.
+    pub(crate) fn keep_time(&mut self, now: Instant) -> Option<Instant> {
+        for stranger in &mut self.strangers {
+            stranger.take_if(|stranger| now >= stranger.since + TCP_STRANGER_LIMIT);
+        }
+        let since = self
+            .strangers
+            .iter()
+            .flatten()
+            .map(|stranger| stranger.since)
+            .min();
+        since.map(|since| since + TCP_STRANGER_LIMIT)
+    }
+}
+
+impl Stranger {
+    fn look(&mut self, house: &House, admit: impl FnOnce(&Process, Stream) -> Result<u32, Reason>) -> Next {
+        let had = self.came.len();
+        if had < 2 * OPENING_MAX {
+            self.came.resize(2 * OPENING_MAX, 0);
+            let got = channel::recv(&self.socket, &mut self.came[had..]);
+            self.came
+                .truncate(had + if let Io::Moved(moved) = got { moved } else { 0 });
+            match got {
+                Io::Moved(_) => {}
+                Io::Later => return Next::Stays,
+                Io::Over => return Next::Leaves,
+            }
+        }
+        if self.callee.is_none() {
+            match Callee::hear(house, &self.came, admit) {
+                Ok(Heard::More) => return Next::Stays,
+                Ok(Heard::Refused(bytes)) => {
+                    channel::send(&self.socket, &bytes, Then::Nothing);
+                    return Next::Leaves;
+                }
+                Ok(Heard::Answered {
+                    callee,
+                    answer,
+                    consumed,
+                }) => {
+                    if channel::send(&self.socket, &answer, Then::Nothing) != Io::Moved(answer.len()) {
+                        return Next::Leaves;
+                    }
+                    self.came.drain(..consumed);
+                    self.callee = Some(callee);
+                }
+                Err(_) => return Next::Leaves,
+            }
+        }
+        match self.callee.as_mut().map(|callee| callee.proved(&self.came)) {
+            Some(Ok(None)) => Next::Stays,
+            Some(Ok(Some((expected, consumed)))) => Next::Proved(expected, consumed),
+            _ => Next::Leaves,
+        }
+    }
+}

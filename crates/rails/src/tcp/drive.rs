@@ -1,0 +1,596 @@
+//! What the TCP rail does with its sockets: looks at which are ready, has calls go on, lets strangers in, keeps time.
+//!
+//! Part of [`TcpRail`]; called from its polls and before it sleeps. Nothing here delivers to the engine but [`TcpRail::take_from`].
+
+use crate::limits::{TCP_FILLS_PER_POLL, TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
+use crate::sys;
+use crate::tcp::TcpRail;
+use crate::tcp::bulk::Told;
+use crate::tcp::channel::Io;
+use crate::tcp::door::Newcomer;
+use crate::tcp::frame::{Ask, Process, Reason, Stream};
+use crate::tcp::line::{Failure, Line, Step};
+use crate::tcp::link::{Came, Sent};
+use crate::tcp::remote::{Call, Remote};
+use garonne_engine::api::{Error, Peer};
+use garonne_engine::rail::Sink;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+/// Events taken from the kernel at once; the rest stays with it.
+const EVENTS: usize = 32;
+
+/// Whose socket an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watched {
+    Door,
+    Bell,
+    Stranger(usize),
+    Peer(Peer, Stream),
+}
+
+impl Watched {
+    fn data(self) -> EventData {
+        EventData::new_u64(match self {
+            Self::Door => 0,
+            Self::Bell => 1,
+            Self::Stranger(place) => 2 | (place as u64) << 8,
+            Self::Peer(peer, Stream::Small) => 3 | u64::from(peer) << 8,
+            Self::Peer(peer, Stream::Bulk) => 4 | u64::from(peer) << 8,
+        })
+    }
+
+    fn from_data(data: EventData) -> Self {
+        let (kind, index) = (data.u64() & 0xff, data.u64() >> 8);
+        match kind {
+            0 => Self::Door,
+            1 => Self::Bell,
+            2 => Self::Stranger(index as usize),
+            3 => Self::Peer(index as Peer, Stream::Small),
+            _ => Self::Peer(index as Peer, Stream::Bulk),
+        }
+    }
+}
+
+const STREAMS: [Stream; 2] = [Stream::Small, Stream::Bulk];
+
+impl TcpRail {
+    /// Watches the rail's own descriptors.
+    pub(super) fn watch_own(&self) -> Result<(), Error> {
+        let failed = |errno: rustix::io::Errno| Error::System {
+            what: "cannot watch the rail's descriptors",
+            errno: errno.raw_os_error(),
+        };
+        let epoll = &self.wake.epoll;
+        epoll::add(epoll, self.door.fd(), Watched::Door.data(), EventFlags::IN).map_err(failed)?;
+        epoll::add(epoll, self.wake.bell(), Watched::Bell.data(), EventFlags::IN).map_err(failed)
+    }
+
+    pub(super) fn mark_ready(&mut self, peer: Peer) {
+        if !self.ready.contains(&peer) {
+            self.ready.push(peer);
+        }
+    }
+
+    /// Something is to be done at this time.
+    fn remind(&mut self, at: Instant) {
+        if self.deadline.is_none_or(|deadline| at < deadline) {
+            self.deadline = Some(at);
+            // The owner may be about to sleep.
+            self.wake.set_deadline(self.deadline);
+        }
+    }
+
+    /// A stream of a peer is needed: it is opened, unless it is.
+    pub(super) fn want(&mut self, peer: Peer, stream: Stream) {
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        if remote.fd(stream).is_none() && matches!(remote.calls(stream).call, Call::Rest) {
+            let now = Instant::now();
+            remote.calls(stream).want(now);
+            self.call(peer, stream, now);
+        }
+    }
+
+    /// Calls a peer, if it is time for that.
+    fn call(&mut self, peer: Peer, stream: Stream, now: Instant) {
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        let calls = remote.calls(stream);
+        match calls.call {
+            Call::At(at) if at <= now => {}
+            Call::At(at) => return self.remind(at),
+            _ => return,
+        }
+        let addresses = self.hosts.addresses(peer);
+        let Some(address) = calls.address(&addresses) else {
+            return self.lose(peer);
+        };
+        let to = (peer, self.hosts.incarnation(peer));
+        match Line::begin(&self.house, (address, to, stream), now) {
+            Ok(line) => {
+                let flags = EventFlags::IN | EventFlags::OUT;
+                let data = Watched::Peer(peer, stream).data();
+                if epoll::add(&self.wake.epoll, line.fd(), data, flags).is_err() {
+                    return self.failed(peer, stream, Failure::Unreachable, now);
+                }
+                calls.call = Call::Out(Box::new(line));
+                if let Some(due) = remote.call_of(stream).due() {
+                    self.remind(due);
+                }
+            }
+            Err(failure) => self.failed(peer, stream, failure, now),
+        }
+    }
+
+    fn failed(&mut self, peer: Peer, stream: Stream, failure: Failure, now: Instant) {
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        let gone = remote.calls(stream).failed(&failure, now);
+        let due = remote.call_of(stream).due();
+        if let Failure::Fault(fault) = failure
+            && !self.faults.iter().any(|known| known == &(peer, fault.clone()))
+        {
+            self.faults.push((peer, fault));
+        }
+        if gone {
+            self.lose(peer);
+        } else if let Some(due) = due {
+            self.remind(due);
+        }
+    }
+
+    /// A call goes on.
+    fn step(&mut self, peer: Peer, stream: Stream, now: Instant) {
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        let expected = match stream {
+            Stream::Small => remote.link.expected(),
+            Stream::Bulk => 0,
+        };
+        let calls = remote.calls(stream);
+        let line = match std::mem::take(&mut calls.call) {
+            Call::Out(line) => line,
+            other => {
+                calls.call = other;
+                return;
+            }
+        };
+        let was_called = line.called().is_some();
+        match line.step(expected, now) {
+            Step::Wait(line) => {
+                if !was_called && line.called().is_some() {
+                    let data = Watched::Peer(peer, stream).data();
+                    let _ = epoll::modify(&self.wake.epoll, line.fd(), data, EventFlags::IN);
+                }
+                calls.call = Call::Out(Box::new(line));
+            }
+            Step::Failed(failure) => self.failed(peer, stream, failure, now),
+            Step::Open(channel, theirs) => {
+                let data = Watched::Peer(peer, stream).data();
+                let watched = epoll::modify(&self.wake.epoll, channel.fd(), data, EventFlags::IN);
+                if watched.is_err() {
+                    return self.failed(peer, stream, Failure::Cut, now);
+                }
+                self.opened(peer, stream, channel, theirs);
+            }
+        }
+    }
+
+    /// A stream of a peer is open, whoever called.
+    fn opened(&mut self, peer: Peer, stream: Stream, channel: super::channel::Channel, theirs: u32) {
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        remote.calls(stream).opened();
+        let honest = match stream {
+            Stream::Small => remote.link.adopt(channel, theirs, &mut self.blocks).is_ok(),
+            Stream::Bulk => {
+                remote.bulk.adopt(channel);
+                true
+            }
+        };
+        if !honest {
+            return self.lose(peer);
+        }
+        self.mark_ready(peer);
+        self.flush(peer, stream);
+    }
+
+    /// A stranger's socket is ready.
+    fn stranger(&mut self, place: usize, now: Instant) {
+        let (me, size) = (self.house.me.rank, self.hosts.size());
+        let (remotes, gone, hosts) = (&self.remotes, &self.gone, &self.hosts);
+        let admit = |from: &Process, stream: Stream| {
+            let peer = from.rank;
+            if peer >= size
+                || peer == me
+                || gone[peer as usize]
+                || from.incarnation != hosts.incarnation(peer)
+            {
+                return Err(Reason::Other);
+            }
+            let Some(remote) = &remotes[peer as usize] else {
+                return Ok(0);
+            };
+            if me < peer && remote.call_of(stream).stands(now) {
+                return Err(Reason::Busy);
+            }
+            Ok(match stream {
+                Stream::Small => remote.link.expected(),
+                Stream::Bulk => 0,
+            })
+        };
+        if let Some(newcomer) = self.door.look(place, &self.house, admit) {
+            self.newcomer(newcomer);
+        }
+    }
+
+    fn newcomer(&mut self, newcomer: Newcomer) {
+        let (peer, stream) = (newcomer.from.rank, newcomer.stream);
+        if self.remote(peer).is_err() {
+            return;
+        }
+        let data = Watched::Peer(peer, stream).data();
+        if epoll::modify(&self.wake.epoll, newcomer.channel.fd(), data, EventFlags::IN).is_ok() {
+            self.opened(peer, stream, newcomer.channel, newcomer.expected);
+        }
+    }
+
+    /// A connection has ended.
+    pub(super) fn broke(&mut self, peer: Peer, stream: Stream) {
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        match stream {
+            Stream::Small => remote.link.cut(),
+            Stream::Bulk => remote.bulk.cut(),
+        }
+        if remote.condemned {
+            return;
+        }
+        if remote.link.heard_bye {
+            // It left in good order; whoever still asks it for something asks in vain.
+            let reads = remote.bulk.take_reads();
+            self.fail(peer, reads);
+            return;
+        }
+        if remote.is_wanted(stream) {
+            let now = Instant::now();
+            remote.calls(stream).broke(now, self.house.me.rank > peer);
+            if let Some(due) = remote.call_of(stream).due() {
+                self.remind(due);
+            }
+            self.must_look = true;
+        }
+    }
+
+    fn fail(&mut self, peer: Peer, reads: Vec<u64>) {
+        for token in reads {
+            let what = "it died or cut the connection";
+            self.done.push((token, Err(Error::Peer { peer, what })));
+        }
+    }
+
+    /// A peer counts as gone.
+    pub(super) fn lose(&mut self, peer: Peer) {
+        let Some(gone) = self.gone.get_mut(peer as usize) else {
+            return;
+        };
+        if std::mem::replace(gone, true) {
+            return;
+        }
+        if let Some(mut remote) = self.remotes[peer as usize].take() {
+            let reads = remote.bulk.take_reads();
+            self.fail(peer, reads);
+            remote.link.log.clear(&mut self.blocks);
+            self.open.retain(|open| *open != peer);
+        }
+        self.untold.push(peer);
+    }
+
+    /// Sends what waits on a stream, and has its socket watched for room if it is full.
+    pub(super) fn flush(&mut self, peer: Peer, stream: Stream) {
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        let sent = match stream {
+            Stream::Small => remote.link.flush(),
+            Stream::Bulk => remote.bulk.flush(),
+        };
+        if sent == Sent::Over {
+            // What the other side sent before it cut is taken first.
+            self.mark_ready(peer);
+            self.must_look = true;
+            return;
+        }
+        let full = sent == Sent::Some;
+        if remote.calls(stream).watches_room == full {
+            return;
+        }
+        let flags = if full {
+            EventFlags::IN | EventFlags::OUT
+        } else {
+            EventFlags::IN
+        };
+        if let Some(fd) = remote.fd(stream)
+            && epoll::modify(&self.wake.epoll, fd, Watched::Peer(peer, stream).data(), flags).is_ok()
+        {
+            remote.calls(stream).watches_room = full;
+        }
+    }
+
+    /// Looks at all sockets and at the clock.
+    pub(super) fn look(&mut self) {
+        self.must_look = false;
+        let mut events = Vec::with_capacity(EVENTS);
+        let now_or_never = Timespec::default();
+        let spare = rustix::buffer::spare_capacity(&mut events);
+        if epoll::wait(&self.wake.epoll, spare, Some(&now_or_never)).is_err() {
+            self.must_look = true;
+            return;
+        }
+        if events.is_empty() && self.deadline.is_none() {
+            return;
+        }
+        let now = Instant::now();
+        for event in events {
+            let (flags, data) = (event.flags, event.data);
+            match Watched::from_data(data) {
+                Watched::Bell => self.wake.hush(),
+                Watched::Door => self.let_in(now),
+                Watched::Stranger(place) => self.stranger(place, now),
+                Watched::Peer(peer, stream) => self.event(peer, stream, flags, now),
+            }
+        }
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.keep_time(now);
+        }
+    }
+
+    fn let_in(&mut self, now: Instant) {
+        let epoll = &self.wake.epoll;
+        let mut watch = |place: usize, fd: BorrowedFd<'_>| {
+            epoll::add(epoll, fd, Watched::Stranger(place).data(), EventFlags::IN).is_ok()
+        };
+        self.door.open(now, &mut watch);
+        if let Some(at) = self.door.keep_time(now) {
+            self.remind(at);
+        }
+    }
+
+    fn event(&mut self, peer: Peer, stream: Stream, flags: EventFlags, now: Instant) {
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        if matches!(remote.calls(stream).call, Call::Out(_)) && remote.fd(stream).is_none() {
+            return self.step(peer, stream, now);
+        }
+        if flags.intersects(EventFlags::OUT) {
+            self.flush(peer, stream);
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            self.mark_ready(peer);
+        }
+    }
+
+    /// What the clock asks for.
+    fn keep_time(&mut self, now: Instant) {
+        self.deadline = None;
+        self.wake.set_deadline(None);
+        if let Some(at) = self.door.keep_time(now) {
+            self.remind(at);
+        }
+        let listen = now >= self.listened + TCP_SILENCE_LOOK;
+        if listen {
+            self.listened = now;
+        }
+        for peer in self.open.clone() {
+            for stream in STREAMS {
+                if listen && self.is_silent(peer, stream) {
+                    self.broke(peer, stream);
+                }
+                let Some(Some(remote)) = self.remotes.get(peer as usize) else {
+                    break;
+                };
+                match remote.call_of(stream).due() {
+                    Some(due) if due > now => self.remind(due),
+                    Some(_) if matches!(remote.call_of(stream).call, Call::Out(_)) => {
+                        self.failed(peer, stream, Failure::Unreachable, now);
+                    }
+                    Some(_) => self.call(peer, stream, now),
+                    None => {}
+                }
+            }
+        }
+        self.listen_again(now);
+    }
+
+    /// While bytes are under way, the hosts they go to are listened for.
+    fn listen_again(&mut self, now: Instant) {
+        let waiting = |peer: &Peer| {
+            self.remotes[*peer as usize]
+                .as_ref()
+                .is_some_and(|remote| remote.is_waiting())
+        };
+        if self.open.iter().any(waiting) {
+            self.remind(now + TCP_SILENCE_LOOK);
+        }
+    }
+
+    fn is_silent(&self, peer: Peer, stream: Stream) -> bool {
+        self.remotes[peer as usize]
+            .as_ref()
+            .and_then(|remote| remote.fd(stream))
+            .and_then(sys::unanswered)
+            .is_some_and(|silence| silence > TCP_SILENCE_MAX)
+    }
+
+    /// Last words before the owner sleeps: acknowledgements that are owed, deaths that the host knows of, the time to wake up.
+    pub(super) fn before_sleep(&mut self) {
+        for at in 0..self.open.len() {
+            let peer = self.open[at];
+            if self.hosts.is_gone(peer) {
+                self.peer_gone(peer);
+            }
+            if let Some(remote) = &mut self.remotes[peer as usize]
+                && remote.link.owes()
+                && remote.link.acknowledge() == Sent::Over
+            {
+                self.mark_ready(peer);
+            }
+        }
+        self.listen_again(Instant::now());
+        self.must_look = true;
+    }
+
+    /// Takes what came from a peer and delivers up to `budget` packets. What is left makes it ready again.
+    pub(super) fn take_from(
+        &mut self,
+        (peer, streams): (Peer, Streams),
+        budget: u32,
+        sink: &mut impl Sink,
+    ) -> u32 {
+        let Some(mut remote) = self.remotes.get_mut(peer as usize).and_then(Option::take) else {
+            return 0;
+        };
+        let mut told = 0;
+        let small = self.take_packets(&mut remote, (peer, budget, &mut told), sink);
+        let bulk = if streams == Streams::Both || remote.bulk.is_wanted() {
+            self.take_bulk(&mut remote, peer)
+        } else {
+            Taken::All
+        };
+        let condemned = remote.condemned;
+        self.remotes[peer as usize] = Some(remote);
+        let mut more = false;
+        for (stream, taken) in [(Stream::Small, small), (Stream::Bulk, bulk)] {
+            match taken {
+                Taken::Some => more = true,
+                Taken::All => {}
+                Taken::Over => self.broke(peer, stream),
+                Taken::Wrong => self.lose(peer),
+            }
+        }
+        if more {
+            self.mark_ready(peer);
+            self.must_look = true;
+        } else if condemned {
+            self.lose(peer);
+        }
+        if bulk == Taken::Some || self.serves(peer) {
+            self.flush(peer, Stream::Bulk);
+        }
+        told
+    }
+
+    fn serves(&self, peer: Peer) -> bool {
+        self.remotes[peer as usize]
+            .as_ref()
+            .is_some_and(|remote| remote.bulk.has_to_send() && !remote.call_of(Stream::Bulk).watches_room)
+    }
+
+    fn take_packets(
+        &mut self,
+        remote: &mut Remote,
+        (peer, budget, told): (Peer, u32, &mut u32),
+        sink: &mut impl Sink,
+    ) -> Taken {
+        if !remote.link.is_up() {
+            return Taken::All;
+        }
+        let (mut last, mut result) = (false, Taken::Some);
+        while *told < budget {
+            match remote.link.next(&mut self.blocks) {
+                Ok(Came::Packet(header, payload, len)) => {
+                    *told += 1;
+                    sink.packet(peer, header, payload, len);
+                }
+                Ok(Came::Ring) => *told += 1,
+                Ok(Came::Nothing) if last => {
+                    result = Taken::All;
+                    break;
+                }
+                Ok(Came::Nothing) => match remote.link.fill() {
+                    Ok(more) => last = !more,
+                    Err(Io::Over) => {
+                        result = Taken::Over;
+                        break;
+                    }
+                    Err(_) => {
+                        result = Taken::All;
+                        break;
+                    }
+                },
+                Err(_) => return Taken::Wrong,
+            }
+        }
+        if remote.link.is_due() && remote.link.acknowledge() == Sent::Over {
+            result = Taken::Over;
+        }
+        result
+    }
+
+    fn take_bulk(&mut self, remote: &mut Remote, peer: Peer) -> Taken {
+        if remote.bulk.channel().is_none() {
+            return Taken::All;
+        }
+        for _ in 0..TCP_FILLS_PER_POLL {
+            let (got, told) = match remote.bulk.fill() {
+                Ok(step) => step,
+                Err(_) => return Taken::Wrong,
+            };
+            match told {
+                None => {}
+                Some(Told::Done(token)) => self.done.push((token, Ok(()))),
+                Some(Told::Refused(token)) => {
+                    let what = "it has withdrawn the memory that it had announced";
+                    self.done.push((token, Err(Error::Peer { peer, what })));
+                }
+                Some(Told::Asks(number, ask)) => self.asked(remote, peer, (number, ask)),
+            }
+            match got {
+                Io::Moved(_) => {}
+                Io::Later => return Taken::All,
+                Io::Over => return Taken::Over,
+            }
+        }
+        Taken::Some
+    }
+
+    fn asked(&self, remote: &mut Remote, peer: Peer, (number, ask): (u32, Ask)) {
+        let region = self.regions.get(&ask.cookie).filter(|region| region.peer == peer);
+        let within = |len: u64| ask.len > 0 && ask.offset.checked_add(ask.len).is_some_and(|end| end <= len);
+        match region {
+            Some(region) if within(region.data.len) => remote.bulk.serve(number, &ask, region.data.clone()),
+            _ => remote.bulk.refuse(number),
+        }
+    }
+}
+
+/// Which streams of a peer to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Streams {
+    Both,
+    /// Packets, and bulk data if this side asked for some.
+    Wanted,
+}
+
+/// How much was taken from a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    /// Everything that was there.
+    All,
+    /// There may be more.
+    Some,
+    /// And it has ended.
+    Over,
+    /// The peer broke the format.
+    Wrong,
+}

@@ -1,0 +1,383 @@
+//! What was sent to a peer and is not acknowledged: frames in the order of their numbers, kept for replay. Sans-IO.
+//!
+//! Owned by a link. Frames lie back to back in blocks, ready to leave; a cursor says what the present connection has taken. A large packet has a
+//! block of its own, in which its payload was written by whoever sends it. Bounded by [`TCP_LOG_MAX`] and [`TCP_LOG_RESERVE`].
+
+use crate::limits::{TCP_BLOCK, TCP_LOG_MAX, TCP_LOG_RESERVE, TCP_SPARE_BLOCKS};
+use crate::tcp::frame::{HEAD, HEADER, Head, Kind};
+use garonne_engine::rail::Class;
+use garonne_sync::user::{Scratch, UserMem};
+use std::collections::VecDeque;
+
+/// Bytes before a packet's payload in its frame.
+pub(crate) const BEFORE: usize = HEAD + HEADER;
+/// Bytes of a block.
+pub(crate) const BLOCK: usize = TCP_BLOCK + BEFORE;
+
+/// Blocks that nobody uses, for all peers of a rail.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks(Vec<Scratch>);
+
+impl Blocks {
+    pub(crate) fn take(&mut self) -> Option<Scratch> {
+        self.0.pop().or_else(|| Scratch::new(BLOCK))
+    }
+
+    pub(crate) fn give(&mut self, block: Scratch) {
+        if self.0.len() < TCP_SPARE_BLOCKS {
+            self.0.push(block);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Block {
+    room: Scratch,
+    /// First byte that is not acknowledged.
+    start: usize,
+    end: usize,
+    /// More frames may be appended.
+    open: bool,
+}
+
+/// It cannot be: an acknowledgement of what was never sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Violation;
+
+/// See the module's paragraph.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    blocks: VecDeque<Block>,
+    /// Number of the first frame kept.
+    first: u32,
+    /// Number of the next frame.
+    next: u32,
+    /// Bytes that count against the bounds.
+    held: usize,
+    /// Block and byte that leave next.
+    cursor: (usize, usize),
+}
+
+impl Log {
+    /// Whether a frame with so many bytes behind its head may be added now.
+    pub(crate) fn has_room(&self, len: usize, class: Class) -> bool {
+        let most = match class {
+            Class::Data => TCP_LOG_MAX,
+            Class::Control => TCP_LOG_MAX + TCP_LOG_RESERVE,
+        };
+        self.held + HEAD + len <= most
+    }
+
+    /// Everything sent was acknowledged.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.first == self.next
+    }
+
+    /// Something waits to leave.
+    pub(crate) fn has_unsent(&self) -> bool {
+        let (block, at) = self.cursor;
+        self.blocks
+            .get(block)
+            .is_some_and(|found| at < found.end || block + 1 < self.blocks.len())
+    }
+
+    fn head(&mut self, kind: Kind, len: usize, expected: u32) -> [u8; HEAD] {
+        let head = Head {
+            len: len as u32,
+            kind,
+            number: self.next,
+            expected,
+        };
+        self.next = self.next.wrapping_add(1);
+        head.encode()
+    }
+
+    /// Adds a frame, copying its payload; its whole must fit into a block. `false`: no memory, and nothing was added.
+    pub(crate) fn append(
+        &mut self,
+        blocks: &mut Blocks,
+        (kind, expected): (Kind, u32),
+        header: Option<&[u8; HEADER]>,
+        (payload, len): (UserMem, usize),
+    ) -> bool {
+        let before = header.map_or(0, |_| HEADER);
+        let whole = HEAD + before + len;
+        let fits = |block: &Block| block.open && block.end + whole <= BLOCK;
+        if !self.blocks.back().is_some_and(fits) {
+            let Some(room) = blocks.take() else {
+                return false;
+            };
+            self.blocks.push_back(Block {
+                room,
+                start: 0,
+                end: 0,
+                open: true,
+            });
+        }
+        let head = self.head(kind, before + len, expected);
+        let Some(block) = self.blocks.back_mut() else {
+            return false;
+        };
+        let (mem, at) = (block.room.mem(), block.end as isize);
+        mem.write(at, &head);
+        if let Some(header) = header {
+            mem.write(at + HEAD as isize, header);
+        }
+        mem.copy_from(at + (HEAD + before) as isize, payload, 0, len);
+        block.end += whole;
+        self.held += whole;
+        true
+    }
+
+    /// Adds a packet whose payload lies in `room` behind [`BEFORE`] bytes.
+    pub(crate) fn add(
+        &mut self,
+        blocks: &mut Blocks,
+        (room, len): (Scratch, usize),
+        expected: u32,
+        header: &[u8; HEADER],
+    ) {
+        let head = self.head(Kind::Packet, HEADER + len, expected);
+        room.mem().write(0, &head);
+        room.mem().write(HEAD as isize, header);
+        // An empty block must not stand before it; the cursor, if it was there, is where the new one begins.
+        if self.blocks.back().is_some_and(|block| block.start == block.end)
+            && let Some(empty) = self.blocks.pop_back()
+        {
+            blocks.give(empty.room);
+        }
+        self.blocks.push_back(Block {
+            room,
+            start: 0,
+            end: BEFORE + len,
+            open: false,
+        });
+        self.held += BLOCK;
+    }
+
+    /// What leaves next: memory and length.
+    pub(crate) fn unsent(&mut self) -> Option<(UserMem, usize)> {
+        loop {
+            let (block, at) = self.cursor;
+            let found = self.blocks.get(block)?;
+            if at < found.end {
+                return Some((found.room.mem().offset(at as isize), found.end - at));
+            }
+            if block + 1 >= self.blocks.len() {
+                return None;
+            }
+            self.cursor = (block + 1, self.blocks[block + 1].start);
+        }
+    }
+
+    /// So many bytes of that have left.
+    pub(crate) fn left(&mut self, bytes: usize) {
+        self.cursor.1 += bytes;
+    }
+
+    /// A new connection begins with the first frame that is kept.
+    pub(crate) fn rewind(&mut self) {
+        self.cursor = (0, self.blocks.front().map_or(0, |block| block.start));
+    }
+
+    /// Every frame before `number` has arrived.
+    ///
+    /// # Errors
+    /// Some of them did not leave on this connection.
+    pub(crate) fn acknowledge(&mut self, blocks: &mut Blocks, number: u32) -> Result<(), Violation> {
+        let count = number.wrapping_sub(self.first) as i32;
+        if count <= 0 {
+            // Said before the last replay, or nothing new.
+            return Ok(());
+        }
+        if count as u32 > self.next.wrapping_sub(self.first) {
+            return Err(Violation);
+        }
+        for _ in 0..count {
+            self.forget_first(blocks)?;
+        }
+        Ok(())
+    }
+
+    /// The other side had everything before `number` when this connection was made, whatever has left on it.
+    pub(crate) fn resume(&mut self, blocks: &mut Blocks, number: u32) -> Result<(), Violation> {
+        self.cursor = (self.blocks.len(), 0);
+        self.acknowledge(blocks, number)?;
+        self.rewind();
+        Ok(())
+    }
+
+    fn forget_first(&mut self, blocks: &mut Blocks) -> Result<(), Violation> {
+        let only = self.blocks.len() == 1;
+        let block = self.blocks.front_mut().ok_or(Violation)?;
+        let mut len = [0; 4];
+        block.room.mem().read(block.start as isize, &mut len);
+        let whole = HEAD + u32::from_le_bytes(len) as usize;
+        if self.cursor.0 == 0 && block.start + whole > self.cursor.1 {
+            return Err(Violation);
+        }
+        block.start += whole;
+        self.held -= if block.open { whole } else { BLOCK };
+        self.first = self.first.wrapping_add(1);
+        if block.start < block.end {
+            return Ok(());
+        }
+        if block.open && only {
+            (block.start, block.end) = (0, 0);
+            if self.cursor.0 == 0 {
+                self.cursor.1 = 0;
+            }
+        } else if let Some(block) = self.blocks.pop_front() {
+            blocks.give(block.room);
+            match self.cursor.0.checked_sub(1) {
+                Some(at) => self.cursor.0 = at,
+                None => self.rewind(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives everything back.
+    pub(crate) fn clear(&mut self, blocks: &mut Blocks) {
+        for block in self.blocks.drain(..) {
+            blocks.give(block.room);
+        }
+        self.first = self.next;
+        (self.held, self.cursor) = (0, (0, 0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::frame::Stream;
+    use proptest::prelude::*;
+
+    fn append(log: &mut Log, blocks: &mut Blocks, bytes: &[u8]) {
+        let memory = Scratch::new(bytes.len().max(1)).unwrap();
+        memory.mem().write(0, bytes);
+        assert!(log.append(
+            blocks,
+            (Kind::Packet, 0),
+            Some(&[0; HEADER]),
+            (memory.mem(), bytes.len())
+        ));
+    }
+
+    /// Takes up to `most` bytes out.
+    fn leave(log: &mut Log, most: usize, wire: &mut Vec<u8>) {
+        let Some((mem, len)) = log.unsent() else {
+            return;
+        };
+        let take = len.min(most);
+        mem.with(0, take, |bytes| wire.extend_from_slice(bytes));
+        log.left(take);
+    }
+
+    /// Numbers and payloads of the whole frames on the wire.
+    fn frames(wire: &[u8]) -> Vec<(u32, Vec<u8>)> {
+        let (mut at, mut out) = (0, Vec::new());
+        while let Some(head) = wire.get(at..).and_then(|rest| rest.first_chunk::<HEAD>()) {
+            let head = Head::decode(head, Stream::Small).unwrap();
+            let end = at + HEAD + head.len as usize;
+            let Some(body) = wire.get(at + HEAD + HEADER..end) else {
+                break;
+            };
+            out.push((head.number, body.to_vec()));
+            at = end;
+        }
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn every_frame_arrives_once_whatever_connections_break(
+            steps in prop::collection::vec((0u8..8, any::<u16>()), 1..300), near_the_wrap: bool,
+        ) {
+            let (mut log, mut blocks) = (Log::default(), Blocks::default());
+            if near_the_wrap {
+                (log.first, log.next) = (u32::MAX - 5, u32::MAX - 5);
+            }
+            let begin = log.first;
+            let (mut wire, mut sent, mut got) = (Vec::new(), Vec::new(), Vec::new());
+            let mut expected = begin;
+            let mut take = |wire: &[u8], expected: &mut u32| {
+                for (number, body) in frames(wire) {
+                    let ahead = number.wrapping_sub(*expected) as i32;
+                    assert!(ahead <= 0, "a gap");
+                    if ahead == 0 {
+                        got.push(body);
+                        *expected = expected.wrapping_add(1);
+                    }
+                }
+            };
+            for (step, amount) in steps {
+                match step {
+                    0..3 => {
+                        let bytes = vec![sent.len() as u8; usize::from(amount) % 3000];
+                        append(&mut log, &mut blocks, &bytes);
+                        sent.push(bytes);
+                    }
+                    3 => {
+                        let bytes = vec![sent.len() as u8; 30_000 + usize::from(amount) % 20_000];
+                        let room = blocks.take().unwrap();
+                        room.mem().write(BEFORE as isize, &bytes);
+                        log.add(&mut blocks, (room, bytes.len()), 0, &[0; HEADER]);
+                        sent.push(bytes);
+                    }
+                    4 | 5 => leave(&mut log, usize::from(amount), &mut wire),
+                    6 => {
+                        take(&wire, &mut expected);
+                        prop_assert_eq!(log.acknowledge(&mut blocks, expected), Ok(()));
+                    }
+                    _ => {
+                        // The connection breaks; what was on its way may have arrived or not.
+                        if amount % 2 == 0 {
+                            take(&wire, &mut expected);
+                        }
+                        wire.clear();
+                        prop_assert_eq!(log.resume(&mut blocks, expected), Ok(()));
+                    }
+                }
+            }
+            take(&wire, &mut expected);
+            wire.clear();
+            prop_assert_eq!(log.resume(&mut blocks, expected), Ok(()));
+            while log.unsent().is_some() {
+                leave(&mut log, usize::MAX, &mut wire);
+            }
+            take(&wire, &mut expected);
+            prop_assert_eq!(log.acknowledge(&mut blocks, expected), Ok(()));
+            prop_assert!(log.is_settled() && !log.has_unsent());
+            prop_assert_eq!(log.held, 0);
+            prop_assert_eq!(&got, &sent);
+        }
+    }
+
+    #[test]
+    fn what_did_not_leave_cannot_be_acknowledged() {
+        let (mut log, mut blocks) = (Log::default(), Blocks::default());
+        append(&mut log, &mut blocks, b"one");
+        append(&mut log, &mut blocks, b"two");
+        assert_eq!(log.acknowledge(&mut blocks, 1), Err(Violation));
+        leave(&mut log, BEFORE + 3, &mut Vec::new());
+        assert_eq!(log.acknowledge(&mut blocks, 1), Ok(()));
+        assert_eq!(
+            log.acknowledge(&mut blocks, 0),
+            Ok(()),
+            "an old word changes nothing"
+        );
+        assert_eq!(log.acknowledge(&mut blocks, 2), Err(Violation));
+        assert_eq!(log.acknowledge(&mut blocks, 3), Err(Violation));
+        assert_eq!(log.resume(&mut blocks, 3), Err(Violation));
+    }
+
+    #[test]
+    fn data_leaves_room_for_control() {
+        let (mut log, mut blocks) = (Log::default(), Blocks::default());
+        while log.has_room(HEADER + 500, Class::Data) {
+            append(&mut log, &mut blocks, &[7; 500]);
+        }
+        assert!(log.has_room(HEADER + 88, Class::Control));
+    }
+}

@@ -1,0 +1,259 @@
+//! One peer of the TCP rail: its two streams, and the calls that open them again.
+//!
+//! Owned by the rail; made when the peer is first spoken to or calls. Says when a peer counts as gone: by its closed port, by silence, by calls that come to
+//! nothing. Time is an argument.
+
+use crate::limits::{
+    TCP_CONNECT_LIMIT, TCP_FRUITLESS_MAX, TCP_FRUITLESS_WRONG, TCP_GIVE_WAY_AFTER, TCP_HIGHER_WAITS,
+    TCP_LOST_LIMIT, TCP_REFUSED_LIMIT, TCP_RETRY_FIRST, TCP_RETRY_MAX,
+};
+use crate::tcp::bulk::Bulk;
+use crate::tcp::frame::{Reason, Stream};
+use crate::tcp::handshake::Fault;
+use crate::tcp::line::{Failure, Line};
+use crate::tcp::link::Link;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// What a call is doing.
+#[derive(Debug, Default)]
+pub(crate) enum Call {
+    /// Nobody needs it, or the stream is open.
+    #[default]
+    Rest,
+    /// Under way.
+    Out(Box<Line>),
+    /// To be tried at this time.
+    At(Instant),
+}
+
+/// The history of a stream's calls.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    pub(crate) call: Call,
+    retry: Duration,
+    fruitless: u32,
+    lost_since: Option<Instant>,
+    refused_since: Option<Instant>,
+    /// Which of the peer's addresses is tried; one that worked is kept.
+    address: usize,
+    /// The socket is watched for room.
+    pub(crate) watches_room: bool,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self {
+            call: Call::Rest,
+            retry: TCP_RETRY_FIRST,
+            fruitless: 0,
+            lost_since: None,
+            refused_since: None,
+            address: 0,
+            watches_room: false,
+        }
+    }
+}
+
+impl Calls {
+    /// Calls as soon as there is time, unless it is under way.
+    pub(crate) fn want(&mut self, now: Instant) {
+        if matches!(self.call, Call::Rest) {
+            self.call = Call::At(now);
+        }
+    }
+
+    /// The stream is open.
+    pub(crate) fn opened(&mut self) {
+        let address = self.address;
+        *self = Self {
+            address,
+            ..Self::default()
+        };
+    }
+
+    /// The stream broke; who is to call again does.
+    pub(crate) fn broke(&mut self, now: Instant, higher: bool) {
+        self.lost_since = Some(now);
+        self.watches_room = false;
+        self.call = Call::At(if higher { now + TCP_HIGHER_WAITS } else { now });
+    }
+
+    /// The address to try.
+    pub(crate) fn address(&self, addresses: &[SocketAddr]) -> Option<SocketAddr> {
+        addresses.get(self.address % addresses.len().max(1)).copied()
+    }
+
+    /// An attempt failed. `true`: the peer counts as gone.
+    pub(crate) fn failed(&mut self, failure: &Failure, now: Instant) -> bool {
+        self.call = Call::At(now + self.retry);
+        self.retry = (self.retry * 2).min(TCP_RETRY_MAX);
+        let lost_since = *self.lost_since.get_or_insert(now);
+        if *failure == Failure::Refused {
+            let since = *self.refused_since.get_or_insert(now);
+            self.address += 1;
+            return now >= since + TCP_REFUSED_LIMIT;
+        }
+        self.refused_since = None;
+        match failure {
+            Failure::Refused => false,
+            Failure::Unreachable => {
+                self.address += 1;
+                now >= lost_since + TCP_LOST_LIMIT
+            }
+            // The other side is calling, and will get through.
+            Failure::Fault(Fault::Refused(Reason::Busy)) => false,
+            Failure::Fault(Fault::Versions { .. } | Fault::Library(_) | Fault::Refused(Reason::Sealing)) => {
+                true
+            }
+            Failure::Fault(_) => {
+                self.address += 1;
+                self.fruitless += TCP_FRUITLESS_WRONG;
+                self.fruitless >= TCP_FRUITLESS_MAX
+            }
+            Failure::Cut => {
+                self.lost_since = None;
+                self.fruitless += 1;
+                self.fruitless >= TCP_FRUITLESS_MAX
+            }
+        }
+    }
+
+    /// The other side's call is refused while this one is on its way to it, for a while.
+    pub(crate) fn stands(&self, now: Instant) -> bool {
+        match &self.call {
+            Call::Out(line) => line
+                .called()
+                .is_some_and(|called| now < called + TCP_GIVE_WAY_AFTER),
+            _ => false,
+        }
+    }
+
+    /// When there is something to do.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        match &self.call {
+            Call::Rest => None,
+            Call::At(at) => Some(*at),
+            // Once the call has arrived, the other side answers when it looks; that its host lives the kernel finds out.
+            Call::Out(line) if line.called().is_some() => None,
+            Call::Out(line) => Some(line.begun() + TCP_CONNECT_LIMIT),
+        }
+    }
+}
+
+/// See the module's paragraph.
+#[derive(Debug, Default)]
+pub(crate) struct Remote {
+    pub(crate) link: Link,
+    pub(crate) bulk: Bulk,
+    calls: [Calls; 2],
+    /// It counts as gone once everything that came from it was delivered.
+    pub(crate) condemned: bool,
+}
+
+impl Remote {
+    pub(crate) fn calls(&mut self, stream: Stream) -> &mut Calls {
+        &mut self.calls[stream as usize]
+    }
+
+    pub(crate) fn call_of(&self, stream: Stream) -> &Calls {
+        &self.calls[stream as usize]
+    }
+
+    /// The socket of a stream, if it is open.
+    pub(crate) fn fd(&self, stream: Stream) -> Option<BorrowedFd<'_>> {
+        match stream {
+            Stream::Small => self.link.channel(),
+            Stream::Bulk => self.bulk.channel(),
+        }
+        .map(|channel| channel.fd())
+    }
+
+    /// The stream has something to do.
+    pub(crate) fn is_wanted(&self, stream: Stream) -> bool {
+        match stream {
+            Stream::Small => true,
+            Stream::Bulk => self.bulk.is_wanted(),
+        }
+    }
+
+    /// Bytes are under way on an open stream.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.link.is_up() && !self.link.log.is_settled() || self.bulk.is_serving() || self.bulk.is_wanted()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long until a peer counts as gone, if every attempt ends so; `None`: longer than an hour.
+    fn given_up_after(failure: &Failure) -> Option<Duration> {
+        let (mut calls, begun) = (Calls::default(), Instant::now());
+        let mut now = begun;
+        while now < begun + Duration::from_secs(3600) {
+            calls.want(now);
+            if calls.failed(failure, now) {
+                return Some(now - begun);
+            }
+            let Call::At(at) = calls.call else {
+                panic!("it is tried again")
+            };
+            assert!(at > now && at <= now + TCP_RETRY_MAX);
+            now = at;
+        }
+        None
+    }
+
+    #[test]
+    fn a_closed_port_is_given_up_soon_and_a_silent_host_later() {
+        let refused = given_up_after(&Failure::Refused).unwrap();
+        assert!((TCP_REFUSED_LIMIT..TCP_REFUSED_LIMIT * 2).contains(&refused));
+        let lost = given_up_after(&Failure::Unreachable).unwrap();
+        assert!((TCP_LOST_LIMIT..TCP_LOST_LIMIT * 2).contains(&lost));
+    }
+
+    #[test]
+    fn an_address_that_belongs_to_somebody_else_is_given_up() {
+        for failure in [
+            Failure::Cut,
+            Failure::Fault(Fault::NotAuthentic),
+            Failure::Fault(Fault::Garbage),
+        ] {
+            assert!(
+                given_up_after(&failure).unwrap() < 2 * TCP_LOST_LIMIT,
+                "{failure:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_peer_that_calls_itself_is_waited_for() {
+        assert_eq!(
+            given_up_after(&Failure::Fault(Fault::Refused(Reason::Busy))),
+            None
+        );
+    }
+
+    #[test]
+    fn another_library_is_given_up_at_once() {
+        let fault = Fault::Library(crate::tcp::frame::Library::own());
+        assert_eq!(given_up_after(&Failure::Fault(fault)), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn addresses_are_tried_in_turn_and_the_one_that_worked_is_kept() {
+        let addresses: Vec<SocketAddr> = (1..4)
+            .map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
+            .collect();
+        let (mut calls, now) = (Calls::default(), Instant::now());
+        assert_eq!(calls.address(&addresses), Some(addresses[0]));
+        calls.failed(&Failure::Unreachable, now);
+        assert_eq!(calls.address(&addresses), Some(addresses[1]));
+        calls.opened();
+        calls.broke(now, false);
+        assert_eq!(calls.address(&addresses), Some(addresses[1]));
+        assert_eq!(calls.address(&[]), None);
+    }
+}

@@ -1,0 +1,363 @@
+//! Strangers and peers that do not keep to the format: none of them crashes, starves or fools a rank.
+
+use super::*;
+use crate::conformance::{Told, send};
+use crate::tcp::frame::{HEAD, Head, Opening, Reason};
+use crate::tcp::handshake::{Answered, Caller};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+struct Book(Vec<SocketAddr>);
+
+impl Hosts for Book {
+    fn size(&self) -> u32 {
+        self.0.len() as u32
+    }
+    fn incarnation(&self, peer: Peer) -> u32 {
+        peer
+    }
+    fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
+        vec![self.0[peer as usize]]
+    }
+    fn is_gone(&self, _peer: Peer) -> bool {
+        false
+    }
+}
+
+fn house(secret: &Secret, rank: Peer) -> House {
+    let me = Process {
+        job: [1; 16],
+        world: 0,
+        rank,
+        incarnation: rank,
+    };
+    House {
+        secret: secret.clone(),
+        me,
+        sealed: false,
+    }
+}
+
+/// Rank 0 as a rail, and what rank 1 has to play by hand: its secret, its listener and rank 0's address.
+struct Stage {
+    rail: TcpRail,
+    secret: Secret,
+    second: TcpListener,
+    address: SocketAddr,
+}
+
+fn stage() -> Stage {
+    let secret = Secret::generate().unwrap();
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let (listener, second) = (listen(any).unwrap(), listen(any).unwrap());
+    let address = listener.local_addr().unwrap();
+    let book = Book(vec![address, second.local_addr().unwrap()]);
+    let rail = TcpRail::new(house(&secret, 0), Arc::new(book), listener).unwrap();
+    Stage {
+        rail,
+        secret,
+        second,
+        address,
+    }
+}
+
+impl Stage {
+    fn polls(&mut self, count: usize, told: &mut Told) {
+        for _ in 0..count {
+            self.rail.poll(16, told);
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Polls until this is told, for longer than any delay of a machine with too much to do.
+    fn until(&mut self, told: &mut Told, mut is_told: impl FnMut(&Told) -> bool) {
+        for _ in 0..100_000 {
+            if is_told(told) {
+                return;
+            }
+            self.polls(1, told);
+        }
+    }
+
+    /// Reads exactly as many bytes, polling the rail meanwhile.
+    fn read(&mut self, socket: &mut TcpStream, bytes: &mut [u8]) {
+        socket.set_nonblocking(true).unwrap();
+        let (mut got, mut told) = (0, Told::default());
+        for _ in 0..100_000 {
+            self.polls(1, &mut told);
+            match socket.read(&mut bytes[got..]) {
+                Ok(0) => panic!("it was cut after {got} bytes"),
+                Ok(more) => got += more,
+                Err(_) => {}
+            }
+            if got == bytes.len() {
+                socket.set_nonblocking(false).unwrap();
+                return;
+            }
+        }
+        panic!("only {got} bytes came");
+    }
+
+    /// Whether the rail cuts this connection within so many polls.
+    fn is_cut(&mut self, socket: &mut TcpStream, polls: usize) -> bool {
+        socket.set_nonblocking(true).unwrap();
+        let mut told = Told::default();
+        for _ in 0..polls {
+            self.polls(1, &mut told);
+            match socket.read(&mut [0; 600]) {
+                Ok(0) => return true,
+                Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return true,
+                _ => {}
+            }
+        }
+        false
+    }
+
+    fn caller(&self, stream: Stream) -> (TcpStream, Caller, Vec<u8>) {
+        let (caller, call) = Caller::call(&house(&self.secret, 1), (0, 0), stream).unwrap();
+        let socket = TcpStream::connect(self.address).unwrap();
+        socket.set_nodelay(true).unwrap();
+        (socket, caller, call)
+    }
+
+    /// Rank 1's connection, with the whole handshake done.
+    fn connected(&mut self, stream: Stream) -> TcpStream {
+        let (mut socket, caller, call) = self.caller(stream);
+        socket.write_all(&call).unwrap();
+        let mut answer = [0; frame::PREFIX + frame::SECOND];
+        self.read(&mut socket, &mut answer);
+        let Ok(Answered::Done { proof, .. }) = caller.answered(&answer, 0) else {
+            panic!("rank 0 is honest")
+        };
+        socket.write_all(&proof).unwrap();
+        self.polls(5, &mut Told::default());
+        socket
+    }
+}
+
+fn head(kind: Kind, len: u32, (number, expected): (u32, u32)) -> [u8; HEAD] {
+    Head {
+        len,
+        kind,
+        number,
+        expected,
+    }
+    .encode()
+}
+
+#[test]
+fn a_peer_that_breaks_the_format_counts_as_gone() {
+    let too_long = {
+        let mut bytes = head(Kind::Packet, 0, (0, 0));
+        bytes[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+        bytes
+    };
+    let cases = [
+        (Stream::Small, too_long),
+        (Stream::Small, head(Kind::Ring, 0, (1, 0))),
+        (Stream::Small, head(Kind::Acknowledge, 0, (0, 5))),
+        (Stream::Small, head(Kind::Bulk, 8, (0, 0))),
+        (Stream::Bulk, head(Kind::Bulk, 8, (0, 0))),
+        (Stream::Bulk, head(Kind::Refused, 0, (0, 0))),
+        (Stream::Bulk, head(Kind::Packet, 24, (0, 0))),
+    ];
+    for (stream, bytes) in cases {
+        let mut stage = stage();
+        let mut socket = stage.connected(stream);
+        socket.write_all(&bytes).unwrap();
+        let mut told = Told::default();
+        stage.until(&mut told, |told| !told.gone.is_empty());
+        assert_eq!(
+            (told.gone, told.packets.len()),
+            (vec![1], 0),
+            "{stream:?} {bytes:?}"
+        );
+        stage.rail.sever();
+    }
+}
+
+#[test]
+fn an_honest_peer_played_by_hand_is_heard_and_its_repeats_are_passed_over() {
+    let mut stage = stage();
+    let mut socket = stage.connected(Stream::Small);
+    let mut packet = head(Kind::Packet, (HEADER + 1) as u32, (0, 0)).to_vec();
+    let header = Header {
+        kind: 1,
+        len: 1,
+        ..Header::default()
+    };
+    packet.extend_from_slice(&frame::header_bytes(&header));
+    packet.push(77);
+    let mut told = Told::default();
+    for _ in 0..3 {
+        socket.write_all(&packet).unwrap();
+    }
+    packet[8] = 1;
+    socket.write_all(&packet).unwrap();
+    stage.until(&mut told, |told| told.packets.len() > 1);
+    assert_eq!(told.packets, [(1, header, vec![77]), (1, header, vec![77])]);
+    assert!(told.gone.is_empty());
+    stage.rail.sever();
+}
+
+#[test]
+fn what_is_not_exposed_cannot_be_read() {
+    let mut stage = stage();
+    let memory = Scratch::new(100).unwrap();
+    let Exposing::Ready(descriptor) = stage.rail.expose(9, 1, &Data::contiguous(memory.mem(), 100)) else {
+        panic!("there is room")
+    };
+    let mut socket = stage.connected(Stream::Bulk);
+    let cookie = descriptor.cookie;
+    let wrong = [
+        (cookie + 1, 0, 10),
+        (cookie, 0, 101),
+        (cookie, 100, 1),
+        (cookie, u64::MAX, 2),
+        (cookie, 0, 0),
+    ];
+    for (number, (cookie, offset, len)) in (0..).zip(wrong) {
+        socket
+            .write_all(&head(Kind::Ask, frame::ASK as u32, (number, 0)))
+            .unwrap();
+        socket.write_all(&Ask { cookie, offset, len }.encode()).unwrap();
+        let mut answer = [0; HEAD];
+        stage.read(&mut socket, &mut answer);
+        assert_eq!(
+            answer,
+            head(Kind::Refused, 0, (number, 0)),
+            "{cookie} {offset} {len}"
+        );
+    }
+    let ask = Ask {
+        cookie,
+        offset: 90,
+        len: 10,
+    };
+    socket
+        .write_all(&head(Kind::Ask, frame::ASK as u32, (50, 0)))
+        .unwrap();
+    socket.write_all(&ask.encode()).unwrap();
+    let mut answer = [1; HEAD + 10];
+    stage.read(&mut socket, &mut answer);
+    assert_eq!(answer[..HEAD], head(Kind::Bulk, 10, (50, 0)));
+    assert_eq!(answer[HEAD..], [0; 10]);
+    stage.rail.sever();
+}
+
+#[test]
+fn a_replayed_call_and_a_wrong_proof_open_nothing() {
+    let mut stage = stage();
+    let (mut socket, _caller, call) = stage.caller(Stream::Small);
+    socket.write_all(&call).unwrap();
+    let mut answer = [0; frame::PREFIX + frame::SECOND];
+    stage.read(&mut socket, &mut answer);
+    // Whoever recorded the call cannot go on.
+    let proof = Opening::own(frame::Body::Proof([9; frame::THIRD])).encode();
+    socket.write_all(&proof).unwrap();
+    assert!(stage.is_cut(&mut socket, 100_000));
+    assert!(stage.rail.open.is_empty(), "nobody has proved anything");
+    stage.rail.sever();
+}
+
+#[test]
+fn strangers_without_the_secret_are_cut_at_once() {
+    let mut stage = stage();
+    let other = Secret::generate().unwrap();
+    let (_, call) = Caller::call(&house(&other, 1), (0, 0), Stream::Small).unwrap();
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4000], &call] {
+        let mut socket = TcpStream::connect(stage.address).unwrap();
+        socket.write_all(bytes).unwrap();
+        assert!(stage.is_cut(&mut socket, 100_000));
+    }
+    assert!(stage.rail.open.is_empty());
+    stage.rail.sever();
+}
+
+#[test]
+fn who_says_nothing_is_cut_when_its_time_is_over() {
+    let mut stage = stage();
+    let mut silent: Vec<_> = (0..5)
+        .map(|_| TcpStream::connect(stage.address).unwrap())
+        .collect();
+    stage.polls(10, &mut Told::default());
+    assert!(!stage.is_cut(&mut silent[0], 20));
+    // Time is an argument.
+    let later = Instant::now() + crate::limits::TCP_STRANGER_LIMIT;
+    assert_eq!(stage.rail.door.keep_time(later), None);
+    for socket in &mut silent {
+        assert!(stage.is_cut(socket, 100_000));
+    }
+    stage.rail.sever();
+}
+
+#[test]
+fn an_honest_peer_gets_through_a_flood_of_strangers() {
+    let mut stage = stage();
+    let mut crowd = Vec::new();
+    let more = |crowd: &mut Vec<TcpStream>| {
+        for n in 0..20 {
+            // The kernel's queue may be full: then the flood is at its best.
+            let Ok(mut stranger) = TcpStream::connect_timeout(&stage.address, Duration::from_millis(200))
+            else {
+                continue;
+            };
+            let _ = match n % 4 {
+                0 => stranger.write_all(&[n; 3000]),
+                1 => stranger.write_all(&frame::MAGIC[..5]),
+                2 => stranger.write_all(&frame::MAGIC),
+                _ => Ok(()),
+            };
+            crowd.push(stranger);
+        }
+    };
+    more(&mut crowd);
+    let (secret, address) = (stage.secret.clone(), stage.address);
+    let book = Book(vec![address, stage.second.local_addr().unwrap()]);
+    let second = stage.second.try_clone().unwrap();
+    let mut peer = TcpRail::new(house(&secret, 1), Arc::new(book), second).unwrap();
+    let mut told = Told::default();
+    let mut sent = 0;
+    for round in 0..100_000 {
+        if sent < 100 && send(&mut peer, 0, &[sent as u8; 100], sent, Class::Data).is_ok() {
+            sent += 1;
+        }
+        peer.poll(16, &mut Told::default());
+        stage.rail.poll(16, &mut told);
+        if round % 20 == 0 && crowd.len() < 400 {
+            more(&mut crowd);
+        }
+        if told.packets.len() == 100 {
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    assert_eq!(told.packets.len(), 100);
+    peer.sever();
+    stage.rail.sever();
+}
+
+#[test]
+fn another_library_at_the_other_end_is_refused_by_name() {
+    let mut stage = stage();
+    send(&mut stage.rail, 1, &[1], 0, Class::Data).unwrap();
+    let mut told = Told::default();
+    let mut accepted = None;
+    for _ in 0..100_000 {
+        stage.polls(1, &mut told);
+        if let Ok((socket, _)) = stage.second.accept() {
+            accepted = Some(socket);
+            break;
+        }
+    }
+    let mut socket = accepted.unwrap();
+    let mut refusal = Opening::own(frame::Body::Refusal(Reason::Library)).encode();
+    refusal[16..40].copy_from_slice(b"garonne 9.9.9-elsewhere ");
+    socket.write_all(&refusal).unwrap();
+    stage.until(&mut told, |told| !told.gone.is_empty());
+    assert_eq!(told.gone, [1]);
+    let faults = stage.rail.take_faults();
+    assert!(matches!(&faults[..], [(1, fault)] if fault.to_string().contains("garonne 9.9.9-elsewhere")));
+    stage.rail.sever();
+}

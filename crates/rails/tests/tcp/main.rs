@@ -1,0 +1,9 @@
+//! The TCP rail from outside: the conformance suite, connections that break, hostile strangers, hosts that are network namespaces.
+
+mod cuts;
+mod messages;
+mod namespaces;
+mod proxy;
+mod suite;
+mod support;
+mod traffic;

@@ -1,0 +1,168 @@
+//! Engines over TCP rails: whole messages of all sizes, with sleep between them, and a death in the middle.
+
+use crate::support;
+use garonne_engine::Quotas;
+use garonne_engine::api::{Error, Mode, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::rail::Rail;
+use garonne_engine::shard::Shard;
+use garonne_rails::tcp::TcpRail;
+use garonne_sync::user::{Data, Scratch};
+use std::time::{Duration, Instant};
+
+/// Longer than any delay of an overloaded machine: whoever sleeps that long was not woken.
+const SURELY_LOST: Duration = Duration::from_secs(30);
+
+struct Rank(Shard<TcpRail>);
+
+impl Rank {
+    fn new(rail: TcpRail, me: Peer) -> Self {
+        Self(Shard::new(rail, me, 2, Quotas::for_world(2)))
+    }
+
+    /// Sleeps whenever nothing happens, as a host does without any patience.
+    fn wait(&mut self, request: Request) -> Status {
+        loop {
+            if let Some(status) = self.0.take(request).unwrap() {
+                return status;
+            }
+            if self.0.progress() {
+                continue;
+            }
+            let source = self.0.rail().wake_source();
+            let ticket = self.0.rail().arm();
+            if !self.0.progress() {
+                let begun = Instant::now();
+                source.sleep(ticket, Some(SURELY_LOST));
+                assert!(begun.elapsed() < SURELY_LOST, "nobody woke it");
+            }
+            self.0.rail().disarm();
+        }
+    }
+
+    fn send(&mut self, peer: Peer, tag: i32, data: Data) -> Started {
+        let send = Send {
+            context: 2,
+            peer,
+            source: 1 - peer,
+            tag,
+            data,
+            mode: Mode::Standard,
+            origin: Origin::default(),
+        };
+        self.0.send(send).unwrap()
+    }
+
+    fn recv(&mut self, peer: Peer, tag: i32, data: Data) -> Started {
+        let pattern = Pattern {
+            context: 2,
+            source: Some(Source { rank: peer, peer }),
+            tag: Some(tag),
+        };
+        let recv = Recv {
+            pattern,
+            data,
+            origin: Origin::default(),
+        };
+        self.0.recv(recv).unwrap()
+    }
+
+    fn end(&mut self, started: Started) -> Status {
+        match started {
+            Started::Done(status) => status,
+            Started::Pending(request) => self.wait(request),
+        }
+    }
+}
+
+fn bytes(seed: usize, len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i.wrapping_mul(31) >> 3) as u8 ^ seed as u8)
+        .collect()
+}
+
+fn filled(seed: usize, len: usize) -> (Scratch, Data) {
+    let memory = Scratch::new(len.max(1)).unwrap();
+    memory.mem().write(0, &bytes(seed, len));
+    let data = Data::contiguous(memory.mem(), len as u64);
+    (memory, data)
+}
+
+/// Both ranks send each other messages of all these sizes, in two orders of sending and receiving, sleeping in between.
+fn exchange(sealed: bool, sizes: &[usize], rounds: usize) {
+    std::thread::scope(|scope| {
+        for (me, rail) in (0..).zip(support::ranks(2, sealed)) {
+            scope.spawn(move || {
+                let (mut rank, peer) = (Rank::new(rail, me), 1 - me);
+                for (n, &len) in (0..rounds).flat_map(|_| sizes).enumerate() {
+                    let (_out, data) = filled(n + me as usize, len);
+                    let (room, into) = filled(0, len);
+                    if (n + me as usize).is_multiple_of(3) {
+                        let sent = rank.send(peer, n as i32, data);
+                        let got = rank.recv(peer, n as i32, into);
+                        assert_eq!(rank.end(sent).error, None);
+                        assert_eq!(rank.end(got).len, len as u64);
+                    } else {
+                        let got = rank.recv(peer, n as i32, into);
+                        let sent = rank.send(peer, n as i32, data);
+                        assert_eq!(rank.end(got).len, len as u64);
+                        assert_eq!(rank.end(sent).error, None);
+                    }
+                    let expected = bytes(n + peer as usize, len);
+                    room.mem().with(0, len, |got| {
+                        assert!(got == expected, "message {n} of {len} bytes")
+                    });
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn messages_of_all_sizes_arrive_between_ranks_that_sleep() {
+    let sizes = [
+        0, 1, 8, 100, 4096, 4097, 20_000, 32_768, 32_769, 65_536, 200_000, 1_500_000, 8,
+    ];
+    exchange(false, &sizes, 3);
+}
+
+#[test]
+fn sealed_messages_of_all_sizes_arrive_between_ranks_that_sleep() {
+    exchange(true, &[0, 8, 5000, 33_000, 150_000], 2);
+}
+
+#[test]
+fn many_small_messages_wake_a_sleeper_each_time() {
+    exchange(false, &[8], 3000);
+}
+
+#[test]
+fn a_rank_that_waits_for_one_that_dies_is_told() {
+    let mut rails = support::ranks(2, false).into_iter();
+    let (mut waiting, dying) = (Rank::new(rails.next().unwrap(), 0), rails.next().unwrap());
+    std::thread::scope(|scope| {
+        let (said, heard) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            let mut dying = Rank::new(dying, 1);
+            let (_memory, data) = filled(1, 8);
+            let sent = dying.send(0, 1, data);
+            assert_eq!(dying.end(sent).error, None);
+            // It lives until its word was heard.
+            while heard.try_recv().is_err() {
+                dying.0.progress();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let rail = std::mem::replace(dying.0.rail(), support::ranks(2, false).remove(1));
+            rail.sever();
+        });
+        let (_room, into) = filled(0, 8);
+        let got = waiting.recv(1, 1, into);
+        assert_eq!(waiting.end(got).error, None);
+        said.send(()).unwrap();
+        let (_room, into) = filled(0, 1 << 20);
+        let never = waiting.recv(1, 2, into);
+        assert!(matches!(
+            waiting.end(never).error,
+            Some(Error::Peer { peer: 1, .. })
+        ));
+    });
+}

@@ -1,0 +1,71 @@
+//! Ranks of a job that reach each other by TCP on this host.
+
+use garonne_engine::api::Peer;
+use garonne_rails::tcp::{Hosts, House, Process, Secret, TcpRail, listen};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+
+/// Where everybody listens.
+pub struct Book(pub Vec<Vec<SocketAddr>>);
+
+impl Hosts for Book {
+    fn size(&self) -> u32 {
+        self.0.len() as u32
+    }
+    fn incarnation(&self, peer: Peer) -> u32 {
+        1000 + peer
+    }
+    fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
+        self.0[peer as usize].clone()
+    }
+    fn is_gone(&self, _peer: Peer) -> bool {
+        false
+    }
+}
+
+pub const JOB: [u8; 16] = *b"a job of a test!";
+
+/// What rank `me` brings to handshakes.
+pub fn house(secret: &Secret, me: Peer, sealed: bool) -> House {
+    House {
+        secret: secret.clone(),
+        me: Process {
+            job: JOB,
+            world: 0,
+            rank: me,
+            incarnation: 1000 + me,
+        },
+        sealed,
+    }
+}
+
+/// A listener on loopback and its address.
+pub fn port() -> (TcpListener, SocketAddr) {
+    let listener = listen(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// `count` ranks that reach each other; `between(from, to, address)` may put something before an address.
+pub fn ranks_with(
+    count: u32,
+    sealed: bool,
+    mut between: impl FnMut(Peer, Peer, SocketAddr) -> SocketAddr,
+) -> Vec<TcpRail> {
+    let secret = Secret::generate().unwrap();
+    let (listeners, addresses): (Vec<_>, Vec<_>) = (0..count).map(|_| port()).unzip();
+    let mut rails = Vec::new();
+    for (me, listener) in (0..count).zip(listeners) {
+        let book = (0..count)
+            .zip(&addresses)
+            .map(|(to, address)| vec![between(me, to, *address)])
+            .collect();
+        rails.push(TcpRail::new(house(&secret, me, sealed), Arc::new(Book(book)), listener).unwrap());
+    }
+    rails
+}
+
+/// The same, straight.
+pub fn ranks(count: u32, sealed: bool) -> Vec<TcpRail> {
+    ranks_with(count, sealed, |_, _, address| address)
+}
