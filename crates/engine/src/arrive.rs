@@ -27,6 +27,7 @@ const UNKNOWN: Reach = Reach {
 impl Sink for Core {
     #[inline(always)]
     fn packet(&mut self, peer: Peer, header: Header, payload: UserMem, len: usize) {
+        self.settle_inlets();
         let meta = Meta {
             context: header.context,
             peer,

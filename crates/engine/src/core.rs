@@ -11,6 +11,7 @@ use crate::limits::SELF_CREDIT;
 use crate::matcher::{Envelope, Matcher};
 use crate::quick::Expected;
 use crate::rail::{Header, Kind, Reach};
+use crate::ready::Inlets;
 use crate::request::{Requests, Side, State, from_wire};
 use crate::route::Routes;
 pub(crate) use crate::store::truncation;
@@ -56,6 +57,8 @@ pub(crate) struct Core {
     pub routes: Routes,
     /// See `quick`.
     pub expected: Expected,
+    /// See `ready`.
+    pub inlets: Inlets,
     pub matcher: Matcher,
     pub requests: Requests,
     pub store: Store,
@@ -108,6 +111,7 @@ impl Core {
             streams: KeyMap::new(),
             routes: Routes::new(),
             expected: Expected::nothing(),
+            inlets: Inlets::new(),
             matcher: Matcher::new(),
             requests: Requests::new(),
             store: Store::new(),

@@ -184,10 +184,29 @@ impl Gate {
         !self.gone && self.outstanding < quotas.envelopes
     }
 
+    /// The envelopes of up to `each` bytes that the peer may have sent, until credits are to be returned: at least one, if it may send one.
+    pub(crate) fn takeable(&self, quotas: &Quotas, each: u64) -> u32 {
+        let sent = quotas.envelopes - self.outstanding.min(quotas.envelopes);
+        let envelopes = (quotas.envelopes / 2).saturating_sub(self.owed_envelopes).max(1);
+        let payload = ((quotas.payload / 2).saturating_sub(self.owed_payload) / each).max(1);
+        sent.min(envelopes).min(payload.min(u64::from(u32::MAX)) as u32)
+    }
+
+    /// So many envelopes of the peer's came and were received. `true`: it is time to return their credits.
+    pub(crate) fn took(&mut self, envelopes: u32, payload: u64, quotas: &Quotas) -> bool {
+        self.outstanding += envelopes;
+        self.owe_all(envelopes, payload, quotas)
+    }
+
     /// Owes the peer one envelope's credit and `payload` bytes of credit more. `true`: it is time to return them.
     #[inline(always)]
     pub(crate) fn owe(&mut self, payload: u64, quotas: &Quotas) -> bool {
-        self.owed_envelopes += 1;
+        self.owe_all(1, payload, quotas)
+    }
+
+    #[inline(always)]
+    fn owe_all(&mut self, envelopes: u32, payload: u64, quotas: &Quotas) -> bool {
+        self.owed_envelopes += envelopes;
         self.owed_payload += payload;
         self.owed_envelopes * 2 >= quotas.envelopes
             || self.owed_payload * 2 >= quotas.payload

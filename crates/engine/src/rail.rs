@@ -61,6 +61,15 @@ pub struct Peeked {
     pub payload: UserMem,
 }
 
+/// Who may take a packet that lies ready. A trait rather than a closure, so that it can be told to become one with its caller.
+pub trait Accept {
+    /// What is made of it.
+    type Taken;
+
+    /// Takes what the packet carries, or leaves it.
+    fn accept(self, peeked: &Peeked) -> Option<Self::Taken>;
+}
+
 /// What became of a look for a packet that lies ready.
 #[derive(Clone, Copy, Debug)]
 pub enum Ready<T> {
@@ -269,7 +278,7 @@ pub trait Rail {
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32;
 
     /// Shows the next packet, if it lies where a look costs next to nothing, and takes it out instead of delivering it if it is accepted.
-    fn take_ready<T>(&mut self, accept: impl FnOnce(&Peeked) -> Option<T>) -> Ready<T> {
+    fn take_ready<A: Accept>(&mut self, accept: A) -> Ready<A::Taken> {
         let _ = accept;
         Ready::Unknown
     }

@@ -2,29 +2,82 @@
 //!
 //! A message that lies in its slot when its receive comes needs no more than a comparison, if nothing else could concern either: no receive was posted
 //! before, no message is kept or held back, nothing waits to be done. Whenever that is not so nothing happens here, and the ways of `quick`
-//! and `shard` see to it. Owned by the shard; holds nothing.
+//! and `shard` see to it.
+//!
+//! What a stream and its gate have to say about each envelope (its turn, the credits it used and that are owed for it) an [`Inlet`] says for
+//! many: opened for as many as nothing can go wrong with, and settled before the engine looks at a packet in any other way. An inlet
+//! is open only while all is calm, and only packets and posted receives end that, so `settle` has one caller besides its own. Owned by the core.
+//! Bounded by [`INLETS`].
 
-use crate::api::Request;
+use crate::api::{Context, Peer, Request};
 use crate::core::Core;
 use crate::event::{Event, What};
+use crate::gate::stream_key;
+use crate::limits::INLETS;
 use crate::quick::{ANY_PEER, Catch, Caught};
-use crate::rail::{Header, Kind, Peeked, Rail, Ready};
+use crate::rail::{Accept, Header, Kind, Peeked, Rail, Ready};
 use crate::shard::Shard;
-use crate::table::NONE;
+use crate::track::RUN_PAYLOAD_MAX;
 
-impl Core {
-    /// Whether a receive may take a message that lies ready: nothing queued must not wait, no message is kept, held back by its sender or comes in
-    /// pieces already, and no receive was posted before.
-    #[inline(always)]
-    fn is_calm(&self) -> bool {
-        let nothing = u32::from(self.pending) | self.holders | self.flows;
-        nothing == 0 && self.matcher.is_empty()
+/// A stream whose next small envelopes may be taken.
+#[derive(Clone, Copy, Debug)]
+struct Inlet {
+    /// That of the stream, or [`CLOSED`].
+    key: u64,
+    /// The next envelope's number, its low half.
+    sequence: u32,
+    /// Envelopes that may be taken.
+    left: u32,
+    /// Envelopes that could be taken at first.
+    granted: u32,
+    gate: u32,
+    stream: u32,
+    /// Payload taken.
+    bytes: u64,
+}
+
+/// No stream has this key: no peer is `u32::MAX`.
+const CLOSED: u64 = u64::MAX;
+
+/// The inlets, each in the one place that its peer names.
+#[derive(Debug)]
+pub(crate) struct Inlets {
+    places: [Inlet; INLETS],
+    /// Some may be open.
+    open: bool,
+}
+
+impl Inlets {
+    pub(crate) fn new() -> Self {
+        let closed = Inlet {
+            key: CLOSED,
+            sequence: 0,
+            left: 0,
+            granted: 0,
+            gate: 0,
+            stream: 0,
+            bytes: 0,
+        };
+        Self {
+            places: [closed; INLETS],
+            open: false,
+        }
     }
+}
 
-    /// Receives a packet that lies ready into `catch`, if it is the next envelope of its stream and all is plain, for a receive that nothing
-    /// precedes. Gives the gate whose credits are to be returned now, or `NONE`. `None`: nothing happened.
+/// A receive that takes what lies ready.
+struct Grab<'a> {
+    core: &'a mut Core,
+    catch: &'a Catch,
+}
+
+impl Accept for Grab<'_> {
+    type Taken = Caught;
+
+    /// Takes a packet for a receive that nothing precedes, if it is the next envelope of its stream and all is plain.
     #[inline(always)]
-    fn grab(&mut self, catch: &Catch, peeked: &Peeked) -> Option<(Caught, u32)> {
+    fn accept(self, peeked: &Peeked) -> Option<Caught> {
+        let Self { core, catch } = self;
         let [first, second, third] = peeked.words;
         let caught = Caught {
             source: (second >> 32) as u32,
@@ -40,18 +93,21 @@ impl Core {
         if !wanted {
             return None;
         }
-        let route = self.known_route(catch.context, peeked.peer)?;
-        let stream = self.streams.get_mut(route.stream);
-        let gate = &mut self.gates[route.gate as usize];
-        let sequence = (third >> 32) as u32;
-        if stream.odd.is_some() || sequence != stream.next_rx as u32 || !gate.may_send(&self.quotas) {
+        let key = stream_key(catch.context, peeked.peer).0;
+        let place = peeked.peer as usize % INLETS;
+        if core.inlets.places[place].key != key && !core.open_inlet(catch.context, peeked.peer) {
             return None;
         }
-        stream.next_rx += 1;
-        gate.outstanding += 1;
-        let due = gate.owe(caught.len.into(), &self.quotas);
+        let inlet = &mut core.inlets.places[place];
+        if (third >> 32) as u32 != inlet.sequence {
+            return None;
+        }
+        inlet.sequence = inlet.sequence.wrapping_add(1);
+        inlet.bytes += u64::from(caught.len);
+        inlet.left -= 1;
+        let last = inlet.left == 0;
         catch.mem.copy_from(0, peeked.payload, 0, caught.len as usize);
-        self.events.push(Event {
+        core.events.push(Event {
             len: caught.len.into(),
             site: catch.origin.site,
             peer: peeked.peer,
@@ -61,7 +117,81 @@ impl Core {
             what: What::Recv,
             kind: catch.origin.kind,
         });
-        Some((caught, if due { route.gate } else { NONE }))
+        if last {
+            core.close_inlet(place);
+        }
+        Some(caught)
+    }
+}
+
+impl Core {
+    /// Whether a receive may take a message that lies ready: nothing queued must not wait, no message is kept, held back by its sender or comes in
+    /// pieces already, and no receive was posted before.
+    #[inline(always)]
+    fn is_calm(&self) -> bool {
+        let nothing = u32::from(self.pending) | self.holders | self.flows;
+        nothing == 0 && self.matcher.is_empty()
+    }
+
+    /// Opens the inlet of a stream that was heard of; `false`: its envelopes are not to be taken so.
+    #[cold]
+    #[inline(never)]
+    fn open_inlet(&mut self, context: Context, peer: Peer) -> bool {
+        let place = peer as usize % INLETS;
+        self.close_inlet(place);
+        let Some(route) = self.known_route(context, peer) else {
+            return false;
+        };
+        let stream = self.streams.get(route.stream);
+        let gate = &self.gates[route.gate as usize];
+        if stream.odd.is_some() || !gate.may_send(&self.quotas) {
+            return false;
+        }
+        let allowed = gate.takeable(&self.quotas, RUN_PAYLOAD_MAX as u64);
+        self.inlets.places[place] = Inlet {
+            key: stream_key(context, peer).0,
+            sequence: stream.next_rx as u32,
+            left: allowed,
+            granted: allowed,
+            gate: route.gate,
+            stream: route.stream,
+            bytes: 0,
+        };
+        self.inlets.open = true;
+        true
+    }
+
+    /// Tells stream and gate what was taken.
+    #[cold]
+    #[inline(never)]
+    fn close_inlet(&mut self, place: usize) {
+        let inlet = &mut self.inlets.places[place];
+        if std::mem::replace(&mut inlet.key, CLOSED) == CLOSED {
+            return;
+        }
+        let taken = inlet.granted - inlet.left;
+        self.streams.get_mut(inlet.stream).next_rx += u64::from(taken);
+        let gate = inlet.gate;
+        if self.gates[gate as usize].took(taken, inlet.bytes, &self.quotas) {
+            self.return_credits(gate);
+        }
+    }
+
+    /// Has streams and gates know all that was taken, before a packet is looked at in another way.
+    #[inline(always)]
+    pub(crate) fn settle_inlets(&mut self) {
+        if self.inlets.open {
+            self.close_inlets();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn close_inlets(&mut self) {
+        self.inlets.open = false;
+        for place in 0..INLETS {
+            self.close_inlet(place);
+        }
     }
 }
 
@@ -90,19 +220,16 @@ impl<R: Rail> Shard<R> {
     #[inline(always)]
     fn take_ready(&mut self, catch: &Catch) -> Ready<Caught> {
         let core = &mut self.core;
-        match self.rail.take_ready(|peeked| core.grab(catch, peeked)) {
-            Ready::Taken((caught, gate)) => {
-                if gate != NONE {
-                    self.return_credits_now(gate);
-                }
-                Ready::Taken(caught)
-            }
-            Ready::Refused => Ready::Refused,
-            Ready::Unknown => Ready::Unknown,
+        let found = self.rail.take_ready(Grab { core, catch });
+        if self.core.pending {
+            // Credits to return.
+            self.pump();
         }
+        found
     }
 
     /// The same where messages are kept or receives posted.
+    #[cold]
     #[inline(never)]
     fn recv_troubled(&mut self, catch: Catch, spins: u32) -> Option<Caught> {
         // Held messages may match, or one that comes in pieces already, and queued work must not wait for this.
@@ -115,13 +242,6 @@ impl<R: Rail> Shard<R> {
         self.recv_polled(catch, spins)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn return_credits_now(&mut self, gate: u32) {
-        self.core.return_credits(gate);
-        self.pump();
-    }
-
     /// Starts a receive of contiguous bytes: it ends with a message that lies ready or was kept, or is posted. `None`: nothing happened, take
     /// the general way. Its end is asked for with [`Shard::end_plain`] or with `take`.
     #[inline(always)]
@@ -130,11 +250,9 @@ impl<R: Rail> Shard<R> {
             && self.core.requests.has_room()
             && let Ready::Taken(caught) = self.take_ready(catch)
         {
-            self.core.completions += 1;
-            return self
-                .core
-                .requests
-                .open_ended(catch.context, caught, self.core.completions);
+            let core = &mut self.core;
+            core.completions += 1;
+            return core.requests.open_ended(catch.context, caught, core.completions);
         }
         self.post_unready(*catch)
     }

@@ -30,7 +30,7 @@ use crate::limits::{
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Header, Limits, Peeked, Rail, Reach, Ready, Refusal,
+    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Header, Limits, Rail, Reach, Ready, Refusal,
     Room, Sink, Step, Token, WakeSource,
 };
 use garonne_sync::doorbell::{Armed, Doorbell};
@@ -366,7 +366,7 @@ impl Rail for ShmRail {
     }
 
     #[inline(always)]
-    fn take_ready<T>(&mut self, accept: impl FnOnce(&Peeked) -> Option<T>) -> Ready<T> {
+    fn take_ready<A: Accept>(&mut self, accept: A) -> Ready<A::Taken> {
         let found = self.inbox.take_ready(accept);
         if let Ready::Taken(_) = found {
             self.wake.moved();

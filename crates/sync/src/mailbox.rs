@@ -133,6 +133,14 @@ impl Segment {
 #[derive(Clone, Copy, Debug)]
 struct SlotAt(*mut u8);
 
+/// Loads the header's words of a slot.
+#[inline(always)]
+fn header_at(at: SlotAt) -> [u64; PLACE_WORD] {
+    let words = at.0.wrapping_add(8).cast::<u64>();
+    // SAFETY: in bounds and aligned; volatile because a mad peer may write meanwhile.
+    std::array::from_fn(|i| unsafe { words.add(i).read_volatile() })
+}
+
 /// Stores the words of a slot after its stamp.
 #[inline(always)]
 fn put_at(at: SlotAt, header: [u64; PLACE_WORD], place: Option<u64>) {
@@ -401,7 +409,37 @@ pub struct Intake {
     starving: bool,
     /// Payload lines of the last record that shared no slot, at most [`FETCHED_LINES`]: the next is likely to be such a one.
     lines: u32,
+    /// The only writer of a lane.
+    writer: u16,
+    ready: ReadyAt,
 }
+
+/// Where the next record of a lane is to lie, in the form in which it is looked for: follows the reader.
+#[derive(Clone, Copy, Debug)]
+struct ReadyAt {
+    slot: SlotAt,
+    /// What its stamp will be if its payload shares its slot.
+    stamp: u64,
+    /// Records until the slots begin anew, the head is worth telling, or stamps do.
+    left: u32,
+}
+
+impl ReadyAt {
+    /// The next slot. `true`: what it then says is to be looked up anew before it is used.
+    #[inline(always)]
+    fn step(&mut self) -> bool {
+        // Behind the last slot of the ring this leads nowhere.
+        self.slot = SlotAt(self.slot.0.wrapping_add(UNIT));
+        self.stamp += 1;
+        self.left -= 1;
+        self.left == 0
+    }
+}
+
+// SAFETY: the slot lies in the mapping that the reader's segment keeps, which is not bound to a thread.
+unsafe impl Send for ReadyAt {}
+// SAFETY: as above; it is used as the segment is.
+unsafe impl Sync for ReadyAt {}
 
 /// Payload lines that a waiting reader keeps an eye on, so that they come together with the slot and not after it. Few, since
 /// a line looked at while it is written travels twice.
@@ -423,11 +461,37 @@ pub struct Record {
 impl Intake {
     /// The reader of a ring. One per ring.
     pub fn new(shm: &shm::Segment, place: Place) -> Result<Self> {
-        Ok(Self {
-            reader: Reader::new(Segment::new(shm, place)?),
+        Self::of_lane(shm, place, 0)
+    }
+
+    /// The reader of a lane, whose only writer is `writer`.
+    pub fn of_lane(shm: &shm::Segment, place: Place, writer: u16) -> Result<Self> {
+        let reader = Reader::new(Segment::new(shm, place)?);
+        let ready = ReadyAt {
+            slot: reader.memory.at(reader.head_slot()),
+            stamp: 0,
+            left: 0,
+        };
+        let mut intake = Self {
+            reader,
             starving: false,
             lines: 0,
-        })
+            writer,
+            ready,
+        };
+        intake.follow();
+        Ok(intake)
+    }
+
+    /// To be called whenever the reader moved.
+    #[inline]
+    fn follow(&mut self) {
+        let slot = self.reader.head_slot();
+        self.ready = ReadyAt {
+            slot: self.reader.memory.at(slot),
+            stamp: u64::from(slot.wrapping_add(1)) | u64::from(self.writer) << 32,
+            left: self.reader.row(),
+        };
     }
 
     /// Whether nothing was published at the next slot a moment ago.
@@ -457,17 +521,19 @@ impl Intake {
         self.reader.head_slot()
     }
 
-    /// The next record, if its payload shares its slot; it stays until [`Intake::pass`]. A look that finds none also fetches where the
+    /// The next record of a lane, if its payload shares its slot; it stays until [`Intake::pass`]. A look that finds none also fetches where the
     /// next payload beside a slot may lie.
     #[inline(always)]
     pub fn peek(&self) -> Option<Record> {
-        let Some((at, writer, header)) = self.reader.look_inline() else {
+        let at = self.ready.slot;
+        // Acquire: the record behind the stamp. SYNC(ring-stamp).
+        if self.reader.memory.stamp(at).load(Ordering::Acquire) != self.ready.stamp {
             self.fetch_payload();
             return None;
-        };
+        }
         Some(Record {
-            writer,
-            header,
+            writer: self.writer,
+            header: header_at(at),
             payload: Segment::inline_room(at),
             room: INLINE_MAX,
         })
@@ -477,7 +543,16 @@ impl Intake {
     #[inline(always)]
     pub fn pass(&mut self) -> bool {
         self.lines = 0;
-        self.reader.release_inline()
+        self.reader.pass_inline();
+        self.ready.step() && self.end_row()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_row(&mut self) -> bool {
+        let starving = self.reader.publish_worthwhile();
+        self.follow();
+        starving
     }
 
     /// Shows the next record to `show` and gives its room back.
@@ -490,6 +565,7 @@ impl Intake {
             }
             Look::Broken(writer) => {
                 self.starving |= self.reader.pass_over();
+                self.follow();
                 return Taken::Broken(writer);
             }
             Look::Record(found) => found,
@@ -513,6 +589,9 @@ impl Intake {
         }
         self.lines = found.area.map_or(0, |(_, units)| units.min(FETCHED_LINES));
         self.starving |= self.reader.release(&found);
+        if self.ready.step() {
+            self.follow();
+        }
         if found.void { Taken::Void } else { Taken::Record }
     }
 
@@ -540,7 +619,9 @@ impl Intake {
 
     /// Passes over the next slot if a writer that is `gone` claimed it and died before publishing.
     pub fn skip_gone(&mut self, gone: &mut dyn FnMut(u16) -> bool) -> bool {
-        self.reader.skip_gone(gone)
+        let skipped = self.reader.skip_gone(gone);
+        self.follow();
+        skipped
     }
 }
 

@@ -468,25 +468,23 @@ impl<M: Memory> Reader<M> {
         })
     }
 
-    /// The next record if it is published with its payload in its slot: its slot, its writer, its header's words.
-    #[inline(always)]
-    pub(crate) fn look_inline(&self) -> Option<(M::At, u16, [u64; PLACE_WORD])> {
-        const WRITER: u64 = 0xffff << 32;
-        let next = self.next.slot;
-        let at = self.memory.at(next);
-        // Acquire: the record behind the stamp. SYNC(ring-stamp).
-        let stamp = self.memory.stamp(at).load(Ordering::Acquire);
-        if stamp & !WRITER != u64::from(next.wrapping_add(1)) {
-            return None;
-        }
-        let [a, b, c, _] = self.memory.get(at);
-        Some((at, (stamp >> 32) as u16, [a, b, c]))
+    /// Slots from the next one on that lie in a row, which ends before the last position that a stamp can count, and after which the head is worth
+    /// telling: at least one.
+    pub(crate) fn row(&self) -> u32 {
+        let (next, slots) = (self.next.slot, self.memory.geometry().slots);
+        let row = (slots - (next & (slots - 1))).min((u32::MAX - next).max(1));
+        let told = next.wrapping_sub(self.published.slot);
+        row.min(self.worth.slot.saturating_sub(told).max(1))
     }
 
-    /// Gives the room of a record back that [`Reader::look_inline`] showed. `true`: writers wait for room and must be rung.
+    /// Gives the room of a record back whose payload shares its slot, without telling the writers.
     #[inline(always)]
-    pub(crate) fn release_inline(&mut self) -> bool {
+    pub(crate) fn pass_inline(&mut self) {
         self.next.slot = self.next.slot.wrapping_add(1);
+    }
+
+    /// Tells the writers how far the reader is, if that is worth it. `true`: writers wait for room and must be rung.
+    pub(crate) fn publish_worthwhile(&mut self) -> bool {
         self.next.slot.wrapping_sub(self.published.slot) >= self.worth.slot && self.publish_head()
     }
 

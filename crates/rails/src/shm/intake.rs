@@ -8,7 +8,7 @@
 use crate::limits::{FETCH_AHEAD, LANE_GRANT_AFTER, LANES};
 use crate::shm::layout::{self, card};
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Header, Peeked, Ready, Sink};
+use garonne_engine::rail::{Accept, Header, Peeked, Ready, Sink};
 use garonne_sync::mailbox::{Intake, Record, Taken};
 use garonne_sync::shm::Segment;
 use std::sync::atomic::Ordering;
@@ -58,7 +58,7 @@ impl Inbox {
     /// Shows the next record of a lane, if one lies there whose payload shares its slot, nothing in the mailbox can be older, and its
     /// header can be true; and takes it if it is accepted.
     #[inline(always)]
-    pub(crate) fn take_ready<T>(&mut self, accept: impl FnOnce(&Peeked) -> Option<T>) -> Ready<T> {
+    pub(crate) fn take_ready<A: Accept>(&mut self, accept: A) -> Ready<A::Taken> {
         for lane in &mut self.lanes {
             if !lane.open {
                 continue;
@@ -74,7 +74,7 @@ impl Inbox {
             if Header::len_in(&record.header) as usize > record.room {
                 return Ready::Unknown;
             }
-            let Some(taken) = accept(&peeked) else {
+            let Some(taken) = accept.accept(&peeked) else {
                 return Ready::Refused;
             };
             if lane.intake.pass() {
@@ -209,7 +209,7 @@ impl Inbox {
             return;
         }
         let index = self.lanes.len();
-        let Ok(intake) = Intake::new(&self.own, layout::lane(self.ranks, index)) else {
+        let Ok(intake) = Intake::of_lane(&self.own, layout::lane(self.ranks, index), writer) else {
             return;
         };
         self.lanes.push(Lane {
