@@ -247,11 +247,9 @@ pub(crate) fn irecv(
     match plain::handle(name) {
         Some(handle) => request.set_if(handle),
         None => {
-            return Some(finish(
-                call,
-                Holder::Comm(comm),
-                plain::name_far(comm, name, request),
-            ));
+            site.note();
+            let named = plain::name_far(comm, name, request);
+            return Some(finish(call, Holder::Comm(comm), named));
         }
     }
     Some(MPI_SUCCESS)

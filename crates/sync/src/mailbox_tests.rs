@@ -97,7 +97,7 @@ fn data_cannot_take_the_room_reserved_for_control() {
 fn a_record_is_peeked_at_only_where_its_payload_shares_its_slot_and_stays_until_it_is_passed() {
     let shm = shm::Segment::anonymous(BYTES).unwrap();
     let mut outlet = Outlet::lane(&shm, PLACE, 2).unwrap();
-    let mut intake = Intake::new(&shm, PLACE).unwrap();
+    let mut intake = Intake::of_lane(&shm, PLACE, 2).unwrap();
     assert!(intake.peek().is_none());
     for round in 0..100u8 {
         for len in [8, 200, 0, 32] {
@@ -122,6 +122,49 @@ fn a_record_is_peeked_at_only_where_its_payload_shares_its_slot_and_stays_until_
         }
     }
     assert_eq!((outlet.position(), intake.position()), (400, 400));
+}
+
+#[test]
+fn a_run_and_the_rest_of_its_lane_keep_one_order_over_many_rounds() {
+    let shm = shm::Segment::anonymous(BYTES).unwrap();
+    let bell = shm::Segment::anonymous(4).unwrap().word(0);
+    let mut outlet = Outlet::lane(&shm, PLACE, 3).unwrap();
+    let mut intake = Intake::of_lane(&shm, PLACE, 3).unwrap();
+    let run = outlet.run(&bell);
+    let (mut sent, mut taken, mut ran) = (0u8, 0u8, 0);
+    for round in 0..500u32 {
+        let opened = outlet.open_run(1 + round % 7);
+        assert!(opened <= 1 + round % 7);
+        for n in 0..opened {
+            if n == 5 {
+                // What is left goes back to the lane.
+                break;
+            }
+            let payload = bytes(8, sent);
+            // SAFETY: the vector outlives the call.
+            let mem = unsafe { UserMem::new(payload.as_ptr().cast_mut()) };
+            let words = crate::run::Words {
+                first: [8, 0],
+                second: u64::from(sent),
+                third: [0; 2],
+            };
+            run.put(run.next().unwrap(), words, mem, 8);
+            assert_eq!(run.used(), (n + 1, u64::from(n + 1) * 8));
+            (sent, ran) = (sent.wrapping_add(1), ran + 1);
+        }
+        if round % 3 == 0 && send(&mut outlet, sent, 100).is_ok() {
+            assert!(run.next().is_none(), "what comes behind a run closes it");
+            sent = sent.wrapping_add(1);
+        }
+        while round % 5 != 4 && taken != sent {
+            let (writer, value, _) = receive(&mut intake).unwrap();
+            assert_eq!((writer, value), (3, taken));
+            taken = taken.wrapping_add(1);
+        }
+    }
+    assert!(ran > 1000, "{ran} records went in runs");
+    drop(outlet);
+    assert!(run.next().is_none(), "a run ends with its lane");
 }
 
 #[test]
