@@ -53,6 +53,13 @@ class Samples:
             self.handoffs[label] += [before, after]
         self.put(what, ranks, size, label, name, [value])
 
+    def add_any(self, name, what, ranks, size, value, before, after):
+        """As `add`, but unsteady samples have a label of their own: where the scheduler decides and not the distance of cores."""
+        self.add(name, what, ranks, size, value, before, after, crowded=False)
+        if regime(before, after) is None:
+            self.dropped[name] -= 1
+            self.put(what, ranks, size, "unsteady", name, [value])
+
     def put(self, what, ranks, size, label, name, values):
         """Samples whose regime is known."""
         self.of[Key(what, ranks, size, label)][name] += values

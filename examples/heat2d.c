@@ -2,10 +2,12 @@
  *
  *     mpicc -O2 heat2d.c -o heat2d -lm
  *     mpirun -n 4 ./heat2d -o heat.png
+ *     mpirun -n 4 ./heat2d -m persistent
  *
  * The plate is cut into tiles, one per rank, on a Cartesian grid. In every step each rank exchanges the rims of its
- * tile with up to four neighbours (rows are contiguous, columns are a strided datatype) while it already updates the
- * cells that need no neighbour. Every CHECK_EVERY steps all ranks agree on how much still changes. At the end rank 0
+ * tile with up to four neighbours (rows are contiguous, columns are a strided datatype). -m says how: blocking (exchange, then
+ * update), nonblocking (the default: the cells that need no neighbour are updated meanwhile), or persistent (the same with requests that
+ * are made once). Every CHECK_EVERY steps all ranks agree on how much still changes. At the end rank 0
  * receives every tile straight into its place in the whole plate, through a subarray datatype. */
 #include <math.h>
 #include <mpi.h>
@@ -18,6 +20,11 @@
 
 enum { CHECK_EVERY = 50, TAG_RESULT = 99 };
 enum { NORTH, SOUTH, WEST, EAST, SIDES };
+enum { REQUESTS = 2 * SIDES };
+
+/* How the rims are exchanged. */
+enum manner { BLOCKING, NONBLOCKING, PERSISTENT, MANNERS };
+static const char *const MANNER[MANNERS] = {"blocking", "nonblocking", "persistent"};
 
 /* The part of the plate that one rank owns, with a rim one cell wide around it. */
 struct tile {
@@ -28,6 +35,10 @@ struct tile {
     int neighbour[SIDES];
     MPI_Datatype column;
     MPI_Comm grid;
+    enum manner manner;
+    MPI_Request ready[2][REQUESTS]; /* persistent ones, for the cells in `first` and for the others */
+    const double *first;
+    double exchanging; /* seconds in calls of MPI during the steps */
 };
 
 static void *allocate(size_t count, size_t size)
@@ -92,19 +103,98 @@ static void tile_free(struct tile *t)
     free(t->next);
 }
 
-/* Starts the exchange of the four rims; eight requests. Beyond the plate's edge the neighbour is MPI_PROC_NULL. */
-static void exchange_start(struct tile *t, MPI_Request req[2 * SIDES])
+typedef int starter(void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+
+/* MPI_Isend with the arguments that MPI_Irecv has, too; and the same for requests that are only made. */
+static int isend(void *cells, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *req)
+{
+    return MPI_Isend(cells, n, type, to, tag, comm, req);
+}
+
+static int send_init(void *cells, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *req)
+{
+    return MPI_Send_init(cells, n, type, to, tag, comm, req);
+}
+
+/* Requests for the four rims of the cells `u`: what comes in, and what goes out. Beyond the plate's edge the neighbour is MPI_PROC_NULL. */
+static void rims(struct tile *t, double *u, starter *recv, starter *send, MPI_Request req[REQUESTS])
+{
+    int south = t->rows, east = t->cols;
+    recv(&u[at(t, 0, 1)], t->cols, MPI_DOUBLE, t->neighbour[NORTH], SOUTH, t->grid, &req[0]);
+    recv(&u[at(t, south + 1, 1)], t->cols, MPI_DOUBLE, t->neighbour[SOUTH], NORTH, t->grid, &req[1]);
+    recv(&u[at(t, 1, 0)], 1, t->column, t->neighbour[WEST], EAST, t->grid, &req[2]);
+    recv(&u[at(t, 1, east + 1)], 1, t->column, t->neighbour[EAST], WEST, t->grid, &req[3]);
+    send(&u[at(t, 1, 1)], t->cols, MPI_DOUBLE, t->neighbour[NORTH], NORTH, t->grid, &req[4]);
+    send(&u[at(t, south, 1)], t->cols, MPI_DOUBLE, t->neighbour[SOUTH], SOUTH, t->grid, &req[5]);
+    send(&u[at(t, 1, 1)], 1, t->column, t->neighbour[WEST], WEST, t->grid, &req[6]);
+    send(&u[at(t, 1, east)], 1, t->column, t->neighbour[EAST], EAST, t->grid, &req[7]);
+}
+
+/* One side after the other. */
+static void exchange_now(struct tile *t)
 {
     double *u = t->now;
-    int south = t->rows, east = t->cols;
-    MPI_Irecv(&u[at(t, 0, 1)], t->cols, MPI_DOUBLE, t->neighbour[NORTH], SOUTH, t->grid, &req[0]);
-    MPI_Irecv(&u[at(t, south + 1, 1)], t->cols, MPI_DOUBLE, t->neighbour[SOUTH], NORTH, t->grid, &req[1]);
-    MPI_Irecv(&u[at(t, 1, 0)], 1, t->column, t->neighbour[WEST], EAST, t->grid, &req[2]);
-    MPI_Irecv(&u[at(t, 1, east + 1)], 1, t->column, t->neighbour[EAST], WEST, t->grid, &req[3]);
-    MPI_Isend(&u[at(t, 1, 1)], t->cols, MPI_DOUBLE, t->neighbour[NORTH], NORTH, t->grid, &req[4]);
-    MPI_Isend(&u[at(t, south, 1)], t->cols, MPI_DOUBLE, t->neighbour[SOUTH], SOUTH, t->grid, &req[5]);
-    MPI_Isend(&u[at(t, 1, 1)], 1, t->column, t->neighbour[WEST], WEST, t->grid, &req[6]);
-    MPI_Isend(&u[at(t, 1, east)], 1, t->column, t->neighbour[EAST], EAST, t->grid, &req[7]);
+    int south = t->rows, east = t->cols, *to = t->neighbour;
+    MPI_Sendrecv(&u[at(t, 1, 1)], t->cols, MPI_DOUBLE, to[NORTH], NORTH, &u[at(t, south + 1, 1)], t->cols, MPI_DOUBLE, to[SOUTH],
+                 NORTH, t->grid, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(&u[at(t, south, 1)], t->cols, MPI_DOUBLE, to[SOUTH], SOUTH, &u[at(t, 0, 1)], t->cols, MPI_DOUBLE, to[NORTH],
+                 SOUTH, t->grid, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(&u[at(t, 1, 1)], 1, t->column, to[WEST], WEST, &u[at(t, 1, east + 1)], 1, t->column, to[EAST], WEST, t->grid,
+                 MPI_STATUS_IGNORE);
+    MPI_Sendrecv(&u[at(t, 1, east)], 1, t->column, to[EAST], EAST, &u[at(t, 1, 0)], 1, t->column, to[WEST], EAST, t->grid,
+                 MPI_STATUS_IGNORE);
+}
+
+/* Starts the exchange; the requests to wait for, NULL when it is over already. */
+static MPI_Request *exchange_start(struct tile *t, MPI_Request own[REQUESTS])
+{
+    double since = MPI_Wtime();
+    MPI_Request *req = own;
+    if (t->manner == PERSISTENT) {
+        req = t->ready[t->now != t->first];
+        MPI_Startall(REQUESTS, req);
+    } else if (t->manner == NONBLOCKING) {
+        rims(t, t->now, MPI_Irecv, isend, req);
+    } else {
+        exchange_now(t);
+        req = NULL;
+    }
+    t->exchanging += MPI_Wtime() - since;
+    return req;
+}
+
+static void exchange_end(struct tile *t, MPI_Request *req)
+{
+    double since = MPI_Wtime();
+    if (req)
+        MPI_Waitall(REQUESTS, req, MPI_STATUSES_IGNORE);
+    t->exchanging += MPI_Wtime() - since;
+}
+
+/* The requests that are made once. */
+static void exchange_prepare(struct tile *t)
+{
+    t->first = t->now;
+    if (t->manner == PERSISTENT) {
+        rims(t, t->now, MPI_Recv_init, send_init, t->ready[0]);
+        rims(t, t->next, MPI_Recv_init, send_init, t->ready[1]);
+    }
+}
+
+static void exchange_forget(struct tile *t)
+{
+    for (int i = 0; i < 2 * REQUESTS && t->manner == PERSISTENT; i++)
+        MPI_Request_free(&t->ready[i / REQUESTS][i % REQUESTS]);
+}
+
+static enum manner manner_named(const char *name)
+{
+    for (enum manner m = BLOCKING; m < MANNERS; m++)
+        if (strcmp(name, MANNER[m]) == 0)
+            return m;
+    fprintf(stderr, "heat2d: -m is blocking, nonblocking or persistent, not '%s'\n", name);
+    MPI_Abort(MPI_COMM_WORLD, 2);
+    return MANNERS;
 }
 
 /* One explicit step on the cells of a rectangle; returns the largest change. */
@@ -126,10 +216,9 @@ static double update(struct tile *t, int row_first, int row_last, int col_first,
 
 static double step(struct tile *t)
 {
-    MPI_Request req[2 * SIDES];
-    exchange_start(t, req);
+    MPI_Request own[REQUESTS], *req = exchange_start(t, own);
     double largest = update(t, 2, t->rows - 1, 2, t->cols - 1);
-    MPI_Waitall(2 * SIDES, req, MPI_STATUSES_IGNORE);
+    exchange_end(t, req);
     /* The rim of the own cells; a tile of one row or column must not be updated twice. */
     largest = fmax(largest, update(t, 1, 1, 1, t->cols));
     if (t->rows > 1)
@@ -210,12 +299,14 @@ int main(int argc, char **argv)
 {
     int side = 480, steps = 2000, rank, size, option, done = 0, failed = 0;
     const char *path = "heat.png";
+    enum manner manner = NONBLOCKING;
     MPI_Init(&argc, &argv);
-    while ((option = getopt(argc, argv, "n:s:o:")) != -1) {
+    while ((option = getopt(argc, argv, "n:s:o:m:")) != -1) {
         switch (option) {
         case 'n': side = atoi(optarg); break;
         case 's': steps = atoi(optarg); break;
         case 'o': path = optarg; break;
+        case 'm': manner = manner_named(optarg); break;
         default: MPI_Abort(MPI_COMM_WORLD, 2);
         }
     }
@@ -224,8 +315,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "heat2d: the side (-n) must be at least the number of ranks, the steps (-s) at least 1\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
-    struct tile tile;
+    struct tile tile = {.manner = manner};
     tile_create(&tile, side);
+    exchange_prepare(&tile);
     MPI_Comm_rank(tile.grid, &rank);
     double started = MPI_Wtime(), change = 1;
     while (done < steps && change > 1e-7) {
@@ -233,13 +325,16 @@ int main(int argc, char **argv)
         if (++done % CHECK_EVERY == 0 || done == steps)
             MPI_Allreduce(&own, &change, 1, MPI_DOUBLE, MPI_MAX, tile.grid);
     }
-    double seconds = MPI_Wtime() - started;
+    double seconds = MPI_Wtime() - started, longest;
+    exchange_forget(&tile);
+    MPI_Reduce(&tile.exchanging, &longest, 1, MPI_DOUBLE, MPI_MAX, 0, tile.grid);
     double *plate = collect(&tile);
     if (rank == 0) {
         double rim_bytes = 4.0 * 8 * (tile.rows + tile.cols); /* sent and received by a tile in the middle */
         printf("heat2d: %d ranks, %d x %d cells, %d steps in %.3f s, largest change %.2e, heat left %.6f\n", size, side,
                side, done, seconds, change, sum(plate, (size_t)side * (size_t)side) / side / side);
-        printf("heat2d: about %.1f KB exchanged per rank and step; picture: %s\n", rim_bytes / 1024, path);
+        printf("heat2d: %s, about %.1f KB exchanged per rank and step, at most %.3f s inside the exchange; picture: %s\n", MANNER[manner],
+               rim_bytes / 1024, longest, path);
         failed = draw(path, side, plate) != 0;
         if (failed)
             perror(path);

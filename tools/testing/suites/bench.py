@@ -1,4 +1,4 @@
-"""The benchmarks: what they compute from times, and that each part runs and reports what it says, on tiny sizes. Never how fast."""
+"""The benchmarks: what they compute from times, and that each part runs and reports what it says, on tiny sizes. Never how fast. The examples that show overlap, too."""
 
 import json
 import shutil
@@ -15,12 +15,39 @@ def suite(context):
     if context.foreign:
         return
     context.installed()
+    yield Case("bench/heat2d in three forms", lambda: heat(context))
+    yield Case("bench/halo3d", lambda: halo(context))
     for name, words, expected in PARTS:
         yield Case(f"bench/{name}", lambda name=name, words=words, expected=expected: part(context, name, words, expected))
 
 
 def figures(context):
     check(context.execute("bench figures", [sys.executable, "-m", "unittest", "discover", "-s", "tests/bench"], timeout=60))
+
+
+def example(context, name):
+    program = context.work / name
+    check(context.execute(f"bench build {name}", [context.mpicc(), "-O2", context.root / f"examples/{name}.c", "-o", program, "-lm"], timeout=60))
+    return program
+
+
+def heat(context):
+    """Blocking, nonblocking and persistent exchange give the same plate."""
+    program, pictures = example(context, "heat2d"), set()
+    for form in ("blocking", "nonblocking", "persistent"):
+        picture = context.work / f"heat-{form}.png"
+        check(context.execute(f"bench heat2d {form}", [*context.launcher(3), program, "-m", form, "-n", "90", "-s", "60", "-o", picture], timeout=LIMIT_S))
+        pictures.add(picture.read_bytes())
+    if len(pictures) != 1:
+        raise Failure("the three forms of heat2d do not give the same picture")
+
+
+def halo(context):
+    program = example(context, "halo3d")
+    result = context.execute("bench halo3d", [*context.launcher(4), program, "-n", "24", "-s", "4"], timeout=LIMIT_S)
+    check(result)
+    if "the cells are the same" not in result.output:
+        raise Failure(result.output)
 
 
 def overlap(data):
@@ -43,6 +70,7 @@ def oversubscribed(data):
 
 
 def threads(data):
+    yield "kinds", {row["what"] for row in data["rows"]} == {"latency", "beside", "sending", "distinct", "shared", "hinted", "mixed"}
     yield "notes", not any("failed" in note or "did not" in note for note in data["notes"])
 
 
