@@ -46,7 +46,7 @@ pub struct Catch {
     pub peer: Peer,
     /// Its rank in the communicator.
     pub rank: u32,
-    /// The one accepted tag; a negative one accepts any.
+    /// The one accepted tag, or [`ANY_TAG`].
     pub tag: i32,
     /// Where the bytes go.
     pub mem: UserMem,
@@ -59,6 +59,9 @@ pub struct Catch {
 /// Any sender. No peer is this one.
 pub const ANY_PEER: Peer = u32::MAX;
 
+/// Any tag. No message has this one. It is the number that the ABI has for it, so that nobody has to translate it.
+pub const ANY_TAG: i32 = -2;
+
 impl Catch {
     /// A receive of what `pattern` accepts into `room` bytes at `mem`.
     pub fn of(pattern: Pattern, (mem, room): (UserMem, u32), origin: Origin) -> Self {
@@ -66,7 +69,7 @@ impl Catch {
             context: pattern.context,
             peer: pattern.source.map_or(ANY_PEER, |source| source.peer),
             rank: pattern.source.map_or(0, |source| source.rank),
-            tag: pattern.tag.unwrap_or(-1),
+            tag: pattern.tag.unwrap_or(ANY_TAG),
             mem,
             room,
             origin,

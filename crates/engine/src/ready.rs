@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::event::{Event, What};
 use crate::gate::stream_key;
 use crate::limits::INLETS;
-use crate::quick::{ANY_PEER, Catch, Caught};
+use crate::quick::{ANY_PEER, ANY_TAG, Catch, Caught};
 use crate::rail::{Accept, Header, Kind, Peeked, Rail, Ready};
 use crate::shard::Shard;
 use crate::track::RUN_PAYLOAD_MAX;
@@ -88,7 +88,7 @@ impl Accept for Grab<'_> {
         let wanted = first as u32 == Kind::Eager as u32
             && second as u32 == catch.context
             && (peeked.peer == catch.peer || catch.peer == ANY_PEER)
-            && (caught.tag == catch.tag || catch.tag < 0)
+            && (caught.tag == catch.tag || catch.tag == ANY_TAG)
             && caught.len <= catch.room;
         if !wanted {
             return None;
@@ -196,6 +196,30 @@ impl Core {
 }
 
 impl<R: Rail> Shard<R> {
+    /// Receives the message that lies ready, if all is plain; `None`: nothing happened, take another way. Looks once.
+    #[inline(always)]
+    pub fn take_now(&mut self, catch: &Catch) -> Option<Caught> {
+        if !self.core.is_calm() {
+            return None;
+        }
+        match self.take_ready(catch) {
+            Ready::Taken(caught) => Some(caught),
+            _ => None,
+        }
+    }
+
+    /// The same for a receive that has a name afterwards, which is over.
+    #[inline(always)]
+    pub fn post_now(&mut self, catch: &Catch) -> Option<Request> {
+        if !self.core.requests.has_room() {
+            return None;
+        }
+        let caught = self.take_now(catch)?;
+        let core = &mut self.core;
+        core.completions += 1;
+        core.requests.open_ended(catch.context, caught, core.completions)
+    }
+
     /// Receives at once if a matching small message was kept, or is the next thing that arrives within `spins` looks at a quiet rail; `None`: nothing
     /// was received, take the general way.
     #[inline(always)]
@@ -244,16 +268,8 @@ impl<R: Rail> Shard<R> {
 
     /// Starts a receive of contiguous bytes: it ends with a message that lies ready or was kept, or is posted. `None`: nothing happened, take
     /// the general way. Its end is asked for with [`Shard::end_plain`] or with `take`.
-    #[inline(always)]
+    #[inline]
     pub fn post_plain(&mut self, catch: &Catch) -> Option<Request> {
-        if self.core.is_calm()
-            && self.core.requests.has_room()
-            && let Ready::Taken(caught) = self.take_ready(catch)
-        {
-            let core = &mut self.core;
-            core.completions += 1;
-            return core.requests.open_ended(catch.context, caught, core.completions);
-        }
-        self.post_unready(*catch)
+        self.post_now(catch).or_else(|| self.post_unready(*catch))
     }
 }

@@ -103,7 +103,7 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
              match crate::express::{quick}(Call({number}), site, {arguments}) {{ Some(code) => code, None => {general}({arguments}, site) }}\n}}"
         )
         .unwrap();
-        writeln!(out, "\n#[cold]\n#[inline(never)]").unwrap();
+        writeln!(out, "\n#[inline(never)]").unwrap();
         name = general;
     }
     writeln!(out, "\nextern \"C\" fn {name}({params}){result} {{").unwrap();

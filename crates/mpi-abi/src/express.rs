@@ -15,10 +15,9 @@ use crate::status::give_if;
 use crate::thunk::Site;
 use crate::world;
 use garonne_engine::api::{Context, Origin, Peer};
-use garonne_engine::quick::{Catch, Small};
+use garonne_engine::quick::{ANY_TAG, Catch, Small};
 use garonne_engine::track::Track;
 use garonne_mpi::datatype::{kind_of, run_bytes};
-use garonne_progress::host::Host;
 use garonne_sync::mailbox::INLINE_MAX;
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -66,6 +65,12 @@ fn find(comm: MPI_Comm, rank: c_int) -> Option<&'static Entry> {
 fn track(comm: MPI_Comm, rank: c_int) -> Option<&'static Track> {
     // SAFETY: null, or a track of the engine's, which lives as long as the process (`world::HOST`).
     unsafe { find(comm, rank)?.track.load(Ordering::Relaxed).as_ref() }
+}
+
+/// Whether it was learned what a pair stands for.
+#[inline(always)]
+pub(crate) fn knows(comm: MPI_Comm, rank: c_int) -> bool {
+    find(comm, rank).is_some()
 }
 
 /// Remembers what a pair stands for, and its track, if it has one by now.
@@ -185,7 +190,7 @@ pub(crate) fn isend(
     Some(sent)
 }
 
-/// The engine's words for a receive, if all of it is plain and what it names was learned.
+/// The engine's words for a receive, if its data is plain and what it names was learned.
 #[inline(always)]
 fn catch(
     (call, site): (Call, Site),
@@ -196,16 +201,19 @@ fn catch(
 ) -> Option<Catch> {
     let entry = find(comm, source)?;
     let room = few(buf, (count, datatype), u32::MAX)?;
-    (tag >= 0 || tag == MPI_ANY_TAG).then_some(Catch {
+    Some(Catch {
         context: entry.context.load(Ordering::Relaxed),
         peer: entry.peer.load(Ordering::Relaxed),
         rank: source as u32,
+        // No message has a tag that is wrong here.
         tag,
         mem: buf.mem(),
         room,
         origin: origin(call, site, datatype),
     })
 }
+
+const _: () = assert!(ANY_TAG == MPI_ANY_TAG, "tags are handed on as they are");
 
 /// `MPI_Recv`, as `send`.
 #[inline(always)]
@@ -221,7 +229,7 @@ pub(crate) fn recv(
     status: Ptr<MPI_Status>,
 ) -> Option<c_int> {
     let catch = catch((call, site), buf, (count, datatype), (source, tag), comm)?;
-    let caught = world::host()?.recv_quick(&catch)?;
+    let caught = world::host()?.take_now(&catch)?;
     give_if(status, &caught.into());
     Some(MPI_SUCCESS)
 }
@@ -243,7 +251,7 @@ pub(crate) fn irecv(
         return None;
     }
     let catch = catch((call, site), buf, (count, datatype), (source, tag), comm)?;
-    let name = world::host()?.post_plain(&catch)?;
+    let name = world::host()?.post_now(&catch)?;
     match plain::handle(name) {
         Some(handle) => request.set_if(handle),
         None => {
@@ -253,16 +261,4 @@ pub(crate) fn irecv(
         }
     }
     Some(MPI_SUCCESS)
-}
-
-/// Whether such a receive came here first, so that there is nothing more to be tried.
-pub(crate) fn knows(
-    buf: Buf,
-    (count, datatype): (MPI_Count, MPI_Datatype),
-    (source, tag): (c_int, c_int),
-    comm: MPI_Comm,
-) -> bool {
-    find(comm, source).is_some()
-        && few(buf, (count, datatype), u32::MAX).is_some()
-        && (tag >= 0 || tag == MPI_ANY_TAG)
 }

@@ -201,7 +201,7 @@ fn send_few(
     sent
 }
 
-/// The engine's words for a receive of what is plain, and its communicator, if `express` did not try it already. It will from now on.
+/// The engine's words for a receive of what is plain, and its communicator. `express` knows them from now on.
 #[inline(always)]
 fn catch_few(
     call: Call,
@@ -210,12 +210,11 @@ fn catch_few(
     (source, tag): (c_int, c_int),
     on: MPI_Comm,
 ) -> Option<(&'static Comm, Catch)> {
-    if express::knows(buf, data, (source, tag), on) {
-        return None;
-    }
     let comm = find_comm(on)?;
     let catch = comm.catch(&few(call, buf, data, (source, tag))?)?;
-    express::learn(on, source, (catch.context, catch.peer));
+    if !express::knows(on, source) {
+        express::learn(on, source, (catch.context, catch.peer));
+    }
     Some((comm, catch))
 }
 

@@ -264,6 +264,18 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         self.send_small_shared(*small)
     }
 
+    /// Receives a message that lies ready, the shortest way; `None`: nothing happened, use `recv_quick` or `recv`.
+    #[inline(always)]
+    pub fn take_now(&self, catch: &Catch) -> Option<Caught> {
+        self.shard.try_alone()?.take_now(catch)
+    }
+
+    /// The same for a receive that has a name afterwards; `None`: use `post_plain` or `recv`.
+    #[inline(always)]
+    pub fn post_now(&self, catch: &Catch) -> Option<Request> {
+        self.shard.try_alone()?.post_now(catch)
+    }
+
     /// Whether one thread at a time is in MPI.
     pub fn is_alone(&self) -> bool {
         !self.shared.load(Ordering::Relaxed)

@@ -12,7 +12,8 @@ import shutil
 
 from ..runner import Case, Failure, Skip, check
 
-SHORT, LONG = 200, 800
+# Both beyond the first return of credits, which opens the way back.
+SHORT, LONG = 600, 1200
 # What is counted, on rank 0 and on rank 1, and the most instructions that one message may take there, the entry points included.
 WAYS = {
     "blocking": (("MPI_Send",), ("MPI_Recv",)),
