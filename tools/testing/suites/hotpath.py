@@ -12,14 +12,14 @@ import shutil
 
 from ..runner import Case, Failure, Skip, check
 
-# Both beyond the first return of credits, which opens the way back.
-SHORT, LONG = 600, 1200
+# Beyond the first return of credits, which opens the way back, and before the sender, who looks at nothing meanwhile, runs out of them.
+SHORT, LONG = 550, 1000
 # What is counted, on rank 0 and on rank 1, and the most instructions that one message may take there, the entry points included.
 WAYS = {
     "blocking": (("MPI_Send",), ("MPI_Recv",)),
     "nonblocking": (("MPI_Isend", "MPI_Waitall"), ("MPI_Irecv", "MPI_Waitall")),
 }
-CEILINGS = {"blocking": (240, 350), "nonblocking": (290, 700)}
+CEILINGS = {"blocking": (90, 235), "nonblocking": (130, 350)}
 LIMIT_S = 240
 FORBIDDEN = re.compile(
     r"(_int_malloc|malloc|calloc|realloc|_int_free|free|mmap|munmap|madvise|syscall|clock_gettime|gettimeofday|nanosleep|sched_yield|"
