@@ -138,6 +138,11 @@ pub enum Error {
         /// What was seen.
         what: &'static str,
     },
+    /// The memory that a peer named for a message cannot be used: it was freed, or is a device's.
+    PeerMemory {
+        /// Whose memory.
+        peer: Peer,
+    },
     /// Memory, slots or another bounded thing ran out.
     Resource(&'static str),
     /// The operating system refused: operation and errno.

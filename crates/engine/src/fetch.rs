@@ -94,10 +94,7 @@ impl Core {
                 self.pulls.push_back(index);
                 self.pending = true;
             }
-            Err(Error::Peer { what, .. }) => {
-                let peer = operation.peer;
-                self.end(index, Some(Error::Peer { peer, what }));
-            }
+            Err(error @ (Error::Peer { .. } | Error::PeerMemory { .. })) => self.end(index, Some(error)),
             Err(_) => {
                 self.fetch_is_over(index, false);
                 self.ask_for_packets(index);

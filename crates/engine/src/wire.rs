@@ -263,6 +263,16 @@ mod tests {
     }
 
     #[test]
+    fn kept_inputs_are_read_without_harm() {
+        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/engine_payloads");
+        let inputs = std::fs::read_dir(&dir).unwrap();
+        let count = inputs
+            .map(|input| decode_anything(&std::fs::read(input.unwrap().path()).unwrap()))
+            .count();
+        assert!(count > 0, "{}", dir.display());
+    }
+
+    #[test]
     fn announcements_survive_the_wire_with_and_without_a_region() {
         for blob in [0usize, 1, 8, DESCRIPTOR_BLOB_MAX] {
             let region = Descriptor::new(77, &vec![9; blob]);

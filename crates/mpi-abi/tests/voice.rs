@@ -149,6 +149,45 @@ fn datatypes_and_counts_of_both_sides_are_named() {
     assert_eq!(said.matches("MPI_Recv").count(), 1, "{said}");
 }
 
+/// Rank 1 unmaps what it sends.
+const UNMAPPED: &str = r#"
+    #define _GNU_SOURCE
+    #include <mpi.h>
+    #include <sys/mman.h>
+    int main(int argc, char **argv) {
+        int rank, size = 8 << 20;
+        MPI_Request request;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        char *data = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (rank == 1) {
+            MPI_Isend(data, size / 4, MPI_INT, 0, 7, MPI_COMM_WORLD, &request); /* sends */
+            munmap(data, size);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0) MPI_Recv(data, size / 4, MPI_INT, 1, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE); /* receives */
+        else MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+#[test]
+fn a_send_buffer_that_was_unmapped_is_blamed_on_its_sender() {
+    let said = last_words("unmapped", UNMAPPED, &["-g"]);
+    // By packets it is the sender itself that touches the memory, and its end by SIGSEGV that is told.
+    if !said.contains("error[G0206]") {
+        let (sends, receives) = (line(UNMAPPED, "/* sends */"), line(UNMAPPED, "/* receives */"));
+        for part in [
+            "error[G0113]: the sender's buffer is not there any more\n",
+            &format!("rank 1  MPI_Isend(2097152 MPI_INT = 8388608 B, tag 7)   at halo.c:{sends}\n"),
+            &format!("rank 0  MPI_Recv   at halo.c:{receives}"),
+        ] {
+            assert!(said.contains(part), "{part} is missing in {said}");
+        }
+    }
+}
+
 /// Each mistake on its own: which, by the first argument.
 const MISTAKES: &str = r#"
     #include <mpi.h>

@@ -339,6 +339,12 @@ impl Process {
             api::Error::Peer { peer, what } => {
                 Error::new(Class::ProcAborted, format!("process {peer}: {what}"))
             }
+            api::Error::PeerMemory { peer } => Error::new(
+                Class::Buffer,
+                format!(
+                    "the memory that process {peer} named in its call is not there (freed too early, or a device's)"
+                ),
+            ),
             api::Error::Resource(what) => Error::new(Class::NoMem, what),
             api::Error::System { what, errno: EFAULT } => Error::new(Class::Buffer, format!("{what} failed")),
             api::Error::System { what, errno } => {

@@ -266,6 +266,21 @@ impl Copied {
     }
 }
 
+/// Reads any bytes as a book: it comes from another process's memory.
+#[cfg(any(test, fuzzing))]
+pub fn read_anything(bytes: &[u8]) {
+    let (half, _) = bytes.split_at(bytes.len() / 2);
+    for again in [bytes, half] {
+        let copied = Copied::new(bytes, again);
+        let shown = copied.operations().map_or(0, |operations| operations.list.len());
+        assert!(shown <= PENDING_SHOWN);
+        for number in 0..=COMMS_SHOWN as u32 {
+            let name = copied.communicator(number).map_or(0, |comm| comm.name.len());
+            assert!(name <= 3 * NAME_BYTES, "each wrong byte becomes three");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -367,5 +382,22 @@ mod tests {
         book.0[comm_place(1)].fetch_add(1, SeqCst);
         assert_eq!(copied(&book).communicator(1), None);
         assert_eq!(Copied::new(&[], &[1; 9]).operations(), None);
+    }
+
+    #[test]
+    fn kept_inputs_are_read_without_harm() {
+        for (target, read) in [
+            ("rank_books", read_anything as fn(&[u8])),
+            ("agent_messages", crate::wire::read_anything),
+        ] {
+            let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../../fuzz/seeds")
+                .join(target);
+            let inputs = std::fs::read_dir(&dir).unwrap();
+            let count = inputs
+                .map(|input| read(&std::fs::read(input.unwrap().path()).unwrap()))
+                .count();
+            assert!(count > 0, "{}", dir.display());
+        }
     }
 }

@@ -81,6 +81,10 @@ codes! {
         "The members of a communicator called different collectives, or the same with different roots or sizes.",
         "The message names the communicator, the number of the collective, and what each side called.",
         "Every rank of the communicator must call the same collectives in the same order.";
+    G0113: "the other side's buffer is not there",
+        "A message was about to be read from its sender's memory, which is not mapped (any more): the buffer was freed or unmapped before the send was complete, or it is a device's.",
+        "The message names the sender with its call and line, and the receiver.",
+        "Keep the buffer of a nonblocking send until MPI_Wait or MPI_Test has completed it; copy device memory to the host first.";
     G0201: "a rank ended without MPI_Finalize",
         "A process that had called MPI_Init ended (by returning, by exit(), by an exception, or by a nonzero exit status) before MPI_Finalize. The other ranks would have waited for it for ever, so the job was ended.",
         "The line names the rank, its program, its process and its exit status; its own last words are printed before it.",

@@ -1,14 +1,13 @@
 //! The cost model: what moving bytes between two cores of this machine costs, measured, and what follows from it.
 //!
-//! Made by `garonne tune`, kept in the user's cache directory, read once by each rank as a starting point (rails correct it
+//! Copies are measured here, between two threads; the ways of fetching large messages by two ranks, which the command starts. Made by `garonne tune`, kept in the user's cache directory, read once by each rank as a starting point (rails correct it
 //! by what they see), printed by `garonne why costs`. A missing, foreign or damaged file means: start without. Measuring takes
 //! about a second and two cores; nothing here runs unless asked to.
 
 use crate::limits::PACKET_MAX;
-use crate::sys::{self, Block, Way};
+use crate::shm::pace::WAYS;
 use garonne_engine::rail::Fetch;
-use garonne_sync::copy::{self, Routine, copy_mem, copy_mem_by};
-use garonne_sync::mailbox::{Geometry, Intake, Outlet, Place, Priority, UNIT};
+use garonne_sync::copy::{self, Routine, copy_mem_by};
 use garonne_sync::shm::Segment;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
@@ -18,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 /// Version of the file's format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Lengths at which copies are measured.
 const LENGTHS: [usize; 7] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 /// Samples of each; the median counts, so that preemptions do not.
@@ -37,15 +36,13 @@ pub struct CopyCost {
     pub streaming_ns: f64,
 }
 
-/// Cost of fetching data from another process.
+/// Cost of fetching a message from another process.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FetchCost {
+pub struct WaysCost {
     /// Bytes.
     pub bytes: usize,
-    /// In one call of `process_vm_readv`; `None`: denied here.
-    pub read_ns: Option<f64>,
-    /// By packets through a ring, both cores copying.
-    pub packets_ns: f64,
+    /// Nanoseconds by each way, in the order of [`WAYS`]; `None`: it cannot be gone here.
+    pub ns: [Option<f64>; WAYS.len()],
 }
 
 /// See the module's paragraph.
@@ -58,8 +55,8 @@ pub struct CostModel {
     pub hand_off_ns: f64,
     /// Copies between two cores.
     pub copies: Vec<CopyCost>,
-    /// Large data between two processes.
-    pub fetches: Vec<FetchCost>,
+    /// Large messages between two ranks.
+    pub ways: Vec<WaysCost>,
 }
 
 impl CostModel {
@@ -133,15 +130,17 @@ impl CostModel {
 
     /// What the model says of fetches, as a rail starts with: way, length in bytes and nanoseconds.
     pub fn fetch_times(&self) -> impl Iterator<Item = (Fetch, u64, f64)> {
-        self.fetches.iter().flat_map(|cost| {
+        self.ways.iter().flat_map(|cost| {
             let len = cost.bytes as u64;
-            [
-                (Fetch::Read, cost.read_ns),
-                (Fetch::Packets, Some(cost.packets_ns)),
-            ]
-            .into_iter()
-            .filter_map(move |(way, ns)| Some((way, len, ns?)))
+            WAYS.into_iter()
+                .zip(cost.ns)
+                .filter_map(move |(way, ns)| Some((way, len, ns?)))
         })
+    }
+
+    /// The same with what two ranks found of the ways of fetching.
+    pub fn with_ways(self, ways: Vec<WaysCost>) -> Self {
+        Self { ways, ..self }
     }
 
     /// From now on this process copies as the model says.
@@ -150,7 +149,7 @@ impl CostModel {
         copy::choose(routine, stream_from);
     }
 
-    /// Measures between the first two CPUs this process may use. Leaves the calling thread where it was.
+    /// Measures copies between the first two CPUs this process may use. Leaves the calling thread where it was.
     ///
     /// # Errors
     /// `Unsupported` with fewer than two CPUs; what the system says.
@@ -202,29 +201,13 @@ const ORDER_NONE: u32 = 0;
 const ORDER_WRITE: u32 = 1;
 /// Answer each change of the ball.
 const ORDER_BALL: u32 = 2;
-/// Send the source by packets.
-const ORDER_SEND: u32 = 3;
-const ORDER_END: u32 = 4;
+const ORDER_END: u32 = 3;
 
 const ORDER: usize = 0;
 const LENGTH: usize = 128;
 const BALL: usize = 256;
-const CONTROL: usize = 512;
 const BALLS: u32 = 2000;
-const RING: Geometry = Geometry {
-    slots: 64,
-    units: 2048,
-    reserved_slots: 8,
-    reserved_units: 24,
-};
-const PLACE: Place = Place {
-    control: CONTROL,
-    slots: 4096,
-    area: 4096 + RING.slots as usize * UNIT,
-    cards: 2048,
-    writers: 1,
-    geometry: RING,
-};
+const WORDS_BYTES: usize = 4096;
 
 /// What the two threads of a measurement share.
 struct Stage {
@@ -247,7 +230,7 @@ fn until(done: impl Fn() -> bool) {
 impl Stage {
     fn new() -> Result<Self> {
         let most = LENGTHS[LENGTHS.len() - 1];
-        let words = Segment::anonymous(PLACE.area + RING.units as usize * UNIT)?;
+        let words = Segment::anonymous(WORDS_BYTES)?;
         Ok(Self {
             words,
             source: Segment::anonymous(most)?,
@@ -277,9 +260,6 @@ impl Stage {
 
     /// The helper: does what it is told.
     fn serve(&self) {
-        let Ok(mut outlet) = Outlet::lane(&self.words, PLACE, 0) else {
-            return;
-        };
         let mut round = 0u8;
         loop {
             until(|| self.order().load(Ordering::Acquire) != ORDER_NONE);
@@ -299,19 +279,6 @@ impl Stage {
                         ball.store(2 * n + 2, Ordering::Release);
                     });
                 }
-                ORDER_SEND => {
-                    for at in (0..len).step_by(PACKET_MAX) {
-                        let part = (len - at).min(PACKET_MAX);
-                        let claimed = loop {
-                            if let Ok(claimed) = outlet.claim(part, Priority::Data) {
-                                break claimed;
-                            }
-                            std::hint::spin_loop();
-                        };
-                        copy_mem(claimed.mem, self.source.mem(at, part), part);
-                        outlet.commit(claimed, [part as u64, at as u64, 0]);
-                    }
-                }
                 _ => return,
             }
             self.tell(ORDER_NONE);
@@ -320,15 +287,12 @@ impl Stage {
 
     fn measure(&self) -> Result<CostModel> {
         let copies = LENGTHS.iter().map(|len| self.copy_cost(*len)).collect();
-        let mut intake = Intake::new(&self.words, PLACE)?;
-        let large = LENGTHS.iter().filter(|len| **len > PACKET_MAX);
-        let fetches = large.map(|len| self.fetch_cost(*len, &mut intake)).collect();
         Ok(CostModel {
             format: FORMAT,
             machine: machine(),
             hand_off_ns: self.hand_off(),
             copies,
-            fetches,
+            ways: Vec::new(),
         })
     }
 
@@ -369,46 +333,6 @@ impl Stage {
             streaming_ns: by(Routine::Streaming),
         }
     }
-
-    fn fetch_cost(&self, bytes: usize, intake: &mut Intake) -> FetchCost {
-        let block = |segment: &Segment| {
-            [Block {
-                addr: segment.mem(0, bytes).addr(0),
-                len: bytes,
-            }]
-        };
-        let (target, source) = (block(&self.target), block(&self.source));
-        let mut denied = false;
-        let read = median(|| {
-            self.tell_and_wait(ORDER_WRITE, bytes);
-            let start = Instant::now();
-            denied |= !matches!(sys::move_between(std::process::id(), Way::Read, &target, &source), Ok(moved) if moved == bytes);
-            start.elapsed().as_nanos() as f64
-        });
-        let packets_ns = median(|| {
-            self.tell_and_wait(ORDER_WRITE, bytes);
-            let start = Instant::now();
-            self.tell(ORDER_SEND);
-            let mut left = bytes;
-            while left > 0 {
-                intake.take(|record| {
-                    let (len, at) = (record.header[0] as usize, record.header[1] as usize);
-                    let len = len.min(record.room).min(left);
-                    copy_mem(self.target.mem(at.min(bytes - len), len), record.payload, len);
-                    left -= len;
-                });
-            }
-            let took = start.elapsed().as_nanos() as f64;
-            self.wait_done();
-            intake.idle();
-            took
-        });
-        FetchCost {
-            bytes,
-            read_ns: (!denied).then_some(read),
-            packets_ns,
-        }
-    }
 }
 
 fn median(mut sample: impl FnMut() -> f64) -> f64 {
@@ -445,9 +369,9 @@ mod tests {
             byte: u8,
         ) {
             let copies = costs.iter().map(|&(bytes, a, b, c)| CopyCost { bytes: bytes as _, library_ns: a, vector_ns: b, streaming_ns: c.unwrap_or(a) });
-            let fetches = costs.iter().map(|&(bytes, a, _, c)| FetchCost { bytes: bytes as _, read_ns: c, packets_ns: a });
-            let (copies, fetches) = (copies.collect(), fetches.collect());
-            let model = CostModel { format: FORMAT, machine: "a machine".into(), hand_off_ns: 60.0, copies, fetches };
+            let ways = costs.iter().map(|&(bytes, a, b, c)| WaysCost { bytes: bytes as _, ns: std::array::from_fn(|way| [c, Some(a), Some(b)][way % 3]) });
+            let (copies, ways) = (copies.collect(), ways.collect());
+            let model = CostModel { format: FORMAT, machine: "a machine".into(), hand_off_ns: 60.0, copies, ways };
             let _ = (model.routine(), model.fetch_times().count());
             let mut bytes = serde_json::to_vec(&model).unwrap();
             read_anything(&bytes);
@@ -469,17 +393,16 @@ mod tests {
             .zip(streaming)
             .map(cost)
             .collect();
-        let fetches = vec![FetchCost {
+        let ways = vec![WaysCost {
             bytes: 1 << 20,
-            read_ns: Some(81_920.0),
-            packets_ns: 40_960.0,
+            ns: [Some(81_920.0); WAYS.len()],
         }];
         CostModel {
             format: FORMAT,
             machine: "a machine".into(),
             hand_off_ns: 60.0,
             copies,
-            fetches,
+            ways,
         }
     }
 
@@ -510,7 +433,7 @@ mod tests {
             CostModel::parse(
                 String::from_utf8(bytes)
                     .unwrap()
-                    .replace("\"format\":1", "\"format\":2")
+                    .replace("\"format\":2", "\"format\":1")
                     .as_bytes(),
                 "a machine"
             ),
@@ -522,15 +445,15 @@ mod tests {
     fn every_fetch_that_was_measured_counts_and_a_denied_one_does_not() {
         let mut model = model(1.0, [1.0; 3]);
         let all = model.fetch_times().count();
-        assert_eq!(all, 2 * model.fetches.len());
-        model.fetches[0].read_ns = None;
+        assert_eq!(all, WAYS.len() * model.ways.len());
+        model.ways[0].ns[0] = None;
         assert_eq!(model.fetch_times().count(), all - 1);
     }
 
     #[test]
     fn a_measurement_fills_every_field() {
         let Ok(model) = CostModel::measure() else { return };
-        assert!(model.hand_off_ns > 0.0 && model.copies.len() == LENGTHS.len() && !model.fetches.is_empty());
+        assert!(model.hand_off_ns > 0.0 && model.copies.len() == LENGTHS.len() && model.ways.is_empty());
         assert!(
             model
                 .copies

@@ -8,6 +8,8 @@
 
 pub mod conformance;
 pub mod cost;
+#[cfg(test)]
+mod kept_inputs;
 pub mod limits;
 pub mod shm;
 mod sys;

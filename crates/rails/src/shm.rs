@@ -18,7 +18,7 @@ mod region;
 mod transfer;
 mod wake;
 
-#[cfg(fuzzing)]
+#[cfg(any(test, fuzzing))]
 pub use blocks::read_anything;
 pub use layout::inbox_bytes;
 pub use pace::Known;

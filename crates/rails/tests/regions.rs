@@ -212,7 +212,7 @@ fn a_descriptor_that_lies_about_its_blocks_is_refused() {
     };
     assert!(matches!(
         read(&mut reader, &unmapped, &local, (0, 4096)),
-        Err(Error::Peer { .. })
+        Err(Error::PeerMemory { peer: 1 })
     ));
 }
 

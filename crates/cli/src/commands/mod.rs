@@ -10,6 +10,7 @@ mod map;
 mod picture;
 mod top;
 mod tune;
+mod tune_ranks;
 mod who;
 mod why;
 

@@ -2,7 +2,10 @@
 
 use comfy_table::{Table, presets};
 use garonne_rails::cost::CostModel;
+use garonne_rails::shm::pace::WAYS;
 use garonne_sync::copy::Routine;
+
+use super::tune_ranks;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -12,10 +15,17 @@ pub struct Args {
     /// Measure and print, but keep nothing
     #[arg(long)]
     dry_run: bool,
+    /// Be one of the two ranks that measure
+    #[arg(long, hide = true)]
+    as_rank: bool,
 }
 
 pub fn run(args: &Args) -> i32 {
-    let model = match CostModel::measure() {
+    if args.as_rank {
+        return tune_ranks::as_rank();
+    }
+    let measured = CostModel::measure().map_err(|error| error.to_string());
+    let model = match measured.and_then(|model| Ok(model.with_ways(tune_ranks::measure()?))) {
         Ok(model) => model,
         Err(error) => {
             eprintln!("error: cannot measure this machine: {error}");
@@ -80,36 +90,28 @@ fn print(model: &CostModel) -> i32 {
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    table.set_header([
-        "bytes",
-        "memcpy us",
-        "vector us",
-        "streaming us",
-        "read us",
-        "packets us",
-    ]);
+    table.set_header(["bytes", "memcpy us", "vector us", "streaming us"]);
     let us = |ns: f64| format!("{:.2}", ns / 1000.0);
     for copy in &model.copies {
-        let fetch = model.fetches.iter().find(|fetch| fetch.bytes == copy.bytes);
-        let read = fetch
-            .map(|fetch| fetch.read_ns.map_or("denied".into(), us))
-            .unwrap_or_default();
-        let packets = fetch.map(|fetch| us(fetch.packets_ns)).unwrap_or_default();
-        let row = [
+        table.add_row([
             copy.bytes.to_string(),
             us(copy.library_ns),
             us(copy.vector_ns),
             us(copy.streaming_ns),
-            read,
-            packets,
-        ];
-        table.add_row(row);
+        ]);
     }
     println!("{table}");
-    let denied = model.fetches.iter().all(|fetch| fetch.read_ns.is_none());
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    let names = WAYS.map(|way| format!("{way:?} us").to_lowercase());
+    table.set_header([String::from("message")].into_iter().chain(names));
+    for cost in &model.ways {
+        let times = cost.ns.map(|ns| ns.map_or(String::from("-"), us));
+        table.add_row([cost.bytes.to_string()].into_iter().chain(times));
+    }
+    println!("{table}");
     println!(
-        "ranks begin with these times, try the other ways of fetching large data{}, and keep to what is quickest",
-        if denied { " (reading is denied here)" } else { "" }
+        "ranks begin with these times, try other ways now and then, and keep to what is quickest; `garonne why paces` shows what a job has found"
     );
     0
 }

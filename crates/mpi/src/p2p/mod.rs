@@ -325,6 +325,7 @@ impl Comm {
     fn receive_error(&self, status: api::Status) -> Error {
         let both = match status.error {
             Some(api::Error::Truncated(both)) => both,
+            Some(api::Error::PeerMemory { peer }) => return self.lost_memory(peer, &status),
             Some(error) => return self.convert(error),
             None => return self.error(Class::Intern, "reported an error without one"),
         };
@@ -335,16 +336,29 @@ impl Comm {
              {}",
             self.rank(),
             amount(both.room, both.origin.kind),
-            self.other_side(&both, source, tag)
+            self.other_side((both.peer, both.sent), source, tag)
         );
         Error::new(Class::Truncate, text)
     }
 
-    /// What the sender of a truncated message called and where, as far as that can be found out.
-    fn other_side(&self, both: &api::Truncation, source: u32, tag: i32) -> String {
+    /// A message whose sender has taken its buffer away before it was received.
+    fn lost_memory(&self, peer: Peer, status: &api::Status) -> Error {
+        let (source, tag, len) = (status.source, status.tag, status.len);
+        let text = format!(
+            "error[G0113]: the sender's buffer is not there any more\n  {}\n  which rank {} was about to read on {}\n  \
+             help: rank {source} must keep the buffer, in host memory, until the send is complete (MPI_Wait)",
+            self.other_side((peer, len), source, tag),
+            self.rank(),
+            self.label(),
+        );
+        Error::new(Class::Buffer, text)
+    }
+
+    /// What the sender of a message of `len` bytes called and where, as far as that can be found out.
+    fn other_side(&self, (from, len): (Peer, u64), source: u32, tag: i32) -> String {
         let process = &self.0.process;
         let host = &process.host;
-        let (from, to) = (both.peer, host.me());
+        let to = host.me();
         let found = if from == to {
             None
         } else {
@@ -353,7 +367,7 @@ impl Comm {
                 to,
                 context: self.context(),
                 tag,
-                len: both.sent,
+                len,
             })
         };
         let callers = found.map_or(Vec::new(), |found| {
@@ -361,13 +375,13 @@ impl Comm {
             described
                 .map(|&origin| {
                     let (call, at) = process.describe_in(Some(found.process), origin);
-                    let sent = amount(both.sent, origin.kind);
+                    let sent = amount(len, origin.kind);
                     format!("rank {source}  {call}({sent}, tag {tag}){at}")
                 })
                 .collect()
         });
         if callers.is_empty() {
-            return format!("rank {source}  sent {} B with tag {tag}", both.sent);
+            return format!("rank {source}  sent {len} B with tag {tag}");
         }
         callers.join("\n  or    ")
     }

@@ -435,10 +435,14 @@ fn take_back(inbox: &Segment, index: usize, all: u32) -> Option<(u32, u32, bool)
 /// [`VERDICT_WAIT`] at most.
 #[cold]
 fn hear_of_death(reached: &Reached, neighbours: &dyn Neighbours, peer: Peer, error: Error) -> Error {
-    if reached.process.is_some() && matches!(error, Error::Peer { .. }) {
+    if reached.process.is_some() && matches!(error, Error::Peer { .. } | Error::PeerMemory { .. }) {
         let until = Instant::now() + VERDICT_WAIT;
         while !neighbours.is_gone(peer) && Instant::now() < until {
             std::thread::sleep(VERDICT_WAIT / 100);
+        }
+        if neighbours.is_gone(peer) {
+            let what = "died while its memory was used";
+            return Error::Peer { peer, what };
         }
     }
     error

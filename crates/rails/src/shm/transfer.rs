@@ -91,10 +91,7 @@ fn refused(peer: Peer, error: &std::io::Error, here: &[Block]) -> Error {
             what: "using the memory of this call's own buffer (was it freed, or does it lie on a device?)",
             errno: libc::EFAULT,
         },
-        Some(libc::EFAULT) => Error::Peer {
-            peer,
-            what: "exposed memory that is not mapped (a buffer was freed, or lies on a device)",
-        },
+        Some(libc::EFAULT) => Error::PeerMemory { peer },
         errno => Error::System {
             what: "moving data between processes",
             errno: errno.unwrap_or(0),
@@ -120,7 +117,10 @@ mod tests {
             len: memory.len(),
         };
         let nothing = Block { addr: 4096, len: 100 };
-        assert!(matches!(refused(3, &fault, &[mine]), Error::Peer { peer: 3, .. }));
+        assert!(matches!(
+            refused(3, &fault, &[mine]),
+            Error::PeerMemory { peer: 3 }
+        ));
         let own = Error::System {
             what: "using the memory of this call's own buffer (was it freed, or does it lie on a device?)",
             errno: libc::EFAULT,

@@ -1,0 +1,153 @@
+//! The part of `garonne tune` that two ranks measure: large messages, by every way that there is.
+//!
+//! The command starts itself twice as a job. The ranks begin without a model and send each other messages of each length until the receiver has
+//! tried all ways; what its rail then knows is the measurement, made with the code and under the conditions of real jobs. A message is received
+//! only after it was announced, so nothing but the way of fetching differs.
+
+use std::process::Command;
+
+use garonne_engine::api::{Mode, Origin, Pattern, Recv, Send, Source, Started};
+use garonne_node::rank::{Rank, RankHost};
+use garonne_progress::host::Host;
+use garonne_rails::cost::WaysCost;
+use garonne_rails::shm::pace::WAYS;
+use garonne_sync::user::{Data, Scratch};
+
+/// Lengths that are measured: from the shortest that are fetched to where nothing changes any more.
+const LENGTHS: [u64; 8] = [
+    32 << 10,
+    64 << 10,
+    128 << 10,
+    256 << 10,
+    512 << 10,
+    1 << 20,
+    4 << 20,
+    16 << 20,
+];
+/// Messages of each length, per way: all ways are tried first, each some times, and the best and others again now and then.
+const ROUNDS: usize = 12;
+/// The rank that receives; the other sends.
+const RECEIVER: u32 = 0;
+/// A context that no communicator has: there is none in this job.
+const CONTEXT: u32 = 0;
+
+/// Starts the job of two ranks and reads what they found. The error is a line for the user.
+pub fn measure() -> Result<Vec<WaysCost>, String> {
+    let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
+    let output = Command::new(&program)
+        .args(["run", "-n", "2", "--timeout", "60"])
+        .arg(&program)
+        .args(["tune", "--as-rank"])
+        // The ranks find no model there: a known pace would not be measured again.
+        .env("XDG_CACHE_HOME", "/nonexistent")
+        .output()
+        .map_err(|error| format!("cannot start a job: {error}"))?;
+    if !output.status.success() {
+        return Err(format!(
+            "the job of two ranks failed: {}",
+            String::from_utf8_lossy(&output.stderr).trim_end()
+        ));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("the ranks said something else: {error}"))
+}
+
+/// One of the two ranks.
+pub fn as_rank() -> i32 {
+    let measured = Rank::enter().map_err(|error| error.to_string()).and_then(|rank| {
+        let found = exchange(&rank.host)?;
+        rank.leave().map_err(|error| error.to_string())?;
+        Ok((rank.host.me(), found))
+    });
+    match measured {
+        Ok((RECEIVER, found)) => super::print_json(&found),
+        Ok(_) => 0,
+        Err(text) => {
+            eprintln!("error: {text}");
+            1
+        }
+    }
+}
+
+fn exchange(host: &RankHost) -> Result<Vec<WaysCost>, String> {
+    let most = LENGTHS[LENGTHS.len() - 1];
+    let memory = Scratch::new(most as usize).ok_or("no memory")?;
+    let mut found = Vec::new();
+    for (tag, len) in LENGTHS.into_iter().enumerate() {
+        let data = Data::contiguous(memory.mem(), len);
+        for _ in 0..ROUNDS * WAYS.len() {
+            if host.me() == RECEIVER {
+                receive(host, tag as i32, data.clone())?;
+            } else {
+                send(host, tag as i32, data.clone())?;
+            }
+        }
+        found.extend(host.inspect(|shard| known(shard.rail(), len)));
+    }
+    Ok(found)
+}
+
+fn known(rail: &mut garonne_rails::shm::ShmRail, len: u64) -> Option<WaysCost> {
+    let known = rail.known_pace(1 - RECEIVER, len)?;
+    let ns = known
+        .paces
+        .map(|pace| pace.map(|pace| pace * len as f64 / 1024.0));
+    ns.iter().any(Option::is_some).then_some(WaysCost {
+        bytes: len as usize,
+        ns,
+    })
+}
+
+fn send(host: &RankHost, tag: i32, data: Data) -> Result<(), String> {
+    let send = Send {
+        context: CONTEXT,
+        peer: RECEIVER,
+        source: 1 - RECEIVER,
+        tag,
+        data,
+        mode: Mode::Synchronous,
+        origin: Origin::default(),
+    };
+    finish(host, host.send(send))
+}
+
+fn receive(host: &RankHost, tag: i32, data: Data) -> Result<(), String> {
+    let peer = 1 - RECEIVER;
+    let pattern = Pattern {
+        context: CONTEXT,
+        source: Some(Source { rank: peer, peer }),
+        tag: Some(tag),
+    };
+    let mut there = Ok(None);
+    host.wait_until(&mut || {
+        there = host.probe(pattern);
+        !matches!(there, Ok(None))
+    });
+    there.map_err(|error| format!("{error:?}"))?;
+    finish(
+        host,
+        host.recv(Recv {
+            pattern,
+            data,
+            origin: Origin::default(),
+        }),
+    )
+}
+
+fn finish(host: &RankHost, started: Result<Started, garonne_engine::api::Error>) -> Result<(), String> {
+    let mut status = match started {
+        Ok(Started::Done(status)) => Ok(Some(status)),
+        Ok(Started::Pending(request)) => {
+            let mut status = Ok(None);
+            host.wait_until(&mut || {
+                status = host.take(request);
+                !matches!(status, Ok(None))
+            });
+            status
+        }
+        Err(error) => Err(error),
+    };
+    match status.as_mut() {
+        Ok(Some(status)) if status.error.is_none() => Ok(()),
+        other => Err(format!("{other:?}")),
+    }
+}
