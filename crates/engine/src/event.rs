@@ -70,14 +70,16 @@ struct Record {
 }
 
 impl Record {
-    const EMPTY: Self = Self {
-        len: AtomicU64::new(0),
-        site: AtomicU64::new(0),
-        parties: AtomicU64::new(0),
-        tag: AtomicI32::new(0),
-        act: AtomicU16::new(0),
-        kind: AtomicU8::new(0),
-    };
+    const fn empty() -> Self {
+        Self {
+            len: AtomicU64::new(0),
+            site: AtomicU64::new(0),
+            parties: AtomicU64::new(0),
+            tag: AtomicI32::new(0),
+            act: AtomicU16::new(0),
+            kind: AtomicU8::new(0),
+        }
+    }
 }
 
 /// Bits of an act that tell the call.
@@ -160,7 +162,7 @@ impl Events {
     pub(crate) fn new() -> Self {
         Self(Arc::new(Log {
             at: AtomicU64::new(0),
-            ring: [const { Record::EMPTY }; EVENTS],
+            ring: [const { Record::empty() }; EVENTS],
         }))
     }
 

@@ -93,7 +93,7 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
             .collect::<Vec<_>>()
             .join(", ")
     };
-    let mut name = format!("wrap_{}", f.name);
+    let (mut name, mut attribute) = (format!("wrap_{}", f.name), "");
     if is_quick(f) {
         let (quick, arguments) = (body_name(f, twin.is_some()), names());
         let general = format!("other_{}", f.name);
@@ -103,10 +103,9 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
              match crate::express::{quick}(Call({number}), site, {arguments}) {{ Some(code) => code, None => {general}({arguments}, site) }}\n}}"
         )
         .unwrap();
-        writeln!(out, "\n#[inline(never)]").unwrap();
-        name = general;
+        (name, attribute) = (general, "#[inline(never)]\n");
     }
-    writeln!(out, "\nextern \"C\" fn {name}({params}){result} {{").unwrap();
+    writeln!(out, "\n{attribute}extern \"C\" fn {name}({params}){result} {{").unwrap();
     writeln!(out, "    site.note();").unwrap();
     if f.implemented {
         let body = body_name(f, twin.is_some());
