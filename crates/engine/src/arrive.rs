@@ -12,7 +12,7 @@ use crate::rail::{Descriptor, Header, Kind, Reach, Sink, Token};
 use crate::request::{Side, State, from_wire, to_wire};
 use crate::store::Meta;
 use crate::table::NONE;
-use crate::wire::{Announce, Bytes, Clear, FLAG_FAILED, FLAG_TAKEN, Finish, Push, Pushed};
+use crate::wire::{Announce, Bytes, Clear, Expect, FLAG_FAILED, FLAG_TAKEN, Finish, Push, Pushed, Written};
 use garonne_sync::user::UserMem;
 
 /// What a gate assumes of its peer until the rail was asked.
@@ -153,6 +153,14 @@ impl Core {
                 let pushed = Pushed::decode(&Bytes::copy(payload, len)?)?;
                 self.pushed(meta.peer, &pushed, header.flags & FLAG_FAILED == 0)?;
             }
+            Kind::Expect => {
+                let expect = Expect::decode(&Bytes::copy(payload, len)?)?;
+                self.expect(gate, &header, expect)?;
+            }
+            Kind::Written => {
+                let written = Written::decode(&Bytes::copy(payload, len)?)?;
+                self.written(meta.peer, &written, header.flags & FLAG_FAILED == 0)?;
+            }
             Kind::Credit => self.credited(gate, header.context, header.source)?,
             Kind::Held | Kind::Query | Kind::Offer | Kind::Nothing | Kind::Take => {
                 self.about_window(gate, kind, &header, &Bytes::copy(payload, len)?)?;
@@ -215,7 +223,8 @@ impl Core {
         copy_in(&operation.data, from, payload, len, &mut self.bounce);
         operation.moved += len as u64;
         if operation.moved >= operation.total {
-            self.complete(index, None);
+            // It may still be exposed from another way that failed.
+            self.end(index, None);
         }
         Some(())
     }

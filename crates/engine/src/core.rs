@@ -3,16 +3,17 @@
 //! Owned by a [`crate::shard::Shard`], which couples it with a rail: the rail's polls call it through `Sink`, and what it wants
 //! to send leaves through its outbox and work lists when the shard pumps. Bounded by requests, credits and gates.
 
+use crate::ahead::Ahead;
 use crate::api::{Error, Origin, Peer, Status};
 use crate::copy::{Bounce, copy_between, copy_in};
 use crate::event::{Event, Events, What};
 use crate::gate::{Gate, Quotas, Stream, stream_key, widen};
-use crate::limits::SELF_CREDIT;
+use crate::limits::{OUTBOX, SELF_CREDIT};
 use crate::matcher::{Envelope, Matcher};
 use crate::quick::Expected;
 use crate::rail::{Header, Kind, Reach};
 use crate::ready::Inlets;
-use crate::request::{Requests, Side, State, from_wire};
+use crate::request::{Mark, Requests, Side, State, from_wire};
 use crate::route::Routes;
 pub(crate) use crate::store::truncation;
 use crate::store::{Body, Meta, Store};
@@ -71,6 +72,8 @@ pub(crate) struct Core {
     pub streams_out: VecDeque<u32>,
     /// Sends that may write to their receivers' memory.
     pub pushes: VecDeque<u32>,
+    /// See `ahead`.
+    pub ahead: Ahead,
     /// Receives whose fetch is over, for the rail to learn from: their names, and whether the way could be gone.
     pub fetched: Vec<(u64, bool)>,
     /// Regions to revoke.
@@ -116,10 +119,11 @@ impl Core {
             requests: Requests::new(),
             store: Store::new(),
             window: Lists::new(),
-            outbox: VecDeque::new(),
+            outbox: VecDeque::with_capacity(OUTBOX),
             pulls: VecDeque::new(),
             streams_out: VecDeque::new(),
             pushes: VecDeque::new(),
+            ahead: Ahead::default(),
             fetched: Vec::new(),
             revokes: Vec::new(),
             blocked: Vec::new(),
@@ -201,7 +205,10 @@ impl Core {
         if fetched {
             self.fetch_is_over(index, true);
         }
-        if self.requests.peek(index).abandoned {
+        if self.requests.peek(index).marks != 0 {
+            self.withdrawn(index);
+        }
+        if self.requests.peek(index).marked(Mark::Abandoned) {
             self.requests.close(index);
         }
     }
@@ -371,7 +378,7 @@ impl Core {
                 if let Some(send) = meta.waiting {
                     self.finish(meta.peer, send);
                 }
-                self.complete(receive, error);
+                self.end(receive, error);
             }
             Incoming::Whole(body) => {
                 if let Body::Buffer(buffer) = &body {
@@ -379,7 +386,7 @@ impl Core {
                     copy_in(&operation.data, 0, buffer.mem(), len, &mut self.bounce);
                 }
                 self.store.recycle(body);
-                self.complete(receive, error);
+                self.end(receive, error);
             }
             Incoming::Announced(announce) => self.fetch(receive, &meta, announce, error),
             Incoming::Local(send) => self.meet(send, receive, error),
@@ -409,7 +416,7 @@ impl Core {
         self.note(What::Move, meta.peer, meta.context, meta.tag, meta.len);
         if error.is_some() || meta.len == 0 {
             self.finish(meta.peer, announce.send);
-            self.complete(receive, error);
+            self.end(receive, error);
             return;
         }
         let operation = self.requests.at(receive);
@@ -418,6 +425,11 @@ impl Core {
         match announce.region {
             Some(region) => {
                 operation.region = Some(Box::new(region));
+                self.pulls.push_back(receive);
+                self.pending = true;
+            }
+            // The rail is asked first who has the memory.
+            None if operation.marked(Mark::Announced) => {
                 self.pulls.push_back(receive);
                 self.pending = true;
             }
@@ -540,6 +552,7 @@ impl Core {
         entry.asking = Default::default();
         let peer = entry.peer;
         self.drop_flow(gate);
+        self.ahead.forget(peer);
         self.note(What::Gone, peer, 0, 0, 0);
         self.outbox.retain(|control| control.peer != peer);
         let hit = self
@@ -557,6 +570,7 @@ impl Core {
                 State::Posted => {
                     let pattern = operation.pattern;
                     self.matcher.withdraw(&pattern, index);
+                    self.requests.at(index).total = 0;
                 }
                 State::Held => self.unhold(index),
                 _ => {}
@@ -572,7 +586,10 @@ impl Core {
     /// Ends an operation; one with an exposed region ends when that is revoked.
     pub(crate) fn end(&mut self, index: u32, error: Option<Error>) {
         if self.requests.peek(index).exposed {
-            self.requests.at(index).error = error;
+            let operation = self.requests.at(index);
+            operation.error = error;
+            // A receive that was posted is not any more.
+            operation.state = State::Active;
             self.revokes.push(index);
             self.pending = true;
         } else {

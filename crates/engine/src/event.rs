@@ -188,7 +188,7 @@ impl Events {
     }
 
     /// The events still remembered, oldest first, with their numbers.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, Event)> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, Event)> {
         let next = self.next();
         let first = next.saturating_sub(EVENTS as u64);
         (first..next).map(|number| (number, self.0.event(number)))

@@ -6,7 +6,7 @@
 use crate::api::{Error, Peer};
 use crate::core::Core;
 use crate::rail::{Bulk, Ending, Fetch, Header, Kind, Rail};
-use crate::request::{Side, State, from_wire};
+use crate::request::{Mark, Side, State, from_wire};
 use crate::shard::Shard;
 use crate::wire::{FLAG_FAILED, Push, Pushed};
 use garonne_sync::user::Data;
@@ -15,7 +15,10 @@ impl Core {
     /// The rail is to hear of the end of a fetch.
     #[cold]
     pub(crate) fn fetch_is_over(&mut self, index: u32, worked: bool) {
-        if self.requests.at(index).fetching.take().is_some() {
+        let operation = self.requests.at(index);
+        let chosen = !operation.marked(Mark::Unasked);
+        operation.unmark(Mark::Unasked);
+        if operation.fetching.take().is_some() && chosen {
             let name = self.wire_name(index);
             self.fetched.push((name, worked));
             self.pending = true;
@@ -112,12 +115,19 @@ impl<R: Rail> Shard<R> {
                 break;
             };
             let operation = self.core.requests.peek(index);
-            if operation.state != State::Active || operation.side != Side::Recv || operation.region.is_none()
-            {
+            let (readable, offered) = (operation.region.is_some(), operation.marked(Mark::Announced));
+            if operation.state != State::Active || operation.side != Side::Recv || !readable && !offered {
                 continue;
             }
-            let way = match operation.fetching {
+            let known = operation.fetching;
+            let way = match known {
                 Some(way) => way,
+                // Its sender writes it and will say so.
+                None if !self.withdraw(index) => continue,
+                None if !readable => {
+                    self.core.ask_for_packets(index);
+                    continue;
+                }
                 None => self.begin_fetch(index),
             };
             moved |= match way {
@@ -143,36 +153,43 @@ impl<R: Rail> Shard<R> {
         let operation = self.core.requests.at(index);
         let (peer, total) = (operation.peer, operation.total);
         let mut way = self.rail.fetch(token, peer, total);
-        if matches!(way, Fetch::Push | Fetch::Share) {
-            // The data may be longer than the message.
-            let data = Data {
-                len: total,
-                ..operation.data.clone()
-            };
-            match self.rail.share(token, peer, &data, way) {
-                Some(region) => {
-                    operation.exposed = true;
-                    let push = Push {
-                        send: operation.remote,
-                        recv: token,
-                        region,
-                    };
-                    let header = Header {
-                        kind: Kind::Push as u8,
-                        ..Header::default()
-                    };
-                    self.core.tell(peer, header, push.encode());
-                    // At once: the sender works while this side does its part.
-                    self.flush();
-                }
-                None => way = Fetch::Read,
-            }
+        if matches!(way, Fetch::Push | Fetch::Share) && !self.share_with_sender(index, way) {
+            way = Fetch::Read;
         }
         self.core.requests.at(index).fetching = Some(way);
         if way == Fetch::Packets {
             self.core.ask_for_packets(index);
         }
         way
+    }
+
+    /// Lets the sender of an announced message write to its receive. `false`: that cannot be.
+    pub(crate) fn share_with_sender(&mut self, index: u32, way: Fetch) -> bool {
+        let token = self.core.wire_name(index);
+        let operation = self.core.requests.at(index);
+        let peer = operation.peer;
+        // The data may be longer than the message.
+        let data = Data {
+            len: operation.total,
+            ..operation.data.clone()
+        };
+        let Some(region) = self.rail.share(token, peer, &data, way) else {
+            return false;
+        };
+        operation.exposed = true;
+        let push = Push {
+            send: operation.remote,
+            recv: token,
+            region,
+        };
+        let header = Header {
+            kind: Kind::Push as u8,
+            ..Header::default()
+        };
+        self.core.tell(peer, header, push.encode());
+        // At once: the sender works while this side does its part, or something else.
+        self.flush();
+        true
     }
 
     /// Reads the next part of a message that its sender writes at the same time.

@@ -160,7 +160,7 @@ impl Core {
                 let operation = self.requests.peek(receive);
                 let (room, origin) = (operation.data.len, operation.origin);
                 let error = (flow.meta.len > room).then(|| truncation(&flow.meta, room, origin));
-                self.complete(receive, error);
+                self.end(receive, error);
             }
             Target::Caught(_) => {
                 self.count_flow(gate, &flow.meta);

@@ -249,6 +249,9 @@ impl Core {
         self.holders = self.holders - u32::from(asking.held) + u32::from(held);
         asking.held = held;
         if held {
+            let peer = self.gates[gate as usize].peer;
+            self.ahead.doubtful.push(peer);
+            self.pending = true;
             self.return_credits(gate);
             self.ask_again(gate, epoch);
         } else {
@@ -297,7 +300,12 @@ impl Core {
         let question = self.question(receive);
         let pattern = self.requests.peek(receive).pattern;
         for gate in self.holding(&pattern) {
-            self.gates[gate as usize].asking.queue.push_back(question);
+            let asking = &mut self.gates[gate as usize].asking;
+            // What a probe was offered before may be this receive's, which is asked for first.
+            asking.offers.retain(|(_, held)| {
+                held.context != pattern.context || pattern.tag.is_some_and(|tag| tag != held.tag)
+            });
+            asking.queue.push_back(question);
             self.ask_next(gate);
         }
     }
@@ -351,6 +359,8 @@ impl Core {
             };
             let at = self.streams.find_or_insert(stream_key(held.context, entry.peer));
             if self.streams.get(at).next_rx < sent_before {
+                // Those before it may come the shortest way, which looks after nothing else.
+                self.pending = true;
                 continue;
             }
             let asking = &mut self.gates[gate as usize].asking;

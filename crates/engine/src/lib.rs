@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 pub mod api;
 mod arrive;
 mod copy;

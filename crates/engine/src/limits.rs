@@ -75,6 +75,31 @@ pub const BYTES_PER_POLL: u64 = 40;
 /// Bytes of a transfer that a waiter watches without sleep: beyond a few milliseconds a wake-up no longer counts.
 pub const TRANSFER_BYTES_MAX: u64 = 16 << 20;
 
+/// Longest message that its sender writes ahead: it does so in one go, in a call that may have been made for something else, and more would keep
+/// that call for longer than a few milliseconds.
+pub const AHEAD_TO: u64 = 16 << 20;
+
+/// Offers of announced receives that an engine remembers, of all peers together: a rank has some tens of neighbours, and what is forgotten is
+/// fetched instead.
+pub const AHEAD_MAX: usize = 64;
+
+/// Receives that a rank announces at a time: half of what a rail may expose at once, so that sends find room there, too.
+pub const AHEAD_OFFERS: usize = 32;
+
+/// Envelopes to one peer and context that are looked up among the events to find the one that an offer is for: a fraction of the ring, since
+/// others use it, too.
+pub const AHEAD_LOG: u64 = 256;
+
+/// Posted receives of the same messages before one that is announced: a window of requests in flight.
+pub const AHEAD_SKIP_MAX: u32 = 64;
+
+/// Receives with more room than this may be announced ahead; the rail's own limit counts, too. Asked where receives are posted, which for
+/// small ones must cost nothing more.
+pub const AHEAD_FROM: u32 = 16 << 10;
+
+/// Control packets for which there is room from the beginning: credits return on the way of small messages, which must not allocate.
+pub const OUTBOX: usize = 8;
+
 /// Low bits of a request's generation that a short name keeps: enough to notice most uses of a handle after its end, and with 23
 /// bits of slot a name fits a C `int`.
 pub const SHORT_GENERATION_BITS: u32 = 6;

@@ -102,6 +102,33 @@ impl Matcher {
         self.posted_of[pattern_key(pattern).1] -= 1;
     }
 
+    /// How many receives of the same pattern, which names sender and tag, were posted before this one, the youngest of all, and still wait.
+    /// `None`: more than `most`, or a wildcard is among those that may take its message.
+    pub(crate) fn ahead_of(&self, pattern: &Pattern, receive: u32, most: u32) -> Option<u32> {
+        let envelope = Envelope {
+            context: pattern.context,
+            peer: pattern.source?.peer,
+            tag: pattern.tag?,
+        };
+        let older = |kind: usize| self.posted_of[kind] != 0 && self.posted.head(envelope.key(kind)).is_some();
+        if (1..4).any(older) {
+            return None;
+        }
+        let mut at = self.posted.head(envelope.key(0));
+        for before in 0..=most {
+            if at? == receive {
+                return Some(before);
+            }
+            at = self.posted.next(at?);
+        }
+        None
+    }
+
+    /// The receive that was posted next after this one with the same pattern and still waits.
+    pub(crate) fn posted_after(&self, receive: u32) -> Option<u32> {
+        self.posted.next(receive)
+    }
+
     /// The age of a posted receive: smaller is older.
     pub(crate) fn order(&self, receive: u32) -> u64 {
         self.order[receive as usize]

@@ -214,6 +214,7 @@ impl<R: Rail> Shard<R> {
         let operation = self.core.requests.at(index);
         operation.state = State::Active;
         operation.region = None;
+        self.core.announced(index);
         Ok(true)
     }
 
@@ -255,12 +256,14 @@ impl<R: Rail> Shard<R> {
     pub(crate) fn pump(&mut self) -> bool {
         self.core.pending = false;
         self.refresh();
+        self.withdraw_doubtful();
         self.core.settle_offers();
         let mut moved = self.flush();
         moved |= self.pump_taken();
         moved |= self.pump_windows();
         moved |= self.pump_pulls();
         moved |= self.pump_pushes();
+        moved |= self.pump_writes();
         moved |= self.pump_pieces();
         moved |= self.pump_revokes();
         moved |= self.flush();

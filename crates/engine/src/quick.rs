@@ -9,6 +9,7 @@ use crate::api::{Context, Origin, Pattern, Peer, Request, Source};
 use crate::core::{Core, Incoming};
 use crate::event::{Event, What};
 use crate::gate::Stream;
+use crate::limits::AHEAD_FROM;
 use crate::matcher::Envelope;
 use crate::rail::{Header, Kind, Rail};
 use crate::request::State;
@@ -234,7 +235,7 @@ impl Core {
     #[inline(always)]
     fn fill(&mut self, receive: u32, meta: &Meta, payload: UserMem) {
         let operation = self.requests.at(receive);
-        if operation.data.layout.is_some() || operation.abandoned || meta.len > operation.data.len {
+        if operation.data.layout.is_some() || operation.marks != 0 || meta.len > operation.data.len {
             return self.fulfil(receive, *meta, Incoming::Payload(payload));
         }
         operation.data.mem.copy_from(0, payload, 0, meta.len as usize);
@@ -479,13 +480,21 @@ impl<R: Rail> Shard<R> {
         }
         let pattern = catch.pattern();
         if let Some(item) = core.matcher.find(&pattern) {
-            return core.post_to_kept(&catch, item);
+            let name = core.post_to_kept(&catch, item)?;
+            if catch.room > AHEAD_FROM {
+                self.announce_slot(name.index);
+            }
+            return Some(name);
         }
         let index = core.requests.open_plain(&catch, State::Posted)?;
         core.note_posted(&catch);
         core.matcher.post(&pattern, index);
         core.ask_for(index);
-        Some(core.requests.name(index))
+        let name = core.requests.name(index);
+        if catch.room > AHEAD_FROM {
+            self.announce_slot(index);
+        }
+        Some(name)
     }
 
     /// Ends a posted receive if it is over and all is plain. Of the name's generation the low [`crate::limits::SHORT_GENERATION_BITS`] count.

@@ -203,6 +203,15 @@ pub struct Step {
     pub last: bool,
 }
 
+/// Who has data that was offered to a peer ahead, once its owner wanted it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handover {
+    /// The owner: the peer wrote nothing there and never will.
+    Mine,
+    /// The peer, which has begun to write; the data stays exposed.
+    Theirs,
+}
+
 /// What a poll tells its engine.
 pub trait Sink {
     /// A packet arrived. `payload` is valid during the call only, lies in memory that the peer may still write, and is
@@ -225,6 +234,10 @@ pub trait WakeSource: Send + Sync {
     fn sleep(&self, ticket: u32, limit: Option<Duration>);
     /// Changes the word and wakes whoever sleeps.
     fn wake(&self);
+    /// Tells peers that the owner looks for messages all the time from now on, so that what needs its hands will not wait.
+    fn look_on(&self) {}
+    /// Tells peers that it does not any more.
+    fn look_away(&self) {}
 }
 
 /// One way to reach peers. See the module's paragraph for the rules.
@@ -342,6 +355,26 @@ pub trait Rail {
         Err(Error::Misuse("this rail writes no regions"))
     }
 
+    /// Takes back data that was shared with [`Fetch::Push`] and that its peer may write with [`Rail::write_ahead`] unasked. Exactly one
+    /// side gets it. The answer `Mine` revokes it, too, as far as its peer may touch it.
+    fn withdraw(&mut self, token: Token) -> Handover {
+        let _ = token;
+        Handover::Mine
+    }
+
+    /// As the first [`Rail::push_part`] of data that its owner offered ahead. `None`: it was withdrawn or revoked, or cannot be
+    /// written from here; nothing was written.
+    fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {
+        let _ = bulk;
+        Ok(None)
+    }
+
+    /// Whether `peer` looks for messages just now ([`WakeSource::look_on`]). A hint.
+    fn looks(&self, peer: Peer) -> bool {
+        let _ = peer;
+        true
+    }
+
     /// Declares that the owner is about to sleep: from now on arrivals change the wake source's word. Returns the word's
     /// value to sleep on. The caller polls once more before it sleeps.
     fn arm(&mut self) -> u32;
@@ -405,6 +438,11 @@ pub enum Kind {
     Head = 15,
     /// The next piece of the message that the last `Head` of this peer began. `sequence`: its offset.
     Tail = 16,
+    /// A receive is announced ahead: the sender of its message may write it unasked. `sequence`: the first envelope that the receiver
+    /// has not seen. Payload: `wire::Expect`.
+    Expect = 17,
+    /// The sender wrote the whole message to a receive that was announced ahead; `flags`: it began and failed. Payload: `wire::Written`.
+    Written = 18,
 }
 
 impl Kind {
@@ -429,6 +467,8 @@ impl Kind {
             14 => Pushed,
             15 => Head,
             16 => Tail,
+            17 => Expect,
+            18 => Written,
             _ => return None,
         })
     }

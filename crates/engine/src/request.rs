@@ -45,7 +45,8 @@ pub(crate) struct Operation {
     next_free: u32,
     pub state: State,
     pub side: Side,
-    pub abandoned: bool,
+    /// A set of [`Mark`].
+    pub marks: u8,
     pub synchronous: bool,
     /// A region was exposed for it and is not yet revoked.
     pub exposed: bool,
@@ -73,6 +74,18 @@ pub(crate) struct Operation {
     pub finished: u64,
 }
 
+/// What the shortest way to an operation's end must not overlook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Mark {
+    /// Its name is forgotten: it ends on its own.
+    Abandoned = 1,
+    /// A receive whose memory its sender may write unasked; it is exposed, too.
+    Announced = 2,
+    /// The rail was not asked how to fetch its message, so it hears nothing of that.
+    Unasked = 4,
+}
+
 impl Operation {
     /// What others may see of it.
     pub(crate) fn shown(&self) -> Pending {
@@ -94,6 +107,18 @@ impl Operation {
             };
         }
         shown
+    }
+
+    pub(crate) fn marked(&self, mark: Mark) -> bool {
+        self.marks & mark as u8 != 0
+    }
+
+    pub(crate) fn mark(&mut self, mark: Mark) {
+        self.marks |= mark as u8;
+    }
+
+    pub(crate) fn unmark(&mut self, mark: Mark) {
+        self.marks &= !(mark as u8);
     }
 }
 
@@ -179,8 +204,6 @@ impl Requests {
         slot.data.mem = catch.mem;
         slot.data.len = catch.room.into();
         slot.origin = catch.origin;
-        slot.total = 0;
-        slot.moved = 0;
         Some(index)
     }
 
@@ -280,7 +303,7 @@ impl Requests {
                 next_free: next,
                 state: State::Free,
                 side: Side::Send,
-                abandoned: false,
+                marks: 0,
                 synchronous: false,
                 exposed: false,
                 context: 0,
@@ -342,7 +365,7 @@ impl Requests {
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
         slot.state = State::Free;
-        slot.abandoned = false;
+        slot.marks = 0;
         slot.synchronous = false;
         slot.cancelled = false;
         slot.data.layout = None;

@@ -10,7 +10,7 @@ use crate::event::{Event, Events, Waiting, What};
 use crate::gate::Quotas;
 use crate::limits::{POLL_BUDGET, SELF_EAGER_MAX, WAITING_LOOK};
 use crate::rail::{Limits, Rail};
-use crate::request::{Fresh, Operation, Side, State};
+use crate::request::{Fresh, Mark, Operation, Side, State};
 use crate::store::Meta;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
@@ -69,7 +69,6 @@ impl<R: Rail> Shard<R> {
             what: What::Send,
             kind: 0,
         };
-        self.core.note_call(event, origin);
         let pattern = Pattern {
             context,
             source: None,
@@ -85,6 +84,8 @@ impl<R: Rail> Shard<R> {
             data,
             origin,
         })?;
+        // Announced receives find their messages among these: there is one for each envelope that gets a number, in their order.
+        self.core.note_call(event, origin);
         let operation = self.core.requests.at(index);
         operation.peer = peer;
         operation.source = source;
@@ -301,8 +302,8 @@ impl<R: Rail> Shard<R> {
     /// `Misuse` for a stale request.
     pub fn cancel(&mut self, request: Request) -> Result<(), Error> {
         let index = self.find(request)?;
-        let operation = self.core.requests.at(index);
-        if operation.state == State::Posted {
+        if self.core.requests.peek(index).state == State::Posted && self.withdraw_from(index) {
+            let operation = self.core.requests.at(index);
             operation.cancelled = true;
             operation.total = 0;
             let pattern = operation.pattern;
@@ -370,7 +371,7 @@ impl<R: Rail> Shard<R> {
         if self.core.requests.peek(index).state == State::Complete {
             self.core.requests.close(index);
         } else {
-            self.core.requests.at(index).abandoned = true;
+            self.core.requests.at(index).mark(Mark::Abandoned);
         }
         Ok(())
     }
@@ -435,7 +436,8 @@ impl<R: Rail> Shard<R> {
         let (mut receive, mut send): (Option<u32>, Option<&Operation>) = (None, None);
         let mut list = Waiting::default();
         for (slot, operation) in core.requests.iter().take(WAITING_LOOK) {
-            if !matches!(operation.state, State::Free | State::Complete) && !operation.abandoned {
+            if !matches!(operation.state, State::Free | State::Complete) && !operation.marked(Mark::Abandoned)
+            {
                 list.add(operation.shown());
             }
             match (operation.side, operation.state) {

@@ -164,6 +164,60 @@ impl Pushed {
     }
 }
 
+/// A receive that may be written unasked by the sender of its message. Context, tag and sequence are in the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expect {
+    /// The receive's name.
+    pub recv: u64,
+    /// Its length: the message may be shorter.
+    pub room: u64,
+    /// Envelopes with its tag that go elsewhere before, counted from the header's sequence on.
+    pub skip: u32,
+    /// Where it is.
+    pub region: Descriptor,
+}
+
+impl Expect {
+    pub(crate) fn encode(&self) -> Bytes {
+        Bytes::new()
+            .word(self.recv)
+            .word(self.room)
+            .word(u64::from(self.skip))
+            .word(self.region.cookie)
+            .put(self.region.blob())
+    }
+
+    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+        let blob = bytes.bytes.get(32..bytes.len)?;
+        Some(Self {
+            recv: bytes.read(0)?,
+            room: bytes.read(8)?,
+            skip: u32::try_from(bytes.read(16)?).ok()?,
+            region: Descriptor::new(bytes.read(24)?, blob)?,
+        })
+    }
+}
+
+/// The message of this send lies in this receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub recv: u64,
+    pub send: u64,
+}
+
+impl Written {
+    pub(crate) fn encode(&self) -> Bytes {
+        Bytes::new().word(self.recv).word(self.send)
+    }
+
+    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+        Some(Self {
+            recv: bytes.read(0)?,
+            send: bytes.read(8)?,
+        })
+    }
+}
+
 /// The send of this name needs nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finish {
@@ -228,6 +282,12 @@ pub fn decode_anything(bytes: &[u8]) {
     Pushed::decode(&payload)
         .iter()
         .for_each(|pushed| same(pushed.encode()));
+    Expect::decode(&payload)
+        .iter()
+        .for_each(|expect| same(expect.encode()));
+    Written::decode(&payload)
+        .iter()
+        .for_each(|written| same(written.encode()));
     Finish::decode(&payload)
         .iter()
         .for_each(|finish| same(finish.encode()));
@@ -309,6 +369,27 @@ mod tests {
             bytes: 1 << 33,
         };
         assert_eq!(Pushed::decode(&pushed.encode()), Some(pushed));
+    }
+
+    #[test]
+    fn words_about_announced_receives_survive_the_wire() {
+        for blob in [0usize, 8, DESCRIPTOR_BLOB_MAX] {
+            let Some(region) = Descriptor::new(7 << 32 | 1, &vec![3; blob]) else {
+                panic!("the blob is short enough")
+            };
+            let expect = Expect {
+                recv: 1 << 40,
+                room: 9,
+                skip: 3,
+                region,
+            };
+            assert_eq!(Expect::decode(&expect.encode()), Some(expect));
+        }
+        let written = Written {
+            recv: 5,
+            send: 1 << 33,
+        };
+        assert_eq!(Written::decode(&written.encode()), Some(written));
     }
 
     #[test]

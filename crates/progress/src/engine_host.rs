@@ -368,6 +368,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// The poller's turn: until `done`, or until nothing happens for longer than the patience lasts.
     fn poll_until(&self, done: &mut dyn FnMut() -> bool, patience: Patience) {
         let (mut idle, mut parks, mut spins, mut zealous) = (0u32, 0u32, patience.spins, None);
+        let mut looks = false;
         while !done() {
             if self.progress() {
                 (idle, parks, spins) = (0, self.awake(parks), patience.spins);
@@ -377,6 +378,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
                 continue;
             }
             idle = idle.saturating_add(1);
+            // Where ranks exceed cores, who looks may not be running.
+            if idle == 1 && patience.spins > 0 {
+                looks = true;
+                self.source.look_on();
+            }
             if idle == patience.spins.saturating_add(1) && patience.spins > 0 {
                 zealous = self.zeal.begin();
                 let more = if zealous.is_some() { SPIN_ON_POLLS } else { 0 };
@@ -393,12 +399,18 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
                 if parks == PARKS_BEFORE_TELLING {
                     self.surroundings.waits(Some(&self.waiting()));
                 }
+                if std::mem::take(&mut looks) {
+                    self.source.look_away();
+                }
                 // Unless this brings something, the next look is followed by sleep at once.
                 if self.park(done) {
                     break;
                 }
                 parks = parks.saturating_add(1);
             }
+        }
+        if looks {
+            self.source.look_away();
         }
         self.awake(parks);
     }
@@ -506,6 +518,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     fn recv(&self, recv: Recv) -> Result<Started, Error> {
         self.start(Operation::Recv(recv))
+    }
+
+    fn announce(&self, name: Request) {
+        self.with(|shard| shard.announce(name));
     }
 
     fn probe(&self, pattern: Pattern) -> Result<Option<Status>, Error> {

@@ -123,6 +123,8 @@ pub trait Host: Together + std::marker::Send + Sync {
     fn uses(&self, _contexts: std::ops::Range<Context>) -> bool {
         false
     }
+    /// The caller of a receive just started goes on without waiting for it: its memory may be offered to the sender of its message.
+    fn announce(&self, _name: Request) {}
     /// Starts a receive.
     fn recv(&self, recv: Recv) -> Result<Started, Error>;
     /// Looks for a message without receiving it. Makes progress once.

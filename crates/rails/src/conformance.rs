@@ -4,7 +4,9 @@
 //! new world. Bounded: each check ends after a fixed number of polls.
 
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Bulk, Class, Descriptor, Ending, Exposing, Header, Rail, Refusal, Sink, Token};
+use garonne_engine::rail::{
+    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Rail, Refusal, Sink, Step, Token,
+};
 use garonne_sync::user::{Data, Scratch, UserMem};
 
 /// Two rails that reach each other: peer 0 and peer 1.
@@ -68,6 +70,7 @@ pub fn check_all<W: World>(mut fresh: impl FnMut() -> W) {
     death_is_told_once_and_refuses(fresh());
     regions_are_read_and_written(fresh());
     revoked_descriptors_move_nothing(fresh());
+    offers_are_written_or_withdrawn(fresh());
 }
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
@@ -430,6 +433,80 @@ fn regions_are_read_and_written<W: World>(mut world: W) {
         Ending::Now,
         "an unused region is withdrawn at once"
     );
+}
+
+fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
+    const LEN: usize = 5000;
+    let can_write = world.rail(0).reach(1).is_some_and(|reach| reach.can_write);
+    let (room, source) = (scratch(&[0; LEN]), scratch(&pattern(LEN, 3)));
+    let (into, from) = (
+        Data::contiguous(room.mem(), LEN as u64),
+        Data::contiguous(source.mem(), LEN as u64 - 1000),
+    );
+    for withdrawn in [true, false] {
+        // A rail may decline now and then.
+        let mut tries = (0..PATIENCE).map(|_| world.rail(1).share(9, 0, &into, Fetch::Push));
+        let Some(offer) = tries.find_map(|offer| offer) else {
+            // One that never shares is not asked to write.
+            return;
+        };
+        let part = |token| Bulk {
+            token,
+            peer: 1,
+            descriptor: &offer,
+            offset: 0,
+            local: &from,
+            local_offset: 0,
+            len: from.len,
+        };
+        if withdrawn {
+            assert_eq!(world.rail(1).withdraw(9), Handover::Mine);
+        }
+        let first = world
+            .rail(0)
+            .write_ahead(part(4))
+            .unwrap_or_else(|error| panic!("{error:?}"));
+        assert_eq!(
+            first.is_some(),
+            can_write && !withdrawn,
+            "an offer is written exactly if it was not withdrawn"
+        );
+        let mut step = first.unwrap_or(Step { bytes: 0, last: true });
+        let mut bytes = step.bytes;
+        if first.is_some() {
+            assert_eq!(
+                world.rail(1).withdraw(9),
+                Handover::Theirs,
+                "what was taken is not given back"
+            );
+        }
+        while !step.last {
+            step = world
+                .rail(0)
+                .push_part(part(5))
+                .unwrap_or_else(|error| panic!("{error:?}"));
+            bytes += step.bytes;
+        }
+        let len = if first.is_some() { LEN - 1000 } else { 0 };
+        assert_eq!(bytes, len as u64);
+        let mut got = vec![0; LEN];
+        room.mem().read(0, &mut got);
+        assert_eq!(
+            got[..len],
+            pattern(LEN, 3)[..len],
+            "the writer fills what it was offered"
+        );
+        assert!(
+            got[len..].iter().all(|byte| *byte == 0),
+            "and touches nothing else"
+        );
+        assert_eq!(world.rail(1).revoke(9), Ending::Now);
+        assert_eq!(
+            world.rail(0).write_ahead(part(6)),
+            Ok(None),
+            "what was revoked is not written"
+        );
+    }
 }
 
 fn revoked_descriptors_move_nothing<W: World>(mut world: W) {

@@ -208,3 +208,7 @@ pub const TCP_PACKED_MAX: usize = 16 * 1024;
 
 /// How much longer the higher rank of a pair waits before it calls again, so that as a rule one of both calls.
 pub const TCP_HIGHER_WAITS: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// Looks for a sign that the sender of a message waits for its end, before it is taken to compute: a call that announces a message needs
+/// less than a microsecond until it waits.
+pub const HANDS_LOOKS: u32 = 16;

@@ -25,13 +25,14 @@ pub use pace::Known;
 pub use peers::{Neighbours, Process, Threads};
 
 use crate::limits::{
-    COMMONS_ALIGN, EAGER_MAX, EAGER_READABLE_MAX, FLOW_FROM, FLOW_PIECE, INLINE_MAX, PACKET_MAX, RANKS_MAX,
+    COMMONS_ALIGN, EAGER_MAX, EAGER_READABLE_MAX, FLOW_FROM, FLOW_PIECE, HANDS_LOOKS, INLINE_MAX, PACKET_MAX,
+    RANKS_MAX,
 };
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Header, Limits, Rail, Reach, Ready, Refusal,
-    Room, Sink, Step, Token, WakeSource,
+    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Rail, Reach, Ready,
+    Refusal, Room, Sink, Step, Token, WakeSource,
 };
 use garonne_sync::doorbell::{Armed, Doorbell};
 use garonne_sync::mailbox::{Claimed, INLINE_MAX as SLOT_MAX, Priority};
@@ -109,7 +110,7 @@ impl ShmRail {
             gone: vec![false; size as usize],
             any_gone: false,
             inbox,
-            wake: Arc::new(ShmWake::new(bell.clone())),
+            wake: Arc::new(ShmWake::new(bell.clone(), own.clone())),
             bell: bell.word(0),
             armed: None,
             claims: Vec::new(),
@@ -145,6 +146,19 @@ impl ShmRail {
             self.any_gone = true;
             self.untold.push(peer);
         }
+    }
+
+    /// Whether the sender of a message looks, so that it can do its part of a fetch. One that just announced it may be about to.
+    fn has_hands(&self, peer: Peer, len: u64) -> bool {
+        let reads = self
+            .known_pace(peer, len)
+            .is_some_and(|known| known.preferred == Fetch::Read);
+        let looks = || self.regions.looks(&*self.neighbours, peer);
+        let waits = if reads { 1 } else { HANDS_LOOKS };
+        (0..waits).any(|_| {
+            std::hint::spin_loop();
+            looks()
+        })
     }
 
     #[inline(always)]
@@ -415,11 +429,12 @@ impl Rail for ShmRail {
 
     fn fetch(&mut self, token: Token, peer: Peer, len: u64) -> Fetch {
         let means = self.regions.means(&*self.neighbours, peer);
+        let hands = !means.can_read || self.has_hands(peer, len);
         self.paces.begin(token, peer, len, |way| match way {
             Fetch::Read => means.can_read,
             // The peer has to write here; whether it can shows when it tries.
-            Fetch::Push | Fetch::Share => means.can_read && means.can_write,
-            Fetch::Packets => true,
+            Fetch::Push | Fetch::Share => means.can_read && means.can_write && hands,
+            Fetch::Packets => hands,
         })
     }
 
@@ -437,6 +452,18 @@ impl Rail for ShmRail {
 
     fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {
         self.regions.push(&*self.neighbours, bulk)
+    }
+
+    fn withdraw(&mut self, token: Token) -> Handover {
+        self.regions.withdraw(token)
+    }
+
+    fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {
+        self.regions.write_ahead(&*self.neighbours, bulk)
+    }
+
+    fn looks(&self, peer: Peer) -> bool {
+        self.regions.looks(&*self.neighbours, peer)
     }
 
     fn arm(&mut self) -> u32 {

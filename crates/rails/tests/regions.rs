@@ -1,7 +1,7 @@
 //! Regions of the shared-memory rail: data of any shape, leases and deaths, through the system calls processes use.
 
 use garonne_engine::api::Error;
-use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Fetch, Rail, Step};
+use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Fetch, Handover, Rail, Step};
 use garonne_rails::conformance::Told;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
@@ -354,4 +354,110 @@ fn memory_is_written_only_where_a_process_id_cannot_be_reused() {
     let data = Data::contiguous(memory.mem(), 4096);
     let descriptor = owner.share(5, 0, &data, Fetch::Push).unwrap();
     assert!(push(&mut writer, &descriptor, &data).is_err());
+}
+
+fn write_ahead(writer: &mut ShmRail, descriptor: &Descriptor, local: &Data) -> Result<Option<Step>, Error> {
+    writer.write_ahead(Bulk {
+        token: 3,
+        peer: 1,
+        descriptor,
+        offset: 0,
+        local,
+        local_offset: 0,
+        len: local.len,
+    })
+}
+
+fn filled(len: usize, byte: u8) -> (Scratch, Data) {
+    let memory = Scratch::new(len).unwrap();
+    memory.mem().with_mut(0, len, |bytes| bytes.fill(byte));
+    let data = Data::contiguous(memory.mem(), len as u64);
+    (memory, data)
+}
+
+#[test]
+fn data_offered_ahead_goes_to_the_writer_or_back_to_its_owner_and_never_to_both() {
+    let (mut writer, mut owner, _) = sharers();
+    let (_source, from) = filled(40_000, 7);
+    let (room, into) = filled(100_000, 1);
+    let written = |len: usize| {
+        room.mem().with(0, 100_000, |bytes| {
+            assert!(bytes[..len].iter().all(|byte| *byte == 7) && bytes[len..].iter().all(|byte| *byte == 1));
+        });
+    };
+    let offer = owner.share(5, 0, &into, Fetch::Push).unwrap();
+    assert_eq!(owner.withdraw(5), Handover::Mine);
+    assert_eq!(
+        write_ahead(&mut writer, &offer, &from),
+        Ok(None),
+        "it was withdrawn"
+    );
+    assert_eq!(owner.revoke(5), Ending::Now, "and needs no revoking");
+    written(0);
+    let again = owner.share(6, 0, &into, Fetch::Push).unwrap();
+    assert_eq!(
+        write_ahead(&mut writer, &offer, &from),
+        Ok(None),
+        "an old offer of the same place"
+    );
+    let step = Step {
+        bytes: 40_000,
+        last: true,
+    };
+    assert_eq!(write_ahead(&mut writer, &again, &from), Ok(Some(step)));
+    assert_eq!(owner.withdraw(6), Handover::Theirs);
+    written(40_000);
+    assert_eq!(owner.revoke(6), Ending::Now);
+    assert_eq!(
+        write_ahead(&mut writer, &again, &from),
+        Ok(None),
+        "it was revoked"
+    );
+}
+
+#[test]
+fn a_writer_that_looks_in_vain_keeps_no_owner_waiting() {
+    let (mut writer, mut owner, inbox) = sharers();
+    let (_source, from) = filled(40_000, 7);
+    let (_room, into) = filled(40_000, 1);
+    let offer = owner.share(5, 0, &into, Fetch::Push).unwrap();
+    let state = inbox.atomic_u64(2048 + (offer.cookie as u32) as usize * 64);
+    state.fetch_add(1, Ordering::Relaxed);
+    assert_eq!(
+        owner.withdraw(5),
+        Handover::Mine,
+        "it has a lease, but took nothing"
+    );
+    let second = owner.share(5, 0, &into, Fetch::Push).unwrap();
+    assert_ne!(offer.cookie, second.cookie, "the first is not free yet");
+    state.fetch_sub(1, Ordering::Relaxed);
+    let mut told = Told::default();
+    owner.poll(16, &mut told);
+    assert_eq!(told.revoked, [u64::MAX], "told in nobody's name");
+    assert!(matches!(write_ahead(&mut writer, &second, &from), Ok(Some(_))));
+}
+
+#[test]
+fn nothing_is_written_ahead_where_a_process_id_could_be_reused_or_by_a_descriptor_of_no_region() {
+    let (_source, from) = filled(40_000, 7);
+    let (mut writer, mut owner, _) = pair(std::process::id());
+    let (_room, into) = filled(40_000, 1);
+    let offer = owner.share(5, 0, &into, Fetch::Push).unwrap();
+    assert_eq!(write_ahead(&mut writer, &offer, &from), Ok(None));
+    assert_eq!(owner.withdraw(5), Handover::Mine);
+    let (mut writer, _owner, _) = sharers();
+    for cookie in [0, 64, u64::MAX, 1 << 32] {
+        let wild = Descriptor { cookie, ..offer };
+        assert_eq!(write_ahead(&mut writer, &wild, &from), Ok(None), "{cookie:x}");
+    }
+}
+
+#[test]
+fn a_rank_says_whether_it_looks_for_messages() {
+    let (writer, owner, _) = sharers();
+    assert!(!writer.looks(1));
+    owner.wake_source().look_on();
+    assert!(writer.looks(1) && !owner.looks(0));
+    owner.wake_source().look_away();
+    assert!(!writer.looks(1));
 }

@@ -6,6 +6,7 @@
 //! ranks that can run and the next event of the medium. When nothing can ever happen again, the run has failed.
 
 use crate::random::Random;
+use crate::regions::Regions;
 use garonne_engine::api::Peer;
 use garonne_engine::reliable::Frame;
 use std::cmp::Reverse;
@@ -106,6 +107,7 @@ struct State {
     failed: Option<String>,
     faults: Faults,
     hash: u64,
+    regions: Regions,
 }
 
 /// What the ranks of one run share.
@@ -140,6 +142,7 @@ impl SimFabric {
             failed: None,
             faults,
             hash: 0xcbf2_9ce4_8422_2325,
+            regions: Regions::default(),
         };
         Self {
             state: Mutex::new(state),
@@ -174,6 +177,23 @@ impl SimFabric {
     /// Why the run failed, if it did.
     pub fn failure(&self) -> Option<String> {
         self.lock().failed.clone()
+    }
+
+    /// A number below `bound` from the run's generator.
+    pub(crate) fn draw(&self, bound: u64) -> u64 {
+        self.lock().random.below(bound)
+    }
+
+    /// Uses what ranks expose to each other.
+    pub(crate) fn regions<T>(&self, use_them: impl FnOnce(&mut Regions) -> T) -> T {
+        use_them(&mut self.lock().regions)
+    }
+
+    /// Lets others run for a moment, if chance has it.
+    pub(crate) fn perhaps_pause(&self, me: Peer) {
+        if self.draw(2) == 0 {
+            self.pause(me);
+        }
     }
 
     /// Puts a frame on the medium.
@@ -389,6 +409,7 @@ impl State {
             Event::Death(rank) => {
                 let alive = matches!(self.standing[rank as usize], Standing::Ready | Standing::Asleep);
                 self.stand(rank, Standing::Dead);
+                self.regions.died(rank);
                 self.farewell();
                 for to in 0..self.standing.len() as Peer {
                     if to != rank {

@@ -4,7 +4,7 @@
 //! panics, when nothing can happen any more while somebody waits, or when a surviving engine is not empty at the end.
 
 use crate::fabric::{Faults, Killed, SimFabric};
-use crate::rail::SimRail;
+use crate::rail::{Memory, SimRail};
 use garonne_engine::Quotas;
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
@@ -28,6 +28,8 @@ pub struct Job {
     pub faults: Faults,
     /// Credits between any two ranks.
     pub quotas: Quotas,
+    /// Whether ranks reach each other's memory.
+    pub memory: Memory,
 }
 
 /// One simulated rank's host.
@@ -69,6 +71,8 @@ pub struct Outcome {
     pub hash: u64,
     /// Why it failed, with its seed.
     pub failure: Option<String>,
+    /// Messages that senders began to write to receives announced ahead.
+    pub written: u64,
 }
 
 /// Runs `program` as every rank of a simulated job.
@@ -91,26 +95,33 @@ pub fn run(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome {
     Outcome {
         hash: fabric.hash(),
         failure,
+        written: fabric.regions(|regions| regions.written),
     }
 }
 
-/// Runs every seed twice: it must succeed, and both runs must be the same.
+/// Runs every seed twice: it must succeed, and both runs must be the same, which is returned.
 ///
 /// # Panics
 /// With the seed that failed.
-pub fn check(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) {
+pub fn check(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome {
     let first = run(job, &program);
     if let Some(failure) = first.failure {
         panic!("{failure}");
     }
     let second = run(job, &program);
     assert_eq!(first, second, "seed {}: two runs differ", job.seed);
+    second
 }
 
 fn rank(job: &Job, fabric: &Arc<SimFabric>, me: u32, program: &(impl Fn(Arc<SimHost>) + Sync)) {
     let ended = catch_unwind(AssertUnwindSafe(|| {
         fabric.begin(me);
-        let shard = Shard::new(SimRail::new(fabric.clone(), me), me, job.world, job.quotas);
+        let shard = Shard::new(
+            SimRail::new(fabric.clone(), me, job.memory),
+            me,
+            job.world,
+            job.quotas,
+        );
         let host = Arc::new(EngineHost::new(
             shard,
             me,

@@ -7,6 +7,8 @@ pub mod job;
 pub mod local;
 pub mod rail;
 pub mod random;
+mod regions;
 mod threads;
 
+pub use rail::Memory;
 pub use threads::{Rank, Setup, threads, threads_with};

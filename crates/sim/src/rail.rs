@@ -1,10 +1,12 @@
 //! The rail of a simulated rank: the engine's packets over reliability links over the simulated medium.
 
 use crate::fabric::{Arrival, SimFabric};
+use crate::regions::Want;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
+    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Rail, Reach, Refusal, Room,
+    Sink, Step, Token, WakeSource,
 };
 use garonne_engine::reliable::{Frame, Link, Packet};
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -19,10 +21,23 @@ const EAGER_MAX: usize = 256;
 /// Polls in vain after which a rank lets others run.
 const POLLS_IN_VAIN: u32 = 3;
 
+/// Bytes that one side takes at most of data that both fill.
+const PART: u64 = 1000;
+
+/// Whether ranks reach each other's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Only packets go between them.
+    Apart,
+    /// They read and write what others expose; how, and whether others seem to look for messages, is left to chance.
+    Reached,
+}
+
 /// One simulated rank's end of the fabric.
 #[derive(Debug)]
 pub struct SimRail {
     me: Peer,
+    memory: Memory,
     fabric: Arc<SimFabric>,
     links: Vec<Option<Link>>,
     /// Peers whose links may have something due.
@@ -36,10 +51,11 @@ pub struct SimRail {
 
 impl SimRail {
     /// The rail of rank `me`.
-    pub fn new(fabric: Arc<SimFabric>, me: Peer) -> Self {
+    pub fn new(fabric: Arc<SimFabric>, me: Peer, memory: Memory) -> Self {
         let links = (0..fabric.world()).map(|_| Some(Link::default())).collect();
         Self {
             me,
+            memory,
             fabric,
             links,
             active: BTreeSet::new(),
@@ -50,6 +66,11 @@ impl SimRail {
         }
     }
 
+    /// The rank computes: others run, and nothing is polled.
+    pub fn rest(&self) {
+        self.fabric.pause(self.me);
+    }
+
     /// Every packet sent was acknowledged or its peer is gone.
     pub fn is_settled(&self) -> bool {
         self.links.iter().flatten().all(Link::is_settled)
@@ -58,10 +79,51 @@ impl SimRail {
     fn lose(&mut self, peer: Peer, sink: &mut impl Sink) -> u32 {
         match self.links[peer as usize].take() {
             Some(_) => {
+                self.fabric.regions(|regions| regions.peer_gone(self.me, peer));
                 sink.gone(peer);
                 1
             }
             None => 0,
+        }
+    }
+
+    /// Takes a lease on a peer's region, lets others run, and moves the bytes if the region's owner still lives.
+    fn transfer(&mut self, bulk: &Bulk<'_>, want: Want) -> Result<Option<Step>, Error> {
+        let fabric = &self.fabric;
+        let cookie = bulk.descriptor.cookie;
+        let Some(permit) = fabric.regions(|regions| regions.lease(self.me, bulk.peer, cookie, want))? else {
+            return Ok(None);
+        };
+        fabric.perhaps_pause(self.me);
+        let there = fabric.regions(|regions| regions.is_there(cookie));
+        if there {
+            let mut bytes = vec![0; permit.len as usize];
+            match want {
+                Want::Bytes(..) => {
+                    permit.data.pack(permit.from, &mut bytes);
+                    bulk.local.unpack(bulk.local_offset, &bytes);
+                }
+                Want::Back(..) => {
+                    bulk.local.pack(permit.from, &mut bytes);
+                    permit.data.unpack(permit.from, &bytes);
+                }
+            }
+        }
+        fabric.perhaps_pause(self.me);
+        if let Some(owner) = fabric.regions(|regions| regions.give_back(cookie)) {
+            fabric.wake(owner);
+        }
+        let step = Step {
+            bytes: permit.len,
+            last: permit.last,
+        };
+        if there {
+            Ok(Some(step))
+        } else {
+            Err(Error::Peer {
+                peer: bulk.peer,
+                what: "died while its memory was used",
+            })
         }
     }
 
@@ -114,8 +176,8 @@ impl Rail for SimRail {
         self.links.get(peer as usize)?.as_ref()?;
         Some(Reach {
             eager_max: EAGER_MAX,
-            can_read: false,
-            can_write: false,
+            can_read: self.memory == Memory::Reached,
+            can_write: self.memory == Memory::Reached,
             pipeline_chunk: PACKET_MAX,
             read_chunk: u64::MAX,
         })
@@ -195,6 +257,12 @@ impl Rail for SimRail {
                 }
             }
         }
+        if self.memory == Memory::Reached {
+            for token in self.fabric.regions(|regions| regions.drained(self.me)) {
+                sink.revoked(token);
+                told += 1;
+            }
+        }
         told += self.keep_time(sink);
         self.in_vain = if told == 0 { self.in_vain + 1 } else { 0 };
         if self.in_vain > POLLS_IN_VAIN {
@@ -204,20 +272,84 @@ impl Rail for SimRail {
         told
     }
 
-    fn expose(&mut self, _token: Token, _peer: Peer, _data: &Data) -> Exposing {
-        Exposing::Unable
+    fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing {
+        if self.memory == Memory::Apart {
+            return Exposing::Unable;
+        }
+        let cookie = self
+            .fabric
+            .regions(|regions| regions.expose(self.me, token, peer, data));
+        Descriptor::new(cookie, &[]).map_or(Exposing::Unable, Exposing::Ready)
     }
 
-    fn revoke(&mut self, _token: Token) -> Ending {
-        Ending::Now
+    fn revoke(&mut self, token: Token) -> Ending {
+        self.fabric.regions(|regions| regions.revoke(self.me, token))
     }
 
-    fn read(&mut self, _bulk: Bulk<'_>) -> Result<Ending, Error> {
-        Err(Error::Misuse("the simulated medium has no regions"))
+    fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
+        self.transfer(&bulk, Want::Bytes(bulk.offset, bulk.len))
+            .map(|_| Ending::Now)
     }
 
     fn write(&mut self, _bulk: Bulk<'_>) -> Result<Ending, Error> {
-        Err(Error::Misuse("the simulated medium has no regions"))
+        Err(Error::Misuse("the simulated medium writes by parts only"))
+    }
+
+    fn fetch(&mut self, _token: Token, _peer: Peer, _len: u64) -> Fetch {
+        match self.memory {
+            Memory::Apart => Fetch::Packets,
+            Memory::Reached => {
+                [Fetch::Read, Fetch::Push, Fetch::Share, Fetch::Packets][self.fabric.draw(4) as usize]
+            }
+        }
+    }
+
+    fn share(&mut self, token: Token, peer: Peer, data: &Data, _way: Fetch) -> Option<Descriptor> {
+        // Not always: engines must do without.
+        if self.fabric.draw(8) == 0 {
+            return None;
+        }
+        match self.expose(token, peer, data) {
+            Exposing::Ready(descriptor) => Some(descriptor),
+            Exposing::Later | Exposing::Unable => None,
+        }
+    }
+
+    fn take_part(&mut self, token: Token) -> Result<Option<(u64, u64)>, Error> {
+        Ok(self
+            .fabric
+            .regions(|regions| regions.take_front(self.me, token, PART)))
+    }
+
+    fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {
+        let step = self.transfer(&bulk, Want::Back(bulk.len, PART))?;
+        Ok(step.unwrap_or(Step { bytes: 0, last: true }))
+    }
+
+    fn withdraw(&mut self, token: Token) -> Handover {
+        self.fabric.regions(|regions| regions.withdraw(self.me, token))
+    }
+
+    fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {
+        let cookie = bulk.descriptor.cookie;
+        if !self.fabric.regions(|regions| regions.is_there(cookie)) {
+            return Ok(None);
+        }
+        match self.transfer(&bulk, Want::Back(bulk.len, PART)) {
+            Err(Error::Peer {
+                what: "the region was revoked",
+                ..
+            }) => Ok(None),
+            Ok(Some(step)) => {
+                self.fabric.regions(|regions| regions.written += 1);
+                Ok(Some(step))
+            }
+            step => step,
+        }
+    }
+
+    fn looks(&self, _peer: Peer) -> bool {
+        self.memory == Memory::Apart || self.fabric.draw(2) == 0
     }
 
     fn arm(&mut self) -> u32 {

@@ -3,6 +3,7 @@
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
 use garonne_progress::host::Host;
+use garonne_sim::Memory;
 use garonne_sim::fabric::Faults;
 use garonne_sim::job::{Job, SimHost, check, run};
 use garonne_sim::random::Random;
@@ -109,15 +110,15 @@ fn play(host: &SimHost, plan: &[Planned], dead: &[u32]) {
                 tag: by_tag.then_some(message.tag),
             };
             let data = Data::contiguous(rooms[next_in].mem(), 9000);
-            receives.push((
+            let started = host.recv(Recv {
                 pattern,
-                next_in,
-                host.recv(Recv {
-                    pattern,
-                    data,
-                    origin: Origin::default(),
-                }),
-            ));
+                data,
+                origin: Origin::default(),
+            });
+            if let Ok(Started::Pending(name)) = started {
+                host.announce(name);
+            }
+            receives.push((pattern, next_in, started));
             next_in += 1;
         }
         if random.one_in(8) {
@@ -227,6 +228,11 @@ fn job(seed: u64, world: u32) -> Job {
         quotas: Quotas {
             envelopes: quota,
             payload,
+        },
+        memory: if seed.is_multiple_of(3) {
+            Memory::Apart
+        } else {
+            Memory::Reached
         },
     }
 }

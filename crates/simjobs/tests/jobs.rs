@@ -31,6 +31,7 @@ fn job(seed: u64, world: u32) -> Job {
         world,
         seed,
         faults,
+        memory: garonne_sim::Memory::Apart,
         quotas: Quotas {
             envelopes,
             payload: 1024,

@@ -11,6 +11,7 @@ pub mod chore;
 mod chore_loom;
 #[cfg(not(loom))]
 pub mod copy;
+pub mod division;
 pub mod doorbell;
 #[cfg(not(loom))]
 pub mod futex;

@@ -19,6 +19,7 @@ use crate::limits::{CALLERS_NAMED, SMALL_LEN_MAX};
 use crate::request::{Request, Status};
 use garonne_engine::api::{self, Mode, Origin, Pattern, Peer, Source, Started};
 use garonne_engine::event::Sent;
+use garonne_engine::limits::AHEAD_FROM;
 use garonne_engine::quick::{ANY_PEER, Catch, Small};
 use garonne_sync::user::{Data, UserMem};
 
@@ -249,12 +250,14 @@ impl Comm {
             data: args.data,
             origin: args.origin,
         };
-        let started = self
-            .0
-            .process
-            .host
-            .recv(recv)
-            .map_err(|error| self.convert(error))?;
+        let room = recv.data.len;
+        let host = &self.0.process.host;
+        let started = host.recv(recv).map_err(|error| self.convert(error))?;
+        if let Started::Pending(name) = started
+            && room > AHEAD_FROM.into()
+        {
+            host.announce(name);
+        }
         Request::of_recv(self, started)
     }
 

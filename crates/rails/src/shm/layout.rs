@@ -14,6 +14,8 @@ const PAGE: usize = 4096;
 pub(crate) const PROBE_ADDR: usize = 8;
 /// See [`PROBE_ADDR`].
 pub(crate) const PROBE_VALUE: usize = 16;
+/// Not 0: the owner looks for messages just now, so what needs its hands is done at once.
+pub(crate) const LOOKING: usize = 64;
 /// Control blocks: the mailbox's, then the lanes'.
 const CONTROLS: usize = 128;
 /// The region table follows the control blocks.

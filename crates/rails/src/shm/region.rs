@@ -7,6 +7,8 @@
 //! owner's again when no lease is left or their holder is dead. Protects against error, not malice: one user's processes
 //! can read each other anyway. Bounded by the table, and by the blocks a list may have.
 
+mod ahead;
+
 use crate::limits::{PART_MIN, READ_CHUNK, REGION_BLOCKS_MAX, REGIONS, SHARE_PART_MAX, VERDICT_WAIT};
 use crate::shm::blocks::{Whereabouts, blocks, worthwhile};
 use crate::shm::layout::{self, REGION_BYTES, REGION_TABLE};
@@ -15,6 +17,7 @@ use crate::shm::transfer::{Known, copy_blocks};
 use crate::sys::{self, Block, Way};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Fetch, Sink, Step, Token};
+use garonne_sync::division::{Back, Damaged, Division, UNITS_MAX};
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
@@ -228,9 +231,14 @@ impl Regions {
         inbox.atomic_u64(REGION_TABLE + index * REGION_BYTES + at)
     }
 
+    /// How the data of a region is divided.
+    fn division(inbox: &Segment, index: usize) -> Division<'_> {
+        Division::new(Self::word(inbox, index, TAKEN))
+    }
+
     /// Exposes data that `peer` fills part by part, or both sides do.
     pub(crate) fn share(&mut self, token: Token, peer: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
-        if data.len > u64::from(u32::MAX / 2) * PART_UNIT {
+        if data.len > u64::from(UNITS_MAX) * PART_UNIT {
             return None;
         }
         let Exposing::Ready(descriptor) = self.expose(token, peer, data) else {
@@ -247,7 +255,7 @@ impl Regions {
             part: units(part),
         };
         // The peer looks at them once it was told the descriptor, by a packet.
-        Self::word(&self.own, index, TAKEN).store(0, Ordering::Relaxed);
+        Self::division(&self.own, index).clear();
         Self::word(&self.own, index, PART).store(u64::from(shared.part), Ordering::Relaxed);
         self.exposed[index].as_mut()?.shared = Some(shared);
         Some(descriptor)
@@ -264,35 +272,18 @@ impl Regions {
             return Ok(None);
         };
         let all = units(shared.len);
-        let word = Self::word(&self.own, index, TAKEN);
-        let mut seen = word.load(Ordering::Relaxed);
-        loop {
-            let (ours, theirs) = (seen as u32, (seen >> 32) as u32);
-            if ours != shared.taken || theirs > all - ours {
-                return Err(Error::Peer {
-                    peer,
-                    what: "it took more of a shared region than there is",
-                });
-            }
-            let take = shared.part.min(all - ours - theirs);
-            if take == 0 {
-                return Ok(None);
-            }
-            // Relaxed: the word only divides; the bytes are ordered by leases and packets.
-            match word.compare_exchange_weak(
-                seen,
-                seen + u64::from(take),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Err(now) => seen = now,
-                Ok(_) => {
-                    let from = u64::from(ours) * PART_UNIT;
-                    shared.taken += take;
-                    return Ok(Some((from, (u64::from(take) * PART_UNIT).min(shared.len - from))));
-                }
-            }
+        let take = Self::division(&self.own, index)
+            .take_front(shared.taken, all, shared.part)
+            .map_err(|Damaged| Error::Peer {
+                peer,
+                what: "it took more of a shared region than there is",
+            })?;
+        if take == 0 {
+            return Ok(None);
         }
+        let from = u64::from(shared.taken) * PART_UNIT;
+        shared.taken += take;
+        Ok(Some((from, (u64::from(take) * PART_UNIT).min(shared.len - from))))
     }
 
     /// Takes a part of a region that a peer shares from its back, and writes it.
@@ -305,26 +296,7 @@ impl Regions {
             _ => return Err(Error::Resource("its memory cannot be written from here")),
         };
         let lease = Lease::take(&reached.inbox, &bulk)?;
-        let (all, index) = (units(bulk.len), bulk.descriptor.cookie as u32 as usize);
-        let taken = take_back(&reached.inbox, index, all);
-        let step = match taken {
-            None => Ok(Step { bytes: 0, last: true }),
-            Some((first, count, last)) => {
-                let from = u64::from(first) * PART_UNIT;
-                let part = Bulk {
-                    offset: from,
-                    local_offset: from,
-                    len: (u64::from(count) * PART_UNIT).min(bulk.len - from),
-                    ..bulk
-                };
-                copy_blocks(reached.pid(), &part, Way::Write, &mut self.list)
-                    .and_then(|()| lease.check(reached, peer))
-                    .map(|()| Step {
-                        bytes: part.len,
-                        last,
-                    })
-            }
-        };
+        let step = push_part(reached, &lease, &bulk, &mut self.list);
         give_back(lease, neighbours, peer);
         step.map_err(|error| hear_of_death(reached, neighbours, peer, error))
     }
@@ -403,31 +375,38 @@ impl Regions {
     }
 }
 
-/// Takes units from the back of a shared region of `all` units: the first, how many, and whether none is left. `None`: none was.
-fn take_back(inbox: &Segment, index: usize, all: u32) -> Option<(u32, u32, bool)> {
+/// Takes units from the back of a shared region of `all` units. `None`: none is left, or its owner withdrew it.
+fn take_back(inbox: &Segment, index: usize, all: u32) -> Option<Back> {
     let part = Regions::word(inbox, index, PART)
         .load(Ordering::Relaxed)
         .clamp(1, READ_CHUNK / PART_UNIT) as u32;
-    let word = Regions::word(inbox, index, TAKEN);
-    let mut seen = word.load(Ordering::Relaxed);
-    loop {
-        let (theirs, ours) = (seen as u32, (seen >> 32) as u32);
-        let left = all.checked_sub(ours)?.checked_sub(theirs)?;
-        let take = part.min(left);
-        if take == 0 {
-            return None;
-        }
-        // Relaxed, as in `take_part`.
-        match word.compare_exchange_weak(
-            seen,
-            seen + (u64::from(take) << 32),
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        ) {
-            Ok(_) => return Some((all - ours - take, take, take == left)),
-            Err(now) => seen = now,
-        }
-    }
+    Regions::division(inbox, index).take_back(all, part)
+}
+
+/// Takes a part from the back of a leased region and writes it.
+fn push_part(
+    reached: &Reached,
+    lease: &Lease<'_>,
+    bulk: &Bulk<'_>,
+    list: &mut Option<Known>,
+) -> Result<Step, Error> {
+    let (all, index) = (units(bulk.len), bulk.descriptor.cookie as u32 as usize);
+    let Some(Back { first, count, last }) = take_back(&reached.inbox, index, all) else {
+        return Ok(Step { bytes: 0, last: true });
+    };
+    let from = u64::from(first) * PART_UNIT;
+    let part = Bulk {
+        offset: from,
+        local_offset: from,
+        len: (u64::from(count) * PART_UNIT).min(bulk.len - from),
+        ..*bulk
+    };
+    copy_blocks(reached.pid(), &part, Way::Write, list)?;
+    lease.check(reached, bulk.peer)?;
+    Ok(Step {
+        bytes: part.len,
+        last,
+    })
 }
 
 /// Memory that cannot be moved any more belongs to a process that dies, as a rule, and whoever watches it is about to say so: let that be
@@ -469,7 +448,8 @@ impl<'a> Lease<'a> {
             (bulk.descriptor.cookie as u32) as usize,
             bulk.descriptor.cookie >> 32,
         );
-        if index >= REGIONS {
+        // An entry that was never used says generation 0, and that it is open.
+        if index >= REGIONS || generation == 0 {
             return Err(Error::Peer {
                 peer: bulk.peer,
                 what: "its descriptor names no region",

@@ -1,5 +1,6 @@
-//! Sleeping on the rank's doorbell, with the stages that make up for writers that use no fence.
+//! Sleeping on the rank's doorbell, with the stages that make up for writers that use no fence, and the sign of who does not sleep.
 
+use crate::shm::layout;
 use garonne_engine::rail::WakeSource;
 use garonne_sync::doorbell::{Armed, Doorbell, Stage};
 use garonne_sync::futex;
@@ -11,14 +12,17 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct ShmWake {
     bell: Segment,
+    /// The rank's own inbox.
+    own: Segment,
     /// The [`Stage`] of the next sleep, as a number. A hint: a stale one costs a nap or a barrier.
     stage: AtomicU8,
 }
 
 impl ShmWake {
-    pub(crate) fn new(bell: Segment) -> Self {
+    pub(crate) fn new(bell: Segment, own: Segment) -> Self {
         Self {
             bell,
+            own,
             stage: AtomicU8::new(0),
         }
     }
@@ -64,5 +68,14 @@ impl WakeSource for ShmWake {
 
     fn wake(&self) {
         Doorbell::new(self.bell.atomic_u32(0)).ring_fenced();
+    }
+
+    // Relaxed: a hint, and nothing hangs on its order.
+    fn look_on(&self) {
+        self.own.atomic_u32(layout::LOOKING).store(1, Ordering::Relaxed);
+    }
+
+    fn look_away(&self) {
+        self.own.atomic_u32(layout::LOOKING).store(0, Ordering::Relaxed);
     }
 }

@@ -1,0 +1,460 @@
+//! Receives announced ahead, so that the sender of the message writes it where it belongs while its receiver computes.
+//!
+//! A receive of a large message from one named sender with one tag offers its memory (`Expect`), if nothing posted before it with a
+//! wildcard may take its message. The offer says which envelope it is for: of those with its tag, from a sequence number on, the one after
+//! `skip` others. The sender knows what it sent from its ring of events, so no message pays for that. Envelopes travel and match as ever; an
+//! offer only says where bytes may go, and the sender that uses it does so after its envelope left. The rail hands memory over once: a sender
+//! that begins to write has it until it says `Written`; a receiver that would rather fetch, or cancels, withdraws it. So a sender may
+//! forget offers as it likes, and those that became wrong are withdrawn: whenever a receive leaves its place without
+//! a message, and when windows are queried. Bounded by `AHEAD_MAX` offers of all peers together.
+
+use crate::api::{Pattern, Peer, Request};
+use crate::core::Core;
+use crate::event::What;
+use crate::gate::{stream_key, widen};
+use crate::limits::{AHEAD_LOG, AHEAD_MAX, AHEAD_OFFERS, AHEAD_SKIP_MAX, AHEAD_TO};
+use crate::rail::{Bulk, Fetch, Handover, Header, Kind, Rail};
+use crate::request::{Mark, Side, State, from_wire};
+use crate::shard::Shard;
+use crate::wire::{Expect, FLAG_FAILED, Written};
+use std::collections::VecDeque;
+
+/// A peer's receive that may be written when its message is sent.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    peer: Peer,
+    context: u32,
+    tag: i32,
+    /// Of the envelopes to the peer in this context from this number on …
+    from: u64,
+    /// … the one with this tag that comes after so many others with it.
+    skip: u32,
+    expect: Expect,
+}
+
+/// Where the envelope is that an offer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aim {
+    /// Not sent yet.
+    Future,
+    /// It had this number.
+    Sent(u64),
+    /// It is not known any more.
+    Lost,
+}
+
+/// A send whose message may be written.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    send: Request,
+    expect: Expect,
+}
+
+/// What an engine knows of offers. See the module's paragraph.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    wanted: VecDeque<Wanted>,
+    /// Sends announced to their receivers lately.
+    announced: VecDeque<Request>,
+    writes: VecDeque<Write>,
+    /// Receives of this rank whose memory is offered.
+    offered: usize,
+    /// Peers that began to hold envelopes back: offers to them are withdrawn.
+    pub doubtful: Vec<Peer>,
+}
+
+impl Ahead {
+    /// Nothing that a peer offered is of use any more.
+    pub(crate) fn forget(&mut self, peer: Peer) {
+        self.wanted.retain(|wanted| wanted.peer != peer);
+    }
+}
+
+/// Adds to a list of hints, over the oldest.
+fn remember<T>(list: &mut VecDeque<T>, item: T) {
+    if list.len() >= AHEAD_MAX {
+        list.pop_front();
+    }
+    list.push_back(item);
+}
+
+impl Core {
+    // The sender's side.
+
+    /// A peer offers a receive's memory. `None`: it broke the format.
+    pub(crate) fn expect(&mut self, gate: u32, header: &Header, expect: Expect) -> Option<()> {
+        let peer = self.gates[gate as usize].peer;
+        let stream = self.streams.find_or_insert(stream_key(header.context, peer));
+        let next = self.streams.get(stream).next_tx();
+        let mut wanted = Wanted {
+            peer,
+            context: header.context,
+            tag: header.tag,
+            from: widen(next, header.sequence),
+            skip: expect.skip,
+            expect,
+        };
+        // Nobody has seen what was not sent.
+        if wanted.from > next {
+            return None;
+        }
+        if self.aim(&mut wanted, next) != Aim::Lost && self.hit(&wanted, next).is_none() {
+            remember(&mut self.ahead.wanted, wanted);
+        }
+        Some(())
+    }
+
+    /// Looks for the envelope that an offer is for, among what was sent. `next` is the number of the next one.
+    fn aim(&self, wanted: &mut Wanted, next: u64) -> Aim {
+        let sent = next - wanted.from;
+        if sent > AHEAD_LOG {
+            return Aim::Lost;
+        }
+        let tags = || {
+            self.events
+                .iter()
+                .rev()
+                .filter(|(_, event)| {
+                    event.what == What::Send && (event.peer, event.context) == (wanted.peer, wanted.context)
+                })
+                .take(sent as usize)
+                .map(|(_, event)| event.tag)
+        };
+        if tags().count() as u64 != sent {
+            return Aim::Lost;
+        }
+        let hits = tags().filter(|tag| *tag == wanted.tag).count();
+        let Some(newer) = hits.checked_sub(wanted.skip as usize + 1) else {
+            wanted.skip -= hits as u32;
+            wanted.from = next;
+            return Aim::Future;
+        };
+        let back = tags()
+            .enumerate()
+            .filter(|(_, tag)| *tag == wanted.tag)
+            .nth(newer)
+            .map(|(back, _)| back as u64);
+        back.map_or(Aim::Lost, |back| Aim::Sent(next - 1 - back))
+    }
+
+    /// If an offer's envelope was sent: begins the write if that can be, and says that the offer is spent. `None`: keep it.
+    fn hit(&mut self, wanted: &Wanted, next: u64) -> Option<()> {
+        let number = match self.aim(&mut wanted.clone(), next) {
+            Aim::Future => return None,
+            Aim::Lost => return Some(()),
+            Aim::Sent(number) => number,
+        };
+        let send = self.ahead.announced.iter().copied().find(|send| {
+            self.requests.find(*send).is_some_and(|index| {
+                let operation = self.requests.peek(index);
+                (operation.peer, operation.context, operation.sequence)
+                    == (wanted.peer, wanted.context, number as u32)
+                    && operation.side == Side::Send
+                    && operation.state == State::Active
+            })
+        });
+        let Some(send) = send else {
+            // It may wait in the window.
+            let held = self
+                .gate(wanted.peer)
+                .is_some_and(|gate| self.gates[gate as usize].held != 0);
+            return if held { None } else { Some(()) };
+        };
+        let len = self.requests.peek(send.index).data.len;
+        // What is too long is its receiver's error, found the usual way.
+        if len <= wanted.expect.room.min(AHEAD_TO) {
+            self.ahead.writes.push_back(Write {
+                send,
+                expect: wanted.expect,
+            });
+            self.pending = true;
+        }
+        Some(())
+    }
+
+    /// A send was announced to its receiver.
+    pub(crate) fn announced(&mut self, index: u32) {
+        let send = self.requests.name(index);
+        remember(&mut self.ahead.announced, send);
+        if self.ahead.wanted.is_empty() {
+            return;
+        }
+        let operation = self.requests.peek(index);
+        let (peer, context, tag) = (operation.peer, operation.context, operation.tag);
+        let stream = self.streams.find_or_insert(stream_key(context, peer));
+        let next = self.streams.get(stream).next_tx();
+        for _ in 0..self.ahead.wanted.len() {
+            let Some(mut wanted) = self.ahead.wanted.pop_front() else {
+                break;
+            };
+            let same = (wanted.peer, wanted.context, wanted.tag) == (peer, context, tag);
+            // The numbers are brought up to date while the events still reach back that far.
+            if !same || self.aim(&mut wanted, next) != Aim::Lost && self.hit(&wanted, next).is_none() {
+                self.ahead.wanted.push_back(wanted);
+            }
+        }
+    }
+
+    // The receiver's side.
+
+    /// How many envelopes of its tag go to other receives before the next goes to this one, which was just posted. `None`: that
+    /// cannot be said.
+    fn place_of(&self, pattern: &Pattern, receive: u32) -> Option<u32> {
+        self.matcher.ahead_of(pattern, receive, AHEAD_SKIP_MAX)
+    }
+
+    /// A receive's memory is not offered any more.
+    pub(crate) fn withdrawn(&mut self, index: u32) {
+        let operation = self.requests.at(index);
+        if operation.marked(Mark::Announced) {
+            operation.unmark(Mark::Announced);
+            self.ahead.offered -= 1;
+        }
+    }
+
+    /// The sender of an announced receive wrote its message. `None`: it broke the format.
+    pub(crate) fn written(&mut self, peer: Peer, written: &Written, worked: bool) -> Option<()> {
+        let Some(index) = self.requests.find(from_wire(written.recv)) else {
+            return Some(());
+        };
+        let operation = self.requests.at(index);
+        let known = operation.side == Side::Recv
+            && (operation.peer, operation.state, operation.remote) == (peer, State::Active, written.send)
+            && operation.marked(Mark::Announced);
+        if !known {
+            return None;
+        }
+        self.withdrawn(index);
+        self.pulls.retain(|&pull| pull != index);
+        let operation = self.requests.at(index);
+        operation.region = None;
+        if worked {
+            operation.moved = operation.total;
+            self.end(index, None);
+        } else {
+            self.ask_for_packets(index);
+        }
+        Some(())
+    }
+}
+
+impl<R: Rail> Shard<R> {
+    /// Offers the memory of a receive to the sender of its message, if that can be, also when the message was announced already. For
+    /// receives whose callers go on without waiting; what is at once waited for is better fetched.
+    pub fn announce(&mut self, request: Request) {
+        if let Some(index) = self.core.requests.find(request) {
+            self.announce_slot(index);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn announce_slot(&mut self, index: u32) {
+        match self.core.requests.peek(index).state {
+            State::Posted => drop(self.try_announce(index)),
+            State::Active => self.fetch_by_both(index),
+            _ => {}
+        }
+    }
+
+    /// Lets the sender write an announced message that met its receive when that was posted. Whoever of both has hands moves it.
+    fn fetch_by_both(&mut self, index: u32) {
+        let operation = self.core.requests.peek(index);
+        let fits = operation.side == Side::Recv
+            && operation.region.is_some()
+            && operation.fetching.is_none()
+            && operation.marks == 0;
+        let peer = operation.peer;
+        if !fits || !self.rail.reach(peer).is_some_and(|reach| reach.can_write) {
+            return;
+        }
+        if self.share_with_sender(index, Fetch::Share) {
+            let operation = self.core.requests.at(index);
+            operation.fetching = Some(Fetch::Share);
+            operation.mark(Mark::Unasked);
+        }
+    }
+
+    fn try_announce(&mut self, index: u32) -> Option<()> {
+        // The offer counts from the next envelope on: streams must know all that was taken.
+        self.core.settle_inlets();
+        if !self.core.outbox.is_empty() {
+            self.flush();
+        }
+        let operation = self.core.requests.peek(index);
+        let pattern = operation.pattern;
+        let (source, tag) = (pattern.source?, pattern.tag?);
+        let fits = operation.state == State::Posted && !operation.exposed && source.peer != self.core.me;
+        // Nor is anything added to what found no room.
+        let room = self.core.ahead.offered < AHEAD_OFFERS && self.core.outbox.is_empty();
+        if !fits || !self.limits.ordered || !room {
+            return None;
+        }
+        let len = operation.data.len;
+        let reach = self.rail.reach(source.peer)?;
+        if len <= reach.eager_max as u64 || !reach.can_write {
+            return None;
+        }
+        let gate = match self.core.gate(source.peer) {
+            Some(gate) => gate,
+            None => self.core.open_gate(source.peer, reach),
+        };
+        let entry = &self.core.gates[gate as usize];
+        if entry.gone || entry.asking.held {
+            return None;
+        }
+        let stream = self
+            .core
+            .streams
+            .find_or_insert(stream_key(pattern.context, source.peer));
+        let stream = self.core.streams.get(stream);
+        if stream.odd.is_some() {
+            return None;
+        }
+        let sequence = stream.next_rx as u32;
+        let skip = self.core.place_of(&pattern, index)?;
+        let token = self.core.wire_name(index);
+        let operation = self.core.requests.at(index);
+        let region = self
+            .rail
+            .share(token, source.peer, &operation.data, Fetch::Push)?;
+        operation.exposed = true;
+        operation.mark(Mark::Announced);
+        self.core.ahead.offered += 1;
+        let header = Header {
+            kind: Kind::Expect as u8,
+            context: pattern.context,
+            tag,
+            sequence,
+            ..Header::default()
+        };
+        let expect = Expect {
+            recv: token,
+            room: len,
+            skip,
+            region,
+        };
+        self.core.tell(source.peer, header, expect.encode());
+        // At once: the caller leaves.
+        self.flush();
+        Some(())
+    }
+
+    /// Takes the memory of an announced receive back. `false`: its sender was quicker.
+    pub(crate) fn withdraw(&mut self, index: u32) -> bool {
+        if !self.core.requests.peek(index).marked(Mark::Announced) {
+            return true;
+        }
+        let token = self.core.wire_name(index);
+        match self.rail.withdraw(token) {
+            Handover::Theirs => false,
+            Handover::Mine => {
+                self.core.requests.at(index).exposed = false;
+                self.core.withdrawn(index);
+                true
+            }
+        }
+    }
+
+    /// Before a posted receive ends without a message: withdraws what counts on its taking one, and what it offered itself. `false`: a
+    /// sender already writes for one of these, so a message for this receive is on its way.
+    pub(crate) fn withdraw_from(&mut self, index: u32) -> bool {
+        let mut after = Some(index);
+        // Later ones first: as long as this one is posted, they are right.
+        while let Some(receive) = after {
+            after = self.core.matcher.posted_after(receive);
+            if receive != index && !self.withdraw(receive) {
+                return false;
+            }
+        }
+        self.withdraw(index)
+    }
+
+    /// Withdraws all offers to peers whose windows may give messages away out of sequence.
+    pub(crate) fn withdraw_doubtful(&mut self) {
+        for peer in std::mem::take(&mut self.core.ahead.doubtful) {
+            let offers = self.core.requests.select(|operation| {
+                operation.state == State::Posted
+                    && operation.marked(Mark::Announced)
+                    && operation.pattern.source.is_some_and(|source| source.peer == peer)
+            });
+            for index in offers {
+                self.withdraw(index);
+            }
+        }
+    }
+
+    /// Writes messages that their receivers offered memory for and do not look for.
+    pub(crate) fn pump_writes(&mut self) -> bool {
+        let mut moved = false;
+        for _ in 0..self.core.ahead.writes.len() {
+            let Some(write) = self.core.ahead.writes.pop_front() else {
+                break;
+            };
+            let Some(index) = self.core.requests.find(write.send) else {
+                continue;
+            };
+            let operation = self.core.requests.peek(index);
+            if operation.state != State::Active || operation.region.is_some() {
+                continue;
+            }
+            if self.rail.looks(operation.peer) {
+                // It takes the message itself, or looks away again.
+                self.core.ahead.writes.push_back(write);
+                self.core.pending = true;
+            } else if let Some(worked) = self.write(index, &write.expect) {
+                self.end_write(index, &write, worked);
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    /// Writes a whole message: who begins does not leave its receiver waiting for the rest. Whether that worked; `None`: the offer was
+    /// withdrawn.
+    fn write(&mut self, index: u32, expect: &Expect) -> Option<bool> {
+        let token = self.core.wire_name(index);
+        let operation = self.core.requests.peek(index);
+        let len = operation.data.len;
+        let bulk = || Bulk {
+            token,
+            peer: operation.peer,
+            descriptor: &expect.region,
+            offset: 0,
+            local: &operation.data,
+            local_offset: 0,
+            len,
+        };
+        let mut step = match self.rail.write_ahead(bulk()) {
+            Ok(step) => step?,
+            Err(_) => return Some(false),
+        };
+        let mut written = step.bytes;
+        while !step.last {
+            step = match self.rail.push_part(bulk()) {
+                Ok(step) => step,
+                Err(_) => return Some(false),
+            };
+            written += step.bytes;
+        }
+        Some(written == len)
+    }
+
+    /// Tells the receiver how the writing of its message ended.
+    fn end_write(&mut self, index: u32, write: &Write, worked: bool) {
+        let header = Header {
+            kind: Kind::Written as u8,
+            flags: if worked { 0 } else { FLAG_FAILED },
+            ..Header::default()
+        };
+        let written = Written {
+            recv: write.expect.recv,
+            send: self.core.wire_name(index),
+        };
+        let peer = self.core.requests.peek(index).peer;
+        self.core.tell(peer, header, written.encode());
+        if worked {
+            self.core.end(index, None);
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Announced receives over the shared-memory rail, as threads and by the system calls that processes use: what ends without whose hands.
+
+use garonne_engine::Quotas;
+use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::quick::Catch;
+use garonne_engine::rail::Rail;
+use garonne_engine::shard::Shard;
+use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
+use garonne_sync::user::{Data, Scratch};
+use std::sync::Arc;
+use support::ReachedAs;
+
+mod support;
+
+const ROOM: usize = 3 << 20;
+const TAG: i32 = 5;
+/// More than any message here needs.
+const LOOKS: usize = 100;
+
+struct Pair {
+    sender: Shard<ShmRail>,
+    receiver: Shard<ShmRail>,
+}
+
+fn pattern() -> Pattern {
+    Pattern {
+        context: 2,
+        source: Some(Source { rank: 0, peer: 0 }),
+        tag: Some(TAG),
+    }
+}
+
+fn filled(len: usize, byte: u8) -> Scratch {
+    let memory = Scratch::new(len).unwrap();
+    memory.mem().with_mut(0, len, |bytes| bytes.fill(byte));
+    memory
+}
+
+fn all(memory: &Scratch, from: usize, to: usize, byte: u8) -> bool {
+    memory.mem().with(from as isize, to - from, |bytes| {
+        bytes.iter().all(|other| *other == byte)
+    })
+}
+
+impl Pair {
+    /// Every pair that can write to each other's memory.
+    fn each() -> [Self; 2] {
+        let processes = Process::Other {
+            pid: std::process::id(),
+            kept: true,
+        };
+        [None, Some(processes)].map(|reached| {
+            let mut ranks = Threads::new(2).unwrap().into_iter().map(|rank| {
+                let neighbours: Arc<dyn Neighbours> = match reached {
+                    None => Arc::new(rank),
+                    Some(process) => Arc::new(ReachedAs(rank, process)),
+                };
+                let me = neighbours.me();
+                Shard::new(ShmRail::new(neighbours).unwrap(), me, 2, Quotas::for_world(2))
+            });
+            Self {
+                sender: ranks.next().unwrap(),
+                receiver: ranks.next().unwrap(),
+            }
+        })
+    }
+
+    fn send(&mut self, memory: &Scratch) -> Request {
+        let started = self.sender.send(Send {
+            context: 2,
+            peer: 1,
+            source: 0,
+            tag: TAG,
+            data: Data::contiguous(memory.mem(), memory.len() as u64),
+            mode: Mode::Standard,
+            origin: Origin::default(),
+        });
+        match started.unwrap() {
+            Started::Pending(request) => request,
+            Started::Done(_) => panic!("a large message is not over at once"),
+        }
+    }
+
+    fn post(&mut self, memory: &Scratch) -> Request {
+        let place = (memory.mem(), memory.len() as u32);
+        let catch = Catch::of(pattern(), place, Origin::default());
+        self.receiver.post_plain(&catch).unwrap()
+    }
+
+    /// Whether the sender alone ends its send.
+    fn sender_ends(&mut self, send: Request) -> bool {
+        (0..LOOKS).any(|_| {
+            self.sender.progress();
+            self.sender.is_complete(send)
+        })
+    }
+
+    fn receiver_ends(&mut self, receive: Request) -> Option<Status> {
+        (0..LOOKS).find_map(|_| {
+            self.receiver.progress();
+            self.receiver.take(receive).unwrap()
+        })
+    }
+
+    fn both_end(&mut self, send: Request, receive: Request) -> Status {
+        let mut status = None;
+        for _ in 0..LOOKS {
+            self.sender.progress();
+            self.receiver.progress();
+            status = status.or_else(|| self.receiver.take(receive).unwrap());
+            if status.is_some() && self.sender.is_complete(send) {
+                break;
+            }
+        }
+        assert!(self.sender.take(send).unwrap().is_some());
+        status.unwrap()
+    }
+}
+
+#[test]
+fn a_sender_ends_alone_what_its_receiver_announced_before_or_while_it_was_sent() {
+    for mut pair in Pair::each() {
+        for (len, announced_first) in [(20_000, true), (32 << 10, false), (1 << 20, true), (ROOM, false)] {
+            let (message, room) = (filled(len, 7), filled(ROOM, 1));
+            let (send, receive);
+            if announced_first {
+                receive = pair.post(&room);
+                pair.sender.progress();
+                send = pair.send(&message);
+            } else {
+                send = pair.send(&message);
+                receive = pair.post(&room);
+            }
+            assert!(pair.sender_ends(send), "{len}: it needed the receiver's hands");
+            assert!(
+                pair.sender
+                    .take(send)
+                    .unwrap()
+                    .is_some_and(|status| status.error.is_none())
+            );
+            assert!(all(&room, 0, len, 7) && all(&room, len, ROOM, 1), "{len}");
+            let status = pair.receiver_ends(receive).unwrap();
+            assert_eq!(
+                (status.source, status.tag, status.len, status.error),
+                (0, TAG, len as u64, None)
+            );
+        }
+        assert!(pair.sender.is_idle() && pair.receiver.is_idle());
+    }
+}
+
+#[test]
+fn a_sender_ends_alone_what_was_announced_before_its_receive_was_posted() {
+    for mut pair in Pair::each() {
+        for (len, sender_first) in [
+            (20_000, true),
+            (1 << 20, true),
+            (ROOM, true),
+            (20_000, false),
+            (ROOM, false),
+        ] {
+            let (message, room) = (filled(len, 7), filled(ROOM, 1));
+            let send = pair.send(&message);
+            for _ in 0..LOOKS {
+                pair.receiver.progress();
+            }
+            assert_eq!(pair.receiver.unexpected(), 1);
+            let receive = pair.post(&room);
+            if sender_first {
+                pair.sender_ends(send);
+                assert!(all(&room, 0, len, 7), "{len}: it needed the receiver's hands");
+            } else {
+                for _ in 0..LOOKS {
+                    pair.receiver.progress();
+                }
+                assert!(all(&room, 0, len, 7), "{len}: it needed the sender's hands");
+            }
+            let status = pair.both_end(send, receive);
+            assert_eq!((status.len, status.error), (len as u64, None));
+            assert!(all(&room, 0, len, 7) && all(&room, len, ROOM, 1));
+        }
+        assert!(pair.sender.is_idle() && pair.receiver.is_idle());
+    }
+}
+
+#[test]
+fn a_receiver_that_looks_for_messages_fetches_its_own() {
+    for mut pair in Pair::each() {
+        let source = pair.receiver.rail().wake_source();
+        source.look_on();
+        let (message, room) = (filled(1 << 20, 7), filled(ROOM, 1));
+        let receive = pair.post(&room);
+        let send = pair.send(&message);
+        assert!(!pair.sender_ends(send), "its receiver looks");
+        assert!(all(&room, 0, ROOM, 1));
+        let status = pair.both_end(send, receive);
+        assert_eq!((status.len, status.error), (1 << 20, None));
+        source.look_away();
+    }
+}
+
+#[test]
+fn a_cancelled_receive_is_not_written_and_the_message_goes_to_the_next() {
+    for mut pair in Pair::each() {
+        let (message, first, second) = (filled(1 << 20, 7), filled(ROOM, 1), filled(ROOM, 2));
+        let receives = [pair.post(&first), pair.post(&second)];
+        pair.sender.progress();
+        pair.receiver.cancel(receives[0]).unwrap();
+        assert!(
+            pair.receiver
+                .take(receives[0])
+                .unwrap()
+                .is_some_and(|status| status.cancelled)
+        );
+        let send = pair.send(&message);
+        let status = pair.both_end(send, receives[1]);
+        assert_eq!((status.len, status.error), (1 << 20, None));
+        assert!(all(&first, 0, ROOM, 1) && all(&second, 0, 1 << 20, 7));
+    }
+}
+
+#[test]
+fn a_receive_whose_message_was_written_can_not_be_cancelled_nor_can_one_before_it() {
+    for mut pair in Pair::each() {
+        let (small, message) = (filled(100, 3), filled(1 << 20, 7));
+        let (first, second) = (filled(ROOM, 1), filled(ROOM, 2));
+        let receives = [pair.post(&first), pair.post(&second)];
+        let sent = pair.sender.send(Send {
+            context: 2,
+            peer: 1,
+            source: 0,
+            tag: TAG,
+            data: Data::contiguous(small.mem(), 100),
+            mode: Mode::Standard,
+            origin: Origin::default(),
+        });
+        assert!(matches!(sent, Ok(Started::Done(_))));
+        let send = pair.send(&message);
+        assert!(pair.sender_ends(send));
+        pair.sender.take(send).unwrap();
+        for receive in receives {
+            pair.receiver.cancel(receive).unwrap();
+        }
+        let lens = receives.map(|receive| {
+            pair.receiver_ends(receive)
+                .map(|status| (status.len, status.cancelled))
+        });
+        assert_eq!(lens, [Some((100, false)), Some((1 << 20, false))]);
+        assert!(all(&first, 100, ROOM, 1) && all(&second, 0, 1 << 20, 7));
+    }
+}
+
+#[test]
+fn a_message_that_does_not_fit_is_an_error_and_writes_nothing_behind_the_room() {
+    for mut pair in Pair::each() {
+        let (message, room) = (filled(1 << 20, 7), filled(ROOM, 1));
+        let data = Data::contiguous(room.mem(), 100_000);
+        let recv = Recv {
+            pattern: pattern(),
+            data,
+            origin: Origin::default(),
+        };
+        let Ok(Started::Pending(receive)) = pair.receiver.recv(recv) else {
+            panic!("nothing was sent")
+        };
+        pair.receiver.announce(receive);
+        let send = pair.send(&message);
+        assert!(!pair.sender_ends(send));
+        let status = pair.both_end(send, receive);
+        assert!(matches!(status.error, Some(Error::Truncated(_))), "{status:?}");
+        assert!(all(&room, 100_000, ROOM, 1));
+    }
+}
+
+#[test]
+fn a_receive_ends_with_an_error_when_its_sender_dies_and_its_memory_is_its_own_again() {
+    for mut pair in Pair::each() {
+        let room = filled(ROOM, 1);
+        let receive = pair.post(&room);
+        pair.sender.progress();
+        pair.receiver.rail().peer_gone(0);
+        let status = pair.receiver_ends(receive).unwrap();
+        assert!(
+            matches!(status.error, Some(Error::Peer { peer: 0, .. })),
+            "{status:?}"
+        );
+        let message = filled(1 << 20, 7);
+        let send = pair.send(&message);
+        assert!(
+            !pair.sender_ends(send) && all(&room, 0, ROOM, 1),
+            "a dead rank's twin writes nothing"
+        );
+    }
+}
+
+#[test]
+fn what_may_go_to_a_wildcard_posted_before_is_not_announced() {
+    for mut pair in Pair::each() {
+        let (message, any, room) = (filled(1 << 20, 7), filled(ROOM, 1), filled(ROOM, 2));
+        let recv = Recv {
+            pattern: Pattern {
+                source: None,
+                ..pattern()
+            },
+            data: Data::contiguous(any.mem(), ROOM as u64),
+            origin: Origin::default(),
+        };
+        let Ok(Started::Pending(wildcard)) = pair.receiver.recv(recv) else {
+            panic!("nothing was sent")
+        };
+        pair.receiver.announce(wildcard);
+        let receive = pair.post(&room);
+        let send = pair.send(&message);
+        assert!(!pair.sender_ends(send));
+        let status = pair.both_end(send, wildcard);
+        assert_eq!((status.len, status.error), (1 << 20, None));
+        assert!(all(&any, 0, 1 << 20, 7) && all(&room, 0, ROOM, 2));
+        pair.receiver.cancel(receive).unwrap();
+        assert!(
+            pair.receiver
+                .take(receive)
+                .unwrap()
+                .is_some_and(|status| status.cancelled)
+        );
+    }
+}
+
+#[test]
+fn small_messages_taken_as_they_lie_ready_do_not_mislead_the_sender_of_the_next_large_one() {
+    for mut pair in Pair::each() {
+        let (small, large, room) = (filled(8, 3), filled(1 << 20, 7), filled(ROOM, 1));
+        for round in 0..40 {
+            for _ in 0..round % 4 {
+                let sent = pair.sender.send(Send {
+                    context: 2,
+                    peer: 1,
+                    source: 0,
+                    tag: TAG,
+                    data: Data::contiguous(small.mem(), 8),
+                    mode: Mode::Standard,
+                    origin: Origin::default(),
+                });
+                assert!(matches!(sent, Ok(Started::Done(_))));
+                let taken = filled(8, 1);
+                let catch = Catch::of(pattern(), (taken.mem(), 8), Origin::default());
+                assert!(pair.receiver.recv_quick(&catch, 0).is_some() && all(&taken, 0, 8, 3));
+            }
+            room.mem().with_mut(0, ROOM, |bytes| bytes.fill(1));
+            let receive = pair.post(&room);
+            let send = pair.send(&large);
+            assert!(
+                pair.sender_ends(send),
+                "round {round}: it needed the receiver's hands"
+            );
+            pair.sender.take(send).unwrap();
+            assert!(all(&room, 0, 1 << 20, 7), "round {round}");
+            let status = pair.receiver_ends(receive).unwrap();
+            assert_eq!((status.len, status.error), (1 << 20, None));
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Who fills which part of shared data: one word that its owner and one peer advance from both ends.
+//!
+//! Owned by whoever shares memory (the regions of a rail); the word lies where both can reach it. The owner takes units from the front,
+//! the peer from the back, each by compare-and-swap, so that no unit is given twice and neither waits for the other. An owner that
+//! offered its data ahead and now wants it back withdraws: that works exactly if the peer has taken nothing, and from then on the
+//! peer gets nothing. Bounded: a word. The word only divides; what is filled is ordered by leases and packets, hence all is relaxed.
+
+use crate::facade::{AtomicU64, Ordering};
+
+/// What the owner's half says once all is withdrawn: more than any data has.
+const WITHDRAWN: u64 = u32::MAX as u64;
+
+/// Largest number of units that can be divided.
+pub const UNITS_MAX: u32 = u32::MAX / 2;
+
+/// The word: units taken by the owner (low half) and by the peer (high half).
+#[derive(Clone, Copy, Debug)]
+pub struct Division<'a>(&'a AtomicU64);
+
+/// The word says what cannot be: the other side changed it against the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged;
+
+/// Units that the peer took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Back {
+    /// The first of them.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+    /// Nothing is left.
+    pub last: bool,
+}
+
+impl<'a> Division<'a> {
+    /// The division in this word, which is 0 at first.
+    pub fn new(word: &'a AtomicU64) -> Self {
+        Self(word)
+    }
+
+    /// Nobody has taken anything. Called by the owner before its peer hears of the data.
+    pub fn clear(self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// The owner, which took `ours` of `all` units before, takes up to `part` more: how many. 0: nothing is left.
+    ///
+    /// # Errors
+    /// When the word cannot be true.
+    pub fn take_front(self, ours: u32, all: u32, part: u32) -> Result<u32, Damaged> {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        loop {
+            let (front, back) = (seen as u32, (seen >> 32) as u32);
+            if front != ours || back > all.saturating_sub(ours) {
+                return Err(Damaged);
+            }
+            let take = part.min(all - ours - back);
+            if take == 0 {
+                return Ok(0);
+            }
+            match self
+                .0
+                .compare_exchange(seen, seen + u64::from(take), Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => return Ok(take),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// The peer takes up to `part` of `all` units. `None`: nothing is left, or it was withdrawn.
+    pub fn take_back(self, all: u32, part: u32) -> Option<Back> {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        loop {
+            let (front, back) = (seen as u32, (seen >> 32) as u32);
+            let left = all.checked_sub(back)?.checked_sub(front)?;
+            let count = part.min(left);
+            if count == 0 {
+                return None;
+            }
+            match self.0.compare_exchange(
+                seen,
+                seen + (u64::from(count) << 32),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => {
+                    return Some(Back {
+                        first: all - back - count,
+                        count,
+                        last: count == left,
+                    });
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// The owner wants all of it back. `true`: the peer has taken nothing and never will; `false`: it has.
+    pub fn withdraw(self) -> bool {
+        match self
+            .0
+            .compare_exchange(0, WITHDRAWN, Ordering::Relaxed, Ordering::Relaxed)
+        {
+            Ok(_) => true,
+            Err(seen) => seen == WITHDRAWN,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_withdrawn_gives_nothing_and_what_was_taken_is_not_withdrawn() {
+        let word = AtomicU64::new(0);
+        let division = Division::new(&word);
+        assert!(division.withdraw() && division.withdraw());
+        for all in [0, 1, 7, UNITS_MAX] {
+            assert_eq!(division.take_back(all, 1), None);
+        }
+        division.clear();
+        let taken = Back {
+            first: 5,
+            count: 2,
+            last: false,
+        };
+        assert_eq!(division.take_back(7, 2), Some(taken));
+        assert!(!division.withdraw());
+        assert_eq!(division.take_front(0, 7, 100), Ok(5));
+        assert_eq!(
+            (division.take_front(5, 7, 1), division.take_back(7, 1)),
+            (Ok(0), None)
+        );
+    }
+
+    #[test]
+    fn a_word_that_cannot_be_true_is_noticed() {
+        for wrong in [1, 8 << 32, u64::MAX, 1 << 63] {
+            let word = AtomicU64::new(wrong);
+            assert_eq!(
+                Division::new(&word).take_front(0, 7, 1),
+                Err(Damaged),
+                "{wrong:x}"
+            );
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::facade::Cell;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicBool;
+
+    struct Model {
+        word: AtomicU64,
+        cells: [Cell<u32>; 2],
+        /// The peer's packet: what it took is filled.
+        told: AtomicBool,
+    }
+
+    fn model() -> Arc<Model> {
+        Arc::new(Model {
+            word: AtomicU64::new(0),
+            cells: [Cell::new(0), Cell::new(0)],
+            told: AtomicBool::new(false),
+        })
+    }
+
+    fn fill(model: &Model, unit: u32, who: u32) {
+        // SAFETY: loom checks that nobody else accesses the cell meanwhile.
+        model.cells[unit as usize].with_mut(|cell| unsafe {
+            assert_eq!(*cell, 0, "a unit was filled twice");
+            *cell = who;
+        });
+    }
+
+    /// The peer fills what it gets, and says so.
+    fn peer(model: &Model) {
+        while let Some(back) = Division::new(&model.word).take_back(2, 1) {
+            fill(model, back.first, 2);
+        }
+        model.told.store(true, loom::sync::atomic::Ordering::Release);
+    }
+
+    #[test]
+    fn announced_data_is_filled_by_the_peer_or_withdrawn_and_never_both() {
+        loom::model(|| {
+            let shared = model();
+            let other = shared.clone();
+            let thread = loom::thread::spawn(move || peer(&other));
+            if Division::new(&shared.word).withdraw() {
+                // Its own again at once, without waiting for the peer.
+                fill(&shared, 0, 1);
+                fill(&shared, 1, 1);
+            } else {
+                while !shared.told.load(loom::sync::atomic::Ordering::Acquire) {
+                    loom::thread::yield_now();
+                }
+                for cell in &shared.cells {
+                    // SAFETY: the peer said that it is done.
+                    cell.with(|cell| assert_eq!(unsafe { *cell }, 2));
+                }
+            }
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn every_unit_is_filled_by_one_side() {
+        loom::model(|| {
+            let shared = model();
+            let other = shared.clone();
+            let thread = loom::thread::spawn(move || peer(&other));
+            let mut ours = 0;
+            while let Ok(1) = Division::new(&shared.word).take_front(ours, 2, 1) {
+                fill(&shared, ours, 1);
+                ours += 1;
+            }
+            thread.join().unwrap();
+            for cell in &shared.cells {
+                // SAFETY: both are done.
+                cell.with(|cell| assert_ne!(unsafe { *cell }, 0));
+            }
+        });
+    }
+}
