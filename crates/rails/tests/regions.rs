@@ -207,7 +207,7 @@ fn a_descriptor_that_lies_about_its_blocks_is_refused() {
     }
     let unmapped = Descriptor {
         blob: [0; 40],
-        blob_len: 16,
+        blob_len: 8,
         ..descriptor
     };
     assert!(matches!(
