@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod composed;
 pub mod conformance;
 pub mod cost;
 #[cfg(test)]

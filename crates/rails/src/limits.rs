@@ -212,3 +212,12 @@ pub const TCP_HIGHER_WAITS: std::time::Duration = std::time::Duration::from_mill
 /// Looks for a sign that the sender of a message waits for its end, before it is taken to compute: a call that announces a message needs
 /// less than a microsecond until it waits.
 pub const HANDS_LOOKS: u32 = 16;
+
+/// Polls of shared memory for one of TCP at the most seldom: together they take about as long as one look at the sockets.
+pub const COMPOSED_TCP_EVERY_MAX: u32 = 32;
+
+/// Stack of the thread that watches sockets: it makes one system call after another.
+pub const WATCHER_STACK: usize = 64 * 1024;
+
+/// Longest sleep where sockets cannot be watched for want of a thread: few enough looks that nobody notices their cost.
+pub const COMPOSED_NAP: std::time::Duration = std::time::Duration::from_millis(2);

@@ -37,6 +37,7 @@ use crate::tcp::drive::Streams;
 use crate::tcp::frame::{Ask, HEADER, Kind, Stream};
 use crate::tcp::log::{BEFORE, Blocks};
 use crate::tcp::remote::Remote;
+pub(crate) use crate::tcp::wake::Sockets;
 use crate::tcp::wake::TcpWake;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
@@ -196,6 +197,11 @@ impl TcpRail {
     /// Why calls to peers came to nothing, since this was last asked: for messages to people.
     pub fn take_faults(&mut self) -> Vec<(Peer, Fault)> {
         std::mem::take(&mut self.faults)
+    }
+
+    /// Its sockets, for a rank that sleeps elsewhere.
+    pub(crate) fn sockets(&self) -> Sockets {
+        Sockets::new(self.wake.clone())
     }
 
     /// Does what is due with sockets, and delivers nothing: what a helper does for a rank that computes.

@@ -3,13 +3,13 @@
 //! The rail's sockets are in one epoll, level-triggered, so that whatever became ready before the sleep ends it; nothing can be missed between
 //! the last poll and the sleep. The word counts wake-ups from other threads. Shared by all threads of the rank.
 
+use crate::limits::COMPOSED_NAP;
 use garonne_engine::api::Error;
 use garonne_engine::rail::WakeSource;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// See the module's paragraph.
@@ -65,6 +65,41 @@ impl TcpWake {
             (Some(asked), Some(own)) => Some(asked.min(own)),
             (asked, own) => asked.or(own),
         }
+    }
+}
+
+/// The sockets of a rail, for whoever sleeps elsewhere and has them watched.
+#[derive(Clone, Debug)]
+pub struct Sockets {
+    pub(super) wake: Arc<TcpWake>,
+    watched: Arc<AtomicBool>,
+}
+
+impl Sockets {
+    pub(super) fn new(wake: Arc<TcpWake>) -> Self {
+        Self {
+            wake,
+            watched: Arc::default(),
+        }
+    }
+
+    /// Is readable whenever one of them has something for its rail.
+    pub(crate) fn epoll(&self) -> &OwnedFd {
+        &self.wake.epoll
+    }
+
+    /// Whether somebody wakes the sleeper when one is ready.
+    pub(crate) fn set_watched(&self, watched: bool) {
+        self.watched.store(watched, Ordering::SeqCst);
+    }
+
+    /// How long a sleep may last.
+    pub(crate) fn limit(&self, asked: Option<Duration>) -> Option<Duration> {
+        let limit = self.wake.limit(asked);
+        if self.watched.load(Ordering::SeqCst) {
+            return limit;
+        }
+        Some(limit.map_or(COMPOSED_NAP, |limit| limit.min(COMPOSED_NAP)))
     }
 }
 

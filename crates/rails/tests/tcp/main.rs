@@ -1,5 +1,6 @@
 //! The TCP rail from outside: the conformance suite, connections that break, hostile strangers, hosts that are network namespaces.
 
+mod composed;
 mod cuts;
 mod messages;
 mod namespaces;

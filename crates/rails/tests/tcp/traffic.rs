@@ -1,7 +1,7 @@
 //! Traffic between all pairs of a few ranks that notices any byte lost, doubled, changed or out of order.
 
 use garonne_engine::api::Peer;
-use garonne_engine::rail::{Bulk, Class, Descriptor, Exposing, Header, Rail, Refusal};
+use garonne_engine::rail::{Bulk, Class, Descriptor, Ending, Exposing, Header, Rail, Refusal};
 use garonne_rails::conformance::Told;
 use garonne_sync::user::{Data, Scratch};
 use std::collections::HashMap;
@@ -154,15 +154,18 @@ pub fn run(
                     panic!("there is room for three regions")
                 };
                 exposed.insert((peer, number), memory);
-                state
-                    .words
-                    .push((HERE, number, descriptor.cookie.to_le_bytes().to_vec()));
+                state.words.push((
+                    HERE,
+                    number,
+                    [&descriptor.cookie.to_le_bytes(), descriptor.blob()].concat(),
+                ));
                 state.told += 1;
             }
         }
         let mut told = Told::default();
         moved |= rail.poll(32, &mut told) > 0;
         assert!(told.gone.is_empty(), "{:?} of rank {me} count as gone", told.gone);
+        let mut ended = told.done;
         for (peer, header, payload) in told.packets {
             let state = with.get_mut(&peer).unwrap();
             match header.kind {
@@ -179,8 +182,8 @@ pub fn run(
                 }
                 HERE => {
                     let len = bulk_len(&plan, peer, me, header.sequence);
-                    let cookie = u64::from_le_bytes(payload.try_into().unwrap());
-                    let descriptor = Descriptor::new(cookie, &[]).unwrap();
+                    let (cookie, blob) = payload.split_first_chunk().unwrap();
+                    let descriptor = Descriptor::new(u64::from_le_bytes(*cookie), blob).unwrap();
                     let memory = Scratch::new(len as usize).unwrap();
                     let data = Data::contiguous(memory.mem(), len);
                     next_read += 1;
@@ -193,7 +196,9 @@ pub fn run(
                         local_offset: 0,
                         len,
                     };
-                    rail.read(bulk).unwrap();
+                    if rail.read(bulk).unwrap() == Ending::Now {
+                        ended.push((next_read, Ok(())));
+                    }
                     let number = header.sequence;
                     reading.insert(
                         next_read,
@@ -216,7 +221,7 @@ pub fn run(
                 other => panic!("a packet of kind {other}"),
             }
         }
-        for (token, result) in told.done {
+        for (token, result) in ended {
             result.unwrap();
             let Reading {
                 peer, number, memory, ..

@@ -1,0 +1,139 @@
+//! The rail that is shared memory to some peers and TCP to others: the suite over both ways, and traffic of two nodes with two ranks each.
+
+use crate::support;
+use crate::traffic::{self, Plan};
+use garonne_engine::api::Peer;
+use garonne_engine::rail::{Class, Rail};
+use garonne_rails::composed::ComposedRail;
+use garonne_rails::conformance::{Told, World, check_all, send};
+use garonne_rails::shm::{ShmRail, Threads};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
+
+/// Ranks of nodes with `per_node` ranks each.
+fn ranks(count: u32, per_node: u32) -> Vec<ComposedRail> {
+    let threads = Threads::new(count).unwrap();
+    threads
+        .into_iter()
+        .zip(support::ranks(count, false))
+        .zip(0..)
+        .map(|((threads, tcp), me)| {
+            let near = (0..count).map(|peer| peer / per_node == me / per_node).collect();
+            ComposedRail::new(ShmRail::new(Arc::new(threads)).unwrap(), tcp, near)
+        })
+        .collect()
+}
+
+struct Two {
+    rails: Vec<Option<ComposedRail>>,
+    per_node: u32,
+}
+
+impl Two {
+    fn new(per_node: u32) -> Self {
+        let rails = ranks(2, per_node).into_iter().map(Some).collect();
+        Self { rails, per_node }
+    }
+}
+
+impl World for Two {
+    type Rail = ComposedRail;
+    fn rail(&mut self, peer: Peer) -> &mut ComposedRail {
+        self.rails[peer as usize].as_mut().unwrap()
+    }
+    fn settle(&mut self) {
+        self.rails
+            .iter_mut()
+            .flatten()
+            .for_each(|rail| rail.tcp().drive());
+        if self.per_node == 1 {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+    fn kill_second(&mut self) {
+        if self.per_node == 2 {
+            return self.rail(0).shm().peer_gone(1);
+        }
+        while !self.rail(1).tcp().has_left() {
+            self.settle();
+        }
+        // Its proof and its packet lie in the kernel of rank 0, which takes the connection in before it hears of the death.
+        (0..3).for_each(|_| self.settle());
+        self.rails[1] = None;
+        self.rail(0).tcp().peer_gone(1);
+    }
+}
+
+#[test]
+fn the_suite_holds_towards_peers_of_the_node() {
+    check_all(|| Two::new(2));
+}
+
+#[test]
+fn the_suite_holds_towards_peers_of_other_nodes() {
+    check_all(|| Two::new(1));
+}
+
+#[test]
+fn traffic_of_two_nodes_with_two_ranks_each_arrives_whole() {
+    let plan = Plan {
+        packets: 300,
+        packet_max: 30_000,
+        bulks: 6,
+        bulk_max: 500_000,
+    };
+    let done = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for (me, mut rail) in (0..).zip(ranks(4, 2)) {
+            let done = &done;
+            scope.spawn(move || traffic::run(&mut rail, (me, 4), plan, done, std::thread::yield_now));
+        }
+    });
+}
+
+/// Longer than any delay of an overloaded machine: whoever sleeps that long was not woken.
+const SURELY_LOST: Duration = Duration::from_secs(30);
+
+/// The next packet, with sleep until it comes.
+fn await_packet(rail: &mut ComposedRail) -> Peer {
+    let source = rail.wake_source();
+    loop {
+        let mut told = Told::default();
+        rail.poll(1, &mut told);
+        let ticket = rail.arm();
+        // As a host does: poll once more after arming.
+        if told.packets.is_empty() {
+            rail.poll(1, &mut told);
+        }
+        if let Some((peer, ..)) = told.packets.first() {
+            rail.disarm();
+            return *peer;
+        }
+        let begun = Instant::now();
+        source.sleep(ticket, Some(SURELY_LOST));
+        assert!(begun.elapsed() < SURELY_LOST, "nobody woke it");
+        rail.disarm();
+    }
+}
+
+#[test]
+fn a_rank_asleep_is_woken_by_peers_of_its_node_and_of_others() {
+    const ROUNDS: usize = 300;
+    std::thread::scope(|scope| {
+        for (me, mut rail) in (0..).zip(ranks(3, 2)) {
+            scope.spawn(move || {
+                // Rank 0 answers; 1 is on its node and 2 is not.
+                for n in 0..if me == 0 { 2 * ROUNDS } else { ROUNDS } {
+                    let to = if me == 0 { await_packet(&mut rail) } else { 0 };
+                    while send(&mut rail, to, &[n as u8; 20], n, Class::Data).is_err() {
+                        rail.poll(0, &mut Told::default());
+                    }
+                    if me != 0 {
+                        assert_eq!(await_packet(&mut rail), 0);
+                    }
+                }
+            });
+        }
+    });
+}
