@@ -12,7 +12,7 @@ mod channel;
 mod door;
 mod drive;
 #[cfg(not(fuzzing))]
-mod frame;
+pub(crate) mod frame;
 #[cfg(fuzzing)]
 pub mod frame;
 mod handshake;
