@@ -1,17 +1,23 @@
 //! A board: shared words and small cells through which the processes of one node meet and exchange a few bytes.
 //!
 //! Owns the two protocols of a meeting ([`Gate`], [`Flag`]) and, outside loom, the layout of a board in a shared segment ([`Board`]). Used
-//! by collectives, whose members all take part in every meeting in the same order. At a gate whoever comes last opens for all, so a
+//! by collectives, whose members all come to every meeting in the same order. At a gate whoever comes last opens for all, so a
 //! waiter looks at one word; before that the last may combine what the others put down. With flags everybody looks at everybody's:
 //! one hand-off of a cache line instead of three, which pays while members are few and each has a core. Every member brings a
-//! word that says what it came for; a meeting tells whether all words were the same. Bounded: one header, two cells and two
-//! lanes per member, nothing grows. Lanes are large cells, on memory of their own that nobody touches before the first
-//! collective that needs them.
+//! word that says what it came for; a meeting tells whether all words were the same. Bounded: one header with a gate for each of
+//! [`DEPTH`] meetings, as many slots and two lanes per member, nothing grows. Lanes are large cells, on memory of their own that nobody
+//! touches before the first collective that needs them.
 //!
-//! A cell of meeting k is its owner's again at meeting k + 2, which nobody can enter before all have left k: hence two cells each.
+//! A member need not wait for the others: it may be ahead of the slowest by less than [`DEPTH`] meetings. Gate, flag and cell of meeting
+//! k serve again in meeting k + [`DEPTH`], which a member may enter once it knows that all have come to k + 1, and so have left k.
+//! Lanes are two: one of meeting k may be written once all have come to k - 1.
 //! A misbehaving member can delay the others or change what they compute, nothing else: contents are only ever copied.
 
 use crate::facade::{AtomicU32, AtomicU64, Ordering};
+
+/// Meetings that may be under way at once: a root goes so far ahead of its readers. A power of two; with eight, half of them pass between
+/// two looks at whether the slowest has followed.
+pub const DEPTH: u32 = 8;
 
 /// The words of a meeting that its last member ends.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +25,7 @@ pub struct Gate<'a> {
     /// Low half: how many have come; high half: the sum of their words.
     arrived: &'a AtomicU64,
     epoch: &'a AtomicU32,
-    /// Number of the last meeting whose members brought different words; 0: there was none.
+    /// Number of the last meeting here whose members brought different words; 0: there was none.
     odd: &'a AtomicU32,
     members: u32,
 }
@@ -52,7 +58,7 @@ impl<'a> Gate<'a> {
         if (all as u32) < self.members {
             return Arrival::Early;
         }
-        // Ordered before the next meeting's arrivals by the Release of `open`, which they acquire in `passed`.
+        // Ordered before the arrivals of the next meeting at this gate, whose members know of later arrivals of this one's.
         self.arrived.store(0, Ordering::Relaxed);
         // Different words have the same sum by chance only: words are well mixed.
         let same = (all >> 32) as u32 == word.wrapping_mul(self.members);
@@ -100,7 +106,15 @@ impl Flag<'_> {
             .store(u64::from(word) << 32 | u64::from(epoch), Ordering::Release);
     }
 
-    /// The owner's word once it has come to meeting number `epoch`: what it put down may be read then. It cannot be two meetings ahead.
+    /// Whether the owner has come to meeting number `epoch`, or to a later one with the same flag.
+    #[inline(always)]
+    pub fn reached(self, epoch: u32) -> bool {
+        // Acquire: the owner's last look at what earlier meetings brought. SYNC(board-flag).
+        (self.0.load(Ordering::Acquire) as u32).wrapping_sub(epoch) as i32 >= 0
+    }
+
+    /// The owner's word if it has come to meeting number `epoch`: what it put down may be read then. It cannot have come to a later one with
+    /// the same flag while the caller is in this one.
     #[inline(always)]
     pub fn raised(self, epoch: u32) -> Option<u32> {
         // Acquire: see `raise`. SYNC(board-flag).
@@ -111,23 +125,29 @@ impl Flag<'_> {
 
 #[cfg(not(loom))]
 mod segment {
-    use super::{CELL_BYTES, Flag, Gate};
+    use super::{CELL_BYTES, DEPTH, Flag, Gate, NOTE_BYTES};
     use crate::facade::Ordering;
     use crate::shm::Segment;
     use crate::user::UserMem;
 
+    /// Number of the last meeting of all whose members brought different words.
+    const ODD: usize = 0;
+    /// Gates follow, each on lines of its own: who arrives disturbs nobody who looks.
+    const GATES: usize = 128;
     const ARRIVED: usize = 0;
-    /// Not on the line of `ARRIVED`: waiters look at it while others arrive.
     const EPOCH: usize = 128;
-    const ODD: usize = EPOCH + 4;
+    const GATE_ODD: usize = EPOCH + 4;
     /// Begins on the line of `EPOCH`: who sees the gate open has a small result already.
     const RESULT: usize = EPOCH + 16;
-    /// Members' marks follow the result, each in a word of its own.
-    const MARKS: usize = (RESULT + CELL_BYTES).next_multiple_of(ALIGN);
-    /// A cell begins on the line of its flag: who sees it raised has a few words already.
-    const FLAG: usize = 16;
-    /// Flag and cell; processors fetch lines in pairs, and neighbours must not disturb each other.
-    const SLOT: usize = (FLAG + CELL_BYTES).next_multiple_of(128);
+    const GATE: usize = (RESULT + CELL_BYTES).next_multiple_of(128);
+    /// Members' marks follow the gates, each in a word of its own.
+    const MARKS: usize = (GATES + DEPTH as usize * GATE).next_multiple_of(ALIGN);
+    /// What a member says of the meeting follows its flag.
+    const NOTE: usize = 8;
+    /// A cell begins on the line of its flag: who sees it raised has a few bytes already.
+    const CELL: usize = NOTE + NOTE_BYTES;
+    /// Flag, note and cell; processors fetch lines in pairs, and neighbours must not disturb each other.
+    const SLOT: usize = (CELL + CELL_BYTES).next_multiple_of(128);
     const ALIGN: usize = 256;
 
     /// A board in shared memory. Zeroed memory is a board on which nobody has met.
@@ -147,7 +167,7 @@ mod segment {
 
         /// Where lanes begin: after marks and cells.
         const fn lanes(members: u32) -> usize {
-            (Self::cells(members) + members as usize * 2 * SLOT).next_multiple_of(ALIGN)
+            (Self::cells(members) + members as usize * DEPTH as usize * SLOT).next_multiple_of(ALIGN)
         }
 
         const fn cells(members: u32) -> usize {
@@ -181,20 +201,39 @@ mod segment {
             self.members
         }
 
-        /// The gate.
+        /// The gate of meeting number `epoch`.
         #[inline(always)]
-        pub fn gate(&self) -> Gate<'_> {
+        pub fn gate(&self, epoch: u32) -> Gate<'_> {
+            let at = Self::gate_at(epoch);
             Gate {
-                arrived: self.memory.atomic_u64(ARRIVED),
-                epoch: self.memory.atomic_u32(EPOCH),
-                odd: self.memory.atomic_u32(ODD),
+                arrived: self.memory.atomic_u64(at + ARRIVED),
+                epoch: self.memory.atomic_u32(at + EPOCH),
+                odd: self.memory.atomic_u32(at + GATE_ODD),
                 members: self.members,
             }
         }
 
         #[inline(always)]
+        fn gate_at(epoch: u32) -> usize {
+            GATES + (epoch % DEPTH) as usize * GATE
+        }
+
+        /// Number of the last meeting that members are to hear of because some brought different words; 0: there was none.
+        #[inline(always)]
+        pub fn odd(&self) -> u32 {
+            // Relaxed: whoever has met the one that wrote it since sees it.
+            self.memory.atomic_u32(ODD).load(Ordering::Relaxed)
+        }
+
+        /// Lets those hear of meeting number `epoch` who did not wait in it.
+        pub fn tell_odd(&self, epoch: u32) {
+            // Relaxed: the next meeting's flags and arrivals publish it.
+            self.memory.atomic_u32(ODD).store(epoch, Ordering::Relaxed);
+        }
+
+        #[inline(always)]
         fn slot(&self, member: u32, epoch: u32) -> usize {
-            let index = member as usize * 2 + (epoch & 1) as usize;
+            let index = member as usize * DEPTH as usize + (epoch % DEPTH) as usize;
             Self::cells(self.members) + index * SLOT
         }
 
@@ -208,13 +247,19 @@ mod segment {
         /// referred to. The view lasts as long as the board.
         #[inline]
         pub fn cell(&self, member: u32, epoch: u32) -> UserMem {
-            self.memory.mem(self.slot(member, epoch) + FLAG, CELL_BYTES)
+            self.memory.mem(self.slot(member, epoch) + CELL, CELL_BYTES)
         }
 
-        /// What the last to arrive combined, likewise.
+        /// What `member` says of meeting number `epoch`: [`NOTE_BYTES`] bytes, likewise.
         #[inline]
-        pub fn result(&self) -> UserMem {
-            self.memory.mem(RESULT, CELL_BYTES)
+        pub fn note(&self, member: u32, epoch: u32) -> UserMem {
+            self.memory.mem(self.slot(member, epoch) + NOTE, NOTE_BYTES)
+        }
+
+        /// What the last to arrive at meeting number `epoch` combined, likewise.
+        #[inline]
+        pub fn result(&self, epoch: u32) -> UserMem {
+            self.memory.mem(Self::gate_at(epoch) + RESULT, CELL_BYTES)
         }
 
         /// `member` will not look at the board again.
@@ -241,8 +286,10 @@ mod segment {
             for offset in (0..MARKS + self.members as usize * 4).step_by(4) {
                 self.memory.atomic_u32(offset).store(0, Ordering::Relaxed);
             }
-            for (member, epoch) in (0..self.members).flat_map(|member| [(member, 0), (member, 1)]) {
-                self.flag(member, epoch).0.store(0, Ordering::Relaxed);
+            for member in 0..self.members {
+                for epoch in 0..DEPTH {
+                    self.flag(member, epoch).0.store(0, Ordering::Relaxed);
+                }
             }
         }
     }
@@ -253,6 +300,9 @@ pub use segment::Board;
 
 /// Bytes that a member can put down: the small vectors of reductions, and four cache lines.
 pub const CELL_BYTES: usize = 256;
+
+/// Bytes that a member says of a meeting beside its word, for when words differ.
+pub const NOTE_BYTES: usize = 32;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -298,7 +348,7 @@ mod tests {
     #[test]
     fn threads_meet_at_a_gate_again_and_again_and_see_what_the_others_put_down_and_whether_words_differ() {
         let board = on_threads(|board, me, epoch| {
-            let gate = board.gate();
+            let gate = board.gate(epoch);
             if let Arrival::Last(words) = gate.arrive(word(me, epoch)) {
                 gate.open(epoch, words);
             }
@@ -314,7 +364,51 @@ mod tests {
         assert!(board.is_deserted());
         board.clear();
         assert!(!board.is_deserted());
-        assert!(!board.gate().passed(1));
+        assert!(!board.gate(1).passed(1));
+    }
+
+    /// Member 0 waits for nobody, as a root does: it only keeps to the rule of when a slot is its own again. The others begin when it
+    /// can go no further.
+    #[test]
+    fn a_member_that_does_not_wait_goes_ahead_and_spoils_nothing() {
+        let memory = Segment::anonymous(Board::bytes(MEMBERS, 0)).unwrap();
+        let ahead = std::sync::atomic::AtomicU32::new(0);
+        let wait = |come: &dyn Fn() -> bool| {
+            while !come() {
+                std::thread::yield_now();
+            }
+        };
+        let take_part = |me: u32, board: Board| {
+            for epoch in 1..=500u32 {
+                let free = epoch.saturating_sub(DEPTH - 1);
+                wait(&|| board.gate(free).passed(free));
+                if me == 0 {
+                    board.cell(0, epoch).write(0, &(epoch * 3).to_ne_bytes());
+                } else {
+                    wait(&|| ahead.load(Ordering::Relaxed) >= DEPTH - 1);
+                }
+                board.flag(me, epoch).raise(epoch, 7);
+                if let Arrival::Last(words) = board.gate(epoch).arrive(7) {
+                    assert_eq!(words, Words::Same);
+                    board.gate(epoch).open(epoch, words);
+                }
+                if me == 0 {
+                    ahead.store(epoch, Ordering::Relaxed);
+                    continue;
+                }
+                wait(&|| board.flag(0, epoch).raised(epoch) == Some(7));
+                let mut bytes = [0; 4];
+                board.cell(0, epoch).read(0, &mut bytes);
+                assert_eq!(u32::from_ne_bytes(bytes), epoch * 3);
+            }
+        };
+        std::thread::scope(|scope| {
+            for me in 0..MEMBERS {
+                let board = Board::new(memory.clone(), MEMBERS, 0).unwrap();
+                let take_part = &take_part;
+                scope.spawn(move || take_part(me, board));
+            }
+        });
     }
 
     #[test]
@@ -412,6 +506,37 @@ mod loom_tests {
             }
             assert_eq!(model.sum(epoch), 2 * epoch);
         }
+    }
+
+    /// Member 0 puts down and goes on; with two slots it may be one meeting ahead.
+    fn a_root_ahead(model: &Model, me: usize) {
+        for epoch in 1..=4u32 {
+            let flag = |member: usize, epoch: u32| Flag(&model.flags[member][(epoch & 1) as usize]);
+            if epoch > 1 {
+                while !flag(1 - me, epoch - 1).reached(epoch - 1) {
+                    loom::thread::yield_now();
+                }
+            }
+            if me == 0 {
+                model.put(0, epoch);
+            }
+            flag(me, epoch).raise(epoch, 7);
+            if me == 1 {
+                while flag(0, epoch).raised(epoch) != Some(7) {
+                    loom::thread::yield_now();
+                }
+                // SAFETY: loom checks that nobody writes the cell meanwhile.
+                let seen = model.cells[0][(epoch & 1) as usize].with(|cell| unsafe { *cell });
+                assert_eq!(seen, epoch);
+            }
+        }
+    }
+
+    #[test]
+    fn a_cell_is_its_owners_again_once_the_others_have_come_to_the_meeting_after() {
+        loom::model(|| {
+            both(a_root_ahead);
+        });
     }
 
     fn both(take_part: fn(&Model, usize)) -> Arc<Model> {

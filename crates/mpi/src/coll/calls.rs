@@ -8,12 +8,12 @@ use super::blocks::Blocks;
 use super::buffers::{Elements, Mixed, Uneven};
 use super::choose::{Algorithm, Ask, choose};
 use super::lanes::{self, Large};
-use super::node::Table;
 use super::plan::{Plan, Side};
 use super::role;
 use super::sealed::Planned;
 use super::small::{self, Small};
 use super::statement::Statement;
+use super::table::Table;
 use super::tag::Kind;
 use super::typed;
 use crate::comm::Comm;
@@ -136,6 +136,8 @@ impl Planned for Bcast<'_> {
         match self.buffer.bytes() {
             0 => Ok(false),
             1..=limit::BOARD_BYTES => small::meet(table, &Small::Bcast(root, data)),
+            // Two cores copy a message at once; a lane is filled and emptied in turn.
+            limit::SINGLE_COPY.. if table.comm.size() == 2 => Ok(false),
             _ => lanes::meet(table, &Large::Bcast(root, data)),
         }
     }

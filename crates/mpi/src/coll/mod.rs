@@ -18,6 +18,7 @@ mod run;
 mod scans;
 mod small;
 mod statement;
+mod table;
 pub mod tag;
 pub(crate) mod typed;
 
@@ -34,11 +35,11 @@ use crate::error::{Class, Error, Result};
 use crate::request::{Request, Status};
 use algo::inter::Role;
 use garonne_engine::api::Origin;
-use node::Table;
 use plan::{Plan, Recorder};
 use run::{Immediate, Running, Wire};
 use statement::Statement;
 use std::sync::atomic::Ordering;
+use table::Table;
 use tag::{Call, Kind, Series};
 
 #[cfg(test)]
@@ -83,11 +84,18 @@ impl Comm {
         if let Some(place) = node::place(self, number, origin)? {
             let said = call.statement(self);
             let table = Table::new(self, place, number, origin, said);
-            if call.meet(&table)? {
-                return Ok(());
+            // What went wrong earlier is told after the call is carried out: the others take part in it, too.
+            let earlier = table.look_back();
+            if !call.meet(&table)? {
+                table.agree()?;
+                self.by_messages(call, number, origin)?;
             }
-            table.agree()?;
+            return earlier.and_then(|()| table.look_back());
         }
+        self.by_messages(call, number, origin)
+    }
+
+    fn by_messages(&self, call: &impl Collective, number: Call, origin: Origin) -> Result<()> {
         let mut immediate = Immediate::new(Wire::of(self, number, origin));
         call.plan(&mut immediate)?;
         immediate.finish()

@@ -1,7 +1,7 @@
 //! Blocking collectives through a board in shared memory, for communicators whose processes share a node.
 //!
-//! Owns the boards that this process lends to communicators it leads ([`Boards`]), each communicator's use of one ([`Meeting`]) and
-//! the meetings of a collective ([`Table`]). A communicator gets its board in its first blocking collective, whatever each rank calls
+//! Owns the boards that this process lends to communicators it leads ([`Boards`]) and each communicator's use of one ([`Meeting`]); what
+//! happens there is in [`super::table`]. A communicator gets its board in its first blocking collective, whatever each rank calls
 //! there; rank 0 lends it, by messages. Every blocking collective begins with a meeting, also one whose data goes by messages, so
 //! that ranks which disagree hear of it instead of waiting for each other. Bounded by the commons (`Host::commons`):
 //! without room there, messages serve.
@@ -9,17 +9,14 @@
 use super::algo;
 use super::algo::Reduction;
 use super::plan::scratch;
-use super::run::{COLLECTIVE, Immediate, Wire};
-use super::statement::{STATEMENT_BYTES, Statement};
-use super::tag::{Call, Inside, Kind, Series};
+use super::run::{Immediate, Wire};
+use super::tag::{Call, Kind, Series};
 use super::typed::{Fold, Shape};
 use crate::comm::Comm;
-use crate::error::{Class, Error, Result};
+use crate::error::Result;
 use crate::limits::coll as limit;
 use garonne_engine::api::Origin;
-use garonne_engine::event;
-use garonne_sync::board::{Arrival, Board, CELL_BYTES, Words};
-use garonne_sync::doorbell::Doorbell;
+use garonne_sync::board::{Board, CELL_BYTES};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -129,16 +126,22 @@ pub(crate) struct Place {
     pub(super) board: Arc<Board>,
     pub(super) me: u32,
     /// Number of the last meeting.
-    epoch: AtomicU32,
+    pub(super) epoch: AtomicU32,
+    /// All members are known to have come to this meeting.
+    pub(super) together: AtomicU32,
+    /// The last meeting that ranks disagreed in, as far as this one's program was told.
+    pub(super) told: AtomicU32,
     /// Doorbells of the other members.
-    bells: Vec<Segment>,
+    pub(super) bells: Vec<Segment>,
     pub(super) style: Style,
     /// Whether all members can read what any of them lends, once they have agreed on it.
-    reads: OnceLock<bool>,
+    pub(super) reads: OnceLock<bool>,
     /// Looks before giving way to others.
-    spins: u32,
+    pub(super) spins: u32,
     /// For combining: shared memory is only copied.
     pub(super) private: Scratch,
+    /// For combining what is read from afar; made at first use.
+    wide: OnceLock<Option<Scratch>>,
     /// At the lender.
     lender: Option<Arc<Boards>>,
 }
@@ -328,220 +331,35 @@ fn reach(
         board,
         me,
         epoch: AtomicU32::new(0),
+        together: AtomicU32::new(0),
+        told: AtomicU32::new(0),
         bells: bells?,
         style: name.style,
         reads: OnceLock::new(),
         spins: process.host.spins().min(limit::BOARD_SPINS),
         private: Scratch::new(2 * limit::COMBINE_BYTES)?,
+        wide: OnceLock::new(),
         lender: is_lender.then(|| process.boards.clone()),
     };
     Some(place)
 }
 
 impl Place {
-    /// The number of the next meeting, in which this process must take part.
-    pub(super) fn next(&self) -> u32 {
-        let epoch = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
-        self.epoch.store(epoch, Ordering::Relaxed);
-        epoch
+    /// Number of the meeting that this process came to last.
+    pub(super) fn last(&self) -> u32 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Room for two long operands; `None`: there is no memory.
+    pub(super) fn wide(&self) -> Option<UserMem> {
+        let wide = self.wide.get_or_init(|| Scratch::new(2 * limit::DIRECT_COMBINE));
+        wide.as_ref().map(Scratch::mem)
     }
 
     /// The other members, beginning after this one.
     pub(super) fn others(&self) -> impl Iterator<Item = u32> + use<> {
         let (me, n) = (self.me, self.board.members());
         (1..n).map(move |distance| algo::plus(me, distance, n))
-    }
-}
-
-/// One collective on a board, as one of its members takes part.
-pub struct Table<'a> {
-    pub(super) comm: &'a Comm,
-    pub(super) place: &'a Place,
-    call: Call,
-    origin: Origin,
-    said: Statement,
-    word: u32,
-}
-
-impl<'a> Table<'a> {
-    pub(super) fn new(comm: &'a Comm, place: &'a Place, call: Call, origin: Origin, said: Statement) -> Self {
-        Self {
-            comm,
-            place,
-            call,
-            origin,
-            said,
-            word: said.word(),
-        }
-    }
-
-    /// Whether all members can read what any of them lends. They agree on it when the first of their collectives asks, all in
-    /// the same one: before the first meeting a peer may not have started, and could not be read from yet.
-    ///
-    /// # Errors
-    /// As [`Self::pass`].
-    pub(super) fn reads(&self) -> Result<bool> {
-        let Place { board, me, reads, .. } = self.place;
-        if let Some(&reads) = reads.get() {
-            return Ok(reads);
-        }
-        let process = self.comm.process();
-        let readable = |rank| match self.comm.group().peer(rank) {
-            Some(peer) => peer == process.host.me() || process.host.can_fetch(peer),
-            None => false,
-        };
-        // The members' words are compared before: only those who mean the same come to the second meeting.
-        self.agree()?;
-        let epoch = self.place.next();
-        let all = (0..board.members()).all(readable);
-        board.cell(*me, epoch).write(0, &[u8::from(all)]);
-        self.pass(epoch, || {})?;
-        let says = |member| {
-            let mut answer = [0];
-            board.cell(member, epoch).read(0, &mut answer);
-            answer == [1]
-        };
-        let all = (0..board.members()).all(says);
-        Ok(*reads.get_or_init(|| all))
-    }
-
-    /// Meets the others only to learn whether they mean the same.
-    pub(super) fn agree(&self) -> Result<()> {
-        self.pass(self.place.next(), || {})
-    }
-
-    /// Meets the others; at a gate the last to arrive does `last` first.
-    ///
-    /// # Errors
-    /// `NotSame` if ranks called different things; all of them get it, in the same meeting.
-    #[inline]
-    pub(super) fn pass(&self, epoch: u32, last: impl FnOnce()) -> Result<()> {
-        self.pass_doing(epoch, last, || {})
-    }
-
-    /// As [`Self::pass`], with something to do between coming and waiting.
-    ///
-    /// # Errors
-    /// As [`Self::pass`].
-    #[inline]
-    pub(super) fn pass_doing(&self, epoch: u32, last: impl FnOnce(), meanwhile: impl FnOnce()) -> Result<()> {
-        match self.meet(epoch, self.word, (last, meanwhile)) {
-            Words::Same => Ok(()),
-            Words::Different => Err(self.disagreement()),
-        }
-    }
-
-    #[inline]
-    fn meet(&self, epoch: u32, word: u32, (last, meanwhile): (impl FnOnce(), impl FnOnce())) -> Words {
-        match self.place.style {
-            Style::Gate => self.meet_at_gate(epoch, word, (last, meanwhile)),
-            Style::Flags => self.meet_by_flags(epoch, word, meanwhile),
-        }
-    }
-
-    fn meet_at_gate(
-        &self,
-        epoch: u32,
-        word: u32,
-        (last, meanwhile): (impl FnOnce(), impl FnOnce()),
-    ) -> Words {
-        let gate = self.place.board.gate();
-        if let Arrival::Last(words) = gate.arrive(word) {
-            if words == Words::Same {
-                last();
-            }
-            gate.open(epoch, words);
-            // The fence inside orders the opening before the look at the first bell; sleepers look at the gate once more after arming.
-            for (index, bell) in self.place.bells.iter().enumerate() {
-                let bell = Doorbell::new(bell.atomic_u32(0));
-                if index == 0 {
-                    bell.ring_fenced()
-                } else {
-                    bell.ring()
-                }
-            }
-            meanwhile();
-            return words;
-        }
-        meanwhile();
-        self.wait(&mut || gate.passed(epoch));
-        gate.words(epoch)
-    }
-
-    fn meet_by_flags(&self, epoch: u32, word: u32, meanwhile: impl FnOnce()) -> Words {
-        let Place { board, me, bells, .. } = self.place;
-        board.flag(*me, epoch).raise(epoch, word);
-        // As after a message: a waiter that missed this looks again before it sleeps for long.
-        bells
-            .iter()
-            .for_each(|bell| Doorbell::new(bell.atomic_u32(0)).ring());
-        meanwhile();
-        let mut words = Words::Same;
-        let mut others = self.place.others();
-        let mut awaited = others.next();
-        self.wait(&mut || {
-            while let Some(member) = awaited {
-                match board.flag(member, epoch).raised(epoch) {
-                    None => return false,
-                    Some(theirs) if theirs != word => words = Words::Different,
-                    Some(_) => {}
-                }
-                awaited = others.next();
-            }
-            true
-        });
-        words
-    }
-
-    #[inline]
-    fn wait(&self, come: &mut dyn FnMut() -> bool) {
-        for _ in 0..=self.place.spins {
-            if come() {
-                return;
-            }
-            std::hint::spin_loop();
-        }
-        let host = &self.comm.process().host;
-        host.meets(Some(event::Meeting {
-            awaited: event::Awaited::Members,
-            context: self.comm.context() + COLLECTIVE,
-            tag: self.call.tag(Inside::Whole),
-            origin: self.origin,
-        }));
-        host.wait_until(come);
-        host.meets(None);
-    }
-
-    /// Words differed: all show what they meant in one more meeting, and each names itself and one who meant something else.
-    #[cold]
-    fn disagreement(&self) -> Error {
-        let Place { board, me, .. } = self.place;
-        let epoch = self.place.next();
-        board.cell(*me, epoch).write(0, &self.said.to_bytes());
-        self.meet(epoch, 0, (|| {}, || {}));
-        let shown = |member: u32| {
-            let mut bytes = [0; STATEMENT_BYTES];
-            board.cell(member, epoch).read(0, &mut bytes);
-            Statement::from_bytes(&bytes)
-        };
-        let all = || (0..board.members()).filter(|member| member != me);
-        let other = all().find(|&member| shown(member) != Some(self.said));
-        let theirs = match other.map(|member| (member, shown(member))) {
-            Some((member, Some(said))) => format!("rank {member}  {said}"),
-            Some((member, None)) => {
-                format!("rank {member}  something this version of the library does not know")
-            }
-            None => "another rank  something else".into(),
-        };
-        let (number, comm) = (self.call.number, self.comm.label());
-        Error::new(
-            Class::NotSame,
-            format!(
-                "error[G0112]: ranks disagree about collective {number} of {comm}\n  rank {me}  {}\n  {theirs}\n  \
-                 help: all ranks of a communicator call the same collectives in the same order, with the same root and matching sizes",
-                self.said
-            ),
-        )
     }
 }
 

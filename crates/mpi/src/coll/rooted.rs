@@ -8,15 +8,16 @@ use super::buffers::{Elements, Uneven};
 use super::calls::{ask, check_blocks};
 use super::choose::{Algorithm, choose};
 use super::lanes::{self, Large};
-use super::node::Table;
 use super::plan::Plan;
 use super::role;
 use super::sealed::Planned;
 use super::statement::Statement;
+use super::table::Table;
 use super::tag::Kind;
 use crate::ROOT;
 use crate::comm::Comm;
 use crate::error::{Class, Result};
+use crate::limits::coll as limit;
 use garonne_sync::user::Data;
 
 /// `MPI_Gather`.
@@ -209,6 +210,9 @@ impl<'a, B: PerRank<'a>> Rooted<'a, B> {
         let Some(block) = self.block(self.post(table.comm)) else {
             return Ok(false);
         };
+        if block >= limit::SINGLE_COPY {
+            return Ok(false);
+        }
         let (root, mine) = (self.root as u32, self.mine.map(|mine| mine.data()));
         let large = match self.gathers() {
             true => Large::Gather(block, mine, self.its_blocks(), Some(root)),

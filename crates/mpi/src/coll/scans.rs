@@ -5,12 +5,12 @@
 use super::algo::scan::{self, Own};
 use super::choose::{Algorithm, choose};
 use super::lanes::{self, Large};
-use super::node::Table;
 use super::plan::Plan;
 use super::reductions::{OpOn, ask, check, is_for_boards, said};
 use super::sealed::Planned;
 use super::small::{self, Small};
 use super::statement::Statement;
+use super::table::Table;
 use super::tag::Kind;
 use crate::comm::Comm;
 use crate::datatype::Datatype;

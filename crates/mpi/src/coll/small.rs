@@ -1,13 +1,17 @@
 //! Small blocking collectives in the cells of a board.
 //!
 //! Called at the start of blocking collectives with their [`Table`]; says `false` where the data does not fit a cell. At a gate the last to
-//! come combines reductions for all; where members look at each other's flags, each does it for itself, in the same order.
+//! come combines reductions for all; where members look at each other's flags, each does it for itself, in the same order. A broadcast's
+//! root waits for nobody and its readers for the root alone; all else is a meeting of all.
 
 use super::algo::Reduction;
 use super::algo::scan::Own;
-use super::node::{Style, Table};
+use super::lanes::{Operands, Room, is_plain};
+use super::node::Style;
+use super::table::Table;
 use super::typed;
 use crate::error::Result;
+use crate::limits::coll as limit;
 use garonne_sync::board::CELL_BYTES;
 use garonne_sync::user::{Data, UserMem};
 use std::ops::Range;
@@ -45,7 +49,7 @@ pub(super) fn meet(table: &Table<'_>, small: &Small<'_>) -> Result<bool> {
     if small.bytes() > CELL_BYTES as u64 {
         return Ok(false);
     }
-    let (place, epoch) = (table.place, table.place.next());
+    let (place, epoch) = (table.place, table.next());
     let (board, me) = (&place.board, place.me);
     match small {
         Small::Barrier => table.pass(epoch, || {})?,
@@ -53,9 +57,9 @@ pub(super) fn meet(table: &Table<'_>, small: &Small<'_>) -> Result<bool> {
             let cell = Data::contiguous(board.cell(*root, epoch), data.len);
             if *root == me {
                 typed::copy(data, &cell);
-            }
-            table.pass(epoch, || {})?;
-            if *root != me {
+                table.lead(epoch)?;
+            } else {
+                table.follow(epoch, *root)?;
                 typed::copy(&cell, data);
             }
         }
@@ -69,10 +73,13 @@ pub(super) fn meet(table: &Table<'_>, small: &Small<'_>) -> Result<bool> {
             let takes = root.is_none_or(|root| root == me);
             typed::copy(&r.whole(r.input), &r.whole(board.cell(me, epoch)));
             let all = 0..board.members();
-            table.pass(epoch, || combine(table, r, all.clone(), (epoch, board.result())))?;
+            table.pass(epoch, || {
+                combine(table, r, all.clone(), (epoch, board.result(epoch)))
+            })?;
             match place.style {
                 _ if !takes => {}
-                Style::Gate => typed::copy(&r.whole(board.result()), &r.whole(r.output)),
+                Style::Gate => typed::copy(&r.whole(board.result(epoch)), &r.whole(r.output)),
+                Style::Flags if is_plain(r) => combine_plain(table, r, epoch),
                 Style::Flags => combine(table, r, all, (epoch, r.output)),
             }
         }
@@ -87,6 +94,25 @@ pub(super) fn meet(table: &Table<'_>, small: &Small<'_>) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Combines all cells to where the result goes, the own operand where it is.
+fn combine_plain(table: &Table<'_>, r: &Reduction<'_>, epoch: u32) {
+    let (place, board) = (table.place, &table.place.board);
+    let operands = Operands {
+        me: place.me,
+        members: 0..board.members(),
+        ends: (r.input, Some(r.output)),
+    };
+    let bring = |member, _, into: &Data| {
+        typed::copy(&Data::contiguous(board.cell(member, epoch), into.len), into);
+    };
+    // One piece: a cell is shorter than the room.
+    let room = Room {
+        mem: place.private.mem(),
+        each: limit::COMBINE_BYTES,
+    };
+    operands.combine(r, r.count, room, bring, |_, _| {});
 }
 
 /// Combines the cells of these members in the order of ranks, if there are any. They are copied out first: peers may write them at any

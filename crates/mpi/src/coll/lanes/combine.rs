@@ -17,7 +17,7 @@ impl Lanes<'_> {
         let takes = root.is_none_or(|root| root == me);
         let most = self.lane_len() / size;
         for (at, count) in pieces(r.count, most) {
-            let epoch = self.place.next();
+            let epoch = self.next();
             let here = r.input.offset((at * size) as isize);
             if root != Some(me) {
                 typed::copy(
@@ -44,7 +44,7 @@ impl Lanes<'_> {
         let all = pieces(r.count, slots.each * u64::from(n)).map(Some);
         let mut before = None;
         for piece in all.chain([None]) {
-            let epoch = self.place.next();
+            let epoch = self.next();
             if let Some(piece) = piece {
                 self.put(r, &slots, piece, epoch);
             }
@@ -126,7 +126,7 @@ impl Lanes<'_> {
         let output = aside.as_ref().map_or(r.output, Scratch::mem);
         let longest = (0..n).map(|member| algo::len(&slice(member))).max().unwrap_or(0);
         for (at, most) in pieces(longest, slots.each) {
-            let epoch = self.place.next();
+            let epoch = self.next();
             let count = |range: &Range<u64>| algo::len(range).saturating_sub(at).min(most);
             let slot = |member: u32, of: u32| {
                 slots.at(self.place.board.lane(member, epoch), u64::from(of) * slots.each)
@@ -158,7 +158,7 @@ impl Lanes<'_> {
             Own::Excluded => 0..me,
         };
         for (at, count) in pieces(r.count, self.lane_len() / size) {
-            let epoch = self.place.next();
+            let epoch = self.next();
             let at = (at * size) as isize;
             let here = r.input.offset(at);
             let data = |mem| Data::contiguous(mem, count * size);
@@ -171,7 +171,7 @@ impl Lanes<'_> {
         Ok(())
     }
 
-    /// Combines `count` elements of these members in the order of ranks, a little at a time: the own ones at `here`, the others' in
+    /// Combines `count` elements of these members in the order of ranks: the own ones at `here`, the others' in
     /// lanes, the result where it is wanted if it is. What is in lanes is copied out first: peers may write there at any time.
     /// `then` gets every part of the result with its offset.
     fn combine(
@@ -179,31 +179,72 @@ impl Lanes<'_> {
         r: &Reduction<'_>,
         members: Range<u32>,
         count: u64,
-        (here, result): (UserMem, Option<UserMem>),
+        ends: (UserMem, Option<UserMem>),
         lane: &dyn Fn(u32) -> UserMem,
         then: impl Fn(isize, &Data),
     ) {
-        let (me, size) = (self.place.me, r.shape().size());
-        let private = |index: u32| {
-            let buffer = self.place.private.mem();
-            buffer.offset((index % 2) as isize * limit::COMBINE_BYTES as isize)
+        let bring = |member: u32, at: u64, into: &Data| {
+            typed::copy(
+                &Data::contiguous(lane(member).offset(at as isize), into.len),
+                into,
+            );
         };
-        for (from, len) in pieces(count, limit::COMBINE_BYTES as u64 / size) {
+        let room = Room {
+            mem: self.place.private.mem(),
+            each: limit::COMBINE_BYTES,
+        };
+        let operands = Operands {
+            me: self.place.me,
+            members,
+            ends,
+        };
+        operands.combine(r, count, room, bring, then);
+    }
+}
+
+/// Room for two operands that are combined.
+pub(in crate::coll) struct Room {
+    pub mem: UserMem,
+    /// Bytes of each.
+    pub each: usize,
+}
+
+/// What is combined: operands of these members, in the order of ranks.
+pub(in crate::coll) struct Operands {
+    pub me: u32,
+    pub members: Range<u32>,
+    /// Where the own operand is, and where the result goes if it is wanted.
+    pub ends: (UserMem, Option<UserMem>),
+}
+
+impl Operands {
+    /// Combines `count` elements, a little at a time. `bring` puts part of another's operand somewhere, given by its offset in bytes; `then`
+    /// gets every part of the result.
+    pub(in crate::coll) fn combine(
+        &self,
+        r: &Reduction<'_>,
+        count: u64,
+        room: Room,
+        mut bring: impl FnMut(u32, u64, &Data),
+        then: impl Fn(isize, &Data),
+    ) {
+        let (me, size, (here, result)) = (self.me, r.shape().size(), self.ends);
+        let private = |index: u32| room.mem.offset((index % 2) as isize * room.each as isize);
+        for (from, len) in pieces(count, room.each as u64 / size) {
             let at = (from * size) as isize;
             let some = |mem: UserMem| Data::contiguous(mem, len * size);
-            let operand = |member: u32| match member == me {
-                true => here.offset(at),
-                false => lane(member).offset(at),
-            };
             let mut sum: Option<UserMem> = None;
-            for member in members.clone() {
+            for member in self.members.clone() {
                 let into = match result {
-                    Some(result) if member + 1 == members.end => result.offset(at),
+                    Some(result) if member + 1 == self.members.end => result.offset(at),
                     // The own operand is read where it is, unless the result comes to lie there.
                     _ if sum.is_none() && member == me && result != Some(here) => here.offset(at),
                     _ => private(member),
                 };
-                typed::copy(&some(operand(member)), &some(into));
+                match member == me {
+                    true => typed::copy(&some(here.offset(at)), &some(into)),
+                    false => bring(member, from * size, &some(into)),
+                }
                 if let Some(sum) = sum {
                     r.fold.fold(sum, into, len);
                 }

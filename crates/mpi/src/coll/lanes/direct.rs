@@ -5,6 +5,7 @@
 //! pieces) shows that, and then lanes serve for all.
 
 use super::{Lanes, pieces};
+use crate::coll::table::Table;
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
 use garonne_engine::rail::{Bulk, Descriptor, Token};
@@ -27,7 +28,7 @@ pub(super) struct Wanted {
 }
 
 /// An offer as members show it to each other.
-enum Shown {
+pub(super) enum Shown {
     /// Lanes must serve.
     Refused,
     Lent {
@@ -37,12 +38,54 @@ enum Shown {
 }
 
 /// State, length of the blob, bytes lent, cookie, blob.
-const SHOWN_BYTES: usize = 64;
+pub(super) const SHOWN_BYTES: usize = 64;
 const BLOB_AT: usize = 24;
-const _: () = assert!(SHOWN_BYTES <= CELL_BYTES);
+/// Two of them are shown at once where results are lent as well.
+const _: () = assert!(2 * SHOWN_BYTES <= CELL_BYTES);
+
+/// What this process lends, until it is dropped.
+pub(super) struct Lending<'a> {
+    table: &'a Table<'a>,
+    name: Token,
+    pub shown: Shown,
+}
+
+impl<'a> Lending<'a> {
+    /// Lends what is offered; `index` tells the lendings of one collective apart. One collective of a communicator is under way at a
+    /// time.
+    pub fn new(table: &'a Table<'a>, index: u64, offer: &Offer) -> Self {
+        let name: Token = 1 << 63 | index << 62 | u64::from(table.comm.context());
+        let descriptor = match offer {
+            Offer::InPlace => None,
+            Offer::Lend(data) => table
+                .comm
+                .process()
+                .host
+                .lend(name, data)
+                .map(|descriptor| (data.len, descriptor)),
+        };
+        let shown = descriptor.map_or(Shown::Refused, |(len, descriptor)| Shown::Lent {
+            len,
+            descriptor,
+        });
+        Self { table, name, shown }
+    }
+}
+
+impl Drop for Lending<'_> {
+    fn drop(&mut self) {
+        if !self.shown.is_refused() {
+            self.table.comm.process().host.withdraw(self.name);
+        }
+    }
+}
 
 impl Shown {
-    fn write(&self, cell: UserMem) {
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Shown::Refused)
+    }
+
+    pub fn write(&self, cell: UserMem) {
         let mut bytes = [0; SHOWN_BYTES];
         match self {
             Shown::Refused => {}
@@ -61,7 +104,7 @@ impl Shown {
         cell.write(0, &bytes);
     }
 
-    fn read(cell: UserMem) -> Self {
+    pub fn read(cell: UserMem) -> Self {
         let mut bytes = [0; SHOWN_BYTES];
         cell.read(0, &mut bytes);
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| bytes[at + index]));
@@ -87,24 +130,9 @@ impl Lanes<'_> {
         wanted: &mut dyn Iterator<Item = Wanted>,
         meanwhile: impl FnOnce(),
     ) -> Result<bool> {
-        let host = &self.table.comm.process().host;
-        // One collective of a communicator is under way at a time.
-        let name: Token = 1 << 63 | u64::from(self.table.comm.context());
-        let shown = match offer {
-            Offer::InPlace => Shown::Refused,
-            Offer::Lend(data) => host
-                .lend(name, data)
-                .map_or(Shown::Refused, |descriptor| Shown::Lent {
-                    len: data.len,
-                    descriptor,
-                }),
-        };
-        let outcome = self.read_shown(&shown, wanted, meanwhile);
-        // All have said that they read what they wanted, or nobody reads.
-        if let Shown::Lent { .. } = shown {
-            host.withdraw(name);
-        }
-        outcome
+        let lending = Lending::new(self.table, 0, offer);
+        // All have said that they read what they wanted, or nobody reads, when the lending ends.
+        self.read_shown(&lending.shown, wanted, meanwhile)
     }
 
     fn read_shown(
@@ -113,10 +141,10 @@ impl Lanes<'_> {
         wanted: &mut dyn Iterator<Item = Wanted>,
         meanwhile: impl FnOnce(),
     ) -> Result<bool> {
-        let (board, epoch) = (&self.place.board, self.place.next());
+        let (board, epoch) = (&self.place.board, self.next());
         own.write(board.cell(self.place.me, epoch));
         self.pass(epoch)?;
-        let refuses = |member| matches!(Shown::read(board.cell(member, epoch)), Shown::Refused);
+        let refuses = |member| Shown::read(board.cell(member, epoch)).is_refused();
         if (0..board.members()).any(refuses) {
             return Ok(false);
         }
@@ -127,11 +155,11 @@ impl Lanes<'_> {
                 outcome = Err(error);
             }
         }
-        self.pass_doing(self.place.next(), meanwhile)?;
+        self.pass_doing(self.next(), meanwhile)?;
         outcome
     }
 
-    fn read_one(&self, shown: &Shown, wanted: &Wanted) -> Result<()> {
+    pub(super) fn read_one(&self, shown: &Shown, wanted: &Wanted) -> Result<()> {
         let Shown::Lent { len, descriptor } = shown else {
             return Ok(());
         };

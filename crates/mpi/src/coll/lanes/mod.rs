@@ -5,6 +5,7 @@
 //! piece however many they are; lanes are short enough that pieces stay in caches between writer and readers. Bounded
 //! by the board. A lane of meeting k may be written once k - 1 is passed, and is read before arriving at k + 1.
 
+mod apart;
 mod combine;
 mod direct;
 mod moves;
@@ -12,11 +13,13 @@ mod moves;
 use super::algo::scan::Own;
 use super::algo::{Reduction, minus};
 use super::blocks::Blocks;
-use super::node::{Place, Table};
+use super::node::{Place, Style};
+use super::table::Table;
 use super::tag::Kind;
 use crate::error::Result;
 use crate::limits::coll as limit;
 use combine::slots;
+pub(super) use combine::{Operands, Room};
 use garonne_sync::board::CELL_BYTES;
 use garonne_sync::user::Data;
 use std::ops::Range;
@@ -75,7 +78,7 @@ fn suits_alltoall(lane: usize, members: u32, block: u64) -> bool {
 }
 
 /// Whether the elements are combined by a predefined operation and lie without gaps.
-fn is_plain(r: &Reduction<'_>) -> bool {
+pub(super) fn is_plain(r: &Reduction<'_>) -> bool {
     let size = r.shape().size();
     r.shape().extent() == size as i64 && r.shape().true_bounds() == (0, size as i64) && !r.fold.user()
 }
@@ -114,10 +117,22 @@ pub(super) fn meet(table: &Table<'_>, large: &Large<'_>) -> Result<bool> {
         Large::Uneven(kind, send, recv) => return lanes.uneven(*kind, send, recv),
         Large::ReduceScatter(r, slice) => lanes.reduce_scatter(r, *slice),
         Large::Scan(r, own) => lanes.scan(r, *own),
+        Large::Reduce(r, None)
+            if place.style == Style::Flags
+                && lanes.reads_directly(slice_bytes(r, members))?
+                && lanes.reduce_apart(r)? =>
+        {
+            Ok(())
+        }
         Large::Reduce(r, root) if members == 2 => lanes.exchange(r, *root),
         Large::Reduce(r, root) => lanes.reduce(r, *root),
     }
     .map(|()| true)
+}
+
+/// About how much of a reduction's elements is one member's slice.
+fn slice_bytes(r: &Reduction<'_>, members: u32) -> u64 {
+    r.count.saturating_mul(r.shape().size()) / u64::from(members)
 }
 
 /// What a call moves through lanes.
@@ -143,6 +158,10 @@ impl Lanes<'_> {
     /// `len` bytes of a lane from `at`.
     fn in_lane(&self, member: u32, epoch: u32, at: u64, len: u64) -> Data {
         Data::contiguous(self.place.board.lane(member, epoch).offset(at as isize), len)
+    }
+
+    fn next(&self) -> u32 {
+        self.table.next_with_lanes()
     }
 
     fn pass(&self, epoch: u32) -> Result<()> {

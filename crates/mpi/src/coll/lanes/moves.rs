@@ -26,15 +26,14 @@ fn number(mem: UserMem, index: u32) -> u64 {
 }
 
 impl Lanes<'_> {
-    /// The root fills the next piece while the others read the last one. Measured against one copy by the kernel: quicker from 256 KB
-    /// on, about equal at 64 KB.
+    /// The root fills the next piece while the others read the last one.
     pub(super) fn bcast(&self, root: u32, data: &Data) -> Result<()> {
         let piece = match self.place.style {
             Style::Gate => self.lane_len(),
             Style::Flags => self.lane_len().min(limit::BCAST_PIECE),
         };
         for (at, len) in pieces(data.len, piece) {
-            let epoch = self.place.next();
+            let epoch = self.next();
             let there = self.in_lane(root, epoch, 0, len);
             if root == self.place.me {
                 typed::copy(&slice(data, at, len), &there);
@@ -78,7 +77,7 @@ impl Lanes<'_> {
             }
         }
         for (at, most) in pieces(longest, self.lane_len()) {
-            let epoch = self.place.next();
+            let epoch = self.next();
             let part = some(&own, at, most);
             if root != Some(me) {
                 typed::copy(&part, &self.in_lane(me, epoch, 0, most));
@@ -108,7 +107,7 @@ impl Lanes<'_> {
         let me = self.place.me;
         let piece = share(self.place.board.lane_len(), self.members(), block);
         for (at, len) in pieces(block, piece) {
-            let epoch = self.place.next();
+            let epoch = self.next();
             if root == me {
                 for to in self.place.others() {
                     let there = self.shared((me, to), epoch, (piece, len));
@@ -159,7 +158,7 @@ impl Lanes<'_> {
         let me = self.place.me;
         let piece = share(self.place.board.lane_len(), self.members(), block);
         for (at, most) in pieces(block, piece) {
-            let epoch = self.place.next();
+            let epoch = self.next();
             for to in self.place.others() {
                 let part = some(&send.one(to), at, most);
                 typed::copy(&part, &self.shared((me, to), epoch, (piece, part.len)));
@@ -180,7 +179,7 @@ impl Lanes<'_> {
     /// # Errors
     /// `Truncate` for a block that is longer than the room for it; all blocks are moved as far as there is room.
     pub(super) fn uneven(&self, kind: Kind, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<bool> {
-        let (me, n, epoch) = (self.place.me, self.members(), self.place.next());
+        let (me, n, epoch) = (self.place.me, self.members(), self.next());
         let lane = |member| self.place.board.lane(member, epoch);
         let own = (0..n).map(|to| send.len(to)).max().unwrap_or(0);
         lane(me).write(0, &own.to_ne_bytes());

@@ -11,6 +11,7 @@ use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
 use garonne_progress::surroundings::{Patience, Surroundings};
 use garonne_rails::shm::{ShmRail, Threads};
+use garonne_sync::board::DEPTH;
 use garonne_sync::user::Scratch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering as Memory};
@@ -351,17 +352,30 @@ fn nobody_passes_a_barrier_on_a_board_before_all_have_come() {
     }
 }
 
-/// What each rank is told when `odd` calls one thing and all others another, in the first and in the second collective of all.
-fn disagree(
-    n: u32,
-    theirs: &(dyn Fn(&Comm) -> Result<()> + Sync),
-    odd: &(dyn Fn(&Comm) -> Result<()> + Sync),
-) -> Vec<String> {
+/// What a rank calls, and when it must be told that others called something else.
+#[derive(Clone, Copy)]
+enum Says<'a> {
+    /// In the call.
+    AtOnce(&'a (dyn Fn(&Comm) -> Result<()> + Sync)),
+    /// In the call or in the next: a short broadcast does not wait for all.
+    InTime(&'a (dyn Fn(&Comm) -> Result<()> + Sync)),
+}
+
+/// What each rank is told when one calls another thing than all others, from the first collective of all on.
+fn disagree(n: u32, theirs: Says<'_>, odd: Says<'_>) -> Vec<String> {
     let said = std::sync::Mutex::new(Vec::new());
     world(n, |comm| {
         for round in 0..2 {
             let stray = comm.rank() == round;
-            let error = if stray { odd(comm) } else { theirs(comm) }.unwrap_err();
+            let next = || comm.collective(&Barrier, Origin::default());
+            let outcome = match if stray { odd } else { theirs } {
+                Says::AtOnce(call) => call(comm).inspect_err(|_| next().unwrap()),
+                Says::InTime(call) => match call(comm) {
+                    Ok(()) => next(),
+                    told => told.inspect_err(|_| next().unwrap()),
+                },
+            };
+            let error = outcome.unwrap_err();
             assert_eq!(error.class, Class::NotSame, "{error}");
             let (own, other) = (comm.rank(), if stray { (round + 1) % n } else { round });
             assert!(error.detail.contains(&format!("  rank {own}  ")), "{error}");
@@ -370,7 +384,7 @@ fn disagree(
                 "{error}"
             );
             // What the library exchanges to make the board does not count.
-            let number = format!("about collective {} of", round + 1);
+            let number = format!("about collective {} of", 2 * round + 1);
             assert!(error.detail.contains(&number), "{error}");
             said.lock().unwrap().push(error.detail);
         }
@@ -381,8 +395,11 @@ fn disagree(
 }
 
 fn bcast(comm: &Comm, words: u64, root: i32) -> Result<()> {
+    bcast_of(comm, &Words::new(words, |_| 7), words, root)
+}
+
+fn bcast_of(comm: &Comm, memory: &Words, words: u64, root: i32) -> Result<()> {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-    let memory = Words::new(words, |_| 7);
     let buffer = Elements {
         mem: memory.0.mem(),
         count: words,
@@ -406,31 +423,119 @@ fn allreduce(comm: &Comm, words: u64, op: Predefined) -> Result<()> {
 
 #[test]
 fn ranks_that_disagree_about_a_collective_are_all_told_so_and_can_go_on() {
+    use Says::{AtOnce, InTime};
     for n in [2, 3, 5] {
-        let said = disagree(n, &|comm| bcast(comm, 2, 0), &|comm| bcast(comm, 100_000, 0));
+        let said = disagree(
+            n,
+            InTime(&|comm| bcast(comm, 2, 0)),
+            AtOnce(&|comm| bcast(comm, 100_000, 0)),
+        );
         for text in said {
             assert!(text.starts_with("error[G0112]: "), "{text}");
             assert!(text.contains("MPI_Bcast(8 B, root 0)"), "{text}");
             assert!(text.contains("MPI_Bcast(400000 B, root 0)"), "{text}");
         }
         let barrier = |comm: &Comm| comm.collective(&Barrier, Origin::default());
-        for text in disagree(n, &barrier, &|comm| allreduce(comm, 5000, Predefined::Max)) {
+        for text in disagree(
+            n,
+            AtOnce(&barrier),
+            AtOnce(&|comm| allreduce(comm, 5000, Predefined::Max)),
+        ) {
             assert!(text.contains("MPI_Barrier()"), "{text}");
             assert!(
                 text.contains("MPI_Allreduce(20000 B, MPI_MAX on unsigned"),
                 "{text}"
             );
         }
-        for text in disagree(n, &|comm| bcast(comm, 2, 0), &|comm| bcast(comm, 2, 1)) {
+        for text in disagree(
+            n,
+            InTime(&|comm| bcast(comm, 2, 0)),
+            InTime(&|comm| bcast(comm, 2, 1)),
+        ) {
             assert!(text.contains("root 0") && text.contains("root 1"), "{text}");
         }
         let sum = |comm: &Comm| allreduce(comm, 1, Predefined::Sum);
-        for text in disagree(n, &sum, &|comm| allreduce(comm, 1, Predefined::Max)) {
+        for text in disagree(
+            n,
+            AtOnce(&sum),
+            AtOnce(&|comm| allreduce(comm, 1, Predefined::Max)),
+        ) {
             assert!(text.contains("MPI_SUM") && text.contains("MPI_MAX"), "{text}");
         }
         // One has nothing to move, and messages would not wait for anybody.
-        for text in disagree(n, &sum, &|comm| bcast(comm, 0, 0)) {
+        for text in disagree(n, AtOnce(&sum), AtOnce(&|comm| bcast(comm, 0, 0))) {
             assert!(text.contains("MPI_Bcast(0 B, root 0)"), "{text}");
         }
+    }
+}
+
+/// Broadcasts whose root is far ahead of its readers, mixed with everything else, in an order that a seed decides.
+#[test]
+fn a_root_that_goes_ahead_of_its_readers_spoils_nothing() {
+    for n in [2, 3, 5] {
+        world(n, |comm| {
+            let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
+            let mut random = sim::Random::new(u64::from(n));
+            let memory = Words::new(64, |_| 0);
+            for round in 0..60u32 {
+                let (choice, root, count) =
+                    (random.below(24), random.below(n as usize), 1 + random.below(64));
+                let lagging = random.below(n as usize) as u32;
+                match choice {
+                    0 => large(comm, 65, false),
+                    1 => rounds(comm, 1),
+                    2 => comm.collective(&Barrier, Origin::default()).unwrap(),
+                    // Many in a row from one root, one of whose readers comes late.
+                    _ => {
+                        for again in 0..2 * DEPTH {
+                            let value = |index: u64| word(root as u32, round, index + u64::from(again));
+                            let mine = comm.rank() == root as u32;
+                            memory.fill(count as u64, |index| if mine { value(index) } else { 0 });
+                            if comm.rank() == lagging && again % 5 == 0 {
+                                std::thread::yield_now();
+                            }
+                            let buffer = Elements {
+                                mem: memory.0.mem(),
+                                count: count as u64,
+                                datatype,
+                            };
+                            let root = root as i32;
+                            comm.collective(&Bcast { buffer, root }, Origin::default())
+                                .unwrap();
+                            memory.check(count as u64, value);
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// A root does not wait for readers that are not there yet; they find what it left, and it waits before it runs over them.
+#[test]
+fn a_short_broadcast_does_not_wait_for_its_readers() {
+    for spins in STYLES {
+        let sent = AtomicU32::new(0);
+        world_of(3, spins, &|comm: &Comm| {
+            comm.collective(&Barrier, Origin::default()).unwrap();
+            for round in 0..3 * DEPTH {
+                // The readers come only when the root has gone as far ahead as it may.
+                while comm.rank() != 0 && sent.load(Memory::SeqCst) < DEPTH - 1 {
+                    std::thread::yield_now();
+                }
+                let memory = Words::new(2, |index| {
+                    if comm.rank() == 0 {
+                        word(0, round, index)
+                    } else {
+                        0
+                    }
+                });
+                bcast_of(comm, &memory, 2, 0).unwrap();
+                memory.check(2, |index| word(0, round, index));
+                if comm.rank() == 0 {
+                    sent.fetch_add(1, Memory::SeqCst);
+                }
+            }
+        });
     }
 }

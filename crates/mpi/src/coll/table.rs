@@ -1,0 +1,380 @@
+//! The meetings of a collective on a board: who waits for whom, and how ranks that disagree learn of it.
+//!
+//! Made by [`Comm::collective`](crate::comm::Comm::collective) for one call, used by [`super::small`] and [`super::lanes`]. Every call
+//! comes to at least one meeting, with a word mixed from its [`Statement`]. In all calls but one every member waits in the first meeting for
+//! all others, so that ranks which disagree are told in it, all of them. The exception is a short broadcast: its root goes on at once,
+//! and its readers wait for the root alone. There a reader hears of a disagreement with its root, a root of another root
+//! (whichever comes second finds the first; at a gate the last to come finds everything), and whoever heard leaves the meeting's number on the
+//! board, where the rest find it at their next collective. A call of several meetings begins with one of all, so that
+//! after a disagreement everybody has come to as many meetings. Bounded as the board: a member is ahead of the slowest by
+//! less than [`DEPTH`] meetings.
+
+use super::node::{Place, Style};
+use super::run::COLLECTIVE;
+use super::statement::{STATEMENT_BYTES, Statement};
+use super::tag::{Call, Inside};
+use crate::comm::Comm;
+use crate::error::{Class, Error, Result};
+use garonne_engine::api::Origin;
+use garonne_engine::event;
+use garonne_sync::board::{Arrival, DEPTH, NOTE_BYTES, Words};
+use garonne_sync::doorbell::Doorbell;
+use std::sync::atomic::Ordering;
+
+/// One collective on a board, as one of its members takes part.
+pub struct Table<'a> {
+    pub(super) comm: &'a Comm,
+    pub(super) place: &'a Place,
+    call: Call,
+    origin: Origin,
+    said: Statement,
+    word: u32,
+}
+
+const _: () = assert!(STATEMENT_BYTES + 4 <= NOTE_BYTES);
+
+impl<'a> Table<'a> {
+    pub(super) fn new(comm: &'a Comm, place: &'a Place, call: Call, origin: Origin, said: Statement) -> Self {
+        Self {
+            comm,
+            place,
+            call,
+            origin,
+            said,
+            word: said.word(),
+        }
+    }
+
+    /// The number of the next meeting, in which this process must take part. What it puts down there, beside lanes, is its own now.
+    #[inline]
+    pub(super) fn next(&self) -> u32 {
+        let epoch = self.place.last().wrapping_add(1);
+        self.place.epoch.store(epoch, Ordering::Relaxed);
+        // Its slot was that of a meeting which all have left when all have come to the one after.
+        if epoch.wrapping_sub(self.place.together.load(Ordering::Relaxed)) >= DEPTH {
+            self.settle(epoch.wrapping_sub(DEPTH / 2));
+        }
+        epoch
+    }
+
+    /// As [`Self::next`], for a meeting in which lanes are written: all others have left the one before the last.
+    #[inline]
+    pub(super) fn next_with_lanes(&self) -> u32 {
+        let last = self.place.last();
+        if last != self.place.together.load(Ordering::Relaxed) {
+            self.settle(last);
+        }
+        self.next()
+    }
+
+    /// Waits until all have come to meeting number `epoch`.
+    #[cold]
+    fn settle(&self, epoch: u32) {
+        let board = &self.place.board;
+        let mut awaited = self.place.others().peekable();
+        self.wait(&mut || match self.place.style {
+            Style::Gate => board.gate(epoch).passed(epoch),
+            Style::Flags => {
+                while awaited
+                    .next_if(|&member| board.flag(member, epoch).reached(epoch))
+                    .is_some()
+                {}
+                awaited.peek().is_none()
+            }
+        });
+        self.place.together.store(epoch, Ordering::Relaxed);
+    }
+
+    /// Whether all members can read what any of them lends. They agree on it when the first of their collectives asks, all in
+    /// the same one: before the first meeting a peer may not have started, and could not be read from yet.
+    ///
+    /// # Errors
+    /// As [`Self::pass`].
+    pub(super) fn reads(&self) -> Result<bool> {
+        let Place { board, me, reads, .. } = self.place;
+        if let Some(&reads) = reads.get() {
+            return Ok(reads);
+        }
+        let process = self.comm.process();
+        let readable = |rank| match self.comm.group().peer(rank) {
+            Some(peer) => peer == process.host.me() || process.host.can_fetch(peer),
+            None => false,
+        };
+        // Words are compared before: only those who mean the same come to the second meeting.
+        self.agree()?;
+        let epoch = self.next();
+        let all = (0..board.members()).all(readable);
+        board.cell(*me, epoch).write(0, &[u8::from(all)]);
+        self.pass(epoch, || {})?;
+        let says = |member| {
+            let mut answer = [0];
+            board.cell(member, epoch).read(0, &mut answer);
+            answer == [1]
+        };
+        let all = (0..board.members()).all(says);
+        Ok(*reads.get_or_init(|| all))
+    }
+
+    /// Meets the others only to learn whether they mean the same.
+    pub(super) fn agree(&self) -> Result<()> {
+        self.pass(self.next(), || {})
+    }
+
+    /// Meets all others; at a gate the last to arrive does `last` first.
+    ///
+    /// # Errors
+    /// `NotSame` if ranks called different things; all who wait for all get it, in the same meeting.
+    #[inline]
+    pub(super) fn pass(&self, epoch: u32, last: impl FnOnce()) -> Result<()> {
+        self.pass_doing(epoch, last, || {})
+    }
+
+    /// As [`Self::pass`], with something to do between coming and waiting.
+    ///
+    /// # Errors
+    /// As [`Self::pass`].
+    #[inline]
+    pub(super) fn pass_doing(&self, epoch: u32, last: impl FnOnce(), meanwhile: impl FnOnce()) -> Result<()> {
+        self.say(epoch);
+        let words = match self.place.style {
+            Style::Gate => self.meet_at_gate(epoch, (last, meanwhile)),
+            Style::Flags => self.meet_by_flags(epoch, meanwhile),
+        };
+        self.place.together.store(epoch, Ordering::Relaxed);
+        self.judge(epoch, words)
+    }
+
+    /// Comes to a meeting and goes on: what this member put down is there for those who wait for it.
+    ///
+    /// # Errors
+    /// `NotSame` if one who came before called something else. Those who come later will find out themselves.
+    pub(super) fn lead(&self, epoch: u32) -> Result<()> {
+        self.say(epoch);
+        let words = match self.place.style {
+            Style::Gate => {
+                let words = self.arrive(epoch, || {}).unwrap_or(Words::Same);
+                self.ring();
+                words
+            }
+            Style::Flags => {
+                // The fence inside orders the own flag before the looks at the others': of two who both lead, one sees the other.
+                self.ring();
+                let differs = |member| {
+                    let theirs = self.place.board.flag(member, epoch).raised(epoch);
+                    theirs.is_some_and(|word| word != self.word)
+                };
+                match self.place.others().any(differs) {
+                    true => Words::Different,
+                    false => Words::Same,
+                }
+            }
+        };
+        self.judge(epoch, words)
+    }
+
+    /// Comes to a meeting and waits only for what `leader` put down.
+    ///
+    /// # Errors
+    /// `NotSame` if that one called something else, or if the caller came last and any of them did.
+    pub(super) fn follow(&self, epoch: u32, leader: u32) -> Result<()> {
+        self.say(epoch);
+        let came_last = match self.place.style {
+            Style::Gate => self.arrive(epoch, || {}),
+            Style::Flags => None,
+        };
+        if came_last.is_some() || self.place.style == Style::Flags {
+            // Somebody may wait for all to have come.
+            self.ring();
+        }
+        let mut theirs = None;
+        self.wait(&mut || {
+            theirs = self.place.board.flag(leader, epoch).raised(epoch);
+            theirs.is_some()
+        });
+        let words = match came_last {
+            Some(Words::Different) => Words::Different,
+            _ if theirs != Some(self.word) => Words::Different,
+            _ => Words::Same,
+        };
+        self.judge(epoch, words)
+    }
+
+    /// Notes what this member came for, and raises its flag.
+    #[inline]
+    fn say(&self, epoch: u32) {
+        let Place { board, me, .. } = self.place;
+        let mut note = [0; NOTE_BYTES];
+        note[..STATEMENT_BYTES].copy_from_slice(&self.said.to_bytes());
+        note[STATEMENT_BYTES..STATEMENT_BYTES + 4].copy_from_slice(&self.call.number.to_ne_bytes());
+        board.note(*me, epoch).write(0, &note);
+        board.flag(*me, epoch).raise(epoch, self.word);
+    }
+
+    /// Arrives at the gate, and opens it if all others have: then what their words were like.
+    #[inline]
+    fn arrive(&self, epoch: u32, last: impl FnOnce()) -> Option<Words> {
+        let gate = self.place.board.gate(epoch);
+        let Arrival::Last(words) = gate.arrive(self.word) else {
+            return None;
+        };
+        if words == Words::Same {
+            last();
+        }
+        gate.open(epoch, words);
+        Some(words)
+    }
+
+    /// Wakes who sleeps. The fence inside orders what was written before the look at the first bell; sleepers look once more after arming.
+    fn ring(&self) {
+        for (index, bell) in self.place.bells.iter().enumerate() {
+            let bell = Doorbell::new(bell.atomic_u32(0));
+            if index == 0 {
+                bell.ring_fenced()
+            } else {
+                bell.ring()
+            }
+        }
+    }
+
+    fn meet_at_gate(&self, epoch: u32, (last, meanwhile): (impl FnOnce(), impl FnOnce())) -> Words {
+        if let Some(words) = self.arrive(epoch, last) {
+            self.ring();
+            meanwhile();
+            return words;
+        }
+        meanwhile();
+        let gate = self.place.board.gate(epoch);
+        self.wait(&mut || gate.passed(epoch));
+        gate.words(epoch)
+    }
+
+    fn meet_by_flags(&self, epoch: u32, meanwhile: impl FnOnce()) -> Words {
+        let Place { board, bells, .. } = self.place;
+        // As after a message: a waiter that missed this looks again before it sleeps for long.
+        bells
+            .iter()
+            .for_each(|bell| Doorbell::new(bell.atomic_u32(0)).ring());
+        meanwhile();
+        let mut words = Words::Same;
+        let mut others = self.place.others();
+        let mut awaited = others.next();
+        self.wait(&mut || {
+            while let Some(member) = awaited {
+                match board.flag(member, epoch).raised(epoch) {
+                    None => return false,
+                    Some(theirs) if theirs != self.word => words = Words::Different,
+                    Some(_) => {}
+                }
+                awaited = others.next();
+            }
+            true
+        });
+        words
+    }
+
+    #[inline]
+    fn wait(&self, come: &mut dyn FnMut() -> bool) {
+        for _ in 0..=self.place.spins {
+            if come() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let host = &self.comm.process().host;
+        host.meets(Some(event::Meeting {
+            awaited: event::Awaited::Members,
+            context: self.comm.context() + COLLECTIVE,
+            tag: self.call.tag(Inside::Whole),
+            origin: self.origin,
+        }));
+        host.wait_until(come);
+        host.meets(None);
+    }
+
+    #[inline]
+    fn judge(&self, epoch: u32, words: Words) -> Result<()> {
+        match words {
+            Words::Same => Ok(()),
+            Words::Different => Err(self.disagreement(epoch)),
+        }
+    }
+
+    /// Words differed in this meeting, to which the caller just came.
+    #[cold]
+    fn disagreement(&self, epoch: u32) -> Error {
+        self.place.told.store(epoch, Ordering::Relaxed);
+        self.place.board.tell_odd(epoch);
+        self.describe(epoch, self.said, self.call.number)
+    }
+
+    /// What this member was not told in an earlier call, because it did not wait there.
+    ///
+    /// # Errors
+    /// `NotSame`, once for each such meeting that others have left word of.
+    #[inline]
+    pub(super) fn look_back(&self) -> Result<()> {
+        let odd = self.place.board.odd();
+        if odd == 0 || odd == self.place.told.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.look_back_to(odd)
+    }
+
+    #[cold]
+    fn look_back_to(&self, odd: u32) -> Result<()> {
+        let Place { me, told, .. } = self.place;
+        if self.place.last().wrapping_sub(odd) as i32 <= -1 {
+            // The caller is still to come there.
+            return Ok(());
+        }
+        told.store(odd, Ordering::Relaxed);
+        if let (true, Some((said, number))) = (self.remembered(*me, odd), self.shown(*me, odd)) {
+            return Err(self.describe(odd, said, number));
+        }
+        let text = format!(
+            "error[G0112]: ranks disagreed about a collective of {} before number {}\n  rank {me}  had gone on without waiting for the others\n  \
+             help: all ranks of a communicator call the same collectives in the same order, with the same root and matching sizes",
+            self.comm.label(),
+            self.call.number,
+        );
+        Err(Error::new(Class::NotSame, text))
+    }
+
+    /// Whether what `member` noted of a meeting is still there.
+    fn remembered(&self, member: u32, epoch: u32) -> bool {
+        self.place.board.flag(member, epoch).raised(epoch).is_some()
+    }
+
+    /// What `member` noted.
+    fn shown(&self, member: u32, epoch: u32) -> Option<(Statement, u32)> {
+        let mut note = [0; NOTE_BYTES];
+        self.place.board.note(member, epoch).read(0, &mut note);
+        let (said, rest) = note.split_first_chunk::<STATEMENT_BYTES>()?;
+        let number = u32::from_ne_bytes(*rest.first_chunk()?);
+        Some((Statement::from_bytes(said)?, number))
+    }
+
+    /// The caller and one who meant something else.
+    fn describe(&self, epoch: u32, said: Statement, number: u32) -> Error {
+        let mut others = self.place.others();
+        let other = others.find_map(|member| {
+            let theirs = self.shown(member, epoch).map(|(theirs, _)| theirs);
+            (self.remembered(member, epoch) && theirs != Some(said)).then_some((member, theirs))
+        });
+        let theirs = match other {
+            Some((member, Some(said))) => format!("rank {member}  {said}"),
+            Some((member, None)) => {
+                format!("rank {member}  something this version of the library does not know")
+            }
+            None => "another rank  something else".into(),
+        };
+        let (me, comm) = (self.place.me, self.comm.label());
+        Error::new(
+            Class::NotSame,
+            format!(
+                "error[G0112]: ranks disagree about collective {number} of {comm}\n  rank {me}  {said}\n  {theirs}\n  \
+                 help: all ranks of a communicator call the same collectives in the same order, with the same root and matching sizes",
+            ),
+        )
+    }
+}
