@@ -264,6 +264,8 @@ pub fn senders(ring: &[u8], sent: &Sent) -> Vec<Origin> {
 pub enum Awaited {
     /// The other members of the communicator, through shared memory.
     Members,
+    /// One of them, whose data a collective brings through shared memory.
+    Leader(Peer),
     /// Whoever sends the message that a probe asks for; `None`: any process.
     Sender(Option<Peer>),
 }

@@ -2,6 +2,7 @@
 
 use crate::call::{Call, Fault, Result};
 use crate::{env, site, state};
+use garonne_mpi::coll::Boards;
 use garonne_mpi::error::Class;
 use garonne_mpi::process::{Config, ThreadLevel};
 use garonne_node::rank::{Rank, RankHost};
@@ -9,7 +10,7 @@ use garonne_node::rendezvous::ProgramPlace;
 use garonne_progress::host::Host;
 use garonne_sync::trylock::OneThread;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Kept from the first use to the end of the process: after the last `MPI_Session_finalize` a program may start anew, and
 /// the other ranks still know this one by its place in the job.
@@ -33,6 +34,9 @@ fn of_node(error: garonne_node::Error) -> Fault {
     };
     Fault::new(class, error.to_string())
 }
+
+/// What this rank lends for collectives, kept with the engine.
+static BOARDS: LazyLock<Arc<Boards>> = LazyLock::new(Arc::default);
 
 /// Brings the engine up, if it is not from an earlier use, and tells what this rank is.
 pub(crate) fn enter() -> Result<Config> {
@@ -61,6 +65,7 @@ pub(crate) fn enter() -> Result<Config> {
         env: state::env_pairs(),
         call_name: |call| Call(call).name(),
         site_name: site::of,
+        boards: BOARDS.clone(),
         ..Config::plain(host)
     })
 }

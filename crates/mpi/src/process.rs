@@ -4,7 +4,7 @@
 //! [`Process::users`] is above zero; then it may drop the engine. Everything here is callable from any thread.
 
 use crate::attr::Keyvals;
-use crate::coll::node::Boards;
+use crate::coll::Boards;
 use crate::comm::context::{self, Contexts};
 use crate::comm::{Comm, Parts};
 use crate::error::{Class, Error, Result};
@@ -37,6 +37,8 @@ pub struct Config {
     pub call_name: fn(u16) -> &'static str,
     /// A readable place for [`Origin::site`] in this process (`None`) or the one of this id; the empty string when there is none.
     pub site_name: fn(Option<u32>, u64) -> String,
+    /// Where this rank keeps what it lends for collectives: the same as long as its engine.
+    pub boards: Arc<Boards>,
 }
 
 impl Config {
@@ -52,6 +54,7 @@ impl Config {
             env: Vec::new(),
             call_name: |_| "an MPI call",
             site_name: |_, _| String::new(),
+            boards: Arc::default(),
         }
     }
 }
@@ -89,8 +92,6 @@ pub struct Process {
     /// Buffer of `MPI_Buffer_attach`.
     pub buffers: Buffers,
     pub(crate) contexts: Arc<Contexts>,
-    /// Boards lent to communicators that this process leads.
-    pub(crate) boards: Arc<Boards>,
     life: Mutex<Life>,
     /// World model (at most once) and open sessions.
     users: AtomicU32,
@@ -167,7 +168,6 @@ impl Process {
             keyvals: Keyvals::default(),
             buffers: Buffers::default(),
             contexts: Contexts::new(),
-            boards: Arc::default(),
             life: Mutex::default(),
             users: AtomicU32::new(0),
             retired: Mutex::default(),

@@ -203,7 +203,7 @@ fn said(waiting: &Waiting) -> Wait {
         return Wait {
             call,
             peer: match meeting.awaited {
-                Awaited::Sender(Some(peer)) => peer as i32,
+                Awaited::Sender(Some(peer)) | Awaited::Leader(peer) => peer as i32,
                 Awaited::Sender(None) | Awaited::Members => -1,
             },
             tag: tag.max(-2),

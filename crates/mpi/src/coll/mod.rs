@@ -17,6 +17,7 @@ mod rooted;
 mod run;
 mod scans;
 mod small;
+mod start;
 mod statement;
 mod table;
 pub mod tag;
@@ -25,6 +26,7 @@ pub(crate) mod typed;
 pub use blocks::Numbers;
 pub use buffers::{Elements, Mixed, Uneven};
 pub use calls::{Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast};
+pub use node::Boards;
 pub use reductions::{Allreduce, Reduce, ReduceScatter, ReduceScatterBlock, reduce_local};
 pub use rooted::{Gather, Gatherv, Scatter, Scatterv};
 pub use scans::{Exscan, Scan};
@@ -35,8 +37,9 @@ use crate::error::{Class, Error, Result};
 use crate::request::{Request, Status};
 use algo::inter::Role;
 use garonne_engine::api::Origin;
-use plan::{Plan, Recorder};
-use run::{Immediate, Running, Wire};
+use plan::Plan;
+use run::{Immediate, Wire};
+use start::{Start, Starting};
 use statement::Statement;
 use std::sync::atomic::Ordering;
 use table::Table;
@@ -109,9 +112,12 @@ impl Comm {
     pub fn start_collective(&self, call: &impl Collective, origin: Origin) -> Result<Request> {
         call.check(self)?;
         let number = self.number(Series::Nonblocking, call.kind());
-        let mut recorder = Recorder::like(&Immediate::new(Wire::of(self, number, origin)));
-        call.plan(&mut recorder)?;
-        let running = Running::new(Wire::keeping(self, number, origin), recorder.finish());
+        let mut starting = Starting::new(Wire::keeping(self, number, origin));
+        call.plan(&mut starting)?;
+        let running = match starting.finish()? {
+            Start::Over => return Ok(Request::done(self.process(), Status::EMPTY)),
+            Start::Running(running) => running,
+        };
         self.process().host.attach(running.clone());
         match running.take_if_over() {
             Some(Err(error)) => Err(error),

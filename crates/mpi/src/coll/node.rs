@@ -22,9 +22,10 @@ use garonne_sync::user::{Data, Scratch, UserMem};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Boards that this process has lent: by place in its commons.
+/// Boards that this process has lent: by place in its commons. One for the life of the commons, also where MPI is finalized and initialised
+/// again in between: a slower process may still be at a board that this one has left.
 #[derive(Debug, Default)]
-pub(crate) struct Boards(Mutex<Vec<Lot>>);
+pub struct Boards(Mutex<Vec<Lot>>);
 
 /// A piece of the commons.
 #[derive(Debug)]
@@ -200,7 +201,7 @@ fn take_place(comm: &Comm, wire: (u32, Origin)) -> Result<Option<Place>> {
     let lender = comm.group().peer(0);
     let commons = lender.and_then(|lender| process.host.commons(lender));
     let lent = match (&commons, comm.rank()) {
-        (Some(commons), 0) => process.boards.lend(commons, comm.size()),
+        (Some(commons), 0) => process.config.boards.lend(commons, comm.size()),
         _ => None,
     };
     let words = scratch(NAME_BYTES)?;
@@ -339,7 +340,7 @@ fn reach(
         spins: process.host.spins().min(limit::BOARD_SPINS),
         private: Scratch::new(2 * limit::COMBINE_BYTES)?,
         wide: OnceLock::new(),
-        lender: is_lender.then(|| process.boards.clone()),
+        lender: is_lender.then(|| process.config.boards.clone()),
     };
     Some(place)
 }

@@ -2,9 +2,9 @@
 //!
 //! An algorithm is a function that states its steps in order to a plan. Communication starts when its step is reached and
 //! goes on by itself; `wait` and `fence` hold later steps back until earlier communication is complete; copies and
-//! reductions happen where they stand. There are two plans: the immediate one in [`super::run`] performs each step as it is
-//! stated, for blocking calls, and builds nothing; [`Recorder`] keeps the steps, for nonblocking calls and for whatever
-//! starts the same schedule many times. Algorithms never look at data while planning, so both forms are the same messages.
+//! reductions happen where they stand. The immediate plan in [`super::run`] performs each step as it is stated, for blocking calls, and
+//! builds nothing; [`Recorder`] keeps the steps; the plan of nonblocking calls, in [`super::start`], does the one until it must wait
+//! and the other from there. Algorithms never look at data while planning, so both forms are the same messages.
 //!
 //! Rules that algorithms keep: messages of one collective between two processes are sent and received in the same order (the
 //! envelope order of the engine then matches them); a buffer that is being sent is not changed, and one that is being received
@@ -147,6 +147,14 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// Nothing but waiting for what was started before.
+    pub fn fence() -> Self {
+        Self {
+            steps: vec![Step::Fence],
+            scratch: Vec::new(),
+        }
+    }
+
     /// Whether a step runs the program's own code, and so may only be taken on a user thread inside an MPI call.
     pub fn runs_user_code(&self) -> bool {
         self.steps
@@ -167,10 +175,11 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// An empty plan for the process that `like` plans for.
-    pub fn like(like: &impl Plan) -> Self {
+    /// The rest of what `like` plans, after so many communications.
+    pub fn after(like: &impl Plan, started: u32) -> Self {
         Self {
             together: like.together(),
+            started,
             ..Self::new(like.me(), like.size(), like.across())
         }
     }

@@ -1,7 +1,7 @@
 //! Carries out collectives on a communicator: at once for blocking calls, as a stepper of the host for nonblocking ones.
 //!
-//! Owns the pending operations of a collective and the temporary memory they reach. [`Immediate`] lives on the stack of
-//! a blocking call; [`Running`] is shared by its request and the host's list of steppers. Bounded by the steps between two fences.
+//! Owns the pending operations of a collective and the temporary memory they reach ([`Afloat`]). [`Immediate`] lives on the stack of
+//! a blocking call; [`Running`], which [`super::start`] makes, is shared by its request and the host's list of steppers. Bounded by the steps between two fences.
 
 use super::plan::{self, Plan, Schedule, Side, Site, Step, Token};
 use super::tag::{Call, Inside};
@@ -45,6 +45,27 @@ impl<'a> Wire<'a> {
 
     fn host(&self) -> &dyn Host {
         &*self.comm.0.process.host
+    }
+
+    /// The calling process's rank in its own group.
+    pub fn me(&self) -> u32 {
+        self.comm.rank()
+    }
+
+    /// Size of its own group.
+    pub fn size(&self) -> u32 {
+        self.comm.size()
+    }
+
+    /// Size of the remote group; 0 without one.
+    pub fn across(&self) -> u32 {
+        self.comm.0.remote.as_ref().map_or(0, |group| group.size())
+    }
+
+    /// Whether all processes of the world share one node's memory.
+    pub fn together(&self) -> bool {
+        let process = &self.comm.0.process;
+        process.config.node.size() == process.host.world_size()
     }
 
     fn inside(&self, side: Side) -> Inside {
@@ -125,7 +146,7 @@ const INLINE_PENDING: usize = 8;
 
 /// The communication that has been started, and the first error among it.
 #[derive(Default)]
-struct Flight {
+pub(super) struct Flight {
     /// Token of the first entry of `pending`.
     base: u32,
     /// By token; `None` when it is over.
@@ -178,12 +199,12 @@ impl Flight {
     }
 
     /// Whether the operation of this token is over.
-    fn is_over(&mut self, wire: &Wire<'_>, token: Token) -> bool {
+    pub fn is_over(&mut self, wire: &Wire<'_>, token: Token) -> bool {
         token.0 < self.base || self.over(wire, (token.0 - self.base) as usize)
     }
 
     /// Whether all operations are over.
-    fn all_over(&mut self, wire: &Wire<'_>) -> bool {
+    pub fn all_over(&mut self, wire: &Wire<'_>) -> bool {
         while self.settled < self.pending.len() {
             if !self.over(wire, self.settled) {
                 return false;
@@ -199,65 +220,100 @@ impl Flight {
     fn is_empty(&self) -> bool {
         self.pending.iter().all(Option::is_none)
     }
+
+    /// How many operations were started so far.
+    pub fn started(&self) -> u32 {
+        self.base + self.pending.len() as u32
+    }
+
+    /// The first error, once.
+    pub fn take_error(&mut self) -> Option<Error> {
+        self.error.take()
+    }
+}
+
+/// Operations under way and the temporary memory that they reach.
+#[derive(Default)]
+pub(super) struct Afloat {
+    pub flight: Flight,
+    pub scratch: Vec<Scratch>,
+}
+
+impl Afloat {
+    pub fn send(&mut self, wire: &Wire<'_>, site: Site, data: Data) -> Token {
+        let started = wire.send(site, data);
+        self.flight.add(wire, started)
+    }
+
+    pub fn recv(&mut self, wire: &Wire<'_>, site: Site, data: Data) -> Token {
+        let started = wire.recv(site, data);
+        self.flight.add(wire, started)
+    }
+
+    pub fn fold(&self, fold: &dyn Fold, left: UserMem, into: UserMem, count: u64) {
+        if count > 0 && self.flight.error.is_none() {
+            fold.fold(left, into, count);
+        }
+    }
+}
+
+impl Drop for Afloat {
+    fn drop(&mut self) {
+        if !self.flight.is_empty() {
+            // Planning failed half-way, or the engine is being taken down, and it may still write there: better lost than reused.
+            self.scratch.drain(..).for_each(std::mem::forget);
+        }
+    }
 }
 
 /// The plan that does each step as it is stated, for blocking calls.
 pub(crate) struct Immediate<'a> {
     wire: Wire<'a>,
-    flight: Flight,
-    scratch: Vec<Scratch>,
+    afloat: Afloat,
 }
 
 impl<'a> Immediate<'a> {
     pub fn new(wire: Wire<'a>) -> Self {
         Self {
             wire,
-            flight: Flight::default(),
-            scratch: Vec::new(),
+            afloat: Afloat::default(),
         }
     }
 
     /// Waits for what is left and gives the first error.
     pub fn finish(mut self) -> Result<()> {
         self.fence()?;
-        self.flight.error.take().map_or(Ok(()), Err)
-    }
-}
-
-impl Drop for Immediate<'_> {
-    fn drop(&mut self) {
-        if !self.flight.is_empty() {
-            // Planning failed half-way, and the engine may still write there: better lost than reused.
-            self.scratch.drain(..).for_each(std::mem::forget);
-        }
+        self.afloat.flight.take_error().map_or(Ok(()), Err)
     }
 }
 
 impl Plan for Immediate<'_> {
     fn me(&self) -> u32 {
-        self.wire.comm.rank()
+        self.wire.me()
     }
 
     fn size(&self) -> u32 {
-        self.wire.comm.size()
+        self.wire.size()
     }
 
     fn across(&self) -> u32 {
-        self.wire.comm.0.remote.as_ref().map_or(0, |group| group.size())
+        self.wire.across()
+    }
+
+    fn together(&self) -> bool {
+        self.wire.together()
     }
 
     fn send_to(&mut self, site: Site, data: Data) -> Result<Token> {
-        let started = self.wire.send(site, data);
-        Ok(self.flight.add(&self.wire, started))
+        Ok(self.afloat.send(&self.wire, site, data))
     }
 
     fn recv_from(&mut self, site: Site, data: Data) -> Result<Token> {
-        let started = self.wire.recv(site, data);
-        Ok(self.flight.add(&self.wire, started))
+        Ok(self.afloat.recv(&self.wire, site, data))
     }
 
     fn wait(&mut self, token: Token) -> Result<()> {
-        let Self { wire, flight, .. } = self;
+        let (wire, flight) = (&self.wire, &mut self.afloat.flight);
         if !flight.is_over(wire, token) {
             wire.host().wait_until(&mut || flight.is_over(wire, token));
         }
@@ -265,16 +321,11 @@ impl Plan for Immediate<'_> {
     }
 
     fn fence(&mut self) -> Result<()> {
-        let Self { wire, flight, .. } = self;
+        let (wire, flight) = (&self.wire, &mut self.afloat.flight);
         if !flight.all_over(wire) {
             wire.host().wait_until(&mut || flight.all_over(wire));
         }
         Ok(())
-    }
-
-    fn together(&self) -> bool {
-        let process = &self.wire.comm.0.process;
-        process.config.node.size() == process.host.world_size()
     }
 
     fn copy(&mut self, src: Data, dst: Data) -> Result<()> {
@@ -283,16 +334,14 @@ impl Plan for Immediate<'_> {
     }
 
     fn fold(&mut self, fold: &dyn Fold, left: UserMem, into: UserMem, count: u64) -> Result<()> {
-        if count > 0 && self.flight.error.is_none() {
-            fold.fold(left, into, count);
-        }
+        self.afloat.fold(fold, left, into, count);
         Ok(())
     }
 
     fn scratch(&mut self, len: u64) -> Result<UserMem> {
         let scratch = plan::scratch(len)?;
         let mem = scratch.mem();
-        self.scratch.push(scratch);
+        self.afloat.scratch.push(scratch);
         Ok(mem)
     }
 }
@@ -306,18 +355,20 @@ pub(crate) struct Running {
 }
 
 struct State {
-    schedule: Schedule,
+    steps: Vec<Step>,
     next: usize,
-    flight: Flight,
+    afloat: Afloat,
 }
 
 impl Running {
-    pub fn new(wire: Wire<'static>, schedule: Schedule) -> Arc<Self> {
+    /// The rest of a collective of which `afloat` was started already.
+    pub(super) fn new(wire: Wire<'static>, mut schedule: Schedule, mut afloat: Afloat) -> Arc<Self> {
         let runs_user_code = schedule.runs_user_code();
+        afloat.scratch.append(&mut schedule.scratch);
         let state = Mutex::new(State {
-            schedule,
+            steps: schedule.steps,
             next: 0,
-            flight: Flight::default(),
+            afloat,
         });
         Arc::new(Self {
             wire,
@@ -340,23 +391,16 @@ impl Running {
 impl State {
     /// Takes steps until one must wait; `true` when all have been taken.
     fn advance(&mut self, wire: &Wire<'_>) -> bool {
-        let Self {
-            schedule,
-            next,
-            flight,
-        } = self;
-        while let Some(step) = schedule.steps.get(*next) {
+        let Self { steps, next, afloat } = self;
+        while let Some(step) = steps.get(*next) {
             match step {
-                Step::Send(site, data) => drop(flight.add(wire, wire.send(*site, data.clone()))),
-                Step::Recv(site, data) => drop(flight.add(wire, wire.recv(*site, data.clone()))),
-                Step::Wait(token) if !flight.is_over(wire, *token) => return false,
-                Step::Fence if !flight.all_over(wire) => return false,
+                Step::Send(site, data) => drop(afloat.send(wire, *site, data.clone())),
+                Step::Recv(site, data) => drop(afloat.recv(wire, *site, data.clone())),
+                Step::Wait(token) if !afloat.flight.is_over(wire, *token) => return false,
+                Step::Fence if !afloat.flight.all_over(wire) => return false,
                 Step::Wait(_) | Step::Fence => {}
                 Step::Copy(src, dst) => typed::copy(src, dst),
-                Step::Fold(combine) if combine.count > 0 && flight.error.is_none() => {
-                    combine.fold.fold(combine.left, combine.into, combine.count);
-                }
-                Step::Fold(_) => {}
+                Step::Fold(combine) => afloat.fold(&*combine.fold, combine.left, combine.into, combine.count),
             }
             *next += 1;
         }
@@ -370,8 +414,9 @@ impl Stepper for Running {
         if !state.advance(&self.wire) {
             return false;
         }
-        state.schedule = Schedule::default();
+        state.steps = Vec::new();
         state.next = 0;
+        state.afloat.scratch.clear();
         // SYNC(collective): Release the result and the program's buffers.
         self.over.store(true, Ordering::Release);
         true
@@ -389,20 +434,11 @@ impl Completion for Running {
     }
 
     fn peek(&self) -> Outcome {
-        self.state().flight.error.clone().map_or(Ok(Status::EMPTY), Err)
+        let state = self.state();
+        state.afloat.flight.error.clone().map_or(Ok(Status::EMPTY), Err)
     }
 
     fn comm(&self) -> Option<Comm> {
         Some(self.wire.comm.clone().into_owned())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if !state.flight.is_empty() {
-            // The engine may still write there (it is being taken down): better lost than reused.
-            state.schedule.scratch.drain(..).for_each(std::mem::forget);
-        }
     }
 }

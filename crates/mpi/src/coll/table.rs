@@ -16,7 +16,7 @@ use super::tag::{Call, Inside};
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use garonne_engine::api::Origin;
-use garonne_engine::event;
+use garonne_engine::event::{Awaited, Meeting};
 use garonne_sync::board::{Arrival, DEPTH, NOTE_BYTES, Words};
 use garonne_sync::doorbell::Doorbell;
 use std::sync::atomic::Ordering;
@@ -72,7 +72,7 @@ impl<'a> Table<'a> {
     fn settle(&self, epoch: u32) {
         let board = &self.place.board;
         let mut awaited = self.place.others().peekable();
-        self.wait(&mut || match self.place.style {
+        self.wait(Awaited::Members, &mut || match self.place.style {
             Style::Gate => board.gate(epoch).passed(epoch),
             Style::Flags => {
                 while awaited
@@ -187,7 +187,8 @@ impl<'a> Table<'a> {
             self.ring();
         }
         let mut theirs = None;
-        self.wait(&mut || {
+        let peer = self.comm.group().peer(leader);
+        self.wait(peer.map_or(Awaited::Members, Awaited::Leader), &mut || {
             theirs = self.place.board.flag(leader, epoch).raised(epoch);
             theirs.is_some()
         });
@@ -244,7 +245,7 @@ impl<'a> Table<'a> {
         }
         meanwhile();
         let gate = self.place.board.gate(epoch);
-        self.wait(&mut || gate.passed(epoch));
+        self.wait(Awaited::Members, &mut || gate.passed(epoch));
         gate.words(epoch)
     }
 
@@ -258,7 +259,7 @@ impl<'a> Table<'a> {
         let mut words = Words::Same;
         let mut others = self.place.others();
         let mut awaited = others.next();
-        self.wait(&mut || {
+        self.wait(Awaited::Members, &mut || {
             while let Some(member) = awaited {
                 match board.flag(member, epoch).raised(epoch) {
                     None => return false,
@@ -273,7 +274,7 @@ impl<'a> Table<'a> {
     }
 
     #[inline]
-    fn wait(&self, come: &mut dyn FnMut() -> bool) {
+    fn wait(&self, awaited: Awaited, come: &mut dyn FnMut() -> bool) {
         for _ in 0..=self.place.spins {
             if come() {
                 return;
@@ -281,8 +282,8 @@ impl<'a> Table<'a> {
             std::hint::spin_loop();
         }
         let host = &self.comm.process().host;
-        host.meets(Some(event::Meeting {
-            awaited: event::Awaited::Members,
+        host.meets(Some(Meeting {
+            awaited,
             context: self.comm.context() + COLLECTIVE,
             tag: self.call.tag(Inside::Whole),
             origin: self.origin,

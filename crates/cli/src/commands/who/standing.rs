@@ -188,6 +188,14 @@ fn waits(seen: &Seen, wait: &Wait, all: &[Seen]) -> Standing {
     if !blocking.is_empty() {
         return Standing::WaitsForAll(blocking);
     }
+    // A collective that reads what another member left in shared memory has no operation of its own.
+    if let (true, Some(_), Ok(leader)) = (
+        operations.list.is_empty(),
+        collective(wait),
+        u32::try_from(wait.peer),
+    ) {
+        return Standing::WaitsForAll(vec![Need { from: vec![leader] }]);
+    }
     if operations.more || operations.list.is_empty() {
         return Standing::Waits;
     }

@@ -48,6 +48,15 @@ pub(super) fn world(n: u32, program: impl Fn(&Comm) + Send + Sync) {
 }
 
 fn world_of(n: u32, spins: u32, program: &(impl Fn(&Comm) + Send + Sync)) {
+    ranks_of(n, spins, &|host| {
+        let process = Process::new(Config::plain(host));
+        process.init(ThreadLevel::Multiple).unwrap();
+        program(&process.world().unwrap());
+        process.finalize().unwrap();
+    });
+}
+
+fn ranks_of(n: u32, spins: u32, rank: &(impl Fn(Arc<dyn Host>) + Send + Sync)) {
     let neighbours = Threads::new(n).unwrap();
     let leaving = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -61,10 +70,7 @@ fn world_of(n: u32, spins: u32, program: &(impl Fn(&Comm) + Send + Sync)) {
                     Quotas::for_world(n),
                 );
                 let host = Arc::new(EngineHost::new(shard, me, n, Impatient { spins }));
-                let process = Process::new(Config::plain(host.clone()));
-                process.init(ThreadLevel::Multiple).unwrap();
-                program(&process.world().unwrap());
-                process.finalize().unwrap();
+                rank(host.clone());
                 leaving.fetch_add(1, Memory::SeqCst);
                 while leaving.load(Memory::SeqCst) < n {
                     host.progress();
@@ -73,6 +79,28 @@ fn world_of(n: u32, spins: u32, program: &(impl Fn(&Comm) + Send + Sync)) {
             });
         }
     });
+}
+
+/// A rank that has left a board, finalized and begun again lends another board while slower ones are still at the old one.
+#[test]
+fn ranks_begin_again_while_slower_ones_are_still_at_the_board_before() {
+    for spins in STYLES {
+        ranks_of(3, spins, &|host| {
+            let boards = Arc::new(Boards::default());
+            for _ in 0..60 {
+                let process = Process::new(Config {
+                    boards: boards.clone(),
+                    ..Config::plain(host.clone())
+                });
+                process.init(ThreadLevel::Multiple).unwrap();
+                let world = process.world().unwrap();
+                world.collective(&Barrier, Origin::default()).unwrap();
+                assert!(world.0.meeting.has_board());
+                drop(world);
+                process.finalize().unwrap();
+            }
+        });
+    }
 }
 
 /// The number of the test's round, as seen by a rank: the sum over ranks of `round * (rank + 1)`.
@@ -328,7 +356,7 @@ fn communicators_that_come_and_go_share_the_commons() {
             let half = comm.split((comm.rank() % 2) as i32, 0).unwrap().unwrap();
             rounds(&half, 3);
         }
-        let used = comm.process().boards.places();
+        let used = comm.process().config.boards.places();
         // A lot is free again once the others have left it, which may be a little later.
         assert!(
             used <= 10,
@@ -477,7 +505,7 @@ fn a_root_that_goes_ahead_of_its_readers_spoils_nothing() {
             let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
             let mut random = sim::Random::new(u64::from(n));
             let memory = Words::new(64, |_| 0);
-            for round in 0..60u32 {
+            for round in 0..30u32 {
                 let (choice, root, count) =
                     (random.below(24), random.below(n as usize), 1 + random.below(64));
                 let lagging = random.below(n as usize) as u32;
