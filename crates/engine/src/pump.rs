@@ -10,7 +10,7 @@ use crate::limits::{
     ASK_FROM, BYTES_PER_POLL, FLOW_MAX, PIECE_MIN, PIECES_AT_LEAST, PIECES_PER_PASS, TRANSFER_BYTES_MAX,
     WAITING_LOOK,
 };
-use crate::rail::{Class, Ending, Exposing, Header, Kind, Rail, Refusal};
+use crate::rail::{Class, Ending, Exposing, Header, Kind, Need, Rail, Refusal, need_of};
 use crate::request::{Operation, Side, State};
 use crate::shard::Shard;
 use crate::strategy::{self, Step, View};
@@ -122,12 +122,18 @@ impl<R: Rail> Shard<R> {
 
     /// Sends the envelope of a send, with its payload or as an announcement.
     fn emit(&mut self, index: u32, step: Step, flags: u8) -> Emitted {
+        let operation = self.core.requests.peek(index);
+        let (peer, synchronous) = (operation.peer, operation.synchronous);
         let result = match step {
             Step::Eager => self.emit_eager(index, flags),
             _ => self.emit_announcement(index, flags),
         };
         match result {
-            Ok(true) => Emitted::Sent,
+            Ok(true) => {
+                let answer = step != Step::Eager || synchronous;
+                self.rail.nudge(peer, if answer { Need::Answer } else { Need::Look });
+                Emitted::Sent
+            }
             Ok(false) | Err(Refusal::Full) => Emitted::Later,
             Err(Refusal::Gone) => Emitted::Gone,
         }
@@ -290,6 +296,9 @@ impl<R: Rail> Shard<R> {
                 Ok(room) => {
                     room.mem.write(0, &control.bytes.bytes[..control.bytes.len]);
                     self.rail.commit(room, &control.header);
+                    if let Some(need) = need_of(control.header.kind) {
+                        self.rail.nudge(control.peer, need);
+                    }
                     moved = true;
                 }
                 Err(Refusal::Full) => {
@@ -439,6 +448,9 @@ impl<R: Rail> Shard<R> {
             self.rail.commit(room, &header);
             operation.moved += len as u64;
             moved = true;
+        }
+        if moved {
+            self.rail.nudge(peer, Need::Answer);
         }
         Ok(moved)
     }

@@ -212,6 +212,27 @@ pub enum Handover {
     Theirs,
 }
 
+/// What a packet just sent asks of a peer of which no thread is in the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// An answer, or hands that move bytes: without them this transfer stands still.
+    Answer,
+    /// A look, which matters only if something there waits for it, as a step of a collective does.
+    Look,
+}
+
+/// What a peer needs done when this packet has come; `None`: nothing before it asks for it itself.
+pub(crate) fn need_of(kind: u8) -> Option<Need> {
+    use Kind::*;
+    match Kind::from_code(kind)? {
+        Announce | EagerSync | Clear | Piece | Credit | Held | Query | Offer | Nothing | Take | Push
+        | Pushed | Written => Some(Need::Answer),
+        Eager | Finish => Some(Need::Look),
+        // The pieces of a medium message: who sends them says when all have left. A receive announced ahead waits for a send.
+        Head | Tail | Expect => None,
+    }
+}
+
 /// What a poll tells its engine.
 pub trait Sink {
     /// A packet arrived. `payload` is valid during the call only, lies in memory that the peer may still write, and is
@@ -387,6 +408,17 @@ pub trait Rail {
 
     /// Wakes `peer` if it sleeps, for things that need its hands without a packet.
     fn ring(&mut self, peer: Peer);
+
+    /// What was just sent to `peer` asks for its hands: wakes the thread that lends them, if `peer` said that it has one for this. Never asked
+    /// for with small messages that went the shortest way.
+    fn nudge(&mut self, peer: Peer, need: Need) {
+        let _ = (peer, need);
+    }
+
+    /// The two words by which this rank says for what it wants to be nudged, for `garonne_sync::hands`. `None`: nobody nudges here.
+    fn hands(&mut self) -> Option<Segment> {
+        None
+    }
 
     /// Memory that `owner` offers to all processes this rail reaches, for what they do together beside messages; zeroed when the
     /// job began. `None`: this rail has none.

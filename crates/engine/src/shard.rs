@@ -386,6 +386,21 @@ impl<R: Rail> Shard<R> {
         told != 0
     }
 
+    /// Polls the rail without moving what may be long. Returns the bytes that large messages could move now.
+    pub fn look(&mut self) -> u64 {
+        self.rail.poll(POLL_BUDGET, &mut self.core);
+        if !self.core.pending {
+            return 0;
+        }
+        let left = |index: &u32| {
+            let operation = self.core.requests.peek(*index);
+            operation.data.len.saturating_sub(operation.moved)
+        };
+        let core = &self.core;
+        let moving = core.pulls.iter().chain(&core.pushes).chain(&core.streams_out);
+        moving.map(left).fold(0, u64::saturating_add)
+    }
+
     /// Completions and arrivals so far: unchanged means that nobody needs to look again.
     #[inline]
     pub fn completions(&self) -> u64 {

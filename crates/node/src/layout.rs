@@ -52,6 +52,9 @@ mod card {
     pub const STARTED_NS: usize = 32;
     pub const DOORBELL: usize = 64;
     pub const SLEEPERS: usize = 68;
+    pub const HANDS: usize = 72;
+    pub const HELPER: usize = 80;
+    pub const HELPER_TURNS: usize = 84;
     pub const WAIT_SEQ: usize = 128;
     pub const WAIT_CALL: usize = 132;
     pub const WAIT_PEER: usize = 136;
@@ -71,6 +74,11 @@ mod card {
 /// Where the doorbell word of `rank` lies in the board.
 pub fn doorbell_offset(rank: u32) -> usize {
     HEADER_BYTES + rank as usize * CARD_BYTES + card::DOORBELL
+}
+
+/// Where the two words by which the helper of `rank` is called lie in the board (`garonne_sync::hands`).
+pub fn hands_offset(rank: u32) -> usize {
+    HEADER_BYTES + rank as usize * CARD_BYTES + card::HANDS
 }
 
 /// Identity of a job: random, the same on all its nodes.
@@ -232,6 +240,39 @@ impl State {
     }
 }
 
+/// Whether a rank's communication advances while it computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Background {
+    /// Nothing needed it so far.
+    Unneeded,
+    /// The rank's helper does it.
+    Helper,
+    /// It is switched off ([`crate::rank::ENV_BACKGROUND`]).
+    Off,
+    /// The system gave no thread, with this error number.
+    Refused(i32),
+}
+
+impl Background {
+    fn code(self) -> u32 {
+        match self {
+            Self::Unneeded => 0,
+            Self::Helper => 1,
+            Self::Off => 2,
+            Self::Refused(errno) => 3 | (errno as u32) << 8,
+        }
+    }
+
+    fn from_code(code: u32) -> Self {
+        match code & 0xff {
+            0 => Self::Unneeded,
+            1 => Self::Helper,
+            2 => Self::Off,
+            _ => Self::Refused((code >> 8) as i32),
+        }
+    }
+}
+
 /// What a rank waits for. Numbers that mean nothing for a call are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wait {
@@ -273,6 +314,24 @@ impl Card {
     /// Number of threads that sleep, or are about to, on the doorbell: who rings wakes only if it is not zero.
     pub fn sleepers(&self) -> &AtomicU32 {
         self.at.atomic_u32(card::SLEEPERS)
+    }
+
+    /// Whether the rank's communication advances while it computes, and how often its helper was called and moved something.
+    pub fn background(&self) -> (Background, u32) {
+        let turns = self.at.atomic_u32(card::HELPER_TURNS).load(Relaxed);
+        let code = self.at.atomic_u32(card::HELPER).load(Relaxed);
+        (Background::from_code(code), turns)
+    }
+
+    /// Tells it. Called by the rank.
+    pub fn set_background(&self, background: Background) {
+        self.at.atomic_u32(card::HELPER).store(background.code(), Relaxed);
+    }
+
+    /// The helper moved something. Called by it.
+    pub fn count_helper_turn(&self) {
+        let turns = self.at.atomic_u32(card::HELPER_TURNS);
+        turns.store(turns.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     /// Process id as the rank itself sees it; 0 before it registered.

@@ -31,10 +31,11 @@ use crate::limits::{
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Rail, Reach, Ready,
-    Refusal, Room, Sink, Step, Token, WakeSource,
+    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Need, Rail, Reach,
+    Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };
 use garonne_sync::doorbell::{Armed, Doorbell};
+use garonne_sync::hands::For;
 use garonne_sync::mailbox::{Claimed, INLINE_MAX as SLOT_MAX, Priority};
 use garonne_sync::run::Run;
 use garonne_sync::shm::{Segment, Word};
@@ -211,6 +212,7 @@ impl ShmRail {
         }
         if let Some(Some(out)) = self.outs.get(peer as usize) {
             out.bell().ring_fenced();
+            out.nudge(For::Answers);
         }
         Refusal::Full
     }
@@ -220,10 +222,8 @@ impl ShmRail {
     #[inline(never)]
     fn ring_starving(&mut self) {
         for peer in 0..self.outs.len() as Peer {
-            if peer != Peer::from(self.me)
-                && let Some(bell) = self.neighbours.doorbell(peer)
-            {
-                Doorbell::new(bell.atomic_u32(0)).ring_fenced();
+            if peer != Peer::from(self.me) {
+                peers::wake(&*self.neighbours, peer, For::Answers);
             }
         }
     }
@@ -494,6 +494,19 @@ impl Rail for ShmRail {
         if let Some(bell) = self.neighbours.doorbell(peer) {
             Doorbell::new(bell.atomic_u32(0)).ring_fenced();
         }
+    }
+
+    fn nudge(&mut self, peer: Peer, need: Need) {
+        if let Some(Some(out)) = self.outs.get(peer as usize) {
+            out.nudge(match need {
+                Need::Answer => For::Answers,
+                Need::Look => For::Everything,
+            });
+        }
+    }
+
+    fn hands(&mut self) -> Option<Segment> {
+        self.neighbours.hands(self.me.into())
     }
 
     fn commons(&mut self, owner: Peer) -> Option<Segment> {

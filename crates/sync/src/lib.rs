@@ -17,6 +17,7 @@ pub mod doorbell;
 pub mod futex;
 #[cfg(not(loom))]
 pub mod mailbox;
+pub mod hands;
 pub mod pad;
 pub mod rack;
 #[cfg_attr(loom, allow(dead_code, unused_imports))]

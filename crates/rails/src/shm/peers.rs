@@ -4,6 +4,7 @@ use crate::limits::COMMONS_BYTES;
 use crate::shm::layout::{self, card};
 use garonne_engine::api::{Error, Peer};
 use garonne_sync::doorbell::Doorbell;
+use garonne_sync::hands::{Call, For};
 use garonne_sync::mailbox::Outlet;
 use garonne_sync::run::Run;
 use garonne_sync::shm::{Segment, Word};
@@ -39,12 +40,27 @@ pub trait Neighbours: Send + Sync {
     fn map_inbox(&self, peer: Peer) -> Result<Segment, Error>;
     /// The doorbell word of a rank: a segment of four bytes. `None`: no such rank.
     fn doorbell(&self, peer: Peer) -> Option<Segment>;
+    /// The two words by which a rank's helper is called (`garonne_sync::hands`): a segment of eight bytes. `None`: it never has one.
+    fn hands(&self, _peer: Peer) -> Option<Segment> {
+        None
+    }
     /// How a peer's memory can be reached.
     fn process(&self, peer: Peer) -> Process;
     /// Whether the peer's process has ended without finishing properly.
     fn is_gone(&self, peer: Peer) -> bool;
     /// The memory that all ranks of the node share for collectives, the same and zeroed for all; `None`: there is none.
     fn commons(&self) -> Option<Segment>;
+}
+
+/// Wakes whoever of a rank sleeps, after something that brings no packet: a thread of its program, or its helper if that waits for such things.
+#[cold]
+pub(crate) fn wake(neighbours: &dyn Neighbours, peer: Peer, what: For) {
+    if let Some(bell) = neighbours.doorbell(peer) {
+        Doorbell::new(bell.atomic_u32(0)).ring_fenced();
+    }
+    if let Some(hands) = neighbours.hands(peer) {
+        Call::new(hands.atomic_u32(0), hands.atomic_u32(4)).ring(what);
+    }
 }
 
 /// The writing end to one peer.
@@ -56,6 +72,8 @@ pub(crate) struct Out {
     held: u32,
     /// The bell of the peer.
     bell: Word,
+    /// The words that call the peer's helper.
+    hands: Option<(Word, Word)>,
     /// The lane that the peer grants to this rank.
     grant: Word,
     inbox: Segment,
@@ -92,6 +110,9 @@ impl Out {
             lane: None,
             held: 0,
             bell: bell.word(0),
+            hands: neighbours
+                .hands(peer)
+                .map(|hands| (hands.word(0), hands.word(4))),
             grant: own_card.word(card::GRANT),
             inbox,
             card: own_card,
@@ -103,6 +124,14 @@ impl Out {
     #[inline(always)]
     pub(crate) fn bell(&self) -> Doorbell<'_> {
         Doorbell::new(&self.bell)
+    }
+
+    /// See [`garonne_engine::rail::Rail::nudge`].
+    #[inline]
+    pub(crate) fn nudge(&self, what: For) {
+        if let Some((word, all)) = &self.hands {
+            Call::new(word, all).ring(what);
+        }
     }
 
     /// Whether the next record goes through a lane. Follows what the peer grants.
@@ -198,6 +227,9 @@ pub struct Threads {
 /// Bytes between two doorbells of [`Threads`], so that no two share a cache line.
 const BELL_BYTES: usize = 128;
 
+/// Where the words for a helper lie behind a doorbell.
+const HANDS_AT: usize = 8;
+
 impl Threads {
     /// `ranks` ranks that see each other.
     pub fn new(ranks: u32) -> Result<Vec<Self>, Error> {
@@ -238,6 +270,9 @@ impl Neighbours for Threads {
     }
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         (peer < self.size()).then(|| self.bells.part(peer as usize * BELL_BYTES, 4))
+    }
+    fn hands(&self, peer: Peer) -> Option<Segment> {
+        (peer < self.size()).then(|| self.bells.part(peer as usize * BELL_BYTES + HANDS_AT, 8))
     }
     fn process(&self, _peer: Peer) -> Process {
         Process::Same

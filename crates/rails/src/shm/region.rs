@@ -17,8 +17,9 @@ use crate::shm::transfer::{Known, copy_blocks};
 use crate::sys::{self, Block, Way};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Fetch, Sink, Step, Token};
+use crate::shm::peers::wake;
 use garonne_sync::division::{Back, Damaged, Division, UNITS_MAX};
-use garonne_sync::doorbell::Doorbell;
+use garonne_sync::hands::For;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::cell::RefCell;
@@ -429,10 +430,8 @@ fn hear_of_death(reached: &Reached, neighbours: &dyn Neighbours, peer: Peer, err
 
 /// Gives a lease back, and wakes an owner that waits for it.
 fn give_back(lease: Lease<'_>, neighbours: &dyn Neighbours, peer: Peer) {
-    if lease.give_back()
-        && let Some(bell) = neighbours.doorbell(peer)
-    {
-        Doorbell::new(bell.atomic_u32(0)).ring_fenced();
+    if lease.give_back() {
+        wake(neighbours, peer, For::Everything);
     }
 }
 

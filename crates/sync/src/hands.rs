@@ -1,0 +1,255 @@
+//! Lending a rank's hands: who may touch its engine while no thread of the program is in the library, and how its peers call for that.
+//!
+//! The [`Gate`] lies between the program's thread, which promised to be the only one and so takes locks without atomic operations, and a helper of the
+//! library. While the gate is kept the helper stays outside; the program's thread lends before it goes away and takes back before it waits, so locks
+//! may change their ways in between. The [`Call`] is two words in shared memory by which peers wake the helper. It is armed while something is open that
+//! needs hands; only what needs hands looks at it, so a small message never does.
+
+use crate::doorbell::Doorbell;
+use crate::facade::{AtomicBool, AtomicU32, Ordering, fence};
+
+const KEPT: u32 = 0;
+const LENT: u32 = 1;
+const INSIDE: u32 = 2;
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub struct Gate {
+    state: AtomicU32,
+    recalled: AtomicBool,
+}
+
+/// The helper is inside; dropping it leaves.
+#[derive(Debug)]
+pub struct Inside<'a>(&'a Gate);
+
+impl Gate {
+    /// Kept.
+    #[allow(clippy::new_without_default, reason = "loom's atomics are made at run time")]
+    pub fn new() -> Self {
+        Self {
+            state: AtomicU32::new(KEPT),
+            recalled: AtomicBool::new(false),
+        }
+    }
+
+    /// Lets the helper in from now on. The caller is the one who kept it.
+    pub fn lend(&self) {
+        // Release: the helper sees what the lender did, the change of its locks included. SYNC(hands-gate).
+        let _ = self
+            .state
+            .compare_exchange(KEPT, LENT, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Whether it is kept. Exact for the one who lends and takes back.
+    #[inline]
+    pub fn is_kept(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == KEPT
+    }
+
+    /// Takes it back unless the helper is inside. `true`: it is kept now.
+    pub fn try_keep(&self) -> bool {
+        // Acquire: what the helper did is seen. SYNC(hands-gate).
+        let taken = self
+            .state
+            .compare_exchange(LENT, KEPT, Ordering::Acquire, Ordering::Relaxed);
+        matches!(taken, Ok(_) | Err(KEPT))
+    }
+
+    /// As `try_keep`, but a helper that is inside is asked to leave soon: to be called until it succeeds.
+    pub fn take_back(&self) -> bool {
+        let kept = self.try_keep();
+        self.recalled.store(!kept, Ordering::Relaxed);
+        kept
+    }
+
+    /// The helper comes in; `None`: it is kept.
+    pub fn enter(&self) -> Option<Inside<'_>> {
+        // Acquire: SYNC(hands-gate).
+        self.state
+            .compare_exchange(LENT, INSIDE, Ordering::Acquire, Ordering::Relaxed)
+            .ok()
+            .map(|_| Inside(self))
+    }
+}
+
+impl Inside<'_> {
+    /// Somebody waits at the gate: leave soon.
+    #[inline]
+    pub fn recalled(&self) -> bool {
+        self.0.recalled.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        // Release: SYNC(hands-gate).
+        self.0.state.store(LENT, Ordering::Release);
+    }
+}
+
+/// For what a helper is to be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// For transfers that stand still without it.
+    Answers,
+    /// For everything that came: steps of a collective wait for it.
+    Everything,
+}
+
+/// The words by which peers call a rank's helper.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    bell: Doorbell<'a>,
+    word: &'a AtomicU32,
+    /// Not zero: it wants to be called for everything.
+    all: &'a AtomicU32,
+}
+
+impl<'a> Call<'a> {
+    /// The words of a rank, wherever they lie.
+    pub fn new(word: &'a AtomicU32, all: &'a AtomicU32) -> Self {
+        Self {
+            bell: Doorbell::new(word),
+            word,
+            all,
+        }
+    }
+
+    /// The word that the helper sleeps on. It changes with each call, and when it is armed.
+    pub fn word(self) -> &'a AtomicU32 {
+        self.word
+    }
+
+    /// From now on peers call. Look once more for what came before.
+    pub fn arm(self, what: For) {
+        self.all.store(u32::from(what == For::Everything), Ordering::Relaxed);
+        // Orders both words before the caller's look, against the fence in `claim`. SYNC(hands-call).
+        self.bell.arm();
+    }
+
+    /// Whether it is armed.
+    #[inline]
+    pub fn is_armed(self) -> bool {
+        self.bell.is_armed()
+    }
+
+    /// From now on peers do not call.
+    pub fn disarm(self) {
+        // A call that comes first wakes the helper for nothing.
+        self.bell.claim_ring();
+    }
+
+    /// After something was published for the rank: `true` if the caller is the one who must wake its helper. No system call.
+    #[inline]
+    pub fn claim(self, what: For) -> bool {
+        // The publication before the look: SYNC(hands-call).
+        fence(Ordering::SeqCst);
+        self.bell.is_armed()
+            && (what == For::Answers || self.all.load(Ordering::Relaxed) != 0)
+            && self.bell.claim_ring()
+    }
+
+    /// After something was published for the rank: wakes its helper if it wants to be called for that.
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn ring(self, what: For) {
+        if self.claim(what) {
+            crate::futex::wake(self.word, u32::MAX);
+        }
+    }
+
+    /// Wakes the helper whatever it waits for.
+    #[cfg(not(loom))]
+    pub fn rouse(self) {
+        // An even number: armed stays armed.
+        self.word.fetch_add(2, Ordering::SeqCst);
+        crate::futex::wake(self.word, u32::MAX);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::trylock::{OneThread, TryLock};
+    use loom::sync::Arc;
+
+    /// The program's thread uses its lock without atomic operations while the gate is kept; the helper comes at any time.
+    #[test]
+    fn a_helper_is_never_at_the_engine_together_with_a_thread_that_promised_to_be_alone() {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(), TryLock::new(0u32)));
+            // SAFETY: the gate keeps the helper away while the lock is elided; loom would see it if it did not.
+            let promise = unsafe { OneThread::promise() };
+            shared.1.elide(promise);
+            let helper = shared.clone();
+            let thread = loom::thread::spawn(move || {
+                let inside = helper.0.enter();
+                let guard = inside.as_ref().and_then(|_| helper.1.try_lock());
+                guard.map(|mut guard| guard.with(|n| *n += 1)).is_some()
+            });
+            let add = || shared.1.try_lock().map(|mut guard| guard.with(|n| *n += 1)).is_some();
+            let mut mine = u32::from(add());
+            shared.1.share();
+            shared.0.lend();
+            mine += u32::from(add());
+            while !shared.0.take_back() {
+                loom::thread::yield_now();
+            }
+            shared.1.elide(promise);
+            mine += u32::from(add());
+            let theirs = u32::from(thread.join().unwrap());
+            assert_eq!(shared.1.try_lock().unwrap().with(|n| *n), mine + theirs);
+        });
+    }
+
+    #[test]
+    fn what_came_before_the_call_was_armed_is_seen_and_what_came_later_calls() {
+        for what in [For::Answers, For::Everything] {
+            loom::model(move || {
+                let shared = Arc::new((AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false)));
+                let peer = shared.clone();
+                let thread = loom::thread::spawn(move || {
+                    peer.2.store(true, Ordering::Release);
+                    Call::new(&peer.0, &peer.1).claim(what)
+                });
+                Call::new(&shared.0, &shared.1).arm(what);
+                let seen = shared.2.load(Ordering::Acquire);
+                let called = thread.join().unwrap();
+                assert!(seen || called, "the helper would sleep on");
+            });
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_that_is_kept_lets_nobody_in_and_one_whose_helper_is_inside_is_not_taken() {
+        let gate = Gate::new();
+        assert!(gate.enter().is_none() && gate.is_kept());
+        gate.lend();
+        let inside = gate.enter().unwrap();
+        assert!(!inside.recalled() && !gate.take_back() && inside.recalled());
+        drop(inside);
+        assert!(gate.take_back() && gate.is_kept());
+        gate.lend();
+        assert!(!gate.enter().unwrap().recalled());
+    }
+
+    #[test]
+    fn a_call_for_answers_is_not_bothered_with_other_news() {
+        let words = (AtomicU32::new(0), AtomicU32::new(0));
+        let call = Call::new(&words.0, &words.1);
+        assert!(!call.claim(For::Answers));
+        call.arm(For::Answers);
+        assert!(!call.claim(For::Everything) && call.claim(For::Answers) && !call.is_armed());
+        call.arm(For::Everything);
+        assert!(call.claim(For::Everything));
+        call.arm(For::Everything);
+        call.disarm();
+        assert!(!call.claim(For::Answers));
+    }
+}
