@@ -131,7 +131,8 @@ impl<R: Rail> Shard<R> {
         match result {
             Ok(true) => {
                 let answer = step != Step::Eager || synchronous;
-                self.rail.nudge(peer, if answer { Need::Answer } else { Need::Look });
+                self.rail
+                    .nudge(peer, if answer { Need::Answer } else { Need::Look });
                 Emitted::Sent
             }
             Ok(false) | Err(Refusal::Full) => Emitted::Later,

@@ -18,6 +18,8 @@ use garonne_engine::api::{Context, Origin, Peer};
 use garonne_engine::quick::{ANY_TAG, Catch, Small};
 use garonne_engine::track::Track;
 use garonne_mpi::datatype::{kind_of, run_bytes};
+use garonne_progress::host::Host;
+use garonne_progress::limits::HANDS_FROM;
 use garonne_sync::mailbox::INLINE_MAX;
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -251,7 +253,11 @@ pub(crate) fn irecv(
         return None;
     }
     let catch = catch((call, site), buf, (count, datatype), (source, tag), comm)?;
-    let name = world::host()?.post_now(&catch)?;
+    let host = world::host()?;
+    let name = host.post_now(&catch)?;
+    if catch.room > HANDS_FROM {
+        host.leave_open(name);
+    }
     match plain::handle(name) {
         Some(handle) => request.set_if(handle),
         None => {

@@ -15,6 +15,7 @@ use garonne_mpi::error::Class;
 use garonne_mpi::p2p::{Few, RecvArgs, ReplaceArgs, SendArgs, SendMode};
 use garonne_mpi::request::Request;
 use garonne_progress::host::Host;
+use garonne_progress::limits::HANDS_FROM;
 use garonne_sync::user::Data;
 use std::ffi::c_int;
 
@@ -308,8 +309,12 @@ pub(crate) fn irecv(
 ) -> Result<()> {
     if !out.is_null()
         && let Some((comm, catch)) = catch_few(call, buf, (count, datatype), (source, tag), on)
-        && let Some(name) = world::host().and_then(|host| host.post_plain(&catch))
+        && let Some(host) = world::host()
+        && let Some(name) = host.post_plain(&catch)
     {
+        if catch.room > HANDS_FROM {
+            host.leave_open(name);
+        }
         return match plain::handle(name) {
             Some(handle) => out.set(handle),
             None => give_request(Request::posted(comm, name), out),

@@ -247,7 +247,7 @@ pub enum Background {
     Unneeded,
     /// The rank's helper does it.
     Helper,
-    /// It is switched off ([`crate::rank::ENV_BACKGROUND`]).
+    /// It is not switched on ([`crate::rank::ENV_BACKGROUND`]).
     Off,
     /// The system gave no thread, with this error number.
     Refused(i32),

@@ -50,11 +50,20 @@ pub fn place(ranks: u32, policy: &Policy) -> Placed {
         if sets.is_empty() {
             return placed(sets, cpus_milli, reason, None);
         }
+        // An idle core of another rank, or one to spare, serves a rank that computes better than its own.
+        let usable = machine.cpus();
+        let free = usable.iter().filter(|cpu| !taken.contains(*cpu));
+        let helpers = free.collect::<CpuSet>().union(&wanted).to_string();
+        let bound = |claim| {
+            let mut placed = placed(sets, cpus_milli, reason, claim);
+            placed.placement.helpers = helpers;
+            placed
+        };
         match claim(&wanted) {
             // Without a claim others cannot see us, which costs speed, not correctness.
-            None => return placed(sets, cpus_milli, reason, None),
+            None => return bound(None),
             Some((socket, name)) if !self::taken(Some(&name)).meets(&wanted) => {
-                return placed(sets, cpus_milli, reason, Some(socket));
+                return bound(Some(socket));
             }
             Some(_) => {}
         }
@@ -70,7 +79,11 @@ pub fn place(ranks: u32, policy: &Policy) -> Placed {
 fn placed(sets: Vec<CpuSet>, cpus_milli: u32, reason: String, claim: Option<OwnedFd>) -> Placed {
     let masks = sets.iter().map(|set| set.words().to_vec()).collect();
     Placed {
-        placement: Placement { masks, cpus_milli },
+        placement: Placement {
+            masks,
+            cpus_milli,
+            helpers: String::new(),
+        },
         reason,
         sets,
         _claim: claim,

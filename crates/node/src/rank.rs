@@ -13,16 +13,18 @@ use garonne_engine::event::{self, Awaited, Sent, Waiting};
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
-use garonne_progress::surroundings::{Known, Patience, Senders, Surroundings};
+use garonne_progress::surroundings::{Known, Lent, Patience, Senders, Surroundings};
 use garonne_rails::cost::CostModel;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
+use garonne_topology::CpuSet;
 
 use crate::book::Book;
 use crate::client::Client;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::layout::{State, Wait};
+use crate::layout::{Background, State, Wait};
+use crate::rendezvous::ENV_HELPERS;
 use crate::{limits, sys};
 
 /// The engine of a rank of this node, as the layers above use it.
@@ -66,6 +68,12 @@ impl Rank {
             .card(world.rank)
             .set_events(shard.events().address() as u64);
         let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
+        if wants_background() {
+            let cpus = std::env::var(ENV_HELPERS).ok();
+            host.lend_hands(cpus.and_then(|cpus| CpuSet::parse(&cpus)));
+        } else {
+            client.card(world.rank).set_background(Background::Off);
+        }
         Ok(Self {
             host,
             client: Some(client),
@@ -96,6 +104,7 @@ impl Rank {
         while self.host.has_work() {
             self.host.progress();
         }
+        self.host.keep_hands();
         self.client.as_ref().map_or(Ok(()), |client| client.finalized())
     }
 
@@ -103,6 +112,14 @@ impl Rank {
     pub fn come_back(&self) -> Result<()> {
         self.client.as_ref().map_or(Ok(()), |client| client.resumed())
     }
+}
+
+/// Whether communication advances also while the program computes: if this is `1`, `on` or `yes`.
+pub const ENV_BACKGROUND: &str = "GARONNE_BACKGROUND";
+
+fn wants_background() -> bool {
+    let said = std::env::var(ENV_BACKGROUND).unwrap_or_default();
+    ["1", "on", "yes"].contains(&said.trim().to_ascii_lowercase().as_str())
 }
 
 fn no_rail(error: EngineError) -> Error {
@@ -156,6 +173,16 @@ impl Surroundings for Place {
     fn communicator(&self, number: u32, known: Option<&Known<'_>>) {
         if let Some(book) = &self.book {
             book.show_communicator(number, known);
+        }
+    }
+
+    fn lent(&self, news: Lent) {
+        let Some(client) = &self.client else { return };
+        let card = client.card(client.world().rank);
+        match news {
+            Lent::Started => card.set_background(Background::Helper),
+            Lent::Refused(errno) => card.set_background(Background::Refused(errno)),
+            Lent::Worked => card.count_helper_turn(),
         }
     }
 
@@ -285,6 +312,10 @@ impl Neighbours for OfJob {
 
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         (peer < self.size).then(|| self.board.part(crate::layout::doorbell_offset(peer), 4))
+    }
+
+    fn hands(&self, peer: Peer) -> Option<Segment> {
+        (peer < self.size).then(|| self.board.part(crate::layout::hands_offset(peer), 8))
     }
 
     fn process(&self, peer: Peer) -> Process {

@@ -25,6 +25,8 @@ pub const ENV_RANK: &str = "GARONNE_RANK";
 pub const ENV_SIZE: &str = "GARONNE_SIZE";
 /// Which of the job's programs this is, and how many ranks run it: `index:ranks`.
 pub const ENV_PROGRAM: &str = "GARONNE_PROGRAM";
+/// The CPUs on which the helper of a bound rank may run, as a list.
+pub const ENV_HELPERS: &str = "GARONNE_HELPERS";
 
 const PREFIX: &str = "garonne/job/";
 

@@ -6,11 +6,13 @@
 //! leaves. The poller spins by its budget, then arms the rail, polls once more and sleeps on the rail's wake source. While a
 //! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the ring.
 
+mod lending;
 mod together;
+mod waiting;
 
 use crate::host::{Host, Stepper};
-use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, SUBMISSIONS};
-use crate::surroundings::{Known, Patience, Senders, Surroundings};
+use crate::limits::SUBMISSIONS;
+use crate::surroundings::{Known, Senders, Surroundings};
 use crate::ticket::{Operation, Ticket, pause, perform};
 use crate::zeal::Zeal;
 use garonne_engine::api::{
@@ -21,11 +23,13 @@ use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::Shard;
 use garonne_engine::track::Track;
+use garonne_sync::hands::For;
 use garonne_sync::submission::Submission;
 use garonne_sync::trylock::{Guard, OneThread, TryLock};
 use garonne_sync::user::Data;
+use lending::Lending;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// See the module's paragraph.
 pub struct EngineHost<R, S> {
@@ -41,6 +45,8 @@ pub struct EngineHost<R, S> {
     /// Attached and not yet among `steppers`: attaching must not wait for a stepper that runs.
     newcomers: Mutex<Vec<Arc<dyn Stepper>>>,
     stepping: AtomicU32,
+    /// A thread had news for the steppers while another ran them.
+    missed: AtomicBool,
     /// Somebody is the poller.
     polling: AtomicBool,
     /// The poller sleeps or is about to: what other threads do must wake it.
@@ -57,8 +63,18 @@ pub struct EngineHost<R, S> {
     /// What the layer above said it waits for beside messages.
     meeting: Mutex<Option<Meeting>>,
     parks: AtomicU32,
+    lending: Lending,
     /// Looks of several threads that brought nothing.
     fruitless: AtomicU32,
+}
+
+/// Who advances the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// A thread of the program, inside MPI.
+    Program,
+    /// A thread of the library, which runs no code of the program's.
+    Helper,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -80,6 +96,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             steppers: Mutex::new(Vec::new()),
             newcomers: Mutex::new(Vec::new()),
             stepping: AtomicU32::new(0),
+            missed: AtomicBool::new(false),
             polling: AtomicBool::new(false),
             dozing: AtomicBool::new(false),
             happened: AtomicU64::new(0),
@@ -90,12 +107,14 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             bell: Condvar::new(),
             meeting: Mutex::new(None),
             parks: AtomicU32::new(0),
+            lending: Lending::new(),
             fruitless: AtomicU32::new(0),
         }
     }
 
     /// One thread at a time is in MPI (thread levels below `MPI_THREAD_MULTIPLE`): locks cost nothing from now on.
     pub fn elide(&self, promise: OneThread) {
+        *lock(&self.lending.promise) = Some(promise);
         self.shard.elide(promise);
         self.shared.store(false, Ordering::Relaxed);
         self.enter().allow_runs(true);
@@ -288,7 +307,19 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     }
 
     #[inline(never)]
+    fn recv_quick_lent(&self, catch: Catch) -> Option<Caught> {
+        if self.shared.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.nothing_lent();
+        // One thread of the program, which polls: the helper may wait.
+        let mut shard = self.shard.try_lock()?;
+        shard.recv_quick(&catch, self.surroundings.patience().spins)
+    }
+
+    #[inline(never)]
     fn post_plain_shared(&self, catch: Catch) -> Option<Request> {
+        self.nothing_lent();
         self.with(|shard| shard.post_plain(&catch))
     }
 
@@ -303,6 +334,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     #[inline(never)]
     fn send_small_shared(&self, small: Small) -> bool {
+        self.nothing_lent();
         let Some(mut shard) = self.shard.try_lock() else {
             return false;
         };
@@ -332,132 +364,84 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         self.with(f)
     }
 
+    /// Polls once, advances the engine and the steppers. `true` if anything moved.
+    fn advance(&self, by: By) -> bool {
+        // Whoever holds it makes progress.
+        let Some(mut shard) = self.shard.try_lock() else {
+            return false;
+        };
+        self.serve(&mut shard);
+        let before = shard.completions();
+        let moved = shard.progress();
+        let after = shard.completions();
+        self.leave(shard, after != before);
+        self.step(after, by) || moved
+    }
+
     /// Runs the steppers if something happened since they last ran. `true` if any finished or something happened meanwhile.
-    fn step(&self, completions: u64) -> bool {
+    fn step(&self, completions: u64, by: By) -> bool {
         if self.stepping.load(Ordering::Acquire) == 0
             || self.stepped_at.swap(completions, Ordering::AcqRel) == completions
         {
             return false;
         }
-        self.run_steppers()
+        self.run_steppers(by)
     }
 
-    fn run_steppers(&self) -> bool {
-        let Ok(mut steppers) = self.steppers.try_lock() else {
-            // Whoever runs them may have passed the one that this news is for.
-            self.stepped_at.store(u64::MAX, Ordering::Release);
-            return false;
-        };
-        let before = steppers.len();
+    /// Runs the steppers; whoever finds another thread at it leaves them to that one, which then runs them once more. `true` if any finished.
+    fn run_steppers(&self, by: By) -> bool {
+        let mut finished = false;
+        loop {
+            let mut steppers = match self.steppers.try_lock() {
+                Ok(steppers) => steppers,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    // Whoever runs them may have passed the one that this news is for, and looks at this after it has let go.
+                    // SYNC(steppers-missed).
+                    self.missed.store(true, Ordering::SeqCst);
+                    match self.steppers.try_lock() {
+                        Ok(steppers) => steppers,
+                        Err(_) => return finished,
+                    }
+                }
+            };
+            self.missed.store(false, Ordering::SeqCst);
+            finished |= self.run_all(&mut steppers, by);
+            drop(steppers);
+            // SYNC(steppers-missed).
+            if !self.missed.load(Ordering::SeqCst) {
+                return finished;
+            }
+        }
+    }
+
+    /// One run of all steppers, and of those that come meanwhile.
+    fn run_all(&self, steppers: &mut Vec<Arc<dyn Stepper>>, by: By) -> bool {
+        let (mut finished, mut left) = (false, false);
         loop {
             steppers.extend(lock(&self.newcomers).drain(..));
-            steppers.retain(|stepper| !stepper.step(self));
+            steppers.retain(|stepper| {
+                if by == By::Helper && stepper.runs_user_code() {
+                    left = true;
+                    return true;
+                }
+                let over = stepper.step(self);
+                finished |= over;
+                !over
+            });
             if lock(&self.newcomers).is_empty() {
                 break;
             }
         }
         self.stepping.store(steppers.len() as u32, Ordering::Release);
-        let fewer = steppers.len() < before;
-        drop(steppers);
-        if fewer {
+        if left {
+            // The news are still to be told to those, by a thread of the program.
+            self.stepped_at.store(u64::MAX, Ordering::Release);
+        }
+        if finished || left {
             self.announce();
         }
-        fewer
-    }
-
-    /// The poller's turn: until `done`, or until nothing happens for longer than the patience lasts.
-    fn poll_until(&self, done: &mut dyn FnMut() -> bool, patience: Patience) {
-        let (mut idle, mut parks, mut spins, mut zealous) = (0u32, 0u32, patience.spins, None);
-        let mut looks = false;
-        while !done() {
-            if self.progress() {
-                (idle, parks, spins) = (0, self.awake(parks), patience.spins);
-                if let Some(begun) = zealous.take() {
-                    self.zeal.came(begun);
-                }
-                continue;
-            }
-            idle = idle.saturating_add(1);
-            // Where ranks exceed cores, who looks may not be running.
-            if idle == 1 && patience.spins > 0 {
-                looks = true;
-                self.source.look_on();
-            }
-            if idle == patience.spins.saturating_add(1) && patience.spins > 0 {
-                zealous = self.zeal.begin();
-                let more = if zealous.is_some() { SPIN_ON_POLLS } else { 0 };
-                spins = spins.saturating_add(self.enter().transfer_polls().max(more));
-            }
-            if idle <= spins {
-                std::hint::spin_loop();
-            } else if idle <= spins.saturating_add(patience.yields) {
-                self.surroundings.give_way();
-            } else {
-                if zealous.take().is_some() {
-                    self.zeal.failed();
-                }
-                if parks == PARKS_BEFORE_TELLING {
-                    self.surroundings.waits(Some(&self.waiting()));
-                }
-                if std::mem::take(&mut looks) {
-                    self.source.look_away();
-                }
-                // Unless this brings something, the next look is followed by sleep at once.
-                if self.park(done) {
-                    break;
-                }
-                parks = parks.saturating_add(1);
-            }
-        }
-        if looks {
-            self.source.look_away();
-        }
-        self.awake(parks);
-    }
-
-    /// Takes back what was told about a long wait. Returns no parks.
-    #[inline]
-    fn awake(&self, parks: u32) -> u32 {
-        if parks > PARKS_BEFORE_TELLING {
-            self.surroundings.waits(None);
-        }
-        0
-    }
-
-    /// Arm, look once more, sleep. Returns the answer of `done`, if it was asked.
-    fn park(&self, done: &mut dyn FnMut() -> bool) -> bool {
-        let happened = self.happened.load(Ordering::SeqCst);
-        let ticket = self.enter().rail().arm();
-        let moved = self.progress();
-        let over = !moved && done();
-        if !moved && !over {
-            let parks = self.parks.fetch_add(1, Ordering::Relaxed);
-            if parks.is_multiple_of(PARKS_PER_PUBLICATION) {
-                self.enter().publish();
-            }
-            let work = self.enter().has_work();
-            // Queued work that found no room is tried again even if nobody rings.
-            let limit = if work { self.surroundings.retry() } else { None };
-            self.dozing.store(true, Ordering::SeqCst);
-            if self.happened.load(Ordering::SeqCst) == happened {
-                self.source.sleep(ticket, limit);
-            }
-            self.dozing.store(false, Ordering::SeqCst);
-        }
-        self.enter().rail().disarm();
-        over
-    }
-
-    /// Another thread polls: sleeps until it sees something or leaves.
-    fn follow(&self, seen: u64) {
-        let guard = lock(&self.door);
-        self.asleep.fetch_add(1, Ordering::SeqCst);
-        if self.happened.load(Ordering::SeqCst) == seen && self.polling.load(Ordering::SeqCst) {
-            drop(self.bell.wait(guard));
-        } else {
-            drop(guard);
-        }
-        self.asleep.fetch_sub(1, Ordering::SeqCst);
+        finished
     }
 }
 
@@ -483,8 +467,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     fn recv_quick(&self, catch: &Catch) -> Option<Caught> {
         // Among several threads what the poll brings would have to be announced, and the lock not be held while spinning: the
         // general way does that.
-        let mut shard = self.shard.try_alone()?;
-        shard.recv_quick(catch, self.surroundings.patience().spins)
+        match self.shard.try_alone() {
+            Some(mut shard) => shard.recv_quick(catch, self.surroundings.patience().spins),
+            None => self.recv_quick_lent(*catch),
+        }
     }
 
     #[inline(always)]
@@ -563,16 +549,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     }
 
     fn progress(&self) -> bool {
-        // Whoever holds it makes progress.
-        let Some(mut shard) = self.shard.try_lock() else {
-            return false;
-        };
-        self.serve(&mut shard);
-        let before = shard.completions();
-        let moved = shard.progress();
-        let after = shard.completions();
-        self.leave(shard, after != before);
-        self.step(after) || moved
+        self.advance(By::Program)
     }
 
     #[inline(never)]
@@ -590,7 +567,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     #[inline]
     fn wait_until(&self, done: &mut dyn FnMut() -> bool) {
         if !self.shared.load(Ordering::Relaxed) {
-            return self.poll_until(done, self.surroundings.patience());
+            return self.wait_alone(done);
         }
         loop {
             let seen = self.happened.load(Ordering::SeqCst);
@@ -602,10 +579,17 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
                 .compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok()
             {
+                if !self.lending.gate.is_kept() {
+                    self.polls_itself();
+                }
                 self.poll_until(done, self.surroundings.patience());
                 self.polling.store(false, Ordering::SeqCst);
                 // A follower takes over.
                 self.announce();
+                // Asked again: another thread may have left something open meanwhile, and trusted the poller.
+                if !self.lending.gate.is_kept() || self.lending.was_relied_on() {
+                    self.lend_again();
+                }
                 return;
             }
             self.follow(seen);
@@ -621,7 +605,14 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         lock(&self.newcomers).push(stepper);
         self.stepping.fetch_add(1, Ordering::AcqRel);
         self.stepped_at.store(u64::MAX, Ordering::Release);
-        self.run_steppers();
+        self.run_steppers(By::Program);
+        if self.stepping.load(Ordering::Acquire) > 0 {
+            self.lend(For::Everything);
+        }
+    }
+
+    fn leave_open(&self, request: Request) {
+        self.left_open(request);
     }
 
     fn communicator(&self, number: u32, known: Option<&Known<'_>>) {

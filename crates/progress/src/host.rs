@@ -171,6 +171,10 @@ pub trait Host: Together + std::marker::Send + Sync {
     /// There is a communicator of this number, name and members now, or (`None`) no more: for those who watch from outside.
     fn communicator(&self, _number: u32, _known: Option<&Known<'_>>) {}
 
+    /// The call that started this operation is about to return while it goes on, and it may need hands (a large message): from now on it advances also
+    /// while no thread of the program is in the library, where the host can arrange that. Steppers need no such word.
+    fn leave_open(&self, _request: Request) {}
+
     /// Who made a send, as far as that can be found out from here: for putting an error into words.
     fn senders(&self, _sent: &Sent) -> Option<Senders> {
         None

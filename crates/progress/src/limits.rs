@@ -76,3 +76,12 @@ pub const WORDS: usize = 1024;
 
 /// How long a change of a watched word goes unnoticed if nobody wakes its sleepers: rare enough to cost nothing.
 pub const WORD_LOOK: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Receives with room for no more than this are left to the program's calls: no rail announces messages so short, so they come without anybody's hands.
+pub const HANDS_FROM: u32 = 16 * 1024;
+
+/// Bytes that wait to be moved when a call is about to return, from which on the helper is woken for them: below, moving them takes less than waking it.
+pub const HANDED_OVER_FROM: u64 = 128 * 1024;
+
+/// Looks of the helper for bytes that are on their way before it sleeps: some ten microseconds, which is what being called costs.
+pub const HELPER_SPINS: u32 = 1_000;

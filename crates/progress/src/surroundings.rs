@@ -51,6 +51,17 @@ pub enum Members<'a> {
     List(&'a [Peer]),
 }
 
+/// News of the thread that advances what the program leaves open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lent {
+    /// It was started.
+    Started,
+    /// The system gave no thread, with this error number: nothing advances but inside MPI calls.
+    Refused(i32),
+    /// It was called and something moved.
+    Worked,
+}
+
 /// See the module's paragraph.
 pub trait Surroundings: Send + Sync {
     /// How patient a waiter may be at the moment.
@@ -72,6 +83,9 @@ pub trait Surroundings: Send + Sync {
 
     /// There is a communicator of this number, name and members now, or (`None`) no more: for those who watch from outside.
     fn communicator(&self, _number: u32, _known: Option<&Known<'_>>) {}
+
+    /// What becomes of the thread that lends hands. For those who watch from outside. Called by one thread at a time.
+    fn lent(&self, _news: Lent) {}
 
     /// Who made a send, as far as that can be found out from here: for putting an error into words.
     fn senders(&self, _sent: &Sent) -> Option<Senders> {

@@ -1,13 +1,15 @@
 //! A rail made of locked queues between threads of one process: plain, bounded, correct. For tests of what stands above.
 //!
 //! One [`Fabric`] per world, one [`LocalRail`] per rank. Queue depth bounds data packets, so back-pressure happens; control packets
-//! have room of their own. No bulk operations: large messages travel as pieces.
+//! have room of their own. No bulk operations: large messages travel as pieces. A shaken fabric lets its threads give way at random, by a seed, where they touch it.
 
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
+    Bulk, Class, Ending, Exposing, Header, Limits, Need, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
 };
+use garonne_sync::hands::{Call, For};
+use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,6 +45,10 @@ struct Mailslot {
 #[derive(Debug)]
 pub struct Fabric {
     boxes: Vec<Arc<Mailslot>>,
+    /// The words that call each rank's helper; `None`: there was no memory for them.
+    hands: Option<Segment>,
+    /// Not zero: threads give way at random.
+    seed: u64,
     dead: Mutex<Vec<Peer>>,
     deaths: AtomicUsize,
 }
@@ -56,7 +62,11 @@ pub struct LocalRail {
     next_token: u64,
     /// Deaths told to the engine.
     told: usize,
+    dice: u64,
 }
+
+/// Bytes between the words of two ranks.
+const HANDS_BYTES: usize = 64;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -65,7 +75,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Fabric {
     /// A fabric for `world` ranks.
     pub fn new(world: u32) -> Arc<Self> {
+        Self::shaken(world, 0)
+    }
+
+    /// A fabric whose threads give way at random where they touch it, by `seed`; 0: they do not.
+    pub fn shaken(world: u32, seed: u64) -> Arc<Self> {
         Arc::new(Self {
+            hands: Segment::anonymous(world.max(1) as usize * HANDS_BYTES).ok(),
+            seed,
             boxes: (0..world).map(|_| Arc::default()).collect(),
             dead: Mutex::default(),
             deaths: AtomicUsize::new(0),
@@ -80,6 +97,7 @@ impl Fabric {
             claimed: HashMap::new(),
             next_token: 0,
             told: 0,
+            dice: self.seed.wrapping_mul(u64::from(me) + 1),
         }
     }
 
@@ -116,6 +134,27 @@ impl WakeSource for Mailslot {
 impl LocalRail {
     fn peer(&self, peer: Peer) -> Result<&Arc<Mailslot>, Refusal> {
         self.fabric.boxes.get(peer as usize).ok_or(Refusal::Gone)
+    }
+
+    /// Gives way, or does not, or for a while.
+    fn shake(&mut self) {
+        if self.fabric.seed == 0 {
+            return;
+        }
+        // xorshift64*, by Vigna.
+        self.dice ^= self.dice >> 12;
+        self.dice ^= self.dice << 25;
+        self.dice ^= self.dice >> 27;
+        match self.dice.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56 {
+            0..=40 => std::thread::yield_now(),
+            41 => std::thread::sleep(Duration::from_micros(50)),
+            _ => {}
+        }
+    }
+
+    fn words(&self, peer: Peer) -> Option<Segment> {
+        let all = self.fabric.hands.as_ref()?;
+        (self.peer(peer).is_ok()).then(|| all.part(peer as usize * HANDS_BYTES, 8))
     }
 
     fn push(&self, peer: Peer, header: Header, payload: Option<Scratch>) {
@@ -174,11 +213,26 @@ impl Rail for LocalRail {
     }
 
     fn commit(&mut self, room: Room, header: &Header) {
+        self.shake();
         let payload = self.claimed.remove(&room.token);
         let mut header = *header;
         // The mark tells the receiving side whose budget to give back.
         header.shard = (room.token & 1) as u16;
         self.push(room.peer, header, payload);
+        self.shake();
+    }
+
+    fn nudge(&mut self, peer: Peer, need: Need) {
+        if let Some(words) = self.words(peer) {
+            Call::new(words.atomic_u32(0), words.atomic_u32(4)).ring(match need {
+                Need::Answer => For::Answers,
+                Need::Look => For::Everything,
+            });
+        }
+    }
+
+    fn hands(&mut self) -> Option<Segment> {
+        self.words(self.me)
     }
 
     fn abandon(&mut self, room: Room) {
@@ -199,6 +253,7 @@ impl Rail for LocalRail {
     }
 
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+        self.shake();
         let own = self.fabric.boxes[self.me as usize].clone();
         let mut told = 0;
         while told < budget {

@@ -123,7 +123,8 @@ impl<'a> Call<'a> {
 
     /// From now on peers call. Look once more for what came before.
     pub fn arm(self, what: For) {
-        self.all.store(u32::from(what == For::Everything), Ordering::Relaxed);
+        self.all
+            .store(u32::from(what == For::Everything), Ordering::Relaxed);
         // Orders both words before the caller's look, against the fence in `claim`. SYNC(hands-call).
         self.bell.arm();
     }
@@ -188,7 +189,13 @@ mod loom_tests {
                 let guard = inside.as_ref().and_then(|_| helper.1.try_lock());
                 guard.map(|mut guard| guard.with(|n| *n += 1)).is_some()
             });
-            let add = || shared.1.try_lock().map(|mut guard| guard.with(|n| *n += 1)).is_some();
+            let add = || {
+                shared
+                    .1
+                    .try_lock()
+                    .map(|mut guard| guard.with(|n| *n += 1))
+                    .is_some()
+            };
             let mut mine = u32::from(add());
             shared.1.share();
             shared.0.lend();

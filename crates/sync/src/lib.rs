@@ -15,9 +15,9 @@ pub mod division;
 pub mod doorbell;
 #[cfg(not(loom))]
 pub mod futex;
+pub mod hands;
 #[cfg(not(loom))]
 pub mod mailbox;
-pub mod hands;
 pub mod pad;
 pub mod rack;
 #[cfg_attr(loom, allow(dead_code, unused_imports))]

@@ -2,7 +2,10 @@
 
 use super::jobs;
 use comfy_table::{Table, presets};
-use garonne_node::{layout::Card, placement, rank};
+use garonne_node::{
+    layout::{Background, Card},
+    placement, rank,
+};
 use garonne_rails::shm::{Known, pace::WAYS, paces};
 use garonne_topology::binding::Policy;
 use garonne_topology::{Machine, quota};
@@ -39,6 +42,14 @@ enum Thing {
         #[arg(long)]
         json: bool,
     },
+    /// Whether the communication of each rank of a running job advances while the rank computes, and if not, why not
+    Background {
+        /// Process id of the job's launcher; not needed if one job runs
+        job: Option<u32>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// The settings, their values, and where these come from
     Settings {
         /// Print JSON
@@ -52,6 +63,7 @@ pub fn run(args: &Args) -> i32 {
         Thing::Binding { n, json } => binding(n, json),
         Thing::Costs { json } => super::tune::show_kept(json),
         Thing::Paces { job, json } => running(job, json),
+        Thing::Background { job, json } => background(job, json),
         Thing::Settings { json } => settings(json),
     }
 }
@@ -116,6 +128,54 @@ fn running(job: Option<u32>, as_json: bool) -> i32 {
     0
 }
 
+/// Who advances the communication of a running job's ranks.
+fn background(job: Option<u32>, as_json: bool) -> i32 {
+    let visit = match jobs::choose(job) {
+        Ok(visit) => visit,
+        Err(text) => {
+            eprintln!("error: {text}");
+            return 1;
+        }
+    };
+    let Some((shape, board)) = &visit.world else {
+        eprintln!("error: no rank of the job has called MPI_Init yet");
+        return 1;
+    };
+    let ranks: Vec<_> = (0..shape.size)
+        .map(|rank| Card::of(board, rank).background())
+        .collect();
+    if as_json {
+        let row = |(rank, (state, turns)): (usize, &(Background, u32))| json!({ "rank": rank, "advances": !matches!(state, Background::Off | Background::Refused(_)), "because": because(*state), "turns": turns });
+        return super::print_json(&ranks.iter().enumerate().map(row).collect::<Vec<_>>());
+    }
+    for (rank, (state, turns)) in ranks.iter().enumerate() {
+        println!("rank {rank}: {}; called {turns} times", because(*state));
+    }
+    0
+}
+
+fn because(state: Background) -> String {
+    match state {
+        Background::Unneeded => {
+            "nothing was left open so far that needs hands (a large message or a collective, nonblocking)"
+                .into()
+        }
+        Background::Helper => {
+            "a thread of the library advances what is open while the program computes".into()
+        }
+        Background::Off => {
+            format!(
+                "only calls advance communication: {}=1 switches the rest on",
+                rank::ENV_BACKGROUND
+            )
+        }
+        Background::Refused(errno) => format!(
+            "only calls advance communication: the system gave no thread ({}); see ulimit -u and the pids limit of the control group",
+            std::io::Error::from_raw_os_error(errno)
+        ),
+    }
+}
+
 fn binding(ranks: u32, as_json: bool) -> i32 {
     let machine = Machine::discover();
     let quota = quota::cpu_milli().map(|milli| f64::from(milli) / 1000.0);
@@ -156,8 +216,13 @@ fn binding(ranks: u32, as_json: bool) -> i32 {
     0
 }
 
-/// Variables that change what `garonne run` does.
-const SETTINGS: [(&str, &str, &str); 2] = [
+/// Variables that change what `garonne run` and the library do.
+const SETTINGS: [(&str, &str, &str); 3] = [
+    (
+        rank::ENV_BACKGROUND,
+        "0",
+        "1: communication advances also while ranks compute",
+    ),
     (
         "MPIEXEC_TIMEOUT",
         "none",

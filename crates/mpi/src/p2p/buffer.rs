@@ -211,6 +211,7 @@ impl Comm {
         match started.and_then(|started| Request::of_send(self, started)) {
             Ok(send) if send.over_at_birth() => Some(Ok(())),
             Ok(send) => {
+                let send = send.left_open();
                 attached.messages.insert(
                     index,
                     Message {

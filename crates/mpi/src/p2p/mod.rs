@@ -21,6 +21,7 @@ use garonne_engine::api::{self, Mode, Origin, Pattern, Peer, Source, Started};
 use garonne_engine::event::Sent;
 use garonne_engine::limits::AHEAD_FROM;
 use garonne_engine::quick::{ANY_PEER, Catch, Small};
+use garonne_progress::limits::HANDS_FROM;
 use garonne_sync::user::{Data, UserMem};
 
 /// The four send modes.
@@ -178,6 +179,11 @@ impl Comm {
 
     /// `MPI_Isend` and its modes.
     pub fn isend(&self, args: SendArgs) -> Result<Request> {
+        Ok(self.begin_send(args)?.left_open())
+    }
+
+    /// As `isend`, for a caller that waits for it itself.
+    pub(crate) fn begin_send(&self, args: SendArgs) -> Result<Request> {
         self.check_tag(args.tag)?;
         let Some(peer) = self.peer(args.dest)? else {
             return Ok(Request::done(self.process(), Status::EMPTY));
@@ -242,6 +248,13 @@ impl Comm {
 
     /// `MPI_Irecv`.
     pub fn irecv(&self, args: RecvArgs) -> Result<Request> {
+        let short = args.data.len <= HANDS_FROM.into();
+        let request = self.begin_recv(args)?;
+        Ok(if short { request } else { request.left_open() })
+    }
+
+    /// As `irecv`, for a caller that waits for it itself.
+    pub(crate) fn begin_recv(&self, args: RecvArgs) -> Result<Request> {
         let Some(pattern) = self.pattern(args.source, args.tag)? else {
             return Ok(Request::done(self.process(), Status::PROC_NULL));
         };

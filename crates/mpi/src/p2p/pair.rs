@@ -26,8 +26,8 @@ impl Comm {
     pub fn sendrecv(&self, send: SendArgs, recv: RecvArgs) -> Result<Status> {
         // Checked before anything starts, so that a failed call leaves nothing behind.
         self.check_send(&send)?;
-        let receive = self.irecv(recv)?;
-        let sending = self.isend(send)?;
+        let receive = self.begin_recv(recv)?;
+        let sending = self.begin_send(send)?;
         let mut outcomes = [Ok(Status::EMPTY), Ok(Status::EMPTY)];
         wait_all(&[Some(&receive), Some(&sending)], &mut |index, outcome| {
             outcomes[index] = outcome

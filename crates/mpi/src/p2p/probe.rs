@@ -126,7 +126,7 @@ impl Message {
             Message::NoProc => Ok(Request::done(process, Status::PROC_NULL)),
             Message::Taken(comm, message) => {
                 let started = start(&comm, message, data, origin)?;
-                Request::of_recv(&comm, started)
+                Ok(Request::of_recv(&comm, started)?.left_open())
             }
         }
     }

@@ -172,6 +172,14 @@ impl Request {
         matches!(self.0, Kind::Done(Status::EMPTY, _, _))
     }
 
+    /// The call that made it returns to the program before it is over, and it may need hands until then.
+    pub(crate) fn left_open(self) -> Self {
+        if let Kind::Send(comm, name) | Kind::Recv(comm, name) = &self.0 {
+            comm.process().host.leave_open(*name);
+        }
+        self
+    }
+
     pub(crate) fn of_send(comm: &Comm, started: api::Started) -> Result<Self> {
         match started {
             api::Started::Done(api::Status {

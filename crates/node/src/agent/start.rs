@@ -119,7 +119,11 @@ impl<'a> Starter<'a> {
             index: i32::try_from(index).unwrap_or(i32::MAX),
             ranks: program.ranks,
         };
-        env.retain(|(name, _)| name != rendezvous::ENV_PROGRAM);
+        env.retain(|(name, _)| name != rendezvous::ENV_PROGRAM && name != rendezvous::ENV_HELPERS);
+        if !self.job.placement.helpers.is_empty() {
+            let helpers = self.job.placement.helpers.clone();
+            env.push((rendezvous::ENV_HELPERS.into(), helpers.into()));
+        }
         env.push((rendezvous::ENV_PROGRAM.into(), place.to_string().into()));
         Ok(Ready {
             path: c_string(path.as_os_str())?,

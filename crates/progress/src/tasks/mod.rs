@@ -7,20 +7,15 @@
 //! finds nobody who would run it, never more than there are cores to spare, asleep when there is nothing to do. A value of type [`Tasks`] owns all this
 //! and ends it when dropped. In a forked child everything is refused.
 //!
-//! # Putting an engine on it
+//! # The engine and tasks
 //!
-//! `EngineHost` keeps deciding how its caller waits; tasks are how others lend it hands. Per rank there is one `Tasks`, made when the rank starts with the worker's
-//! core that `topology::placement` gives it, and three kinds of shared tasks:
+//! An engine's progress is not a task that these workers run. Whoever runs it holds the engine's lock, and a worker is of the idle class: put aside by the kernel with the
+//! lock in its hands, for as long as other threads want the cores, it would hold up every thread of its rank. So a rank has a thread of the ordinary class for that,
+//! [`crate::helper`], which sleeps on a word that peers change only for what needs hands. Tasks that want an engine advanced call `Host::progress`, which only ever tries the lock.
 //!
-//! - *progress*: one task per host, place `NearCaller`, whose run is `host.progress()` and then `Step::Done`, and `Step::Again` while the engine has a transfer in hand. Whatever
-//!   needs hands pokes it ([`Tasks::poke`]): an announced receive, a handshake that came while nobody polled, an attached stepper. The rail's doorbell is an
-//!   event source (`events::Events::word`), armed only while a request is open that needs hands and no thread of the rank polls.
-//! - *copies*: one task per piece of a large transfer, in the transfer's own state, place `Around(Numa, cpu of the buffer's core)`; a piece is claimed by whoever comes first, the
-//!   waiting rank itself or a worker, by an atomic counter in the transfer, so withdrawing the task at completion costs nothing.
-//! - *schedules*: steppers that run no user code, one poked task for all of a host (`run_steppers` already excludes itself); steppers with user code stay with user threads.
-//!
-//! A waiter holds a [`Poller`] for as long as it polls, so that submissions do not wake a worker needlessly, and drops it before it sleeps, which hands what still waits to an
-//! idle core. `EngineHost::wait_until` is where that goes: a poller beside `poll_until`'s loop, its `turn` after each `progress` without success.
+//! What could become tasks are the copies of a large transfer, outside of the lock: one per piece, place `Around(Numa, cpu of the buffer's core)`, claimed by an atomic
+//! counter in the transfer. A piece that a worker of the idle class has begun cannot be taken from it, though, so only workers with a core to themselves
+//! ([`Class::Ordinary`]) may have such tasks.
 
 mod crew;
 mod hive;

@@ -110,9 +110,7 @@ impl Out {
             lane: None,
             held: 0,
             bell: bell.word(0),
-            hands: neighbours
-                .hands(peer)
-                .map(|hands| (hands.word(0), hands.word(4))),
+            hands: neighbours.hands(peer).map(|hands| (hands.word(0), hands.word(4))),
             grant: own_card.word(card::GRANT),
             inbox,
             card: own_card,

@@ -1,0 +1,304 @@
+//! Lending hands: what the program leaves open while it computes, a helper advances.
+//!
+//! Part of `engine_host`. A call that returns with an operation open that needs hands (a large message, a collective) says so with `leave_open` or `attach`. From then on
+//! the engine's lock is a real one, the gate is lent, and peers call the helper when what they send needs an answer. A thread that waits takes all that back
+//! before it polls, so that nobody is called in vain and its locks cost nothing again. With several threads in MPI the locks are real anyway, and the poller only
+//! takes back the call. Nothing here is paid by a program that leaves nothing open, or only small messages.
+
+use super::{By, EngineHost, lock};
+use crate::helper::{Helper, Next, Words};
+use crate::host::Host;
+use crate::limits::{HANDED_OVER_FROM, HELPER_SPINS};
+use crate::surroundings::{Lent, Surroundings};
+use crate::ticket::pause;
+use garonne_engine::api::Request;
+use garonne_engine::rail::Rail;
+use garonne_sync::hands::{For, Gate, Inside};
+use garonne_sync::trylock::OneThread;
+use garonne_topology::CpuSet;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// There is no helper and never will be.
+const OFF: u8 = 0;
+/// A helper can be started.
+const READY: u8 = 1;
+/// There is one.
+const RUNNING: u8 = 2;
+
+type Starter = Box<dyn Fn() -> io::Result<Arc<Helper>> + Send + Sync>;
+
+/// See the module's paragraph.
+pub(super) struct Lending {
+    pub gate: Gate,
+    /// Operations left open that need hands. Those that are over are taken out when somebody looks.
+    open: Mutex<Vec<Request>>,
+    /// The helper found nothing open any more.
+    all_over: AtomicBool,
+    /// A thread left something open while another polled.
+    relied_on: AtomicBool,
+    phase: AtomicU8,
+    words: OnceLock<Words>,
+    starter: OnceLock<Starter>,
+    helper: Mutex<Option<Arc<Helper>>>,
+    /// One thread promised to be alone: its locks may be elided whenever the gate is kept.
+    pub promise: Mutex<Option<OneThread>>,
+}
+
+impl Lending {
+    pub(super) fn new() -> Self {
+        Self {
+            gate: Gate::new(),
+            open: Mutex::default(),
+            all_over: AtomicBool::new(false),
+            relied_on: AtomicBool::new(false),
+            phase: AtomicU8::new(OFF),
+            words: OnceLock::new(),
+            starter: OnceLock::new(),
+            helper: Mutex::default(),
+            promise: Mutex::default(),
+        }
+    }
+
+    /// The poller of several threads leaves: whether another relied on it to lend what that left open.
+    pub(super) fn was_relied_on(&self) -> bool {
+        self.relied_on.load(Ordering::SeqCst) && self.relied_on.swap(false, Ordering::SeqCst)
+    }
+}
+
+impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
+    /// From now on what the program leaves open is advanced by a thread of its own, on `cpus`, which is started when first needed. Does nothing where the rail has no
+    /// way to call it.
+    pub fn lend_hands(self: &Arc<Self>, cpus: Option<CpuSet>) {
+        let Some(memory) = self.enter().rail().hands() else {
+            return;
+        };
+        let words = Words {
+            word: memory.word(0),
+            all: memory.word(4),
+        };
+        let (host, its_words) = (Arc::downgrade(self), words.clone());
+        let starter = move || {
+            let host = host.clone();
+            Helper::start(its_words.clone(), cpus.clone(), move || {
+                host.upgrade().map_or(Next::Leave, |host| host.take_turn())
+            })
+        };
+        if self.lending.words.set(words).is_ok() && self.lending.starter.set(Box::new(starter)).is_ok() {
+            self.lending.phase.store(READY, Ordering::Release);
+        }
+    }
+}
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    /// Ends the helper, until something is left open again. Called by a thread that is in MPI, the last one.
+    pub fn keep_hands(&self) {
+        self.take_back();
+        let helper = lock(&self.lending.helper).take();
+        if let Some(helper) = helper {
+            helper.stop();
+            self.lending.phase.store(READY, Ordering::Release);
+        }
+        lock(&self.lending.open).clear();
+    }
+
+    /// The program goes on with this operation open.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn left_open(&self, request: Request) {
+        if self.lending.phase.load(Ordering::Acquire) != OFF && !self.enter().is_complete(request) {
+            lock(&self.lending.open).push(request);
+            self.lend(For::Answers);
+        }
+    }
+
+    /// The words to be called by, with somebody who hears the call.
+    fn words(&self) -> Option<&Words> {
+        match self.lending.phase.load(Ordering::Acquire) {
+            OFF => return None,
+            RUNNING => {}
+            _ => {
+                let mut helper = lock(&self.lending.helper);
+                if helper.is_none() {
+                    match self.lending.starter.get()?() {
+                        Ok(started) => *helper = Some(started),
+                        Err(error) => {
+                            self.lending.phase.store(OFF, Ordering::Release);
+                            self.surroundings
+                                .lent(Lent::Refused(error.raw_os_error().unwrap_or(0)));
+                            return None;
+                        }
+                    }
+                    self.surroundings.lent(Lent::Started);
+                }
+                self.lending.phase.store(RUNNING, Ordering::Release);
+            }
+        }
+        self.lending.words.get()
+    }
+
+    /// Lets the helper in, and has peers call it.
+    pub(super) fn lend(&self, what: For) {
+        let Some(words) = self.words() else { return };
+        let call = words.call();
+        if self.shared.load(Ordering::Relaxed) {
+            // The poller looks at this after it has ceased to be one.
+            self.lending.relied_on.store(true, Ordering::SeqCst);
+            if self.polling.load(Ordering::SeqCst) {
+                return;
+            }
+        } else if self.lending.gate.is_kept() {
+            // Small messages take the lock from now on, as everything does.
+            self.enter().allow_runs(false);
+            self.shard.share();
+        }
+        self.lending.all_over.store(false, Ordering::Relaxed);
+        self.lending.gate.lend();
+        let known = call.is_armed() && what == For::Answers;
+        if !known {
+            call.arm(what);
+        }
+        // What came before that called nobody.
+        let mut shard = self.enter();
+        if known && !shard.has_work() {
+            return self.leave(shard, false);
+        }
+        let before = shard.completions();
+        let bytes = shard.look();
+        let (work, changed) = (shard.has_work(), shard.completions() != before);
+        self.leave(shard, changed);
+        if bytes >= HANDED_OVER_FROM {
+            call.ring(For::Answers);
+        } else if work || changed && self.stepping.load(Ordering::Acquire) > 0 {
+            self.progress();
+        }
+    }
+
+    /// Keeps the helper out: the caller polls, or is the last to leave.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn take_back(&self) {
+        let mut tries = 0;
+        // The helper leaves after the bulk operation that it is at.
+        while !self.lending.gate.take_back() {
+            pause(&mut tries);
+        }
+        if let Some(words) = self.lending.words.get() {
+            words.call().disarm();
+        }
+        if !self.shared.load(Ordering::Relaxed)
+            && let Some(promise) = *lock(&self.lending.promise)
+        {
+            self.shard.elide(promise);
+            self.enter().allow_runs(true);
+        }
+    }
+
+    /// Of several threads one polls now: no need to call the helper.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn polls_itself(&self) {
+        if let Some(words) = self.lending.words.get() {
+            words.call().disarm();
+        }
+    }
+
+    /// A thread has waited and goes back to the program: what is still open is lent again.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn lend_again(&self) {
+        match self.still_open() {
+            Some(what) => self.lend(what),
+            // Another thread may leave something open at this moment, before or after it is kept.
+            None if self.lending.gate.try_keep() && self.still_open().is_some() => self.lending.gate.lend(),
+            None => {}
+        }
+    }
+
+    /// The lock is a real one because hands are lent. `true`: not any more, since nothing is open now.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn nothing_lent(&self) -> bool {
+        if self.shared.load(Ordering::Relaxed) || !self.lending.all_over.load(Ordering::Acquire) {
+            return false;
+        }
+        self.take_back();
+        true
+    }
+
+    /// For what the helper is to be called, if for anything.
+    fn still_open(&self) -> Option<For> {
+        let any = {
+            let mut open = lock(&self.lending.open);
+            if !open.is_empty() {
+                let shard = self.enter();
+                open.retain(|request| !shard.is_complete(*request));
+            }
+            !open.is_empty()
+        };
+        match self.stepping.load(Ordering::Acquire) {
+            0 => any.then_some(For::Answers),
+            _ => Some(For::Everything),
+        }
+    }
+
+    /// The helper was called, or looks by itself.
+    pub(crate) fn take_turn(&self) -> Next {
+        let Some(inside) = self.lending.gate.enter() else {
+            return Next::Sleep;
+        };
+        let moved = self.work_inside(&inside);
+        if moved > 0 {
+            self.surroundings.lent(Lent::Worked);
+        }
+        if self.is_attended(&inside) {
+            self.hand_back();
+            return Next::Sleep;
+        }
+        match (self.still_open(), self.lending.words.get()) {
+            // The word changes if it was not armed: then there is another turn, which sees what came meanwhile.
+            (Some(what), Some(words)) => words.call().arm(what),
+            _ => self.lending.all_over.store(true, Ordering::Release),
+        }
+        if self.is_attended(&inside) {
+            self.polls_itself();
+            self.hand_back();
+        }
+        let work = self.enter().has_work();
+        let retry = self.surroundings.retry().filter(|_| work);
+        retry.map_or(Next::Sleep, Next::Nap)
+    }
+
+    /// A poller may have gone to sleep while the helper held the engine: what is left to do is its work.
+    fn hand_back(&self) {
+        if self.shared.load(Ordering::Relaxed) && self.enter().has_work() {
+            self.announce();
+        }
+    }
+
+    /// Somebody of the rank waits or is about to: the work is theirs.
+    fn is_attended(&self, inside: &Inside<'_>) -> bool {
+        inside.recalled() || self.polling.load(Ordering::SeqCst)
+    }
+
+    /// Advances what is open until nothing moves. Returns how often something did.
+    fn work_inside(&self, inside: &Inside<'_>) -> u32 {
+        let (mut moved, mut idle) = (0u32, 0);
+        let most = self.surroundings.patience().spins.min(HELPER_SPINS);
+        let mut spins = 0;
+        while idle <= spins && !self.is_attended(inside) {
+            if self.advance(By::Helper) {
+                (moved, idle, spins) = (moved.saturating_add(1), 0, 0);
+                continue;
+            }
+            if idle == 0 {
+                // Bytes that are on their way come sooner than it would wake.
+                spins = self.enter().transfer_polls().min(most);
+            }
+            idle += 1;
+            std::hint::spin_loop();
+        }
+        moved
+    }
+}

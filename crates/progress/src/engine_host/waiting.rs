@@ -1,0 +1,123 @@
+//! How a thread waits: one polls for all, spins by its budget, arms the rail, polls once more, sleeps; the others follow it.
+//!
+//! Part of `engine_host`, whose module says what a wait promises.
+
+use super::{EngineHost, lock};
+use crate::host::Host;
+use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS};
+use crate::surroundings::{Patience, Surroundings};
+use garonne_engine::rail::Rail;
+use std::sync::atomic::Ordering;
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    /// The wait of a rank's only thread.
+    #[inline]
+    pub(super) fn wait_alone(&self, done: &mut dyn FnMut() -> bool) {
+        let lent = !self.lending.gate.is_kept();
+        if lent {
+            self.take_back();
+        }
+        self.poll_until(done, self.surroundings.patience());
+        if lent {
+            self.lend_again();
+        }
+    }
+
+    /// The poller's turn: until `done`, or until nothing happens for longer than the patience lasts.
+    pub(super) fn poll_until(&self, done: &mut dyn FnMut() -> bool, patience: Patience) {
+        let (mut idle, mut parks, mut spins, mut zealous) = (0u32, 0u32, patience.spins, None);
+        let mut looks = false;
+        while !done() {
+            if self.progress() {
+                (idle, parks, spins) = (0, self.awake(parks), patience.spins);
+                if let Some(begun) = zealous.take() {
+                    self.zeal.came(begun);
+                }
+                continue;
+            }
+            idle = idle.saturating_add(1);
+            // Where ranks exceed cores, who looks may not be running.
+            if idle == 1 && patience.spins > 0 {
+                looks = true;
+                self.source.look_on();
+            }
+            if idle == patience.spins.saturating_add(1) && patience.spins > 0 {
+                zealous = self.zeal.begin();
+                let more = if zealous.is_some() { SPIN_ON_POLLS } else { 0 };
+                spins = spins.saturating_add(self.enter().transfer_polls().max(more));
+            }
+            if idle <= spins {
+                std::hint::spin_loop();
+            } else if idle <= spins.saturating_add(patience.yields) {
+                self.surroundings.give_way();
+            } else {
+                if zealous.take().is_some() {
+                    self.zeal.failed();
+                }
+                if parks == PARKS_BEFORE_TELLING {
+                    self.surroundings.waits(Some(&self.waiting()));
+                }
+                if std::mem::take(&mut looks) {
+                    self.source.look_away();
+                }
+                // Unless this brings something, the next look is followed by sleep at once.
+                if self.park(done) {
+                    break;
+                }
+                parks = parks.saturating_add(1);
+            }
+        }
+        if looks {
+            self.source.look_away();
+        }
+        self.awake(parks);
+    }
+
+    /// Takes back what was told about a long wait. Returns no parks.
+    #[inline]
+    fn awake(&self, parks: u32) -> u32 {
+        if parks > PARKS_BEFORE_TELLING {
+            self.surroundings.waits(None);
+        }
+        0
+    }
+
+    /// Arm, look once more, sleep. Returns the answer of `done`, if it was asked.
+    fn park(&self, done: &mut dyn FnMut() -> bool) -> bool {
+        let happened = self.happened.load(Ordering::SeqCst);
+        let ticket = self.enter().rail().arm();
+        let moved = self.progress();
+        let over = !moved && done();
+        if !moved && !over {
+            if self
+                .parks
+                .fetch_add(1, Ordering::Relaxed)
+                .is_multiple_of(PARKS_PER_PUBLICATION)
+            {
+                self.enter().publish();
+            }
+            let work = self.enter().has_work();
+            // Queued work that found no room is tried again even if nobody rings.
+            let limit = if work { self.surroundings.retry() } else { None };
+            self.dozing.store(true, Ordering::SeqCst);
+            if self.happened.load(Ordering::SeqCst) == happened {
+                self.source.sleep(ticket, limit);
+            }
+            self.dozing.store(false, Ordering::SeqCst);
+        }
+        self.enter().rail().disarm();
+        over
+    }
+
+    /// Another thread polls: sleeps until it sees something or leaves.
+    pub(super) fn follow(&self, seen: u64) {
+        let guard = lock(&self.door);
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        if self.happened.load(Ordering::SeqCst) == seen && self.polling.load(Ordering::SeqCst) {
+            drop(self.bell.wait(guard));
+        } else {
+            drop(guard);
+        }
+        self.asleep.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,335 @@
+//! Hands lent by a helper, under random schedules: what ranks leave open comes about while none of them is in the library, nothing is lost or done
+//! twice, and nobody sleeps for ever. Each seed gives every thread other moments to give way at.
+
+use garonne_engine::Quotas;
+use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
+use garonne_engine::shard::Shard;
+use garonne_progress::engine_host::EngineHost;
+use garonne_progress::host::{Host, Stepper};
+use garonne_progress::surroundings::{Patience, Surroundings};
+use garonne_sim::local::{Fabric, LocalRail};
+use garonne_sync::trylock::OneThread;
+use garonne_sync::user::{Data, Scratch};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+const WORLD: u32 = 3;
+const LARGE: usize = 60_000;
+const ROUNDS: u32 = 6;
+/// Longer than anything here takes on a machine that does much else.
+const GIVE_UP: Duration = Duration::from_secs(60);
+
+struct Place;
+
+impl Surroundings for Place {
+    fn patience(&self) -> Patience {
+        Patience { spins: 20, yields: 2 }
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        panic!("aborted with code {code}: {message}")
+    }
+
+    fn seconds(&self) -> f64 {
+        0.0
+    }
+}
+
+type Rank = EngineHost<LocalRail, Place>;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Threads {
+    /// Locks are elided while no hands are lent.
+    One,
+    Several,
+}
+
+/// Outside of the library until `over` says so.
+fn comes(what: &str, over: impl Fn() -> bool) {
+    let until = Instant::now() + GIVE_UP;
+    while !over() {
+        assert!(Instant::now() < until, "{what} does not come");
+        std::thread::yield_now();
+    }
+}
+
+fn buffer(seed: u32) -> Scratch {
+    let buffer = Scratch::new(LARGE).unwrap();
+    buffer
+        .mem()
+        .with_mut(0, LARGE, |bytes| bytes.fill(seed as u8 | 1));
+    buffer
+}
+
+fn has_come(buffer: &Scratch, seed: u32) -> bool {
+    let is_there = |at: usize| {
+        let mut byte = [0];
+        buffer.mem().read(at as isize, &mut byte);
+        byte[0] == seed as u8 | 1
+    };
+    (0..LARGE).step_by(4096).all(is_there) && is_there(LARGE - 1)
+}
+
+fn send(host: &Rank, peer: u32, tag: i32, buffer: &Scratch, len: usize) -> Option<Request> {
+    let started = host.send(Send {
+        context: 2,
+        peer,
+        source: host.me(),
+        tag,
+        data: Data::contiguous(buffer.mem(), len as u64),
+        mode: Mode::Standard,
+        origin: Origin::default(),
+    });
+    open(host, started.unwrap())
+}
+
+fn recv(host: &Rank, peer: u32, tag: i32, buffer: &Scratch) -> Option<Request> {
+    let started = host.recv(Recv {
+        pattern: Pattern {
+            context: 2,
+            source: Some(Source { rank: peer, peer }),
+            tag: Some(tag),
+        },
+        data: Data::contiguous(buffer.mem(), buffer.len() as u64),
+        origin: Origin::default(),
+    });
+    open(host, started.unwrap())
+}
+
+fn open(host: &Rank, started: Started) -> Option<Request> {
+    match started {
+        Started::Done(_) => None,
+        Started::Pending(request) => {
+            host.leave_open(request);
+            Some(request)
+        }
+    }
+}
+
+fn wait(host: &Rank, requests: impl IntoIterator<Item = Option<Request>>) {
+    for request in requests.into_iter().flatten() {
+        let mut over = false;
+        host.wait_until(&mut || {
+            over = over || host.take(request).unwrap().is_some();
+            over
+        });
+    }
+}
+
+/// Passes a small message around the ring `laps` times, as a stepper: the first rank begins each lap.
+struct Ring {
+    state: Mutex<(u32, Option<Request>, Scratch)>,
+    tag: i32,
+    laps: u32,
+    over: AtomicBool,
+    /// Only this thread may step it; `None`: any.
+    own: Option<ThreadId>,
+}
+
+impl Ring {
+    fn new(tag: i32, laps: u32, own: Option<ThreadId>) -> Arc<Self> {
+        let memory = Scratch::new(8).unwrap();
+        memory.mem().with_mut(0, 8, |bytes| bytes.fill(0));
+        Arc::new(Self {
+            state: Mutex::new((0, None, memory)),
+            tag,
+            laps,
+            over: AtomicBool::new(false),
+            own,
+        })
+    }
+}
+
+impl Stepper for Ring {
+    fn step(&self, host: &dyn Host) -> bool {
+        assert!(self.own.is_none_or(|own| own == std::thread::current().id()));
+        let mut state = self.state.try_lock().expect("no two threads step at once");
+        let (me, right, left) = (
+            host.me(),
+            (host.me() + 1) % WORLD,
+            (host.me() + WORLD - 1) % WORLD,
+        );
+        // Steps of one lap: the first rank sends and receives, the others receive and send.
+        while state.0 < 2 * self.laps {
+            let sends = state.0.is_multiple_of(2) == (me == 0);
+            let (peer, memory) = (if sends { right } else { left }, state.2.mem());
+            let data = Data::contiguous(memory, 8);
+            let request = match state.1.take() {
+                Some(request) => request,
+                None => {
+                    let started = if sends {
+                        host.send(Send {
+                            context: 3,
+                            peer,
+                            source: me,
+                            tag: self.tag,
+                            data,
+                            mode: Mode::Standard,
+                            origin: Origin::default(),
+                        })
+                    } else {
+                        let source = Some(Source { rank: peer, peer });
+                        host.recv(Recv {
+                            pattern: Pattern {
+                                context: 3,
+                                source,
+                                tag: Some(self.tag),
+                            },
+                            data,
+                            origin: Origin::default(),
+                        })
+                    };
+                    match started.unwrap() {
+                        Started::Done(_) => {
+                            state.0 += 1;
+                            continue;
+                        }
+                        Started::Pending(request) => request,
+                    }
+                }
+            };
+            if host.take(request).unwrap().is_none() {
+                state.1 = Some(request);
+                return false;
+            }
+            state.0 += 1;
+        }
+        self.over.store(true, Ordering::Release);
+        true
+    }
+
+    fn runs_user_code(&self) -> bool {
+        self.own.is_some()
+    }
+}
+
+/// Large messages to the right and from the left, which nobody waits for before they are there, and small ones beside them.
+fn exchange(host: &Rank, thread: i32, done: &[AtomicU32]) {
+    let (right, left) = ((host.me() + 1) % WORLD, (host.me() + WORLD - 1) % WORLD);
+    for round in 0..ROUNDS {
+        let (tag, seed) = (thread * 1000 + round as i32, |rank: u32| {
+            16 * rank + 2 * round + 1
+        });
+        let (out, into) = (buffer(seed(host.me())), Scratch::new(LARGE).unwrap());
+        into.mem().with_mut(0, LARGE, |bytes| bytes.fill(0));
+        let receiving = recv(host, left, tag, &into);
+        let sending = send(host, right, tag, &out, LARGE);
+        if round % 2 == 0 {
+            comes("a large message", || has_come(&into, seed(left)));
+        }
+        // Ends also a wait with something open.
+        let (few, some) = (buffer(3), Scratch::new(64).unwrap());
+        let small = [
+            recv(host, left, tag + 500, &some),
+            send(host, right, tag + 500, &few, 16),
+        ];
+        wait(host, small);
+        if round % 3 == 0 {
+            comes("a large message beside a small one", || {
+                has_come(&into, seed(left))
+            });
+        }
+        wait(host, [receiving, sending]);
+        assert!(has_come(&into, seed(left)));
+        done[round as usize].fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+fn rings(host: &Rank) {
+    for lap in 0..ROUNDS as i32 {
+        let ring = Ring::new(lap, 3, None);
+        host.attach(ring.clone());
+        if lap % 2 == 0 {
+            comes("the end of a ring", || ring.over.load(Ordering::Acquire));
+        }
+        // One with the program's own code, and one without, while a thread waits for both.
+        let own = Ring::new(100 + lap, 2, Some(std::thread::current().id()));
+        host.attach(own.clone());
+        host.wait_until(&mut || ring.over.load(Ordering::Acquire) && own.over.load(Ordering::Acquire));
+    }
+}
+
+fn world(seed: u64, threads: Threads, program: impl Fn(&Arc<Rank>) + Sync) {
+    let fabric = Fabric::shaken(WORLD, seed);
+    let leaving = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for me in 0..WORLD {
+            let (fabric, leaving, program) = (&fabric, &leaving, &program);
+            scope.spawn(move || {
+                let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
+                let host = Arc::new(EngineHost::new(shard, me, WORLD, Place));
+                host.lend_hands(None);
+                if threads == Threads::One {
+                    // SAFETY: one thread of this test uses the host, and its helper keeps to the gate.
+                    host.elide(unsafe { OneThread::promise() });
+                }
+                program(&host);
+                leaving.fetch_add(1, Ordering::AcqRel);
+                let until = Instant::now() + GIVE_UP;
+                while leaving.load(Ordering::Acquire) < WORLD {
+                    assert!(Instant::now() < until, "another rank does not leave");
+                    host.progress();
+                    std::thread::yield_now();
+                }
+                while host.progress() {}
+                host.keep_hands();
+                assert!(host.inspect(|shard| shard.is_idle()), "{:?}", host.waiting());
+            });
+        }
+    });
+}
+
+fn seeds() -> impl Iterator<Item = u64> {
+    let many = std::env::var("GARONNE_SEEDS")
+        .ok()
+        .and_then(|seeds| seeds.parse().ok());
+    (1..=many.unwrap_or(12)).map(|seed: u64| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+#[test]
+fn what_one_thread_leaves_open_comes_about_by_itself() {
+    for seed in seeds() {
+        let done: Vec<AtomicU32> = (0..ROUNDS).map(|_| AtomicU32::new(0)).collect();
+        world(seed, Threads::One, |host| exchange(host, 0, &done));
+        assert!(done.iter().all(|done| done.load(Ordering::Acquire) == WORLD));
+    }
+}
+
+#[test]
+fn what_several_threads_leave_open_comes_about_by_itself() {
+    for seed in seeds() {
+        let done: Vec<AtomicU32> = (0..ROUNDS).map(|_| AtomicU32::new(0)).collect();
+        world(seed, Threads::Several, |host| {
+            std::thread::scope(|scope| {
+                for thread in 0..3 {
+                    let done = &done;
+                    scope.spawn(move || exchange(host, thread, done));
+                }
+            });
+        });
+        assert!(done.iter().all(|done| done.load(Ordering::Acquire) == 3 * WORLD));
+    }
+}
+
+#[test]
+fn steppers_go_on_by_themselves_but_for_those_with_the_programs_own_code() {
+    for seed in seeds() {
+        for threads in [Threads::One, Threads::Several] {
+            world(seed, threads, |host| rings(host));
+        }
+    }
+}
+
+#[test]
+fn hands_that_are_kept_can_be_lent_again() {
+    for seed in seeds() {
+        let done: Vec<AtomicU32> = (0..ROUNDS).map(|_| AtomicU32::new(0)).collect();
+        world(seed, Threads::One, |host| {
+            exchange(host, 0, &done);
+            host.keep_hands();
+            exchange(host, 1, &done);
+        });
+    }
+}
