@@ -47,6 +47,10 @@ pub const NAP_LONGEST: std::time::Duration = std::time::Duration::from_millis(50
 /// A sleeping waiter looks for work itself this often, for systems that refuse workers; as cheap as the longest nap.
 pub const WAIT_NAP: std::time::Duration = std::time::Duration::from_millis(100);
 
+/// A thread that sleeps while another polls asks again this often: the poller does not see flags that other processes raise (collectives of one node). Short enough to go
+/// unnoticed, and a hundred threads that sleep so use about one per cent of a core.
+pub const FOLLOWER_NAP: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// How soon the timer looks after tasks for which somebody was called: a time slice or less, and at most one look of some microseconds in each.
 pub const TICK: std::time::Duration = std::time::Duration::from_millis(1);
 

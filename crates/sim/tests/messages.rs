@@ -348,6 +348,29 @@ fn threads_of_one_rank_wake_each_other_whoever_polls() {
 }
 
 #[test]
+fn a_thread_that_waits_for_memory_is_asked_again_while_another_polls() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    threads(2, |host| {
+        let host = &*host;
+        let raised = AtomicBool::new(false);
+        let room = Scratch::new(8).unwrap();
+        std::thread::scope(|scope| {
+            // The poller: its message comes only after the other thread has waited.
+            let receive = recv_op(host, Some(1 - host.me()), Some(7), &room);
+            scope.spawn(|| wait(host, receive));
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            // Nobody rings for the flag, as for those that other processes raise.
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                raised.store(true, Ordering::Release);
+            });
+            host.wait_until(&mut || raised.load(Ordering::Acquire));
+            wait(host, send_op(host, 1 - host.me(), 7, &filled(8, 7), 8, Mode::Standard));
+        });
+    });
+}
+
+#[test]
 fn a_waiter_is_not_asked_again_after_its_yes() {
     use std::sync::atomic::{AtomicBool, Ordering};
     threads(1, |host| {

@@ -4,7 +4,7 @@
 
 use super::{EngineHost, lock};
 use crate::host::Host;
-use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS};
+use crate::limits::{FOLLOWER_NAP, PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS};
 use crate::surroundings::{Patience, Surroundings};
 use garonne_engine::rail::Rail;
 use std::sync::atomic::Ordering;
@@ -114,7 +114,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let guard = lock(&self.door);
         self.asleep.fetch_add(1, Ordering::SeqCst);
         if self.happened.load(Ordering::SeqCst) == seen && self.polling.load(Ordering::SeqCst) {
-            drop(self.bell.wait(guard));
+            // What it waits for may be memory that others change, of which the poller knows nothing.
+            drop(self.bell.wait_timeout(guard, FOLLOWER_NAP));
         } else {
             drop(guard);
         }
