@@ -80,7 +80,10 @@ impl Core {
     #[inline(never)]
     fn any_packet(&mut self, header: Header, meta: Meta, payload: UserMem) {
         let Some(gate) = self.hear(meta.peer) else { return };
-        if header.kind == Kind::Eager as u8 && header.flags & FLAG_TAKEN == 0 && !self.overdrawn(gate) {
+        if header.kind == Kind::Eager as u8
+            && header.flags & FLAG_TAKEN == 0
+            && !self.gates[gate as usize].overdrawn(&self.quotas)
+        {
             self.envelope(gate, &header, meta, Incoming::Payload(payload));
             return;
         }
@@ -172,7 +175,7 @@ impl Core {
     /// Counts an envelope against its sender's quota unless this side took it out of sequence, as it then must have.
     pub(crate) fn count(&mut self, gate: u32, header: &Header) -> Option<()> {
         if header.flags & FLAG_TAKEN == 0 {
-            return (!self.overdrawn(gate)).then_some(());
+            return (!self.gates[gate as usize].overdrawn(&self.quotas)).then_some(());
         }
         let stream = self
             .streams

@@ -596,12 +596,4 @@ impl Core {
             self.complete(index, error);
         }
     }
-
-    /// Bound on what may still arrive from a peer: it must not send more envelopes than it has credits for.
-    #[inline]
-    pub(crate) fn overdrawn(&mut self, gate: u32) -> bool {
-        let entry = &mut self.gates[gate as usize];
-        entry.outstanding += 1;
-        entry.outstanding > self.quotas.envelopes
-    }
 }

@@ -213,6 +213,13 @@ impl Gate {
             || self.asking.held
     }
 
+    /// One more envelope came; whether the peer had no credit left for it.
+    #[inline]
+    pub(crate) fn overdrawn(&mut self, quotas: &Quotas) -> bool {
+        self.outstanding += 1;
+        self.outstanding > quotas.envelopes
+    }
+
     pub(crate) fn new(peer: Peer, reach: Reach, quotas: Quotas) -> Self {
         Self {
             peer,

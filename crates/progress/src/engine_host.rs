@@ -6,6 +6,7 @@
 //! leaves. The poller spins by its budget, then arms the rail, polls once more and sleeps on the rail's wake source. While a
 //! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the ring.
 
+mod advancing;
 mod lending;
 mod together;
 mod waiting;
@@ -29,7 +30,7 @@ use garonne_sync::trylock::{Guard, OneThread, TryLock};
 use garonne_sync::user::Data;
 use lending::Lending;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// See the module's paragraph.
 pub struct EngineHost<R, S> {
@@ -362,86 +363,6 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// Calls `f` on the engine, for inspection.
     pub fn inspect<T>(&self, f: impl FnOnce(&mut Shard<R>) -> T) -> T {
         self.with(f)
-    }
-
-    /// Polls once, advances the engine and the steppers. `true` if anything moved.
-    fn advance(&self, by: By) -> bool {
-        // Whoever holds it makes progress.
-        let Some(mut shard) = self.shard.try_lock() else {
-            return false;
-        };
-        self.serve(&mut shard);
-        let before = shard.completions();
-        let moved = shard.progress();
-        let after = shard.completions();
-        self.leave(shard, after != before);
-        self.step(after, by) || moved
-    }
-
-    /// Runs the steppers if something happened since they last ran. `true` if any finished or something happened meanwhile.
-    fn step(&self, completions: u64, by: By) -> bool {
-        if self.stepping.load(Ordering::Acquire) == 0
-            || self.stepped_at.swap(completions, Ordering::AcqRel) == completions
-        {
-            return false;
-        }
-        self.run_steppers(by)
-    }
-
-    /// Runs the steppers; whoever finds another thread at it leaves them to that one, which then runs them once more. `true` if any finished.
-    fn run_steppers(&self, by: By) -> bool {
-        let mut finished = false;
-        loop {
-            let mut steppers = match self.steppers.try_lock() {
-                Ok(steppers) => steppers,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => {
-                    // Whoever runs them may have passed the one that this news is for, and looks at this after it has let go.
-                    // SYNC(steppers-missed).
-                    self.missed.store(true, Ordering::SeqCst);
-                    match self.steppers.try_lock() {
-                        Ok(steppers) => steppers,
-                        Err(_) => return finished,
-                    }
-                }
-            };
-            self.missed.store(false, Ordering::SeqCst);
-            finished |= self.run_all(&mut steppers, by);
-            drop(steppers);
-            // SYNC(steppers-missed).
-            if !self.missed.load(Ordering::SeqCst) {
-                return finished;
-            }
-        }
-    }
-
-    /// One run of all steppers, and of those that come meanwhile.
-    fn run_all(&self, steppers: &mut Vec<Arc<dyn Stepper>>, by: By) -> bool {
-        let (mut finished, mut left) = (false, false);
-        loop {
-            steppers.extend(lock(&self.newcomers).drain(..));
-            steppers.retain(|stepper| {
-                if by == By::Helper && stepper.runs_user_code() {
-                    left = true;
-                    return true;
-                }
-                let over = stepper.step(self);
-                finished |= over;
-                !over
-            });
-            if lock(&self.newcomers).is_empty() {
-                break;
-            }
-        }
-        self.stepping.store(steppers.len() as u32, Ordering::Release);
-        if left {
-            // The news are still to be told to those, by a thread of the program.
-            self.stepped_at.store(u64::MAX, Ordering::Release);
-        }
-        if finished || left {
-            self.announce();
-        }
-        finished
     }
 }
 

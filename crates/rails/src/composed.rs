@@ -10,8 +10,8 @@ use crate::sys;
 use crate::tcp::{Sockets, TcpRail};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{
-    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Rail, Reach, Ready,
-    Refusal, Room, Sink, Step, Token, WakeSource,
+    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Need, Rail, Reach,
+    Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };
 use garonne_sync::run::Run;
 use garonne_sync::shm::Segment;
@@ -375,6 +375,14 @@ impl Rail for ComposedRail {
 
     fn ring(&mut self, peer: Peer) {
         of!(self, peer, rail => rail.ring(peer));
+    }
+
+    fn nudge(&mut self, peer: Peer, need: Need) {
+        of!(self, peer, rail => rail.nudge(peer, need));
+    }
+
+    fn hands(&mut self) -> Option<Segment> {
+        self.shm.hands()
     }
 
     fn commons(&mut self, owner: Peer) -> Option<Segment> {

@@ -18,10 +18,10 @@ const ORIGIN: Origin = Origin {
     kind: 0,
     site: 2,
 };
-/// Larger than a slot, than a quick send, than a message of one piece, and than an eager message may be.
-const LENGTHS: [usize; 11] = [0, 1, 8, 32, 33, 256, 3500, 9001, 30_000, 50_000, ROOM as usize];
 /// Of every receive.
 const ROOM: u32 = 140_000;
+/// Larger than a slot, than a quick send, than a message of one piece, and than an eager message may be.
+const LENGTHS: [usize; 11] = [0, 1, 8, 32, 33, 256, 3500, 9001, 30_000, 50_000, ROOM as usize];
 
 /// Byte `at` of a message: another one in each piece.
 fn byte(fill: u8, at: usize) -> u8 {
@@ -53,10 +53,6 @@ struct Pair {
     posted: Vec<Posted>,
     /// Sends, receives and posted receives that went the shortest way, and sends that went on a track.
     quick: [u32; 4],
-}
-
-fn accepts(tag: Option<i32>, sent: &Sent) -> bool {
-    tag.is_none_or(|tag| tag == sent.tag)
 }
 
 fn pattern(tag: Option<i32>, any_source: bool) -> Pattern {
@@ -136,11 +132,8 @@ impl Pair {
                 self.sending.push((request, memory));
             }
         }
-        match self
-            .posted
-            .iter_mut()
-            .find(|posted| posted.gets.is_none() && accepts(posted.tag, &sent))
-        {
+        let mut open = self.posted.iter_mut().filter(|posted| posted.gets.is_none());
+        match open.find(|posted| posted.tag.is_none_or(|tag| tag == sent.tag)) {
             Some(posted) => posted.gets = Some(sent),
             None => self.queue.push(sent),
         }
@@ -148,7 +141,8 @@ impl Pair {
 
     /// The message that a receive of now gets, taken out of the queue.
     fn next(&mut self, tag: Option<i32>) -> Option<Sent> {
-        let at = self.queue.iter().position(|sent| accepts(tag, sent))?;
+        let fits = |sent: &Sent| tag.is_none_or(|tag| tag == sent.tag);
+        let at = self.queue.iter().position(fits)?;
         Some(self.queue.remove(at))
     }
 

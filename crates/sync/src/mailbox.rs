@@ -3,206 +3,19 @@
 //! Used by the shared-memory rail. Owns the pointers into the segment, which it computes once and checks then. What a
 //! peer wrote is copied out and validated; what cannot be true is [`Taken::Broken`].
 
-pub use crate::ring::{Full, Geometry, INLINE_MAX, Priority, UNIT};
+mod segment;
 
-use crate::facade::{AtomicU32, AtomicU64, Ordering};
-use crate::ring::{Claim, Look, Memory, PLACE_WORD, Reader, Sharing, Writer};
+pub use crate::ring::{Full, Geometry, INLINE_MAX, Priority, UNIT};
+pub use segment::{CARD_BYTES, CONTROL_BYTES, Place};
+
+use crate::facade::Ordering;
+use crate::ring::{Claim, Look, Memory, Reader, Sharing, Writer};
 use crate::run::Run;
 use crate::shm;
 use crate::user::UserMem;
+use segment::{Segment, SlotAt, header_at, put_at};
 use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
-
-/// Bytes of a ring's control block: head, tail and starved words, 128 bytes apart.
-pub const CONTROL_BYTES: usize = 384;
-const TAIL: usize = 128;
-const STARVED: usize = 256;
-/// Bytes between two writers' cards, which begin with the intent word.
-pub const CARD_BYTES: usize = 64;
-
-/// Where a ring lies in its segment, as offsets in bytes, each a multiple of 64.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Control block.
-    pub control: usize,
-    /// Slots.
-    pub slots: usize,
-    /// Payload area.
-    pub area: usize,
-    /// Writers' cards.
-    pub cards: usize,
-    /// Number of cards.
-    pub writers: u16,
-    /// Sizes.
-    pub geometry: Geometry,
-}
-
-#[derive(Debug)]
-struct Segment {
-    slots: *mut u8,
-    control: *mut u8,
-    area: *mut u8,
-    cards: *mut u8,
-    writers: u16,
-    geometry: Geometry,
-    _keep: shm::Segment,
-}
-
-// SAFETY: the pointers lead into the mapping that `_keep` holds, which is not bound to a thread.
-unsafe impl Send for Segment {}
-// SAFETY: as above; access is by atomics and by copies that the ring's protocol orders.
-unsafe impl Sync for Segment {}
-
-impl Segment {
-    fn new(shm: &shm::Segment, place: Place) -> Result<Self> {
-        let Geometry {
-            slots,
-            units,
-            reserved_slots,
-            reserved_units,
-        } = place.geometry;
-        let sane = slots.is_power_of_two()
-            && units.is_power_of_two()
-            && slots <= 1 << 20
-            && units <= 1 << 24
-            && reserved_slots < slots
-            && reserved_units < units
-            && (shm.ptr(0, 0) as usize).is_multiple_of(UNIT)
-            && [place.control, place.slots, place.area, place.cards]
-                .iter()
-                .all(|at| at % UNIT == 0);
-        if !sane {
-            return Err(Error::new(ErrorKind::InvalidInput, "a ring of impossible shape"));
-        }
-        let at = |offset: usize, len: usize| match offset.checked_add(len) {
-            Some(end) if end <= shm.len() => Ok(shm.ptr(offset, len)),
-            _ => Err(Error::new(
-                ErrorKind::InvalidInput,
-                "the ring reaches beyond its segment",
-            )),
-        };
-        Ok(Self {
-            slots: at(place.slots, slots as usize * UNIT)?,
-            control: at(place.control, CONTROL_BYTES)?,
-            area: at(place.area, units as usize * UNIT)?,
-            cards: at(place.cards, usize::from(place.writers) * CARD_BYTES)?,
-            writers: place.writers,
-            geometry: place.geometry,
-            _keep: shm.clone(),
-        })
-    }
-
-    #[inline(always)]
-    fn slot(&self, slot: u32) -> *mut u8 {
-        // Masked again, so that no caller's mistake leaves the segment.
-        self.slots
-            .wrapping_add((slot & (self.geometry.slots - 1)) as usize * UNIT)
-    }
-
-    /// Where the payload of a slot begins that shares it with the header.
-    #[inline(always)]
-    fn inline_room(at: SlotAt) -> UserMem {
-        // SAFETY: the end of a slot of the ring, which the rail keeps while the room is out.
-        unsafe { UserMem::new(at.0.wrapping_add(8 + PLACE_WORD * 8)) }
-    }
-
-    #[inline(always)]
-    fn word(&self, at: *mut u8) -> &AtomicU64 {
-        // SAFETY: `at` is one of the aligned words that `new` checked to lie in the mapping, alive with `self`.
-        unsafe { &*at.cast::<AtomicU64>() }
-    }
-
-    /// The payload place `[unit, unit + units)`, or the inline payload of a slot.
-    #[inline(always)]
-    fn room(&self, claim: Claim) -> (UserMem, usize) {
-        let (at, len) = if claim.units > 0 {
-            let unit = claim.start & (self.geometry.units - 1);
-            (
-                self.area.wrapping_add(unit as usize * UNIT),
-                claim.units.min(self.geometry.units - unit) as usize * UNIT,
-            )
-        } else {
-            (self.slot(claim.slot).wrapping_add(8 + PLACE_WORD * 8), INLINE_MAX)
-        };
-        // SAFETY: within the mapping by the masks above; the rail keeps the ring while the room is out.
-        (unsafe { UserMem::new(at) }, len)
-    }
-}
-
-/// The address of a slot. Made by [`Segment::at`] only, so it lies in the mapping, and aligned.
-#[derive(Clone, Copy, Debug)]
-struct SlotAt(*mut u8);
-
-/// Loads the header's words of a slot.
-#[inline(always)]
-fn header_at(at: SlotAt) -> [u64; PLACE_WORD] {
-    let words = at.0.wrapping_add(8).cast::<u64>();
-    // SAFETY: in bounds and aligned; volatile because a mad peer may write meanwhile.
-    std::array::from_fn(|i| unsafe { words.add(i).read_volatile() })
-}
-
-/// Stores the words of a slot after its stamp.
-#[inline(always)]
-fn put_at(at: SlotAt, header: [u64; PLACE_WORD], place: Option<u64>) {
-    let words = at.0.wrapping_add(8).cast::<u64>();
-    // SAFETY: the claimed slot is this writer's alone until its stamp; the words lie in the slot, aligned.
-    unsafe {
-        for (i, word) in header.into_iter().enumerate() {
-            words.add(i).write_volatile(word);
-        }
-        if let Some(place) = place {
-            words.add(PLACE_WORD).write_volatile(place);
-        }
-    }
-}
-
-impl Memory for Segment {
-    type At = SlotAt;
-
-    #[inline(always)]
-    fn at(&self, slot: u32) -> SlotAt {
-        SlotAt(self.slot(slot))
-    }
-    #[inline(always)]
-    fn geometry(&self) -> Geometry {
-        self.geometry
-    }
-    #[inline(always)]
-    fn head(&self) -> &AtomicU64 {
-        self.word(self.control)
-    }
-    #[inline(always)]
-    fn tail(&self) -> &AtomicU64 {
-        self.word(self.control.wrapping_add(TAIL))
-    }
-    #[inline(always)]
-    fn starved(&self) -> &AtomicU32 {
-        // SAFETY: as in `word`.
-        unsafe { &*self.control.wrapping_add(STARVED).cast::<AtomicU32>() }
-    }
-    #[inline(always)]
-    fn stamp(&self, at: SlotAt) -> &AtomicU64 {
-        self.word(at.0)
-    }
-    #[inline(always)]
-    fn intent(&self, writer: u16) -> &AtomicU64 {
-        assert!(writer < self.writers, "a writer without a card");
-        self.word(self.cards.wrapping_add(usize::from(writer) * CARD_BYTES))
-    }
-    fn writers(&self) -> u16 {
-        self.writers
-    }
-    #[inline(always)]
-    fn put(&self, at: SlotAt, header: [u64; PLACE_WORD], place: Option<u64>) {
-        put_at(at, header, place);
-    }
-    #[inline(always)]
-    fn get(&self, at: SlotAt) -> [u64; PLACE_WORD + 1] {
-        let words = at.0.wrapping_add(8).cast::<u64>();
-        // SAFETY: in bounds and aligned; volatile because a mad peer may write meanwhile.
-        std::array::from_fn(|i| unsafe { words.add(i).read_volatile() })
-    }
-}
 
 /// One writer's end of a ring in a peer's inbox.
 #[derive(Debug)]
@@ -257,7 +70,7 @@ impl Outlet {
 
     /// The run of this lane, which rings `bell`.
     pub fn run(&mut self, bell: &shm::Word) -> Arc<Run> {
-        let keep = &self.writer.memory._keep;
+        let keep = &self.writer.memory.mapping;
         let run = self
             .run
             .get_or_insert_with(|| Arc::new(Run::new(bell.clone(), keep.clone())));
@@ -428,8 +241,7 @@ impl ReadyAt {
     /// The next slot. `true`: what it then says is to be looked up anew before it is used.
     #[inline(always)]
     fn step(&mut self) -> bool {
-        // Behind the last slot of the ring this leads nowhere.
-        self.slot = SlotAt(self.slot.0.wrapping_add(UNIT));
+        self.slot = self.slot.next();
         self.stamp += 1;
         self.left -= 1;
         self.left == 0
@@ -600,7 +412,7 @@ impl Intake {
     #[inline(always)]
     fn fetch_payload(&self) {
         for line in 0..self.lines {
-            let unit = self.reader.next_unit().wrapping_add(line) & (self.reader.memory.geometry.units - 1);
+            let unit = self.reader.next_unit().wrapping_add(line) & (self.reader.memory.geometry().units - 1);
             crate::copy::prefetch(self.reader.memory.area.wrapping_add(unit as usize * UNIT));
         }
     }

@@ -1,0 +1,92 @@
+//! Advancing: one look at the rail, what the engine does with it, and the steppers that it is news for.
+//!
+//! Part of `engine_host`. Any thread may advance a host; one at a time runs the steppers, and news that come to another meanwhile are not lost.
+
+use super::{By, EngineHost, lock};
+use crate::host::Stepper;
+use crate::surroundings::Surroundings;
+use garonne_engine::rail::Rail;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, TryLockError};
+
+impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
+    /// Polls once, advances the engine and the steppers. `true` if anything moved.
+    pub(super) fn advance(&self, by: By) -> bool {
+        // Whoever holds it makes progress.
+        let Some(mut shard) = self.shard.try_lock() else {
+            return false;
+        };
+        self.serve(&mut shard);
+        let before = shard.completions();
+        let moved = shard.progress();
+        let after = shard.completions();
+        self.leave(shard, after != before);
+        self.step(after, by) || moved
+    }
+
+    /// Runs the steppers if something happened since they last ran. `true` if any finished or something happened meanwhile.
+    pub(super) fn step(&self, completions: u64, by: By) -> bool {
+        if self.stepping.load(Ordering::Acquire) == 0
+            || self.stepped_at.swap(completions, Ordering::AcqRel) == completions
+        {
+            return false;
+        }
+        self.run_steppers(by)
+    }
+
+    /// Runs the steppers; whoever finds another thread at it leaves them to that one, which then runs them once more. `true` if any finished.
+    pub(super) fn run_steppers(&self, by: By) -> bool {
+        let mut finished = false;
+        loop {
+            let mut steppers = match self.steppers.try_lock() {
+                Ok(steppers) => steppers,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    // Whoever runs them may have passed the one that this news is for, and looks at this after it has let go.
+                    // SYNC(steppers-missed).
+                    self.missed.store(true, Ordering::SeqCst);
+                    match self.steppers.try_lock() {
+                        Ok(steppers) => steppers,
+                        Err(_) => return finished,
+                    }
+                }
+            };
+            self.missed.store(false, Ordering::SeqCst);
+            finished |= self.run_all(&mut steppers, by);
+            drop(steppers);
+            // SYNC(steppers-missed).
+            if !self.missed.load(Ordering::SeqCst) {
+                return finished;
+            }
+        }
+    }
+
+    /// One run of all steppers, and of those that come meanwhile.
+    fn run_all(&self, steppers: &mut Vec<Arc<dyn Stepper>>, by: By) -> bool {
+        let (mut finished, mut left) = (false, false);
+        loop {
+            steppers.extend(lock(&self.newcomers).drain(..));
+            steppers.retain(|stepper| {
+                if by == By::Helper && stepper.runs_user_code() {
+                    left = true;
+                    return true;
+                }
+                let over = stepper.step(self);
+                finished |= over;
+                !over
+            });
+            if lock(&self.newcomers).is_empty() {
+                break;
+            }
+        }
+        self.stepping.store(steppers.len() as u32, Ordering::Release);
+        if left {
+            // The news are still to be told to those, by a thread of the program.
+            self.stepped_at.store(u64::MAX, Ordering::Release);
+        }
+        if finished || left {
+            self.announce();
+        }
+        finished
+    }
+}
