@@ -3,10 +3,11 @@
 use super::jobs;
 use comfy_table::{Table, presets};
 use garonne_node::{
-    layout::{Background, Card},
+    layout::{Background, Card, Shape},
     placement, rank,
 };
 use garonne_rails::shm::{Known, pace::WAYS, paces};
+use garonne_sync::shm::Segment;
 use garonne_topology::binding::Policy;
 use garonne_topology::{Machine, quota};
 use serde_json::json;
@@ -62,25 +63,27 @@ pub fn run(args: &Args) -> i32 {
     match args.thing {
         Thing::Binding { n, json } => binding(n, json),
         Thing::Costs { json } => super::tune::show_kept(json),
-        Thing::Paces { job, json } => running(job, json),
-        Thing::Background { job, json } => background(job, json),
+        Thing::Paces { job, json } => of_world(job, |shape, board| running(shape, board, json)),
+        Thing::Background { job, json } => of_world(job, |shape, board| background(shape, board, json)),
         Thing::Settings { json } => settings(json),
     }
 }
 
+/// What `show` says of the newest world of a running job.
+fn of_world(job: Option<u32>, show: impl FnOnce(&Shape, &Segment) -> i32) -> i32 {
+    let failed = match jobs::choose(job) {
+        Ok(visit) => match &visit.world {
+            Some((shape, board)) => return show(shape, board),
+            None => "no rank of the job has called MPI_Init yet".to_owned(),
+        },
+        Err(text) => text,
+    };
+    eprintln!("error: {failed}");
+    1
+}
+
 /// The paces of a running job.
-fn running(job: Option<u32>, as_json: bool) -> i32 {
-    let visit = match jobs::choose(job) {
-        Ok(visit) => visit,
-        Err(text) => {
-            eprintln!("error: {text}");
-            return 1;
-        }
-    };
-    let Some((shape, board)) = &visit.world else {
-        eprintln!("error: no rank of the job has called MPI_Init yet");
-        return 1;
-    };
+fn running(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
     let mut rows = Vec::new();
     for to in 0..shape.size {
         let card = Card::of(board, to);
@@ -129,18 +132,7 @@ fn running(job: Option<u32>, as_json: bool) -> i32 {
 }
 
 /// Who advances the communication of a running job's ranks.
-fn background(job: Option<u32>, as_json: bool) -> i32 {
-    let visit = match jobs::choose(job) {
-        Ok(visit) => visit,
-        Err(text) => {
-            eprintln!("error: {text}");
-            return 1;
-        }
-    };
-    let Some((shape, board)) = &visit.world else {
-        eprintln!("error: no rank of the job has called MPI_Init yet");
-        return 1;
-    };
+fn background(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
     let ranks: Vec<_> = (0..shape.size)
         .map(|rank| Card::of(board, rank).background())
         .collect();
