@@ -365,7 +365,10 @@ fn a_thread_that_waits_for_memory_is_asked_again_while_another_polls() {
                 raised.store(true, Ordering::Release);
             });
             host.wait_until(&mut || raised.load(Ordering::Acquire));
-            wait(host, send_op(host, 1 - host.me(), 7, &filled(8, 7), 8, Mode::Standard));
+            wait(
+                host,
+                send_op(host, 1 - host.me(), 7, &filled(8, 7), 8, Mode::Standard),
+            );
         });
     });
 }
