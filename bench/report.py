@@ -1,14 +1,27 @@
 """From samples to what is read: JSON, Markdown tables, SVG plots. Nothing is measured here."""
 
+import collections
 import html
 import math
 import os
 import platform
+import shlex
 import statistics
+import sys
 
 from stats import quartiles, ratio_interval
 
 COLOURS = {"garonne": "#0a5", "mpich": "#c60", "mpich-async": "#fa4", "openmpi": "#06c", "openmpi-ucx": "#609", "intel": "#c03", "intel-async": "#f69"}
+
+# What a row's name means, for the headings of tables.
+MEANINGS = {
+    "pingpong": "Half round trip",
+    "rate": "Time per message, window of 64",
+    "contiguous": "Half round trip, as one contiguous datatype",
+    "indexed": "Half round trip, indexed datatype of one block of 64 B and one of 256 KB",
+    "vector8": "Half round trip, vector of 8 B blocks with gaps of the same length",
+    "vector64": "Half round trip, vector of 64 B blocks with gaps of the same length",
+}
 
 
 def sample_rows(samples):
@@ -32,6 +45,7 @@ def head(session, samples):
     args = session.args
     return {
         "machine": machine(),
+        "command": shlex.join(["garonne", "bench", *sys.argv[1:]]),
         "settings": {"rounds": args.rounds, "samples": args.samples, "sample_ms": args.sample_ms},
         "handoff_ns": {label: statistics.median(values) for label, values in samples.handoffs.items() if values},
         "dropped_samples": dict(samples.dropped),
@@ -71,12 +85,15 @@ def verdict(interval):
     """`below` only when the whole interval is; that is the promise of the tables."""
     if interval is None:
         return "unmeasured"
-    word = "below" if interval["high"] < 1 else "above" if interval["low"] > 1 else "equal"
-    return f"{interval['median']:.2f} [{interval['low']:.2f}, {interval['high']:.2f}] {word}"
+    return f"{interval['median']:.2f} [{interval['low']:.2f}, {interval['high']:.2f}] {verdict_word(interval)}"
+
+
+def verdict_word(interval):
+    return "below" if interval["high"] < 1 else "above" if interval["low"] > 1 else "equal"
 
 
 def tables(result):
-    lines = title(result, "Benchmarks") + kind_tables(result["rows"])
+    lines = title(result, "Benchmarks") + summary(result["rows"]) + kind_tables(result["rows"])
     lines += simple_table("Launch, MPI_Init and MPI_Finalize, ms (median)", {n: {k: f"{v[1]:.1f}" for k, v in by.items()} for n, by in result["launch_ms"].items()})
     lines += simple_table("Memory per rank (PSS), MB", {n: {k: f"{v / 1024:.2f}" for k, v in by.items()} for n, by in result["memory_kb_per_rank"].items()})
     floor = [row for row in result["rows"] if "floor" in row["ns"]]
@@ -86,9 +103,23 @@ def tables(result):
     return finish(result, lines)
 
 
+def summary(rows):
+    """How often Garonne is below, level with and above each peer, over all rows where both were measured."""
+    counts = {}
+    for row in rows:
+        for name, interval in row["ratio"].items():
+            counts.setdefault(name, collections.Counter())[verdict_word(interval)] += 1
+    if not counts:
+        return []
+    lines = ["| against | below | equal | above |", "|---|---|---|---|"]
+    lines += [f"| {name} | {found['below']} | {found['equal']} | {found['above']} |" for name, found in sorted(counts.items())]
+    return [*lines, ""]
+
+
 def title(result, what):
     handoffs = ", ".join(f"{label} {value:.0f} ns" for label, value in result["handoff_ns"].items())
     return [f"# {what} on {result['machine']['cpus']} x {result['machine']['model']}", "",
+            "```", result["command"], "```", "",
             f"Bare hand-off, one way: {handoffs or 'not measured'}. Times are medians (quartiles in bench.json); a ratio is Garonne's median",
             "by the peer's, with its 95 % bootstrap interval, within one regime. A regime that did not occur is unmeasured.", ""]
 
@@ -102,7 +133,7 @@ def kind_tables(rows, column="bytes"):
     names = sorted({name for row in rows for name in row["ns"] if name not in ("garonne", "floor")})
     lines = []
     for kind in dict.fromkeys(row["what"] for row in rows if "garonne" in row["ns"]):
-        lines += [f"## {kind}", "", f"| ranks | {column} | regime | garonne | " + "".join(f"{n} | ratio | " for n in names),
+        lines += [f"## {MEANINGS.get(kind, kind)}", "", f"| ranks | {column} | regime | garonne | " + "".join(f"{n} | ratio | " for n in names),
                   "|---|---|---|---|" + "---|---|" * len(names)]
         for row in (r for r in rows if r["what"] == kind and r["ns"]):
             cells = [str(row["ranks"]), str(row["bytes"]), row["regime"], cell(row, "garonne")]

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as xml
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import ideal  # noqa: E402
 import overlap  # noqa: E402
+import report  # noqa: E402
 import stats  # noqa: E402
 
 
@@ -65,6 +66,17 @@ class Ideal(unittest.TestCase):
     def test_the_papers_ratio_is_computing_by_all(self):
         self.assertEqual(ideal.paper_ratio(10, 20), 0.5)
         self.assertEqual(ideal.paper_ratio(0, 0), 0)
+
+
+class Summary(unittest.TestCase):
+    def test_every_comparison_is_counted_once_by_its_whole_interval(self):
+        def row(low, high):
+            return {"ratio": {"peer": {"median": 1.0, "low": low, "high": high}}}
+        lines = report.summary([row(0.5, 0.99), row(0.5, 1.01), row(1.01, 2.0), row(1.2, 2.0), {"ratio": {}}])
+        self.assertEqual(lines[-2], "| peer | 1 | 1 | 2 |")
+
+    def test_nothing_compared_makes_no_table(self):
+        self.assertEqual(report.summary([{"ratio": {}}]), [])
 
 
 class Labels(unittest.TestCase):
