@@ -168,6 +168,42 @@ static void error_handlers_are_called_and_reported(void)
     MPI_Comm_free(&comm);
 }
 
+static void a_returned_code_tells_what_happened_and_keeps_its_class(void)
+{
+    MPI_Comm comm;
+    char text[MPI_MAX_ERROR_STRING];
+    int value = 0, class, len;
+    MPI_Comm_dup(MPI_COMM_SELF, &comm);
+    MPI_Comm_set_name(comm, "halo_x");
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    int code = MPI_Send(&value, 1, MPI_INT, 77, 0, comm);
+    CHECK(code > MPI_SUCCESS && code <= MPI_ERR_LASTCODE);
+    MPI_Error_string(code, text, &len);
+    CHECK_EQ((int)strlen(text), len);
+    CHECK(strstr(text, "MPI_ERR_RANK: ") == text && strstr(text, "77") && strstr(text, "halo_x") && strstr(text, "MPI_Send"));
+    MPI_Send(&value, 1, MPI_INT, 0, -5, comm);
+    char again[MPI_MAX_ERROR_STRING];
+    MPI_Error_string(code, again, &len);
+    CHECK(strcmp(text, again) == 0);
+    for (int i = 0; i < 1000; i++) CHECK_CLASS(MPI_Send(&value, -1, MPI_INT, 0, 0, comm), MPI_ERR_COUNT);
+    MPI_Error_class(code, &class);
+    CHECK_EQ(class, MPI_ERR_RANK);
+    MPI_Error_string(code, text, &len);
+    CHECK(strstr(text, "MPI_ERR_RANK: ") == text);
+
+    /* Both sides of a truncated message, in the code of its status, too. */
+    int in[4], out[8] = {0};
+    MPI_Request requests[2];
+    MPI_Status statuses[2];
+    MPI_Irecv(in, 4, MPI_INT, 0, 3, comm, &requests[0]);
+    MPI_Isend(out, 8, MPI_INT, 0, 3, comm, &requests[1]);
+    CHECK_EQ(MPI_Waitall(2, requests, statuses), MPI_ERR_IN_STATUS);
+    CHECK_CLASS(statuses[0].MPI_ERROR, MPI_ERR_TRUNCATE);
+    MPI_Error_string(statuses[0].MPI_ERROR, text, &len);
+    CHECK(strstr(text, "4 MPI_INT = 16 B") && strstr(text, "32 B") && strstr(text, "G0107"));
+    MPI_Comm_free(&comm);
+}
+
 static void memory_can_be_had_from_mpi(void)
 {
     void *memory = NULL;
@@ -192,6 +228,7 @@ int main(int argc, char **argv)
     RUN(every_error_class_has_a_text);
     RUN(user_error_codes_belong_to_their_class);
     RUN(error_handlers_are_called_and_reported);
+    RUN(a_returned_code_tells_what_happened_and_keeps_its_class);
     RUN(memory_can_be_had_from_mpi);
     MPI_Pcontrol(1);
     return check_end();

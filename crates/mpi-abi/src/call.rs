@@ -92,19 +92,9 @@ impl Fault {
         self.0.comm.as_ref()
     }
 
-    /// The error class, or the code that a callback of the program returned.
-    pub fn code(&self) -> c_int {
-        self.0.error.code
-    }
-
-    /// The error class of the standard.
-    pub fn class(&self) -> Class {
-        self.0.error.class
-    }
-
-    /// The sentence for people.
-    pub fn detail(&self) -> &str {
-        &self.0.error.detail
+    /// What went wrong.
+    pub fn error(&self) -> &Error {
+        &self.0.error
     }
 }
 
@@ -149,7 +139,9 @@ pub(crate) fn in_child(call: Call, holder: Holder) -> c_int {
 /// The code of the first function of the table that is not there; above all predefined classes and codes of the ABI, and with
 /// the whole table below `MPI_ERR_LASTCODE`, above which the program's own codes begin.
 const NOT_YET_FIRST: c_int = 8192;
-const _: () = assert!(NOT_YET_FIRST + (NAMES.len() as c_int) < crate::constants::MPI_ERR_LASTCODE);
+/// Above the code of the last function of the table.
+pub(crate) const NOT_YET_END: c_int = NOT_YET_FIRST + NAMES.len() as c_int;
+const _: () = assert!(NOT_YET_END < crate::constants::MPI_ERR_LASTCODE);
 
 /// What a function that is not there yet says.
 fn not_yet_text(call: Call) -> String {
@@ -172,6 +164,6 @@ pub(crate) fn not_yet_string(code: c_int) -> Option<String> {
 #[inline(never)]
 pub(crate) fn not_yet(call: Call, holder: Holder) -> c_int {
     let mut error = Error::new(Class::UnsupportedOperation, not_yet_text(call));
-    error.code = NOT_YET_FIRST + c_int::from(call.0);
+    error.code = Some(NOT_YET_FIRST + c_int::from(call.0));
     crate::errhan::raise(call, holder, &Fault::from(error))
 }

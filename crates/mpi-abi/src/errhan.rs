@@ -7,9 +7,9 @@ use crate::edge::{Callback, Ptr, StrIn, StrOut};
 use crate::handle::*;
 use crate::objects::{self, ERRHANDLERS, comm, errhandler, find_comm, publish};
 use crate::session::{find_session, session};
-use crate::{site, state};
+use crate::{failures, site, state};
 use garonne_mpi::errhandler::{Errhandler, Kind, UserHandler};
-use garonne_mpi::error::Class;
+use garonne_mpi::error::{Class, Error};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -30,11 +30,14 @@ pub(crate) fn raise(call: Call, holder: Holder, fault: &Fault) -> c_int {
     let site = crate::thunk::call_site();
     let (handler, object) = handler_of(holder, fault);
     match handler {
-        Errhandler::Return => {}
-        Errhandler::User(user) => (user.callback)(object, fault.code()),
-        Errhandler::Fatal | Errhandler::Abort => fatal(call, site, fault),
+        Errhandler::Return => failures::keep(call, site, fault.error()),
+        Errhandler::User(user) => {
+            let code = failures::keep(call, site, fault.error());
+            (user.callback)(object, code);
+            code
+        }
+        Errhandler::Fatal | Errhandler::Abort => fatal(call, site, fault.error()),
     }
-    fault.code()
 }
 
 /// The error handler that hears of a fault, and the handle of its object.
@@ -53,44 +56,71 @@ fn handler_of(holder: Holder, fault: &Fault) -> (Errhandler, usize) {
         .unwrap_or((Errhandler::Fatal, MPI_COMM_NULL.0))
 }
 
-/// `MPI_ERRORS_ARE_FATAL`: ends the job with the message as its last words.
-fn fatal(call: Call, site: u64, fault: &Fault) -> ! {
-    let process = state::find_process();
-    let rank = process
-        .as_ref()
-        .map_or(String::new(), |process| format!("rank {}  ", process.host.me()));
-    // What the layers below found out (both sides of a truncated message) comes complete with its code and help.
-    let complete = fault.detail().starts_with("error[");
-    let head = match explained(fault) {
-        _ if complete => fault.detail().to_string(),
-        Some(code) => format!("error[{code}]: {}", fault.detail()),
-        None => format!("error: {}", fault.detail()),
-    };
-    let help = if complete {
-        String::new()
-    } else {
-        format!("\n  help: {}", help(fault))
+/// A failure in words, in parts.
+pub(crate) struct Story {
+    /// What `garonne explain` knows it as.
+    pub code: Option<String>,
+    /// What happened; of some failures both sides, and what to do.
+    pub what: String,
+    /// The call and its line, on a line of its own; empty if `what` names them.
+    pub place: String,
+    /// What to do, on a line of its own; empty if `what` says so.
+    pub help: String,
+}
+
+/// All that can be said of a failure of `call`, which stands at `site`.
+pub(crate) fn story(call: Call, site: u64, error: &Error) -> Story {
+    let rank = state::find_process().map_or(String::new(), |process| format!("rank {}  ", process.host.me()));
+    // What the layers below found out (both sides of a message whose buffer is gone) comes complete with its code and help.
+    let complete = error
+        .detail
+        .strip_prefix("error[")
+        .and_then(|rest| rest.split_once("]: "));
+    let (code, what, help) = match complete {
+        Some((code, what)) => (Some(code.to_string()), what.to_string(), String::new()),
+        None => (
+            explained(error.class).map(String::from),
+            error.detail.clone(),
+            format!("\n  help: {}", help(error.class)),
+        ),
     };
     let (name, place) = (call.name(), site::describe(site));
     // A blocking receive has said so already, with its arguments; the wait for a nonblocking one is a place of its own.
-    let told = head
+    let told = what
         .lines()
         .any(|line| line.trim_start().starts_with(&format!("{rank}{name}(")) && line.ends_with(&place));
-    let here = if told {
+    let place = if told {
         String::new()
     } else {
         format!("\n  {rank}{name}   at {place}")
     };
-    let message = format!("{head}{here}{help}");
-    crate::env::die(process.as_deref(), fault.class() as i32, &message)
+    Story {
+        code,
+        what,
+        place,
+        help,
+    }
+}
+
+/// `MPI_ERRORS_ARE_FATAL`: ends the job with the story as its last words.
+fn fatal(call: Call, site: u64, error: &Error) -> ! {
+    let Story {
+        code,
+        what,
+        place,
+        help,
+    } = story(call, site, error);
+    let code = code.map_or(String::new(), |code| format!("[{code}]"));
+    let message = format!("error{code}: {what}{place}{help}");
+    crate::env::die(state::find_process().as_deref(), error.class as i32, &message)
 }
 
 /// The code that `garonne explain` knows for an error of a class, if there is one.
-fn explained(fault: &Fault) -> Option<&'static str> {
-    if state::not_running().is_some() && fault.class() != Class::UnsupportedOperation {
+fn explained(class: Class) -> Option<&'static str> {
+    if state::not_running().is_some() && class != Class::UnsupportedOperation {
         return Some("G0108");
     }
-    Some(match fault.class() {
+    Some(match class {
         Class::Rank | Class::Root => "G0102",
         Class::Tag => "G0103",
         Class::Comm | Class::Group | Class::Request | Class::Info | Class::Errhandler | Class::Session => {
@@ -106,8 +136,8 @@ fn explained(fault: &Fault) -> Option<&'static str> {
     })
 }
 
-fn help(fault: &Fault) -> String {
-    match fault.class() {
+fn help(class: Class) -> String {
+    match class {
         Class::Truncate => "the receive is smaller than the message; make it as large, or ask for the size first with MPI_Mprobe".into(),
         Class::UnsupportedOperation => "docs/conformance.md lists what is there".into(),
         class => format!(
@@ -239,9 +269,8 @@ pub(crate) fn errhandler_free(_: Call, handle: Ptr<MPI_Errhandler>) -> Result<()
 fn call_handler(call: Call, holder: Holder, code: c_int) -> Result<()> {
     let class = Class::try_from(class_of(code)?).unwrap_or(Class::Other);
     let detail = text_of(code).unwrap_or_default();
-    let mut error =
-        garonne_mpi::error::Error::new(class, format!("the program raised error {code}: {detail}"));
-    error.code = code;
+    let mut error = Error::new(class, format!("the program raised error {code}: {detail}"));
+    error.code = Some(code);
     raise(call, holder, &Fault::from(error));
     Ok(())
 }
@@ -371,6 +400,9 @@ fn class_of(code: c_int) -> Result<c_int> {
     if not_yet_string(code).is_some() {
         return Ok(Class::UnsupportedOperation as c_int);
     }
+    if let Some(class) = failures::class_of(code) {
+        return Ok(class as c_int);
+    }
     lock(&ADDED)
         .codes
         .get(&code)
@@ -389,6 +421,7 @@ fn text_of(code: c_int) -> Option<String> {
     tool_string(code)
         .map(String::from)
         .or_else(|| not_yet_string(code))
+        .or_else(|| failures::text_of(code))
         .or_else(|| lock(&ADDED).codes.get(&code).map(|entry| entry.1.clone()))
 }
 

@@ -31,6 +31,7 @@ mod edge;
 mod env;
 mod errhan;
 mod express;
+mod failures;
 mod grequest;
 mod group;
 mod handle;

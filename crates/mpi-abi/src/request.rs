@@ -9,8 +9,9 @@ use crate::edge::{In, Ptr};
 use crate::group::length;
 use crate::handle::*;
 use crate::objects::{publish, unknown};
-use crate::plain;
 use crate::status::{encode, give, give_empty};
+use crate::thunk::call_site;
+use crate::{failures, plain};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::{Class, Error};
 use garonne_mpi::request::general::General;
@@ -217,6 +218,7 @@ fn bad_count(count: c_int) -> Fault {
 
 /// Several outcomes as they come in: statuses in order of arrival or in the place of their request.
 struct Report {
+    call: Call,
     statuses: Ptr<MPI_Status>,
     /// Of each outcome: the request's index.
     indices: SmallVec<[usize; 16]>,
@@ -226,8 +228,9 @@ struct Report {
 }
 
 impl Report {
-    fn new(statuses: Ptr<MPI_Status>) -> Self {
+    fn new(call: Call, statuses: Ptr<MPI_Status>) -> Self {
         Self {
+            call,
             statuses,
             indices: SmallVec::new(),
             failed: None,
@@ -239,7 +242,10 @@ impl Report {
     fn add(&mut self, list: &List, (index, at): (usize, usize), outcome: Outcome) {
         let (mut status, code) = match &outcome {
             Ok(status) => (encode(status), MPI_SUCCESS),
-            Err(error) => (encode(&Status::EMPTY), error.code),
+            Err(error) => (
+                encode(&Status::EMPTY),
+                failures::keep(self.call, call_site(), error),
+            ),
         };
         status.error = code;
         self.statuses.element(at).set_if(status);
@@ -269,7 +275,7 @@ impl Report {
 }
 
 pub(crate) fn waitall(
-    _: Call,
+    call: Call,
     count: c_int,
     places: Ptr<MPI_Request>,
     statuses: Ptr<MPI_Status>,
@@ -281,7 +287,7 @@ pub(crate) fn waitall(
     }
     let (places, statuses) = (places.element(seen), statuses.element(seen));
     let list = List::new(count - seen as c_int, places)?;
-    let mut report = Report::new(statuses);
+    let mut report = Report::new(call, statuses);
     request::wait_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
     });
@@ -289,7 +295,7 @@ pub(crate) fn waitall(
 }
 
 pub(crate) fn testall(
-    _: Call,
+    call: Call,
     count: c_int,
     places: Ptr<MPI_Request>,
     flag: Ptr<c_int>,
@@ -304,7 +310,7 @@ pub(crate) fn testall(
     }
     let (places, statuses) = (places.element(seen), statuses.element(seen));
     let list = List::new(count - seen as c_int, places)?;
-    let mut report = Report::new(statuses);
+    let mut report = Report::new(call, statuses);
     let all = request::test_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
     });
@@ -410,7 +416,7 @@ impl Some_ {
 }
 
 pub(crate) fn waitsome(
-    _: Call,
+    call: Call,
     incount: c_int,
     places: Ptr<MPI_Request>,
     count: Ptr<c_int>,
@@ -429,7 +435,7 @@ pub(crate) fn waitsome(
         plain::Found::Otherwise | plain::Found::NotYet => {}
     }
     let list = List::new(incount, places)?;
-    let mut report = Report::new(statuses);
+    let mut report = Report::new(call, statuses);
     let found = request::wait_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });
@@ -437,7 +443,7 @@ pub(crate) fn waitsome(
 }
 
 pub(crate) fn testsome(
-    _: Call,
+    call: Call,
     incount: c_int,
     places: Ptr<MPI_Request>,
     count: Ptr<c_int>,
@@ -457,7 +463,7 @@ pub(crate) fn testsome(
         plain::Found::Otherwise => {}
     }
     let list = List::new(incount, places)?;
-    let mut report = Report::new(statuses);
+    let mut report = Report::new(call, statuses);
     let found = request::test_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });
@@ -511,14 +517,14 @@ pub(crate) fn request_get_status_any(
 }
 
 pub(crate) fn request_get_status_all(
-    _: Call,
+    call: Call,
     count: c_int,
     handles: In<MPI_Request>,
     flag: Ptr<c_int>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let list = List::to_look_at(count, handles)?;
-    let mut report = Report::new(statuses);
+    let mut report = Report::new(call, statuses);
     let all = request::get_status_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
     });
@@ -526,7 +532,7 @@ pub(crate) fn request_get_status_all(
 }
 
 pub(crate) fn request_get_status_some(
-    _: Call,
+    call: Call,
     incount: c_int,
     handles: In<MPI_Request>,
     count: Ptr<c_int>,
@@ -534,7 +540,7 @@ pub(crate) fn request_get_status_some(
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let list = List::to_look_at(incount, handles)?;
-    let mut report = Report::new(statuses);
+    let mut report = Report::new(call, statuses);
     let found = request::get_status_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });

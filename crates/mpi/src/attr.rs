@@ -319,8 +319,8 @@ mod tests {
             keyval: key,
         };
         attrs.set(&keys, at, 13).unwrap();
-        assert_eq!(attrs.set(&keys, at, 14).unwrap_err().code, 1234);
-        assert_eq!(attrs.delete(&keys, at).unwrap_err().code, 1234);
+        assert_eq!(attrs.set(&keys, at, 14).unwrap_err().code, Some(1234));
+        assert_eq!(attrs.delete(&keys, at).unwrap_err().code, Some(1234));
         assert_eq!(attrs.get(&keys, Kind::Datatype, key).unwrap(), Some(13));
         assert_eq!(
             attrs.get(&keys, Kind::Comm, key).unwrap_err().class,

@@ -103,8 +103,8 @@ pub struct Error {
     pub class: Class,
     /// What happened, with the values involved.
     pub detail: String,
-    /// The code that the call returns: the class's number, unless a user's callback returned a code of its own.
-    pub code: i32,
+    /// The code that the call returns, where a callback of the program's or a missing function has one of its own.
+    pub code: Option<i32>,
 }
 
 impl Error {
@@ -113,7 +113,7 @@ impl Error {
         Self {
             class,
             detail: detail.into(),
-            code: class as i32,
+            code: None,
         }
     }
 
@@ -122,7 +122,7 @@ impl Error {
         Self {
             class: Class::try_from(code).unwrap_or(Class::Other),
             detail: detail.into(),
-            code,
+            code: Some(code),
         }
     }
 }

@@ -350,7 +350,7 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
             Some("true")
         );
         parent.set_attr(key, 99).unwrap();
-        assert_eq!(parent.dup(None).err().unwrap().code, 7);
+        assert_eq!(parent.dup(None).err().unwrap().code, Some(7));
         assert!(
             parent
                 .split_type(Some(SplitType::HwUnguided), 0, None)

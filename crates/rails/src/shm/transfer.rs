@@ -41,7 +41,7 @@ pub(crate) fn copy_blocks(
                 match pid {
                     None => sys::own_blocks(*addr, &mut blocks),
                     Some(pid) => sys::read_blocks(pid, *addr, &mut blocks)
-                        .map_err(|error| refused(bulk.peer, &error, &[]))?,
+                        .map_err(|error| refused(bulk.peer, &error, Way::Read, &[]))?,
                 }
                 *list = Some((bulk.peer, bulk.descriptor.cookie, blocks));
             }
@@ -67,7 +67,7 @@ pub(crate) fn copy_blocks(
         let moved = match pid {
             None => within(&here, &there, way),
             Some(pid) => sys::move_between(pid, way, &here, &there)
-                .map_err(|error| refused(bulk.peer, &error, &here))? as u64,
+                .map_err(|error| refused(bulk.peer, &error, way, &here))? as u64,
         };
         if moved == 0 {
             return Err(damaged);
@@ -81,14 +81,14 @@ pub(crate) fn copy_blocks(
 
 /// Why the system moved nothing between a peer's memory and `here`.
 #[cold]
-fn refused(peer: Peer, error: &std::io::Error, here: &[Block]) -> Error {
+fn refused(peer: Peer, error: &std::io::Error, way: Way, here: &[Block]) -> Error {
     match error.raw_os_error() {
         Some(libc::ESRCH) => Error::Peer {
             peer,
             what: "died before its memory was read",
         },
-        Some(libc::EFAULT) if !here.iter().all(is_mapped) => Error::System {
-            what: "using the memory of this call's own buffer (was it freed, or does it lie on a device?)",
+        Some(libc::EFAULT) if !here.iter().all(|block| is_usable(block, way)) => Error::System {
+            what: OWN_BUFFER,
             errno: libc::EFAULT,
         },
         Some(libc::EFAULT) => Error::PeerMemory { peer },
@@ -98,33 +98,55 @@ fn refused(peer: Peer, error: &std::io::Error, here: &[Block]) -> Error {
         },
     }
 }
-/// Whether the first and the last word of a block of this process can be read, by asking the system instead of reading.
-fn is_mapped(block: &Block) -> bool {
-    let word = |addr: usize| sys::read_word(std::process::id(), addr & !7).is_ok();
-    block.len == 0 || (word(block.addr) && word(block.addr + block.len - 1))
+
+/// What is wrong when the fault is in this process.
+const OWN_BUFFER: &str = "using the memory of this call's own buffer (was it freed, may it only be read, or does it lie on a device?)";
+
+/// Whether the first and the last byte of a block of this process can be read, and written where data comes in: the system is asked to
+/// move each to its own place. Bytes of a receive that is under way are ours to write.
+fn is_usable(block: &Block, way: Way) -> bool {
+    let usable = |addr: usize| match way {
+        Way::Read => sys::move_between(
+            std::process::id(),
+            Way::Read,
+            &[Block { addr, len: 1 }],
+            &[Block { addr, len: 1 }],
+        )
+        .is_ok(),
+        Way::Write => sys::read_word(std::process::id(), addr & !7).is_ok(),
+    };
+    block.len == 0 || (usable(block.addr) && usable(block.addr + block.len - 1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Constant data, which no process may write.
+    static READ_ONLY: [u8; 64] = [7; 64];
+
     #[test]
     fn a_fault_is_blamed_on_the_side_whose_memory_is_not_there() {
         let fault = std::io::Error::from_raw_os_error(libc::EFAULT);
-        let memory = [0u8; 40];
+        let mut memory = [0u8; 40];
         let mine = Block {
-            addr: memory.as_ptr().expose_provenance(),
+            addr: memory.as_mut_ptr().expose_provenance(),
             len: memory.len(),
         };
         let nothing = Block { addr: 4096, len: 100 };
-        assert!(matches!(
-            refused(3, &fault, &[mine]),
-            Error::PeerMemory { peer: 3 }
-        ));
+        let constant = Block {
+            addr: READ_ONLY.as_ptr().expose_provenance(),
+            len: READ_ONLY.len(),
+        };
+        let theirs = Error::PeerMemory { peer: 3 };
         let own = Error::System {
-            what: "using the memory of this call's own buffer (was it freed, or does it lie on a device?)",
+            what: OWN_BUFFER,
             errno: libc::EFAULT,
         };
-        assert_eq!(refused(3, &fault, &[mine, nothing]), own);
+        assert_eq!(refused(3, &fault, Way::Read, &[mine]), theirs);
+        assert_eq!(refused(3, &fault, Way::Write, &[constant]), theirs);
+        assert_eq!(refused(3, &fault, Way::Read, &[mine, nothing]), own);
+        assert_eq!(refused(3, &fault, Way::Write, &[mine, nothing]), own);
+        assert_eq!(refused(3, &fault, Way::Read, &[mine, constant]), own);
     }
 }

@@ -1,0 +1,136 @@
+//! What failed lately, for programs that handle errors themselves.
+//!
+//! Every failure that a program is told of gets a code of its own, made of its error class and of its place in a ring that keeps what there is to say of
+//! it: `MPI_Error_string` then says what `MPI_ERRORS_ARE_FATAL` would have printed. The class can be told from such a code for ever, the rest until
+//! [`PLACES`] more failures have come. Nothing here is on the way of a call that succeeds; what takes long (lines of the program) is looked up
+//! when it is asked for.
+
+use crate::call::{Call, NOT_YET_END};
+use crate::constants::MPI_ERR_LASTCODE;
+use crate::errhan::{self, Story};
+use garonne_mpi::error::{Class, Error};
+use std::ffi::c_int;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The first code of this kind; above those of functions that are not there.
+const FIRST: c_int = 9216;
+/// Codes per place: more than the standard has classes.
+const CLASSES: c_int = 64;
+/// Failures that are kept: as many as the ABI leaves codes for below `MPI_ERR_LASTCODE`, above which the program's own begin.
+const PLACES: c_int = (MPI_ERR_LASTCODE - FIRST) / CLASSES;
+const _: () = assert!(NOT_YET_END <= FIRST && (Class::AbiVersion as c_int) < CLASSES && PLACES >= 100);
+
+/// A failure and where it happened.
+struct Failure {
+    call: Call,
+    site: u64,
+    error: Error,
+}
+
+struct Ring {
+    kept: [Option<Failure>; PLACES as usize],
+    next: usize,
+}
+
+static RING: Mutex<Ring> = Mutex::new(Ring {
+    kept: [const { None }; PLACES as usize],
+    next: 0,
+});
+
+fn ring() -> MutexGuard<'static, Ring> {
+    // No code of the program's runs under this lock.
+    RING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The code that the program gets for `error` of `call`, which stands at `site`.
+#[cold]
+pub(crate) fn keep(call: Call, site: u64, error: &Error) -> c_int {
+    if let Some(code) = error.code {
+        return code;
+    }
+    let class = error.class as c_int;
+    // These two say where to look, and programs compare them as they are.
+    if matches!(error.class, Class::InStatus | Class::Pending) {
+        return class;
+    }
+    let mut ring = ring();
+    let place = ring.next;
+    ring.next = (place + 1) % PLACES as usize;
+    ring.kept[place] = Some(Failure {
+        call,
+        site,
+        error: error.clone(),
+    });
+    FIRST + place as c_int * CLASSES + class
+}
+
+/// Place and class of a code of this kind.
+fn parts(code: c_int) -> Option<(usize, Class)> {
+    let offset = code
+        .checked_sub(FIRST)
+        .filter(|offset| (0..PLACES * CLASSES).contains(offset))?;
+    let class = Class::try_from(offset % CLASSES)
+        .ok()
+        .filter(|class| *class != Class::Success)?;
+    Some(((offset / CLASSES) as usize, class))
+}
+
+/// The class of a code that [`keep`] can have given.
+pub(crate) fn class_of(code: c_int) -> Option<Class> {
+    parts(code).map(|(_, class)| class)
+}
+
+/// What happened, in words; only what the class means once newer failures have taken the place.
+pub(crate) fn text_of(code: c_int) -> Option<String> {
+    let (place, class) = parts(code)?;
+    let found = ring().kept[place]
+        .as_ref()
+        .filter(|failure| failure.error.class == class)
+        .map(|failure| (failure.call, failure.site, failure.error.clone()));
+    Some(match found {
+        Some((call, site, error)) => {
+            let Story {
+                code, what, place, ..
+            } = errhan::story(call, site, &error);
+            let more = code.map_or(String::new(), |code| format!("\n  garonne explain {code}"));
+            format!("{}: {what}{place}{more}", class.name())
+        }
+        None => format!("{}: {}", class.name(), class.text()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_keeps_its_class_for_ever_and_its_story_for_as_long_as_the_ring_is() {
+        let first = keep(Call(1), 0, &Error::new(Class::Rank, "there is no rank 17"));
+        assert!((FIRST..MPI_ERR_LASTCODE).contains(&first));
+        assert_eq!(class_of(first), Some(Class::Rank));
+        assert!(
+            text_of(first)
+                .unwrap()
+                .starts_with("MPI_ERR_RANK: there is no rank 17")
+        );
+        for _ in 0..PLACES {
+            let code = keep(Call(1), 0, &Error::new(Class::AbiVersion, "later"));
+            assert!(code < MPI_ERR_LASTCODE);
+            assert_eq!(class_of(code), Some(Class::AbiVersion));
+        }
+        assert_eq!(class_of(first), Some(Class::Rank));
+        assert_eq!(text_of(first).unwrap(), "MPI_ERR_RANK: invalid rank");
+    }
+
+    #[test]
+    fn codes_of_callbacks_and_those_that_programs_compare_stay_as_they_are() {
+        assert_eq!(
+            keep(Call(1), 0, &Error::from_callback(16, "the callback failed")),
+            16
+        );
+        assert_eq!(keep(Call(1), 0, &Error::new(Class::InStatus, "look there")), 19);
+        assert_eq!(class_of(FIRST - 1), None);
+        assert_eq!(class_of(FIRST), None);
+        assert_eq!(class_of(MPI_ERR_LASTCODE), None);
+    }
+}
