@@ -67,7 +67,11 @@ fn a_death_behind_a_wrapper_is_judged_by_its_word_where_no_descriptor_tells() {
 fn too_few_descriptors_are_named() {
     let said = script(&[], "ulimit -n 20 && $G run -n 16 $R finalize");
     assert_ne!(said.code, 0);
-    assert!(said.err.contains("error[G0302]"), "{}", said.err);
+    assert!(
+        said.err.contains("error[G0302]") && said.err.contains("may have 20"),
+        "{}",
+        said.err
+    );
 }
 
 #[test]

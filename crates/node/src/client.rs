@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::layout::{Card, JobId, Shape, State};
 use crate::rendezvous::{self, Invitation};
 use crate::wire::{self, ToAgent, ToRank};
-use crate::{limits, memory, probe, sys};
+use crate::{foreign, limits, memory, probe, sys};
 
 /// What a rank knows about its world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct Client {
 
 impl Client {
     /// Joins the job that the environment names. `None`: there is none, or this process was started by a rank without
-    /// being one; it is then a world of one, without an agent.
+    /// being one; it is then a world of one, without an agent. A rank of another launcher's is refused.
     pub fn from_env() -> Result<Option<Self>> {
         Self::from_env_as(wire::LIBRARY_VERSION)
     }
@@ -68,7 +68,7 @@ impl Client {
     #[doc(hidden)]
     pub fn from_env_as(version: &str) -> Result<Option<Self>> {
         match Invitation::from_env()? {
-            None => Ok(None),
+            None => foreign::refuse_rank().map(|()| None),
             Some(invitation) => Self::register(&invitation, version),
         }
     }

@@ -130,9 +130,9 @@ codes! {
         "The line names the option, and the one that was probably meant.",
         "`garonne run --help` lists all options. Options of the program go after its name.";
     G0212: "the environment names a job that is not there",
-        "The environment says that this process is a rank, but no agent of that job can be reached.",
-        "The line names the job and the variable.",
-        "If the variables were inherited by accident (nohup, screen, a service), unset GARONNE_FD, GARONNE_AGENT and GARONNE_RANK to run as a world of one.";
+        "The environment says that this process is a rank, but no agent of that job can be reached, or it is not this process's: it serves another user, or has no such rank.",
+        "The line names the job and the variable, or the two users.",
+        "All ranks of a job run as the user who started it. If the variables were inherited by accident (nohup, screen, a service), unset GARONNE_FD, GARONNE_AGENT and GARONNE_RANK to run as a world of one.";
     G0213: "a rank left its wrapper in the dark",
         "A registered process disappeared and nobody could say with which status; it had not called MPI_Finalize. The job was ended.",
         "The line names the rank and the process.",
@@ -141,6 +141,10 @@ codes! {
         "A rank ended well without calling MPI_Init, every other rank has ended or waits in MPI, and nothing is left that could wake them. The job was ended.",
         "The line names the rank that did not come, its program, and a rank that waits; `garonne who` would have shown in which call.",
         "All ranks of a job take part in MPI or none does. Look why that program ended early (a usage message, a wrong branch of a script), or start it with a smaller -n.";
+    G0215: "another launcher's rank",
+        "A launcher that this version cannot speak to started the process as one of several ranks. Every one of them would have been rank 0 of a world of one.",
+        "The line names the launcher, the rank and the number of ranks.",
+        "Start the program with `garonne run -n N` (or Garonne's own mpirun: `mpirun --version` tells whose it is). If worlds of one are what you want, unset the variable that the line names.";
     G0301: "no shared memory",
         "The memory file that ranks of one node talk through could not be made, or is not sealed as it must be.",
         "The line names the system's error.",

@@ -90,9 +90,13 @@ impl Error {
     ) -> Self {
         let source = source.into();
         match source.raw_os_error() {
-            Some(libc::EMFILE | libc::ENFILE) => {
-                Error::resource(codes::G0302, format!("{}: {source}", text.into()))
+            Some(libc::EMFILE) => {
+                let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+                let limit = limit.map_or(String::from("no number"), |limit| limit.to_string());
+                let hint = format!("this process may have {limit}, which `ulimit -n` shows and sets");
+                Error::resource(codes::G0302, format!("{}: {source}; {hint}", text.into()))
             }
+            Some(libc::ENFILE) => Error::resource(codes::G0302, format!("{}: {source}", text.into())),
             _ => Error::System {
                 code,
                 text: text.into(),

@@ -12,6 +12,7 @@ pub mod book;
 pub mod client;
 pub mod codes;
 pub mod error;
+mod foreign;
 pub mod job;
 pub mod launcher;
 pub mod layout;
