@@ -13,11 +13,20 @@ fill() {
     sed -e "s|@VERSION@|$(garonne_version)|g" -e "s|@NAME@|${3:-}|g" "install/$1" >"$2"
 }
 
+# Makes the directories of an installation, or says what to do where that is not allowed. Asked before the release is built.
+prepare_prefix() {
+    local prefix=$1 place
+    for place in bin include lib lib/pkgconfig lib/cmake/garonne share/garonne/bench; do
+        mkdir -p "$prefix/$place" 2>/dev/null && [ -w "$prefix/$place" ] ||
+            die "cannot write to $prefix/$place; choose a place of your own (./x install --prefix ~/garonne), or install as its owner"
+    done
+}
+
 # install_into PREFIX: nothing in it depends on where PREFIX is, so it may be moved afterwards.
 # Files are replaced, never written over: a running program keeps what it has mapped.
 install_into() {
     local prefix=$1 built=$CARGO_TARGET_DIR/dist name
-    mkdir -p "$prefix"/{bin,include,lib/pkgconfig,lib/cmake/garonne} || die "cannot write to $prefix"
+    prepare_prefix "$prefix"
     say "installing into $prefix"
     place "$built/garonne" "$prefix/bin/garonne" 755
     place "$built/libmpi_abi.so" "$prefix/lib/libmpi_abi.so.1" 755
@@ -29,7 +38,6 @@ install_into() {
     # Build files that say -lmpi find the standard ABI too.
     for name in libmpi_abi.so libmpi.so; do ln -sf libmpi_abi.so.1 "$prefix/lib/$name"; done
     for name in mpi mpi-c mpi-cxx garonne; do fill mpi.pc.in "$prefix/lib/pkgconfig/$name.pc" "$name"; done
-    mkdir -p "$prefix/share/garonne/bench"
     cp -f bench/*.py bench/*.c bench/*.h "$prefix/share/garonne/bench/"
     fill garonne-config.cmake.in "$prefix/lib/cmake/garonne/garonne-config.cmake"
 }

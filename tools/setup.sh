@@ -27,7 +27,7 @@ need_tools() {
     local list="packages_$1" missing
     if command -v dpkg-query >/dev/null; then
         # shellcheck disable=SC2086
-        missing=$(missing_packages ${!list} | tr '\n' ' ')
+        missing=$(missing_packages ${!list} $(rust_packages) | tr '\n' ' ')
         [ -z "$missing" ] || install_packages "$missing"
     else
         say "not a Debian or Ubuntu system: please see that these exist: ${!list}"
@@ -68,6 +68,12 @@ quietly() {
 }
 
 apt_candidate() { apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: *//p' | sed 's/^[0-9]*://; s/[+~-].*//'; }
+
+# What an ordinary user needs to get Rust, so that an administrator is asked once.
+rust_packages() {
+    local PATH=$PATH:$HOME/.cargo/bin
+    [ "$(id -u)" -eq 0 ] || version_at_least "$(rust_wanted)" "$(cargo_version)" || command -v rustup >/dev/null || echo curl
+}
 
 # Rust: what is installed if it is new enough, else the distribution's if it is and may be installed, else rustup, which needs no root.
 need_rust() {

@@ -94,6 +94,25 @@ fn a_tiny_dev_shm_is_enough() {
     assert_eq!((said.code, said.out.as_str()), (0, "4\n0\n"));
 }
 
+/// In a network namespace of its own no other job is seen.
+#[test]
+fn the_map_shows_the_only_job_without_being_told_which() {
+    let wrapper = ["unshare", "-Urn"];
+    if !permitted(&wrapper, "true") {
+        return;
+    }
+    let said = script(
+        &wrapper,
+        "d=$(mktemp -d) && mkfifo $d/up || exit 9
+         $G run -n 2 --timeout 20 --bind-to none $R fence only 0 say up forever 2>$d/up &
+         read up <$d/up && $G map; s=$?; kill $!; wait; rm -r $d; exit $s",
+    );
+    assert!(
+        said.code == 0 && said.out.contains("ranks 0-1: not bound"),
+        "{said:?}"
+    );
+}
+
 #[test]
 fn an_ordinary_user_in_a_user_namespace_runs_jobs() {
     if !permitted(&NEW_USER, "true") {

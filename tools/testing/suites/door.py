@@ -41,6 +41,7 @@ def suite(context):
     context.installed()
     for line in LINES:
         yield command_line(context, *line)
+    yield Case("door/install says at once where it cannot write", lambda: nowhere(context))
     yield Case("door/stdin goes to rank 0", lambda: stdin_case(context))
     yield Case("door/SIGTERM ends every rank", lambda: terminated(context))
 
@@ -56,6 +57,12 @@ def command_line(context, name, argv, code, words, count):
             raise Failure(f"'{words}' on {len(said)} lines, not {count}\n{result.output}")
 
     return Case(f"door/{name}", run)
+
+
+def nowhere(context):
+    result = context.execute("door install nowhere", [context.root / "x", "install", "--prefix", "/proc/garonne"], timeout=30)
+    if result.code in (0, None) or "cannot write to /proc/garonne" not in result.output or "building" in result.output:
+        raise Failure(f"exit code {result.code}\n{result.output}")
 
 
 def stdin_case(context):

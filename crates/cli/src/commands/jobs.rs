@@ -5,12 +5,21 @@ use garonne_node::client::{self, Visit};
 use garonne_node::layout::{Card, State, Wait};
 use garonne_node::rendezvous;
 
+/// The running jobs of this user.
+fn visits() -> Vec<Visit> {
+    let jobs = rendezvous::jobs();
+    jobs.iter().filter_map(|name| client::visit(name).ok()).collect()
+}
+
+/// The job that runs, if there is exactly one.
+pub fn only() -> Option<Visit> {
+    let mut visits = visits();
+    (visits.len() == 1).then(|| visits.remove(0))
+}
+
 /// The job named on the command line (process id of its launcher), or the only one. Errors are a line for the user.
 pub fn choose(wanted: Option<u32>) -> Result<Visit, String> {
-    let mut visits: Vec<Visit> = rendezvous::jobs()
-        .iter()
-        .filter_map(|name| client::visit(name).ok())
-        .collect();
+    let mut visits = visits();
     if let Some(pid) = wanted {
         visits.retain(|visit| visit.launcher == pid);
     }
@@ -36,9 +45,8 @@ pub fn choose(wanted: Option<u32>) -> Result<Visit, String> {
 
 /// The running jobs by their launchers, with their command lines, for shells.
 pub fn candidates() -> Vec<CompletionCandidate> {
-    let visits = rendezvous::jobs();
-    let visits = visits.iter().filter_map(|name| client::visit(name).ok());
-    visits
+    visits()
+        .into_iter()
         .map(|visit| CompletionCandidate::new(visit.launcher.to_string()).help(Some(visit.command.into())))
         .collect()
 }

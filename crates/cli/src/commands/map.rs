@@ -17,7 +17,7 @@ use super::picture::{Area, Look, bytes, picture};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Process id of a job's launcher: shows its ranks on the machine
+    /// Process id of a job's launcher: shows its ranks on the machine; not needed if one job runs
     #[arg(add = ArgValueCandidates::new(jobs::candidates))]
     job: Option<u32>,
     /// Print JSON
@@ -29,20 +29,24 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> i32 {
-    let ranks = match args.job.map(|job| jobs::choose(Some(job))) {
-        None => Vec::new(),
-        Some(Ok(visit)) => jobs::ranks(&visit),
-        Some(Err(text)) => {
-            eprintln!("error: {text}");
-            return 1;
-        }
-    };
     let topology = match Topology::new() {
         Ok(topology) => topology,
         Err(error) => {
             eprintln!("error: hwloc cannot tell the machine: {error}");
             return 1;
         }
+    };
+    let ranks = match args.job {
+        // Jobs run on this machine, not on a described one.
+        None if !topology.is_this_system() => Vec::new(),
+        None => jobs::only().map_or(Vec::new(), |visit| jobs::ranks(&visit)),
+        Some(job) => match jobs::choose(Some(job)) {
+            Ok(visit) => jobs::ranks(&visit),
+            Err(text) => {
+                eprintln!("error: {text}");
+                return 1;
+            }
+        },
     };
     // A described machine is not the one that this process may use.
     let allowed = if topology.is_this_system() {
