@@ -11,6 +11,8 @@ const CHECK: &str = r#"
     #include <stdlib.h>
     #include <string.h>
     #define CHECK(what) do { if (!(what)) { printf("line %d: %s\n", __LINE__, #what); exit(1); } } while (0)
+    /* Not every program asks for a class. */
+    __attribute__((unused)) static int class_of(int code) { int class = -1; MPI_Error_class(code, &class); return class; }
 "#;
 
 fn holds(name: &str, text: &str) {
@@ -20,7 +22,7 @@ fn holds(name: &str, text: &str) {
 }
 
 #[test]
-fn errors_return_their_class_or_call_the_handler_or_end_the_program_with_both_sides() {
+fn errors_return_a_code_of_their_class_or_call_the_handler_or_end_the_program_with_both_sides() {
     holds(
         "errors",
         r#"
@@ -35,17 +37,17 @@ fn errors_return_their_class_or_call_the_handler_or_end_the_program_with_both_si
             MPI_Init(&argc, &argv);
             MPI_Comm_dup(MPI_COMM_WORLD, &dup);
             MPI_Comm_set_errhandler(dup, MPI_ERRORS_RETURN);
-            CHECK(MPI_Send(&x, 1, MPI_INT, 9, 0, dup) == MPI_ERR_RANK);
-            CHECK(MPI_Send(&x, 1, MPI_INT, 0, -5, dup) == MPI_ERR_TAG);
-            CHECK(MPI_Send(&x, -1, MPI_INT, 0, 0, dup) == MPI_ERR_COUNT);
-            CHECK(MPI_Send(&x, 1, MPI_DATATYPE_NULL, 0, 0, dup) == MPI_ERR_TYPE);
-            CHECK(MPI_Send(0, 1, MPI_INT, 0, 0, dup) == MPI_ERR_BUFFER);
-            CHECK(MPI_Bcast(&x, 1, MPI_INT, 7, dup) == MPI_ERR_ROOT);
+            CHECK(class_of(MPI_Send(&x, 1, MPI_INT, 9, 0, dup)) == MPI_ERR_RANK);
+            CHECK(class_of(MPI_Send(&x, 1, MPI_INT, 0, -5, dup)) == MPI_ERR_TAG);
+            CHECK(class_of(MPI_Send(&x, -1, MPI_INT, 0, 0, dup)) == MPI_ERR_COUNT);
+            CHECK(class_of(MPI_Send(&x, 1, MPI_DATATYPE_NULL, 0, 0, dup)) == MPI_ERR_TYPE);
+            CHECK(class_of(MPI_Send(0, 1, MPI_INT, 0, 0, dup)) == MPI_ERR_BUFFER);
+            CHECK(class_of(MPI_Bcast(&x, 1, MPI_INT, 7, dup)) == MPI_ERR_ROOT);
             CHECK(MPI_Error_string(MPI_ERR_RANK, text, &len) == 0 && (int)strlen(text) == len && len > 0);
             MPI_Comm_create_errhandler(handler, &mine);
             MPI_Comm_set_errhandler(dup, mine);
-            CHECK(MPI_Send(&x, 1, MPI_INT, 9, 0, dup) == MPI_ERR_RANK);
-            CHECK(calls == 1 && seen == MPI_ERR_RANK && where == dup);
+            CHECK(class_of(MPI_Send(&x, 1, MPI_INT, 9, 0, dup)) == MPI_ERR_RANK);
+            CHECK(calls == 1 && class_of(seen) == MPI_ERR_RANK && where == dup);
             MPI_Comm_get_errhandler(dup, &got);
             MPI_Errhandler_free(&got);
             MPI_Errhandler_free(&mine);
@@ -55,8 +57,8 @@ fn errors_return_their_class_or_call_the_handler_or_end_the_program_with_both_si
             got = mine = 0;
             where = dup;
             MPI_Comm_free(&dup);
-            CHECK(dup == MPI_COMM_NULL && MPI_Comm_size(where, &len) == MPI_ERR_COMM);
-            CHECK(MPI_Comm_size(MPI_COMM_NULL, &len) == MPI_ERR_COMM);
+            CHECK(dup == MPI_COMM_NULL && class_of(MPI_Comm_size(where, &len)) == MPI_ERR_COMM);
+            CHECK(class_of(MPI_Comm_size(MPI_COMM_NULL, &len)) == MPI_ERR_COMM);
             MPI_Finalize();
             printf("ok");
             return 0;
@@ -252,7 +254,7 @@ fn requests_without_an_object_do_all_that_requests_do() {
             CHECK(MPI_Request_get_status(r[0], &flag, s) == 0 && flag && s[0].MPI_TAG == 5 && r[0] != MPI_REQUEST_NULL);
             stale = r[0];
             CHECK(MPI_Test(&r[0], &flag, s) == 0 && flag && y[0] == 4 && r[0] == MPI_REQUEST_NULL);
-            CHECK(MPI_Wait(&stale, s) == MPI_ERR_REQUEST);
+            CHECK(class_of(MPI_Wait(&stale, s)) == MPI_ERR_REQUEST);
             MPI_Irecv(&y[0], 1, MPI_INT, 0, 6, dup, &r[0]);
             MPI_Irecv(&y[1], 1, MPI_INT, 0, 7, dup, &r[1]);
             MPI_Isend(&x[4], 1, MPI_INT, 0, 7, dup, &r[2]);
@@ -261,7 +263,7 @@ fn requests_without_an_object_do_all_that_requests_do() {
             CHECK(MPI_Cancel(&r[0]) == 0 && MPI_Wait(&r[0], s) == 0);
             CHECK(MPI_Test_cancelled(s, &flag) == 0 && flag);
             MPI_Irecv(&y[0], 1, MPI_INT, 0, 8, dup, &r[0]);
-            CHECK(MPI_Start(&r[0]) == MPI_ERR_REQUEST && MPI_Grequest_complete(r[0]) == MPI_ERR_REQUEST);
+            CHECK(class_of(MPI_Start(&r[0])) == MPI_ERR_REQUEST && class_of(MPI_Grequest_complete(r[0])) == MPI_ERR_REQUEST);
             CHECK(MPI_Request_free(&r[0]) == 0 && r[0] == MPI_REQUEST_NULL);
             MPI_Send(&x[2], 1, MPI_INT, 0, 8, dup);
             CHECK(y[0] == 3);
@@ -278,11 +280,11 @@ fn requests_without_an_object_do_all_that_requests_do() {
             MPI_Send(x, 2, MPI_INT, 0, 1, dup);
             MPI_Send(x, 1, MPI_INT, 0, 2, dup);
             CHECK(MPI_Waitall(3, r, s) == MPI_ERR_IN_STATUS && s[0].MPI_ERROR == MPI_SUCCESS);
-            CHECK(s[1].MPI_ERROR == MPI_ERR_TRUNCATE && s[2].MPI_ERROR == MPI_SUCCESS && s[2].MPI_TAG == 2);
+            CHECK(class_of(s[1].MPI_ERROR) == MPI_ERR_TRUNCATE && s[2].MPI_ERROR == MPI_SUCCESS && s[2].MPI_TAG == 2);
             CHECK(r[1] == MPI_REQUEST_NULL && r[2] == MPI_REQUEST_NULL);
             MPI_Irecv(y, 1, MPI_INT, 0, 1, dup, r);
             MPI_Send(x, 2, MPI_INT, 0, 1, dup);
-            CHECK(MPI_Wait(r, s) == MPI_ERR_TRUNCATE && r[0] == MPI_REQUEST_NULL);
+            CHECK(class_of(MPI_Wait(r, s)) == MPI_ERR_TRUNCATE && r[0] == MPI_REQUEST_NULL);
             /* A communicator freed under a pending receive lives on, its context too. */
             MPI_Irecv(&y[0], 1, MPI_INT, 0, 1, dup, &r[0]);
             MPI_Irecv(&y[1], 1, MPI_INT, 0, 2, dup, &r[1]);

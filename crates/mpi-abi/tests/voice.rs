@@ -318,6 +318,7 @@ const DEVICE: &str = r#"
     #include <stdlib.h>
     #include <sys/mman.h>
     #define CHECK(what) do { if (!(what)) { printf("line %d: %s\n", __LINE__, #what); exit(1); } } while (0)
+    static int class_of(int code) { int class = -1; MPI_Error_class(code, &class); return class; }
     int main(int argc, char **argv) {
         int x = 1, y = 0, rank;
         MPI_Request request;
@@ -332,11 +333,11 @@ const DEVICE: &str = r#"
         if (argc > 2) MPI_Send(memory, 5, MPI_INT, 0, 0, MPI_COMM_WORLD);
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
         MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
-        CHECK(MPI_Send(memory, 1, MPI_INT, rank, 0, MPI_COMM_WORLD) == MPI_ERR_BUFFER);
-        CHECK(MPI_Irecv(memory + 8, 1000, MPI_INT, rank, 0, MPI_COMM_WORLD, &request) == MPI_ERR_BUFFER);
-        CHECK(MPI_Allreduce(&x, memory, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD) == MPI_ERR_BUFFER);
-        CHECK(MPI_Bcast(memory, 1 << 20, MPI_BYTE, 0, MPI_COMM_WORLD) == MPI_ERR_BUFFER);
-        CHECK(MPI_Reduce_local(&x, memory, 1, MPI_INT, MPI_SUM) == MPI_ERR_BUFFER);
+        CHECK(class_of(MPI_Send(memory, 1, MPI_INT, rank, 0, MPI_COMM_WORLD)) == MPI_ERR_BUFFER);
+        CHECK(class_of(MPI_Irecv(memory + 8, 1000, MPI_INT, rank, 0, MPI_COMM_WORLD, &request)) == MPI_ERR_BUFFER);
+        CHECK(class_of(MPI_Allreduce(&x, memory, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD)) == MPI_ERR_BUFFER);
+        CHECK(class_of(MPI_Bcast(memory, 1 << 20, MPI_BYTE, 0, MPI_COMM_WORLD)) == MPI_ERR_BUFFER);
+        CHECK(class_of(MPI_Reduce_local(&x, memory, 1, MPI_INT, MPI_SUM)) == MPI_ERR_BUFFER);
         CHECK(MPI_Send(memory, 0, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD) == 0);
         CHECK(MPI_Irecv(memory + 4096, 1, MPI_INT, rank, 0, MPI_COMM_WORLD, &request) == 0);
         CHECK(MPI_Send(&x, 1, MPI_INT, rank, 0, MPI_COMM_WORLD) == 0);
