@@ -34,29 +34,6 @@ fn a_process_alone_is_a_world_of_one() {
 }
 
 #[test]
-fn a_rank_of_a_launcher_that_is_not_understood_is_refused_and_told_why() {
-    let output = std::process::Command::new(fake_rank())
-        .env_remove("GARONNE_AGENT")
-        .envs([
-            ("SLURM_STEP_ID", "0"),
-            ("SLURM_PROCID", "1"),
-            ("SLURM_STEP_NUM_TASKS", "4"),
-        ])
-        .output()
-        .unwrap();
-    assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        said.contains("G0215") && said.contains("rank 1 of 4") && said.contains("garonne run -n 4"),
-        "{said}"
-    );
-    // The same within a job of ours is one of its ranks.
-    let mut job = command("run -n 2 env SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4");
-    let said = support::said(job.args([&fake_rank(), "ring", "fence", "finalize"]));
-    assert_eq!((said.code, said.err.as_str()), (0, ""));
-}
-
-#[test]
 fn the_exit_code_is_that_of_the_first_rank_that_fails() {
     assert_eq!(run("run -n 3 true").code, 0);
     assert_eq!(run("run -n 3 RANK only 1 exit 7 forever").code, 7);
