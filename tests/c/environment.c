@@ -1,6 +1,7 @@
 /* Environment: versions, thread levels, clocks, info objects, predefined attributes, error classes and strings.
  * ranks: 1 3 */
 #include "check.h"
+#include <pthread.h>
 
 static void versions_are_those_of_the_standard_abi(void)
 {
@@ -16,15 +17,25 @@ static void versions_are_those_of_the_standard_abi(void)
     CHECK_EQ(major, 1);
 }
 
+static void *is_main(void *flag)
+{
+    MPI_Is_thread_main(flag);
+    return NULL;
+}
+
 static void state_and_thread_level_are_known(void)
 {
     int flag, provided;
+    pthread_t other;
     MPI_Initialized(&flag);
     CHECK(flag);
     MPI_Finalized(&flag);
     CHECK(!flag);
     MPI_Is_thread_main(&flag);
     CHECK(flag);
+    CHECK_EQ(pthread_create(&other, NULL, is_main, &flag), 0);
+    pthread_join(other, NULL);
+    CHECK(!flag);
     MPI_Query_thread(&provided);
     CHECK_EQ(provided, MPI_THREAD_MULTIPLE);
 }

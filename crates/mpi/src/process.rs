@@ -17,7 +17,6 @@ use garonne_engine::api::{self, Origin};
 use garonne_progress::host::Host;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::ThreadId;
 
 /// What a rank is told about itself and its surroundings when it starts.
 pub struct Config {
@@ -104,7 +103,6 @@ struct Life {
     world: Option<Comm>,
     this: Option<Comm>,
     stage: Stage,
-    main_thread: Option<ThreadId>,
     level: Option<ThreadLevel>,
 }
 
@@ -192,7 +190,6 @@ impl Process {
         let this = self.predefined(context::SELF, Group::single(self.host.me()), "MPI_COMM_SELF")?;
         (life.world, life.this) = (Some(world), Some(this));
         life.stage = Stage::Running;
-        life.main_thread = Some(std::thread::current().id());
         life.level = Some(required);
         self.enter();
         Ok(required)
@@ -249,11 +246,6 @@ impl Process {
     /// `MPI_Query_thread`: the level provided, once there is one.
     pub fn thread_level(&self) -> Option<ThreadLevel> {
         lock(&self.life).level
-    }
-
-    /// `MPI_Is_thread_main`.
-    pub fn is_main_thread(&self) -> bool {
-        lock(&self.life).main_thread == Some(std::thread::current().id())
     }
 
     /// `MPI_COMM_WORLD`, between init and finalize. The edge keeps the value while it lasts: this takes a lock.

@@ -416,11 +416,6 @@ fn the_life_cycle_refuses_a_second_round_and_tells_where_it_is() {
         ThreadLevel::Serialized
     );
     assert!(process.init(ThreadLevel::Single).is_err());
-    assert!(process.is_main_thread());
-    assert!(!std::thread::scope(|scope| scope
-        .spawn(|| process.is_main_thread())
-        .join()
-        .unwrap()));
     assert_eq!(process.predefined_attr(PredefinedKey::Appnum), Some(2));
     assert_eq!(process.predefined_attr(PredefinedKey::UniverseSize), None);
     process.finalize().unwrap();
