@@ -123,10 +123,10 @@ pub(super) fn ask(p: &impl Plan, r: &Reduction<'_>) -> Ask {
     }
 }
 
-/// Whether a board may serve: a predefined operation on a predefined datatype, which are the same on all ranks, and something to
-/// combine.
+/// Whether a board may serve: a predefined datatype, which is the same on all ranks, and something to combine. An operation of the
+/// program's is applied to whole contributions only, so lanes leave it to messages.
 pub(super) fn is_for_boards(r: &Reduction<'_>, datatype: &Datatype) -> bool {
-    r.count > 0 && datatype.size() > 0 && datatype.code().is_some() && !r.fold.user()
+    r.count > 0 && datatype.size() > 0 && datatype.code().is_some()
 }
 
 /// A reduction on the board, through its cells or its lanes.

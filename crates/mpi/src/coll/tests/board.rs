@@ -47,7 +47,7 @@ pub(super) fn world(n: u32, program: impl Fn(&Comm) + Send + Sync) {
     }
 }
 
-fn world_of(n: u32, spins: u32, program: &(impl Fn(&Comm) + Send + Sync)) {
+pub(super) fn world_of(n: u32, spins: u32, program: &(impl Fn(&Comm) + Send + Sync)) {
     ranks_of(n, spins, &|host| {
         let process = Process::new(Config::plain(host));
         process.init(ThreadLevel::Multiple).unwrap();

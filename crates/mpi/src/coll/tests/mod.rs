@@ -9,4 +9,5 @@ mod lanes;
 mod reductions;
 mod refusals;
 mod support;
+mod user_operations;
 mod world;
