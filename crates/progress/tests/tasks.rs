@@ -57,11 +57,11 @@ fn threads_begin_with_the_first_submission_that_needs_one_and_end_with_the_last_
             Step::Done
         };
         let task = Arc::new(tasks.task(&How::at(Place::Machine), work).unwrap());
-        assert_eq!((own_threads(), tasks.staff().started), (0, 0));
+        assert_eq!((own_threads(), tasks.worker_counts().started), (0, 0));
         tasks.submit_shared(&task).unwrap();
         assert!(matches!(told.recv().unwrap(), Keypoint::Idle | Keypoint::Timer));
         assert!(task.wait(None));
-        assert!(tasks.staff().started >= 1);
+        assert!(tasks.worker_counts().started >= 1);
         let other = tasks.clone();
         drop(tasks);
         assert!(own_threads() > 0);
@@ -92,7 +92,7 @@ fn a_waiter_runs_what_it_waits_for_without_any_worker() {
         drop(poller);
         assert_eq!(runs.load(Ordering::Relaxed), 4);
         assert_eq!(tasks.settled().iter().sum::<u64>(), 1);
-        assert_eq!(tasks.staff().started, 0);
+        assert_eq!(tasks.worker_counts().started, 0);
     });
 }
 
@@ -335,7 +335,7 @@ fn a_home_outside_the_machine_is_left_out() {
         homes: vec![CpuSet::parse("4000").unwrap()],
         ..settings()
     });
-    assert_eq!(tasks.unwrap().staff().started, 0);
+    assert_eq!(tasks.unwrap().worker_counts().started, 0);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use crate::limits::{BLOCKER_IDLE, BLOCKERS, CALLS, STACK};
 use crate::sys;
-use crate::tasks::{AnyTask, Error, Hive};
+use crate::tasks::{AnyTask, Error, Scheduler};
 use garonne_sync::futex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -137,7 +137,7 @@ struct Shared<T> {
 #[derive(Debug)]
 struct Outcome<T> {
     value: Option<T>,
-    then: Vec<(Weak<Hive>, Arc<AnyTask>)>,
+    then: Vec<(Weak<Scheduler>, Arc<AnyTask>)>,
 }
 
 /// Ends the call however the thread leaves it: a panic, or never having begun.
@@ -152,15 +152,15 @@ impl<T> Drop for Ending<T> {
             std::mem::take(&mut outcome.then)
         };
         futex::wake(&self.0.over, u32::MAX);
-        for (hive, task) in then {
-            poke(&hive, &task);
+        for (scheduler, task) in then {
+            poke(&scheduler, &task);
         }
     }
 }
 
-fn poke(hive: &Weak<Hive>, task: &Arc<AnyTask>) {
-    if let Some(hive) = hive.upgrade() {
-        super::deliver(&hive, task);
+fn poke(scheduler: &Weak<Scheduler>, task: &Arc<AnyTask>) {
+    if let Some(scheduler) = scheduler.upgrade() {
+        super::deliver(&scheduler, task);
     }
 }
 
@@ -207,14 +207,14 @@ impl<T: Send + 'static> Call<T> {
     }
 
     /// Has `task` poked at its end, or now if it is over.
-    pub(crate) fn then(&self, hive: Weak<Hive>, task: Arc<AnyTask>) {
+    pub(crate) fn then(&self, scheduler: Weak<Scheduler>, task: Arc<AnyTask>) {
         {
             let mut outcome = lock(&self.0.outcome);
             if !self.is_over() {
-                outcome.then.push((hive, task));
+                outcome.then.push((scheduler, task));
                 return;
             }
         }
-        poke(&hive, &task);
+        poke(&scheduler, &task);
     }
 }

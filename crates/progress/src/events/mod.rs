@@ -15,7 +15,7 @@ pub use words::Word;
 use crate::events::reactor::Reactor;
 use crate::events::words::Words;
 use crate::sys;
-use crate::tasks::{AnyTask, At, Error, Hive, How, Keypoint, Step, Tasks};
+use crate::tasks::{AnyTask, At, Error, How, Keypoint, Scheduler, Step, Tasks};
 use rustix::event::epoll::EventFlags;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -53,9 +53,9 @@ impl Interest {
 }
 
 /// Pokes a task of another thread's. An event is never lost for want of room: then this thread runs the queue itself.
-fn deliver(hive: &Arc<Hive>, task: &Arc<AnyTask>) {
-    while let Err(Error::Resource(_)) = crate::tasks::poke(hive, task) {
-        hive.pass(Keypoint::Forced);
+fn deliver(scheduler: &Arc<Scheduler>, task: &Arc<AnyTask>) {
+    while let Err(Error::Resource(_)) = crate::tasks::poke(scheduler, task) {
+        scheduler.pass(Keypoint::Forced);
     }
 }
 
@@ -124,9 +124,9 @@ impl Tasks {
     }
 
     fn events_thread(&self) -> Result<Arc<Reactor>, Error> {
-        self.hive().alive()?;
+        self.scheduler().alive()?;
         let refused = Error::Resource("the system gives no thread or descriptor for events");
-        self.hive().reactor().ok_or(refused)
+        self.scheduler().reactor().ok_or(refused)
     }
 
     /// Calls `action` whenever a descriptor is as asked. A duplicate of it is watched, so it may be closed meanwhile, but stays open in the kernel until the watch ends.
@@ -228,9 +228,9 @@ impl Tasks {
         how: &How,
         action: impl Fn(u32, &At) -> Next + Send + Sync + 'static,
     ) -> Result<Watch, Error> {
-        let hive = self.hive();
-        hive.alive()?;
-        let (number, words) = (Number::default(), Arc::downgrade(&hive.words));
+        let scheduler = self.scheduler();
+        scheduler.alive()?;
+        let (number, words) = (Number::default(), Arc::downgrade(&scheduler.words));
         let (its_number, its_words, its_word) = (number.clone(), words.clone(), word.clone());
         let seen = AtomicU32::new(expected);
         let mut watch = self.action(how, move |at| {
@@ -245,9 +245,9 @@ impl Tasks {
                 }
             }
         })?;
-        let id = hive
+        let id = scheduler
             .words
-            .watch(hive, (word, expected), watch.task.clone(), &number)?;
+            .watch(scheduler, (word, expected), watch.task.clone(), &number)?;
         watch.source = Source::Words(words, id);
         Ok(watch)
     }
@@ -257,8 +257,8 @@ impl Tasks {
         &self,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Call<T>, Error> {
-        self.hive().alive()?;
-        Call::make(&self.hive().blockers, call)
+        self.scheduler().alive()?;
+        Call::make(&self.scheduler().blockers, call)
     }
 
     /// Calls `action` once, when a blocking call is over; at once if it is.
@@ -268,9 +268,9 @@ impl Tasks {
         how: &How,
         action: impl Fn(&At) + Send + Sync + 'static,
     ) -> Result<Watch, Error> {
-        self.hive().alive()?;
+        self.scheduler().alive()?;
         let watch = self.action(how, action)?;
-        call.then(Arc::downgrade(self.hive()), watch.task.clone());
+        call.then(Arc::downgrade(self.scheduler()), watch.task.clone());
         Ok(watch)
     }
 }

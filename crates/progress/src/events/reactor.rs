@@ -5,7 +5,7 @@
 
 use crate::limits::{STACK, STOP_LIMIT, TICK, TICK_LONGEST};
 use crate::sys;
-use crate::tasks::{AnyTask, At, Error, Hive, Keypoint};
+use crate::tasks::{AnyTask, At, Error, Keypoint, Scheduler};
 use garonne_sync::roster::Bits;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
@@ -73,7 +73,7 @@ fn failed(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
 }
 
 impl Reactor {
-    pub(crate) fn start(hive: &Arc<Hive>) -> Result<Arc<Self>, Error> {
+    pub(crate) fn start(scheduler: &Arc<Scheduler>) -> Result<Arc<Self>, Error> {
         let timer = || {
             timerfd_create(
                 TimerfdClockId::Monotonic,
@@ -81,7 +81,7 @@ impl Reactor {
             )
             .map_err(failed("cannot make a timer"))
         };
-        let areas = hive.tree.areas().len();
+        let areas = scheduler.tree.areas().len();
         let reactor = Arc::new(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("cannot make an epoll"))?,
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -104,12 +104,12 @@ impl Reactor {
         ] {
             reactor.add(fd.as_fd(), token, EventFlags::IN)?;
         }
-        let (its, its_hive) = (reactor.clone(), hive.clone());
+        let (its, its_scheduler) = (reactor.clone(), scheduler.clone());
         let thread = sys::without_signals(|| {
             std::thread::Builder::new()
                 .name(String::from("garonne-events"))
                 .stack_size(STACK)
-                .spawn(move || its.work(&its_hive))
+                .spawn(move || its.work(&its_scheduler))
         });
         let thread = thread
             .map_err(|error| Error::System("cannot start a thread", error.raw_os_error().unwrap_or(0)))?;
@@ -233,7 +233,7 @@ impl Reactor {
         drop(source);
     }
 
-    fn work(&self, hive: &Arc<Hive>) {
+    fn work(&self, scheduler: &Arc<Scheduler>) {
         let mut served = Served {
             runs: vec![0; self.areas],
             period: TICK,
@@ -250,30 +250,30 @@ impl Reactor {
                     BELL => drain(&self.bell),
                     TIMER => {
                         drain(&self.timer);
-                        self.look_after(hive, &mut served);
+                        self.look_after(scheduler, &mut served);
                     }
                     ALARM => {
                         drain(&self.alarm);
-                        self.fire_alarms(hive);
+                        self.fire_alarms(scheduler);
                     }
-                    id => self.fire(hive, id),
+                    id => self.fire(scheduler, id),
                 }
             }
-            self.run_urgent(hive);
+            self.run_urgent(scheduler);
         }
     }
 
-    fn fire(&self, hive: &Arc<Hive>, id: u64) {
+    fn fire(&self, scheduler: &Arc<Scheduler>, id: u64) {
         let task = lock(&self.sources)
             .by_id
             .get(&id)
             .map(|source| source.task.clone());
         if let Some(task) = task {
-            super::deliver(hive, &task);
+            super::deliver(scheduler, &task);
         }
     }
 
-    fn fire_alarms(&self, hive: &Arc<Hive>) {
+    fn fire_alarms(&self, scheduler: &Arc<Scheduler>) {
         let mut due = Vec::new();
         {
             let mut sources = lock(&self.sources);
@@ -296,7 +296,7 @@ impl Reactor {
             }
             self.set_alarm(&sources);
         }
-        due.iter().for_each(|task| super::deliver(hive, task));
+        due.iter().for_each(|task| super::deliver(scheduler, task));
     }
 
     fn set_alarm(&self, sources: &Sources) {
@@ -306,57 +306,57 @@ impl Reactor {
         }
     }
 
-    fn run_urgent(&self, hive: &Arc<Hive>) {
+    fn run_urgent(&self, scheduler: &Arc<Scheduler>) {
         for area in 0..self.areas {
             if self.urgent.word(area / 64) == 0 {
                 continue;
             }
             if self.urgent.clear(area) {
-                self.serve(hive, area);
+                self.serve(scheduler, area);
             }
         }
     }
 
     /// Runs a queue here, within its place.
-    fn serve(&self, hive: &Arc<Hive>, area: usize) {
-        let root = hive.tree.root();
-        let bind = |area: usize| sys::bind(&hive.tree.areas()[area].cpus);
+    fn serve(&self, scheduler: &Arc<Scheduler>, area: usize) {
+        let root = scheduler.tree.root();
+        let bind = |area: usize| sys::bind(&scheduler.tree.areas()[area].cpus);
         let moved = area != root && bind(area).is_ok();
-        hive.serve(area, &self.at(hive));
+        scheduler.serve(area, &self.at(scheduler));
         if moved {
             let _ = bind(root);
         }
     }
 
-    fn at(&self, hive: &Arc<Hive>) -> At {
+    fn at(&self, scheduler: &Arc<Scheduler>) -> At {
         At {
-            core: hive.core_here(),
+            core: scheduler.core_here(),
             keypoint: Keypoint::Timer,
             polls: false,
         }
     }
 
     /// The timer: what has waited since the last look without that anybody ran anything of its queue is run here.
-    fn look_after(&self, hive: &Arc<Hive>, served: &mut Served) {
+    fn look_after(&self, scheduler: &Arc<Scheduler>, served: &mut Served) {
         let (mut waiting, mut left) = (false, Vec::new());
-        hive.racks.each_waiting(|area| {
+        scheduler.racks.each_waiting(|area| {
             waiting = true;
-            let runs = hive.racks.runs(area);
+            let runs = scheduler.racks.runs(area);
             if runs == served.runs[area] {
                 left.push(area);
             }
             served.runs[area] = runs;
         });
         for area in &left {
-            self.serve(hive, *area);
-            served.runs[*area] = hive.racks.runs(*area);
+            self.serve(scheduler, *area);
+            served.runs[*area] = scheduler.racks.runs(*area);
         }
         if !waiting {
             served.period = TICK;
-            hive.timing.store(false, Ordering::SeqCst);
+            scheduler.timing.store(false, Ordering::SeqCst);
             // What came before that store trusted the timer.
-            hive.racks.each_waiting(|_| waiting = true);
-            if !waiting || hive.timing.swap(true, Ordering::SeqCst) {
+            scheduler.racks.each_waiting(|_| waiting = true);
+            if !waiting || scheduler.timing.swap(true, Ordering::SeqCst) {
                 return;
             }
         } else if left.is_empty() {

@@ -5,7 +5,7 @@
 
 use crate::limits::{STACK, WORD_LOOK, WORDS};
 use crate::sys;
-use crate::tasks::{AnyTask, Error, Hive};
+use crate::tasks::{AnyTask, Error, Scheduler};
 use garonne_sync::futex::{self, WAIT_ANY_MAX};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -68,7 +68,7 @@ impl Words {
     /// Has `task` poked when `word` is no longer `expected`.
     pub(crate) fn watch(
         self: &Arc<Self>,
-        hive: &Arc<Hive>,
+        scheduler: &Arc<Scheduler>,
         (word, expected): (Arc<dyn Word>, u32),
         task: Arc<AnyTask>,
         number: &AtomicU64,
@@ -85,7 +85,7 @@ impl Words {
         // Before the first event.
         number.store(id, Ordering::Release);
         if !state.running {
-            self.start(hive)?;
+            self.start(scheduler)?;
             state.running = true;
         }
         state.watched.push(Watched {
@@ -99,13 +99,13 @@ impl Words {
         Ok(id)
     }
 
-    fn start(self: &Arc<Self>, hive: &Arc<Hive>) -> Result<(), Error> {
-        let (its, hive) = (self.clone(), Arc::downgrade(hive));
+    fn start(self: &Arc<Self>, scheduler: &Arc<Scheduler>) -> Result<(), Error> {
+        let (its, scheduler) = (self.clone(), Arc::downgrade(scheduler));
         let thread = sys::without_signals(|| {
             std::thread::Builder::new()
                 .name(String::from("garonne-words"))
                 .stack_size(STACK)
-                .spawn(move || its.work(&hive))
+                .spawn(move || its.work(&scheduler))
         });
         thread
             .map(drop)
@@ -155,7 +155,7 @@ impl Words {
         self.ring();
     }
 
-    fn work(&self, hive: &Weak<Hive>) {
+    fn work(&self, scheduler: &Weak<Scheduler>) {
         loop {
             let bell = self.bell.load(Ordering::SeqCst);
             let (mut fired, mut sleeping) = (Vec::new(), Vec::new());
@@ -181,8 +181,10 @@ impl Words {
                 }
             }
             if !fired.is_empty() {
-                let Some(hive) = hive.upgrade() else { return };
-                fired.iter().for_each(|task| super::deliver(&hive, task));
+                let Some(scheduler) = scheduler.upgrade() else {
+                    return;
+                };
+                fired.iter().for_each(|task| super::deliver(&scheduler, task));
                 continue;
             }
             // The kernel compares all words again before it sleeps.

@@ -17,20 +17,20 @@
 //! counter in the transfer. A piece that a worker of the idle class has begun cannot be taken from it, though, so only workers with a core to themselves
 //! ([`Class::Ordinary`]) may have such tasks.
 
-mod crew;
-mod hive;
 mod place;
+mod scheduler;
 mod worker;
+mod worker_pool;
 
-pub use crew::{Class, Settings, Staff};
 pub use garonne_sync::chore::{Life, Step, Withdrawal, Work};
 pub use garonne_sync::rack::Tally;
-pub use hive::{Lengthy, Poller};
 pub use place::Place;
+pub use scheduler::{Lengthy, Poller};
+pub use worker_pool::{Class, Settings, WorkerCounts};
 
-pub(crate) use crew::leave;
-pub(crate) use hive::Hive;
 use place::Spot;
+pub(crate) use scheduler::Scheduler;
+pub(crate) use worker_pool::leave;
 
 use garonne_sync::chore::{Chore, Put, Refused};
 use garonne_topology::Tree;
@@ -173,7 +173,7 @@ pub struct Tasks(Arc<Owner>);
 
 /// Ends the threads when the last handle goes.
 #[derive(Debug)]
-struct Owner(Arc<Hive>);
+struct Owner(Arc<Scheduler>);
 
 impl Drop for Owner {
     fn drop(&mut self) {
@@ -196,15 +196,15 @@ pub fn shared() -> Result<Tasks, Error> {
 }
 
 /// See [`Tasks::poke`].
-pub(crate) fn poke<W: Work<At>>(hive: &Arc<Hive>, task: &Arc<Task<W>>) -> Result<(), Error> {
-    hive.alive()?;
-    if !Arc::ptr_eq(task.racks(), &hive.racks) {
+pub(crate) fn poke<W: Work<At>>(scheduler: &Arc<Scheduler>, task: &Arc<Task<W>>) -> Result<(), Error> {
+    scheduler.alive()?;
+    if !Arc::ptr_eq(task.racks(), &scheduler.racks) {
         return Err(Refused::Nowhere.into());
     }
     let placed = task.work();
-    let area = hive.area(placed.spot);
+    let area = scheduler.area(placed.spot);
     if let Some(put) = task.poke(area)? {
-        hive.ring(area, put, placed.urgency);
+        scheduler.ring(area, put, placed.urgency);
     }
     Ok(())
 }
@@ -212,16 +212,16 @@ pub(crate) fn poke<W: Work<At>>(hive: &Arc<Hive>, task: &Arc<Task<W>>) -> Result
 impl Tasks {
     /// Queues and workers as told. Starts no thread.
     pub fn new(settings: Settings) -> Result<Self, Error> {
-        Ok(Self(Arc::new(Owner(Arc::new(Hive::new(settings)?)))))
+        Ok(Self(Arc::new(Owner(Arc::new(Scheduler::new(settings)?)))))
     }
 
-    pub(crate) fn hive(&self) -> &Arc<Hive> {
+    pub(crate) fn scheduler(&self) -> &Arc<Scheduler> {
         &self.0.0
     }
 
     /// The machine as its queues see it.
     pub fn tree(&self) -> &Tree {
-        &self.hive().tree
+        &self.scheduler().tree
     }
 
     /// Finds the place of tasks once for all that are made with it.
@@ -246,7 +246,7 @@ impl Tasks {
             urgency: manner.urgency,
             work,
         };
-        Chore::new(&self.hive().racks, manner.patience_us, placed)
+        Chore::new(&self.scheduler().racks, manner.patience_us, placed)
     }
 
     /// Submits a task that stays with its owner; its drop takes it back.
@@ -261,7 +261,7 @@ impl Tasks {
 
     /// As `submit_shared`; a task that is submitted already or runs at this moment is run once more.
     pub fn poke<W: Work<At>>(&self, task: &Arc<Task<W>>) -> Result<(), Error> {
-        poke(self.hive(), task)
+        poke(self.scheduler(), task)
     }
 
     fn send<W: Work<At>>(
@@ -269,37 +269,38 @@ impl Tasks {
         task: &Task<W>,
         put: impl Fn(usize) -> Result<Put, Refused>,
     ) -> Result<(), Error> {
-        let hive = self.hive();
-        hive.alive()?;
-        if !Arc::ptr_eq(task.racks(), &hive.racks) {
+        let scheduler = self.scheduler();
+        scheduler.alive()?;
+        if !Arc::ptr_eq(task.racks(), &scheduler.racks) {
             return Err(Refused::Nowhere.into());
         }
         let placed = task.work();
         if placed.spot == Spot::Nearest
-            && let Some(core) = hive.nearest_idle()
+            && let Some(core) = scheduler.nearest_idle()
         {
             put(core)?;
             // It was idle a moment ago. If it still is, it sees the task, at the latest when it leaves.
-            if hive.polled(core) || task.withdraw() != Withdrawal::Settled(Life::Withdrawn) {
+            if scheduler.polled(core) || task.withdraw() != Withdrawal::Settled(Life::Withdrawn) {
                 return Ok(());
             }
         }
-        let area = hive.area(placed.spot);
-        hive.ring(area, put(area)?, placed.urgency);
+        let area = scheduler.area(placed.spot);
+        scheduler.ring(area, put(area)?, placed.urgency);
         Ok(())
     }
 
     /// Waits until a task is settled: runs tasks meanwhile, then sleeps. Returns what became of it.
     pub fn wait<W: Work<At>>(&self, task: &Task<W>) -> Life {
-        self.hive().wait_for(&|| task.life() != Life::Pending, &|limit| {
-            task.wait(limit);
-        });
+        self.scheduler()
+            .wait_for(&|| task.life() != Life::Pending, &|limit| {
+                task.wait(limit);
+            });
         task.life()
     }
 
     /// A keypoint: runs what waits on the way from this core to the machine, each task once.
     pub fn schedule(&self, keypoint: Keypoint) -> Tally {
-        self.hive().pass(keypoint)
+        self.scheduler().pass(keypoint)
     }
 
     /// The keypoint of a user-level scheduler: to be called at its context switches. One load per level when there is nothing to do.
@@ -309,34 +310,34 @@ impl Tasks {
 
     /// Says that this thread polls from now on until the poller is dropped: submissions that it will see wake nobody else.
     pub fn poller(&self, keypoint: Keypoint) -> Poller<'_> {
-        let hive = self.hive();
-        Poller::new(hive, hive.core_here(), keypoint)
+        let scheduler = self.scheduler();
+        Poller::new(scheduler, scheduler.core_here(), keypoint)
     }
 
     /// To be held by a task that is about to take long (more than some microseconds): meanwhile its thread does not count as one that polls, and what waits is handed to
     /// others.
     pub fn lengthy(&self, at: &At) -> Lengthy<'_> {
-        Lengthy::new(self.hive(), at)
+        Lengthy::new(self.scheduler(), at)
     }
 
     /// Tasks settled on each core so far; what a poller has settled since its last 64 turns may be missing.
     pub fn settled(&self) -> Vec<u64> {
-        self.hive().settled()
+        self.scheduler().settled()
     }
 
     /// Workers: started, asleep, refused by the system.
-    pub fn staff(&self) -> Staff {
-        self.hive().crew.staff()
+    pub fn worker_counts(&self) -> WorkerCounts {
+        self.scheduler().pool.worker_counts()
     }
 
     /// As `poller`, for a core that the caller knows: a user-level scheduler's, or a simulated one. `None`: the machine has no such core.
     pub fn poller_at(&self, core: usize, keypoint: Keypoint) -> Option<Poller<'_>> {
-        (core < self.tree().cores()).then(|| Poller::new(self.hive(), core, keypoint).fixed())
+        (core < self.tree().cores()).then(|| Poller::new(self.scheduler(), core, keypoint).fixed())
     }
 
     /// Ends the workers, withdraws what waits, refuses what is submitted from now on. Waits for workers for a moment only; one that is kept busy by a task goes
     /// when that ends.
     pub fn stop(&self) {
-        self.hive().stop();
+        self.scheduler().stop();
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::limits::{NAP_FIRST, NAP_LONGEST};
 use crate::sys;
-use crate::tasks::hive::{Hive, Poller};
+use crate::tasks::scheduler::{Poller, Scheduler};
 use crate::tasks::{At, Class, Keypoint};
 use garonne_sync::rack::Tally;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The life of a worker. Returns when all are to leave.
-pub(crate) fn work(hive: &Arc<Hive>, home: usize) {
-    let place = &hive.crew.homes[home];
+pub(crate) fn work(scheduler: &Arc<Scheduler>, home: usize) {
+    let place = &scheduler.pool.homes[home];
     // Where the kernel refuses, it runs anywhere, and polls for the core that it is on.
     let bound = sys::bind(&place.cpus).is_ok();
-    let core = if bound { place.core } else { hive.core_here() };
+    let core = if bound { place.core } else { scheduler.core_here() };
     let mut naps = Naps::default();
-    let mut looks = hive.spins();
-    while !hive.stopping() {
-        poll(hive, core, looks, &mut naps);
-        let seen = hive.crew.drowsy(home);
+    let mut looks = scheduler.spins();
+    while !scheduler.stopping() {
+        poll(scheduler, core, looks, &mut naps);
+        let seen = scheduler.pool.drowsy(home);
         let at = At {
-            core: hive.core_here(),
+            core: scheduler.core_here(),
             keypoint: Keypoint::Idle,
             polls: false,
         };
-        let last = hive.walk(&at, hive.round());
-        hive.count(at.core, last.settled);
-        if last.settled > 0 || hive.stopping() {
-            hive.crew.awake(home);
+        let last = scheduler.walk(&at, scheduler.round());
+        scheduler.count(at.core, last.settled);
+        if last.settled > 0 || scheduler.stopping() {
+            scheduler.pool.awake(home);
             naps.over();
             continue;
         }
-        let called = hive.crew.sleep(home, seen, naps.next(last));
+        let called = scheduler.pool.sleep(home, seen, naps.next(last));
         // After a nap one look is enough.
-        looks = if called { hive.spins() } else { 1 };
+        looks = if called { scheduler.spins() } else { 1 };
         if called {
             naps.over();
         }
@@ -45,12 +45,12 @@ pub(crate) fn work(hive: &Arc<Hive>, home: usize) {
 }
 
 /// Polls until `looks` walks in a row settle nothing.
-fn poll(hive: &Arc<Hive>, core: usize, looks: u32, naps: &mut Naps) {
-    let idler = u32::from(hive.crew.class() == Class::Idle);
-    hive.idlers.fetch_add(idler, Ordering::Relaxed);
-    let mut poller = Poller::new(hive, core, Keypoint::Idle).quiet();
+fn poll(scheduler: &Arc<Scheduler>, core: usize, looks: u32, naps: &mut Naps) {
+    let idler = u32::from(scheduler.pool.class() == Class::Idle);
+    scheduler.idlers.fetch_add(idler, Ordering::Relaxed);
+    let mut poller = Poller::new(scheduler, core, Keypoint::Idle).quiet();
     let mut idle = 0;
-    while idle < looks && !hive.stopping() {
+    while idle < looks && !scheduler.stopping() {
         if poller.turn().settled > 0 {
             idle = 0;
             naps.over();
@@ -60,7 +60,7 @@ fn poll(hive: &Arc<Hive>, core: usize, looks: u32, naps: &mut Naps) {
         }
     }
     drop(poller);
-    hive.idlers.fetch_sub(idler, Ordering::Relaxed);
+    scheduler.idlers.fetch_sub(idler, Ordering::Relaxed);
 }
 
 /// How long to sleep while tasks repeat without success.

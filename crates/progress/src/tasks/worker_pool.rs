@@ -5,7 +5,7 @@
 
 use crate::limits::{STACK, START_AGAIN, STOP_LIMIT};
 use crate::sys;
-use crate::tasks::hive::Hive;
+use crate::tasks::scheduler::Scheduler;
 use crate::tasks::worker;
 use garonne_sync::futex;
 use garonne_sync::pad::CachePadded;
@@ -57,7 +57,7 @@ impl Settings {
 
 /// How many workers there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Staff {
+pub struct WorkerCounts {
     /// Started so far.
     pub started: usize,
     /// Asleep now.
@@ -67,7 +67,7 @@ pub struct Staff {
 }
 
 #[derive(Debug)]
-pub(crate) struct Crew {
+pub(crate) struct WorkerPool {
     pub(crate) homes: Vec<Home>,
     /// Homes that a worker of an area can have, as a bitmap over `homes`, by area.
     reach: Vec<Box<[u64]>>,
@@ -95,7 +95,7 @@ struct Hands {
     over: bool,
 }
 
-impl Crew {
+impl WorkerPool {
     pub(crate) fn new(tree: &Tree, homes: &[CpuSet], class: Class) -> Self {
         let homes: Vec<Home> = homes
             .iter()
@@ -133,8 +133,8 @@ impl Crew {
     }
 
     /// Wakes or starts a worker for a queue, the nearest to `here` that there is.
-    pub(crate) fn call(&self, hive: &Arc<Hive>, area: usize, here: usize) {
-        for near in hive.tree.path(here) {
+    pub(crate) fn call(&self, scheduler: &Arc<Scheduler>, area: usize, here: usize) {
+        for near in scheduler.tree.path(here) {
             for word in 0..self.reach[area].len() {
                 loop {
                     let able = self.sleepers.word(word) & self.reach[near][word] & self.reach[area][word];
@@ -148,11 +148,11 @@ impl Crew {
                 }
             }
         }
-        for near in hive.tree.path(here) {
+        for near in scheduler.tree.path(here) {
             for word in 0..self.reach[area].len() {
                 let new = !self.started.word(word) & self.reach[near][word] & self.reach[area][word];
                 if new != 0 {
-                    return self.start(hive, word * 64 + new.trailing_zeros() as usize);
+                    return self.start(scheduler, word * 64 + new.trailing_zeros() as usize);
                 }
             }
         }
@@ -165,7 +165,7 @@ impl Crew {
         futex::wake(word, 1);
     }
 
-    fn start(&self, hive: &Arc<Hive>, home: usize) {
+    fn start(&self, scheduler: &Arc<Scheduler>, home: usize) {
         let mut hands = self.hands.lock().unwrap_or_else(PoisonError::into_inner);
         if hands.over || hands.refused_at.is_some_and(|at| at.elapsed() < START_AGAIN) {
             return;
@@ -173,7 +173,7 @@ impl Crew {
         if !self.started.set(home) {
             return;
         }
-        let (its, class) = (hive.clone(), self.class);
+        let (its, class) = (scheduler.clone(), self.class);
         let thread = sys::without_signals(|| {
             std::thread::Builder::new()
                 .name(format!("garonne-task-{home}"))
@@ -214,12 +214,12 @@ impl Crew {
         self.sleepers.clear(home);
     }
 
-    pub(crate) fn staff(&self) -> Staff {
+    pub(crate) fn worker_counts(&self) -> WorkerCounts {
         let count = |bits: &Bits| {
             let words = 0..self.homes.len().div_ceil(64);
             words.map(|word| bits.word(word).count_ones() as usize).sum()
         };
-        Staff {
+        WorkerCounts {
             started: count(&self.started),
             asleep: count(&self.sleepers),
             refused: self.refused.load(Ordering::Relaxed),

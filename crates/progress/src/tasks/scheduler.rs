@@ -8,8 +8,8 @@ use crate::events::reactor::Reactor;
 use crate::events::words::Words;
 use crate::limits::{BACKLOG, CORE_TASKS, CPU_CHECK_TURNS, SHARED_TASKS, WAIT_NAP};
 use crate::sys;
-use crate::tasks::crew::{Crew, Settings};
 use crate::tasks::place::Spot;
+use crate::tasks::worker_pool::{Settings, WorkerPool};
 use crate::tasks::{At, Error, Keypoint, Urgency};
 use garonne_sync::chore::Put;
 use garonne_sync::pad::CachePadded;
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct Hive {
+pub(crate) struct Scheduler {
     pub(crate) tree: Tree,
     pub(crate) racks: Arc<Racks<At>>,
     /// Areas from each core to the machine.
@@ -31,7 +31,7 @@ pub(crate) struct Hive {
     masks: Vec<Box<[u64]>>,
     /// Cores at which somebody polls.
     roster: Roster,
-    pub(crate) crew: Crew,
+    pub(crate) pool: WorkerPool,
     settled: Box<[CachePadded<AtomicU64>]>,
     rounds: AtomicU32,
     spins: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Hive {
     pub(crate) timing: AtomicBool,
 }
 
-impl Hive {
+impl Scheduler {
     pub(crate) fn new(settings: Settings) -> Result<Self, Error> {
         let tree = settings.tree;
         let areas = tree.areas();
@@ -73,7 +73,7 @@ impl Hive {
         Ok(Self {
             racks: Arc::new(racks),
             roster: Roster::new(tree.cores()),
-            crew: Crew::new(&tree, &settings.homes, settings.class),
+            pool: WorkerPool::new(&tree, &settings.homes, settings.class),
             settled: (0..tree.cores())
                 .map(|_| CachePadded(AtomicU64::new(0)))
                 .collect(),
@@ -184,7 +184,7 @@ impl Hive {
                 return reactor.urgent(area);
             }
         }
-        self.crew.call(self, area, self.core_here());
+        self.pool.call(self, area, self.core_here());
         // Whoever was called may not get a core.
         self.time();
     }
@@ -289,7 +289,7 @@ impl Hive {
         }
         self.words.stop();
         self.blockers.stop();
-        self.crew.stop();
+        self.pool.stop();
         self.racks.clear();
     }
 }
@@ -297,7 +297,7 @@ impl Hive {
 /// A thread that polls. Its submissions' counterpart: while it lives, tasks on the way from its core to the machine wake nobody else.
 #[derive(Debug)]
 pub struct Poller<'a> {
-    hive: &'a Arc<Hive>,
+    scheduler: &'a Arc<Scheduler>,
     at: At,
     round: u32,
     /// Tasks settled and not counted yet: counting costs as much as a look.
@@ -308,10 +308,10 @@ pub struct Poller<'a> {
 }
 
 impl<'a> Poller<'a> {
-    pub(crate) fn new(hive: &'a Arc<Hive>, core: usize, keypoint: Keypoint) -> Self {
-        hive.roster.enter(core);
+    pub(crate) fn new(scheduler: &'a Arc<Scheduler>, core: usize, keypoint: Keypoint) -> Self {
+        scheduler.roster.enter(core);
         Self {
-            hive,
+            scheduler,
             at: At {
                 core,
                 keypoint,
@@ -345,13 +345,14 @@ impl<'a> Poller<'a> {
                 self.follow();
             }
         }
-        let tally = self.hive.walk(&self.at, self.round);
+        let tally = self.scheduler.walk(&self.at, self.round);
         self.settled = self.settled.saturating_add(tally.settled);
         tally
     }
 
     fn count(&mut self) {
-        self.hive.count(self.at.core, std::mem::take(&mut self.settled));
+        self.scheduler
+            .count(self.at.core, std::mem::take(&mut self.settled));
     }
 
     /// The core that it polls for.
@@ -361,12 +362,12 @@ impl<'a> Poller<'a> {
 
     /// The kernel may have moved the thread.
     fn follow(&mut self) {
-        let core = self.hive.core_here();
+        let core = self.scheduler.core_here();
         if core != self.at.core {
-            self.hive.roster.enter(core);
+            self.scheduler.roster.enter(core);
             let before = std::mem::replace(&mut self.at.core, core);
-            self.hive.roster.leave(before);
-            self.hive.hand_over(before);
+            self.scheduler.roster.leave(before);
+            self.scheduler.hand_over(before);
         }
     }
 }
@@ -375,34 +376,34 @@ impl Drop for Poller<'_> {
     fn drop(&mut self) {
         let core = self.at.core;
         self.count();
-        self.hive.roster.leave(core);
+        self.scheduler.roster.leave(core);
         if self.quiet {
             return;
         }
         // What was given to this very core because it was idle is done before the core computes again.
-        if self.hive.racks.any_ready(core) {
-            self.hive.serve(core, &self.at);
+        if self.scheduler.racks.any_ready(core) {
+            self.scheduler.serve(core, &self.at);
         }
-        self.hive.hand_over(core);
+        self.scheduler.hand_over(core);
     }
 }
 
 /// A thread that polled and is busy for a while. See [`super::Tasks::lengthy`].
 #[derive(Debug)]
 pub struct Lengthy<'a> {
-    hive: &'a Arc<Hive>,
+    scheduler: &'a Arc<Scheduler>,
     /// Where it is to be enrolled again.
     core: Option<usize>,
 }
 
 impl<'a> Lengthy<'a> {
-    pub(crate) fn new(hive: &'a Arc<Hive>, at: &At) -> Self {
+    pub(crate) fn new(scheduler: &'a Arc<Scheduler>, at: &At) -> Self {
         if at.polls {
-            hive.roster.leave(at.core);
+            scheduler.roster.leave(at.core);
         }
-        hive.hand_over(at.core);
+        scheduler.hand_over(at.core);
         Self {
-            hive,
+            scheduler,
             core: at.polls.then_some(at.core),
         }
     }
@@ -411,7 +412,7 @@ impl<'a> Lengthy<'a> {
 impl Drop for Lengthy<'_> {
     fn drop(&mut self) {
         if let Some(core) = self.core {
-            self.hive.roster.enter(core);
+            self.scheduler.roster.enter(core);
         }
     }
 }
