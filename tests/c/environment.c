@@ -212,6 +212,9 @@ static void a_returned_code_tells_what_happened_and_keeps_its_class(void)
     CHECK_CLASS(statuses[0].MPI_ERROR, MPI_ERR_TRUNCATE);
     MPI_Error_string(statuses[0].MPI_ERROR, text, &len);
     CHECK(strstr(text, "4 MPI_INT = 16 B") && strstr(text, "32 B") && strstr(text, "G0107"));
+    /* Who ignores statuses has only the code of the call. */
+    MPI_Error_string(MPI_ERR_IN_STATUS, text, &len);
+    CHECK(strstr(text, "MPI_ERR_IN_STATUS: ") == text && strstr(text, "4 MPI_INT = 16 B"));
     MPI_Comm_free(&comm);
 }
 

@@ -416,6 +416,11 @@ pub(crate) fn error_class(_: Call, code: c_int, class: Ptr<c_int>) -> Result<()>
 
 fn text_of(code: c_int) -> Option<String> {
     if let Ok(class) = Class::try_from(code) {
+        if class == Class::InStatus
+            && let Some(text) = failures::text_of_in_status()
+        {
+            return Some(text);
+        }
         return Some(format!("{}: {}", class.name(), class.text()));
     }
     tool_string(code)

@@ -21,20 +21,35 @@ const PLACES: c_int = (MPI_ERR_LASTCODE - FIRST) / CLASSES;
 const _: () = assert!(NOT_YET_END <= FIRST && (Class::AbiVersion as c_int) < CLASSES && PLACES >= 100);
 
 /// A failure and where it happened.
+#[derive(Clone)]
 struct Failure {
     call: Call,
     site: u64,
     error: Error,
 }
 
+impl Failure {
+    /// What happened and where, and what `garonne explain` knows it as.
+    fn words(&self) -> String {
+        let Story {
+            code, what, place, ..
+        } = errhan::story(self.call, self.site, &self.error);
+        let more = code.map_or(String::new(), |code| format!("\n  garonne explain {code}"));
+        format!("{what}{place}{more}")
+    }
+}
+
 struct Ring {
     kept: [Option<Failure>; PLACES as usize],
     next: usize,
+    /// The first failure among the requests of the latest call that returned `MPI_ERR_IN_STATUS`.
+    in_status: Option<Failure>,
 }
 
 static RING: Mutex<Ring> = Mutex::new(Ring {
     kept: [const { None }; PLACES as usize],
     next: 0,
+    in_status: None,
 });
 
 fn ring() -> MutexGuard<'static, Ring> {
@@ -49,18 +64,24 @@ pub(crate) fn keep(call: Call, site: u64, error: &Error) -> c_int {
         return code;
     }
     let class = error.class as c_int;
-    // These two say where to look, and programs compare them as they are.
-    if matches!(error.class, Class::InStatus | Class::Pending) {
-        return class;
-    }
     let mut ring = ring();
-    let place = ring.next;
-    ring.next = (place + 1) % PLACES as usize;
-    ring.kept[place] = Some(Failure {
+    let failure = Failure {
         call,
         site,
         error: error.clone(),
-    });
+    };
+    // These two say where to look, and programs compare them as they are.
+    match error.class {
+        Class::Pending => return class,
+        Class::InStatus => {
+            ring.in_status = Some(failure);
+            return class;
+        }
+        _ => {}
+    }
+    let place = ring.next;
+    ring.next = (place + 1) % PLACES as usize;
+    ring.kept[place] = Some(failure);
     FIRST + place as c_int * CLASSES + class
 }
 
@@ -84,19 +105,24 @@ pub(crate) fn class_of(code: c_int) -> Option<Class> {
 pub(crate) fn text_of(code: c_int) -> Option<String> {
     let (place, class) = parts(code)?;
     let found = ring().kept[place]
-        .as_ref()
-        .filter(|failure| failure.error.class == class)
-        .map(|failure| (failure.call, failure.site, failure.error.clone()));
+        .clone()
+        .filter(|failure| failure.error.class == class);
     Some(match found {
-        Some((call, site, error)) => {
-            let Story {
-                code, what, place, ..
-            } = errhan::story(call, site, &error);
-            let more = code.map_or(String::new(), |code| format!("\n  garonne explain {code}"));
-            format!("{}: {what}{place}{more}", class.name())
-        }
+        Some(failure) => format!("{}: {}", class.name(), failure.words()),
         None => format!("{}: {}", class.name(), class.text()),
     })
+}
+
+/// What `MPI_ERR_IN_STATUS` stood for the last time, in words: programs that ignore statuses see no more than this code.
+pub(crate) fn text_of_in_status() -> Option<String> {
+    let failure = ring().in_status.clone()?;
+    let class = Class::InStatus;
+    Some(format!(
+        "{}: {}; the first: {}",
+        class.name(),
+        class.text(),
+        failure.words()
+    ))
 }
 
 #[cfg(test)]

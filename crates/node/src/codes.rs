@@ -108,7 +108,7 @@ codes! {
     G0206: "a rank was killed by a signal",
         "A signal ended a rank: a crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), the kernel's out-of-memory killer or a person (SIGKILL). The job was ended.",
         "The line names the rank, its process and the signal; its last words are printed before it.",
-        "For a crash: run the program under `garonne run -n N gdb -batch -ex run -ex bt --args program`, or with a sanitizer. A crash inside an MPI call whose buffer is memory of a graphics device is this, too: such memory cannot be passed yet; copy to host memory first. For SIGKILL: look at `dmesg`.";
+        "For a crash: run the program under `garonne run -n N gdb -batch -ex run -ex 'thread apply all bt' --args program`, or with a sanitizer. A crash inside an MPI call whose buffer is memory of a graphics device is this, too: such memory cannot be passed yet; copy to host memory first. For SIGKILL: look at `dmesg`.";
     G0207: "a rank's program ended with an error",
         "A program exited with a status that is not zero. The job was ended with that status.",
         "The line names the rank, the program and the status.",

@@ -27,7 +27,7 @@ def suite(context):
     for ranks in (1, 2, 4):
         yield job(context, f"forks on {ranks}", ranks, [program_of(context, "forks")], "ok")
     talks = program_of(context, "talks")
-    yield job(context, "under gdb", 2, ["gdb", "-batch", "-ex", "run", "--args", talks], "good")
+    yield job(context, "under gdb", 2, ["gdb", "-batch", "-ex", "run", "-ex", "thread apply all bt", "--args", talks], "good")
     yield job(context, "under valgrind", 2, ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", talks], "good")
     yield poor(context, "64 ranks with 256 descriptors and 8 MB of locked memory", "ulimit -n 256 && ulimit -l 8192", 64)
     yield poor(context, "a /dev/shm of 1 MB in a user namespace", "mount -t tmpfs -o size=1m tmpfs /dev/shm", 4, NAMESPACE)
