@@ -5,7 +5,7 @@ use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Fetch, Handover, 
 use garonne_rails::conformance::Told;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
-use garonne_sync::user::{Data, Layout, Scratch, UserMem};
+use garonne_sync::user::{Data, Layout, Packed, Scratch, UserMem};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,22 +37,18 @@ impl Layout for Vector {
     fn packed_len(&self) -> u64 {
         self.count * self.block
     }
-    fn pack(&self, mem: UserMem, from: u64, dst: &mut [u8]) {
-        for (i, byte) in dst.iter_mut().enumerate() {
+    fn pack(&self, mem: UserMem, from: u64, dst: Packed) {
+        for i in 0..dst.len() {
             let at = from + i as u64;
-            mem.read(
-                (at / self.block * self.stride + at % self.block) as isize,
-                std::slice::from_mut(byte),
-            );
+            let there = (at / self.block * self.stride + at % self.block) as isize;
+            dst.mem().copy_from(i as isize, mem, there, 1);
         }
     }
-    fn unpack(&self, mem: UserMem, from: u64, src: &[u8]) {
-        for (i, byte) in src.iter().enumerate() {
+    fn unpack(&self, mem: UserMem, from: u64, src: Packed) {
+        for i in 0..src.len() {
             let at = from + i as u64;
-            mem.write(
-                (at / self.block * self.stride + at % self.block) as isize,
-                std::slice::from_ref(byte),
-            );
+            let there = (at / self.block * self.stride + at % self.block) as isize;
+            mem.copy_from(there, src.mem(), i as isize, 1);
         }
     }
     fn blocks(&self, from: u64, len: u64, max_blocks: usize, out: &mut Vec<(isize, usize)>) -> u64 {

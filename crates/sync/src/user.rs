@@ -104,22 +104,22 @@ impl UserMem {
         f(unsafe { std::slice::from_raw_parts_mut(self.ptr(offset), len) })
     }
 
-    /// Gathers strided blocks into `dst`, back to back. `dst.len()` must be `block * count`.
+    /// Gathers strided blocks into `dst`, back to back. It has `block * count` bytes.
     #[inline]
-    pub fn gather(self, from: Strided, dst: &mut [u8]) {
+    pub fn gather(self, from: Strided, dst: Packed) {
         assert_eq!(
-            dst.len(),
+            dst.len,
             from.block * from.count,
             "gather: destination has another size than the blocks"
         );
         self.gather_spaced(from, dst, from.block);
     }
 
-    /// Scatters `src` over strided blocks. `src.len()` must be `block * count`.
+    /// Scatters `src` over strided blocks. It has `block * count` bytes.
     #[inline]
-    pub fn scatter(self, to: Strided, src: &[u8]) {
+    pub fn scatter(self, to: Strided, src: Packed) {
         assert_eq!(
-            src.len(),
+            src.len,
             to.block * to.count,
             "scatter: source has another size than the blocks"
         );
@@ -127,61 +127,107 @@ impl UserMem {
     }
 
     /// Gathers strided blocks into `dst`, block `i` at `i * spacing`: one field of an array of structures at a time.
-    pub fn gather_spaced(self, from: Strided, dst: &mut [u8], spacing: usize) {
+    pub fn gather_spaced(self, from: Strided, dst: Packed, spacing: usize) {
         assert!(
-            from.fits(dst.len(), spacing),
+            from.fits(dst.len, spacing),
             "gather: the blocks do not fit into the destination"
         );
-        let side = Side {
-            ptr: self.ptr(from.offset),
-            stride: from.stride,
-        };
-        let out = Side {
-            ptr: dst.as_mut_ptr(),
-            stride: spacing as isize,
-        };
         // SAFETY: every block is valid by the promise of `new`, and `dst` has room for all of them by the assert.
-        unsafe { strided_copy(side, out, from.block, from.count) }
+        unsafe { strided_copy(self.side(from), dst.side(spacing), from.block, from.count) }
     }
 
     /// Scatters blocks that lie `spacing` apart in `src` over strided blocks.
-    pub fn scatter_spaced(self, to: Strided, src: &[u8], spacing: usize) {
+    pub fn scatter_spaced(self, to: Strided, src: Packed, spacing: usize) {
         assert!(
-            to.fits(src.len(), spacing),
+            to.fits(src.len, spacing),
             "scatter: the blocks reach beyond the source"
         );
-        let side = Side {
-            ptr: self.ptr(to.offset),
-            stride: to.stride,
-        };
-        let input = Side {
-            ptr: src.as_ptr().cast_mut(),
-            stride: spacing as isize,
-        };
         // SAFETY: as in `gather_spaced`, with the roles exchanged; the source side is only read.
-        unsafe { strided_copy(input, side, to.block, to.count) }
+        unsafe { strided_copy(src.side(spacing), self.side(to), to.block, to.count) }
     }
 
     /// Gathers equal blocks at `shift + offsets[i]` into `dst`, back to back.
-    pub fn gather_at(self, shift: isize, offsets: &[i64], block: usize, dst: &mut [u8]) {
+    pub fn gather_at(self, shift: isize, offsets: &[i64], block: usize, dst: Packed) {
         assert_eq!(
-            dst.len(),
+            dst.len,
             block * offsets.len(),
             "gather: destination has another size than the blocks"
         );
         // SAFETY: every block is valid by the promise of `new`; block `i` of `dst` lies within it by the assert.
-        unsafe { indexed_copy::<true>(self.ptr(shift), offsets, block, dst.as_mut_ptr()) }
+        unsafe { indexed_copy::<true>(self.ptr(shift), offsets, block, dst.mem.ptr(0)) }
     }
 
     /// Scatters `src` over equal blocks at `shift + offsets[i]`.
-    pub fn scatter_at(self, shift: isize, offsets: &[i64], block: usize, src: &[u8]) {
+    pub fn scatter_at(self, shift: isize, offsets: &[i64], block: usize, src: Packed) {
         assert_eq!(
-            src.len(),
+            src.len,
             block * offsets.len(),
             "scatter: source has another size than the blocks"
         );
         // SAFETY: as in `gather_at` with the roles exchanged; `src` is only read.
-        unsafe { indexed_copy::<false>(self.ptr(shift), offsets, block, src.as_ptr().cast_mut()) }
+        unsafe { indexed_copy::<false>(self.ptr(shift), offsets, block, src.mem.ptr(0)) }
+    }
+
+    fn side(self, blocks: Strided) -> Side {
+        Side {
+            ptr: self.ptr(blocks.offset),
+            stride: blocks.stride,
+        }
+    }
+}
+
+/// Packed bytes on their way to or from user data: memory that others may write meanwhile, hence never seen as a slice.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed {
+    mem: UserMem,
+    len: usize,
+}
+
+impl Packed {
+    /// `len` bytes at `mem`.
+    pub fn new(mem: UserMem, len: usize) -> Self {
+        Self { mem, len }
+    }
+
+    /// The bytes of a slice, to be written by calls that end before the slice is used otherwise.
+    pub fn over(bytes: &mut [u8]) -> Self {
+        // SAFETY: valid for reads and writes as long as the caller lends the slice.
+        Self::new(unsafe { UserMem::new(bytes.as_mut_ptr()) }, bytes.len())
+    }
+
+    /// The bytes of a slice, to be read only: whoever takes packed bytes in (`scatter`, `unpack_from`) does no more.
+    pub fn of(bytes: &[u8]) -> Self {
+        // SAFETY: valid for reads as long as the caller lends the slice.
+        Self::new(unsafe { UserMem::new(bytes.as_ptr().cast_mut()) }, bytes.len())
+    }
+
+    /// How many.
+    pub fn len(self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Where they begin.
+    pub fn mem(self) -> UserMem {
+        self.mem
+    }
+
+    /// The first `at` bytes and the rest.
+    pub fn split(self, at: usize) -> (Self, Self) {
+        assert!(at <= self.len, "packed bytes end before that");
+        let rest = Self::new(self.mem.offset(at as isize), self.len - at);
+        (Self::new(self.mem, at), rest)
+    }
+
+    fn side(self, spacing: usize) -> Side {
+        Side {
+            ptr: self.mem.ptr(0),
+            stride: spacing as isize,
+        }
     }
 }
 
@@ -289,8 +335,7 @@ macro_rules! by_block {
 /// Copies `count` blocks of `block` bytes from `src` to `dst`.
 ///
 /// # Safety
-/// All source blocks readable, all destination blocks writable; one side is a slice of ours, which user memory does not
-/// overlap.
+/// All source blocks readable, all destination blocks writable; the two sides do not overlap.
 unsafe fn strided_copy(src: Side, dst: Side, block: usize, count: usize) {
     macro_rules! moves {
         ($n:literal) => {
@@ -311,8 +356,7 @@ unsafe fn strided_copy(src: Side, dst: Side, block: usize, count: usize) {
 /// Copies equal blocks between `base + offsets[i]` and `packed + i * block`, towards `packed` if `GATHER`.
 ///
 /// # Safety
-/// All blocks on the source side readable, all on the destination side writable; `packed` is a slice of ours, which user
-/// memory does not overlap.
+/// All blocks on the source side readable, all on the destination side writable; the two sides do not overlap.
 unsafe fn indexed_copy<const GATHER: bool>(base: *mut u8, offsets: &[i64], block: usize, packed: *mut u8) {
     macro_rules! moves {
         ($n:literal) => {
@@ -351,10 +395,10 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
     fn packed_len(&self) -> u64;
 
     /// Copies packed bytes `[from, from + dst.len())` of the data at `mem` into `dst`.
-    fn pack(&self, mem: UserMem, from: u64, dst: &mut [u8]);
+    fn pack(&self, mem: UserMem, from: u64, dst: Packed);
 
     /// Copies `src` to where packed bytes `[from, from + src.len())` live in the data at `mem`.
-    fn unpack(&self, mem: UserMem, from: u64, src: &[u8]);
+    fn unpack(&self, mem: UserMem, from: u64, src: Packed);
 
     /// Appends to `out` the contiguous blocks (offset from base, length) that hold packed bytes `[from, from + len)`,
     /// in packed order and merged where adjacent, until `out` holds `max_blocks`; returns the packed bytes covered.
@@ -398,24 +442,34 @@ impl Data {
 
     /// Copies packed bytes `[from, from + dst.len())` into `dst`. The range must lie within `len`.
     pub fn pack(&self, from: u64, dst: &mut [u8]) {
+        self.pack_to(from, Packed::over(dst));
+    }
+
+    /// The same into memory that others may write meanwhile.
+    pub fn pack_to(&self, from: u64, dst: Packed) {
         assert!(
             from + dst.len() as u64 <= self.len,
             "pack beyond the end of the data"
         );
         match &self.layout {
-            None => self.mem.read(from as isize, dst),
+            None => dst.mem.copy_from(0, self.mem, from as isize, dst.len),
             Some(layout) => layout.pack(self.mem, from, dst),
         }
     }
 
     /// Copies `src` to packed bytes `[from, from + src.len())`. The range must lie within `len`.
     pub fn unpack(&self, from: u64, src: &[u8]) {
+        self.unpack_from(from, Packed::of(src));
+    }
+
+    /// The same from memory that others may write meanwhile.
+    pub fn unpack_from(&self, from: u64, src: Packed) {
         assert!(
             from + src.len() as u64 <= self.len,
             "unpack beyond the end of the data"
         );
         match &self.layout {
-            None => self.mem.write(from as isize, src),
+            None => self.mem.copy_from(from as isize, src.mem, 0, src.len),
             Some(layout) => layout.unpack(self.mem, from, src),
         }
     }
@@ -438,12 +492,8 @@ pub fn copy(src: &Data, dst: &Data) -> u64 {
     let len = src.len.min(dst.len);
     match (&src.layout, &dst.layout) {
         (None, None) => dst.mem.copy_from(0, src.mem, 0, len as usize),
-        (Some(shape), None) => dst
-            .mem
-            .with_mut(0, len as usize, |out| shape.pack(src.mem, 0, out)),
-        (None, Some(shape)) => src
-            .mem
-            .with(0, len as usize, |input| shape.unpack(dst.mem, 0, input)),
+        (Some(shape), None) => shape.pack(src.mem, 0, Packed::new(dst.mem, len as usize)),
+        (None, Some(shape)) => shape.unpack(dst.mem, 0, Packed::new(src.mem, len as usize)),
         (Some(from), Some(to)) => copy_shaped((src.mem, &**from), (dst.mem, &**to), len),
     }
     len
@@ -467,8 +517,8 @@ fn copy_shaped(src: (UserMem, &dyn Layout), dst: (UserMem, &dyn Layout), len: u6
         let mut stage = [0; STAGE_BYTES];
         while done < end {
             let piece = &mut stage[..STAGE_BYTES.min((end - done) as usize)];
-            src.1.pack(src.0, done, piece);
-            dst.1.unpack(dst.0, done, piece);
+            src.1.pack(src.0, done, Packed::over(piece));
+            dst.1.unpack(dst.0, done, Packed::of(piece));
             done += piece.len() as u64;
         }
     }

@@ -5,7 +5,7 @@
 
 use crate::datatype::Datatype;
 use crate::error::Result;
-use garonne_sync::user::{Data, Layout, UserMem};
+use garonne_sync::user::{Data, Layout, Packed, UserMem};
 use std::sync::Arc;
 
 /// A datatype, as far as collectives need it.
@@ -145,11 +145,11 @@ impl Layout for Slice {
         self.len
     }
 
-    fn pack(&self, mem: UserMem, from: u64, dst: &mut [u8]) {
+    fn pack(&self, mem: UserMem, from: u64, dst: Packed) {
         self.whole.pack(mem, self.from + from, dst);
     }
 
-    fn unpack(&self, mem: UserMem, from: u64, src: &[u8]) {
+    fn unpack(&self, mem: UserMem, from: u64, src: Packed) {
         self.whole.unpack(mem, self.from + from, src);
     }
 
@@ -171,8 +171,8 @@ pub fn copy(src: &Data, dst: &Data) {
         _ if len == 0 => {}
         (None, None) if src.mem == dst.mem => {}
         (None, None) => dst.mem.copy_from(0, src.mem, 0, len as usize),
-        (None, Some(_)) => src.mem.with(0, len as usize, |bytes| dst.unpack(0, bytes)),
-        (Some(_), None) => dst.mem.with_mut(0, len as usize, |bytes| src.pack(0, bytes)),
+        (None, Some(_)) => dst.unpack_from(0, Packed::new(src.mem, len as usize)),
+        (Some(_), None) => src.pack_to(0, Packed::new(dst.mem, len as usize)),
         (Some(_), Some(_)) => {
             let mut bounce = [0; BOUNCE_LEN];
             let mut done = 0;

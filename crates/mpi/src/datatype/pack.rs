@@ -2,7 +2,7 @@
 
 use super::{Datatype, external};
 use crate::error::{Class, Error, Result};
-use garonne_sync::user::UserMem;
+use garonne_sync::user::{Packed, UserMem};
 use std::ops::ControlFlow;
 
 /// Elements of a datatype in memory.
@@ -71,7 +71,7 @@ impl PackBuffer {
     pub fn pack(&mut self, from: Elements<'_>) -> Result<()> {
         let data = from.datatype.data(from.mem, from.count)?;
         let (at, len) = self.claim(data.len, "pack")?;
-        self.mem.with_mut(at, len, |out| data.pack(0, out));
+        data.pack_to(0, Packed::new(self.mem.offset(at), len));
         self.position += len as u64;
         Ok(())
     }
@@ -83,7 +83,7 @@ impl PackBuffer {
     pub fn unpack(&mut self, to: Elements<'_>) -> Result<()> {
         let data = to.datatype.data(to.mem, to.count)?;
         let (at, len) = self.claim(data.len, "unpack")?;
-        self.mem.with(at, len, |input| data.unpack(0, input));
+        data.unpack_from(0, Packed::new(self.mem.offset(at), len));
         self.position += len as u64;
         Ok(())
     }

@@ -6,7 +6,7 @@
 
 use super::shape::{Body, Node, Shape};
 use crate::limits::{COLUMN_TILE_BYTES, COLUMNS_MAX};
-use garonne_sync::user::{Layout, Strided, UserMem};
+use garonne_sync::user::{Layout, Packed, Strided, UserMem};
 
 /// The layout of some number of elements of a datatype.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl Layout for Program {
         self.0.len
     }
 
-    fn pack(&self, mem: UserMem, from: u64, dst: &mut [u8]) {
+    fn pack(&self, mem: UserMem, from: u64, dst: Packed) {
         let len = dst.len() as u64;
         assert!(
             from <= self.0.len && len <= self.0.len - from,
@@ -34,7 +34,7 @@ impl Layout for Program {
         );
     }
 
-    fn unpack(&self, mem: UserMem, from: u64, src: &[u8]) {
+    fn unpack(&self, mem: UserMem, from: u64, src: Packed) {
         let len = src.len() as u64;
         assert!(
             from <= self.0.len && len <= self.0.len - from,
@@ -314,90 +314,72 @@ fn walk_loop<M: Mover>(stride: i64, body: &Body, span: Span, mover: &mut M) {
     }
 }
 
-/// Gathers into a slice.
-struct Pack<'a> {
+/// Gathers.
+struct Pack {
     mem: UserMem,
-    out: &'a mut [u8],
+    out: Packed,
 }
 
-impl Pack<'_> {
-    fn next(&mut self, len: u64) -> &mut [u8] {
-        let (head, rest) = std::mem::take(&mut self.out).split_at_mut(len as usize);
-        self.out = rest;
-        head
-    }
+/// Takes the next `len` packed bytes off the front.
+fn next(packed: &mut Packed, len: u64) -> Packed {
+    let (head, rest) = packed.split(len as usize);
+    *packed = rest;
+    head
 }
 
-impl Mover for Pack<'_> {
+impl Mover for Pack {
     #[inline]
     fn run(&mut self, at: i64, len: u64) {
-        let mem = self.mem;
-        mem.read(at as isize, self.next(len));
+        let to = next(&mut self.out, len);
+        to.mem().copy_from(0, self.mem, at as isize, to.len());
     }
 
     fn strided(&mut self, at: i64, block: u64, stride: i64, count: u64) {
-        let mem = self.mem;
-        mem.gather(strided(at, block, stride, count), self.next(block * count));
+        let to = next(&mut self.out, block * count);
+        self.mem.gather(strided(at, block, stride, count), to);
     }
 
     fn equal(&mut self, at: i64, offsets: &[i64], block: u64) {
-        let mem = self.mem;
-        mem.gather_at(
-            at as isize,
-            offsets,
-            block as usize,
-            self.next(block * offsets.len() as u64),
-        );
+        let to = next(&mut self.out, block * offsets.len() as u64);
+        self.mem.gather_at(at as isize, offsets, block as usize, to);
     }
 
     fn columns(&mut self, at: i64, columns: &Columns, stride: i64, count: u64) {
-        let (mem, mut done) = (self.mem, 0);
+        let mut done = 0;
         while done < count {
             let n = columns.tile().min(count - done);
-            let tile = self.next(n * columns.body_len);
-            let mut start = 0;
+            let mut tile = next(&mut self.out, n * columns.body_len);
             for &(offset, len) in columns.runs() {
                 let from = strided(at + done as i64 * stride + offset, len, stride, n);
-                mem.gather_spaced(from, &mut tile[start..], columns.body_len as usize);
-                start += len as usize;
+                self.mem.gather_spaced(from, tile, columns.body_len as usize);
+                next(&mut tile, len);
             }
             done += n;
         }
     }
 }
 
-/// Scatters from a slice.
-struct Unpack<'a> {
+/// Scatters.
+struct Unpack {
     mem: UserMem,
-    input: &'a [u8],
+    input: Packed,
 }
 
-impl<'a> Unpack<'a> {
-    fn next(&mut self, len: u64) -> &'a [u8] {
-        let (head, rest) = self.input.split_at(len as usize);
-        self.input = rest;
-        head
-    }
-}
-
-impl Mover for Unpack<'_> {
+impl Mover for Unpack {
     #[inline]
     fn run(&mut self, at: i64, len: u64) {
-        self.mem.write(at as isize, self.next(len));
+        let from = next(&mut self.input, len);
+        self.mem.copy_from(at as isize, from.mem(), 0, from.len());
     }
 
     fn strided(&mut self, at: i64, block: u64, stride: i64, count: u64) {
-        self.mem
-            .scatter(strided(at, block, stride, count), self.next(block * count));
+        let from = next(&mut self.input, block * count);
+        self.mem.scatter(strided(at, block, stride, count), from);
     }
 
     fn equal(&mut self, at: i64, offsets: &[i64], block: u64) {
-        self.mem.scatter_at(
-            at as isize,
-            offsets,
-            block as usize,
-            self.next(block * offsets.len() as u64),
-        );
+        let from = next(&mut self.input, block * offsets.len() as u64);
+        self.mem.scatter_at(at as isize, offsets, block as usize, from);
     }
 
     fn columns(&mut self, at: i64, columns: &Columns, stride: i64, count: u64) {
@@ -406,13 +388,11 @@ impl Mover for Unpack<'_> {
         let mut done = 0;
         while done < count {
             let n = columns.tile().min(count - done);
-            let tile = self.next(n * columns.body_len);
-            let mut start = 0;
+            let mut tile = next(&mut self.input, n * columns.body_len);
             for &(offset, len) in columns.runs() {
                 let to = strided(at + done as i64 * stride + offset, len, stride, n);
-                self.mem
-                    .scatter_spaced(to, &tile[start..], columns.body_len as usize);
-                start += len as usize;
+                self.mem.scatter_spaced(to, tile, columns.body_len as usize);
+                next(&mut tile, len);
             }
             done += n;
         }

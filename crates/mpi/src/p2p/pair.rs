@@ -5,7 +5,7 @@ use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::request::{Completion, Outcome, Request, Status, wait, wait_all};
 use garonne_engine::api::Origin;
-use garonne_sync::user::{Data, Scratch};
+use garonne_sync::user::{Data, Packed, Scratch};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Arguments of `MPI_Sendrecv_replace`.
@@ -67,8 +67,7 @@ impl Comm {
         let copy = usize::try_from(len).ok().and_then(Scratch::new);
         let copy =
             copy.ok_or_else(|| self.error(Class::NoMem, format!("has no memory for a copy of {len} bytes")))?;
-        copy.mem()
-            .with_mut(0, len as usize, |bytes| args.data.pack(0, bytes));
+        args.data.pack_to(0, Packed::new(copy.mem(), len as usize));
         let data = Data::contiguous(copy.mem(), len);
         let send = SendArgs {
             data,

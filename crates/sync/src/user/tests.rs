@@ -13,9 +13,9 @@ fn gathering_and_scattering_strided_blocks_are_inverse() {
             count: 5,
         };
         let bytes: Vec<u8> = (0..block * 5).map(|i| i as u8).collect();
-        scratch.mem().scatter(shape, &bytes);
+        scratch.mem().scatter(shape, Packed::of(&bytes));
         let mut back = vec![0; block * 5];
-        scratch.mem().gather(shape, &mut back);
+        scratch.mem().gather(shape, Packed::over(&mut back));
         assert_eq!(back, bytes);
     }
 }
@@ -57,13 +57,16 @@ fn blocks_at_irregular_offsets_go_and_come_back() {
         source
             .mem()
             .offset(100)
-            .gather_at(20, &offsets, block, &mut packed);
+            .gather_at(20, &offsets, block, Packed::over(&mut packed));
         let bytes = all(&source);
         for (piece, at) in packed.chunks(block).zip(offsets) {
             assert_eq!(piece, &bytes[(120 + at) as usize..][..block]);
         }
         let target = Scratch::new(1000).unwrap();
-        target.mem().offset(100).scatter_at(20, &offsets, block, &packed);
+        target
+            .mem()
+            .offset(100)
+            .scatter_at(20, &offsets, block, Packed::of(&packed));
         let mut expected = vec![0; 1000];
         offsets.iter().zip(packed.chunks(block)).for_each(|(at, piece)| {
             expected[(120 + at) as usize..][..block].copy_from_slice(piece);
@@ -82,8 +85,12 @@ fn spaced_blocks_interleave_with_others() {
         stride: 16,
         count: 4,
     };
-    source.mem().gather_spaced(field(0, 8), &mut packed, 12);
-    source.mem().gather_spaced(field(10, 4), &mut packed[8..], 12);
+    source
+        .mem()
+        .gather_spaced(field(0, 8), Packed::over(&mut packed), 12);
+    source
+        .mem()
+        .gather_spaced(field(10, 4), Packed::over(&mut packed[8..]), 12);
     let expected: Vec<u8> = (0..4)
         .flat_map(|i| (0..8).chain(10..14).map(move |k| 16 * i + k))
         .collect();
@@ -101,7 +108,7 @@ fn spaced_blocks_beyond_the_slice_are_refused() {
             stride: 16,
             count: 4,
         },
-        &mut [0; 43],
+        Packed::over(&mut [0; 43]),
         12,
     );
 }

@@ -4,7 +4,7 @@ use crate::coll::plan::{Recorder, Schedule};
 use crate::coll::sim::{World, packed};
 use crate::coll::typed::{Fold, Shape, Typed};
 use crate::error::Result;
-use garonne_sync::user::{Data, Layout, Scratch, UserMem};
+use garonne_sync::user::{Data, Layout, Packed, Scratch, UserMem};
 use std::sync::Arc;
 
 /// Elements of 8 bytes, either back to back or as two words of 4 bytes at 4 and 16 within an extent of 24, the lower bound
@@ -51,15 +51,17 @@ impl Layout for GappyLayout {
         8 * self.count
     }
 
-    fn pack(&self, mem: UserMem, from: u64, dst: &mut [u8]) {
-        for (index, byte) in dst.iter_mut().enumerate() {
-            mem.read(gappy_offset(from + index as u64), std::slice::from_mut(byte));
+    fn pack(&self, mem: UserMem, from: u64, dst: Packed) {
+        for index in 0..dst.len() {
+            let there = gappy_offset(from + index as u64);
+            dst.mem().copy_from(index as isize, mem, there, 1);
         }
     }
 
-    fn unpack(&self, mem: UserMem, from: u64, src: &[u8]) {
-        for (index, byte) in src.iter().enumerate() {
-            mem.write(gappy_offset(from + index as u64), std::slice::from_ref(byte));
+    fn unpack(&self, mem: UserMem, from: u64, src: Packed) {
+        for index in 0..src.len() {
+            let there = gappy_offset(from + index as u64);
+            mem.copy_from(there, src.mem(), index as isize, 1);
         }
     }
 
