@@ -9,7 +9,7 @@
 
 enum { TAG = 3, BYTES_MAX = 4 << 20, GIVE_UP_S = 20 };
 
-static const int lengths[] = {20000, 32 << 10, 256 << 10, BYTES_MAX};
+static const int lengths[] = {70000, 96 << 10, 256 << 10, BYTES_MAX};
 
 /* A word that both ranks see, without MPI. */
 static volatile int *shared_word(void)

@@ -12,7 +12,7 @@ use crate::api::{Pattern, Peer, Request};
 use crate::core::Core;
 use crate::event::What;
 use crate::gate::{stream_key, widen};
-use crate::limits::{AHEAD_LOG, AHEAD_MAX, AHEAD_OFFERS, AHEAD_SKIP_MAX, AHEAD_TO};
+use crate::limits::{AHEAD_FROM, AHEAD_LOG, AHEAD_MAX, AHEAD_OFFERS, AHEAD_SKIP_MAX, AHEAD_TO};
 use crate::rail::{Bulk, Fetch, Handover, Header, Kind, Rail};
 use crate::request::{Mark, Side, State, from_wire};
 use crate::shard::Shard;
@@ -64,6 +64,18 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
+    /// Whether a peer offered a receive that messages of this context and tag go to.
+    #[inline]
+    fn wants(&self, peer: Peer, context: u32, tag: i32) -> bool {
+        let envelope = (peer, context, tag);
+        let offers = || {
+            self.wanted
+                .iter()
+                .map(|wanted| (wanted.peer, wanted.context, wanted.tag))
+        };
+        !self.wanted.is_empty() && offers().any(|offer| offer == envelope)
+    }
+
     /// Nothing that a peer offered is of use any more.
     pub(crate) fn forget(&mut self, peer: Peer) {
         self.wanted.retain(|wanted| wanted.peer != peer);
@@ -239,6 +251,12 @@ impl Core {
 }
 
 impl<R: Rail> Shard<R> {
+    /// Whether a message is better written where it belongs than sent with its envelope: its receiver offered that, and computes.
+    #[inline]
+    pub(crate) fn goes_ahead(&self, peer: Peer, context: u32, tag: i32, len: u64) -> bool {
+        len > AHEAD_FROM.into() && self.core.ahead.wants(peer, context, tag) && !self.rail.looks(peer)
+    }
+
     /// Offers the memory of a receive to the sender of its message, if that can be, also when the message was announced already. For
     /// receives whose callers go on without waiting; what is at once waited for is better fetched.
     pub fn announce(&mut self, request: Request) {
@@ -292,7 +310,7 @@ impl<R: Rail> Shard<R> {
         }
         let len = operation.data.len;
         let reach = self.rail.reach(source.peer)?;
-        if len <= reach.eager_max as u64 || !reach.can_write {
+        if len <= (reach.eager_max as u64).min(AHEAD_FROM.into()) || !reach.can_write {
             return None;
         }
         let gate = match self.core.gate(source.peer) {

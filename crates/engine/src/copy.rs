@@ -1,10 +1,12 @@
 //! Copies between user data of any shape and plain memory, without references over memory that others may write.
 //!
-//! Used by the core and the shard. Large blocks are copied in place, small ones gathered through a bounce buffer that fits
-//! the first cache.
+//! Used by the core and the shard. Large blocks are copied in place, small ones gathered and scattered by their layout; through a bounce
+//! buffer that fits the first cache only where neither side is plain memory, or where stores are to bypass the caches.
 
-use crate::limits::{BLOCKS_AT_A_TIME, BOUNCE};
-use garonne_sync::user::{Data, UserMem};
+use crate::limits::{BLOCKS_AT_A_TIME, BLOCKS_AT_FIRST, BOUNCE};
+use crate::rail::Room;
+use garonne_sync::copy::{Stores, copy_mem_with};
+use garonne_sync::user::{Data, Packed, UserMem};
 
 /// From this mean block length on, copying block by block beats gathering.
 const BLOCK_LARGE: u64 = 1024;
@@ -25,6 +27,34 @@ impl Bounce {
     }
 }
 
+/// Plain memory that is filled, and by which stores.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fill {
+    mem: UserMem,
+    stores: Stores,
+}
+
+impl Fill {
+    /// Room for a packet, behind its first `skip` bytes.
+    pub(crate) fn room(room: &Room, skip: usize) -> Self {
+        Self {
+            mem: room.mem.offset(skip as isize),
+            stores: room.stores,
+        }
+    }
+
+    /// Copies `len` bytes to `at`.
+    #[inline]
+    fn put(self, at: usize, src: UserMem, offset: isize, len: usize) {
+        match self.stores {
+            Stores::Cached => self.mem.copy_from(at as isize, src, offset, len),
+            Stores::Streamed => {
+                copy_mem_with(self.stores, self.mem.offset(at as isize), src.offset(offset), len);
+            }
+        }
+    }
+}
+
 /// One copy of a shaped range block by block, if its blocks are large. `each` gets (packed offset in the range, offset from
 /// the base, length).
 fn by_blocks(
@@ -41,8 +71,14 @@ fn by_blocks(
     let mut done = 0;
     while done < len {
         blocks.clear();
+        // A few tell whether they are large: listing more would take as long as copying them where they are not.
+        let most = if done == 0 {
+            BLOCKS_AT_FIRST
+        } else {
+            BLOCKS_AT_A_TIME
+        };
         let covered = layout
-            .blocks(from + done, len - done, BLOCKS_AT_A_TIME, blocks)
+            .blocks(from + done, len - done, most, blocks)
             .min(len - done);
         if covered == 0 || covered / (blocks.len().max(1) as u64) < BLOCK_LARGE {
             break;
@@ -58,37 +94,55 @@ fn by_blocks(
 }
 
 /// Copies packed bytes `[from, from + len)` of `data` to `target`.
-pub(crate) fn copy_out(data: &Data, from: u64, target: UserMem, len: usize, bounce: &mut Bounce) {
+#[inline]
+pub(crate) fn copy_out(data: &Data, from: u64, target: Fill, len: usize, bounce: &mut Bounce) {
+    if data.layout.is_none() {
+        return target.put(0, data.mem, from as isize, len);
+    }
+    copy_out_shaped(data, from, target, len, bounce);
+}
+
+#[inline(never)]
+fn copy_out_shaped(data: &Data, from: u64, target: Fill, len: usize, bounce: &mut Bounce) {
     let Bounce { bytes, blocks } = bounce;
     let mut done = by_blocks(data, from, len as u64, blocks, |at, offset, length| {
-        target.copy_from(at as isize, data.mem, offset, length)
+        target.put(at as usize, data.mem, offset, length)
     }) as usize;
+    if target.stores == Stores::Cached && done < len {
+        let rest = Packed::new(target.mem.offset(done as isize), len - done);
+        return data.pack_to(from + done as u64, rest);
+    }
     while done < len {
-        let step = (len - done).min(bytes.len());
-        data.pack(from + done as u64, &mut bytes[..step]);
-        target.write(done as isize, &bytes[..step]);
-        done += step;
+        let (step, _) = Packed::over(bytes).split((len - done).min(bytes.len()));
+        data.pack_to(from + done as u64, step);
+        target.put(done, step.mem(), 0, step.len());
+        done += step.len();
     }
 }
 
 /// Copies `len` bytes at `source` to packed bytes `[from, from + len)` of `data`.
 pub(crate) fn copy_in(data: &Data, from: u64, source: UserMem, len: usize, bounce: &mut Bounce) {
-    let Bounce { bytes, blocks } = bounce;
-    let mut done = by_blocks(data, from, len as u64, blocks, |at, offset, length| {
-        data.mem.copy_from(offset, source, at as isize, length)
-    }) as usize;
-    while done < len {
-        let step = (len - done).min(bytes.len());
-        source.read(done as isize, &mut bytes[..step]);
-        data.unpack(from + done as u64, &bytes[..step]);
-        done += step;
+    let done = by_blocks(
+        data,
+        from,
+        len as u64,
+        &mut bounce.blocks,
+        |at, offset, length| data.mem.copy_from(offset, source, at as isize, length),
+    );
+    if done < len as u64 {
+        let rest = Packed::new(source.offset(done as isize), len - done as usize);
+        data.unpack_from(from + done, rest);
     }
 }
 
 /// Copies the first `len` packed bytes of `source` to those of `target`.
 pub(crate) fn copy_between(source: &Data, target: &Data, len: u64, bounce: &mut Bounce) {
     if target.layout.is_none() {
-        return copy_out(source, 0, target.mem, len as usize, bounce);
+        let target = Fill {
+            mem: target.mem,
+            stores: Stores::Cached,
+        };
+        return copy_out(source, 0, target, len as usize, bounce);
     }
     if source.layout.is_none() {
         return copy_in(target, 0, source.mem, len as usize, bounce);

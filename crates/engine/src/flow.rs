@@ -6,7 +6,7 @@
 //! ever sees half a message. Bounded by one flow per gate, its length and the gate's credits.
 
 use crate::api::{Pattern, Peer};
-use crate::copy::{copy_in, copy_out};
+use crate::copy::{Fill, copy_in, copy_out};
 use crate::core::{Core, Incoming, truncation};
 use crate::gate::stream_key;
 use crate::limits::FLOW_MAX;
@@ -40,8 +40,13 @@ pub(crate) struct Flow {
     target: Target,
 }
 
-/// Bytes behind the beginning in a head: the length of the message.
-const TOTAL: usize = 8;
+/// The length of the message, which a head's header carries where others have flags and shard: one look at it tells the receiver where
+/// the bytes go, without another line of the payload.
+fn total(header: &Header) -> u64 {
+    u64::from(header.shard) | u64::from(header.flags) << 16
+}
+
+const _: () = assert!(FLOW_MAX < 1 << 24, "what a head can tell");
 
 fn envelope(meta: &Meta) -> Envelope {
     Envelope {
@@ -53,14 +58,17 @@ fn envelope(meta: &Meta) -> Envelope {
 
 impl Core {
     /// The beginning of a message. `None`: the peer broke the format.
-    pub(crate) fn head(&mut self, gate: u32, header: Header, mut meta: Meta, payload: UserMem) -> Option<()> {
-        let first = (meta.len as usize)
-            .checked_sub(TOTAL)
-            .filter(|first| *first > 0)?;
-        let mut total = [0; TOTAL];
-        payload.read(first as isize, &mut total);
-        meta.len = u64::from_le_bytes(total);
-        let sane = header.flags == 0 && meta.len > first as u64 && meta.len <= FLOW_MAX;
+    pub(crate) fn head(
+        &mut self,
+        gate: u32,
+        mut header: Header,
+        mut meta: Meta,
+        payload: UserMem,
+    ) -> Option<()> {
+        let first = meta.len as usize;
+        meta.len = total(&header);
+        (header.flags, header.shard) = (0, 0);
+        let sane = first > 0 && meta.len > first as u64 && meta.len <= FLOW_MAX;
         if !sane || self.gates[gate as usize].flow.is_some() {
             return None;
         }
@@ -255,16 +263,24 @@ impl<R: Rail> Shard<R> {
         let gate = &mut self.core.gates[route.gate as usize];
         gate.reach = reach;
         gate.settle();
-        let most = reach.eager_max.min(self.limits.packet_max);
-        if medium.len > most || gate.held != 0 || gate.envelopes == 0 || gate.payload < medium.len as u64 {
+        if self.goes_ahead(medium.peer, medium.context, medium.tag, medium.len as u64) {
+            return false;
+        }
+        let gate = &mut self.core.gates[route.gate as usize];
+        if medium.len > reach.eager_max
+            || gate.held != 0
+            || gate.envelopes == 0
+            || gate.payload < medium.len as u64
+        {
             return false;
         }
         let header = header_of(&medium, self.core.streams.get(route.stream));
         let data = Data::contiguous(medium.mem, medium.len as u64);
         let left = match self.rail.flow(medium.peer, medium.len) {
             Some(piece) => self.emit_flow(medium.peer, header, &data, piece),
+            None if medium.len > self.limits.packet_max => return false,
             None => self.rail.claim(medium.peer, medium.len, Class::Data).map(|room| {
-                room.mem.copy_from(0, medium.mem, 0, medium.len);
+                copy_out(&data, 0, Fill::room(&room, 0), medium.len, &mut self.core.bounce);
                 self.rail.commit(room, &header);
             }),
         };
@@ -298,19 +314,20 @@ impl<R: Rail> Shard<R> {
         let mut done = 0;
         while done < total {
             let len = piece.min(total - done);
-            let extra = if done == 0 { TOTAL } else { 0 };
-            let room = match self.rail.claim(peer, len + extra, Class::Data) {
+            let room = match self.rail.claim(peer, len, Class::Data) {
                 Err(Refusal::Full) if done > 0 => return Err(Refusal::Gone),
                 claimed => claimed?,
             };
-            if data.layout.is_none() {
-                room.mem.copy_from(0, data.mem, done as isize, len);
-            } else {
-                copy_out(data, done as u64, room.mem, len, &mut self.core.bounce);
-            }
+            copy_out(
+                data,
+                done as u64,
+                Fill::room(&room, 0),
+                len,
+                &mut self.core.bounce,
+            );
             if done == 0 {
                 header.kind = Kind::Head as u8;
-                room.mem.write(len as isize, &(total as u64).to_le_bytes());
+                (header.flags, header.shard) = ((total >> 16) as u8, total as u16);
             } else {
                 header = Header {
                     kind: Kind::Tail as u8,
@@ -318,7 +335,7 @@ impl<R: Rail> Shard<R> {
                     ..Header::default()
                 };
             }
-            header.len = (len + extra) as u32;
+            header.len = len as u32;
             self.rail.commit(room, &header);
             done += len;
         }

@@ -63,6 +63,9 @@ pub const PIECE_MIN: u64 = 4 * 1024;
 /// Bytes gathered at a time between two non-contiguous sides: fits the first cache.
 pub const BOUNCE: usize = 4096;
 
+/// Blocks of a layout looked up first, to see whether they are large.
+pub const BLOCKS_AT_FIRST: usize = 8;
+
 /// Blocks of a layout looked up at a time when large blocks are copied in place.
 pub const BLOCKS_AT_A_TIME: usize = 64;
 
@@ -93,7 +96,8 @@ pub const AHEAD_LOG: u64 = 256;
 /// Posted receives of the same messages before one that is announced: a window of requests in flight.
 pub const AHEAD_SKIP_MAX: u32 = 64;
 
-/// Receives with more room than this may be announced ahead; the rail's own limit counts, too. Asked where receives are posted, which for
+/// Receives with more room than this may be announced ahead, and messages longer than this are then written there while the receiver
+/// computes; the rail's own limit counts, too. Asked where receives are posted, which for
 /// small ones must cost nothing more.
 pub const AHEAD_FROM: u32 = 16 << 10;
 

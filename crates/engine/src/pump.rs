@@ -4,11 +4,11 @@
 //! that a caller who only wants to look gets its turn. What does not fit now stays queued and sets `pending`.
 
 use crate::api::{Error, Peer};
-use crate::copy::copy_out;
+use crate::copy::{Fill, copy_out};
 use crate::gate::stream_key;
 use crate::limits::{
-    ASK_FROM, BYTES_PER_POLL, FLOW_MAX, PIECE_MIN, PIECES_AT_LEAST, PIECES_PER_PASS, TRANSFER_BYTES_MAX,
-    WAITING_LOOK,
+    AHEAD_FROM, ASK_FROM, BYTES_PER_POLL, FLOW_MAX, PIECE_MIN, PIECES_AT_LEAST, PIECES_PER_PASS,
+    TRANSFER_BYTES_MAX, WAITING_LOOK,
 };
 use crate::rail::{Class, Ending, Exposing, Header, Kind, Need, Rail, Refusal, need_of};
 use crate::request::{Operation, Side, State};
@@ -72,6 +72,11 @@ impl<R: Rail> Shard<R> {
         (bytes.min(TRANSFER_BYTES_MAX) / BYTES_PER_POLL) as u32
     }
 
+    /// The longest message that one packet carries with this operation's envelope, if at most so many bytes travel so.
+    fn packet_max(&self, eager_max: usize, operation: &Operation) -> u64 {
+        eager_max.min(self.limits.packet_max - prefix(operation)) as u64
+    }
+
     /// What a rail can do may change (a peer starts later): asked again where it matters.
     fn look_again(&mut self, gate: u32, index: u32) {
         let operation = self.core.requests.peek(index);
@@ -87,13 +92,23 @@ impl<R: Rail> Shard<R> {
         self.look_again(gate, index);
         let entry = &mut self.core.gates[gate as usize];
         entry.settle();
+        let most = entry.reach.eager_max;
         let operation = self.core.requests.peek(index);
+        let len = operation.data.len;
+        let mut eager_max = self.packet_max(most, operation);
+        // What is longer than a packet travels with its envelope where there is room for all of its pieces now.
+        let pieces = prefix(operation) == 0 && len <= (most as u64).min(FLOW_MAX);
+        if self.goes_ahead(operation.peer, operation.context, operation.tag, len) {
+            eager_max = eager_max.min(AHEAD_FROM.into());
+        } else if len > eager_max && pieces && self.rail.flow(operation.peer, len as usize).is_some() {
+            eager_max = len;
+        }
+        let entry = &self.core.gates[gate as usize];
         let view = View {
             envelopes: entry.envelopes,
             payload: entry.payload,
-            eager_max: (entry.reach.eager_max as u64)
-                .min(self.limits.packet_max as u64 - prefix(operation) as u64),
-            len: operation.data.len,
+            eager_max,
+            len,
         };
         let step = strategy::next(&view);
         let payload = match step {
@@ -174,13 +189,8 @@ impl<R: Rail> Shard<R> {
             if prefix != 0 {
                 room.mem.write(0, &name.to_le_bytes());
             }
-            copy_out(
-                &operation.data,
-                0,
-                room.mem.offset(prefix as isize),
-                len,
-                &mut self.core.bounce,
-            );
+            let target = Fill::room(&room, prefix);
+            copy_out(&operation.data, 0, target, len, &mut self.core.bounce);
             self.rail.commit(room, &header);
         }
         if prefix == 0 {
@@ -332,10 +342,7 @@ impl<R: Rail> Shard<R> {
             let Some(gate) = self.core.gate(operation.peer) else {
                 continue;
             };
-            let eager_max = self.core.gates[gate as usize]
-                .reach
-                .eager_max
-                .min(self.limits.packet_max - prefix(operation)) as u64;
+            let eager_max = self.packet_max(self.core.gates[gate as usize].reach.eager_max, operation);
             let step = if operation.data.len <= eager_max {
                 Step::Eager
             } else {
@@ -435,7 +442,13 @@ impl<R: Rail> Shard<R> {
                     });
                 }
             };
-            copy_out(&operation.data, from, room.mem, len, &mut self.core.bounce);
+            copy_out(
+                &operation.data,
+                from,
+                Fill::room(&room, 0),
+                len,
+                &mut self.core.bounce,
+            );
             let header = Header {
                 kind: Kind::Piece as u8,
                 flags: 0,

@@ -10,6 +10,7 @@
 
 use crate::api::{Error, Peer};
 use crate::limits::DESCRIPTOR_BLOB_MAX;
+use garonne_sync::copy::Stores;
 use garonne_sync::run::Run;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, UserMem};
@@ -48,6 +49,8 @@ pub struct Room {
     pub peer: Peer,
     /// The rail's own mark.
     pub token: u64,
+    /// Which stores bring the payload to the peer soonest. Others do, too.
+    pub stores: Stores,
 }
 
 /// A small packet that lies ready.
@@ -270,8 +273,8 @@ pub trait Rail {
     fn reach(&self, peer: Peer) -> Option<Reach>;
 
     /// The size of pieces in which `len` bytes should follow their envelope, so that both sides copy at the same time. `None`: one
-    /// packet serves better, or there is no room for all pieces now. Where there is, claims of class Data for all pieces will not
-    /// be answered `Full`, each with eight bytes to spare.
+    /// packet serves better, if it can hold them, or there is no room for all pieces now. Where there is, claims of class Data for all pieces will not
+    /// be answered `Full`.
     fn flow(&mut self, peer: Peer, len: usize) -> Option<usize> {
         let _ = (peer, len);
         None
@@ -514,7 +517,7 @@ pub struct Header {
     pub kind: u8,
     /// Bits whose meaning depends on the kind.
     pub flags: u8,
-    /// Shard of the receiver that the packet is for; 0 while engines have one shard.
+    /// Shard of the receiver that the packet is for, 0 while engines have one shard; or as the kind says.
     pub shard: u16,
     /// Bytes of payload in the packet. A rail delivers what it carried and checks this against it.
     pub len: u32,

@@ -9,6 +9,7 @@ use garonne_engine::rail::{
     Step, Token, WakeSource,
 };
 use garonne_engine::shard::Shard;
+use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -56,6 +57,7 @@ impl Rail for Mouth {
             len,
             peer,
             token: 0,
+            stores: Stores::Cached,
         };
         self.lent.push(scratch);
         Ok(room)
@@ -211,16 +213,13 @@ proptest! {
 
 /// A packet of a message of 300 bytes in three pieces; byte `i` is `i` modulo 251.
 fn piece(index: u32) -> (Header, Vec<u8>) {
-    let mut bytes: Vec<u8> = (100 * index..100 * index + 100)
+    let bytes: Vec<u8> = (100 * index..100 * index + 100)
         .map(|i| (i % 251) as u8)
         .collect();
     let (kind, sequence) = match index {
         0 => (Kind::Head, 0),
         _ => (Kind::Tail, 100 * index),
     };
-    if index == 0 {
-        bytes.extend(300u64.to_le_bytes());
-    }
     let header = Header {
         kind: kind as u8,
         len: bytes.len() as u32,
@@ -228,6 +227,7 @@ fn piece(index: u32) -> (Header, Vec<u8>) {
         source: 1,
         tag: 4,
         sequence,
+        shard: if index == 0 { 300 } else { 0 },
         ..Header::default()
     };
     (header, bytes)

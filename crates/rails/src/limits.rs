@@ -12,8 +12,9 @@ pub const MAILBOX_UNITS: u32 = 4096;
 /// Slots of a lane: a window of 64 messages twice over, so that reader and writer never stand on each other's toes.
 pub const LANE_SLOTS: u32 = 256;
 
-/// Payload area of a lane in units: four of the largest packets, the depth of a pipelined copy.
-pub const LANE_UNITS: u32 = 2048;
+/// Payload area of a lane in units: half a megabyte, more than first-level caches hold. What a writer fills again then lies in a cache that
+/// both sides share as a rule, or in none, and comes in half the time that it takes from the reader's own cache.
+pub const LANE_UNITS: u32 = 8192;
 
 /// Slots that only control packets may use: an eighth, so that data flows on when the rest is full.
 pub const RESERVED_SLOTS_DIVISOR: u32 = 8;
@@ -22,25 +23,37 @@ pub const RESERVED_SLOTS_DIVISOR: u32 = 8;
 /// may be lost where the area wraps.
 pub const RESERVED_UNITS_PER_SLOT: u32 = 3;
 
-/// Largest payload of a packet: a quarter of a lane's area, so that two sides copy at the same time.
+/// Largest payload of a packet: an eighth of a mailbox's area, a sixteenth of a lane's, so that two sides copy at the same time.
 pub const PACKET_MAX: usize = 32 * 1024;
 
 /// Payloads up to this length are sent without a separate claim: copying them in one go costs less than lending room, as long as
 /// nothing is gained by letting the receiver begin before the end.
 pub const INLINE_MAX: usize = 4096;
 
-/// Payloads that travel with their envelope where the peer's memory cannot be read: as much as a packet takes, whose second
-/// copy still costs less than a handshake.
-pub const EAGER_MAX: usize = PACKET_MAX;
-
-/// The same where it can: what two copies move before an announcement and a system call have.
-pub const EAGER_READABLE_MAX: usize = 16 * 1024;
+/// Payloads that travel with their envelope: what both sides copy at once, piece by piece, moves before an announcement and a system call have, and a
+/// receive that comes late costs only one copy more. Those longer than a packet do so where a lane has room for all pieces, else they are announced.
+pub const EAGER_MAX: usize = 64 * 1024;
 
 /// Shortest message that follows its envelope in pieces: below, more records cost what copying at the same time saves.
 pub const FLOW_FROM: usize = 8 * 1024;
 
-/// Bytes of such a piece: the receiver begins after a third of a microsecond, and a record costs half of that.
-pub const FLOW_PIECE: usize = 4 * 1024;
+/// Pieces that such a message is cut into, if it is long: the first and the last are copied by one side alone.
+pub const FLOW_PIECES: usize = 4;
+
+/// Bytes of a piece from which on two pieces do: what a piece costs beside its copy is a tenth of copying this.
+pub const FLOW_PIECE_MIN: usize = 8 * 1024;
+
+/// Shortest payload for which the stores that write it into a lane are chosen by measurement: below, bypassing the caches saves nothing.
+pub const STORES_FROM: usize = 2048;
+
+/// One of so many such payloads is measured on either side, drawn at random: two readings of a clock take a tenth of the shortest copy. A power of two.
+pub const STORES_TIMED: u32 = 32;
+
+/// One of so many is written by the other stores than usual, so that a change of the cores' distance is noticed within milliseconds. A power of two.
+pub const STORES_TRIED: u32 = 256;
+
+/// The same while either is not known yet. A power of two.
+pub const STORES_LEARNED: u32 = 4;
 
 /// Records from one writer in the mailbox before it is granted a free lane: enough to tell a neighbour from a passer-by.
 pub const LANE_GRANT_AFTER: u32 = 16;

@@ -15,6 +15,7 @@ pub mod pace;
 pub mod paces;
 mod peers;
 mod region;
+mod stores;
 mod transfer;
 mod wake;
 
@@ -25,7 +26,7 @@ pub use pace::Known;
 pub use peers::{Neighbours, Process, Threads};
 
 use crate::limits::{
-    COMMONS_ALIGN, EAGER_MAX, EAGER_READABLE_MAX, FLOW_FROM, FLOW_PIECE, HANDS_LOOKS, INLINE_MAX, PACKET_MAX,
+    COMMONS_ALIGN, EAGER_MAX, FLOW_FROM, FLOW_PIECE_MIN, FLOW_PIECES, HANDS_LOOKS, INLINE_MAX, PACKET_MAX,
     RANKS_MAX,
 };
 use garonne_engine::api::{Error, Peer};
@@ -34,9 +35,10 @@ use garonne_engine::rail::{
     Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Need, Rail, Reach,
     Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };
+use garonne_sync::copy::Stores;
 use garonne_sync::doorbell::{Armed, Doorbell};
 use garonne_sync::hands::For;
-use garonne_sync::mailbox::{Claimed, INLINE_MAX as SLOT_MAX, Priority};
+use garonne_sync::mailbox::{Claimed, INLINE_MAX as SLOT_MAX, Priority, UNIT};
 use garonne_sync::run::Run;
 use garonne_sync::shm::{Segment, Word};
 use garonne_sync::user::{Data, UserMem};
@@ -45,6 +47,7 @@ use paces::Paces;
 use peers::Out;
 use region::Regions;
 use std::sync::Arc;
+use std::time::Instant;
 use wake::ShmWake;
 
 /// One rank's shared-memory rail.
@@ -74,6 +77,9 @@ pub struct ShmRail {
 struct Lent {
     claimed: Claimed,
     lane: bool,
+    stores: Stores,
+    /// When it was made, if the copy into it is measured.
+    began: Option<Instant>,
 }
 
 impl std::fmt::Debug for ShmRail {
@@ -194,7 +200,7 @@ impl ShmRail {
         (bytes, len): (UserMem, usize),
     ) -> Result<(), Refusal> {
         let out = self.out(peer)?;
-        match out.outlet().send(header, bytes, len) {
+        match out.outlet().send(header, bytes, len, Stores::Cached) {
             Ok(()) => {
                 out.bell().ring();
                 Ok(())
@@ -258,11 +264,7 @@ impl Rail for ShmRail {
         }
         let means = self.regions.means(&*self.neighbours, peer);
         Some(Reach {
-            eager_max: if means.can_read {
-                EAGER_READABLE_MAX
-            } else {
-                EAGER_MAX
-            },
+            eager_max: EAGER_MAX,
             can_read: means.can_read,
             can_write: means.can_write,
             pipeline_chunk: PACKET_MAX,
@@ -274,10 +276,11 @@ impl Rail for ShmRail {
         if len < FLOW_FROM {
             return None;
         }
-        let piece = FLOW_PIECE;
+        let piece = (len / FLOW_PIECES).max(FLOW_PIECE_MIN.min(len / 2));
+        let piece = piece.next_multiple_of(UNIT).min(PACKET_MAX);
         let out = self.out(peer).ok()?;
         // A mailbox has other writers, who may take the room between two pieces.
-        (out.uses_lane() && out.outlet_of(true).has_room(len.div_ceil(piece), piece + 8)).then_some(piece)
+        (out.uses_lane() && out.outlet_of(true).has_room(len.div_ceil(piece), piece)).then_some(piece)
     }
 
     #[inline]
@@ -295,7 +298,13 @@ impl Rail for ShmRail {
         let Ok(claimed) = out.outlet_of(lane).claim(len, priority) else {
             return Err(self.full(peer));
         };
-        let lent = Some(Lent { claimed, lane });
+        let (stores, began) = out.stores_for(lane, len);
+        let lent = Some(Lent {
+            claimed,
+            lane,
+            stores,
+            began,
+        });
         let token = match self.claims.iter().position(Option::is_none) {
             Some(free) => {
                 self.claims[free] = lent;
@@ -311,6 +320,7 @@ impl Rail for ShmRail {
             len: claimed.len,
             peer,
             token: token as u64,
+            stores,
         })
     }
 
@@ -318,8 +328,12 @@ impl Rail for ShmRail {
     fn commit(&mut self, room: Room, header: &Header) {
         let lent = self.claims.get_mut(room.token as usize).and_then(Option::take);
         if let (Some(lent), Some(Some(out))) = (lent, self.outs.get_mut(room.peer as usize)) {
-            out.outlet_of(lent.lane).commit(lent.claimed, header.to_words());
+            out.outlet_of(lent.lane)
+                .commit(lent.claimed, header.to_words(), lent.stores);
             out.bell().ring();
+            if let Some(began) = lent.began {
+                out.took(lent.stores, header.len as usize, began);
+            }
         }
     }
 

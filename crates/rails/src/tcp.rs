@@ -45,6 +45,7 @@ use garonne_engine::rail::{
     Bulk as BulkCopy, Class, Descriptor, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink,
     Token, WakeSource,
 };
+use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
@@ -355,6 +356,7 @@ impl Rail for TcpRail {
             len,
             peer,
             token: free as u64,
+            stores: Stores::Cached,
         })
     }
 

@@ -120,7 +120,7 @@ impl Pair {
 #[test]
 fn a_sender_ends_alone_what_its_receiver_announced_before_or_while_it_was_sent() {
     for mut pair in Pair::each() {
-        for (len, announced_first) in [(20_000, true), (32 << 10, false), (1 << 20, true), (ROOM, false)] {
+        for (len, announced_first) in [(20_000, true), (96 << 10, false), (1 << 20, true), (ROOM, false)] {
             let (message, room) = (filled(len, 7), filled(ROOM, 1));
             let (send, receive);
             if announced_first {
@@ -153,10 +153,10 @@ fn a_sender_ends_alone_what_its_receiver_announced_before_or_while_it_was_sent()
 fn a_sender_ends_alone_what_was_announced_before_its_receive_was_posted() {
     for mut pair in Pair::each() {
         for (len, sender_first) in [
-            (20_000, true),
+            (70_000, true),
             (1 << 20, true),
             (ROOM, true),
-            (20_000, false),
+            (70_000, false),
             (ROOM, false),
         ] {
             let (message, room) = (filled(len, 7), filled(ROOM, 1));

@@ -8,6 +8,7 @@ use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
     Bulk, Class, Ending, Exposing, Header, Limits, Need, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
 };
+use garonne_sync::copy::Stores;
 use garonne_sync::hands::{Call, For};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -207,6 +208,7 @@ impl Rail for LocalRail {
             len,
             peer,
             token,
+            stores: Stores::Cached,
         };
         self.claimed.insert(token, scratch);
         Ok(room)

@@ -9,6 +9,7 @@ use garonne_engine::rail::{
     Sink, Step, Token, WakeSource,
 };
 use garonne_engine::reliable::{Frame, Link, Packet};
+use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -198,6 +199,7 @@ impl Rail for SimRail {
             len,
             peer,
             token: self.next_token,
+            stores: Stores::Cached,
         };
         self.claimed.insert(self.next_token, scratch);
         self.next_token += 1;

@@ -5,6 +5,7 @@
 //! which then calls [`choose`]. Until then: vector moves where the processor has them, nothing that bypasses caches.
 //! Safe code reaches it through `Segment` and [`copy_mem`].
 
+pub use crate::ring::Stores;
 use crate::user::UserMem;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
@@ -71,6 +72,15 @@ pub fn copy_mem(dst: UserMem, src: UserMem, len: usize) {
             std::ptr::with_exposed_provenance_mut(dst.addr(0)),
             len,
         )
+    }
+}
+
+/// As [`copy_mem`], with these stores as far as the machine has them.
+#[inline]
+pub fn copy_mem_with(stores: Stores, dst: UserMem, src: UserMem, len: usize) {
+    match stores {
+        Stores::Cached => copy_mem(dst, src, len),
+        Stores::Streamed => copy_mem_by(Routine::Streaming, dst, src, len),
     }
 }
 
@@ -248,8 +258,12 @@ mod x86 {
         // SAFETY: as in `vector`.
         unsafe {
             let load = |at: usize| _mm256_loadu_si256(src.add(at).cast());
-            _mm256_storeu_si256(dst.cast(), load(0));
-            let mut at = 32 - (dst as usize & 31);
+            // Whole lines only: one that is streamed in part is written to memory more than once.
+            let mut at = dst.align_offset(64);
+            if at > 0 {
+                _mm256_storeu_si256(dst.cast(), load(0));
+                _mm256_storeu_si256(dst.add(32).cast(), load(32));
+            }
             while at + 128 <= len {
                 _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + 1024).cast());
                 _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + 1088).cast());

@@ -8,6 +8,7 @@ mod segment;
 pub use crate::ring::{Full, Geometry, INLINE_MAX, Priority, UNIT};
 pub use segment::{CARD_BYTES, CONTROL_BYTES, Place};
 
+use crate::copy::{Stores, copy_mem_with};
 use crate::facade::Ordering;
 use crate::ring::{Claim, Look, Memory, Reader, Sharing, Writer};
 use crate::run::Run;
@@ -121,19 +122,18 @@ impl Outlet {
         geometry.units as usize / 4 * UNIT
     }
 
-    /// Sends `len` bytes at `bytes` (at most [`Outlet::payload_max`]) behind `header`.
+    /// Sends `len` bytes at `bytes` (at most [`Outlet::payload_max`]) behind `header`, written by these stores.
     #[inline(always)]
-    pub fn send(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> std::result::Result<(), Full> {
-        self.close_run();
-        let units = if len <= INLINE_MAX {
-            0
-        } else {
-            len.div_ceil(UNIT) as u32
-        };
-        let claim = self.writer.claim(units, Priority::Data)?;
-        let (room, space) = self.writer.memory.room(claim);
-        crate::copy::copy_mem(room, bytes, len.min(space));
-        self.writer.publish(claim, header);
+    pub fn send(
+        &mut self,
+        header: [u64; 3],
+        bytes: UserMem,
+        len: usize,
+        stores: Stores,
+    ) -> std::result::Result<(), Full> {
+        let claimed = self.claim(len, Priority::Data)?;
+        copy_mem_with(stores, claimed.mem, bytes, len.min(claimed.len));
+        self.commit(claimed, header, stores);
         Ok(())
     }
 
@@ -178,10 +178,10 @@ impl Outlet {
         Ok(Claimed { claim, mem, len })
     }
 
-    /// Publishes a claimed record.
+    /// Publishes a claimed record, which these stores wrote.
     #[inline]
-    pub fn commit(&mut self, claimed: Claimed, header: [u64; 3]) {
-        self.writer.publish(claimed.claim, header);
+    pub fn commit(&mut self, claimed: Claimed, header: [u64; 3], stores: Stores) {
+        self.writer.publish(claimed.claim, header, stores);
     }
 
     /// Publishes a claimed record as empty: the reader passes over it.
@@ -257,6 +257,9 @@ unsafe impl Sync for ReadyAt {}
 /// a line looked at while it is written travels twice.
 const FETCHED_LINES: u32 = 4;
 
+/// Payloads of so many lines are still being written when their first lines are looked at: those would travel twice for nothing.
+const LONG_LINES: u32 = 2048 / UNIT as u32;
+
 /// A record as it lies there.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
@@ -268,6 +271,8 @@ pub struct Record {
     pub payload: UserMem,
     /// Bytes that may be read there.
     pub room: usize,
+    /// How its writer says that it wrote the payload.
+    pub stores: Stores,
 }
 
 impl Intake {
@@ -348,6 +353,7 @@ impl Intake {
             header: header_at(at),
             payload: Segment::inline_room(at),
             room: INLINE_MAX,
+            stores: Stores::Cached,
         })
     }
 
@@ -397,9 +403,13 @@ impl Intake {
                 header,
                 payload,
                 room,
+                stores: found.stores,
             });
         }
-        self.lines = found.area.map_or(0, |(_, units)| units.min(FETCHED_LINES));
+        self.lines = match found.area {
+            Some((_, units)) if units < LONG_LINES => units.min(FETCHED_LINES),
+            _ => 0,
+        };
         self.starving |= self.reader.release(&found);
         if self.ready.step() {
             self.follow();

@@ -31,6 +31,11 @@ fn send(outlet: &mut Outlet, seed: u8, len: usize) -> std::result::Result<(), Fu
         [len as u64, u64::from(seed), 0],
         unsafe { UserMem::new(data.as_mut_ptr()) },
         len,
+        if seed.is_multiple_of(2) {
+            Stores::Cached
+        } else {
+            Stores::Streamed
+        },
     )
 }
 
@@ -43,6 +48,8 @@ fn receive(intake: &mut Intake) -> Option<(u16, u8, usize)> {
             let mut data = vec![0; len];
             record.payload.read(0, &mut data);
             assert_eq!(data, bytes(len, seed));
+            let streamed = len > INLINE_MAX && !seed.is_multiple_of(2);
+            assert_eq!(record.stores == Stores::Streamed, streamed);
             got = Some((record.writer, seed, len));
         });
         if taken == Taken::Empty {

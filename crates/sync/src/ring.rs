@@ -25,6 +25,8 @@ pub const SLOT_WORDS: usize = 7;
 const VOID: u64 = 1 << 48;
 /// Flag of a stamp: the payload lies in the area; the first word after the header tells where.
 const AREA: u64 = 1 << 49;
+/// Flag of a stamp: the payload was written by stores that bypass the caches.
+const STREAMED: u64 = 1 << 50;
 /// Index (among the words after the stamp) of the word that says where a payload lies; also of the first inline payload.
 pub const PLACE_WORD: usize = 3;
 /// Payload bytes that share the slot with the header.
@@ -96,6 +98,16 @@ pub(crate) trait Memory {
 pub(crate) enum Sharing {
     Mailbox,
     Lane,
+}
+
+/// Which stores write bytes that another core reads next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stores {
+    /// Ordinary ones: the lines stay in the writer's cache, where the reader gets them.
+    #[default]
+    Cached = 0,
+    /// Such that bypass the caches: the reader gets the lines from memory, and the writer need not get them at all.
+    Streamed = 1,
 }
 
 /// What kind of record asks for room.
@@ -316,12 +328,16 @@ impl<M: Memory> Writer<M> {
         self.has_room(&geometry, end, Priority::Data)
     }
 
-    /// Publishes a claimed record: the slot's header words and, through the claim, where its payload lies.
+    /// Publishes a claimed record: the slot's header words and, through the claim, where its payload lies, which these stores wrote.
     #[inline(always)]
-    pub(crate) fn publish(&mut self, claim: Claim, header: [u64; PLACE_WORD]) {
+    pub(crate) fn publish(&mut self, claim: Claim, header: [u64; PLACE_WORD], stores: Stores) {
         let place = (claim.units > 0).then(|| u64::from(claim.start) | u64::from(claim.units) << 32);
         self.memory.put(self.memory.at(claim.slot), header, place);
-        let flags = if place.is_some() { AREA } else { 0 };
+        let flags = match (place, stores) {
+            (None, _) => 0,
+            (Some(_), Stores::Cached) => AREA,
+            (Some(_), Stores::Streamed) => AREA | STREAMED,
+        };
         self.stamp(claim, flags);
     }
 
@@ -364,6 +380,8 @@ impl<M: Memory> Writer<M> {
 pub(crate) struct Found<At> {
     pub(crate) writer: u16,
     pub(crate) void: bool,
+    /// How its writer says that it wrote the payload.
+    pub(crate) stores: Stores,
     /// The slot.
     pub(crate) at: At,
     /// Words after the stamp.
@@ -461,6 +479,11 @@ impl<M: Memory> Reader<M> {
         Look::Record(Found {
             writer,
             void: stamp & VOID != 0,
+            stores: if stamp & STREAMED != 0 {
+                Stores::Streamed
+            } else {
+                Stores::Cached
+            },
             at,
             words,
             area,

@@ -80,7 +80,7 @@ impl Memory for Model {
 fn send(writer: &mut Writer<Model>, value: u64, units: u32) -> bool {
     match writer.claim(units, Priority::Data) {
         Ok(claim) => {
-            writer.publish(claim, [value, 0, 0]);
+            writer.publish(claim, [value, 0, 0], Stores::Cached);
             true
         }
         Err(Full) => false,

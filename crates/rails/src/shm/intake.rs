@@ -5,13 +5,15 @@
 //! mailbox has been read that far. So no record overtakes another, without a handshake. A dead writer's lane is drained
 //! and then granted to the next.
 
-use crate::limits::{FETCH_AHEAD, LANE_GRANT_AFTER, LANES};
+use crate::limits::{FETCH_AHEAD, LANE_GRANT_AFTER, LANES, STORES_FROM};
 use crate::shm::layout::{self, card};
+use crate::shm::stores::Reader;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Accept, Header, Peeked, Ready, Sink};
 use garonne_sync::mailbox::{Intake, Record, Taken};
 use garonne_sync::shm::Segment;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 #[derive(Debug)]
 struct Lane {
@@ -19,6 +21,24 @@ struct Lane {
     intake: Intake,
     /// The mailbox has been read as far as the writer's switch asks.
     open: bool,
+    /// What copies out of it take.
+    reads: Reader,
+}
+
+impl Lane {
+    /// Delivers the next record.
+    #[inline(always)]
+    fn take(&mut self, own: &Segment, broken: &mut Vec<Peer>, sink: &mut impl Sink) -> Taken {
+        let (writer, reads) = (self.writer, &mut self.reads);
+        self.intake.take(|record| {
+            let record = Record { writer, ..record };
+            if record.room < STORES_FROM {
+                deliver(record, sink, broken);
+            } else {
+                deliver_long(record, sink, broken, (own, reads));
+            }
+        })
+    }
 }
 
 /// A rank's own inbox.
@@ -92,13 +112,10 @@ impl Inbox {
             if !lane.open {
                 continue;
             }
-            let writer = lane.writer;
-            let taken = lane
-                .intake
-                .take(|record| deliver(Record { writer, ..record }, sink, &mut self.broken));
+            let taken = lane.take(&self.own, &mut self.broken, sink);
             match taken {
                 Taken::Empty => continue,
-                Taken::Broken(_) => self.broken.push(Peer::from(writer)),
+                Taken::Broken(_) => self.broken.push(Peer::from(lane.writer)),
                 Taken::Record | Taken::Void => {}
             }
             self.starving |= lane.intake.take_starving();
@@ -147,19 +164,15 @@ impl Inbox {
         }
         let mut told = 0;
         while told < budget {
-            let writer = lane.writer;
             if told > 0 {
                 // The writer is ahead: what it left lies in its cache, and each line takes as long to come as several take to
                 // handle. Not at first, which would take the line away that it is just writing.
                 lane.intake.fetch_ahead(FETCH_AHEAD);
             }
-            match lane
-                .intake
-                .take(|record| deliver(Record { writer, ..record }, sink, &mut self.broken))
-            {
+            match lane.take(&self.own, &mut self.broken, sink) {
                 Taken::Record => told += 1,
                 Taken::Void => {}
-                Taken::Broken(_) => self.broken.push(Peer::from(writer)),
+                Taken::Broken(_) => self.broken.push(Peer::from(lane.writer)),
                 Taken::Empty => break,
             }
         }
@@ -216,6 +229,7 @@ impl Inbox {
             writer,
             intake,
             open: false,
+            reads: Reader::default(),
         });
         // Release: the writer that sees the grant sees the lane's head. SYNC(lane-grant).
         self.own
@@ -252,6 +266,27 @@ impl Inbox {
             sink.gone(peer);
         }
         told
+    }
+}
+
+/// As [`deliver`] for a record whose writer chooses by which stores it writes: sees what reading it takes.
+#[inline(never)]
+fn deliver_long(
+    record: Record,
+    sink: &mut impl Sink,
+    broken: &mut Vec<Peer>,
+    (own, reads): (&Segment, &mut Reader),
+) {
+    let (writer, stores) = (record.writer, record.stores);
+    let len = (Header::len_in(&record.header) as usize).min(record.room);
+    if !reads.wants(stores) {
+        return deliver(record, sink, broken);
+    }
+    let began = Instant::now();
+    deliver(record, sink, broken);
+    if let Some(word) = reads.took(stores, len, began.elapsed()) {
+        own.atomic_u64(layout::card_at(writer) + card::READS)
+            .store(word, Ordering::Relaxed);
     }
 }
 

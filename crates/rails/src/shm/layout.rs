@@ -33,6 +33,8 @@ pub(crate) mod card {
     pub(crate) const HELD: usize = 12;
     /// Written by the writer before it first uses a lane: the mailbox's position behind its last record there.
     pub(crate) const SWITCH: usize = 16;
+    /// Written by the reader: what its copies of the writer's payloads took, two numbers of 32 bits; see `stores`.
+    pub(crate) const READS: usize = 24;
 }
 
 const fn geometry(slots: u32, units: u32) -> Geometry {
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inbox_for_sixty_four_ranks_stays_below_a_megabyte() {
-        assert!(inbox_bytes(64) < 1 << 20);
+    fn an_inbox_for_sixty_four_ranks_stays_below_three_megabytes_of_addresses() {
+        assert!(inbox_bytes(64) < 3 << 20);
     }
 }

@@ -1,8 +1,11 @@
 //! Who is on this node and where things lie: the [`Neighbours`] that the rail is told, and the writing end to each peer.
 
 use crate::limits::COMMONS_BYTES;
+use crate::limits::STORES_FROM;
 use crate::shm::layout::{self, card};
+use crate::shm::stores::{Chooser, Reads};
 use garonne_engine::api::{Error, Peer};
+use garonne_sync::copy::Stores;
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::hands::{Call, For};
 use garonne_sync::mailbox::Outlet;
@@ -11,6 +14,7 @@ use garonne_sync::shm::{Segment, Word};
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// How a peer's memory can be reached from this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +72,8 @@ pub(crate) fn wake(neighbours: &dyn Neighbours, peer: Peer, what: For) {
 pub(crate) struct Out {
     mailbox: Outlet,
     lane: Option<Outlet>,
+    /// How payloads are written there.
+    stores: Chooser,
     /// Value of the grant word that `lane` follows.
     held: u32,
     /// The bell of the peer.
@@ -108,6 +114,7 @@ impl Out {
         Ok(Self {
             mailbox,
             lane: None,
+            stores: Chooser::default(),
             held: 0,
             bell: bell.word(0),
             hands: neighbours.hands(peer).map(|hands| (hands.word(0), hands.word(4))),
@@ -170,14 +177,36 @@ impl Out {
     /// As `send_inline` for a record whose bytes do not fit into its slot.
     #[inline(never)]
     pub(crate) fn send_beside(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> bool {
+        let (stores, began) = self.stores_for(true, len);
         let sent = self
             .lane
             .as_mut()
-            .is_some_and(|lane| lane.send(header, bytes, len).is_ok());
+            .is_some_and(|lane| lane.send(header, bytes, len, stores).is_ok());
         if sent {
             self.bell().ring();
+            if let Some(began) = began {
+                self.took(stores, len, began);
+            }
         }
         sent
+    }
+
+    /// Which stores write a payload of `len` bytes, and since when, if that is measured.
+    #[inline(always)]
+    pub(crate) fn stores_for(&mut self, lane: bool, len: usize) -> (Stores, Option<Instant>) {
+        if !lane || len < STORES_FROM {
+            return (Stores::Cached, None);
+        }
+        let (stores, timed) = self.stores.next();
+        (stores, timed.then(Instant::now))
+    }
+
+    /// A payload of `len` bytes was written since then.
+    #[inline(never)]
+    pub(crate) fn took(&mut self, stores: Stores, len: usize, began: Instant) {
+        let reads = self.card.atomic_u64(card::READS).load(Ordering::Relaxed);
+        self.stores
+            .took(stores, len, began.elapsed(), Reads::from_word(reads));
     }
 
     /// The ring that the next record goes through.

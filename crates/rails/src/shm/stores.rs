@@ -1,0 +1,236 @@
+//! Which stores write payloads into a peer's lane: ordinary ones, or such that bypass the caches.
+//!
+//! Owned by both ends of a lane. Cores that share a cache hand lines over fastest through it. Others wait for each line twice: the
+//! writer until the reader's old copy is gone, the reader until the writer's cache answers; lines that pass through memory spare them both. Which
+//! holds is measured on what passes anyway, since virtual cores move while a job runs: the writer times its copies into the lane, the reader
+//! times those out of it and tells the writer by a word of the writer's card. Bounded by two numbers of each side.
+
+use crate::limits::{STORES_LEARNED, STORES_TIMED, STORES_TRIED};
+use garonne_sync::copy::Stores;
+use std::time::Duration;
+
+/// Picoseconds per byte by [`Stores`]; 0: unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Paces([u32; 2]);
+
+impl Paces {
+    fn learn(&mut self, stores: Stores, len: usize, took: Duration) {
+        let now = (took.as_nanos() * 1000 / len.max(1) as u128).clamp(1, 1 << 24) as u32;
+        let pace = &mut self.0[stores as usize];
+        *pace = match *pace {
+            0 => now,
+            // Quick ones count more: what slows one copy down is a preemption or a page that nobody touched before.
+            old if now <= old => old - (old - now) / 4,
+            old => old + (now - old).min(old).div_ceil(8),
+        };
+    }
+
+    fn of(&self, stores: Stores) -> u32 {
+        self.0[stores as usize]
+    }
+}
+
+/// What a lane's reader tells its writer: a hint, which a mad reader can only make wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reads(Paces);
+
+impl Reads {
+    pub(crate) fn from_word(word: u64) -> Self {
+        Self(Paces([word as u32, (word >> 32) as u32]))
+    }
+
+    fn to_word(self) -> u64 {
+        let [cached, streamed] = self.0.0;
+        u64::from(cached) | u64::from(streamed) << 32
+    }
+}
+
+fn other(stores: Stores) -> Stores {
+    match stores {
+        Stores::Cached => Stores::Streamed,
+        Stores::Streamed => Stores::Cached,
+    }
+}
+
+/// Random draws, so that no rhythm of messages decides what is measured.
+#[derive(Clone, Copy, Debug)]
+struct Draw(u32);
+
+impl Default for Draw {
+    fn default() -> Self {
+        Self(0x9E37_79B9)
+    }
+}
+
+impl Draw {
+    #[inline(always)]
+    fn next(&mut self) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 17;
+        self.0 ^= self.0 << 5;
+        self.0
+    }
+}
+
+/// The writer's side: chooses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Chooser {
+    usual: Stores,
+    /// Both are known on both sides.
+    learned: bool,
+    own: Paces,
+    draw: Draw,
+}
+
+impl Chooser {
+    /// The stores for the next payload, and whether [`Chooser::took`] is to hear how long they took.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> (Stores, bool) {
+        let draw = self.draw.next();
+        let tried = if self.learned {
+            STORES_TRIED
+        } else {
+            STORES_LEARNED
+        };
+        if draw & (tried - 1) == 0 {
+            (other(self.usual), true)
+        } else {
+            (self.usual, draw & (STORES_TIMED - 1) == 1)
+        }
+    }
+
+    /// Writing `len` bytes took so long; the reader says this of its side.
+    pub(crate) fn took(&mut self, stores: Stores, len: usize, took: Duration, reads: Reads) {
+        self.own.learn(stores, len, took);
+        let known = |stores| self.own.of(stores) > 0 && reads.0.of(stores) > 0;
+        self.learned = known(Stores::Cached) && known(Stores::Streamed);
+        let all = |stores| u64::from(self.own.of(stores)) + u64::from(reads.0.of(stores));
+        // An eighth: a change costs something, too, and both sides' numbers waver.
+        if self.learned && all(other(self.usual)) * 8 < all(self.usual) * 7 {
+            self.usual = other(self.usual);
+        }
+    }
+}
+
+/// The reader's side: measures.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reader {
+    paces: Paces,
+    told: Paces,
+    last: Stores,
+    draw: Draw,
+}
+
+impl Reader {
+    /// Whether [`Reader::took`] is to hear how long the copy of the next payload took.
+    #[inline(always)]
+    pub(crate) fn wants(&mut self, stores: Stores) -> bool {
+        let changed = std::mem::replace(&mut self.last, stores) != stores;
+        changed || self.paces.of(stores) == 0 || self.draw.next() & (STORES_TIMED - 1) == 1
+    }
+
+    /// Reading `len` bytes took so long. The word to tell the writer, if it is worth it: the writer then has to fetch the line.
+    pub(crate) fn took(&mut self, stores: Stores, len: usize, took: Duration) -> Option<u64> {
+        self.paces.learn(stores, len, took);
+        let (now, told) = (self.paces.of(stores), self.told.of(stores));
+        (now.abs_diff(told) > told / 4).then(|| {
+            self.told = self.paces;
+            Reads(self.told).to_word()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = 4096;
+
+    /// A lane of which each side takes so many picoseconds per byte, by [`Stores`].
+    struct Lane {
+        chooser: Chooser,
+        reader: Reader,
+        word: u64,
+    }
+
+    impl Lane {
+        fn new() -> Self {
+            let (chooser, reader) = (Chooser::default(), Reader::default());
+            Self {
+                chooser,
+                reader,
+                word: 0,
+            }
+        }
+
+        /// Sends many payloads: how many of the last thousand were streamed.
+        fn send(&mut self, write: [u64; 2], read: [u64; 2]) -> usize {
+            let took =
+                |paces: [u64; 2], stores| Duration::from_nanos(paces[stores as usize] * LEN as u64 / 1000);
+            let stores: Vec<Stores> = (0..3000)
+                .map(|_| {
+                    let (stores, timed) = self.chooser.next();
+                    if timed {
+                        let reads = Reads::from_word(self.word);
+                        self.chooser.took(stores, LEN, took(write, stores), reads);
+                    }
+                    if self.reader.wants(stores)
+                        && let Some(word) = self.reader.took(stores, LEN, took(read, stores))
+                    {
+                        self.word = word;
+                    }
+                    stores
+                })
+                .collect();
+            let last = &stores[2000..];
+            last.iter().filter(|stores| **stores == Stores::Streamed).count()
+        }
+    }
+
+    #[test]
+    fn the_quicker_stores_are_used_and_the_others_tried_now_and_then() {
+        let streamed = Lane::new().send([50, 90], [50, 80]);
+        assert!((1..100).contains(&streamed), "{streamed}");
+        let streamed = Lane::new().send([190, 70], [100, 70]);
+        assert!((900..1000).contains(&streamed), "{streamed}");
+    }
+
+    #[test]
+    fn both_sides_count_together() {
+        // The writer alone would stream.
+        assert!(Lane::new().send([100, 60], [60, 200]) < 100);
+        // The reader alone would not.
+        assert!(Lane::new().send([300, 60], [60, 100]) > 900);
+    }
+
+    #[test]
+    fn a_change_of_distance_is_noticed_both_ways() {
+        let mut lane = Lane::new();
+        assert!(lane.send([50, 90], [50, 80]) < 100);
+        assert!(lane.send([190, 70], [100, 70]) > 900);
+        assert!(lane.send([50, 90], [50, 80]) < 100);
+    }
+
+    #[test]
+    fn what_a_mad_reader_says_changes_nothing_but_the_choice() {
+        let mut chooser = Chooser::default();
+        for word in [0, u64::MAX, 1, 1 << 32, u64::from(u32::MAX)] {
+            for _ in 0..100 {
+                let (stores, _) = chooser.next();
+                chooser.took(stores, 0, Duration::MAX, Reads::from_word(word));
+            }
+        }
+    }
+
+    #[test]
+    fn the_writer_is_told_when_a_number_changed_by_more_than_a_quarter() {
+        let mut reader = Reader::default();
+        let mut told = |ns| {
+            reader
+                .took(Stores::Cached, 1000, Duration::from_nanos(ns))
+                .is_some()
+        };
+        assert!(told(100) && !told(101));
+        assert!(!told(20) && told(20));
+    }
+}
