@@ -84,6 +84,8 @@ pub(crate) enum Mark {
     Announced = 2,
     /// The rail was not asked how to fetch its message, so it hears nothing of that.
     Unasked = 4,
+    /// It was started under a watcher, which hears of its end.
+    Watched = 128,
 }
 
 impl Operation {

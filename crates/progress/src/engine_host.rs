@@ -10,6 +10,7 @@ mod advancing;
 mod lending;
 mod together;
 mod waiting;
+mod watching;
 
 use crate::host::{Host, Stepper};
 use crate::limits::SUBMISSIONS;
@@ -24,6 +25,7 @@ use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::Shard;
 use garonne_engine::track::Track;
+use garonne_engine::watch::Watcher;
 use garonne_sync::hands::For;
 use garonne_sync::submission::Submission;
 use garonne_sync::trylock::{Guard, OneThread, TryLock};
@@ -31,6 +33,7 @@ use garonne_sync::user::Data;
 use lending::Lending;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use watching::Watching;
 
 /// See the module's paragraph.
 pub struct EngineHost<R, S> {
@@ -65,6 +68,7 @@ pub struct EngineHost<R, S> {
     meeting: Mutex<Option<Meeting>>,
     parks: AtomicU32,
     lending: Lending,
+    watching: Watching,
     /// Looks of several threads that brought nothing.
     fruitless: AtomicU32,
 }
@@ -109,6 +113,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             meeting: Mutex::new(None),
             parks: AtomicU32::new(0),
             lending: Lending::new(),
+            watching: Watching::default(),
             fruitless: AtomicU32::new(0),
         }
     }
@@ -309,7 +314,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     #[inline(never)]
     fn recv_quick_lent(&self, catch: Catch) -> Option<Caught> {
-        if self.shared.load(Ordering::Relaxed) {
+        if self.shared.load(Ordering::Relaxed) || self.is_watched() {
             return None;
         }
         self.nothing_lent();
@@ -321,6 +326,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     #[inline(never)]
     fn post_plain_shared(&self, catch: Catch) -> Option<Request> {
         self.nothing_lent();
+        if self.is_watched() {
+            return None;
+        }
         self.with(|shard| shard.post_plain(&catch))
     }
 
@@ -336,6 +344,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     #[inline(never)]
     fn send_small_shared(&self, small: Small) -> bool {
         self.nothing_lent();
+        if self.is_watched() {
+            return false;
+        }
         let Some(mut shard) = self.shard.try_lock() else {
             return false;
         };
@@ -530,6 +541,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         if self.stepping.load(Ordering::Acquire) > 0 {
             self.lend(For::Everything);
         }
+    }
+
+    #[inline]
+    fn watcher(&self) -> Option<Arc<dyn Watcher>> {
+        self.who_watches()
     }
 
     fn leave_open(&self, request: Request) {

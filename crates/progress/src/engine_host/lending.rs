@@ -188,6 +188,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             words.call().disarm();
         }
         if !self.shared.load(Ordering::Relaxed)
+            && !self.is_watched()
             && let Some(promise) = *lock(&self.lending.promise)
         {
             self.shard.elide(promise);
@@ -248,10 +249,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let Some(inside) = self.lending.gate.enter() else {
             return Next::Sleep;
         };
+        self.surroundings.lent(Lent::Called);
         let moved = self.work_inside(&inside);
         if moved > 0 {
             self.surroundings.lent(Lent::Worked);
         }
+        self.surroundings.lent(Lent::Leaves);
         if self.is_attended(&inside) {
             self.hand_back();
             return Next::Sleep;
