@@ -1,7 +1,7 @@
 //! Calls of the program's as a trace shows them: what a wrapper does when there is something to look at before its body.
 //!
-//! Every wrapper looks at one word ([`is_odd`]): normally the board's, which is zero while nobody traces; a one of this process's own while this rank is traced, or if
-//! it is a forked child. Only then [`oddity`] is asked. A wrapper that is traced calls itself once more between the two records, so the records cost the
+//! Every wrapper looks at one word ([`is_odd`]): normally the board's, which is zero while nobody traces; a one of this process's own while this rank
+//! is traced, or if it is a forked child. Only then [`oddity`] is asked. A wrapper that is traced calls itself once more between the two records, so the records cost the
 //! others nothing, and its body sees the same arguments.
 
 use crate::call::Call;
