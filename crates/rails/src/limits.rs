@@ -234,3 +234,6 @@ pub const WATCHER_STACK: usize = 64 * 1024;
 
 /// Longest sleep where sockets cannot be watched for want of a thread: few enough looks that nobody notices their cost.
 pub const COMPOSED_NAP: std::time::Duration = std::time::Duration::from_millis(2);
+
+/// Longest message between agents: what a job is, with an environment as large as the kernel lets a program have, twice over.
+pub const TRUSTED_MESSAGE_MAX: usize = 8 << 20;

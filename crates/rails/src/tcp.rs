@@ -22,6 +22,7 @@ mod log;
 mod remote;
 #[cfg(test)]
 mod tests;
+pub mod trusted;
 mod wake;
 
 pub use frame::{LIBRARY, Process, VERSIONS};
@@ -213,6 +214,15 @@ impl TcpRail {
     /// Whether everything sent has reached the other hosts.
     pub fn has_left(&self) -> bool {
         !self.open.iter().any(|peer| self.holds_words(*peer))
+    }
+
+    /// The peers that something is still on its way to.
+    pub fn owed(&self) -> Vec<Peer> {
+        self.open
+            .iter()
+            .copied()
+            .filter(|peer| self.holds_words(*peer))
+            .collect()
     }
 
     /// Closes every connection and the port at once and without a word, as the end of the process does.

@@ -52,6 +52,16 @@ impl Secret {
         Ok(Self(bytes))
     }
 
+    /// The bytes of one that came by an inherited descriptor or a sealed connection.
+    pub fn from_bytes(bytes: &[u8; SECRET_BYTES]) -> Self {
+        Self(Zeroizing::new(*bytes))
+    }
+
+    /// Its bytes: for an inherited descriptor or a sealed connection, never for arguments, environment or output.
+    pub fn bytes(&self) -> &[u8; SECRET_BYTES] {
+        &self.0
+    }
+
     /// A descriptor from which one other process may take the secret, once. Closed on exec: whoever starts that process lets it inherit it.
     ///
     /// # Errors
