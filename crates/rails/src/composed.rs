@@ -1,8 +1,9 @@
-//! The rail of a rank whose peers are partly on its node and partly elsewhere: shared memory to the ones, TCP to the others.
+//! The rail of a rank: shared memory to the peers of its node, and TCP to the others, if the job has any.
 //!
 //! Implements the engine's `Rail` by asking the rail of each peer; which one that is was said when it was made and does not change. A rank sleeps on its
 //! doorbell, as with shared memory alone; a thread of its own, started at the first sleep, watches the sockets and rings that doorbell when one is ready, once for
 //! each time the rank arms. While nothing comes by TCP its sockets, which cost a system call, are looked at ever more seldom between looks at shared memory.
+//! In a job of one node there is no second part, and what that costs is one comparison where a peer is named.
 
 use crate::limits::COMPOSED_TCP_EVERY_MAX;
 use crate::shm::ShmRail;
@@ -26,6 +27,11 @@ use std::time::Duration;
 /// See the module's paragraph.
 pub struct ComposedRail {
     shm: ShmRail,
+    far: Option<Box<Far>>,
+}
+
+/// The way to other nodes.
+struct Far {
     tcp: TcpRail,
     /// By peer: it is on this node.
     near: Vec<bool>,
@@ -40,7 +46,7 @@ impl std::fmt::Debug for ComposedRail {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ComposedRail")
             .field("shm", &self.shm)
-            .field("tcp", &self.tcp)
+            .field("tcp", &self.far.as_ref().map(|far| &far.tcp))
             .finish_non_exhaustive()
     }
 }
@@ -141,34 +147,7 @@ impl Drop for Watcher {
     }
 }
 
-impl ComposedRail {
-    /// The rail of a rank that reaches the peers that are `near` by shared memory and the others by TCP. Both rails name peers by their index in the job's world.
-    pub fn new(shm: ShmRail, tcp: TcpRail, near: Vec<bool>) -> Self {
-        let wake = Arc::new(ComposedWake {
-            bell: shm.wake_source(),
-            sockets: tcp.sockets(),
-        });
-        Self {
-            shm,
-            tcp,
-            near,
-            watcher: None,
-            wake,
-            tcp_every: 1,
-            tcp_in: 0,
-        }
-    }
-
-    /// The part for the node.
-    pub fn shm(&mut self) -> &mut ShmRail {
-        &mut self.shm
-    }
-
-    /// The part for other hosts.
-    pub fn tcp(&mut self) -> &mut TcpRail {
-        &mut self.tcp
-    }
-
+impl Far {
     #[inline(always)]
     fn is_near(&self, peer: Peer) -> bool {
         self.near.get(peer as usize).copied().unwrap_or(false)
@@ -176,12 +155,12 @@ impl ComposedRail {
 
     /// Something goes or came by TCP: answers are looked for soon.
     #[inline]
-    fn tcp_moves(&mut self) {
+    fn moves(&mut self) {
         (self.tcp_every, self.tcp_in) = (1, 0);
     }
 
     #[inline(never)]
-    fn poll_tcp(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+    fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
         let told = self.tcp.poll(budget, sink);
         self.tcp_every = if told > 0 {
             1
@@ -191,25 +170,94 @@ impl ComposedRail {
         self.tcp_in = self.tcp_every;
         told
     }
+
+    fn arm(&mut self) {
+        self.tcp.arm();
+        // The caller's last poll looks at the sockets, too; what becomes ready after it rings the bell that is armed already.
+        self.moves();
+        if self.watcher.is_none() {
+            self.watcher = Watcher::start(&self.wake).ok();
+        }
+        let watched = self
+            .watcher
+            .as_ref()
+            .is_some_and(|watcher| watcher.arm(&self.wake.sockets));
+        self.wake.sockets.set_watched(watched);
+    }
+}
+
+impl ComposedRail {
+    /// The rail of a rank whose peers are all on its node.
+    pub fn of_node(shm: ShmRail) -> Self {
+        Self { shm, far: None }
+    }
+
+    /// The rail of a rank that reaches the peers that are `near` by shared memory and the others by TCP. Both rails name peers by their index in the job's world.
+    pub fn new(shm: ShmRail, tcp: TcpRail, near: Vec<bool>) -> Self {
+        let wake = Arc::new(ComposedWake {
+            bell: shm.wake_source(),
+            sockets: tcp.sockets(),
+        });
+        let far = Far {
+            tcp,
+            near,
+            watcher: None,
+            wake,
+            tcp_every: 1,
+            tcp_in: 0,
+        };
+        Self {
+            shm,
+            far: Some(Box::new(far)),
+        }
+    }
+
+    /// The part for the node.
+    pub fn shm(&mut self) -> &mut ShmRail {
+        &mut self.shm
+    }
+
+    /// The part for other hosts.
+    pub fn tcp(&mut self) -> Option<&mut TcpRail> {
+        self.far.as_mut().map(|far| &mut far.tcp)
+    }
+
+    #[inline(always)]
+    fn is_near(&self, peer: Peer) -> bool {
+        self.far.as_ref().is_none_or(|far| far.is_near(peer))
+    }
+
+    /// The rail to a peer of another node.
+    #[inline(always)]
+    fn far_to(&mut self, peer: Peer) -> Option<&mut TcpRail> {
+        let far = self.far.as_mut()?;
+        if far.is_near(peer) {
+            return None;
+        }
+        far.moves();
+        Some(&mut far.tcp)
+    }
 }
 
 /// Asks the rail of a peer.
 macro_rules! of {
     ($self:ident, $peer:expr, $rail:ident => $what:expr) => {
-        if $self.is_near($peer) {
-            let $rail = &mut $self.shm;
-            $what
-        } else {
-            $self.tcp_moves();
-            let $rail = &mut $self.tcp;
-            $what
+        match $self.far_to($peer) {
+            Some($rail) => $what,
+            None => {
+                let $rail = &mut $self.shm;
+                $what
+            }
         }
     };
 }
 
 impl Rail for ComposedRail {
     fn limits(&self) -> Limits {
-        let (near, far) = (self.shm.limits(), self.tcp.limits());
+        let near = self.shm.limits();
+        let Some(far) = self.far.as_ref().map(|far| far.tcp.limits()) else {
+            return near;
+        };
         Limits {
             inline_max: near.inline_max.min(far.inline_max),
             packet_max: near.packet_max.min(far.packet_max),
@@ -219,11 +267,11 @@ impl Rail for ComposedRail {
     }
 
     fn reach(&self, peer: Peer) -> Option<Reach> {
-        if self.is_near(peer) {
+        let Some(far) = self.far.as_ref().filter(|far| !far.is_near(peer)) else {
             return self.shm.reach(peer);
-        }
+        };
         let most = self.limits().packet_max;
-        let reach = self.tcp.reach(peer)?;
+        let reach = far.tcp.reach(peer)?;
         Some(Reach {
             eager_max: reach.eager_max.min(most),
             pipeline_chunk: reach.pipeline_chunk.min(most),
@@ -277,12 +325,15 @@ impl Rail for ComposedRail {
 
     #[inline]
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
-        if self.tcp_in > 0 {
-            self.tcp_in -= 1;
+        let Some(far) = &mut self.far else {
+            return self.shm.poll(budget, sink);
+        };
+        if far.tcp_in > 0 {
+            far.tcp_in -= 1;
             return self.shm.poll(budget, sink);
         }
         // First, or much traffic of the node would leave it no budget; and not in every poll, or the other way round.
-        let told = self.poll_tcp(budget, sink);
+        let told = far.poll(budget, sink);
         told + self.shm.poll(budget.saturating_sub(told), sink)
     }
 
@@ -296,13 +347,21 @@ impl Rail for ComposedRail {
         self.shm.poll_one(sink)
     }
 
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        // Of sockets nobody knows without asking the system.
+        self.far.is_none() && self.shm.is_quiet()
+    }
+
     fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing {
         of!(self, peer, rail => rail.expose(token, peer, data))
     }
 
     fn revoke(&mut self, token: Token) -> Ending {
         // Tokens are unique among both, and a rail that does not know one has nothing to end.
-        self.tcp.revoke(token);
+        if let Some(far) = &mut self.far {
+            far.tcp.revoke(token);
+        }
         self.shm.revoke(token)
     }
 
@@ -350,27 +409,24 @@ impl Rail for ComposedRail {
 
     fn arm(&mut self) -> u32 {
         let ticket = self.shm.arm();
-        self.tcp.arm();
-        // The caller's last poll looks at the sockets, too; what becomes ready after it rings the bell that is armed already.
-        self.tcp_moves();
-        if self.watcher.is_none() {
-            self.watcher = Watcher::start(&self.wake).ok();
+        if let Some(far) = &mut self.far {
+            far.arm();
         }
-        let watched = self
-            .watcher
-            .as_ref()
-            .is_some_and(|watcher| watcher.arm(&self.wake.sockets));
-        self.wake.sockets.set_watched(watched);
         ticket
     }
 
     fn disarm(&mut self) {
         self.shm.disarm();
-        self.tcp.disarm();
+        if let Some(far) = &mut self.far {
+            far.tcp.disarm();
+        }
     }
 
     fn wake_source(&self) -> Arc<dyn WakeSource> {
-        self.wake.clone()
+        match &self.far {
+            Some(far) => far.wake.clone(),
+            None => self.shm.wake_source(),
+        }
     }
 
     fn ring(&mut self, peer: Peer) {

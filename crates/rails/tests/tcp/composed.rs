@@ -46,7 +46,7 @@ impl World for Two {
         self.rails
             .iter_mut()
             .flatten()
-            .for_each(|rail| rail.tcp().drive());
+            .for_each(|rail| rail.tcp().unwrap().drive());
         if self.per_node == 1 {
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -55,13 +55,13 @@ impl World for Two {
         if self.per_node == 2 {
             return self.rail(0).shm().peer_gone(1);
         }
-        while !self.rail(1).tcp().has_left() {
+        while !self.rail(1).tcp().unwrap().has_left() {
             self.settle();
         }
         // Its proof and its packet lie in the kernel of rank 0, which takes the connection in before it hears of the death.
         (0..3).for_each(|_| self.settle());
         self.rails[1] = None;
-        self.rail(0).tcp().peer_gone(1);
+        self.rail(0).tcp().unwrap().peer_gone(1);
     }
 }
 
