@@ -240,7 +240,7 @@ impl Comm {
     }
 
     /// `MPI_Comm_split_type`. `kind` is `None` for `MPI_UNDEFINED`. Guided splits know the resource types
-    /// `mpi_shared_memory` (one node) and the process sets of sessions; others give `None`.
+    /// `mpi_shared_memory` (one node) and the process sets of sessions; others give `None`. An unguided split tells in `info` by what it was.
     pub fn split_type(&self, kind: Option<SplitType>, key: i32, info: Option<&Info>) -> Result<Option<Comm>> {
         let wish = |name: &str| info.and_then(|info| info.lookup(name));
         let color = match kind {
@@ -254,7 +254,11 @@ impl Comm {
             // The standard wants a strict subset of the parent, or nothing.
             Some(SplitType::HwUnguided) => {
                 let on_node = self.0.process.config.node.intersection(&self.0.local).size();
-                (on_node < self.size()).then(|| self.node_color())
+                let split = on_node < self.size();
+                if let Some(info) = info.filter(|_| split) {
+                    info.set("mpi_hw_resource_type", "mpi_shared_memory")?;
+                }
+                split.then(|| self.node_color())
             }
         };
         let found = info.map(super::hints).unwrap_or_default();
