@@ -1,4 +1,4 @@
-//! Messages between launcher, agent and ranks.
+//! Messages between launcher, agent and ranks, and between the agents of several hosts.
 
 #![no_main]
 

@@ -24,6 +24,8 @@ fn main() {
     let as_launcher = called.starts_with("mpirun") || called.starts_with("mpiexec");
     let code = match words.get(1).and_then(|word| word.to_str()) {
         _ if as_launcher => run::run(words.split_off(1), &called),
+        // Started by a launcher on another host.
+        Some("agent") if words.len() == 2 => garonne_node::leaf::serve(),
         Some("run") => run::run(words.split_off(2), "garonne run"),
         _ => commands::dispatch(words),
     };

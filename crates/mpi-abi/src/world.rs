@@ -4,6 +4,7 @@ use crate::call::{Call, Fault, Result};
 use crate::{env, site, state, tracing};
 use garonne_mpi::coll::Boards;
 use garonne_mpi::error::Class;
+use garonne_mpi::group::Group;
 use garonne_mpi::process::{Config, ThreadLevel};
 use garonne_node::rank::{Rank, RankHost};
 use garonne_node::rendezvous::ProgramPlace;
@@ -58,13 +59,19 @@ pub(crate) fn enter() -> Result<Config> {
     HOST.store(Arc::as_ptr(&host).cast_mut(), Ordering::Release);
     // A process that a rank started is a world of its own, although it inherits the environment.
     let launched = rank.client.is_some();
+    let hosts = rank.hosts.as_ref();
+    let node = hosts.map_or_else(
+        || Group::world(host.world_size()),
+        |hosts| Group::compact(hosts.near.clone()),
+    );
     Ok(Config {
+        node,
         appnum: ProgramPlace::from_env()
             .filter(|_| launched)
             .map(|place| place.index),
         // A job has as many places as ranks: there are no slots.
         universe_size: launched.then(|| i32::try_from(host.world_size()).unwrap_or(i32::MAX)),
-        processor_name: env::processor_name(),
+        processor_name: hosts.map_or_else(env::processor_name, |hosts| hosts.name.clone()),
         env: state::env_pairs(),
         call_name: |call| Call(call).name(),
         site_name: site::of,

@@ -4,15 +4,19 @@
 //! all close-on-exec (a private socket, the memory file, the lifeline), starts no thread, prints nothing and never
 //! ends the process itself; the kernel does, when the agent is gone. In a forked child every call is refused.
 
+use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard};
 
+use garonne_rails::tcp::Secret;
 use garonne_sync::shm::{Access, Segment};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
+use crate::agent::HOSTS_KEY;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::{self, Card, JobId, Shape, State};
+use crate::orders::{Place, decode_places};
 use crate::rendezvous::{self, Invitation};
 use crate::wire::{self, ToAgent, ToRank};
 use crate::{foreign, limits, memory, probe, sys};
@@ -26,7 +30,7 @@ pub struct WorldInfo {
     pub epoch: u32,
     /// This process's rank.
     pub rank: u32,
-    /// Number of ranks; all of them are on this node.
+    /// Number of ranks.
     pub size: u32,
     /// Which life of this rank it is.
     pub incarnation: u32,
@@ -34,12 +38,18 @@ pub struct WorldInfo {
     pub cpus_milli: u32,
     /// Whether every rank is bound to a core of its own.
     pub bound: bool,
+    /// Nodes of the job, and which this one is.
+    pub nodes: u32,
+    /// See [`WorldInfo::nodes`].
+    pub node: u32,
+    /// Ranks on this node.
+    pub here: u32,
 }
 
 impl WorldInfo {
-    /// Whether there are more ranks than cores: then waiting by spinning takes time from a rank that could run.
+    /// Whether there are more ranks than cores here: then waiting by spinning takes time from a rank that could run.
     pub fn oversubscribed(&self) -> bool {
-        u64::from(self.size) * 1000 > u64::from(self.cpus_milli)
+        u64::from(self.here) * 1000 > u64::from(self.cpus_milli)
     }
 }
 
@@ -54,7 +64,19 @@ pub struct Client {
     rank: u32,
     board: Segment,
     own_inbox: Segment,
+    here: u32,
+    /// Until it is taken: what the way to other hosts begins with.
+    outward: Mutex<Option<Outward>>,
     guard: sys::ForkGuard,
+}
+
+/// What a rank of a job on several hosts was handed for speaking to the others.
+#[derive(Debug)]
+pub struct Outward {
+    /// Where they call.
+    pub listener: TcpListener,
+    /// What both sides prove.
+    pub secret: Secret,
 }
 
 impl Client {
@@ -102,9 +124,12 @@ impl Client {
             ToRank::Refused { code, text } => return Err(refusal(&code, text)),
             other => return Err(unexpected(&other)),
         };
-        let [file, lifeline] = <[OwnedFd; 2]>::try_from(reply.fds).map_err(|_| {
-            Error::resource(codes::G0302, "no room for the descriptors of the job (ulimit -n)")
-        })?;
+        let no_room = || Error::resource(codes::G0302, "no room for the descriptors of the job (ulimit -n)");
+        let mut fds = reply.fds.into_iter();
+        let (Some(file), Some(lifeline)) = (fds.next(), fds.next()) else {
+            return Err(no_room());
+        };
+        let outward = fds.next().zip(fds.next());
         sys::die_with(lifeline.as_fd())
             .map_err(|e| Error::system(codes::G0209, "cannot arm the lifeline to the agent", e))?;
         let (shape, board) = memory::open(file.as_fd(), Access::ReadWrite)?;
@@ -114,6 +139,25 @@ impl Client {
                 format!("the agent says rank {rank} in a world of {}", shape.size),
             ));
         }
+        let outward = match outward {
+            None if shape.nodes > 1 => return Err(no_room()),
+            None => None,
+            Some((listener, secret)) => Some(Outward {
+                listener: TcpListener::from(listener),
+                secret: Secret::take(secret).map_err(|error| {
+                    Error::peer(
+                        codes::G0209,
+                        format!("the job's secret cannot be taken over: {error:?}"),
+                    )
+                })?,
+            }),
+        };
+        let here = match shape.nodes {
+            1 => shape.size,
+            _ => (0..shape.size)
+                .filter(|rank| Card::of(&board, *rank).host().0 == shape.node)
+                .count() as u32,
+        };
         let own_inbox = memory::map(
             file.as_fd(),
             shape.inbox_offset(rank),
@@ -134,6 +178,8 @@ impl Client {
             rank,
             board,
             own_inbox,
+            here,
+            outward: Mutex::new(outward),
             guard,
         }))
     }
@@ -148,7 +194,23 @@ impl Client {
             incarnation: self.card(self.rank).incarnation(),
             cpus_milli: self.shape.cpus_milli,
             bound: self.shape.bound,
+            nodes: self.shape.nodes,
+            node: self.shape.node,
+            here: self.here,
         }
+    }
+
+    /// What the way to other hosts begins with; `None` in a job of one, and when it was taken.
+    pub fn take_outward(&self) -> Option<Outward> {
+        self.outward
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .take()
+    }
+
+    /// The job's hosts, by node.
+    pub fn places(&self) -> Result<Vec<Place>> {
+        decode_places(&self.get(HOSTS_KEY)?)
     }
 
     /// Header and cards of the world.
@@ -382,6 +444,8 @@ pub struct Visit {
     pub launcher: u32,
     /// Ranks started.
     pub ranks: u32,
+    /// Names of the job's hosts, by node; none where there is one.
+    pub hosts: Vec<String>,
     /// Shape and board of its newest world; `None` before any rank called MPI_Init.
     pub world: Option<(Shape, Segment)>,
     /// The memory file of that world.
@@ -408,6 +472,7 @@ pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
             command,
             launcher,
             ranks,
+            hosts,
         } => {
             let file = reply.fds.into_iter().next();
             let world = file
@@ -418,6 +483,7 @@ pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
                 command,
                 launcher,
                 ranks,
+                hosts: hosts.lines().map(str::to_owned).collect(),
                 world,
                 file,
             })

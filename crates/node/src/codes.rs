@@ -145,6 +145,18 @@ codes! {
         "A launcher that this version cannot speak to started the process as one of several ranks. Every one of them would have been rank 0 of a world of one.",
         "The line names the launcher, the rank and the number of ranks.",
         "Start the program with `garonne run -n N` (or Garonne's own mpirun: `mpirun --version` tells whose it is). If worlds of one are what you want, unset the variable that the line names.";
+    G0216: "an agent could not be started on another host",
+        "The command that starts the agent of a host (ssh, or what --launcher names) failed, or the agent did not reach the launcher at any of its addresses. Nothing runs any more.",
+        "The line names the host; what the command or the agent said is behind it.",
+        "Try `ssh HOST true`: it must work without a password. The same installation of Garonne must be at the same path on all hosts. If the agent runs but cannot reach the launcher, a firewall is between them: ports of its own choice must be open from every host to the launcher's and between hosts.";
+    G0217: "the connection to a host broke",
+        "The agent of another host was killed, or its host or the network between is gone. The job was ended everywhere; agents that are cut off end their ranks by themselves.",
+        "The line names the host and its ranks.",
+        "A connection that ended at once means that the agent or the host went down; one that was silent for 20 seconds means a broken network. Links that fail for up to ten seconds are waited for.";
+    G0218: "a second MPI program in one place of a job on several hosts",
+        "A script ran two MPI programs one after the other as one rank. On one host the second joins a new world; between hosts that is not there yet.",
+        "The line names the rank.",
+        "Start a job for each program.";
     G0301: "no shared memory",
         "The memory file that ranks of one node talk through could not be made, or is not sealed as it must be.",
         "The line names the system's error.",
@@ -165,6 +177,10 @@ codes! {
         "The standard output of `garonne run` does not take any more, for another reason than that its reader has left. The job was ended.",
         "The line names the system's error.",
         "Free space on the disk that the output goes to, or send it elsewhere.";
+    G0306: "too many hosts",
+        "The launcher starts one agent for each host by itself and hears all of them, for some dozens of hosts.",
+        "The line names the number of hosts and the limit.",
+        "Use fewer hosts with more ranks each. The launchers of clusters (Slurm, PRRTE, hydra, Flux) are not understood yet.";
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use garonne_topology::binding::Policy;
+
 use crate::limits;
+use crate::nodes::Nodes;
 
 /// One program of the job (they are separated by `:` on the command line).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,6 +111,16 @@ pub struct Job {
     pub coll_bytes: u64,
     /// Whether the ranks record what they do from the start, for the launcher to read.
     pub traced: bool,
+    /// The hosts, and which ranks are where.
+    pub nodes: Nodes,
+    /// What starts the agent of another host, called with the host's name and a command behind it; empty: ssh.
+    pub starter: Vec<OsString>,
+    /// How each host places its ranks; already obeyed in `placement` for this one.
+    pub policy: Policy,
+    /// The CPUs that the job may use on each host, as a list; empty: all.
+    pub cpus: String,
+    /// The environment that programs begin with, on another host than the launcher's; `None`: this process's.
+    pub env: Option<Vec<(OsString, OsString)>>,
 }
 
 impl Job {
@@ -132,12 +145,22 @@ impl Job {
             inbox_bytes: garonne_rails::shm::inbox_bytes(ranks) as u64,
             coll_bytes: (u64::from(ranks) * limits::COLL_BYTES_PER_RANK).min(limits::PART_BYTES_MAX),
             traced: false,
+            nodes: Nodes::default(),
+            starter: Vec::new(),
+            policy: Policy::default(),
+            cpus: String::new(),
+            env: None,
         }
     }
 
     /// Number of ranks.
     pub fn size(&self) -> u32 {
         total(&self.programs)
+    }
+
+    /// The ranks of a node, in order.
+    pub fn ranks_of(&self, node: u32) -> Vec<u32> {
+        self.nodes.ranks_of(node, self.size())
     }
 
     /// The program of each rank, as an index.

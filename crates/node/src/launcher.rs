@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::process::{PidfdFlags, WaitOptions};
 
-use crate::agent;
+use crate::agent::{self, Outer};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -21,11 +21,16 @@ use crate::wire::Link;
 
 /// Runs a job to its end and returns its exit code. The calling process must have one thread.
 pub fn launch(job: &Job) -> Result<i32> {
-    launch_and_see(job, &mut drop)
+    launch_as(job, None, &mut drop)
 }
 
 /// The same; of a traced job, `world` gets the memory file of each world before any rank has joined it. It may start threads.
 pub fn launch_and_see(job: &Job, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> {
+    launch_as(job, None, world)
+}
+
+/// The same; `outer`: for another host's launcher, this one being but the parent of the agent there.
+pub(crate) fn launch_as(job: &Job, outer: Option<Outer>, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> {
     if job.size() == 0 || job.size() > limits::RANKS_MAX {
         let text = format!("{} ranks: a job has 1 to {}", job.size(), limits::RANKS_MAX);
         return Err(Error::misuse(codes::G0211, text));
@@ -46,10 +51,11 @@ pub fn launch_and_see(job: &Job, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> 
     {
         Forked::Child => {
             drop(ours);
-            guard(job, launcher, theirs, signals)
+            guard(job, launcher, theirs, signals, outer)
         }
         Forked::Parent(guard) => {
-            drop(theirs);
+            // The line to the launcher's host ends with the agent, not with us.
+            drop((theirs, outer));
             attend(guard, &ours, &signals, world)
         }
     }
@@ -57,17 +63,17 @@ pub fn launch_and_see(job: &Job, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> 
 
 /// The process between launcher and agent. It does nothing but wait for the agent's end: should launcher and agent be killed at
 /// one time, what they leave becomes its child.
-fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: Signals) -> ! {
+fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: Signals, outer: Option<Outer>) -> ! {
     // Without it a job is as safe as its launcher and agent are: not worth refusing one.
     let _ = processes::adopt_orphans();
     let code = match sys::fork() {
         Ok(Forked::Child) => match signals.renew() {
-            Ok(signals) => agent::run(job, launcher, &link, &signals),
+            Ok(signals) => agent::run(job, launcher, &link, &signals, outer),
             Err(_) => 1,
         },
         Ok(Forked::Parent(agent)) => {
             // The launcher sees the end of the link when the agent is gone.
-            drop((link, signals));
+            drop((link, signals, outer));
             wait_for(agent);
             processes::kill_all();
             0

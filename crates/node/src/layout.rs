@@ -44,6 +44,8 @@ mod header {
     pub const TRACE_WORD: usize = 88;
     pub const TRACE_UNTIL: usize = 96;
     pub const TRACE_OFFSET: usize = 104;
+    pub const NODES: usize = 112;
+    pub const NODE: usize = 116;
 }
 
 mod card {
@@ -52,8 +54,10 @@ mod card {
     pub const STATE: usize = 8;
     pub const FLAGS: usize = 12;
     pub const CPU: usize = 16;
+    pub const NODE: usize = 20;
     pub const PID_SPACE: usize = 24;
     pub const STARTED_NS: usize = 32;
+    pub const PORT: usize = 40;
     pub const DOORBELL: usize = 64;
     pub const SLEEPERS: usize = 68;
     pub const HANDS: usize = 72;
@@ -126,6 +130,10 @@ pub struct Shape {
     pub cpus_milli: u32,
     /// Whether each rank is bound to its own core.
     pub bound: bool,
+    /// Nodes of the job, at least 1. Each has a memory of its own with room for all ranks, of which it touches its own.
+    pub nodes: u32,
+    /// Which of them this memory is of.
+    pub node: u32,
 }
 
 impl Shape {
@@ -156,7 +164,9 @@ impl Shape {
     }
 
     fn check(&self) -> Result<()> {
-        let sane = (1..=limits::RANKS_MAX).contains(&self.size)
+        let sane = self.node < self.nodes
+            && self.nodes as usize <= limits::HOSTS_MAX
+            && (1..=limits::RANKS_MAX).contains(&self.size)
             && self.coll_bytes <= limits::PART_BYTES_MAX
             && (1..=limits::PART_BYTES_MAX).contains(&self.inbox_bytes);
         if sane {
@@ -180,6 +190,8 @@ impl Shape {
         word(header::EPOCH, self.epoch);
         word(header::CPUS_MILLI, self.cpus_milli);
         word(header::BOUND, self.bound.into());
+        word(header::NODES, self.nodes);
+        word(header::NODE, self.node);
         long(header::COLL_OFFSET, self.coll_offset());
         long(header::COLL_BYTES, self.coll_bytes);
         long(header::INBOX_OFFSET, self.inbox_offset(0));
@@ -216,6 +228,8 @@ impl Shape {
             inbox_bytes: long(header::INBOX_BYTES),
             cpus_milli: word(header::CPUS_MILLI),
             bound: word(header::BOUND) != 0,
+            nodes: word(header::NODES),
+            node: word(header::NODE),
         };
         shape.check()?;
         let agrees = shape.total() <= file_len
@@ -396,6 +410,17 @@ impl Card {
         self.at.atomic_u64(card::STARTED_NS).load(Relaxed)
     }
 
+    /// The node that the rank is on, and the port there at which ranks of other nodes reach it (0: there are none).
+    pub fn host(&self) -> (u32, u16) {
+        let port = self.at.atomic_u32(card::PORT).load(Relaxed);
+        (self.at.atomic_u32(card::NODE).load(Relaxed), port as u16)
+    }
+
+    pub(crate) fn set_host(&self, node: u32, port: u16) {
+        self.at.atomic_u32(card::NODE).store(node, Relaxed);
+        self.at.atomic_u32(card::PORT).store(port.into(), Relaxed);
+    }
+
     pub(crate) fn set_pid(&self, pid: u32, pid_space: u64, now_ns: u64) {
         self.at.atomic_u64(card::PID_SPACE).store(pid_space, Relaxed);
         self.at.atomic_u64(card::STARTED_NS).store(now_ns, Relaxed);
@@ -529,6 +554,8 @@ mod tests {
             inbox_bytes: 5000,
             cpus_milli: 1500,
             bound: true,
+            nodes: 1,
+            node: 0,
         }
     }
 

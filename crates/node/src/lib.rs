@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+mod addresses;
 pub mod agent;
 pub mod book;
 pub mod client;
@@ -16,8 +17,11 @@ mod foreign;
 pub mod job;
 pub mod launcher;
 pub mod layout;
+pub mod leaf;
 pub mod limits;
 mod memory;
+pub mod nodes;
+pub mod orders;
 pub mod placement;
 pub mod probe;
 mod processes;

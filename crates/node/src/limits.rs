@@ -76,6 +76,8 @@ pub const CONTROL_FD_MIN: i32 = 100;
 /// Polls of a waiter before it sleeps, while every rank has a core: some twenty microseconds, about the price of one
 /// wake-up, so that waiting costs at most twice the best choice.
 pub const SPINS: u32 = 2000;
+/// The same where messages come from other hosts, too: about the price of two wake-ups, of the thread that watches the sockets and of the rank.
+pub const SPINS_FAR: u32 = 4 * SPINS;
 /// Times that a waiter gives way before it sleeps, while ranks exceed cores: one round lets a partner on the same core
 /// answer without a sleep and a wake-up.
 pub const YIELDS_CROWDED: u32 = 2;
@@ -93,3 +95,45 @@ pub const TRACE_LEASE: Duration = Duration::from_secs(2);
 
 /// Communicators whose names and members a rank shows to those who watch: real programs hold some tens; the table takes 16 KB.
 pub const COMMS_SHOWN: usize = 128;
+
+/// Hosts of one job: their agents are started one by one by the launcher and all report to it, which serves some dozens well.
+pub const HOSTS_MAX: usize = 64;
+
+/// Addresses of one host that others are told: real ones have a few; one with a bridge for each container would have hundreds.
+pub const ADDRESSES_MAX: usize = 16;
+
+/// Words, variables or programs of one job that an agent of another host accepts: more than a kernel passes to a program.
+pub const JOB_WORDS_MAX: usize = 1 << 20;
+
+/// Bytes of the first message to an agent of another host: it fits a pipe, so that handing it over never blocks.
+pub const ERRAND_BYTES_MAX: usize = 4096;
+
+/// How long agents may take to report after the command that starts them was given: ssh and slow name servers take seconds, a host that is
+/// down two minutes of the kernel's patience, which nobody wants to wait for.
+pub const GATHER_WAIT: Duration = Duration::from_secs(60);
+
+/// How long an agent tries the addresses of the first one: a lost first packet is repeated after one second and after three.
+pub const CALL_WAIT: Duration = Duration::from_secs(10);
+
+/// What a started command says before its agent has reported, kept for the message about its failure.
+pub const STARTER_WORDS_MAX: usize = 4096;
+
+/// An agent that has said nothing for this long says that it is there.
+pub const PING_EVERY: Duration = Duration::from_secs(2);
+
+/// An agent that was not heard for this long counts as lost: links that fail for ten seconds are waited for, since the kernel may take as long again to
+/// repeat what was lost meanwhile.
+pub const AGENT_SILENCE_MAX: Duration = Duration::from_secs(20);
+
+/// Output of one stream of a rank on its way between agents, not yet passed on: what a pipe holds.
+pub const FAR_WINDOW: usize = 64 * 1024;
+
+/// Output that is taken before the other agent is told that there is room again: few messages, and never a dry pipe.
+pub const FAR_ROOM_STEP: usize = FAR_WINDOW / 4;
+
+/// In a job that has failed, an agent of another host that was not heard for this long is not waited for: more than it lets pass between two signs of life, and
+/// nobody who has asked for the end waits longer for a host that is gone.
+pub const FAR_GRACE: Duration = Duration::from_secs(3);
+
+/// Between two looks of a rank that leaves and whose last words to other hosts are still on their way: nobody notices it at a program's end.
+pub const LEAVE_LOOK: Duration = Duration::from_micros(200);

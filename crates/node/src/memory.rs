@@ -87,6 +87,8 @@ mod tests {
             inbox_bytes: 4096,
             cpus_milli: 2000,
             bound: false,
+            nodes: 1,
+            node: 0,
         };
         let (file, _) = create(&shape).unwrap();
         assert_eq!(open(file.as_fd(), Access::ReadWrite).unwrap().0, shape);

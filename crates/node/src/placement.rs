@@ -30,6 +30,15 @@ pub struct Placed {
     _claim: Option<OwnedFd>,
 }
 
+/// Lets this process, and so the job, use these CPUs only.
+pub fn confine(cpus: &CpuSet) -> std::io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    cpus.iter()
+        .filter(|cpu| (*cpu as usize) < rustix::thread::CpuSet::MAX_CPU)
+        .for_each(|cpu| set.set(cpu as usize));
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
 /// Decides for a job of `ranks` ranks.
 pub fn place(ranks: u32, policy: &Policy) -> Placed {
     let machine = Machine::discover();

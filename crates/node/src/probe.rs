@@ -19,6 +19,8 @@ pub fn shared_memory() -> Result<()> {
         inbox_bytes: 4096,
         cpus_milli: 1000,
         bound: false,
+        nodes: 1,
+        node: 0,
     };
     let (file, _board) = memory::create(&shape)?;
     memory::open(file.as_fd(), Access::ReadWrite).map(drop)

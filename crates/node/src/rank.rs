@@ -4,6 +4,8 @@
 //! need to know of their surroundings (inboxes, doorbells, patience, how to end the job) is answered here from the
 //! [`Client`]; a world of one answers it from plain memory and never meets an agent.
 
+mod outward;
+
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -14,6 +16,7 @@ use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
 use garonne_progress::surroundings::{Known, Lent, Patience, Senders, Surroundings};
+use garonne_rails::composed::ComposedRail;
 use garonne_rails::cost::CostModel;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
@@ -30,7 +33,7 @@ use crate::tracing::Tracer;
 use crate::{limits, sys};
 
 /// The engine of a rank of this node, as the layers above use it.
-pub type RankHost = EngineHost<ShmRail, Place>;
+pub type RankHost = EngineHost<ComposedRail, Place>;
 
 /// A process that has become a rank.
 pub struct Rank {
@@ -40,6 +43,17 @@ pub struct Rank {
     pub client: Option<Arc<Client>>,
     /// What records while somebody traces the job; `None` without a job.
     pub tracer: Option<Arc<Tracer>>,
+    /// The hosts of a job on several.
+    pub hosts: Option<Hosts>,
+}
+
+/// What a rank of a job on several hosts knows of them.
+#[derive(Clone, Debug)]
+pub struct Hosts {
+    /// The ranks that share this one's node, itself included, in order.
+    pub near: Vec<u32>,
+    /// The name of this rank's host, which no other of the job has.
+    pub name: String,
 }
 
 impl Rank {
@@ -54,6 +68,7 @@ impl Rank {
     fn of_job(client: Arc<Client>) -> Result<Self> {
         let world = client.world();
         let mut rail = ShmRail::new(Arc::new(OfJob::new(client.clone()))).map_err(no_rail)?;
+        let outward = outward::Outward::new(&client)?;
         if let Some(costs) = CostModel::load() {
             costs.apply();
             rail.begin_with(&costs);
@@ -65,9 +80,16 @@ impl Rank {
             book: Some(book),
             client: Some(client.clone()),
             tracer: Some(tracer.clone()),
-            patience: patience(world.oversubscribed()),
+            patience: patience(world.oversubscribed(), world.nodes > 1),
         };
         client.card(world.rank).set_paces(rail.paces_at() as u64);
+        let (rail, hosts) = match outward {
+            None => (ComposedRail::of_node(rail), None),
+            Some(outward) => {
+                let hosts = outward.hosts;
+                (ComposedRail::new(rail, outward.rail, outward.near), Some(hosts))
+            }
+        };
         let mut shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
         shard.show_in(client.card(world.rank).tally());
         client
@@ -84,6 +106,7 @@ impl Rank {
             host,
             client: Some(client),
             tracer: Some(tracer),
+            hosts,
         })
     }
 
@@ -95,10 +118,10 @@ impl Rank {
             book: None,
             client: None,
             tracer: None,
-            patience: patience(false),
+            patience: patience(false, false),
         };
         let host = Arc::new(EngineHost::new(
-            Shard::new(rail, 0, 1, Quotas::for_world(1)),
+            Shard::new(ComposedRail::of_node(rail), 0, 1, Quotas::for_world(1)),
             0,
             1,
             place,
@@ -107,17 +130,32 @@ impl Rank {
             host,
             client: None,
             tracer: None,
+            hosts: None,
         })
     }
 
     /// Sends what is still queued (the last words about finished messages) and tells the agent that this rank is done;
-    /// afterwards the process may end as it likes.
+    /// afterwards the process may end as it likes. What goes to other hosts has reached them then.
     pub fn leave(&self) -> Result<()> {
         while self.host.has_work() {
             self.host.progress();
         }
+        while self.hosts.is_some() && self.is_owed() {
+            self.host.progress();
+            std::thread::sleep(limits::LEAVE_LOOK);
+        }
         self.host.keep_hands();
         self.client.as_ref().map_or(Ok(()), |client| client.finalized())
+    }
+
+    /// Whether a rank of another host that has not ended still waits for something that has not left this process's host.
+    fn is_owed(&self) -> bool {
+        let Some(client) = &self.client else { return false };
+        let owed = self
+            .host
+            .inspect(|shard| shard.rail().tcp().map_or(Vec::new(), |tcp| tcp.owed()));
+        owed.iter()
+            .any(|peer| matches!(client.card(*peer).state(), State::Absent | State::Running))
     }
 
     /// Tells the agent that this rank, after [`Rank::leave`], is in use again.
@@ -141,7 +179,8 @@ fn no_rail(error: EngineError) -> Error {
     )
 }
 
-fn patience(oversubscribed: bool) -> Patience {
+/// `far`: messages come from other hosts, too.
+fn patience(oversubscribed: bool, far: bool) -> Patience {
     if oversubscribed {
         Patience {
             spins: 0,
@@ -149,7 +188,7 @@ fn patience(oversubscribed: bool) -> Patience {
         }
     } else {
         Patience {
-            spins: limits::SPINS,
+            spins: if far { limits::SPINS_FAR } else { limits::SPINS },
             yields: 0,
         }
     }

@@ -100,6 +100,8 @@ pub enum ToRank {
         launcher: u32,
         /// Number of ranks started.
         ranks: u32,
+        /// Names of the job's hosts, by node, a line each; empty where there is one.
+        hosts: String,
     },
 }
 
@@ -122,10 +124,11 @@ pub enum Link {
     },
 }
 
-struct Writer(Vec<u8>);
+/// Builds a message.
+pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
-    fn new(kind: u16) -> Self {
+    pub(crate) fn new(kind: u16) -> Self {
         let mut bytes = Vec::with_capacity(64);
         bytes.extend(MAGIC.to_le_bytes());
         bytes.extend(PROTOCOL_MAX.to_le_bytes());
@@ -133,24 +136,25 @@ impl Writer {
         Self(bytes)
     }
 
-    fn raw<const N: usize>(mut self, bytes: [u8; N]) -> Self {
+    pub(crate) fn raw<const N: usize>(mut self, bytes: [u8; N]) -> Self {
         self.0.extend(bytes);
         self
     }
 
-    fn bytes(mut self, bytes: &[u8]) -> Self {
+    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
         self.0.extend((bytes.len() as u32).to_le_bytes());
         self.0.extend(bytes);
         self
     }
 }
 
-struct Reader<'a> {
+/// Reads one, and trusts nothing.
+pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    fn new(message: &'a [u8]) -> Result<(u16, Self)> {
+    pub(crate) fn new(message: &'a [u8]) -> Result<(u16, Self)> {
         let mut reader = Self { rest: message };
         let magic = u32::from_le_bytes(reader.raw()?);
         let protocol = u16::from_le_bytes(reader.raw()?);
@@ -168,7 +172,7 @@ impl<'a> Reader<'a> {
         Ok((kind, reader))
     }
 
-    fn raw<const N: usize>(&mut self) -> Result<[u8; N]> {
+    pub(crate) fn raw<const N: usize>(&mut self) -> Result<[u8; N]> {
         let (head, rest) = self
             .rest
             .split_first_chunk::<N>()
@@ -177,15 +181,15 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    fn u16(&mut self) -> Result<u16> {
+    pub(crate) fn u16(&mut self) -> Result<u16> {
         self.raw().map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Result<u32> {
+    pub(crate) fn u32(&mut self) -> Result<u32> {
         self.raw().map(u32::from_le_bytes)
     }
 
-    fn bytes(&mut self) -> Result<&'a [u8]> {
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8]> {
         let len = self.u32()? as usize;
         let (head, rest) = self
             .rest
@@ -195,11 +199,16 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    fn text(&mut self) -> Result<String> {
+    pub(crate) fn text(&mut self) -> Result<String> {
         Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
     }
 
-    fn end<T>(self, value: T) -> Result<T> {
+    /// Bytes that are left.
+    pub(crate) fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    pub(crate) fn end<T>(self, value: T) -> Result<T> {
         if self.rest.is_empty() {
             Ok(value)
         } else {
@@ -208,7 +217,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn damaged(why: &str) -> Error {
+pub(crate) fn damaged(why: &str) -> Error {
     Error::peer(codes::G0209, format!("a control message is damaged: {why}"))
 }
 
@@ -287,10 +296,12 @@ impl ToRank {
                 command,
                 launcher,
                 ranks,
+                hosts,
             } => Writer::new(106)
                 .bytes(command.as_bytes())
                 .raw(launcher.to_le_bytes())
-                .raw(ranks.to_le_bytes()),
+                .raw(ranks.to_le_bytes())
+                .bytes(hosts.as_bytes()),
         }
         .0
     }
@@ -316,6 +327,7 @@ impl ToRank {
                 command: r.text()?,
                 launcher: r.u32()?,
                 ranks: r.u32()?,
+                hosts: r.text()?,
             },
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
@@ -358,6 +370,7 @@ impl Link {
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
     let _ = (ToAgent::decode(bytes), ToRank::decode(bytes), Link::decode(bytes));
+    crate::orders::read_anything(bytes);
 }
 
 #[cfg(test)]
@@ -393,7 +406,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_message_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80), kind in 0u16..210) {
+        fn any_bytes_are_a_message_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80), kind in 0u16..350) {
             let framed = [Writer::new(kind).0, bytes.clone()].concat();
             for bytes in [bytes, framed] {
                 read_anything(&bytes);
@@ -429,6 +442,7 @@ mod tests {
                 command: "a b".into(),
                 launcher: 4,
                 ranks: 2,
+                hosts: "a\nb".into(),
             },
         ] {
             assert_eq!(ToRank::decode(&message.encode()).unwrap(), message);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::Table;
+use garonne_node::client::Visit;
 use serde_json::json;
 
 use super::jobs::{self, Rank};
@@ -55,7 +56,7 @@ pub fn run(args: &Args) -> i32 {
                 "{}",
                 json!({ "launcher": visit.launcher, "ranks": rows.iter().map(as_json).collect::<Vec<_>>() })
             ),
-            false => print(&visit.command, &rows),
+            false => print(&visit, &rows),
         }
         if args.once {
             return 0;
@@ -89,11 +90,11 @@ fn rows<'a>(before: &[Rank], now: &'a [Rank], seconds: f64) -> Vec<Row<'a>> {
     now.iter().map(row).collect()
 }
 
-fn print(command: &str, rows: &[Row<'_>]) {
+fn print(visit: &Visit, rows: &[Row<'_>]) {
     if std::io::stdout().is_terminal() {
         print!("\x1b[2J\x1b[H");
     }
-    println!("{command}");
+    println!("{}", visit.command);
     // Ranks that count no messages show none: a column of zeros would say something else.
     let counted = rows.iter().any(|row| row.rank.sent_messages > 0);
     let mut table = Table::new();
@@ -125,6 +126,9 @@ fn print(command: &str, rows: &[Row<'_>]) {
         table.add_row(cells);
     }
     println!("{}", table.trim_fmt());
+    if let Some(far) = jobs::tell_elsewhere(&jobs::elsewhere(visit)) {
+        println!("\n{far}");
+    }
 }
 
 fn as_json(row: &Row<'_>) -> serde_json::Value {

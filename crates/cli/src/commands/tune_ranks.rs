@@ -81,7 +81,7 @@ fn exchange(host: &RankHost) -> Result<Vec<WaysCost>, String> {
                 send(host, tag as i32, data.clone())?;
             }
         }
-        found.extend(host.inspect(|shard| known(shard.rail(), len)));
+        found.extend(host.inspect(|shard| known(shard.rail().shm(), len)));
     }
     Ok(found)
 }

@@ -33,13 +33,21 @@ pub fn run(args: &Args) -> i32 {
         }
     };
     let all = standing::look(&visit);
-    let result = verdict::verdict(&standing::standings(&all));
-    let mismatch = mismatch(&all);
+    let elsewhere = jobs::elsewhere(&visit);
+    // Of a part of the ranks nothing can be concluded: the others may be about to act.
+    let (result, mismatch) = match elsewhere.is_empty() {
+        true => (verdict::verdict(&standing::standings(&all)), mismatch(&all)),
+        false => (Verdict::Moving, None),
+    };
     if args.json {
         let list: Vec<_> = all.iter().map(as_json).collect();
         let verdict = json!({ "kind": kind(&result), "ranks": named(&result), "text": tell(&result, &all) });
+        let far: Vec<_> = elsewhere
+            .iter()
+            .map(|(host, ranks)| json!({ "host": host, "ranks": ranks }))
+            .collect();
         return super::print_json(
-            &json!({ "launcher": visit.launcher, "command": visit.command, "ranks": list, "mismatch": mismatch, "verdict": verdict }),
+            &json!({ "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": mismatch, "verdict": verdict }),
         );
     }
     println!(
@@ -47,11 +55,18 @@ pub fn run(args: &Args) -> i32 {
         visit.launcher, visit.command, visit.ranks
     );
     if all.is_empty() {
-        println!("no rank has called MPI_Init yet");
+        match visit.hosts.is_empty() {
+            true => println!("no rank has called MPI_Init yet"),
+            false => println!(
+                "no rank of this host has called MPI_Init; the job's hosts are {}",
+                visit.hosts.join(", ")
+            ),
+        }
         return 0;
     }
     println!("{}", table(&all).trim_fmt());
-    for text in [mismatch, tell(&result, &all)].into_iter().flatten() {
+    let far = jobs::tell_elsewhere(&elsewhere);
+    for text in [mismatch, tell(&result, &all), far].into_iter().flatten() {
         println!("\n{text}");
     }
     0

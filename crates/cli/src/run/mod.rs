@@ -3,6 +3,7 @@
 //! On the way to the first rank nothing is done that the job does not need: no option library, no machine discovery
 //! beyond a few files.
 
+mod hosts;
 mod options;
 mod parse;
 mod table;
@@ -14,9 +15,9 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-use garonne_node::job::Colour;
-use garonne_node::{codes, placement};
-use garonne_topology::cpuset::CpuSet;
+use garonne_node::job::{Colour, Job};
+use garonne_node::nodes::{Nodes, listed};
+use garonne_node::{codes, leaf, placement};
 use garonne_topology::{machine, quota};
 
 use parse::{Facts, Order, Request, When};
@@ -70,6 +71,8 @@ fn usable_cpus() -> u32 {
 fn start(order: Order) -> i32 {
     let Order {
         mut job,
+        hosts,
+        mapping,
         policy,
         colour,
         report_bindings,
@@ -77,8 +80,8 @@ fn start(order: Order) -> i32 {
         cpus,
         tracing,
     } = order;
-    if let Some(cpus) = cpus
-        && let Err(error) = confine(&cpus)
+    if let Some(cpus) = &cpus
+        && let Err(error) = placement::confine(cpus)
     {
         eprintln!(
             "error[{}]: the job cannot be confined to CPUs {cpus}: {error}",
@@ -102,24 +105,34 @@ fn start(order: Order) -> i32 {
         );
         return USAGE;
     }
-    let placed = placement::place(job.size(), &policy);
-    if report_bindings {
-        report(&placed, job.size());
+    if hosts.iter().any(|host| !host.own) {
+        if tracing.is_wanted() {
+            eprintln!(
+                "error[{}]: traces of a job on several hosts are not there yet",
+                codes::G0211
+            );
+            return USAGE;
+        }
+        match Nodes::assign(&hosts, job.size(), mapping) {
+            Ok(nodes) => job.nodes = nodes,
+            Err(error) => {
+                eprintln!("{error}");
+                return USAGE;
+            }
+        }
+        job.policy = policy;
+        job.cpus = cpus.map(|cpus| cpus.to_string()).unwrap_or_default();
     }
-    job.placement = placed.placement.clone();
+    let here = job.ranks_of(0);
+    let placed = placement::place(here.len() as u32, &policy);
+    if report_bindings {
+        report(&placed, &here, &job);
+    }
+    job.placement = leaf::spread(&placed.placement, &here, job.size());
     tracing::launch(&mut job, &tracing).unwrap_or_else(|error| {
         eprintln!("{error}");
         1
     })
-}
-
-/// Lets us, and so the job, use these CPUs only.
-fn confine(cpus: &CpuSet) -> std::io::Result<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    cpus.iter()
-        .filter(|cpu| (*cpu as usize) < rustix::thread::CpuSet::MAX_CPU)
-        .for_each(|cpu| set.set(cpu as usize));
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
 /// Writes our process id where `--report-pid` wants it.
@@ -132,13 +145,21 @@ fn tell_pid(path: &Path) -> std::io::Result<()> {
     }
 }
 
-fn report(placed: &placement::Placed, ranks: u32) {
+fn report(placed: &placement::Placed, here: &[u32], job: &Job) {
     match placed.sets.is_empty() {
-        true => eprintln!("ranks 0 to {} are not bound ({})", ranks - 1, placed.reason),
+        true if here.is_empty() => {}
+        true => eprintln!("ranks {} are not bound ({})", listed(here), placed.reason),
         false => placed
             .sets
             .iter()
-            .enumerate()
-            .for_each(|(rank, cpus)| eprintln!("rank {rank} is bound to CPU {cpus}")),
+            .zip(here)
+            .for_each(|(cpus, rank)| eprintln!("rank {rank} is bound to CPU {cpus}")),
+    }
+    for node in 1..job.nodes.names.len() as u32 {
+        let ranks = listed(&job.ranks_of(node));
+        eprintln!(
+            "ranks {ranks} are on host '{}', which binds them by itself",
+            job.nodes.name(node)
+        );
     }
 }

@@ -25,8 +25,10 @@ pub enum Action {
     BindTo,
     /// The order of places.
     MapBy,
-    /// Ranks per node; there is one node.
+    /// Ranks per node.
     PerNode,
+    /// What starts the agent of another host.
+    Launcher,
     /// Cores per rank.
     CoresPerRank,
     /// Seconds until the job is ended.
@@ -159,7 +161,7 @@ fn dashes(name: &str) -> String {
 pub fn help() -> String {
     let mut text = String::from(
         "usage: garonne run [-n N] [OPTIONS] PROGRAM [ARGS] [: [-n N] [OPTIONS] PROGRAM [ARGS]]...\n\n\
-         Starts N processes of an MPI program on this machine. `mpirun` and `mpiexec` are the same command.\n\noptions:\n",
+         Starts N processes of an MPI program on this machine, or on the hosts named. `mpirun` and `mpiexec` are the same command.\n\noptions:\n",
     );
     for entry in OPTIONS.iter().filter(|entry| !entry.help.is_empty()) {
         let names: Vec<_> = entry.names.iter().take(2).map(|name| dashes(name)).collect();
@@ -169,7 +171,7 @@ pub fn help() -> String {
             entry.help
         );
     }
-    text += "\nexamples:\n  garonne run -n 4 ./solver input.dat\n  garonne run -n 2 python3 script.py\n  \
+    text += "\nexamples:\n  garonne run -n 4 ./solver input.dat\n  garonne run --host a:2,b:2 ./solver input.dat\n  garonne run -n 2 python3 script.py\n  \
              garonne run -n 1 ./server : -n 3 ./client\n  garonne run -n 2 --timeout 60 -l gdb -batch -ex run --args ./app\n\n\
              The exit code is that of the first rank that failed (128 + signal if a signal ended it).\n";
     text

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use garonne_node::job::{Job, Program, Stamps, Stdin, Streams, Tags};
+use garonne_node::nodes::{Host, Mapping};
 use garonne_topology::binding::{BindTo, MapBy, Policy};
 use garonne_topology::cpuset::CpuSet;
 
+use super::hosts;
 use super::options::{self, Action, Entry};
 use super::tracing::Tracing;
 
@@ -56,6 +58,10 @@ pub enum Request {
 pub struct Order {
     /// The job, its placement not yet decided.
     pub job: Job,
+    /// The hosts named, if any.
+    pub hosts: Vec<Host>,
+    /// In which order they take ranks.
+    pub mapping: Mapping,
     /// Where to put the ranks.
     pub policy: Policy,
     /// When to colour.
@@ -86,7 +92,10 @@ struct Parser<'a> {
     tracing: Tracing,
     stamps: Stamps,
     streams: Streams,
-    slots: Option<u32>,
+    hosts: Vec<Host>,
+    mapping: Mapping,
+    per_node: Option<u32>,
+    launcher: Option<String>,
 }
 
 /// One program while it is read.
@@ -117,7 +126,10 @@ pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
         tracing: Tracing::default(),
         stamps: Stamps::None,
         streams: Streams::Apart,
-        slots: None,
+        hosts: Vec::new(),
+        mapping: Mapping::default(),
+        per_node: None,
+        launcher: None,
     };
     parser.run()
 }
@@ -173,9 +185,25 @@ impl Parser<'_> {
         let several = self.programs.len() > 1;
         let named = self.cpus.as_ref().map(|cpus| cpus.len() as u32);
         let cores = named.map_or(self.facts.cores, |named| self.facts.cores.min(named));
+        if let Some(per_node) = self.per_node {
+            self.hosts.iter_mut().for_each(|host| host.slots = per_node);
+        }
+        let slots = self
+            .hosts
+            .iter()
+            .fold(0u32, |sum, host| sum.saturating_add(host.slots));
+        let ranks = match (slots, self.per_node) {
+            (0, Some(per_node)) => per_node,
+            (0, None) => cores,
+            (slots, _) => slots,
+        };
         for program in &mut self.programs {
             if program.ranks == 0 {
-                program.ranks = if several { 1 } else { self.slots.unwrap_or(cores) };
+                program.ranks = match self.per_node.filter(|_| several) {
+                    Some(per_node) => per_node,
+                    None if several => 1,
+                    None => ranks,
+                };
             }
             let own = std::mem::take(&mut program.env);
             program.env = self.env.iter().cloned().chain(own).collect();
@@ -185,6 +213,13 @@ impl Parser<'_> {
         job.stamps = self.stamps;
         job.streams = self.streams;
         job.stdin = self.stdin;
+        if let Some(launcher) = self
+            .launcher
+            .as_ref()
+            .filter(|_| self.hosts.iter().any(|host| !host.own))
+        {
+            job.starter = hosts::launcher(launcher)?.iter().map(OsString::from).collect();
+        }
         job.timeout = self.timeout.or_else(|| self.timeout_from_env());
         if let Stdin::Rank(rank) = job.stdin
             && rank >= job.size()
@@ -198,10 +233,14 @@ impl Parser<'_> {
             report_pid,
             cpus,
             tracing,
+            hosts,
+            mapping,
             ..
         } = self;
         Ok(Request::Run(Box::new(Order {
             job,
+            hosts,
+            mapping,
             policy,
             colour,
             report_bindings,
@@ -278,8 +317,7 @@ impl Parser<'_> {
         match entry.action {
             Action::Ranks => draft.ranks = Some(positive(&text).ok_or_else(|| bad("a number of ranks"))?),
             Action::PerNode => {
-                let ranks = positive(&text).ok_or_else(|| bad("a number of ranks"))?;
-                draft.ranks.get_or_insert(ranks);
+                self.per_node = Some(positive(&text).ok_or_else(|| bad("a number of ranks"))?);
             }
             Action::CoresPerRank => {
                 self.policy.cores_per_rank = positive(&text).ok_or_else(|| bad("a number of cores"))?
@@ -308,7 +346,7 @@ impl Parser<'_> {
                     bind_to(&text).ok_or_else(|| bad("core, numa, socket, l3cache, hwthread or none"))?
             }
             Action::MapBy => self
-                .map_by(&text, draft)
+                .map_by(&text)
                 .ok_or_else(|| bad("core, numa, socket, l3cache, slot or node"))?,
             Action::Timeout => {
                 let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
@@ -330,7 +368,8 @@ impl Parser<'_> {
                 }
             }
             Action::Output => text.split(',').try_for_each(|kind| self.output(kind))?,
-            Action::Hosts => self.hosts(&text)?,
+            Action::Hosts => self.hosts.extend(hosts::of_list(&text, &self.facts.host_names)?),
+            Action::Launcher => self.launcher = Some(text),
             Action::Hostfile => self.hostfile(&value)?,
             _ => {}
         }
@@ -411,12 +450,12 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn map_by(&mut self, text: &str, draft: &mut Draft) -> Option<()> {
+    fn map_by(&mut self, text: &str) -> Option<()> {
         let lower = text.to_ascii_lowercase();
         if let [.., "ppr", ranks, "node" | "machine"] | ["ppr", ranks, "node" | "machine", ..] =
             lower.split([':', ',']).collect::<Vec<_>>()[..]
         {
-            draft.ranks.get_or_insert(positive(ranks)?);
+            self.per_node = Some(positive(ranks)?);
         }
         for part in text.split([':', ',']) {
             let lower = part.to_ascii_lowercase();
@@ -425,6 +464,8 @@ impl Parser<'_> {
                 continue;
             }
             match lower.as_str() {
+                // In `ppr:2:node` it is but the unit.
+                "node" if self.per_node.is_none() => self.mapping = Mapping::Turns,
                 "" | "core" | "slot" | "node" | "hwthread" | "hwt" | "machine" | "board" | "ppr" => {}
                 "numa" | "numanode" => self.policy.map = MapBy::Numa,
                 "socket" | "package" | "sockets" => self.policy.map = MapBy::Package,
@@ -438,43 +479,10 @@ impl Parser<'_> {
         Some(())
     }
 
-    fn hosts(&mut self, list: &str) -> Result<(), Fault> {
-        for host in list.split(',').map(str::trim).filter(|host| !host.is_empty()) {
-            let (name, count) = host.split_once([':', '*']).unwrap_or((host, "1"));
-            self.host(name, count.parse().unwrap_or(1))?;
-        }
-        Ok(())
-    }
-
     fn hostfile(&mut self, path: &OsStr) -> Result<(), Fault> {
         let text = (self.facts.read)(path)
             .map_err(|error| format!("cannot read the hosts in '{}': {error}", path.to_string_lossy()))?;
-        for line in text
-            .lines()
-            .map(|line| line.split('#').next().unwrap_or("").trim())
-            .filter(|line| !line.is_empty())
-        {
-            let mut words = line.split_whitespace();
-            let first = words.next().unwrap_or("");
-            let (name, count) = first.split_once(':').unwrap_or((first, "1"));
-            let slots = words.find_map(|word| word.strip_prefix("slots="));
-            self.host(name, slots.unwrap_or(count).parse().unwrap_or(1))?;
-        }
-        Ok(())
-    }
-
-    fn host(&mut self, name: &str, slots: u32) -> Result<(), Fault> {
-        if !self
-            .facts
-            .host_names
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(name))
-        {
-            return Err(format!(
-                "host '{name}' is another machine; this version runs all ranks on this one"
-            ));
-        }
-        self.slots = Some(self.slots.unwrap_or(0).saturating_add(slots));
+        self.hosts.extend(hosts::of_file(&text, &self.facts.host_names)?);
         Ok(())
     }
 }

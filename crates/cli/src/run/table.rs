@@ -120,13 +120,19 @@ pub const OPTIONS: &[Entry] = &[
         &["host", "H", "hosts", "dash-host", "hosts-group"],
         Action::Hosts,
         "LIST",
-        "hosts; this version runs on this one only",
+        "run on these hosts: a:2,b:2 (without a number: one rank each)",
     ),
     entry(
         &["hostfile", "machinefile", "f", "machine", "default-hostfile"],
         Action::Hostfile,
         "FILE",
-        "file with hosts; this version runs on this one only",
+        "file with hosts, one a line: `name`, `name:2` or `name slots=2`",
+    ),
+    entry(
+        &["launcher", "bootstrap", "launcher-exec", "bootstrap-exec"],
+        Action::Launcher,
+        "CMD",
+        "start agents on other hosts by `CMD HOST COMMAND...` (default: ssh)",
     ),
     entry(
         &["configfile", "app"],
@@ -279,19 +285,15 @@ pub const OPTIONS: &[Entry] = &[
     accept(
         &[
             "prefix",
-            "launcher",
-            "launcher-exec",
             "launch-agent",
             "rmk",
-            "bootstrap",
-            "bootstrap-exec",
             "branch-count",
             "pmi-args",
             "delegate",
             "bootstrap-exec-args",
         ],
         1,
-        "no other machine is reached",
+        "agents of other hosts are started by ssh, or by --launcher",
     ),
     accept(
         &[
@@ -304,7 +306,7 @@ pub const OPTIONS: &[Entry] = &[
             "arch",
         ],
         1,
-        "on one machine no network is used",
+        "all addresses that a host has are tried; on one machine no network is used",
     ),
     accept(
         &[
@@ -325,7 +327,7 @@ pub const OPTIONS: &[Entry] = &[
             "libfabric",
         ],
         0,
-        "on one machine no network is used",
+        "between hosts there is TCP; on one machine no network is used",
     ),
     accept(&["rank-by"], 1, "ranks are numbered in the order of their places"),
     accept(
@@ -366,7 +368,7 @@ pub const OPTIONS: &[Entry] = &[
     ),
     refuse(
         &["nolocal", "no-local", "skip-launch-node"],
-        "there is no other machine: this version runs all ranks on this one",
+        "name only the other hosts with --host or --hostfile",
     ),
     refuse(
         &["do-not-launch"],

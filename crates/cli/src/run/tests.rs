@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use garonne_node::job::{Stamps, Stdin, Streams, Tags};
+use garonne_node::nodes::Mapping;
 use garonne_topology::binding::{BindTo, MapBy};
 
 use super::parse::{Facts, Order, Request, parse};
@@ -141,12 +142,48 @@ fn what_is_not_understood_is_said_with_a_suggestion() {
     assert!(fault("-n").contains("needs a value"));
     assert!(fault("-n 2").contains("no program"));
     assert!(fault("-n 2 app :").contains("no program"));
-    assert!(fault("--host elsewhere -n 2 app").contains("'elsewhere' is another machine"));
+    assert!(fault("--host -x -n 2 app").contains("'-x' is not the name of a host"));
+    assert!(fault("--launcher slurm --host elsewhere app").contains("slurm"));
     assert!(fault("--rankfile f -n 2 app").contains("--map-by"));
     assert!(fault("--stdin 3 -n 2 app").contains("there are 2 ranks"));
     assert!(fault("--with-ft ulfm -n 2 app").contains("survive a rank's failure"));
     assert!(fault("--frobnicate app").contains("unknown option"));
     assert!(fault("-hostfile nothing app").contains("cannot read"));
+}
+
+#[test]
+fn hosts_are_kept_with_their_slots_and_decide_how_many_ranks_there_are() {
+    let of = |line: &str| {
+        let order = order(line);
+        let hosts: Vec<_> = order
+            .hosts
+            .iter()
+            .map(|host| (host.name.clone(), host.slots, host.own))
+            .collect();
+        (order.job.size(), order.mapping, hosts)
+    };
+    let (a, here) = (
+        |slots| ("a".into(), slots, false),
+        |slots| ("here".into(), slots, true),
+    );
+    assert_eq!(
+        of("--host a:2,here app"),
+        (3, Mapping::Slots, vec![a(2), here(1)])
+    );
+    assert_eq!(
+        of("-n 4 --map-by node -H a,here app"),
+        (4, Mapping::Turns, vec![a(1), here(1)])
+    );
+    assert_eq!(
+        of("--map-by ppr:3:node -H a,here app"),
+        (6, Mapping::Slots, vec![a(3), here(3)])
+    );
+    assert_eq!(
+        of("-ppn 2 -hosts a,here app"),
+        (4, Mapping::Slots, vec![a(2), here(2)])
+    );
+    assert_eq!(of("-ppn 2 app").0, 2);
+    assert_eq!(order("--launcher rsh -H a app").job.starter, ["rsh"]);
 }
 
 #[test]
@@ -203,7 +240,7 @@ fn marks_streams_and_signals_are_understood_or_refused_by_name() {
     for (line, words) in [
         ("--output-filename out app", "-l"),
         ("-gpus-per-proc 1 app", "CUDA_VISIBLE_DEVICES"),
-        ("-nolocal app", "no other machine"),
+        ("-nolocal app", "--host"),
         ("--rankfile f app", "--map-by"),
     ] {
         assert!(fault(line).contains(words), "{line}");

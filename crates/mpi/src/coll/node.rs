@@ -194,8 +194,8 @@ struct Name {
 #[cold]
 fn take_place(comm: &Comm, wire: (u32, Origin)) -> Result<Option<Place>> {
     let process = comm.process();
-    // All processes of the world know alike whether they share a node.
-    if process.config.node.size() != process.host.world_size() {
+    // All of its processes know alike whether they share a node.
+    if !comm.is_on_node() {
         return Ok(None);
     }
     let lender = comm.group().peer(0);

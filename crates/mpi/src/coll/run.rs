@@ -102,10 +102,9 @@ impl<'a> Wire<'a> {
         self.comm.0.remote.as_ref().map_or(0, |group| group.size())
     }
 
-    /// Whether all processes of the world share one node's memory.
+    /// Whether all processes that take part share one node's memory.
     pub fn together(&self) -> bool {
-        let process = &self.comm.0.process;
-        process.config.node.size() == process.host.world_size()
+        self.comm.is_on_node()
     }
 
     fn inside(&self, side: Side) -> Inside {

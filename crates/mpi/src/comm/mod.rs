@@ -57,6 +57,8 @@ pub(crate) struct Inner {
     pub started: AtomicU32,
     /// The board of its small collectives.
     pub meeting: Meeting,
+    /// Whether all its processes share one node, once somebody asked.
+    pub on_node: OnceLock<bool>,
     /// Number of constructors started, which gives their messages their tag.
     pub constructions: AtomicU32,
     /// The edge's handle, 0 while it has none.
@@ -208,6 +210,7 @@ impl Comm {
             collectives: AtomicU32::new(0),
             started: AtomicU32::new(0),
             meeting: Meeting::default(),
+            on_node: OnceLock::new(),
             constructions: AtomicU32::new(0),
             handle: AtomicUsize::new(0),
             name: Mutex::default(),
@@ -266,6 +269,18 @@ impl Comm {
             return Some(first.wrapping_add(rank.wrapping_mul(stride)));
         }
         self.targets().peer(rank)
+    }
+
+    /// Whether all its processes, of both groups, share one node's memory: all of them know it alike.
+    pub(crate) fn is_on_node(&self) -> bool {
+        let (node, world) = (&self.0.process.config.node, self.0.process.host.world_size());
+        node.size() == world
+            || *self.0.on_node.get_or_init(|| {
+                let within = |group: &Group| {
+                    group.size() <= node.size() && group.members().all(|peer| node.rank_of(peer).is_some())
+                };
+                within(&self.0.local) && self.0.remote.as_ref().is_none_or(within)
+            })
     }
 
     /// Whether this is an intercommunicator.

@@ -3,22 +3,18 @@
 //! The first failure decides the exit code and is the only one that is reported. The failing rank's own words go out
 //! first, then one line that says what happened; then the others are asked to end, and soon ended.
 
-use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags};
-use rustix::net::RecvFlags;
-
-use super::output::{Kind, Sink};
+use super::output::Kind;
 use super::{Agent, Slot};
 use crate::codes;
 use crate::error::Result;
 use crate::layout;
-use crate::limits::{DRAIN_READS, DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, TERM_GRACE, WRAPPER_WAIT};
+use crate::limits::{DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, TERM_GRACE, WRAPPER_WAIT};
+use crate::orders::{Order, Report};
 use crate::processes::{self, Ended};
 use crate::sys;
-use crate::wire::Link;
 
 /// The job is over but for what still runs.
 #[derive(Debug)]
@@ -54,7 +50,7 @@ struct Failure {
 }
 
 /// Whether a signal to the launcher ends the job; others are passed on.
-fn ends_jobs(signal: i32) -> bool {
+pub(super) fn ends_jobs(signal: i32) -> bool {
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
 }
 
@@ -97,13 +93,13 @@ impl Agent<'_> {
             .slots
             .iter()
             .all(|slot| slot.is_over(gone) && slot.dark_until.is_none());
+        // Elsewhere it is ordered when the job is over.
+        let over_everywhere = over && self.up.is_none() && !self.gathering;
         let code = self.ending.as_ref().map_or(0, |ending| ending.code);
         match self.ending.as_ref().map(|ending| ending.stage) {
-            None if over => {
-                self.ending = Some(Ending {
-                    code,
-                    stage: Stage::Leftovers(now + LEFTOVER_GRACE),
-                })
+            None if over_everywhere => {
+                self.order_all(&Order::Finish);
+                self.finish(now + LEFTOVER_GRACE);
             }
             Some(Stage::Patience(due)) if due <= now && !over => self.terminate(code),
             Some(Stage::Patience(_) | Stage::Kill(_)) if over => {
@@ -120,6 +116,12 @@ impl Agent<'_> {
             Some(Stage::Kill(due)) => due <= now,
             Some(Stage::Leftovers(due)) => due <= now || self.nothing_left(),
         };
+        // Other hosts may have much to say still; whether they live is asked elsewhere.
+        let close = close
+            && self
+                .far
+                .as_ref()
+                .is_none_or(|far| far.is_done() || (self.code() != 0 && far.is_hopeless(now)));
         Ok(close.then(|| self.close()))
     }
 
@@ -127,72 +129,8 @@ impl Agent<'_> {
         let closed = self
             .slots
             .iter()
-            .all(|slot| slot.out.fd.is_none() && slot.err.fd.is_none());
+            .all(|slot| slot.out.source.is_none() && slot.err.source.is_none());
         closed && !processes::any_alive()
-    }
-
-    /// Kills what is left, passes the last output on and returns the exit code.
-    fn close(&mut self) -> i32 {
-        processes::kill_all();
-        // The rank whose long line is passing finishes it first.
-        let passing = self.sinks.iter().filter_map(Sink::passes).collect::<Vec<_>>();
-        for rank in passing.into_iter().chain(0..self.slots.len() as u32) {
-            self.drain(rank);
-        }
-        self.flush_slowly();
-        self.flush(Kind::Out);
-        self.ending.as_ref().map_or(0, |ending| ending.code)
-    }
-
-    /// Writes what is left for a reader that may be slow, until it is gone or somebody asks the job to end.
-    fn flush_slowly(&mut self) {
-        loop {
-            let waiting = self
-                .sinks
-                .iter()
-                .filter(|sink| sink.pending_bytes() > 0)
-                .map(Sink::fd)
-                .collect::<Vec<_>>();
-            if waiting.is_empty() {
-                return;
-            }
-            let mut fds = vec![
-                PollFd::new(self.signals, PollFlags::IN),
-                PollFd::new(self.link, PollFlags::IN),
-            ];
-            fds.extend(waiting.iter().map(|fd| PollFd::new(fd, PollFlags::OUT)));
-            let _ = rustix::event::poll(&mut fds, None);
-            let link_speaks = !fds[1].revents().is_empty();
-            drop(fds);
-            if (link_speaks && self.launcher_asks_for_the_end())
-                || std::iter::from_fn(|| self.signals.next()).any(|signal| ends_jobs(signal.number))
-            {
-                return;
-            }
-            for sink in self.sinks.iter_mut().filter(|sink| sink.pending_bytes() > 0) {
-                sink.flush();
-            }
-        }
-    }
-
-    /// Reads one message of the launcher: whether it passes on a signal that ends jobs, or is gone.
-    fn launcher_asks_for_the_end(&self) -> bool {
-        match sys::recv(self.link.as_fd(), RecvFlags::DONTWAIT).map(|message| Link::decode(&message.bytes)) {
-            Ok(Ok(Link::Signal { signal, .. })) => ends_jobs(signal),
-            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
-            _ => true,
-        }
-    }
-
-    /// Reads all that a rank has written so far and passes it on, unfinished lines too.
-    fn drain(&mut self, rank: u32) {
-        for kind in [Kind::Out, Kind::Err] {
-            // One reading may stop early to let others finish their lines; all together take what a pipe holds.
-            for _ in 0..DRAIN_READS {
-                self.pump(kind, rank);
-            }
-            self.emit(kind, rank);
-        }
     }
 
     /// A rank's direct child has ended.
@@ -405,21 +343,110 @@ impl Agent<'_> {
         self.drain(rank);
         let report = self.slots[rank as usize]
             .member
-            .map(|index| std::mem::take(&mut self.members[index as usize].report));
-        if let Some(report) = report.filter(|report| !report.is_empty()) {
+            .map(|index| std::mem::take(&mut self.members[index as usize].report))
+            .unwrap_or_default();
+        if self.up.is_some() {
+            let Failure {
+                code,
+                line,
+                finalized,
+            } = failure;
+            let rank = Some(rank);
+            return self.report(&Report::Failed {
+                rank,
+                code,
+                finalized,
+                report,
+                line,
+            });
+        }
+        self.say_failure(&report, &failure);
+    }
+
+    fn say_failure(&mut self, report: &str, failure: &Failure) {
+        if !report.is_empty() {
             self.say(report.trim_end());
         }
         self.say(&failure.line);
         if failure.finalized {
             // Its peers are most likely about to finalise, too: they may do so and end by themselves.
-            self.end(failure.code, Stage::Patience(Instant::now() + FINALIZED_GRACE));
+            self.end_patiently(Instant::now() + FINALIZED_GRACE);
+            self.set_code(failure.code);
         } else {
             self.terminate(failure.code);
         }
     }
 
+    /// A failure that another host's agent reports. What its rank wrote came before.
+    pub(super) fn failed_elsewhere(&mut self, rank: Option<u32>, how: (i32, bool), report: &str, line: &str) {
+        if self.ending.is_some() || self.suspect.is_some_and(|suspect| Some(suspect) != rank) {
+            return;
+        }
+        if let Some(rank) = rank.filter(|rank| (*rank as usize) < self.slots.len()) {
+            self.drain(rank);
+        }
+        let failure = Failure {
+            code: how.0,
+            line: line.to_owned(),
+            finalized: how.1,
+        };
+        self.say_failure(report, &failure);
+    }
+
+    /// A failure that is no rank's: of a host, or of its agent.
+    pub(super) fn fail_without_rank(&mut self, code: i32, line: &str) {
+        if self.ending.is_none() {
+            self.say(line);
+            self.terminate(code);
+        }
+    }
+
+    /// The exit code of the job.
+    pub(super) fn code(&self) -> i32 {
+        self.ending.as_ref().map_or(0, |ending| ending.code)
+    }
+
+    fn set_code(&mut self, code: i32) {
+        if let Some(ending) = &mut self.ending {
+            ending.code = code;
+        }
+    }
+
+    /// The ranks may end by themselves until then.
+    pub(super) fn end_patiently(&mut self, until: Instant) {
+        self.end(1, Stage::Patience(until));
+    }
+
+    /// All ranks of all hosts have ended; what they left may end by itself until then.
+    pub(super) fn finish(&mut self, until: Instant) {
+        if self.ending.is_none() {
+            let stage = Stage::Leftovers(until);
+            self.ending = Some(Ending { code: 0, stage });
+        }
+    }
+
+    /// Everything is to end already.
+    pub(super) fn is_killing(&self) -> bool {
+        let stage = self.ending.as_ref().map(|ending| ending.stage);
+        matches!(stage, Some(Stage::Kill(_)))
+    }
+
+    /// Nobody is left to report to.
+    pub(super) fn end_at_once(&mut self) {
+        self.end(1, Stage::Kill(Instant::now()));
+    }
+
+    /// The ranks of this node that have ended and of which the first agent was not told.
+    pub(super) fn over_here(&self) -> Vec<u32> {
+        let gone = |index: u32| self.members[index as usize].direct || self.members[index as usize].gone;
+        let news = self.slots.iter().zip(0..).filter(|(slot, _)| {
+            slot.node == self.node && !slot.told && slot.is_over(gone) && slot.dark_until.is_none()
+        });
+        news.map(|(_, rank)| rank).collect()
+    }
+
     /// Asks all ranks to end, and ends them soon.
-    fn terminate(&mut self, code: i32) {
+    pub(super) fn terminate(&mut self, code: i32) {
         self.end(code, Stage::Kill(Instant::now() + TERM_GRACE));
         for rank in 0..self.slots.len() as u32 {
             self.signal_rank(rank, libc::SIGTERM);
@@ -429,6 +456,9 @@ impl Agent<'_> {
     fn end(&mut self, code: i32, stage: Stage) {
         self.deadline = None;
         self.ending = Some(Ending { code, stage });
+        let patient = matches!(stage, Stage::Patience(_));
+        self.order_all(&Order::End { patient });
+        self.far.iter_mut().for_each(|far| far.forget_absent());
         for world in &self.worlds {
             layout::ending(&world.board).store(1, Relaxed);
         }
@@ -497,6 +527,14 @@ impl Agent<'_> {
             libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
                 self.end_by_signal(signal, broadcast)
             }
+            _ => self.pass_on(signal, broadcast),
+        }
+    }
+
+    /// A signal that is for the ranks.
+    fn pass_on(&mut self, signal: i32, broadcast: bool) {
+        self.order_all(&Order::Signal(signal));
+        match signal {
             _ if broadcast => {}
             libc::SIGTSTP | libc::SIGCONT => {
                 for pid in processes::descendants(rustix::process::getpid().as_raw_pid()) {
@@ -518,6 +556,7 @@ impl Agent<'_> {
             return;
         }
         let code = self.ending.as_ref().map_or(128 + signal, |ending| ending.code);
+        self.order_all(&Order::Signal(signal));
         self.end(code, Stage::Kill(if again { now } else { now + TERM_GRACE }));
         if !broadcast {
             for rank in 0..self.slots.len() as u32 {

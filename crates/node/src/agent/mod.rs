@@ -7,21 +7,33 @@
 //! through a pidfd. Three descriptors per rank bound what it needs: two pipes and a private socket.
 
 mod absence;
+mod branch;
+mod closing;
 mod ending;
+mod far;
+mod hosts;
+mod input;
+mod outer;
 mod output;
 mod passing;
 mod serve;
+mod source;
 #[path = "spawn/sys.rs"]
 #[allow(unsafe_code)]
 mod spawn;
 mod stamp;
 mod start;
+mod token;
+mod trunk;
 
 use std::collections::HashMap;
+use std::net::{IpAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use garonne_rails::tcp::Secret;
+use garonne_rails::tcp::trusted::Trusted;
 use garonne_sync::shm::Segment;
 use rustix::event::{Timespec, epoll};
 use rustix::net::{RecvFlags, SendFlags};
@@ -36,53 +48,15 @@ use crate::rendezvous::{self, JobName};
 use crate::sys;
 use crate::wire::Link;
 use ending::Ending;
+use far::Far;
+pub(crate) use hosts::HOSTS_KEY;
+use hosts::Hosts;
+use outer::{Tail, Up};
 use output::{Kind, Marking, Sink, Stream};
 use passing::Sinks;
+use source::Source;
 use start::Starter;
-
-/// Which descriptor an event is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
-    Hello,
-    Link,
-    Signals,
-    Output(Kind, u32),
-    Control(u32),
-    Process(u32),
-    Sink(Kind),
-}
-
-impl Token {
-    fn pack(self) -> epoll::EventData {
-        let (kind, index) = match self {
-            Token::Hello => (0, 0),
-            Token::Link => (1, 0),
-            Token::Signals => (2, 0),
-            Token::Output(Kind::Out, rank) => (3, rank),
-            Token::Output(Kind::Err, rank) => (4, rank),
-            Token::Control(conn) => (5, conn),
-            Token::Process(conn) => (6, conn),
-            Token::Sink(Kind::Out) => (7, 0),
-            Token::Sink(Kind::Err) => (8, 0),
-        };
-        epoll::EventData::new_u64(kind << 32 | u64::from(index))
-    }
-
-    fn unpack(data: epoll::EventData) -> Self {
-        let index = data.u64() as u32;
-        match data.u64() >> 32 {
-            0 => Token::Hello,
-            1 => Token::Link,
-            2 => Token::Signals,
-            3 => Token::Output(Kind::Out, index),
-            4 => Token::Output(Kind::Err, index),
-            5 => Token::Control(index),
-            6 => Token::Process(index),
-            7 => Token::Sink(Kind::Out),
-            _ => Token::Sink(Kind::Err),
-        }
-    }
-}
+use token::Token;
 
 /// A registered process of a rank.
 #[derive(Debug)]
@@ -101,6 +75,8 @@ struct Member {
 /// A rank as started.
 #[derive(Debug)]
 struct Slot {
+    /// Where it runs; elsewhere than here there is no process of it, and the other agent tells of its end.
+    node: u32,
     pid: i32,
     program: usize,
     ended: Option<Ended>,
@@ -110,6 +86,14 @@ struct Slot {
     member: Option<u32>,
     /// The registered process disappeared before its wrapper: the wrapper's status is awaited until then.
     dark_until: Option<Instant>,
+    /// The port at which other hosts' ranks reach it.
+    listener: Option<TcpListener>,
+    /// By stream: bytes that may still be sent to the first agent; or, there, that were taken and not yet told of.
+    room: [usize; 2],
+    /// By stream: the beginning of a line, which the first agent gets with its end.
+    tails: [Tail; 2],
+    /// The first agent knows of its end.
+    told: bool,
 }
 
 impl Slot {
@@ -164,12 +148,45 @@ struct Agent<'a> {
     last_signal: Option<Instant>,
     /// When to look whether all wait for a rank that will not come; `None`: no rank is missing.
     absence_due: Option<Instant>,
+    /// Which of the job's nodes this is; 0 is the launcher's.
+    node: u32,
+    /// At the first agent of several.
+    far: Option<Box<Far>>,
+    /// At the others.
+    up: Option<Box<Up>>,
+    /// Where everybody is, in a job on several hosts.
+    hosts: Option<Hosts>,
+    /// Not all agents are there yet: no rank has been started.
+    gathering: bool,
+    /// Streams of other hosts that may be read again.
+    revived: Vec<(Kind, u32)>,
+}
+
+/// The line of an agent to the first one, and what it is there.
+#[derive(Debug)]
+pub(crate) struct Outer {
+    /// The job, which all its agents and ranks name alike.
+    pub job: JobId,
+    /// Its node.
+    pub node: u32,
+    /// The job's secret.
+    pub secret: Secret,
+    /// The line.
+    pub line: Trusted,
+    /// The address at which it was made.
+    pub reached: IpAddr,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which is told the code
-/// too; `signals` are this process's.
-pub(crate) fn run(job: &Job, launcher: i32, link: &OwnedFd, signals: &sys::Signals) -> i32 {
-    let outcome = run_job(job, launcher, link, signals);
+/// too; `signals` are this process's. `outer`: this is the agent of another host than the launcher's.
+pub(crate) fn run(
+    job: &Job,
+    launcher: i32,
+    link: &OwnedFd,
+    signals: &sys::Signals,
+    outer: Option<Outer>,
+) -> i32 {
+    let outcome = run_job(job, launcher, link, signals, outer);
     let code = outcome.unwrap_or_else(|error| {
         processes::kill_all();
         let mut sink = Sink::new(Kind::Err);
@@ -195,11 +212,17 @@ fn start_error_code(error: &Error) -> i32 {
     }
 }
 
-fn run_job(job: &Job, launcher: i32, link: &OwnedFd, signals: &sys::Signals) -> Result<i32> {
+fn run_job(
+    job: &Job,
+    launcher: i32,
+    link: &OwnedFd,
+    signals: &sys::Signals,
+    outer: Option<Outer>,
+) -> Result<i32> {
     let setup = |what: &'static str| move |error: rustix::io::Errno| Error::system(codes::G0209, what, error);
     processes::adopt_orphans()
         .map_err(|e| Error::system(codes::G0209, "cannot become the parent of orphans", e))?;
-    let id = job_id()?;
+    let id = outer.as_ref().map_or_else(job_id, |outer| Ok(outer.job))?;
     let name = JobName::new(launcher as u32, id);
     let (hello, shared) = rendezvous::bind(&name)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(setup("cannot make an epoll"))?;
@@ -225,16 +248,24 @@ fn run_job(job: &Job, launcher: i32, link: &OwnedFd, signals: &sys::Signals) -> 
         deadline: job.timeout.map(|timeout| Instant::now() + timeout),
         last_signal: None,
         absence_due: None,
+        node: outer.as_ref().map_or(0, |outer| outer.node),
+        far: None,
+        up: None,
+        hosts: None,
+        gathering: false,
+        revived: Vec::new(),
     };
     agent.listen(agent.hello.as_fd(), Token::Hello)?;
     agent.listen(link.as_fd(), Token::Link)?;
     agent.listen(signals.as_fd(), Token::Signals)?;
     let starter = Starter::new(job, id, &name, &shared, signals)?;
     agent.room_for_pidfds = start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(job.size());
-    agent.start_ranks(&starter)?;
-    drop(starter);
+    let done = agent.run_ranks(starter, outer);
     drop(shared);
-    agent.serve_until_done()
+    match done {
+        Err(error) if agent.up.is_some() => Ok(agent.failed_here(&error)),
+        done => done,
+    }
 }
 
 /// A random identity: the secret of the job, too.
@@ -259,43 +290,88 @@ impl Agent<'_> {
             .map_err(|error| Error::system(codes::G0209, "cannot watch a descriptor", error))
     }
 
+    /// Everything from the meeting of the agents, if there are several, to the end.
+    fn run_ranks(&mut self, starter: Starter<'_>, outer: Option<Outer>) -> Result<i32> {
+        if self.job.nodes.several() {
+            let listeners = self.meet(outer)?;
+            self.gathering = true;
+            if let Some(code) = self.serve_until(|agent| agent.has_met())? {
+                return Ok(code);
+            }
+            self.gathering = false;
+            self.settle_hosts(listeners);
+        }
+        self.start_ranks(&starter)?;
+        drop(starter);
+        self.open_input();
+        match self.serve_until(|_| false)? {
+            Some(code) => Ok(code),
+            None => Ok(0),
+        }
+    }
+
     fn start_ranks(&mut self, starter: &Starter<'_>) -> Result<()> {
         let marking = Marking {
             tags: self.job.tags,
             stamps: self.job.stamps,
             colour: self.job.colour,
         };
-        let ready = self
-            .job
-            .programs
-            .iter()
-            .enumerate()
-            .map(|(index, program)| starter.prepare(index, program))
+        // A program need not be on hosts that run none of its ranks.
+        let of_rank = self.job.program_of_rank();
+        let here = |index: usize| {
+            let mut ranks = of_rank.iter().zip(0..);
+            ranks.any(|(program, rank)| *program == index && self.job.nodes.of(rank) == self.node)
+        };
+        let programs = self.job.programs.iter().enumerate();
+        let ready = programs
+            .map(|(index, program)| here(index).then(|| starter.prepare(index, program)).transpose())
             .collect::<Result<Vec<_>>>()?;
-        for (rank, program) in self.job.program_of_rank().into_iter().enumerate() {
+        for (rank, program) in of_rank.into_iter().enumerate() {
             let rank = rank as u32;
-            let started = starter.start(rank, &ready[program])?;
-            let (out, err) = (started.stdout, started.stderr);
-            self.listen(out.as_fd(), Token::Output(Kind::Out, rank))?;
-            self.listen(err.as_fd(), Token::Output(Kind::Err, rank))?;
+            let node = self.job.nodes.of(rank);
+            let (pid, out, err) = match &ready[program] {
+                Some(ready) if node == self.node => {
+                    let input = self.open_feed(rank);
+                    let started = starter.start(rank, ready, input)?;
+                    self.listen(started.stdout.as_fd(), Token::Output(Kind::Out, rank))?;
+                    self.listen(started.stderr.as_fd(), Token::Output(Kind::Err, rank))?;
+                    (
+                        started.pid,
+                        Source::Pipe(started.stdout),
+                        Source::Pipe(started.stderr),
+                    )
+                }
+                _ => (0, Source::far(), Source::far()),
+            };
+            let listener = self.take_listener(rank);
             self.slots.push(Slot {
-                pid: started.pid,
+                node,
+                pid,
                 program,
-                ended: None,
+                // Of ranks of other hosts only the first agent hears.
+                ended: (node != self.node && self.far.is_none()).then_some(Ended::Exit(0)),
                 out: Stream::new(out, rank, Kind::Out, marking),
                 err: Stream::new(err, rank, Kind::Err, marking),
                 member: None,
                 dark_until: None,
+                listener,
+                room: [if self.far.is_some() { 0 } else { limits::FAR_WINDOW }; 2],
+                tails: Default::default(),
+                told: false,
             });
         }
         Ok(())
     }
 
-    fn serve_until_done(mut self) -> Result<i32> {
+    /// Serves until the job is over, and gives its code; or until it is time for something else.
+    fn serve_until(&mut self, enough: impl Fn(&Self) -> bool) -> Result<Option<i32>> {
         let mut events = Vec::with_capacity(64);
         loop {
             if let Some(code) = self.finished()? {
-                return Ok(code);
+                return Ok(Some(code));
+            }
+            if self.ending.is_none() && enough(self) {
+                return Ok(None);
             }
             let timeout = self.next_due().map(|due| {
                 let wait = due.saturating_duration_since(Instant::now());
@@ -325,7 +401,9 @@ impl Agent<'_> {
             for token in tokens {
                 self.handle(token)?;
             }
+            self.pump_revived();
             self.handle_due()?;
+            self.tell_ends();
         }
     }
 
@@ -338,6 +416,13 @@ impl Agent<'_> {
             Token::Control(member) => self.serve_member(member),
             Token::Process(member) => self.member_gone(member),
             Token::Sink(kind) => self.flush(kind),
+            Token::Porch => self.open_porch(),
+            Token::Stranger(place) => self.stranger_speaks(place),
+            Token::Trunk(_) if self.up.is_some() => self.first_speaks(),
+            Token::Trunk(node) => self.branch_speaks(node),
+            Token::Words(node) => self.branch_words(node),
+            Token::Input => self.read_input(),
+            Token::Feed => self.push_feed(),
         }
         Ok(())
     }
@@ -346,7 +431,10 @@ impl Agent<'_> {
     fn serve_link(&mut self) {
         let message = sys::recv(self.link.as_fd(), RecvFlags::DONTWAIT);
         match message.as_ref().map(|message| Link::decode(&message.bytes)) {
-            Ok(Ok(Link::Signal { signal, broadcast })) => self.signalled(signal, broadcast),
+            Ok(Ok(Link::Signal { signal, broadcast })) => {
+                self.say_ended_by(signal);
+                self.signalled(signal, broadcast);
+            }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             _ => {
                 processes::kill_all();
@@ -382,9 +470,10 @@ impl Agent<'_> {
                 self.rank_ended(rank as u32, ended);
             }
         }
+        self.look_at_starters();
         if !found {
             for pid in processes::children_of(rustix::process::getpid().as_raw_pid()) {
-                if !self.slots.iter().any(|slot| slot.pid == pid) {
+                if !self.slots.iter().any(|slot| slot.pid == pid) && !self.is_starter(pid) {
                     processes::reap(pid);
                 }
             }
@@ -407,6 +496,9 @@ impl Agent<'_> {
             .chain(ending)
             .chain(self.deadline)
             .chain(self.absence_due())
+            .chain(self.far_due())
+            .chain(self.up_due())
+            .chain((!self.revived.is_empty()).then(Instant::now))
             .min()
     }
 
@@ -425,6 +517,8 @@ impl Agent<'_> {
             self.out_of_time();
         }
         self.look_for_absent(now);
+        self.far_keep_time(now);
+        self.up_keep_time(now);
         Ok(())
     }
 
@@ -453,6 +547,8 @@ impl Agent<'_> {
             inbox_bytes: self.job.inbox_bytes,
             cpus_milli: placement.cpus_milli,
             bound: !placement.masks.is_empty(),
+            nodes: self.job.nodes.names.len().max(1) as u32,
+            node: self.node,
         };
         let (file, board) = crate::memory::create(&shape)?;
         if self.job.traced {
@@ -463,6 +559,7 @@ impl Agent<'_> {
             sys::send(self.link.as_fd(), &message, &[file.as_fd()], SendFlags::empty())
                 .map_err(|error| Error::system(codes::G0209, "cannot hand a world to the launcher", error))?;
         }
+        let store = self.show_hosts(&board);
         let version = version.to_owned();
         let world = World {
             shape,
@@ -471,7 +568,7 @@ impl Agent<'_> {
             version,
             by,
             fence: vec![],
-            store: HashMap::new(),
+            store,
             waiting: vec![],
         };
         self.worlds.push(world);

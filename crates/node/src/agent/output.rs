@@ -8,12 +8,13 @@
 //! newline, and the rest of the first one is a line of its own again. While a line too long to be kept passes in pieces, the
 //! other streams wait, each with at most [`LINE_BYTES_MAX`] and one read.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
+use super::source::Source;
 use super::stamp::stamp;
 use crate::job::{Colour, Stamps, Tags};
 use crate::limits::{LINE_BYTES_MAX, LINE_PASSES_BYTES_MAX, LINE_PASSES_WAIT, PARTIAL_LINE_WAIT};
@@ -262,8 +263,8 @@ const COLOURS: [&str; 6] = ["36", "33", "35", "32", "34", "31"];
 /// One of a rank's two output streams.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// The agent's end of the pipe; `None` once it ended.
-    pub fd: Option<OwnedFd>,
+    /// Where it comes from; `None` once it ended.
+    pub source: Option<Source>,
     /// Whether the agent listens to it.
     pub reading: bool,
     voice: Voice,
@@ -277,7 +278,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub fn new(fd: OwnedFd, rank: u32, kind: Kind, marking: Marking) -> Self {
+    pub fn new(source: Source, rank: u32, kind: Kind, marking: Marking) -> Self {
         let prefix = match (marking.tags, kind) {
             (Tags::None, _) => String::new(),
             (Tags::Rank, _) => format!("[{rank}] "),
@@ -295,7 +296,7 @@ impl Stream {
             _ => prefix,
         };
         Self {
-            fd: Some(fd),
+            source: Some(source),
             reading: true,
             voice: Voice { rank, kind },
             stamps: marking.stamps,
@@ -357,7 +358,7 @@ impl Stream {
         let rest = self.line.split_off(whole);
         self.emit(sink);
         self.line = rest;
-        if self.fd.is_none() {
+        if self.source.is_none() {
             self.emit(sink);
         } else if self.line.len() >= LINE_BYTES_MAX {
             self.emit_piece(sink);
@@ -374,7 +375,7 @@ impl Stream {
 
     /// The pipe has ended.
     pub fn end(&mut self, sink: &mut Sink) {
-        self.fd = None;
+        self.source = None;
         if !self.must_wait(sink) {
             self.emit(sink);
         }
@@ -428,7 +429,7 @@ impl Stream {
         self.line.clear();
         sink.open = unfinished.then_some(Open {
             voice: self.voice,
-            ended: self.fd.is_none(),
+            ended: self.source.is_none(),
         });
     }
 
@@ -454,7 +455,7 @@ mod tests {
     fn stream_of(rank: u32, tags: Tags) -> Stream {
         let (read, _write) = rustix::pipe::pipe().unwrap();
         Stream::new(
-            read,
+            Source::Pipe(read),
             rank,
             Kind::Out,
             Marking {

@@ -7,10 +7,13 @@ use std::time::Instant;
 
 use rustix::event::epoll;
 
+use super::far::side;
 use super::output::{Flow, Kind, Sink, Stream};
+use super::source::Source;
 use super::{Agent, Token};
 use crate::job::Streams;
-use crate::limits::OUTPUT_PENDING_BYTES_MAX;
+use crate::limits::{FAR_ROOM_STEP, OUTPUT_PENDING_BYTES_MAX};
+use crate::orders::{Order, Report};
 
 /// The agent's two descriptors and what goes where.
 #[derive(Debug)]
@@ -69,6 +72,9 @@ fn same_file() -> bool {
 impl Agent<'_> {
     /// A line of the agent itself.
     pub(super) fn say(&mut self, line: &str) {
+        if self.up.is_some() {
+            return self.report(&Report::Say(line.to_owned()));
+        }
         let own = self.sinks.own;
         self.sinks.all[own].say(line);
         self.flush_sink(own);
@@ -76,17 +82,26 @@ impl Agent<'_> {
 
     /// Reads what a rank has written, as far as there is any.
     pub(super) fn pump(&mut self, kind: Kind, rank: u32) {
+        if self.up.is_some() {
+            return self.forward(kind, rank, false);
+        }
         let mut buffer = [0; 16 * 1024];
         let was_full = self.slots[rank as usize].stream(kind).is_full();
+        let mut taken = 0;
         for _ in 0..8 {
             let (stream, sink) = (self.slots[rank as usize].stream_mut(kind), self.sinks.of(kind));
-            let Some(fd) = &stream.fd else { break };
-            match rustix::io::read(fd, &mut buffer) {
-                Ok(n) if n > 0 => stream.feed(&buffer[..n], sink),
+            let Some(source) = &mut stream.source else { break };
+            match source.read(&mut buffer) {
+                Ok(n) if n > 0 => {
+                    stream.feed(&buffer[..n], sink);
+                    taken += n;
+                }
                 Err(rustix::io::Errno::AGAIN) => break,
                 Err(rustix::io::Errno::INTR) => {}
                 _ => {
-                    let _ = epoll::delete(&self.epoll, fd);
+                    if let Some(pipe) = source.pipe() {
+                        let _ = epoll::delete(&self.epoll, pipe);
+                    }
                     stream.end(sink);
                 }
             }
@@ -95,10 +110,37 @@ impl Agent<'_> {
                 break;
             }
         }
+        self.give_room(kind, rank, taken);
+        let stream = self.slots[rank as usize].stream(kind);
+        let lying = stream.source.as_ref().map_or(0, Source::lying);
+        if lying > 0 && stream.reading {
+            self.revived.push((kind, rank));
+        }
         let place = self.sinks.place(kind);
         self.settle(place);
         self.listen_as_wanted(kind, rank);
         self.flush_sink(place);
+    }
+
+    /// Tells the agent of a rank elsewhere that so much of its output was taken.
+    fn give_room(&mut self, kind: Kind, rank: u32, taken: usize) {
+        let slot = &mut self.slots[rank as usize];
+        if slot.node == self.node || taken == 0 {
+            return;
+        }
+        let (node, owed) = (slot.node, &mut slot.room[kind as usize]);
+        *owed += taken;
+        if *owed >= FAR_ROOM_STEP {
+            let order = Order::Room(rank, side(kind), std::mem::take(owed) as u32);
+            self.order(node, &order);
+        }
+    }
+
+    /// Reads streams of other hosts on again that had to wait.
+    pub(super) fn pump_revived(&mut self) {
+        for (kind, rank) in std::mem::take(&mut self.revived) {
+            self.pump(kind, rank);
+        }
     }
 
     /// Passes on what a stream has collected, unfinished lines too.
@@ -144,8 +186,16 @@ impl Agent<'_> {
             true => epoll::EventFlags::IN,
             false => epoll::EventFlags::empty(),
         };
-        if let Some(fd) = &stream.fd {
-            let _ = epoll::modify(&self.epoll, fd, Token::Output(kind, rank).pack(), flags);
+        match stream
+            .source
+            .as_ref()
+            .map(|source| (source.pipe(), source.lying()))
+        {
+            Some((Some(pipe), _)) => {
+                let _ = epoll::modify(&self.epoll, pipe, Token::Output(kind, rank).pack(), flags);
+            }
+            Some((None, lying)) if reading && lying > 0 => self.revived.push((kind, rank)),
+            _ => {}
         }
     }
 

@@ -96,6 +96,7 @@ impl Agent<'_> {
             command: self.job.command.chars().take(4096).collect(),
             launcher: self.launcher as u32,
             ranks: self.slots.len() as u32,
+            hosts: self.host_names(),
         };
         let file: Vec<_> = self
             .worlds
@@ -150,10 +151,10 @@ impl Agent<'_> {
             pid,
             version,
         } = request;
-        if *rank as usize >= self.slots.len() {
+        if !self.is_here(*rank) {
             return Err(Error::misuse(
                 codes::G0212,
-                format!("this job has {} ranks and no rank {rank}", self.slots.len()),
+                format!("this job has {} ranks and no rank {rank} here", self.slots.len()),
             ));
         }
         if protocols.0 > PROTOCOL_MAX || protocols.1 < PROTOCOL_MIN {
@@ -182,6 +183,12 @@ impl Agent<'_> {
                 return Err(Error::misuse(codes::G0205, text));
             }
             epoch = holder.epoch + 1;
+        }
+        if epoch > 0 && self.job.nodes.several() {
+            let text = format!(
+                "rank {rank} is a second MPI program in its place, which jobs on several hosts cannot have yet"
+            );
+            return Err(Error::misuse(codes::G0218, text));
         }
         if epoch as usize >= self.worlds.len() {
             self.new_world(epoch, version, *rank)?;
@@ -233,7 +240,13 @@ impl Agent<'_> {
             protocol: PROTOCOL_MAX.min(request.protocols.1),
             rank: request.rank,
         };
-        reply(socket.as_fd(), &message, &[world.file.as_fd(), lifeline.as_fd()]);
+        let mut fds = vec![world.file.as_fd(), lifeline.as_fd()];
+        // What it needs to speak to other hosts: the port that others know of it, and the secret.
+        let secret = self.secret().and_then(|secret| secret.lay_down().ok());
+        if let (Some(listener), Some(secret)) = (&self.slots[request.rank as usize].listener, &secret) {
+            fds.extend([listener.as_fd(), secret.as_fd()]);
+        }
+        reply(socket.as_fd(), &message, &fds);
         let _ = self.listen(socket.as_fd(), Token::Control(index));
         if let Some(pidfd) = &pidfd {
             let _ = self.listen(pidfd.as_fd(), Token::Process(index));

@@ -84,7 +84,14 @@ impl<'a> Starter<'a> {
             .argv
             .first()
             .ok_or_else(|| Error::misuse(codes::G0211, "no program to run"))?;
-        let mut env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        let mut env: Vec<(OsString, OsString)> = match &self.job.env {
+            // What means this host only is as it is here.
+            Some(env) => std::env::vars_os()
+                .filter(|(name, _)| is_of_one_host(name))
+                .chain(env.iter().cloned())
+                .collect(),
+            None => std::env::vars_os().collect(),
+        };
         for (name, value) in &program.env {
             env.retain(|(known, _)| known != name);
             env.extend(value.clone().map(|value| (name.clone(), value)));
@@ -133,8 +140,26 @@ impl<'a> Starter<'a> {
         })
     }
 
-    /// Starts `rank`.
-    pub fn start(&self, rank: u32, ready: &Ready) -> Result<Started> {
+    fn place_of(&self, rank: u32) -> PlaceOf {
+        let size = self.job.size();
+        let (here, all_here) = match self.job.nodes.several() {
+            false => (rank, size),
+            true => {
+                let ranks = self.job.ranks_of(self.job.nodes.of(rank));
+                let here = ranks.iter().position(|known| *known == rank).unwrap_or(0);
+                (here as u32, ranks.len() as u32)
+            }
+        };
+        PlaceOf {
+            rank,
+            size,
+            here,
+            all_here,
+        }
+    }
+
+    /// Starts `rank`. `input`: what it reads as standard input, if that is neither nothing nor this process's own.
+    pub fn start(&self, rank: u32, ready: &Ready, input: Option<OwnedFd>) -> Result<Started> {
         let (stdout, stdout_theirs) = pipe()?;
         let (stderr, stderr_theirs) = pipe()?;
         // Both streams through one pipe keep their order; the other pipe ends at once.
@@ -142,7 +167,7 @@ impl<'a> Starter<'a> {
             Streams::Apart => &stderr_theirs,
             Streams::Merged => &stdout_theirs,
         };
-        let envp = environment(ready, rank, self.job.size())?;
+        let envp = environment(ready, &self.place_of(rank))?;
         let mask = self
             .job
             .placement
@@ -154,10 +179,14 @@ impl<'a> Starter<'a> {
             argv: &ready.argv,
             envp: &envp,
             dir: ready.dir.as_ref(),
-            stdin: (self.job.stdin != Stdin::Rank(rank)).then_some(self.null.as_fd()),
+            stdin: match &input {
+                Some(input) => Some(input.as_fd()),
+                None => (self.job.stdin != Stdin::Rank(rank)).then_some(self.null.as_fd()),
+            },
             stdout: stdout_theirs.as_fd(),
             stderr: errors.as_fd(),
-            pass: (self.shared.as_fd(), self.number),
+            pass: Some((self.shared.as_fd(), self.number)),
+            own_group: false,
             cpus: mask,
             nofile: self.nofile,
             signals: self.signals,
@@ -219,21 +248,46 @@ fn c_string(text: &OsStr) -> Result<CString> {
         .map_err(|_| Error::misuse(codes::G0211, format!("{text:?} contains a zero byte")))
 }
 
+/// Variables that say something of one host or login and would be wrong on another.
+pub(super) const OF_ONE_HOST: [&str; 8] = [
+    "HOSTNAME",
+    "SSH_CLIENT",
+    "SSH_CONNECTION",
+    "SSH_TTY",
+    "SSH_AUTH_SOCK",
+    "XDG_RUNTIME_DIR",
+    "XDG_SESSION_ID",
+    "DBUS_SESSION_BUS_ADDRESS",
+];
+
+fn is_of_one_host(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| OF_ONE_HOST.contains(&name))
+}
+
+/// Which of how many, in the job and on its node.
+struct PlaceOf {
+    rank: u32,
+    size: u32,
+    here: u32,
+    all_here: u32,
+}
+
 /// The environment of one rank: the shared part, then its place, also under the names that scripts written for other
 /// launchers read.
-fn environment(ready: &Ready, rank: u32, size: u32) -> Result<Vec<CString>> {
-    let (rank, size) = (rank.to_string(), size.to_string());
+fn environment(ready: &Ready, place: &PlaceOf) -> Result<Vec<CString>> {
+    let (rank, size) = (place.rank.to_string(), place.size.to_string());
+    let (here, all_here) = (place.here.to_string(), place.all_here.to_string());
     let place = [
         (rendezvous::ENV_RANK, &rank),
         (rendezvous::ENV_SIZE, &size),
         ("OMPI_COMM_WORLD_RANK", &rank),
         ("OMPI_COMM_WORLD_SIZE", &size),
-        ("OMPI_COMM_WORLD_LOCAL_RANK", &rank),
-        ("OMPI_COMM_WORLD_LOCAL_SIZE", &size),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", &here),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", &all_here),
         ("PMI_RANK", &rank),
         ("PMI_SIZE", &size),
-        ("MPI_LOCALRANKID", &rank),
-        ("MPI_LOCALNRANKS", &size),
+        ("MPI_LOCALRANKID", &here),
+        ("MPI_LOCALNRANKS", &all_here),
     ];
     let shared = ready
         .env
@@ -250,7 +304,7 @@ fn environment(ready: &Ready, rank: u32, size: u32) -> Result<Vec<CString>> {
 }
 
 /// The file to execute for `word`: as given if it contains a slash, else from the search path, else from the directory.
-fn find(word: &OsStr, search: Option<&OsStr>, dir: Option<&Path>) -> Result<PathBuf> {
+pub(super) fn find(word: &OsStr, search: Option<&OsStr>, dir: Option<&Path>) -> Result<PathBuf> {
     let base = dir.unwrap_or(Path::new("."));
     if word.as_bytes().contains(&b'/') {
         let path = base.join(word);

@@ -26,7 +26,9 @@ pub struct Exec<'a> {
     /// Becomes descriptor 2.
     pub stderr: BorrowedFd<'a>,
     /// A descriptor to pass on under the number given.
-    pub pass: (BorrowedFd<'a>, RawFd),
+    pub pass: Option<(BorrowedFd<'a>, RawFd)>,
+    /// Out of reach of the terminal's keys, which are for the launcher.
+    pub own_group: bool,
     /// CPUs to run on, as a mask of 64-bit words; empty: as the parent.
     pub cpus: &'a [u64],
     /// Limit of open files to set (soft, hard), if the parent raised its own.
@@ -126,6 +128,9 @@ extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
         if libc::getppid() != shared.parent {
             libc::_exit(127);
         }
+        if exec.own_group {
+            libc::setpgid(0, 0);
+        }
         if !exec.cpus.is_empty() {
             // A refusal (a CPU went offline) leaves the rank unbound, which is always correct.
             libc::syscall(
@@ -187,6 +192,6 @@ unsafe fn prepare_descriptors(exec: &Exec<'_>) -> bool {
         exec.stdin.is_none_or(|fd| place(fd.as_raw_fd(), 0))
             && place(exec.stdout.as_raw_fd(), 1)
             && place(exec.stderr.as_raw_fd(), 2)
-            && place(exec.pass.0.as_raw_fd(), exec.pass.1)
+            && exec.pass.is_none_or(|(fd, number)| place(fd.as_raw_fd(), number))
     }
 }

@@ -1,0 +1,144 @@
+//! By which addresses hosts reach each other: all that a host has are offered, and only an answer that proves the job's secret decides. What is here puts
+//! them into the order in which to try them.
+
+use std::net::IpAddr;
+
+use crate::limits::ADDRESSES_MAX;
+use crate::orders::Place;
+use crate::sys::{self, Interface};
+
+/// What this host offers: addresses that others may reach, those of the host itself last.
+pub fn own() -> Vec<IpAddr> {
+    offered(&sys::interfaces().unwrap_or_default())
+}
+
+fn offered(interfaces: &[Interface]) -> Vec<IpAddr> {
+    let (inner, outer): (Vec<&Interface>, Vec<&Interface>) = interfaces
+        .iter()
+        .filter(|interface| !needs_scope(interface.address))
+        .partition(|interface| interface.loopback || interface.address.is_loopback());
+    let mut all: Vec<IpAddr> = outer.iter().map(|interface| interface.address).collect();
+    // Plain IPv4 first where both are there: what firewalls of clusters know.
+    all.sort_by_key(IpAddr::is_ipv6);
+    all.truncate(ADDRESSES_MAX - 1);
+    all.extend(inner.first().map(|interface| interface.address));
+    all
+}
+
+/// An address that means nothing without the name of an interface.
+fn needs_scope(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(six) if six.is_unicast_link_local())
+}
+
+/// Identity of this process's network: of the kernel and of the network namespace. Two processes with the same share all addresses.
+pub fn home() -> u64 {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let space = rustix::fs::stat("/proc/self/ns/net").map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
+    // FNV-1a: nobody gains from a collision, which would have the two try addresses in vain.
+    let bytes = boot
+        .bytes()
+        .chain(space.0.to_le_bytes())
+        .chain(space.1.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// A place's addresses in the order in which to try them from here.
+pub fn ordered(place: &Place) -> Vec<IpAddr> {
+    order(place, home(), &sys::interfaces().unwrap_or_default())
+}
+
+fn order(place: &Place, home: u64, own: &[Interface]) -> Vec<IpAddr> {
+    let is_own = |address: &IpAddr| own.iter().any(|interface| interface.address == *address);
+    if place.home == home {
+        // One host: its own address for itself is there always, and not watched by firewalls.
+        let (inner, outer): (Vec<&IpAddr>, Vec<&IpAddr>) =
+            place.addresses.iter().partition(|address| address.is_loopback());
+        return inner.into_iter().chain(outer).copied().collect();
+    }
+    // An address that this host has, too (a bridge of containers, as a rule), leads back here.
+    let mut far: Vec<IpAddr> = place
+        .addresses
+        .iter()
+        .filter(|address| !address.is_loopback() && !is_own(address))
+        .copied()
+        .collect();
+    far.sort_by_key(|address| !own.iter().any(|interface| is_neighbour(interface, *address)));
+    far
+}
+
+/// Whether the interface's network has that address.
+fn is_neighbour(interface: &Interface, address: IpAddr) -> bool {
+    match (interface.address, interface.mask, address) {
+        (IpAddr::V4(own), Some(IpAddr::V4(mask)), IpAddr::V4(other)) => {
+            own.to_bits() & mask.to_bits() == other.to_bits() & mask.to_bits()
+        }
+        (IpAddr::V6(own), Some(IpAddr::V6(mask)), IpAddr::V6(other)) => {
+            own.to_bits() & mask.to_bits() == other.to_bits() & mask.to_bits()
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(address: &str, mask: &str) -> Interface {
+        let address: IpAddr = address.parse().unwrap();
+        Interface {
+            address,
+            mask: mask.parse().ok(),
+            loopback: address.is_loopback(),
+        }
+    }
+
+    fn place(home: u64, addresses: &[&str]) -> Place {
+        Place {
+            name: String::new(),
+            home,
+            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_bridge_with_the_same_address_on_both_hosts_is_not_tried_and_the_common_network_comes_first() {
+        let own = [
+            interface("127.0.0.1", "255.0.0.0"),
+            interface("172.17.0.1", "255.255.0.0"),
+            interface("10.0.0.1", "255.255.255.0"),
+        ];
+        let other = place(2, &["172.17.0.1", "192.168.7.2", "10.0.0.2", "127.0.0.1"]);
+        let order: Vec<String> = order(&other, 1, &own).iter().map(IpAddr::to_string).collect();
+        assert_eq!(order, ["10.0.0.2", "192.168.7.2"]);
+    }
+
+    #[test]
+    fn agents_of_one_host_meet_at_its_own_address() {
+        let own = [
+            interface("127.0.0.1", "255.0.0.0"),
+            interface("10.0.0.1", "255.255.255.0"),
+        ];
+        let order = order(&place(1, &["10.0.0.1", "127.0.0.1"]), 1, &own);
+        assert_eq!(order[0].to_string(), "127.0.0.1");
+    }
+
+    #[test]
+    fn what_needs_an_interface_to_mean_something_is_not_offered() {
+        let own = [
+            interface("fe80::1", "ffff:ffff:ffff:ffff::"),
+            interface("fd00::1", "ffff:ffff:ffff:ffff::"),
+            interface("10.0.0.1", "255.255.255.0"),
+            interface("127.0.0.1", "255.0.0.0"),
+        ];
+        let offered: Vec<String> = offered(&own).iter().map(IpAddr::to_string).collect();
+        assert_eq!(offered, ["10.0.0.1", "fd00::1", "127.0.0.1"]);
+    }
+
+    #[test]
+    fn this_host_knows_its_addresses_and_its_home() {
+        assert!(own().contains(&IpAddr::from([127, 0, 0, 1])) || own().contains(&"::1".parse().unwrap()));
+        assert_eq!(home(), home());
+    }
+}

@@ -1,0 +1,200 @@
+//! What the agents of a job on several hosts learn of each other before the first rank starts, and pass on to their ranks.
+
+use std::collections::HashMap;
+use std::net::TcpListener;
+
+use garonne_rails::tcp::Secret;
+use garonne_sync::shm::Segment;
+
+use super::far::listen_anywhere;
+use super::outer::Up;
+use super::trunk::Trunk;
+use super::{Agent, Outer, Token, start_error_code};
+use crate::addresses;
+use crate::error::{Error, Result};
+use crate::layout::Card;
+use crate::orders::{Place, Report, encode_places};
+
+/// The key under which ranks find the table of hosts.
+pub(crate) const HOSTS_KEY: &str = "garonne/hosts";
+
+/// Where everybody is.
+pub(super) struct Hosts {
+    /// By node; addresses in the order in which to try them from here.
+    places: Vec<Place>,
+    /// By rank.
+    ports: Vec<u16>,
+    /// Of this node's ranks that have not been started.
+    listeners: HashMap<u32, TcpListener>,
+}
+
+/// This host as others see it.
+pub(crate) fn own_place() -> Place {
+    Place {
+        name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        home: addresses::home(),
+        addresses: addresses::own(),
+    }
+}
+
+impl Agent<'_> {
+    /// Whether a rank runs, or is to run, on this host.
+    pub(super) fn is_here(&self, rank: u32) -> bool {
+        self.slots
+            .get(rank as usize)
+            .is_some_and(|slot| slot.node == self.node)
+    }
+
+    /// Opens the ports of this node's ranks, and the lines between agents. Returns the listeners by rank.
+    pub(super) fn meet(&mut self, outer: Option<Outer>) -> Result<HashMap<u32, TcpListener>> {
+        let mut listeners = HashMap::new();
+        let mut ports = Vec::new();
+        for rank in self.job.ranks_of(self.node) {
+            let (listener, port) = listen_anywhere()?;
+            listeners.insert(rank, listener);
+            ports.push(port);
+        }
+        match outer {
+            None => self.start_branches()?,
+            Some(outer) => {
+                let trunk = Trunk::new(outer.line, Token::Trunk(0), &self.epoll);
+                self.up = Some(Box::new(Up {
+                    trunk: Some(trunk),
+                    secret: outer.secret,
+                    reached: outer.reached,
+                    go: None,
+                    feed: None,
+                }));
+                let place = own_place();
+                self.report(&Report::Ready { place, ports });
+                // Orders may have come together with the job, of which the socket tells nothing more.
+                self.first_speaks();
+            }
+        }
+        Ok(listeners)
+    }
+
+    /// Whether all agents are there, or have said that they are.
+    pub(super) fn has_met(&self) -> bool {
+        match (&self.far, &self.up) {
+            (Some(far), _) => far.is_ready(),
+            (_, Some(up)) => up.go.is_some(),
+            _ => true,
+        }
+    }
+
+    /// The agents have met: tells the others, if this is the first, and keeps what ranks need to know.
+    pub(super) fn settle_hosts(&mut self, listeners: HashMap<u32, TcpListener>) {
+        let port = |rank: &u32| {
+            listeners
+                .get(rank)
+                .and_then(|listener| listener.local_addr().ok())
+        };
+        let ports = self.job.ranks_of(self.node);
+        let ports = ports
+            .iter()
+            .map(|rank| port(rank).map_or(0, |address| address.port()))
+            .collect();
+        let (mut places, ports) = match self.up.as_mut().and_then(|up| up.go.take()) {
+            Some(told) => told,
+            None => self.go((own_place(), ports)),
+        };
+        for place in &mut places {
+            place.addresses = addresses::ordered(place);
+        }
+        // What has answered once is tried first.
+        if let (Some(up), Some(first)) = (&self.up, places.first_mut()) {
+            first.addresses.sort_by_key(|address| *address != up.reached);
+        }
+        self.hosts = Some(Hosts {
+            places,
+            ports,
+            listeners,
+        });
+    }
+
+    /// The port of a rank that is about to be started.
+    pub(super) fn take_listener(&mut self, rank: u32) -> Option<TcpListener> {
+        self.hosts.as_mut()?.listeners.remove(&rank)
+    }
+
+    /// What ranks of a new world are to know of hosts: on its cards, and in its store.
+    pub(super) fn show_hosts(&self, board: &Segment) -> HashMap<String, Vec<u8>> {
+        let Some(hosts) = &self.hosts else {
+            return HashMap::new();
+        };
+        for (slot, rank) in self.slots.iter().zip(0..) {
+            let port = hosts.ports.get(rank as usize).copied().unwrap_or(0);
+            Card::of(board, rank).set_host(slot.node, port);
+        }
+        HashMap::from([(HOSTS_KEY.to_owned(), encode_places(&hosts.places))])
+    }
+
+    /// Names of the hosts, a line each; nothing where there is one.
+    pub(super) fn host_names(&self) -> String {
+        let names = self.hosts.iter().flat_map(|hosts| &hosts.places);
+        names
+            .map(|place| place.name.as_str())
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    /// The secret of a job on several hosts.
+    pub(super) fn secret(&self) -> Option<&Secret> {
+        match (&self.far, &self.up) {
+            (Some(far), _) => Some(far.secret()),
+            (_, Some(up)) => Some(&up.secret),
+            _ => None,
+        }
+    }
+
+    /// Shows that a rank of another host has ended well.
+    pub(super) fn mark_ended_elsewhere(&mut self, rank: u32) {
+        if self
+            .slots
+            .get(rank as usize)
+            .is_some_and(|slot| slot.node != self.node)
+        {
+            for world in &self.worlds {
+                Card::of(&world.board, rank).set_state(crate::layout::State::Finalized);
+            }
+        }
+    }
+
+    /// A person, or the system, ends this host's part of the job.
+    pub(super) fn say_ended_by(&mut self, signal: i32) {
+        if self.up.is_some() && self.ending.is_none() && super::ending::ends_jobs(signal) {
+            let name = self.job.nodes.name(self.node).to_owned();
+            let code = crate::codes::G0217;
+            self.report(&Report::Failed {
+                rank: None,
+                code: 128 + signal,
+                finalized: false,
+                report: String::new(),
+                line: format!(
+                    "error[{code}]: the agent on host '{name}' was asked to end by signal {signal}"
+                ),
+            });
+        }
+    }
+
+    /// This host's part cannot go on: tells the first agent, and waits for its orders no longer than for their end.
+    pub(super) fn failed_here(&mut self, error: &Error) -> i32 {
+        let name = self.job.nodes.name(self.node).to_owned();
+        let code = start_error_code(error);
+        let text = error.to_string();
+        let line = match text.split_once("]: ") {
+            Some((head, rest)) => format!("{head}]: host '{name}': {rest}"),
+            None => text,
+        };
+        self.report(&Report::Failed {
+            rank: None,
+            code,
+            finalized: false,
+            report: String::new(),
+            line,
+        });
+        self.say_done();
+        code
+    }
+}

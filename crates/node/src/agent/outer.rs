@@ -1,0 +1,300 @@
+//! The side of an agent on another host than the launcher's: obeys the first agent and reports to it.
+//!
+//! It starts, watches and serves its ranks as any agent does; but what they write goes to the first agent as it is, within a window for each stream, a failure is reported
+//! instead of printed, and the end of the job is ordered. If its line to the first agent is gone, it ends everything here.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use garonne_rails::tcp::Secret;
+use rustix::event::epoll;
+
+use super::far::{kind, side};
+use super::input::Feed;
+use super::output::Kind;
+use super::trunk::Trunk;
+use super::{Agent, Token};
+use crate::limits::{DRAIN_READS, FAR_WINDOW, FINALIZED_GRACE, LEFTOVER_GRACE, PARTIAL_LINE_WAIT};
+use crate::orders::{Order, Place, Report};
+use crate::processes;
+
+/// What an outer agent has beyond others.
+pub(super) struct Up {
+    pub(super) trunk: Option<Trunk>,
+    pub(super) secret: Secret,
+    /// The address at which the first agent was reached.
+    pub(super) reached: IpAddr,
+    /// Where everybody is, once it was told to start.
+    pub(super) go: Option<(Vec<Place>, Vec<u16>)>,
+    pub(super) feed: Option<Feed>,
+}
+
+/// The beginning of a line that a rank has not ended yet. It travels with its end, since what arrives in two parts may look like a rank that pauses.
+#[derive(Debug, Default)]
+pub(super) struct Tail {
+    bytes: Vec<u8>,
+    since: Option<Instant>,
+}
+
+impl Tail {
+    /// Adds what was read and gives what is to be sent: whole lines, or everything if it is the last or long already. Nothing read is the end.
+    fn take(&mut self, read: &[u8], everything: bool) -> Option<Vec<u8>> {
+        self.bytes.extend_from_slice(read);
+        let whole = self
+            .bytes
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
+        if everything || read.is_empty() || (whole == 0 && self.bytes.len() >= FAR_WINDOW / 4) {
+            return self.take_all();
+        }
+        let rest = self.bytes.split_off(whole);
+        let lines = std::mem::replace(&mut self.bytes, rest);
+        self.since = (!self.bytes.is_empty()).then(|| {
+            self.since
+                .filter(|_| lines.is_empty())
+                .unwrap_or_else(Instant::now)
+        });
+        (!lines.is_empty()).then_some(lines)
+    }
+
+    fn take_all(&mut self) -> Option<Vec<u8>> {
+        self.since = None;
+        let bytes = std::mem::take(&mut self.bytes);
+        (!bytes.is_empty()).then_some(bytes)
+    }
+}
+
+impl Agent<'_> {
+    /// Reports to the first agent. Its end is seen where its orders are read.
+    pub(super) fn report(&mut self, report: &Report) {
+        if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
+            && trunk.send(&self.epoll, &report.encode()).is_err()
+        {
+            self.cut_off();
+        }
+    }
+
+    /// An order has come.
+    pub(super) fn first_speaks(&mut self) {
+        loop {
+            let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut()) else {
+                return;
+            };
+            let message = trunk.push(&self.epoll).and_then(|_| trunk.receive());
+            let order = match message {
+                Ok(Some(message)) => Order::decode(&message),
+                Ok(None) => return,
+                Err(_) => return self.cut_off(),
+            };
+            match order {
+                Ok(order) => self.obey(order),
+                Err(_) => return self.cut_off(),
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        let now = Instant::now();
+        match order {
+            Order::Go { places, ports } => {
+                if let Some(up) = &mut self.up
+                    && ports.len() == self.job.size() as usize
+                    && places.len() == self.job.nodes.names.len()
+                {
+                    up.go = Some((places, ports));
+                }
+            }
+            Order::Signal(signal) => self.signalled(signal, false),
+            Order::End { patient: true } => self.end_patiently(now + FINALIZED_GRACE),
+            Order::End { patient: false } if self.is_killing() => {}
+            Order::End { patient: false } => self.terminate(1),
+            Order::Finish => self.finish(now + LEFTOVER_GRACE),
+            Order::Room(rank, side, bytes) => {
+                if self.is_here(rank) {
+                    let room = &mut self.slots[rank as usize].room[side as usize];
+                    *room = (*room + bytes as usize).min(FAR_WINDOW);
+                    self.forward(kind(side), rank, false);
+                }
+            }
+            Order::Input(bytes) => self.feed_rank(&bytes),
+            Order::Ended(ranks) => ranks.into_iter().for_each(|rank| self.mark_ended_elsewhere(rank)),
+            Order::Job(_) | Order::Ping => {}
+        }
+    }
+
+    /// The line to the first agent is gone: nothing may be left here.
+    pub(super) fn cut_off(&mut self) {
+        if let Some(up) = &mut self.up {
+            up.trunk = None;
+        }
+        self.end_at_once();
+    }
+
+    /// Passes on what a rank has written, as far as there is room for it, or all as last words.
+    pub(super) fn forward(&mut self, kind: Kind, rank: u32, last_words: bool) {
+        let mut buffer = [0; 16 * 1024];
+        for _ in 0..8 {
+            let slot = &mut self.slots[rank as usize];
+            let room = match last_words {
+                true => buffer.len(),
+                false => slot.room[side(kind) as usize].min(buffer.len()),
+            };
+            let stream = slot.stream_mut(kind);
+            let Some(source) = &mut stream.source else { break };
+            if room == 0 {
+                break;
+            }
+            let got = match source.read(&mut buffer[..room]) {
+                Ok(got) => got,
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => 0,
+            };
+            if got == 0 {
+                if let Some(pipe) = source.pipe() {
+                    let _ = epoll::delete(&self.epoll, pipe);
+                }
+                stream.source = None;
+            }
+            let place = side(kind) as usize;
+            slot.room[place] = slot.room[place].saturating_sub(got);
+            if let Some(bytes) = slot.tails[place].take(&buffer[..got], last_words) {
+                self.report(&Report::Output(rank, side(kind), bytes));
+            }
+            if got == 0 {
+                self.report(&Report::Output(rank, side(kind), Vec::new()));
+            }
+        }
+        let slot = &mut self.slots[rank as usize];
+        let reading = slot.room[side(kind) as usize] > 0;
+        let stream = slot.stream_mut(kind);
+        if reading != stream.reading {
+            stream.reading = reading;
+            let flags = match reading {
+                true => epoll::EventFlags::IN,
+                false => epoll::EventFlags::empty(),
+            };
+            if let Some(pipe) = stream.source.as_ref().and_then(|source| source.pipe()) {
+                let _ = epoll::modify(&self.epoll, pipe, Token::Output(kind, rank).pack(), flags);
+            }
+        }
+    }
+
+    /// All that a rank has written so far.
+    pub(super) fn forward_all(&mut self, rank: u32) {
+        for kind in [Kind::Out, Kind::Err] {
+            (0..DRAIN_READS).for_each(|_| self.forward(kind, rank, true));
+            self.forward_tail(kind, rank);
+        }
+    }
+
+    /// The beginning of a line that has waited long enough for its end.
+    fn forward_tail(&mut self, kind: Kind, rank: u32) {
+        let tail = &mut self.slots[rank as usize].tails[side(kind) as usize];
+        if let Some(bytes) = tail.take_all() {
+            self.report(&Report::Output(rank, side(kind), bytes));
+        }
+    }
+
+    /// When an unfinished line is to be passed on.
+    fn tails_due(&self) -> Option<Instant> {
+        let tails = self.slots.iter().flat_map(|slot| &slot.tails);
+        tails
+            .filter_map(|tail| tail.since)
+            .min()
+            .map(|since| since + PARTIAL_LINE_WAIT)
+    }
+
+    /// Passes on those that are due.
+    fn tails_keep_time(&mut self, now: Instant) {
+        for rank in 0..self.slots.len() as u32 {
+            for kind in [Kind::Out, Kind::Err] {
+                let since = self.slots[rank as usize].tails[side(kind) as usize].since;
+                if since.is_some_and(|since| since + PARTIAL_LINE_WAIT <= now) {
+                    self.forward_tail(kind, rank);
+                }
+            }
+        }
+    }
+
+    /// Tells the other agents of ranks that have ended here since this was last done.
+    pub(super) fn tell_ends(&mut self) {
+        if !self.job.nodes.several() {
+            return;
+        }
+        for rank in self.over_here() {
+            self.slots[rank as usize].told = true;
+            match &mut self.far {
+                Some(far) => far.ended.push(rank),
+                None => self.report(&Report::Over(rank)),
+            }
+        }
+        self.order_ended();
+    }
+
+    pub(super) fn up_due(&self) -> Option<Instant> {
+        let trunk = self.up.as_ref()?.trunk.as_ref().map(Trunk::due);
+        trunk.into_iter().chain(self.tails_due()).min()
+    }
+
+    /// A sign of life, and the end of patience.
+    pub(super) fn up_keep_time(&mut self, now: Instant) {
+        if self.up.is_none() {
+            return;
+        }
+        self.tails_keep_time(now);
+        let ping = Report::Ping.encode();
+        if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
+            && trunk.keep_alive(&self.epoll, &ping, now).is_err()
+        {
+            self.cut_off();
+        }
+    }
+
+    /// The last message: nothing runs here any more. Waits until it has left, or the first agent is gone.
+    pub(super) fn say_done(&mut self) {
+        processes::kill_all();
+        self.report(&Report::Done);
+        let until = Instant::now() + crate::limits::AGENT_SILENCE_MAX;
+        while Instant::now() < until
+            && let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
+            && let Ok(false) = trunk.push(&self.epoll)
+        {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// The pipe through which our rank gets standard input, if one of ours reads it. Returns its reading end.
+    pub(super) fn open_feed(&mut self, rank: u32) -> Option<OwnedFd> {
+        let up = self.up.as_mut()?;
+        if self.job.stdin != crate::job::Stdin::Rank(rank) {
+            return None;
+        }
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok()?;
+        rustix::fs::fcntl_setfl(write.as_fd(), rustix::fs::OFlags::NONBLOCK).ok()?;
+        up.feed = Some(Feed::new(write, &self.epoll));
+        Some(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_travel_whole_and_what_has_no_end_travels_when_it_is_long_or_the_last() {
+        let mut tail = Tail::default();
+        assert_eq!(tail.take(b"a", false), None);
+        assert!(tail.since.is_some());
+        assert_eq!(tail.take(b"b\nc", false).unwrap(), b"ab\n");
+        assert_eq!(tail.take(b"", false).unwrap(), b"c");
+        assert_eq!((tail.take(b"", false), tail.since), (None, None));
+        assert_eq!(tail.take(b"d", true).unwrap(), b"d");
+        assert_eq!(
+            tail.take(&[b'x'; FAR_WINDOW / 4], false).unwrap().len(),
+            FAR_WINDOW / 4
+        );
+    }
+}

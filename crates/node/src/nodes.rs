@@ -1,0 +1,172 @@
+//! Which host runs which rank: pure functions from what the user said of hosts.
+
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::limits;
+
+/// A host that the user named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// The name, as whoever starts its agent understands it.
+    pub name: String,
+    /// How many ranks it takes before the next host's turn.
+    pub slots: u32,
+    /// It is the one that the launcher runs on.
+    pub own: bool,
+}
+
+/// The order in which hosts take ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mapping {
+    /// A host takes as many as it has slots, then the next.
+    #[default]
+    Slots,
+    /// Each takes one in turn.
+    Turns,
+}
+
+/// The nodes of a job and where its ranks are. Node 0 is the launcher's, also if it has no ranks. Empty: there is no other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nodes {
+    /// Names by node, as the user gave them.
+    pub names: Vec<String>,
+    /// Nodes by rank.
+    pub of_rank: Vec<u32>,
+}
+
+impl Nodes {
+    /// Gives `ranks` ranks to hosts, round and round if there are more than slots. Hosts of one name are one host.
+    ///
+    /// # Errors
+    /// There are more hosts than one launcher starts, or no slots.
+    pub fn assign(hosts: &[Host], ranks: u32, mapping: Mapping) -> Result<Self> {
+        let mut nodes = vec![(String::from("this host"), 0u32)];
+        let mut turns: Vec<u32> = Vec::new();
+        for host in hosts.iter().filter(|host| host.slots > 0) {
+            let known = nodes.iter().skip(1).position(|(name, _)| *name == host.name);
+            let node = match (host.own, known) {
+                (true, _) => 0,
+                (false, Some(at)) => at + 1,
+                (false, None) => {
+                    nodes.push((host.name.clone(), 0));
+                    nodes.len() - 1
+                }
+            };
+            if host.own {
+                nodes[0].0.clone_from(&host.name);
+            }
+            nodes[node].1 = nodes[node].1.saturating_add(host.slots);
+            if !turns.contains(&(node as u32)) {
+                turns.push(node as u32);
+            }
+        }
+        if nodes.len() > limits::HOSTS_MAX {
+            let text = format!(
+                "{} hosts: agents are started one by one, for at most {} hosts; larger jobs want a cluster's own launcher, which is not understood yet",
+                nodes.len() - 1,
+                limits::HOSTS_MAX
+            );
+            return Err(Error::resource(codes::G0306, text));
+        }
+        if turns.is_empty() {
+            return Err(Error::misuse(codes::G0211, "the hosts named have no slots"));
+        }
+        let mut of_rank = Vec::with_capacity(ranks.min(limits::RANKS_MAX) as usize);
+        for node in turns.iter().cycle() {
+            let take = match mapping {
+                Mapping::Slots => nodes[*node as usize].1,
+                Mapping::Turns => 1,
+            };
+            let left = ranks.min(limits::RANKS_MAX) as usize - of_rank.len();
+            if left == 0 {
+                break;
+            }
+            of_rank.extend(std::iter::repeat_n(*node, left.min(take as usize)));
+        }
+        Ok(Self {
+            names: nodes.into_iter().map(|(name, _)| name).collect(),
+            of_rank,
+        })
+    }
+
+    /// Whether there is more than one node.
+    pub fn several(&self) -> bool {
+        self.names.len() > 1
+    }
+
+    /// The node of a rank.
+    pub fn of(&self, rank: u32) -> u32 {
+        self.of_rank.get(rank as usize).copied().unwrap_or(0)
+    }
+
+    /// The name of a node.
+    pub fn name(&self, node: u32) -> &str {
+        self.names.get(node as usize).map_or("this host", String::as_str)
+    }
+
+    /// The ranks of a node, in order, of a job of `size` ranks.
+    pub fn ranks_of(&self, node: u32, size: u32) -> Vec<u32> {
+        (0..size).filter(|rank| self.of(*rank) == node).collect()
+    }
+}
+
+/// Ranks as people write them: `0-3,8`.
+pub fn listed(ranks: &[u32]) -> String {
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for rank in ranks {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == *rank => *last = *rank,
+            _ => parts.push((*rank, *rank)),
+        }
+    }
+    let part = |(first, last): &(u32, u32)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    parts.iter().map(part).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(name: &str, slots: u32) -> Host {
+        Host {
+            name: name.into(),
+            slots,
+            own: name == "here",
+        }
+    }
+
+    #[test]
+    fn ranks_fill_slots_or_take_turns_and_go_round_when_there_are_more() {
+        let hosts = [host("a", 2), host("b", 1)];
+        let of = |ranks, mapping| Nodes::assign(&hosts, ranks, mapping).unwrap().of_rank;
+        assert_eq!(of(3, Mapping::Slots), [1, 1, 2]);
+        assert_eq!(of(5, Mapping::Slots), [1, 1, 2, 1, 1]);
+        assert_eq!(of(4, Mapping::Turns), [1, 2, 1, 2]);
+    }
+
+    #[test]
+    fn the_own_host_is_node_0_and_a_name_twice_is_one_host() {
+        let hosts = [host("a", 1), host("here", 2), host("a", 1)];
+        let nodes = Nodes::assign(&hosts, 4, Mapping::Slots).unwrap();
+        assert_eq!(nodes.names, ["here", "a"]);
+        assert_eq!(nodes.of_rank, [1, 1, 0, 0]);
+        assert_eq!(nodes.ranks_of(0, 4), [2, 3]);
+    }
+
+    #[test]
+    fn more_hosts_than_are_started_flat_are_refused_with_the_number() {
+        let hosts: Vec<_> = (0..200).map(|at| host(&format!("h{at}"), 1)).collect();
+        let error = Nodes::assign(&hosts, 200, Mapping::Slots).unwrap_err();
+        assert_eq!(error.code(), codes::G0306);
+        assert!(error.to_string().contains("200 hosts"), "{error}");
+    }
+
+    #[test]
+    fn lists_of_ranks_are_short() {
+        assert_eq!(listed(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
+        assert_eq!(listed(&[]), "");
+    }
+}

@@ -1,0 +1,518 @@
+//! What agents of several hosts say to each other (docs/formats-job.md, clauses D1 to D9): the errand that an agent finds on its standard input, orders
+//! from the first agent (the launcher's) to the others, and their reports.
+//!
+//! Owns the encoding, which is that of [`crate::wire`]. Whoever sends these has proved the job's secret, but nothing here trusts a length.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use garonne_rails::tcp::{SECRET_BYTES, Secret};
+use garonne_topology::binding::{BindTo, MapBy, Policy};
+
+use crate::error::Result;
+use crate::job::{Job, Program, Stdin, Streams};
+use crate::limits;
+use crate::nodes::Nodes;
+use crate::wire::{Reader, Writer, damaged};
+
+/// What an agent that is started on another host is told first, on its standard input.
+#[derive(Clone, Debug)]
+pub struct Errand {
+    /// The job.
+    pub job: u128,
+    /// The secret that both ends of every connection of the job prove.
+    pub secret: Secret,
+    /// The agent's node.
+    pub node: u32,
+    /// The name of its host, as the user gave it.
+    pub name: String,
+    /// Where the first agent listens.
+    pub port: u16,
+    /// Its addresses, all that it has.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// A host as others reach it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// What `MPI_Get_processor_name` gives there.
+    pub name: String,
+    /// Identity of its network: two nodes with the same share one, with all addresses.
+    pub home: u64,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Which of a rank's two streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// From the first agent to another.
+#[derive(Clone, Debug)]
+pub enum Order {
+    /// What is to be run.
+    Job(Box<Job>),
+    /// All agents are there: start.
+    Go {
+        /// The hosts, by node.
+        places: Vec<Place>,
+        /// The ports at which ranks listen, by rank.
+        ports: Vec<u16>,
+    },
+    /// A signal for the job.
+    Signal(i32),
+    /// The job has failed: ranks are to end.
+    End {
+        /// They may do so by themselves for a while first.
+        patient: bool,
+    },
+    /// All ranks of all hosts have ended.
+    Finish,
+    /// So many more bytes of a stream are wanted.
+    Room(u32, Side, u32),
+    /// Standard input for the rank that reads it; empty: its end.
+    Input(Vec<u8>),
+    /// These ranks, of other nodes, have ended well.
+    Ended(Vec<u32>),
+    /// Nothing; the line is alive.
+    Ping,
+}
+
+/// From another agent to the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// It knows the job and can start its ranks.
+    Ready {
+        /// Its host.
+        place: Place,
+        /// Ports of its ranks, in their order.
+        ports: Vec<u16>,
+    },
+    /// Output of a rank; empty: its end.
+    Output(u32, Side, Vec<u8>),
+    /// Something failed that ends the job, with the rank's last words, if it was one.
+    Failed {
+        /// Which rank it was.
+        rank: Option<u32>,
+        /// Exit code of the job.
+        code: i32,
+        /// It had finalized MPI.
+        finalized: bool,
+        /// What it left to be printed.
+        report: String,
+        /// What happened, in a line.
+        line: String,
+    },
+    /// A rank has ended, well or not.
+    Over(u32),
+    /// So many bytes of standard input were passed on.
+    Taken(u32),
+    /// A line for the user.
+    Say(String),
+    /// Nothing runs there any more; the last message.
+    Done,
+    /// Nothing; the line is alive.
+    Ping,
+}
+
+fn put_addresses(writer: Writer, addresses: &[IpAddr]) -> Writer {
+    let shown = &addresses[..addresses.len().min(limits::ADDRESSES_MAX)];
+    let writer = writer.raw((shown.len() as u32).to_le_bytes());
+    shown.iter().fold(writer, |writer, address| match address {
+        IpAddr::V4(four) => writer.raw([4]).raw(four.octets()),
+        IpAddr::V6(six) => writer.raw([6]).raw(six.octets()),
+    })
+}
+
+/// How many things follow, each of at least `least` bytes.
+fn count(r: &mut Reader<'_>, least: usize, most: usize) -> Result<usize> {
+    let count = r.u32()? as usize;
+    if count > most || count > r.left() / least.max(1) {
+        return Err(damaged("it announces more than it holds"));
+    }
+    Ok(count)
+}
+
+fn addresses(r: &mut Reader<'_>) -> Result<Vec<IpAddr>> {
+    let count = count(r, 5, limits::ADDRESSES_MAX)?;
+    let address = |r: &mut Reader<'_>| match r.raw::<1>()? {
+        [4] => Ok(IpAddr::V4(Ipv4Addr::from(r.raw::<4>()?))),
+        [6] => Ok(IpAddr::V6(Ipv6Addr::from(r.raw::<16>()?))),
+        _ => Err(damaged("an address is of no known kind")),
+    };
+    (0..count).map(|_| address(r)).collect()
+}
+
+fn put_place(writer: Writer, place: &Place) -> Writer {
+    let writer = writer.bytes(place.name.as_bytes()).raw(place.home.to_le_bytes());
+    put_addresses(writer, &place.addresses)
+}
+
+fn place(r: &mut Reader<'_>) -> Result<Place> {
+    Ok(Place {
+        name: r.text()?,
+        home: u64::from_le_bytes(r.raw()?),
+        addresses: addresses(r)?,
+    })
+}
+
+fn put_numbers<const N: usize>(writer: Writer, numbers: impl ExactSizeIterator<Item = [u8; N]>) -> Writer {
+    let writer = writer.raw((numbers.len() as u32).to_le_bytes());
+    numbers.fold(writer, Writer::raw)
+}
+
+fn ports(r: &mut Reader<'_>) -> Result<Vec<u16>> {
+    let count = count(r, 2, limits::RANKS_MAX as usize)?;
+    (0..count).map(|_| r.u16()).collect()
+}
+
+fn ranks(r: &mut Reader<'_>) -> Result<Vec<u32>> {
+    let count = count(r, 4, limits::RANKS_MAX as usize)?;
+    (0..count).map(|_| r.u32()).collect()
+}
+
+fn side(code: u32) -> Result<Side> {
+    match code {
+        0 => Ok(Side::Out),
+        1 => Ok(Side::Err),
+        _ => Err(damaged("there is no such stream")),
+    }
+}
+
+fn optional(rank: Option<u32>) -> [u8; 4] {
+    rank.unwrap_or(u32::MAX).to_le_bytes()
+}
+
+/// The table of places, as ranks get it.
+pub fn encode_places(places: &[Place]) -> Vec<u8> {
+    let writer = Writer::new(340).raw((places.len() as u32).to_le_bytes());
+    places.iter().fold(writer, put_place).0
+}
+
+/// Reads it.
+///
+/// # Errors
+/// It is damaged.
+pub fn decode_places(message: &[u8]) -> Result<Vec<Place>> {
+    let (kind, mut r) = Reader::new(message)?;
+    if kind != 340 {
+        return Err(damaged("it is no table of hosts"));
+    }
+    let places = places(&mut r)?;
+    r.end(places)
+}
+
+fn places(r: &mut Reader<'_>) -> Result<Vec<Place>> {
+    let count = count(r, 16, limits::HOSTS_MAX)?;
+    (0..count).map(|_| place(r)).collect()
+}
+
+impl Errand {
+    /// Bytes of the errand, its length before them.
+    pub fn encode(&self) -> Vec<u8> {
+        let writer = Writer::new(341)
+            .raw(self.job.to_le_bytes())
+            .raw(*self.secret.bytes())
+            .raw(self.node.to_le_bytes())
+            .raw(self.port.to_le_bytes())
+            .bytes(self.name.as_bytes());
+        let body = put_addresses(writer, &self.addresses).0;
+        [&(body.len() as u32).to_le_bytes()[..], &body].concat()
+    }
+
+    /// Reads an errand, without its length.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn decode(message: &[u8]) -> Result<Self> {
+        let (kind, mut r) = Reader::new(message)?;
+        if kind != 341 {
+            return Err(damaged("it is no errand"));
+        }
+        let errand = Self {
+            job: u128::from_le_bytes(r.raw()?),
+            secret: Secret::from_bytes(&r.raw::<SECRET_BYTES>()?),
+            node: r.u32()?,
+            port: r.u16()?,
+            name: r.text()?,
+            addresses: addresses(&mut r)?,
+        };
+        r.end(errand)
+    }
+}
+
+impl Order {
+    /// Bytes of the message.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Order::Job(job) => put_job(Writer::new(301), job),
+            Order::Go { places, ports } => {
+                let writer = Writer::new(302).raw((places.len() as u32).to_le_bytes());
+                let writer = places.iter().fold(writer, put_place);
+                put_numbers(writer, ports.iter().map(|port| port.to_le_bytes()))
+            }
+            Order::Signal(signal) => Writer::new(303).raw(signal.to_le_bytes()),
+            Order::End { patient } => Writer::new(304).raw([u8::from(*patient)]),
+            Order::Finish => Writer::new(305),
+            Order::Room(rank, side, bytes) => Writer::new(306)
+                .raw(rank.to_le_bytes())
+                .raw((*side as u32).to_le_bytes())
+                .raw(bytes.to_le_bytes()),
+            Order::Input(bytes) => Writer::new(307).bytes(bytes),
+            Order::Ended(ranks) => put_numbers(Writer::new(308), ranks.iter().map(|rank| rank.to_le_bytes())),
+            Order::Ping => Writer::new(309),
+        }
+        .0
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn decode(message: &[u8]) -> Result<Self> {
+        let (kind, mut r) = Reader::new(message)?;
+        let order = match kind {
+            301 => Order::Job(Box::new(job(&mut r)?)),
+            302 => Order::Go {
+                places: places(&mut r)?,
+                ports: ports(&mut r)?,
+            },
+            303 => Order::Signal(r.u32()? as i32),
+            304 => Order::End {
+                patient: r.raw()? != [0],
+            },
+            305 => Order::Finish,
+            306 => Order::Room(r.u32()?, side(r.u32()?)?, r.u32()?),
+            307 => Order::Input(r.bytes()?.to_vec()),
+            308 => Order::Ended(ranks(&mut r)?),
+            309 => Order::Ping,
+            _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
+        };
+        r.end(order)
+    }
+}
+
+impl Report {
+    /// Bytes of the message.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Report::Ready { place, ports } => put_numbers(
+                put_place(Writer::new(321), place),
+                ports.iter().map(|port| port.to_le_bytes()),
+            ),
+            Report::Output(rank, side, bytes) => Writer::new(322)
+                .raw(rank.to_le_bytes())
+                .raw((*side as u32).to_le_bytes())
+                .bytes(bytes),
+            Report::Failed {
+                rank,
+                code,
+                finalized,
+                report,
+                line,
+            } => Writer::new(323)
+                .raw(optional(*rank))
+                .raw(code.to_le_bytes())
+                .raw([u8::from(*finalized)])
+                .bytes(report.as_bytes())
+                .bytes(line.as_bytes()),
+            Report::Over(rank) => Writer::new(324).raw(rank.to_le_bytes()),
+            Report::Taken(bytes) => Writer::new(325).raw(bytes.to_le_bytes()),
+            Report::Say(line) => Writer::new(326).bytes(line.as_bytes()),
+            Report::Done => Writer::new(327),
+            Report::Ping => Writer::new(328),
+        }
+        .0
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn decode(message: &[u8]) -> Result<Self> {
+        let (kind, mut r) = Reader::new(message)?;
+        let report = match kind {
+            321 => Report::Ready {
+                place: place(&mut r)?,
+                ports: ports(&mut r)?,
+            },
+            322 => Report::Output(r.u32()?, side(r.u32()?)?, r.bytes()?.to_vec()),
+            323 => Report::Failed {
+                rank: Some(r.u32()?).filter(|rank| *rank != u32::MAX),
+                code: r.u32()? as i32,
+                finalized: r.raw()? != [0],
+                report: r.text()?,
+                line: r.text()?,
+            },
+            324 => Report::Over(r.u32()?),
+            325 => Report::Taken(r.u32()?),
+            326 => Report::Say(r.text()?),
+            327 => Report::Done,
+            328 => Report::Ping,
+            _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
+        };
+        r.end(report)
+    }
+}
+
+fn put_env(writer: Writer, env: &[(OsString, Option<OsString>)]) -> Writer {
+    let writer = writer.raw((env.len() as u32).to_le_bytes());
+    env.iter().fold(writer, |writer, (name, value)| {
+        let writer = writer.bytes(name.as_bytes()).raw([u8::from(value.is_some())]);
+        writer.bytes(value.as_ref().map_or(b"", |value| value.as_bytes()))
+    })
+}
+
+fn env(r: &mut Reader<'_>) -> Result<Vec<(OsString, Option<OsString>)>> {
+    let count = count(r, 9, limits::JOB_WORDS_MAX)?;
+    let entry = |r: &mut Reader<'_>| {
+        let name = os(r)?;
+        let there = r.raw()? != [0];
+        Ok((name, Some(os(r)?).filter(|_| there)))
+    };
+    (0..count).map(|_| entry(r)).collect()
+}
+
+fn os(r: &mut Reader<'_>) -> Result<OsString> {
+    Ok(OsString::from_vec(r.bytes()?.to_vec()))
+}
+
+fn put_job(writer: Writer, job: &Job) -> Writer {
+    let mut writer = writer.raw((job.programs.len() as u32).to_le_bytes());
+    for program in &job.programs {
+        writer = writer.raw((program.argv.len() as u32).to_le_bytes());
+        writer = program
+            .argv
+            .iter()
+            .fold(writer, |writer, word| writer.bytes(word.as_bytes()));
+        writer = put_env(writer.raw(program.ranks.to_le_bytes()), &program.env);
+        let dir = program
+            .dir
+            .as_ref()
+            .map_or(&b""[..], |dir| dir.as_os_str().as_bytes());
+        writer = writer.bytes(dir);
+    }
+    let base: Vec<_> = job
+        .env
+        .iter()
+        .flatten()
+        .map(|(name, value)| (name.clone(), Some(value.clone())))
+        .collect();
+    writer = put_env(writer, &base);
+    writer = writer
+        .raw([u8::from(job.streams == Streams::Merged)])
+        .raw(optional(match job.stdin {
+            Stdin::Rank(rank) => Some(rank),
+            Stdin::Nobody => None,
+        }))
+        .raw((job.nodes.names.len() as u32).to_le_bytes());
+    writer = job
+        .nodes
+        .names
+        .iter()
+        .fold(writer, |writer, name| writer.bytes(name.as_bytes()));
+    writer = put_numbers(writer, job.nodes.of_rank.iter().map(|node| node.to_le_bytes()));
+    let Policy {
+        bind,
+        map,
+        cores_per_rank,
+    } = job.policy;
+    writer
+        .raw([bind_code(bind), map_code(map)])
+        .raw(cores_per_rank.to_le_bytes())
+        .bytes(job.cpus.as_bytes())
+        .bytes(job.command.as_bytes())
+}
+
+fn job(r: &mut Reader<'_>) -> Result<Job> {
+    let programs = count(r, 16, limits::JOB_WORDS_MAX)?;
+    let program = |r: &mut Reader<'_>| {
+        let words = count(r, 4, limits::JOB_WORDS_MAX)?;
+        Ok(Program {
+            argv: (0..words).map(|_| os(r)).collect::<Result<_>>()?,
+            ranks: r.u32()?,
+            env: env(r)?,
+            dir: Some(PathBuf::from(os(r)?)).filter(|dir| !dir.as_os_str().is_empty()),
+        })
+    };
+    let mut job = Job::new((0..programs).map(|_| program(r)).collect::<Result<_>>()?);
+    let base = env(r)?;
+    job.env = Some(
+        base.into_iter()
+            .map(|(name, value)| (name, value.unwrap_or_default()))
+            .collect(),
+    );
+    job.streams = match r.raw()? {
+        [0] => Streams::Apart,
+        _ => Streams::Merged,
+    };
+    job.stdin = match r.u32()? {
+        u32::MAX => Stdin::Nobody,
+        rank => Stdin::Rank(rank),
+    };
+    let names = count(r, 4, limits::HOSTS_MAX)?;
+    let names: Vec<String> = (0..names).map(|_| r.text()).collect::<Result<_>>()?;
+    let of_rank = ranks(r)?;
+    if job.size() as usize != of_rank.len()
+        || job.size() == 0
+        || of_rank.iter().any(|node| *node as usize >= names.len())
+    {
+        return Err(damaged("its ranks are not where its hosts are"));
+    }
+    job.nodes = Nodes { names, of_rank };
+    let [bind, map] = r.raw()?;
+    job.policy = Policy {
+        bind: BINDS
+            .get(usize::from(bind))
+            .copied()
+            .ok_or_else(|| damaged("there is no such binding"))?,
+        map: MAPS
+            .get(usize::from(map))
+            .copied()
+            .ok_or_else(|| damaged("there is no such order"))?,
+        cores_per_rank: r.u32()?,
+    };
+    job.cpus = r.text()?;
+    job.command = r.text()?;
+    Ok(job)
+}
+
+const BINDS: [BindTo; 7] = [
+    BindTo::Auto,
+    BindTo::None,
+    BindTo::Thread,
+    BindTo::Core,
+    BindTo::Cache,
+    BindTo::Numa,
+    BindTo::Package,
+];
+const MAPS: [MapBy; 4] = [MapBy::Core, MapBy::Cache, MapBy::Numa, MapBy::Package];
+
+fn bind_code(bind: BindTo) -> u8 {
+    BINDS.iter().position(|known| *known == bind).unwrap_or(0) as u8
+}
+
+fn map_code(map: MapBy) -> u8 {
+    MAPS.iter().position(|known| *known == map).unwrap_or(0) as u8
+}
+
+/// Reads any bytes as each kind of message.
+#[cfg(any(test, fuzzing))]
+pub fn read_anything(bytes: &[u8]) {
+    let _ = (
+        Errand::decode(bytes),
+        decode_places(bytes),
+        Order::decode(bytes),
+        Report::decode(bytes),
+    );
+}
+
+#[cfg(test)]
+mod tests;

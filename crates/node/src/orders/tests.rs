@@ -1,0 +1,169 @@
+use super::*;
+use proptest::prelude::*;
+
+fn a_job() -> Job {
+    let mut job = Job::new(vec![
+        Program {
+            argv: vec!["./a".into(), "b c".into()],
+            ranks: 2,
+            env: vec![("X".into(), Some("1".into())), ("Y".into(), None)],
+            dir: Some("/tmp".into()),
+        },
+        Program {
+            argv: vec!["d".into()],
+            ranks: 1,
+            env: vec![],
+            dir: None,
+        },
+    ]);
+    job.env = Some(vec![("HOME".into(), "/root".into())]);
+    job.streams = Streams::Merged;
+    job.stdin = Stdin::Rank(2);
+    job.nodes = Nodes {
+        names: vec!["here".into(), "b".into()],
+        of_rank: vec![1, 1, 0],
+    };
+    job.policy.bind = BindTo::Numa;
+    job.cpus = "0-3".into();
+    job
+}
+
+fn a_place() -> Place {
+    Place {
+        name: "n1".into(),
+        home: 7,
+        addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
+    }
+}
+
+fn orders() -> Vec<Order> {
+    vec![
+        Order::Job(Box::new(a_job())),
+        Order::Go {
+            places: vec![a_place(), Place::default()],
+            ports: vec![1, 65535],
+        },
+        Order::Signal(15),
+        Order::End { patient: true },
+        Order::Finish,
+        Order::Room(3, Side::Err, 99),
+        Order::Input(vec![1, 2]),
+        Order::Ended(vec![4, 5]),
+        Order::Ping,
+    ]
+}
+
+fn reports() -> Vec<Report> {
+    vec![
+        Report::Ready {
+            place: a_place(),
+            ports: vec![80],
+        },
+        Report::Output(1, Side::Out, vec![0; 9]),
+        Report::Failed {
+            rank: None,
+            code: -1,
+            finalized: true,
+            report: "r".into(),
+            line: "l".into(),
+        },
+        Report::Over(1),
+        Report::Taken(5),
+        Report::Say("x".into()),
+        Report::Done,
+        Report::Ping,
+    ]
+}
+
+#[test]
+fn orders_and_reports_read_back_as_written() {
+    for order in orders() {
+        let again = Order::decode(&order.encode()).unwrap();
+        assert_eq!(format!("{again:?}"), format!("{order:?}"));
+    }
+    for report in reports() {
+        assert_eq!(Report::decode(&report.encode()).unwrap(), report);
+    }
+    let places = [a_place(), Place::default()];
+    assert_eq!(decode_places(&encode_places(&places)).unwrap(), places);
+}
+
+#[test]
+fn an_errand_reads_back_and_fits_what_a_pipe_takes_at_once() {
+    let errand = Errand {
+        job: 1 << 100,
+        secret: Secret::generate().unwrap(),
+        node: 3,
+        name: "n".repeat(255),
+        port: 4000,
+        addresses: vec!["fd00::1".parse().unwrap(); limits::ADDRESSES_MAX],
+    };
+    let bytes = errand.encode();
+    assert!(bytes.len() <= limits::ERRAND_BYTES_MAX);
+    let again = Errand::decode(&bytes[4..]).unwrap();
+    assert_eq!(again.secret.bytes(), errand.secret.bytes());
+    assert_eq!(
+        (again.job, again.node, again.port),
+        (errand.job, errand.node, errand.port)
+    );
+    assert_eq!((again.name, again.addresses), (errand.name, errand.addresses));
+}
+
+#[test]
+fn no_prefix_and_no_extension_of_a_message_is_accepted() {
+    let mut messages: Vec<_> = orders().iter().map(Order::encode).collect();
+    messages.extend(reports().iter().map(Report::encode));
+    for bytes in messages {
+        for cut in 0..bytes.len() {
+            assert!(Order::decode(&bytes[..cut]).is_err() && Report::decode(&bytes[..cut]).is_err());
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert!(Order::decode(&longer).is_err() && Report::decode(&longer).is_err());
+    }
+}
+
+#[test]
+fn the_inputs_that_fuzzing_begins_with_are_messages() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/agent_messages");
+    let mut read = 0;
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let (name, bytes) = (
+            path.file_name().unwrap().to_string_lossy().into_owned(),
+            std::fs::read(&path).unwrap(),
+        );
+        let good = match name.split('_').next() {
+            Some("order") => Order::decode(&bytes).is_ok(),
+            Some("report") => Report::decode(&bytes).is_ok(),
+            Some("hosts") => decode_places(&bytes).is_ok(),
+            Some("errand") => Errand::decode(&bytes).is_ok(),
+            _ => continue,
+        };
+        assert!(good, "{name}");
+        read += 1;
+    }
+    assert!(read > 10);
+}
+
+#[test]
+fn a_job_whose_ranks_are_nowhere_is_refused() {
+    let mut job = a_job();
+    job.nodes.of_rank[0] = 9;
+    assert!(Order::decode(&Order::Job(Box::new(job)).encode()).is_err());
+    let mut job = a_job();
+    job.nodes.of_rank.pop();
+    assert!(Order::decode(&Order::Job(Box::new(job)).encode()).is_err());
+}
+
+proptest! {
+    #[test]
+    fn a_message_with_any_byte_changed_is_read_or_refused(which in 0usize..17, at: prop::sample::Index, byte: u8) {
+        let mut all: Vec<_> = orders().iter().map(Order::encode).collect();
+        all.extend(reports().iter().map(Report::encode));
+        let mut bytes = all.swap_remove(which % all.len());
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        read_anything(&bytes);
+        read_anything(&bytes[..at]);
+    }
+}

@@ -1,0 +1,98 @@
+//! A rank's way to the other hosts of its job: made from what its agent handed over, where there are any.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use garonne_engine::api::Peer;
+use garonne_rails::tcp::{self, House, Process, TcpRail};
+
+use super::Hosts;
+use crate::client::{Client, WorldInfo};
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::layout::State;
+use crate::orders::Place;
+
+/// See the module's paragraph.
+pub(super) struct Outward {
+    pub rail: TcpRail,
+    /// By rank: it is on this node.
+    pub near: Vec<bool>,
+    pub hosts: Hosts,
+}
+
+impl Outward {
+    /// `None` in a job on one host.
+    pub fn new(client: &Arc<Client>) -> Result<Option<Self>> {
+        let world = client.world();
+        let Some(begin) = client.take_outward() else {
+            return Ok(None);
+        };
+        let places = client.places()?;
+        let node_of = |rank: u32| client.card(rank).host().0;
+        let near: Vec<bool> = (0..world.size).map(|rank| node_of(rank) == world.node).collect();
+        let name = places.get(world.node as usize).map(|place| place.name.clone());
+        let hosts = Hosts {
+            near: (0..world.size).filter(|rank| near[*rank as usize]).collect(),
+            name: name.unwrap_or_default(),
+        };
+        let house = House {
+            secret: begin.secret,
+            me: Process {
+                job: world.job.0.to_ne_bytes(),
+                world: world.epoch,
+                rank: world.rank,
+                incarnation: 0,
+            },
+            sealed: false,
+        };
+        let others = Others {
+            client: client.clone(),
+            world,
+            places,
+        };
+        let rail = TcpRail::new(house, Arc::new(others), begin.listener);
+        let rail = rail.map_err(|error| {
+            Error::resource(
+                codes::G0304,
+                format!("cannot set up the rail between hosts: {error:?}"),
+            )
+        })?;
+        Ok(Some(Self { rail, near, hosts }))
+    }
+}
+
+/// The ranks of other hosts, as the agent knows them.
+struct Others {
+    client: Arc<Client>,
+    world: WorldInfo,
+    places: Vec<Place>,
+}
+
+impl tcp::Hosts for Others {
+    fn size(&self) -> u32 {
+        self.world.size
+    }
+
+    fn incarnation(&self, _peer: Peer) -> u32 {
+        // A job on several hosts has one world, and a rank of it one life.
+        0
+    }
+
+    fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
+        let (node, port) = self.client.card(peer).host();
+        let place = self
+            .places
+            .get(node as usize)
+            .filter(|_| port != 0 && node != self.world.node);
+        let addresses = place.map_or(&[][..], |place| &place.addresses);
+        addresses
+            .iter()
+            .map(|address| SocketAddr::new(*address, port))
+            .collect()
+    }
+
+    fn is_gone(&self, peer: Peer) -> bool {
+        self.client.card(peer).state() == State::Gone
+    }
+}
