@@ -45,8 +45,9 @@ def processes(context):
     return Case("mpi4py/subprocesses and multiprocessing", run, alone=True)
 
 
-def run_case(context, name, ranks, arguments, limit):
+def run_case(context, name, ranks, arguments, limit, launcher=None):
     state = context.state
+    launcher = launcher or context.launcher
 
     def run():
         report = context.work / name.replace("/", ".").replace(" ", "_")
@@ -55,7 +56,7 @@ def run_case(context, name, ranks, arguments, limit):
         program = [state / "venv/bin/python", context.root / "tests/mpi4py/run.py", state / "mpi4py/test",
                    context.root / "crates/mpi-abi/abi/functions.txt", report, "-v", *arguments]
         env = context.environment({"MPI4PY_LIBMPI": str(context.prefix / "lib/libmpi_abi.so.1")})
-        result = context.execute(name, context.launcher(ranks) + list(map(str, program)), timeout=limit, env=env)
+        result = context.execute(name, launcher(ranks) + list(map(str, program)), timeout=limit, env=env)
         scores = [json.loads(path.read_text()) for path in sorted(report.glob("rank*.json"))]
         outcomes = judge(name, scores, result.log)
         if len(scores) != ranks or (result.code != 0 and not any(o.status == "failed" for o in outcomes)):

@@ -1,0 +1,137 @@
+//! Jobs on several hosts, with agents that a command of the tests' own starts on this one: what launcher and agents do, without a network of its own.
+
+mod support;
+
+use std::process::{Command, Stdio};
+
+use support::{MARK, children, command, finish, kill, marked, said, until};
+
+/// `garonne run` with a launcher that forgets the host's name: all agents run here.
+fn on_hosts(hosts: &str, words: &[&str]) -> Command {
+    let mut run = command("run");
+    run.args(["--launcher", "sh -c 'shift; exec \"$@\"' sh", "--host", hosts]);
+    run.args(words);
+    run
+}
+
+#[test]
+fn ranks_of_all_hosts_speak_and_know_their_places() {
+    let show = "echo $PMI_RANK of $PMI_SIZE, $MPI_LOCALRANKID of $MPI_LOCALNRANKS here";
+    let said = said(&mut on_hosts("a:2,localhost:1", &["sh", "-c", show]));
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(
+        said.sorted(),
+        [
+            "0 of 3, 0 of 2 here",
+            "1 of 3, 1 of 2 here",
+            "2 of 3, 0 of 1 here"
+        ]
+    );
+}
+
+#[test]
+fn the_first_failure_on_any_host_ends_the_job_with_its_words_and_code() {
+    let script = "if [ $PMI_RANK = 2 ]; then echo last words; exit 5; else exec sleep 100; fi";
+    let said = said(&mut on_hosts("a:2,b:2", &["-l", "sh", "-c", script]));
+    assert_eq!(
+        (said.code, said.out.as_str()),
+        (5, "[2] last words\n"),
+        "{said:?}"
+    );
+    assert!(said.err.contains("rank 2"), "{said:?}");
+}
+
+#[test]
+fn input_reaches_a_rank_of_another_host_whole() {
+    let mut run = on_hosts("a:1,b:1", &["sh", "-c", "wc -c"]);
+    let mut child = run.stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || std::io::Write::write_all(&mut input, &vec![b'x'; 1_000_000]));
+    let said = finish(child);
+    writer.join().unwrap().unwrap();
+    assert_eq!(
+        (said.code, said.sorted()),
+        (0, vec!["0", "1000000"]),
+        "{:?}",
+        said.err
+    );
+}
+
+#[test]
+fn environment_and_directory_go_along() {
+    let mut run = on_hosts(
+        "a:1",
+        &["-x", "ONE=1", "--wdir", "/", "sh", "-c", "echo $ONE $TWO $PWD"],
+    );
+    let said = said(run.env("TWO", "2"));
+    assert_eq!(said.out, "1 2 /\n", "{said:?}");
+}
+
+#[test]
+fn a_host_whose_agent_does_not_start_is_named_with_what_was_said() {
+    let mut run = command("run");
+    run.args([
+        "--launcher",
+        "sh -c 'echo no way to $1 >&2; exit 3' sh",
+        "--host",
+        "faraway",
+        "true",
+    ]);
+    let said = said(&mut run);
+    assert_eq!(said.code, 1, "{said:?}");
+    for words in ["G0216", "'faraway'", "exit status 3", "no way to faraway"] {
+        assert!(said.err.contains(words), "{words}: {said:?}");
+    }
+}
+
+#[test]
+fn programs_that_are_missing_elsewhere_are_named_with_the_host() {
+    let said = said(&mut on_hosts("a:1", &["no-such-program"]));
+    assert_eq!(said.code, 127, "{said:?}");
+    assert!(
+        said.err.contains("'a'") && said.err.contains("no-such-program"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn ranks_of_one_host_join_one_world_and_a_second_program_is_refused() {
+    let fake = support::fake_rank();
+    let said_once = said(&mut on_hosts("a:2", &[&fake, "hello", "finalize"]));
+    assert_eq!(said_once.code, 0, "{said_once:?}");
+    let twice = format!("{fake} finalize && {fake} finalize");
+    let said_twice = said(&mut on_hosts("a:1", &["sh", "-c", &twice]));
+    assert!(
+        said_twice.code != 0 && said_twice.err.contains("G0218"),
+        "{said_twice:?}"
+    );
+}
+
+#[test]
+fn whoever_dies_nothing_is_left_and_a_lost_agent_is_named_by_its_host() {
+    // The launcher, its agent, and each of the three processes of another host.
+    for victim in 0..5 {
+        let mark = format!("hosts-{}-{victim}", std::process::id());
+        let child = on_hosts("a:1,b:1", &["sleep", "1000"])
+            .env(MARK, &mark)
+            .spawn()
+            .unwrap();
+        let launcher = child.id() as i32;
+        let sleeps = || {
+            let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            marked(&mark).iter().filter(|pid| name(pid) == "sleep\n").count()
+        };
+        until("all ranks run", || sleeps() == 2);
+        let agent = support::agent_of(launcher).unwrap();
+        let outer = children(agent)[0];
+        let outer_guard = children(outer)[0];
+        let target = [launcher, agent, outer, outer_guard, children(outer_guard)[0]][victim];
+        kill(target, libc::SIGKILL);
+        let said = finish(child);
+        assert_ne!(said.code, 0, "victim {victim}: {said:?}");
+        if victim == 4 {
+            assert!(said.err.contains("G0217") && said.err.contains("'a'"), "{said:?}");
+        }
+        until("nothing is left", || marked(&mark).is_empty());
+    }
+}

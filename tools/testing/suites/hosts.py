@@ -1,0 +1,307 @@
+"""Jobs on several hosts, which are network namespaces on a bridge: our C programs and a part of mpi4py's suite across them, what users see
+(output, input, failures), what is left when agents, ranks and launchers are killed at any moment, and what becomes of a link that is cut.
+"""
+
+import hashlib
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import time
+
+from ..namespaces import Hosts
+from ..runner import Case, Failure, check
+from . import c as programs
+from . import mpi4py
+
+# No test asserts a time; this is when something counts as hanging.
+PATIENCE_S = 60
+# A silent agent is given up after 20 s by both sides.
+SILENCE_S = 90
+ROUNDS, SOAK_ROUNDS = 10, 300
+MARK = "GARONNE_HOSTS_TEST_MARK"
+# Programs of tests/c and on how many ranks. Not: what is promised for one node only (background, mismatch, overlap), and the flood, whose million of messages
+# is for memory and takes minutes over TCP.
+ACROSS = {
+    "collectives": [2, 5], "communicators": [3, 5], "datatypes": [2], "environment": [3], "operations": [4], "p2p": [2, 5],
+    "sessions": [3], "threads": [3], "topologies": [5], "windows": [4],
+}
+PART = ["test_cco_buf", "test_comm$", "test_p2p_buf", "test_p2p_obj"]
+
+
+def suite(context):
+    if context.foreign:
+        return  # the launcher is what is tested here
+    context.installed()
+    with Hosts(3):
+        pass  # says once why not, if hosts cannot be made
+    binaries = context.work / "hosts"
+    binaries.mkdir(exist_ok=True)
+    talk = binaries / "talk"
+    check(context.execute("hosts build talk", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/talk.c", "-o", talk], timeout=60))
+    for name, counts in ACROSS.items():
+        program = binaries / name
+        programs.build(context, context.root / "tests" / "c" / f"{name}.c", program)
+        for ranks in counts:
+            yield Case(f"hosts/{name} on {ranks}", lambda program=program, ranks=ranks: across(context, program, ranks))
+    if not context.soak:
+        yield python(context, PART)
+    else:
+        yield python(context, [])
+    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program):
+        yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
+    yield Case("hosts/kills at any moment", lambda: kills(context, talk))
+
+
+class Job:
+    """`garonne run` on the first of some hosts."""
+
+    def __init__(self, context, hosts, arguments, stdin=None):
+        self.mark = f"{os.getpid()}-{random.getrandbits(60)}"
+        env = context.environment({MARK: self.mark})
+        command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "run", "--launcher", "ip netns exec", *arguments]
+        self.process = subprocess.Popen(
+            list(map(str, command)), stdin=stdin or subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, start_new_session=True)
+
+    def end(self, limit=PATIENCE_S, input=None):
+        """Exit code and output; fails if it hangs or leaves anything on any host."""
+        try:
+            output, _ = self.process.communicate(input=input, timeout=limit)
+        except subprocess.TimeoutExpired:
+            self.sweep()
+            raise Failure(f"the job hangs; it printed:\n{self.process.communicate()[0].decode(errors='replace')[-2000:]}") from None
+        self.nothing_left(limit)
+        return self.process.returncode, output.decode(errors="replace")
+
+    def nothing_left(self, limit=PATIENCE_S):
+        until = time.monotonic() + limit
+        while left := self.alive():
+            if time.monotonic() > until:
+                self.sweep()
+                raise Failure(f"left behind: {left}")
+            time.sleep(0.05)
+
+    def alive(self):
+        """Processes of the job, by id with their command lines, whatever became of their parents."""
+        found = {}
+        for place in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if f"{MARK}={self.mark}".encode() in (place / "environ").read_bytes().split(b"\0"):
+                    command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                    if command:
+                        found[int(place.name)] = command
+            except OSError:
+                pass
+        return found
+
+    def sweep(self):
+        for pid in self.alive():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+def expect(condition, what, output):
+    if not condition:
+        raise Failure(f"{what}; it printed:\n{output[-3000:]}")
+
+
+def run(context, hosts, arguments, limit=PATIENCE_S, input=None):
+    return Job(context, hosts, arguments, subprocess.PIPE if input is not None else None).end(limit, input)
+
+
+def across(context, program, ranks):
+    with Hosts(2) as hosts:
+        code, output = run(context, hosts, ["-n", ranks, "--map-by", "node", "--host", f"localhost,{hosts.names[1]}", program], limit=3 * PATIENCE_S)
+        expect(code == 0, f"exit code {code}", output)
+
+
+def python(context, modules):
+    """mpi4py's own suite with ranks in turn on two hosts."""
+    name = f"hosts/mpi4py {'part' if modules else 'whole'} on 4"
+    hosts = Hosts(2)
+
+    def within(run_case):
+        def run():
+            with hosts:
+                return run_case()
+        return run
+
+    check(context.execute("mpi4py build", ["tools/mpi4py.sh", str(context.prefix)], timeout=1500))
+    include = [word for module in modules for word in ("-i", module.replace("$", r"\.py"))]
+    garonne = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "run", "--launcher", "ip netns exec"]
+    garonne += ["--map-by", "node", "--host", f"localhost,{hosts.names[1]}", "-n"]
+    limit = mpi4py.PART_LIMIT_S if modules else mpi4py.SOAK_LIMIT_S
+    case = mpi4py.run_case(context, name, 4, include, limit, launcher=lambda ranks: [*map(str, garonne), str(ranks)])
+    return Case(case.name, within(case.run), alone=True)
+
+
+def places(context, talk):
+    """Every rank knows where it is, and who shares its host; several rounds of messages between all."""
+    with Hosts(3) as hosts:
+        line = f"localhost:2,{hosts.names[1]}:1,{hosts.names[2]}:2"
+        code, output = run(context, hosts, ["--host", line, talk, "20"])
+        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+        said = {int(rank): (name, int(here)) for rank, name, here in re.findall(r"rank (\d+) of 5 on (\S+) with (\d)", output)}
+        expect(len({name for name, _ in said.values()}) == 3, "the hosts' names do not differ", output)
+        expect([said[rank][1] for rank in range(5)] == [2, 2, 1, 2, 2], "ranks do not know who is near", output)
+        # The launcher's host may have no ranks at all.
+        code, output = run(context, hosts, ["--host", f"{hosts.names[1]},{hosts.names[2]}", talk, "5"])
+        expect(code == 0 and "all is well" in output, f"exit code {code} without ranks on the launcher's host", output)
+
+
+def orders_of_ranks(context, talk):
+    del talk
+    with Hosts(2) as hosts:
+        other = hosts.names[1]
+        show = ["sh", "-c", "echo $PMI_RANK is $MPI_LOCALRANKID of $MPI_LOCALNRANKS at $(ip -4 -o address show net0 | grep -o '10[.]77[.]0[.][0-9]*')"]
+        wanted = {
+            ("--host", f"localhost:2,{other}:2"): ["0 is 0 of 2 at 10.77.0.1", "1 is 1 of 2 at 10.77.0.1", "2 is 0 of 2 at 10.77.0.2", "3 is 1 of 2 at 10.77.0.2"],
+            ("-n", "3", "--map-by", "node", "-H", f"{other},localhost"): ["0 is 0 of 2 at 10.77.0.2", "1 is 0 of 1 at 10.77.0.1", "2 is 1 of 2 at 10.77.0.2"],
+            ("-ppn", "1", "-hosts", f"localhost:4,{other}:4"): ["0 is 0 of 1 at 10.77.0.1", "1 is 0 of 1 at 10.77.0.2"],
+        }
+        for arguments, lines in wanted.items():
+            code, output = run(context, hosts, [*arguments, *show])
+            expect(code == 0 and sorted(output.splitlines()) == lines, f"{arguments}", output)
+        listed = context.work / "hosts" / "hostfile"
+        listed.write_text(f"# two hosts\nlocalhost slots=1\n{other}:2\n")
+        code, output = run(context, hosts, ["--hostfile", listed, *show])
+        expect(code == 0 and len(output.splitlines()) == 3 and "2 is 1 of 2 at 10.77.0.2" in output, "a file of hosts", output)
+
+
+def words_and_input(context, talk):
+    """Lines of ranks of all hosts stay whole, and the input reaches a rank of another host whole."""
+    del talk
+    with Hosts(2) as hosts:
+        where = ["--host", f"{hosts.names[1]}:2,localhost:2"]
+        code, output = run(context, hosts, [*where, "-l", "sh", "-c", "seq 1 30000; echo to-err-$PMI_RANK >&2"])
+        lines = output.splitlines()
+        for rank in range(4):
+            mine = [line.split("] ", 1)[1] for line in lines if line.startswith(f"[{rank}] ")]
+            numbers = [line for line in mine if not line.startswith("to-err")]
+            expect(numbers == [str(number) for number in range(1, 30001)], f"rank {rank}'s lines are not whole and in order", output)
+            expect(f"to-err-{rank}" in mine, f"rank {rank}'s error output is missing", output)
+        expect(code == 0 and len(lines) == 4 * 30001, f"exit code {code}, {len(lines)} lines", output)
+        text = random.Random(3).randbytes(3_000_000)
+        code, output = run(context, hosts, [*where, "sh", "-c", "sha256sum"], input=text)
+        sums = sorted(line.split()[0] for line in output.splitlines())
+        wanted = sorted([hashlib.sha256(text).hexdigest()] + 3 * [hashlib.sha256(b"").hexdigest()])
+        expect(code == 0 and sums == wanted, "standard input did not arrive whole at rank 0 alone", output)
+
+
+def failures(context, talk):
+    """The first failure ends the job on all hosts, with its own words and code."""
+    with Hosts(2) as hosts:
+        where = ["--host", f"localhost:2,{hosts.names[1]}:2"]
+        wait = "else sleep 1000; fi"
+        code, output = run(context, hosts, [*where, "sh", "-c", f"if [ $PMI_RANK = 3 ]; then echo my last words; exit 7; {wait}"])
+        expect(code == 7 and "my last words" in output and "rank 3" in output, f"exit code {code}", output)
+        code, output = run(context, hosts, [*where, "sh", "-c", f"if [ $PMI_RANK = 2 ]; then kill -SEGV $$; {wait}"])
+        expect(code == 139 and "rank 2" in output and "SIGSEGV" in output, f"exit code {code}", output)
+        code, output = run(context, hosts, [*where, "--timeout", "1", talk, "0"])
+        expect(code == 124 and "G0208" in output, f"exit code {code} at the time limit", output)
+        code, output = run(context, hosts, [*where, "no-such-program"])
+        expect(code == 127 and "no-such-program" in output, f"exit code {code} of a program that is not there", output)
+        job = Job(context, hosts, [*where, talk, "0"])
+        wait_for_ranks(job, talk, 4)
+        os.kill(launcher_of(job), signal.SIGINT)
+        code, output = job.end()
+        expect(code == 130, f"exit code {code} after SIGINT", output)
+
+
+def hosts_that_are_not_there(context, talk):
+    with Hosts(2) as hosts:
+        code, output = run(context, hosts, ["--host", "localhost,not-a-host", talk])
+        expect(code != 0 and "G0216" in output and "'not-a-host'" in output, f"exit code {code}", output)
+        code, output = run(context, hosts, ["--launcher", "no-such-launcher", "--host", "b", talk])
+        expect(code != 0 and "no-such-launcher" in output and "'b'" in output, f"exit code {code}", output)
+        code, output = run(context, hosts, ["--host", ",".join(f"h{index}" for index in range(100)), talk])
+        expect(code == 2 and "G0306" in output and "100 hosts" in output, f"exit code {code}", output)
+        for name in ("slurm", "pbs"):
+            code, output = run(context, hosts, ["--launcher", name, "--host", "b", talk])
+            expect(code == 2 and name in output and "not there yet" in output, f"exit code {code}", output)
+        # An agent that cannot reach the launcher says at which addresses it tried.
+        hosts.cut(1)
+        code, output = run(context, hosts, ["--host", f"{hosts.names[1]}", talk])
+        expect(code != 0 and "10.77.0.1" in output and hosts.names[1] in output, f"exit code {code}", output)
+
+
+def second_program(context, talk):
+    with Hosts(2) as hosts:
+        code, output = run(context, hosts, ["--host", f"localhost,{hosts.names[1]}", "sh", "-c", f"{talk} && {talk}"])
+        expect(code != 0 and "G0218" in output, f"exit code {code}", output)
+
+
+def link_flaps(context, talk):
+    """A link that is down for some seconds in the middle of messages: nothing is lost, and the job ends well."""
+    with Hosts(2) as hosts:
+        job = Job(context, hosts, ["--host", f"localhost:2,{hosts.names[1]}:2", talk, "1500"])
+        wait_for_ranks(job, talk, 4)
+        for _ in range(2):
+            time.sleep(0.3)
+            hosts.cut(2)
+            time.sleep(2.5)
+            hosts.mend(2)
+        code, output = job.end(limit=2 * SILENCE_S)
+        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+
+
+def link_is_cut(context, talk):
+    """A host that vanishes without a word: the job ends and names it; what runs there ends by itself."""
+    with Hosts(2) as hosts:
+        job = Job(context, hosts, ["--host", f"localhost:2,{hosts.names[1]}:2", talk, "0"])
+        wait_for_ranks(job, talk, 4)
+        hosts.cut(2)
+        code, output = job.end(limit=SILENCE_S)
+        expect(code != 0 and "G0217" in output and hosts.names[1] in output, f"exit code {code}", output)
+
+
+def launcher_of(job):
+    """The process of `garonne run` itself: the first that has the mark and is of that name."""
+    return min(pid for pid, command in job.alive().items() if " run --launcher" in command)
+
+
+def ranks_of(job, talk):
+    return [pid for pid, command in job.alive().items() if command.startswith(str(talk))]
+
+
+def wait_for_ranks(job, talk, count):
+    until = time.monotonic() + PATIENCE_S
+    while len(ranks_of(job, talk)) < count:
+        if time.monotonic() > until or job.process.poll() is not None:
+            job.sweep()
+            raise Failure(f"the ranks do not come: {job.process.communicate()[0].decode(errors='replace')}")
+        time.sleep(0.02)
+
+
+def kills(context, talk):
+    """Any process of the job, at any moment: the job ends with an error, and nothing is left on any host."""
+    seed = int(os.environ.get("GARONNE_TEST_SEED", random.getrandbits(32)))
+    dice = random.Random(seed)
+    with Hosts(3) as hosts:
+        where = ["--host", f"localhost:1,{hosts.names[1]}:2,{hosts.names[2]}:1"]
+        for number in range(SOAK_ROUNDS if context.soak else ROUNDS):
+            job = Job(context, hosts, [*where, talk, "0"])
+            time.sleep(dice.uniform(0, 0.8))
+            victims = sorted(job.alive().items())
+            # Every kind as often as others, however many there are of it.
+            kinds = {}
+            for pid, command in victims:
+                kind = "agent" if "garonne agent" in command else "launcher" if " run --launcher" in command else "rank" if command.startswith(str(talk)) else "other"
+                kinds.setdefault(kind, []).append((pid, command))
+            if not kinds:
+                job.sweep()
+                continue
+            pid, command = dice.choice(kinds[dice.choice(sorted(kinds))])
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            try:
+                code, output = job.end(limit=SILENCE_S)
+            except Failure as failure:
+                raise Failure(f"GARONNE_TEST_SEED={seed}, round {number}, after the death of {command}: {failure}") from None
+            expect(code != 0, f"GARONNE_TEST_SEED={seed}, round {number}: success after the death of {command}", output)
