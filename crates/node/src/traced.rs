@@ -147,6 +147,8 @@ mod tests {
             job: JobId(3),
             epoch: 0,
             size: 2,
+            nodes: 1,
+            node: 0,
             coll_bytes: 4096,
             inbox_bytes: 4096,
             cpus_milli: 2000,

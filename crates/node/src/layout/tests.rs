@@ -1,0 +1,79 @@
+use super::*;
+use proptest::prelude::*;
+
+fn shape() -> Shape {
+    Shape {
+        job: JobId(7 << 64 | 9),
+        epoch: 1,
+        size: 3,
+        coll_bytes: 100,
+        inbox_bytes: 5000,
+        cpus_milli: 1500,
+        bound: true,
+        nodes: 1,
+        node: 0,
+    }
+}
+
+#[test]
+fn a_header_reads_back_as_written() {
+    let board = Segment::anonymous(shape().total() as usize).unwrap();
+    shape().publish(&board).unwrap();
+    assert_eq!(Shape::read(&board, board.len() as u64).unwrap(), shape());
+}
+
+#[test]
+fn a_header_that_promises_more_than_the_file_holds_is_refused() {
+    let board = Segment::anonymous(shape().total() as usize).unwrap();
+    shape().publish(&board).unwrap();
+    assert!(Shape::read(&board, board.len() as u64 - 1).is_err());
+    board.atomic_u32(header::SIZE).store(u32::MAX, Relaxed);
+    assert!(Shape::read(&board, u64::MAX).is_err());
+    board.atomic_u64(header::MAGIC).store(0, Relaxed);
+    assert!(Shape::read(&board, u64::MAX).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_header_is_refused_or_fits_the_file(fields in prop::collection::vec((0usize..24, any::<u32>()), 0..6), len: u64) {
+        let board = Segment::anonymous(shape().total() as usize).unwrap();
+        shape().publish(&board).unwrap();
+        for (word, value) in fields {
+            board.atomic_u32(4 * word).store(value, Relaxed);
+        }
+        if let Ok(shape) = Shape::read(&board, len) {
+            prop_assert!(shape.total() <= len);
+        }
+    }
+}
+
+#[test]
+fn parts_do_not_overlap() {
+    let shape = shape();
+    assert!(shape.coll_offset() >= HEADER_BYTES as u64 + 3 * CARD_BYTES as u64);
+    assert!(shape.inbox_offset(0) >= shape.coll_offset() + shape.coll_bytes);
+    assert_eq!(shape.inbox_offset(1) - shape.inbox_offset(0), 8192);
+    assert!(shape.trace_offset(0) >= shape.inbox_offset(2) + shape.inbox_bytes);
+    assert!(shape.total() >= shape.trace_offset(2) + TRACE_BYTES);
+}
+
+#[test]
+fn a_published_wait_reads_back() {
+    let board = Segment::anonymous(shape().total() as usize).unwrap();
+    let card = Card::of(&board, 2);
+    assert_eq!(card.wait(), Some(Wait::default()));
+    let wait = Wait {
+        call: 3,
+        peer: -1,
+        tag: 5,
+        comm: 2,
+        bytes: 8,
+        since_ns: 11,
+        site: 99,
+    };
+    card.publish_wait(&wait);
+    assert_eq!(Card::of(&board, 2).wait(), Some(wait));
+    assert_eq!(Card::of(&board, 1).wait(), Some(Wait::default()));
+}
