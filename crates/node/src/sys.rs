@@ -243,13 +243,16 @@ impl Signals {
         })
     }
 
-    /// Blocks the watched signals in this thread and opens the descriptor.
+    /// Blocks the watched signals in this thread and opens the descriptor. Blocks SIGXFSZ, too: a limit on the size of files is an error of
+    /// the call that meets it.
     pub fn watch() -> io::Result<Self> {
         let set = watched_set();
-        // SAFETY: both sets are valid; the descriptor is fresh.
+        // SAFETY: all sets are valid; the descriptor is fresh.
         unsafe {
             let mut before = std::mem::zeroed();
-            if libc::sigprocmask(libc::SIG_BLOCK, &set, &mut before) != 0 {
+            let mut blocked = set;
+            libc::sigaddset(&mut blocked, libc::SIGXFSZ);
+            if libc::sigprocmask(libc::SIG_BLOCK, &blocked, &mut before) != 0 {
                 return Err(io::Error::last_os_error());
             }
             let fd = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);

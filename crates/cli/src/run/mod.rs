@@ -131,7 +131,7 @@ fn start(order: Order) -> i32 {
     job.placement = leaf::spread(&placed.placement, &here, job.size());
     tracing::launch(&mut job, &tracing).unwrap_or_else(|error| {
         eprintln!("{error}");
-        1
+        if error.code() == codes::G0211 { USAGE } else { 1 }
     })
 }
 
