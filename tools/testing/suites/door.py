@@ -32,7 +32,6 @@ LINES = [
     ("program that is not there", ["mpirun", "-n", "2", "./no-such-program"], 127, "", 0),
     ("time limit", ["mpirun", "--timeout", "1", "-n", "2", "sleep", "60"], None, "", 0),
     ("more ranks than a job may have", ["mpirun", "-n", "100000", "true"], 2, "100000 ranks", 1),
-    ("a limit on the size of files", ["sh", "-c", "ulimit -f 0 && mpirun -n 2 true"], 1, "G0301", 1),
     ("unknown option suggests", ["mpirun", "--bind-too", "core", "-n", "1", "true"], None, "bind-to", 1),
 ]
 

@@ -32,9 +32,17 @@ def suite(context):
     yield poor(context, "64 ranks with 256 descriptors and 8 MB of locked memory", "ulimit -n 256 && ulimit -l 8192", 64)
     yield poor(context, "a /dev/shm of 1 MB in a user namespace", "mount -t tmpfs -o size=1m tmpfs /dev/shm", 4, NAMESPACE)
     yield poor(context, "an ordinary user", "true", 4, ORDINARY)
+    yield Case("guest/no room for files", lambda: no_files(context))
     for sanitizer, programs in SANITIZERS.items():
         for program in programs:
             yield sanitized(context, sanitizer, program)
+
+
+def no_files(context):
+    """A limit on the size of files holds for memory files, too: the job says so, and its agent does not die of it."""
+    result = context.execute("guest no files", ["sh", "-c", "ulimit -f 0 && exec \"$@\"", "sh", *context.launcher(2), program_of(context, "talks")], timeout=LIMIT_S)
+    if result.code in (0, None) or "G0301" not in result.output:
+        raise Failure(f"exit code {result.code}\n{result.output}")
 
 
 def program_of(context, name):
