@@ -11,6 +11,8 @@ FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-
 NAMESPACE = ["unshare", "-Urm"]
 # Only root can become somebody else; anybody else is an ordinary user already.
 ORDINARY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+# Output goes to a pipe first, since the log is a file as well.
+NO_FILES = 'set -o pipefail; (ulimit -f 0 && "$@") 2>&1 | cat'
 SANITIZERS = {"address": ["talks", "forks"], "undefined": ["talks"], "thread": ["talks", "forks"]}
 
 # What sanitizers and debuggers say of a kernel or a container in which they cannot work at all.
@@ -40,7 +42,7 @@ def suite(context):
 
 def no_files(context):
     """A limit on the size of files holds for memory files, too: the job says so, and its agent does not die of it."""
-    result = context.execute("guest no files", ["sh", "-c", "ulimit -f 0 && exec \"$@\"", "sh", *context.launcher(2), program_of(context, "talks")], timeout=LIMIT_S)
+    result = context.execute("guest no files", ["bash", "-c", NO_FILES, "bash", *context.launcher(2), program_of(context, "talks")], timeout=LIMIT_S)
     if result.code in (0, None) or "G0301" not in result.output:
         raise Failure(f"exit code {result.code}\n{result.output}")
 
