@@ -56,9 +56,7 @@ impl Sink for Core {
 
     fn revoked(&mut self, token: Token) {
         if let Some(index) = self.requests.find(from_wire(token)) {
-            self.requests.at(index).exposed = false;
-            let error = self.requests.at(index).error.take();
-            self.complete(index, error);
+            self.unexposed(index);
         }
     }
 

@@ -582,18 +582,4 @@ impl Core {
         }
         self.completions += 1;
     }
-
-    /// Ends an operation; one with an exposed region ends when that is revoked.
-    pub(crate) fn end(&mut self, index: u32, error: Option<Error>) {
-        if self.requests.peek(index).exposed {
-            let operation = self.requests.at(index);
-            operation.error = error;
-            // A receive that was posted is not any more.
-            operation.state = State::Active;
-            self.revokes.push(index);
-            self.pending = true;
-        } else {
-            self.complete(index, error);
-        }
-    }
 }

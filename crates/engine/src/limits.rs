@@ -48,6 +48,12 @@ pub const INLETS: usize = 8;
 /// Packets taken from a rail in one poll: large enough to hide the poll's own cost, small enough that waiting code gets its turn.
 pub const POLL_BUDGET: u32 = 32;
 
+/// Packets taken in one poll by who shares the engine with other threads: they wait while it holds the engine.
+pub const BRIEF_BUDGET: u32 = 4;
+
+/// Bytes of one copy that is carried out without the engine: some twenty microseconds, so that whoever comes back finds most of a message still to be divided.
+pub const LIFT_MAX: u64 = 256 << 10;
+
 /// Pieces of large messages that one pass sends to one peer before others get their turn.
 pub const PIECES_PER_PASS: u32 = 8;
 

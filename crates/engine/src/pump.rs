@@ -24,6 +24,15 @@ pub(crate) mod exposure {
     pub const ASKED: u64 = 2;
 }
 
+/// What a pass does about long copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// It carries them out.
+    Now,
+    /// They are left to [`Shard::lift`].
+    Lifted,
+}
+
 /// Whether an envelope left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Emitted {
@@ -268,9 +277,14 @@ impl<R: Rail> Shard<R> {
     }
 
     /// One pass over everything that is queued. `true` if anything moved.
+    pub(crate) fn pump(&mut self) -> bool {
+        self.pass(Copies::Now)
+    }
+
+    /// One pass, with long copies or without.
     #[cold]
     #[inline(never)]
-    pub(crate) fn pump(&mut self) -> bool {
+    pub(crate) fn pass(&mut self, copies: Copies) -> bool {
         self.core.pending = false;
         self.refresh();
         self.withdraw_doubtful();
@@ -278,10 +292,14 @@ impl<R: Rail> Shard<R> {
         let mut moved = self.flush();
         moved |= self.pump_taken();
         moved |= self.pump_windows();
-        moved |= self.pump_pulls();
-        moved |= self.pump_pushes();
-        moved |= self.pump_writes();
-        moved |= self.pump_pieces();
+        if copies == Copies::Now {
+            moved |= self.pump_pulls();
+            moved |= self.pump_pushes();
+            moved |= self.pump_writes();
+        } else {
+            self.core.pending |= self.core.has_copies();
+        }
+        moved |= self.pump_pieces(copies);
         moved |= self.pump_revokes();
         moved |= self.flush();
         for (token, worked) in std::mem::take(&mut self.core.fetched) {
@@ -383,7 +401,7 @@ impl<R: Rail> Shard<R> {
     }
 
     /// A few pieces of every message that was cleared to be sent by packets.
-    fn pump_pieces(&mut self) -> bool {
+    fn pump_pieces(&mut self, copies: Copies) -> bool {
         let mut moved = false;
         for _ in 0..self.core.streams_out.len() {
             let Some(index) = self.core.streams_out.pop_front() else {
@@ -393,7 +411,7 @@ impl<R: Rail> Shard<R> {
             if operation.state != State::Active || operation.side != Side::Send {
                 continue;
             }
-            match self.pieces_of(index) {
+            match self.pieces_of(index, copies) {
                 Ok(sent) => moved |= sent,
                 Err(_) => {
                     if let Some(gate) = self.core.gate(self.core.requests.peek(index).peer) {
@@ -414,7 +432,7 @@ impl<R: Rail> Shard<R> {
     }
 
     /// Sends pieces of one message until the pass's share or the room is used up.
-    fn pieces_of(&mut self, index: u32) -> Result<bool, Error> {
+    fn pieces_of(&mut self, index: u32, copies: Copies) -> Result<bool, Error> {
         let peer = self.core.requests.peek(index).peer;
         let chunk = self
             .rail
@@ -425,7 +443,11 @@ impl<R: Rail> Shard<R> {
         let chunk =
             (self.core.requests.peek(index).data.len / PIECES_AT_LEAST).clamp(chunk.min(PIECE_MIN), chunk);
         let mut moved = false;
-        for _ in 0..PIECES_PER_PASS {
+        let most = match copies {
+            Copies::Now => PIECES_PER_PASS,
+            Copies::Lifted => 1,
+        };
+        for _ in 0..most {
             let operation = self.core.requests.at(index);
             let from = operation.moved;
             let len = (operation.data.len - from).min(chunk) as usize;
@@ -479,10 +501,7 @@ impl<R: Rail> Shard<R> {
             }
             let token = self.core.wire_name(index);
             if self.rail.revoke(token) == Ending::Now {
-                let operation = self.core.requests.at(index);
-                operation.exposed = false;
-                let error = operation.error.take();
-                self.core.complete(index, error);
+                self.core.unexposed(index);
             }
             moved = true;
         }

@@ -9,6 +9,7 @@
 //! others they may overtake. Every packet arrives once or its peer is reported gone (lossy media wear a reliability layer).
 
 use crate::api::{Error, Peer};
+use crate::lift::{Lift, Lifted};
 use crate::limits::DESCRIPTOR_BLOB_MAX;
 use garonne_sync::copy::Stores;
 use garonne_sync::run::Run;
@@ -166,7 +167,7 @@ pub enum Ending {
 }
 
 /// One bulk read or write between a peer's region and local data.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Bulk<'a> {
     /// Its name for [`Sink::bulk_done`].
     pub token: Token,
@@ -391,6 +392,12 @@ pub trait Rail {
     fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {
         let _ = bulk;
         Ok(None)
+    }
+
+    /// Begins a bulk operation whose copying needs neither the rail nor its owner's lock. The local side stays valid until the load is dropped.
+    fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
+        let _ = (bulk, what);
+        Ok(Lifted::Unable)
     }
 
     /// Whether `peer` looks for messages just now ([`WakeSource::look_on`]). A hint.

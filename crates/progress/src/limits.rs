@@ -6,6 +6,10 @@ pub const SUBMISSIONS: usize = 64;
 /// Tries for a busy engine before its holder is given the core: a few microseconds, longer than nearly every operation.
 pub const TRIES_BEFORE_YIELD: u32 = 64;
 
+/// Turns for which a thread that only looks for news leaves the engine to those who need it: longer than taking it takes, and little beside a look if they
+/// do not run.
+pub const COURTESY_SPINS: u32 = 32;
+
 /// Sleeps in one wait before it is told to those who watch: short waits, which are many, do not pay for telling.
 pub const PARKS_BEFORE_TELLING: u32 = 1;
 

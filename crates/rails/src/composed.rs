@@ -9,6 +9,7 @@ use crate::shm::ShmRail;
 use crate::sys;
 use crate::tcp::{Sockets, TcpRail};
 use garonne_engine::api::{Error, Peer};
+use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::rail::{
     Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Need, Rail, Reach,
     Ready, Refusal, Room, Sink, Step, Token, WakeSource,
@@ -342,6 +343,10 @@ impl Rail for ComposedRail {
 
     fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {
         of!(self, bulk.peer, rail => rail.write_ahead(bulk))
+    }
+
+    fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
+        of!(self, bulk.peer, rail => rail.lift(bulk, what))
     }
 
     fn looks(&self, peer: Peer) -> bool {

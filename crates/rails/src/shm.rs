@@ -30,6 +30,7 @@ use crate::limits::{
     RANKS_MAX,
 };
 use garonne_engine::api::{Error, Peer};
+use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
     Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Need, Rail, Reach,
@@ -474,6 +475,10 @@ impl Rail for ShmRail {
 
     fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {
         self.regions.write_ahead(&*self.neighbours, bulk)
+    }
+
+    fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
+        self.regions.lift(&self.neighbours, bulk, what)
     }
 
     fn looks(&self, peer: Peer) -> bool {

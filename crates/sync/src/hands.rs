@@ -1,8 +1,8 @@
 //! Lending a rank's hands: who may touch its engine while no thread of the program is in the library, and how its peers call for that.
 //!
 //! The [`Gate`] lies between the program's thread, which promised to be the only one and so takes locks without atomic operations, and a helper of the
-//! library. While the gate is kept the helper stays outside; the program's thread lends before it goes away and takes back before it waits, so locks
-//! may change their ways in between. The [`Call`] is two words in shared memory by which peers wake the helper. It is armed while something is open that
+//! library. While the gate is kept the helper stays outside; the program's thread lends before it goes away and takes back when it waits, so locks
+//! may change their ways in between. A helper that is inside is not waited for: until it has left, both are at the engine, with real locks. The [`Call`] is two words in shared memory by which peers wake the helper. It is armed while something is open that
 //! needs hands; only what needs hands looks at it, so a small message never does.
 
 use crate::doorbell::Doorbell;
@@ -33,8 +33,9 @@ impl Gate {
         }
     }
 
-    /// Lets the helper in from now on. The caller is the one who kept it.
+    /// Lets the helper in from now on, and lets one stay that was asked to leave. For the one who keeps and lends.
     pub fn lend(&self) {
+        self.recalled.store(false, Ordering::SeqCst);
         // Release: the helper sees what the lender did, the change of its locks included. SYNC(hands-gate).
         let _ = self
             .state
@@ -47,6 +48,11 @@ impl Gate {
         self.state.load(Ordering::Relaxed) == KEPT
     }
 
+    /// Whether the helper was inside a moment ago.
+    pub fn is_entered(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == INSIDE
+    }
+
     /// Takes it back unless the helper is inside. `true`: it is kept now.
     pub fn try_keep(&self) -> bool {
         // Acquire: what the helper did is seen. SYNC(hands-gate).
@@ -56,11 +62,12 @@ impl Gate {
         matches!(taken, Ok(_) | Err(KEPT))
     }
 
-    /// As `try_keep`, but a helper that is inside is asked to leave soon: to be called until it succeeds.
+    /// As `try_keep`, but a helper that is inside is asked to leave soon. It may still be inside, even put aside by the kernel: who gets `false` goes on with
+    /// locks that are real ones, and calls this again now and then.
     pub fn take_back(&self) -> bool {
-        let kept = self.try_keep();
-        self.recalled.store(!kept, Ordering::Relaxed);
-        kept
+        // Before the look: a helper that comes in later sees it. SYNC(hands-recall).
+        self.recalled.store(true, Ordering::SeqCst);
+        self.try_keep()
     }
 
     /// The helper comes in; `None`: it is kept.
@@ -74,10 +81,10 @@ impl Gate {
 }
 
 impl Inside<'_> {
-    /// Somebody waits at the gate: leave soon.
+    /// Somebody of the rank is at work itself: leave soon. SYNC(hands-recall).
     #[inline]
     pub fn recalled(&self) -> bool {
-        self.0.recalled.load(Ordering::Relaxed)
+        self.0.recalled.load(Ordering::SeqCst)
     }
 }
 
@@ -139,6 +146,8 @@ impl<'a> Call<'a> {
     pub fn disarm(self) {
         // A call that comes first wakes the helper for nothing.
         self.bell.claim_ring();
+        // Before a look at whether somebody armed it meanwhile for a reason that this caller had not seen. SYNC(hands-recall).
+        fence(Ordering::SeqCst);
     }
 
     /// After something was published for the rank: `true` if the caller is the one who must wake its helper. No system call.
@@ -156,7 +165,7 @@ impl<'a> Call<'a> {
     #[inline]
     pub fn ring(self, what: For) {
         if self.claim(what) {
-            crate::futex::wake(self.word, u32::MAX);
+            crate::postponed::wake_all(self.word);
         }
     }
 
@@ -243,7 +252,10 @@ mod tests {
         drop(inside);
         assert!(gate.take_back() && gate.is_kept());
         gate.lend();
-        assert!(!gate.enter().unwrap().recalled());
+        let inside = gate.enter().unwrap();
+        assert!(!inside.recalled() && !gate.take_back() && inside.recalled());
+        gate.lend();
+        assert!(!inside.recalled() && !gate.is_kept(), "it may stay");
     }
 
     #[test]

@@ -94,7 +94,10 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
 impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// Ends the helper, until something is left open again. Called by a thread that is in MPI, the last one.
     pub fn keep_hands(&self) {
-        self.take_back();
+        let mut tries = 0;
+        while !self.take_back() {
+            pause(&mut tries);
+        }
         let helper = lock(&self.lending.helper).take();
         if let Some(helper) = helper {
             helper.stop();
@@ -175,24 +178,20 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// Keeps the helper out: the caller polls, or is the last to leave.
+    /// Keeps the helper out: the caller does its work itself. `false`: it is inside and was asked to leave; until it does, both are at the engine.
     #[cold]
     #[inline(never)]
-    pub(super) fn take_back(&self) {
-        let mut tries = 0;
-        // The helper leaves after the bulk operation that it is at.
-        while !self.lending.gate.take_back() {
-            pause(&mut tries);
-        }
-        if let Some(words) = self.lending.words.get() {
-            words.call().disarm();
-        }
-        if !self.shared.load(Ordering::Relaxed)
+    pub(super) fn take_back(&self) -> bool {
+        let kept = self.lending.gate.take_back();
+        self.polls_itself();
+        if kept
+            && !self.shared.load(Ordering::Relaxed)
             && let Some(promise) = *lock(&self.lending.promise)
         {
             self.shard.elide(promise);
             self.enter().allow_runs(true);
         }
+        kept
     }
 
     /// Of several threads one polls now: no need to call the helper.
@@ -210,9 +209,14 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     pub(super) fn lend_again(&self) {
         match self.still_open() {
             Some(what) => self.lend(what),
-            // Another thread may leave something open at this moment, before or after it is kept.
-            None if self.lending.gate.try_keep() && self.still_open().is_some() => self.lending.gate.lend(),
-            None => {}
+            // The next call tries again.
+            None if !self.take_back() => self.lending.all_over.store(true, Ordering::Release),
+            None => {
+                // Another thread may have left something open at this moment, before it was kept.
+                if let Some(what) = self.still_open() {
+                    self.lend(what);
+                }
+            }
         }
     }
 
@@ -223,8 +227,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if self.shared.load(Ordering::Relaxed) || !self.lending.all_over.load(Ordering::Acquire) {
             return false;
         }
-        self.take_back();
-        true
+        self.take_back()
     }
 
     /// For what the helper is to be called, if for anything.
@@ -248,31 +251,33 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let Some(inside) = self.lending.gate.enter() else {
             return Next::Sleep;
         };
-        let moved = self.work_inside(&inside);
-        if moved > 0 {
-            self.surroundings.lent(Lent::Worked);
-        }
-        if self.is_attended(&inside) {
-            self.hand_back();
-            return Next::Sleep;
-        }
-        match (self.still_open(), self.lending.words.get()) {
-            // The word changes if it was not armed: then there is another turn, which sees what came meanwhile.
-            (Some(what), Some(words)) => words.call().arm(what),
-            _ => self.lending.all_over.store(true, Ordering::Release),
-        }
-        if self.is_attended(&inside) {
+        loop {
+            if self.work_inside(&inside) > 0 {
+                self.surroundings.lent(Lent::Worked);
+            }
+            if self.is_attended(&inside) {
+                self.hand_back();
+                return Next::Sleep;
+            }
+            match (self.still_open(), self.lending.words.get()) {
+                // The word changes if it was not armed: then there is another turn, which sees what came meanwhile.
+                (Some(what), Some(words)) => words.call().arm(what),
+                _ => self.lending.all_over.store(true, Ordering::Release),
+            }
+            if !self.is_attended(&inside) {
+                break;
+            }
+            // Whoever came meanwhile does the work. If it is gone again when this is looked at once more, what it armed may be what was disarmed here.
             self.polls_itself();
-            self.hand_back();
         }
         let work = self.enter().has_work();
         let retry = self.surroundings.retry().filter(|_| work);
         retry.map_or(Next::Sleep, Next::Nap)
     }
 
-    /// A poller may have gone to sleep while the helper held the engine: what is left to do is its work.
+    /// A poller may have gone to sleep while the helper was at the engine: what is left to do is its work.
     fn hand_back(&self) {
-        if self.shared.load(Ordering::Relaxed) && self.enter().has_work() {
+        if self.enter().has_work() {
             self.announce();
         }
     }

@@ -41,6 +41,10 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 looks = true;
                 self.source.look_on();
             }
+            if idle == 1 && !self.lending.gate.is_kept() && !self.shared.load(Ordering::Relaxed) {
+                // A helper was inside when the wait began, and may have left.
+                self.take_back();
+            }
             if idle == patience.spins.saturating_add(1) && patience.spins > 0 {
                 zealous = self.zeal.begin();
                 let more = if zealous.is_some() { SPIN_ON_POLLS } else { 0 };
