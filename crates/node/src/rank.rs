@@ -60,6 +60,7 @@ impl Rank {
             book: Some(book),
             client: Some(client.clone()),
             patience: patience(world.oversubscribed()),
+            lends_always: background() == Wish::Always,
         };
         client.card(world.rank).set_paces(rail.paces_at() as u64);
         let mut shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
@@ -68,7 +69,7 @@ impl Rank {
             .card(world.rank)
             .set_events(shard.events().address() as u64);
         let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
-        if wants_background() {
+        if background() != Wish::Off {
             let cpus = std::env::var(ENV_HELPERS).ok();
             host.lend_hands(cpus.and_then(|cpus| CpuSet::parse(&cpus)));
         } else {
@@ -88,6 +89,7 @@ impl Rank {
             book: None,
             client: None,
             patience: patience(false),
+            lends_always: false,
         };
         let host = Arc::new(EngineHost::new(
             Shard::new(rail, 0, 1, Quotas::for_world(1)),
@@ -114,12 +116,23 @@ impl Rank {
     }
 }
 
-/// Whether communication advances also while the program computes: if this is `1`, `on` or `yes`.
+/// Whether communication advances also while the program computes: not if this is `0`, `off` or `no`; `always`: also where a program never computed before it waited.
 pub const ENV_BACKGROUND: &str = "GARONNE_BACKGROUND";
 
-fn wants_background() -> bool {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Off,
+    On,
+    Always,
+}
+
+fn background() -> Wish {
     let said = std::env::var(ENV_BACKGROUND).unwrap_or_default();
-    ["1", "on", "yes"].contains(&said.trim().to_ascii_lowercase().as_str())
+    match said.trim().to_ascii_lowercase().as_str() {
+        "0" | "off" | "no" => Wish::Off,
+        "always" => Wish::Always,
+        _ => Wish::On,
+    }
 }
 
 fn no_rail(error: EngineError) -> Error {
@@ -148,11 +161,16 @@ pub struct Place {
     book: Option<Book>,
     client: Option<Arc<Client>>,
     patience: Patience,
+    lends_always: bool,
 }
 
 impl Surroundings for Place {
     fn patience(&self) -> Patience {
         self.patience
+    }
+
+    fn lends_always(&self) -> bool {
+        self.lends_always
     }
 
     fn retry(&self) -> Option<std::time::Duration> {

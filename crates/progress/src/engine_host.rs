@@ -25,7 +25,6 @@ use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::Shard;
 use garonne_engine::track::Track;
-use garonne_sync::hands::For;
 use garonne_sync::submission::Submission;
 use garonne_sync::trylock::{OneThread, TryLock};
 use garonne_sync::user::Data;
@@ -377,6 +376,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
             if done() {
                 return;
             }
+            self.come_back();
             if self
                 .polling
                 .compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst)
@@ -390,7 +390,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
                 // A follower takes over.
                 self.announce();
                 // Asked again: another thread may have left something open meanwhile, and trusted the poller.
-                if !self.lending.gate.is_kept() || self.lending.was_relied_on() {
+                if !self.lending.gate.is_kept() || self.lending.was_relied_on() || self.lending.is_any_open()
+                {
                     self.lend_again();
                 }
                 return;
@@ -405,13 +406,19 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     }
 
     fn attach(&self, stepper: Arc<dyn Stepper>) {
+        let site = stepper.site();
+        self.drive(stepper);
+        let open = self.stepping.load(Ordering::Acquire);
+        if open > 0 {
+            self.left_stepping(site, open);
+        }
+    }
+
+    fn drive(&self, stepper: Arc<dyn Stepper>) {
         lock(&self.newcomers).push(stepper);
         self.stepping.fetch_add(1, Ordering::AcqRel);
         self.stepped_at.store(u64::MAX, Ordering::Release);
         self.run_steppers(By::Program);
-        if self.stepping.load(Ordering::Acquire) > 0 {
-            self.lend(For::Everything);
-        }
     }
 
     fn leave_open(&self, request: Request) {

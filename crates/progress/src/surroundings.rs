@@ -84,6 +84,11 @@ pub trait Surroundings: Send + Sync {
     /// There is a communicator of this number, name and members now, or (`None`) no more: for those who watch from outside.
     fn communicator(&self, _number: u32, _known: Option<&Known<'_>>) {}
 
+    /// Whether hands are lent also where the program never computed between leaving something open and waiting for it. For tests and measurements.
+    fn lends_always(&self) -> bool {
+        false
+    }
+
     /// What becomes of the thread that lends hands. For those who watch from outside. Called by one thread at a time.
     fn lent(&self, _news: Lent) {}
 

@@ -28,6 +28,10 @@ impl Surroundings for Place {
         Patience { spins: 20, yields: 2 }
     }
 
+    fn lends_always(&self) -> bool {
+        true
+    }
+
     fn abort(&self, code: i32, message: &str) -> ! {
         panic!("aborted with code {code}: {message}")
     }

@@ -48,6 +48,11 @@ impl Gate {
         self.state.load(Ordering::Relaxed) == KEPT
     }
 
+    /// Whether it is lent, and not asked back. Exact for the one who lends and takes back.
+    pub fn is_lent(&self) -> bool {
+        !self.is_kept() && !self.recalled.load(Ordering::Relaxed)
+    }
+
     /// Whether the helper was inside a moment ago.
     pub fn is_entered(&self) -> bool {
         self.state.load(Ordering::Relaxed) == INSIDE
@@ -255,7 +260,8 @@ mod tests {
         let inside = gate.enter().unwrap();
         assert!(!inside.recalled() && !gate.take_back() && inside.recalled());
         gate.lend();
-        assert!(!inside.recalled() && !gate.is_kept(), "it may stay");
+        assert!(!inside.recalled() && gate.is_lent(), "it may stay");
+        assert!(!gate.take_back() && !gate.is_lent());
     }
 
     #[test]

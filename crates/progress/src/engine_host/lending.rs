@@ -6,11 +6,14 @@
 //! takes back the call. Nothing here is paid by a program that leaves nothing open, or only small messages.
 
 use super::{By, EngineHost, lock};
+use crate::habit::{AGAIN, Habit, Moment};
 use crate::helper::{Helper, Next, Words};
 use crate::host::Host;
 use crate::limits::{HANDED_OVER_FROM, HELPER_SPINS};
 use crate::surroundings::{Lent, Surroundings};
+use crate::sys;
 use crate::ticket::pause;
+use crate::zeal::Zeal;
 use garonne_engine::api::Request;
 use garonne_engine::rail::Rail;
 use garonne_sync::hands::{For, Gate, Inside};
@@ -19,6 +22,7 @@ use garonne_topology::CpuSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 /// There is no helper and never will be.
 const OFF: u8 = 0;
@@ -38,6 +42,15 @@ pub(super) struct Lending {
     all_over: AtomicBool,
     /// A thread left something open while another polled.
     relied_on: AtomicBool,
+    /// Something was left open, and when somebody last looked was not over.
+    any_open: AtomicBool,
+    habit: Habit,
+    /// Whether lending paid: a helper that lost its core while it had a transfer in hand made a thread of the program wait for it.
+    trust: Zeal,
+    /// When a thread that came back found the helper inside.
+    hindered: Mutex<Option<Instant>>,
+    /// What moments are told from.
+    epoch: Instant,
     phase: AtomicU8,
     words: OnceLock<Words>,
     starter: OnceLock<Starter>,
@@ -53,12 +66,23 @@ impl Lending {
             open: Mutex::default(),
             all_over: AtomicBool::new(false),
             relied_on: AtomicBool::new(false),
+            any_open: AtomicBool::new(false),
+            habit: Habit::default(),
+            trust: Zeal::default(),
+            hindered: Mutex::default(),
+            epoch: Instant::now(),
             phase: AtomicU8::new(OFF),
             words: OnceLock::new(),
             starter: OnceLock::new(),
             helper: Mutex::default(),
             promise: Mutex::default(),
         }
+    }
+
+    /// Whether something may be open that needs hands.
+    #[inline]
+    pub(super) fn is_any_open(&self) -> bool {
+        self.any_open.load(Ordering::Relaxed)
     }
 
     /// The poller of several threads leaves: whether another relied on it to lend what that left open.
@@ -104,15 +128,82 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             self.lending.phase.store(READY, Ordering::Release);
         }
         lock(&self.lending.open).clear();
+        self.lending.any_open.store(false, Ordering::SeqCst);
     }
 
     /// The program goes on with this operation open.
     #[cold]
     #[inline(never)]
     pub(super) fn left_open(&self, request: Request) {
-        if self.lending.phase.load(Ordering::Acquire) != OFF && !self.enter().is_complete(request) {
-            lock(&self.lending.open).push(request);
-            self.lend(For::Answers);
+        if self.lending.phase.load(Ordering::Acquire) == OFF {
+            return;
+        }
+        let mut open = lock(&self.lending.open);
+        let shard = self.enter();
+        let Some(site) = shard.open_site(request) else {
+            return;
+        };
+        open.retain(|request| !shard.is_complete(*request));
+        let alone = open.is_empty() && self.stepping.load(Ordering::Acquire) == 0;
+        open.push(request);
+        drop((shard, open));
+        self.left(site, For::Answers, alone);
+    }
+
+    /// The program goes on while `open` steppers do, of which the last was made at `site`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn left_stepping(&self, site: u64, open: u32) {
+        if self.lending.phase.load(Ordering::Acquire) != OFF {
+            let alone = open == 1 && !self.is_request_open();
+            self.left(site, For::Everything, alone);
+        }
+    }
+
+    /// Something is open. `alone`: nothing else is.
+    fn left(&self, site: u64, what: For, alone: bool) {
+        self.lending.any_open.store(true, Ordering::SeqCst);
+        let pays = self.lending.habit.leave(site, self.moment(), alone);
+        // Once lent, more that is open costs next to nothing.
+        if pays || self.lending.gate.is_lent() || self.surroundings.lends_always() {
+            self.lend(what);
+            self.lending.habit.go(self.moment());
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment {
+            wall: self.lending.epoch.elapsed(),
+            own: (self.surroundings.patience().spins == 0).then(sys::own_time),
+        }
+    }
+
+    /// The program waits for something: how long it was away is learned from.
+    #[inline]
+    pub(super) fn come_back(&self) {
+        if self.lending.habit.is_away() {
+            self.lending.habit.back(self.moment());
+        }
+    }
+
+    /// A helper was inside when the wait began, and may have left.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn take_back_late(&self) {
+        if self.take_back()
+            && let Some(since) = lock(&self.lending.hindered).take()
+        {
+            self.lending.trust.came(since);
+        }
+    }
+
+    /// The rank's only thread waits, and left something open before.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn take_back_from_away(&self) {
+        self.come_back();
+        if !self.lending.gate.is_kept() && !self.take_back() {
+            *lock(&self.lending.hindered) = Some(Instant::now());
         }
     }
 
@@ -143,6 +234,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// Lets the helper in, and has peers call it.
     pub(super) fn lend(&self, what: For) {
+        if self.lending.gate.is_kept()
+            && self.lending.trust.begin().is_none()
+            && !self.surroundings.lends_always()
+        {
+            return;
+        }
         let Some(words) = self.words() else { return };
         let call = words.call();
         if self.shared.load(Ordering::Relaxed) {
@@ -207,16 +304,21 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     #[cold]
     #[inline(never)]
     pub(super) fn lend_again(&self) {
-        match self.still_open() {
-            Some(what) => self.lend(what),
+        // It was inside all the time, and in nobody's way.
+        *lock(&self.lending.hindered) = None;
+        if let Some(what) = self.still_open() {
+            return self.left(AGAIN, what, false);
+        }
+        self.lending.any_open.store(false, Ordering::SeqCst);
+        if !self.lending.gate.is_kept() && !self.take_back() {
             // The next call tries again.
-            None if !self.take_back() => self.lending.all_over.store(true, Ordering::Release),
-            None => {
-                // Another thread may have left something open at this moment, before it was kept.
-                if let Some(what) = self.still_open() {
-                    self.lend(what);
-                }
-            }
+            self.lending.all_over.store(true, Ordering::Release);
+        }
+        // Another thread may have left something open at this moment, before that was said.
+        if self.shared.load(Ordering::Relaxed)
+            && let Some(what) = self.still_open()
+        {
+            self.left(AGAIN, what, false);
         }
     }
 
@@ -230,16 +332,18 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.take_back()
     }
 
+    fn is_request_open(&self) -> bool {
+        let mut open = lock(&self.lending.open);
+        if !open.is_empty() {
+            let shard = self.enter();
+            open.retain(|request| !shard.is_complete(*request));
+        }
+        !open.is_empty()
+    }
+
     /// For what the helper is to be called, if for anything.
     fn still_open(&self) -> Option<For> {
-        let any = {
-            let mut open = lock(&self.lending.open);
-            if !open.is_empty() {
-                let shard = self.enter();
-                open.retain(|request| !shard.is_complete(*request));
-            }
-            !open.is_empty()
-        };
+        let any = self.is_request_open();
         match self.stepping.load(Ordering::Acquire) {
             0 => any.then_some(For::Answers),
             _ => Some(For::Everything),

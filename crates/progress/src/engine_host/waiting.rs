@@ -13,12 +13,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// The wait of a rank's only thread.
     #[inline]
     pub(super) fn wait_alone(&self, done: &mut dyn FnMut() -> bool) {
-        let lent = !self.lending.gate.is_kept();
-        if lent {
-            self.take_back();
+        let open = self.lending.is_any_open();
+        if open {
+            self.take_back_from_away();
         }
         self.poll_until(done, self.surroundings.patience());
-        if lent {
+        if open {
             self.lend_again();
         }
     }
@@ -42,8 +42,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 self.source.look_on();
             }
             if idle == 1 && !self.lending.gate.is_kept() && !self.shared.load(Ordering::Relaxed) {
-                // A helper was inside when the wait began, and may have left.
-                self.take_back();
+                self.take_back_late();
             }
             if idle == patience.spins.saturating_add(1) && patience.spins > 0 {
                 zealous = self.zeal.begin();
