@@ -194,6 +194,12 @@ impl Core {
         Some(())
     }
 
+    /// Whether a send's message is to be written where its receiver offered.
+    pub(crate) fn will_write(&self, index: u32) -> bool {
+        let send = self.requests.name(index);
+        self.ahead.writes.iter().any(|write| write.send == send)
+    }
+
     /// A send was announced to its receiver.
     pub(crate) fn announced(&mut self, index: u32) {
         let send = self.requests.name(index);

@@ -154,7 +154,9 @@ impl<R: Rail> Shard<R> {
         };
         match result {
             Ok(true) => {
-                let answer = step != Step::Eager || synchronous;
+                // Who was offered the receiver's memory needs nothing of it.
+                let announced = step != Step::Eager && !self.core.will_write(index);
+                let answer = announced || synchronous;
                 self.rail
                     .nudge(peer, if answer { Need::Answer } else { Need::Look });
                 Emitted::Sent
@@ -325,7 +327,7 @@ impl<R: Rail> Shard<R> {
                 Ok(room) => {
                     room.mem.write(0, &control.bytes.bytes[..control.bytes.len]);
                     self.rail.commit(room, &control.header);
-                    if let Some(need) = need_of(control.header.kind) {
+                    if let Some(need) = need_of(&control.header) {
                         self.rail.nudge(control.peer, need);
                     }
                     moved = true;

@@ -11,6 +11,7 @@
 use crate::api::{Error, Peer};
 use crate::lift::{Lift, Lifted};
 use crate::limits::DESCRIPTOR_BLOB_MAX;
+use crate::wire::FLAG_FAILED;
 use garonne_sync::copy::Stores;
 use garonne_sync::run::Run;
 use garonne_sync::shm::Segment;
@@ -226,12 +227,14 @@ pub enum Need {
 }
 
 /// What a peer needs done when this packet has come; `None`: nothing before it asks for it itself.
-pub(crate) fn need_of(kind: u8) -> Option<Need> {
+pub(crate) fn need_of(header: &Header) -> Option<Need> {
     use Kind::*;
-    match Kind::from_code(kind)? {
+    match Kind::from_code(header.kind)? {
         Announce | EagerSync | Clear | Piece | Credit | Held | Query | Offer | Nothing | Take | Push
-        | Pushed | Written => Some(Need::Answer),
-        Eager | Finish => Some(Need::Look),
+        | Pushed => Some(Need::Answer),
+        // Packets are to be asked for.
+        Written if header.flags & FLAG_FAILED != 0 => Some(Need::Answer),
+        Eager | Finish | Written => Some(Need::Look),
         // The pieces of a medium message: who sends them says when all have left. A receive announced ahead waits for a send.
         Head | Tail | Expect => None,
     }

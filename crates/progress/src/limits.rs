@@ -95,13 +95,13 @@ pub const HANDED_OVER_FROM: u64 = 128 * 1024;
 pub const SHORTS: u8 = 3;
 
 /// Computing for less than this hides less than lending hands and waking them costs both sides together.
-pub const WORTH: std::time::Duration = std::time::Duration::from_micros(10);
+pub const WORTH: std::time::Duration = std::time::Duration::from_micros(50);
 
 /// The same where ranks exceed cores: a woken helper takes its core from somebody who computes, which costs more.
-pub const WORTH_CROWDED: std::time::Duration = std::time::Duration::from_micros(50);
+pub const WORTH_CROWDED: std::time::Duration = std::time::Duration::from_micros(200);
 
 /// A program that was away from the library for this long sleeps or waits for something else: no scheduler keeps a thread waiting so long as a rule.
 pub const WORTH_AWAY: std::time::Duration = std::time::Duration::from_millis(30);
 
-/// Looks of the helper for bytes that are on their way before it sleeps: some ten microseconds, which is what being called costs.
+/// Looks of the helper for bytes that are on their way before it sleeps: some ten microseconds, which is what being called costs. None on the core that the program computes on.
 pub const HELPER_SPINS: u32 = 1_000;

@@ -224,6 +224,67 @@ mod loom_tests {
         });
     }
 
+    /// The program's thread does not wait for a helper that is inside: its lock is elided only if the gate is kept.
+    #[test]
+    fn a_thread_that_comes_back_works_beside_a_helper_that_has_not_left() {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(), TryLock::new(0u32)));
+            // SAFETY: the gate keeps the helper away while the lock is elided; loom would see it if it did not.
+            let promise = unsafe { OneThread::promise() };
+            shared.0.lend();
+            let helper = shared.clone();
+            let thread = loom::thread::spawn(move || {
+                let inside = helper.0.enter();
+                let guard = inside.as_ref().and_then(|_| helper.1.try_lock());
+                guard.map(|mut guard| guard.with(|n| *n += 1)).is_some()
+            });
+            let mut mine = 0;
+            for _ in 0..2 {
+                if shared.0.take_back() {
+                    shared.1.elide(promise);
+                }
+                mine += u32::from(
+                    shared
+                        .1
+                        .try_lock()
+                        .map(|mut guard| guard.with(|n| *n += 1))
+                        .is_some(),
+                );
+            }
+            let theirs = u32::from(thread.join().unwrap());
+            shared.1.share();
+            assert_eq!(shared.1.try_lock().unwrap().with(|n| *n), mine + theirs);
+        });
+    }
+
+    /// A helper that ends its turn while the program's thread comes and goes leaves the call as the thread wants it.
+    #[test]
+    fn a_helper_that_was_asked_to_leave_never_disarms_what_is_armed_after_that() {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(), AtomicU32::new(0), AtomicU32::new(0)));
+            shared.0.lend();
+            let helper = shared.clone();
+            let thread = loom::thread::spawn(move || {
+                let call = Call::new(&helper.1, &helper.2);
+                let Some(inside) = helper.0.enter() else { return };
+                while !inside.recalled() {
+                    call.arm(For::Answers);
+                    if !inside.recalled() {
+                        break;
+                    }
+                    call.disarm();
+                }
+            });
+            let call = Call::new(&shared.1, &shared.2);
+            shared.0.take_back();
+            call.disarm();
+            shared.0.lend();
+            call.arm(For::Answers);
+            thread.join().unwrap();
+            assert!(call.is_armed(), "nobody could call the helper any more");
+        });
+    }
+
     #[test]
     fn what_came_before_the_call_was_armed_is_seen_and_what_came_later_calls() {
         for what in [For::Answers, For::Everything] {

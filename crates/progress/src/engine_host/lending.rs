@@ -20,7 +20,7 @@ use garonne_sync::hands::{For, Gate, Inside};
 use garonne_sync::trylock::OneThread;
 use garonne_topology::CpuSet;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -45,6 +45,8 @@ pub(super) struct Lending {
     /// Something was left open, and when somebody last looked was not over.
     any_open: AtomicBool,
     habit: Habit,
+    /// The processor that the program's thread was on when it lent.
+    cpu: AtomicU32,
     /// Whether lending paid: a helper that lost its core while it had a transfer in hand made a thread of the program wait for it.
     trust: Zeal,
     /// When a thread that came back found the helper inside.
@@ -68,6 +70,7 @@ impl Lending {
             relied_on: AtomicBool::new(false),
             any_open: AtomicBool::new(false),
             habit: Habit::default(),
+            cpu: AtomicU32::new(u32::MAX),
             trust: Zeal::default(),
             hindered: Mutex::default(),
             epoch: Instant::now(),
@@ -253,6 +256,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             self.enter().allow_runs(false);
             self.shard.share();
         }
+        self.lending.cpu.store(sys::cpu(), Ordering::Relaxed);
         self.lending.all_over.store(false, Ordering::Relaxed);
         self.lending.gate.lend();
         let known = call.is_armed() && what == For::Answers;
@@ -394,7 +398,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// Advances what is open until nothing moves. Returns how often something did.
     fn work_inside(&self, inside: &Inside<'_>) -> u32 {
         let (mut moved, mut idle) = (0u32, 0);
-        let most = self.surroundings.patience().spins.min(HELPER_SPINS);
+        let most = match self.surroundings.patience().spins {
+            // What this spins, the program's thread does not compute.
+            _ if sys::cpu() == self.lending.cpu.load(Ordering::Relaxed) => 0,
+            spins => spins.min(HELPER_SPINS),
+        };
         let mut spins = 0;
         while idle <= spins && !self.is_attended(inside) {
             if self.advance(By::Helper) {
