@@ -57,6 +57,11 @@ pub struct Flight {
 }
 
 impl Flight {
+    /// The operation that it is for.
+    pub fn operation(&self) -> Request {
+        self.operation
+    }
+
     /// Moves the bytes. Without the engine.
     pub fn carry(&mut self) {
         self.result = self.load.carry();

@@ -1,0 +1,142 @@
+//! Copies that are under way when the operation that they are for ends: whatever ends it, its memory is nobody's before the last copy has landed.
+
+use garonne_engine::Quotas;
+use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
+use garonne_engine::lift::Flight;
+use garonne_progress::host::Host;
+use garonne_sim::Memory;
+use garonne_sim::fabric::Faults;
+use garonne_sim::job::{Job, SimHost, run};
+use garonne_sync::user::{Data, Scratch};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const LEN: usize = 4000;
+const MESSAGES: i32 = 6;
+/// Turns after which a survivor gives up waiting for the death of the other: far more than any seed needs.
+const TURNS: u32 = 100_000;
+
+fn source(peer: u32) -> Pattern {
+    Pattern {
+        context: 0,
+        source: Some(Source { rank: peer, peer }),
+        tag: None,
+    }
+}
+
+/// Sends and receives between two ranks, announced or not.
+fn exchange(host: &SimHost, buffers: &[Scratch]) -> Vec<Request> {
+    let peer = 1 - host.me();
+    let mut open = Vec::new();
+    for (at, buffer) in buffers.iter().enumerate() {
+        let (tag, data) = (at as i32 / 2, Data::contiguous(buffer.mem(), LEN as u64));
+        let origin = Origin::default();
+        let started = if at % 2 == 0 {
+            let pattern = Pattern {
+                tag: Some(tag),
+                ..source(peer)
+            };
+            host.recv(Recv {
+                pattern,
+                data,
+                origin,
+            })
+        } else {
+            host.send(Send {
+                context: 0,
+                peer,
+                source: host.me(),
+                tag,
+                data,
+                mode: Mode::Standard,
+                origin,
+            })
+        };
+        match started {
+            Ok(Started::Pending(request)) => {
+                if at % 4 == 0 {
+                    host.announce(request);
+                }
+                open.push(request);
+            }
+            Ok(Started::Done(_)) | Err(Error::Peer { .. }) => {}
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    open
+}
+
+/// Takes out every copy there is and carries none until the other's death is heard. How many were under way then.
+fn survive(host: &SimHost) -> u32 {
+    let buffers: Vec<Scratch> = (0..2 * MESSAGES)
+        .map(|_| Scratch::new(LEN).expect("memory"))
+        .collect();
+    let open = exchange(host, &buffers);
+    let mut flights: Vec<Flight> = Vec::new();
+    for _ in 0..TURNS {
+        host.inspect(|shard| {
+            shard.progress_briefly();
+            flights.extend(shard.lift());
+            shard.rail().rest();
+        });
+        if host.inspect(|shard| shard.probe(source(1))).is_err() {
+            break;
+        }
+    }
+    let under_way = flights.len() as u32;
+    while let Some(mut flight) = flights.pop() {
+        let name = flight.operation();
+        assert_eq!(
+            host.peek(name).expect("its name is good"),
+            None,
+            "its memory is still used"
+        );
+        flight.carry();
+        assert_eq!(
+            host.peek(name).expect("its name is good"),
+            None,
+            "nor did it land"
+        );
+        host.inspect(|shard| shard.land(flight));
+    }
+    for request in open {
+        let mut over = false;
+        host.wait_until(&mut || {
+            over = over || host.take(request).expect("ours").is_some();
+            over
+        });
+    }
+    under_way
+}
+
+#[test]
+fn what_a_death_ends_is_complete_after_its_last_copy() {
+    let under_way = AtomicU32::new(0);
+    for seed in 0..60 {
+        let job = Job {
+            world: 2,
+            seed,
+            faults: Faults {
+                deaths: vec![(1, 3_000 + seed * 400)],
+                ..Faults::none()
+            },
+            quotas: Quotas::for_world(2),
+            memory: Memory::Reached,
+        };
+        let outcome = run(&job, |host: Arc<SimHost>| {
+            if host.me() == 0 {
+                under_way.fetch_add(survive(&host), Ordering::Relaxed);
+            } else {
+                let buffers: Vec<Scratch> = (0..2 * MESSAGES)
+                    .map(|_| Scratch::new(LEN).expect("memory"))
+                    .collect();
+                exchange(&host, &buffers);
+                // Until it dies.
+                host.wait_until(&mut || false);
+            }
+        });
+        assert_eq!(outcome.failure, None);
+    }
+    let under_way = under_way.into_inner();
+    assert!(under_way > 30, "only {under_way} copies were under way");
+}
