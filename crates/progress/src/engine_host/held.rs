@@ -20,14 +20,15 @@ use std::sync::{Arc, Mutex};
 pub(super) struct Held<'a, R> {
     // In this order: first it is free, then others wake.
     shard: Guard<'a, Shard<R>>,
-    /// `None`: one thread is alone.
-    wakes: Option<Postponed>,
+    _wakes: Option<Postponed>,
+    /// No other thread can want it.
+    alone: bool,
 }
 
 impl<R> Held<'_, R> {
     /// Whether no other thread can want the engine.
     pub(super) fn is_alone(&self) -> bool {
-        self.wakes.is_none()
+        self.alone
     }
 }
 
@@ -51,26 +52,41 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     #[inline]
     pub(super) fn try_enter(&self) -> Option<Held<'_, R>> {
         match self.shard.try_alone() {
-            Some(shard) => Some(Held { shard, wakes: None }),
+            Some(shard) => Some(Held {
+                shard,
+                _wakes: None,
+                alone: true,
+            }),
             None => self.try_enter_shared(),
         }
     }
 
-    #[inline(never)]
+    #[inline]
     fn try_enter_shared(&self) -> Option<Held<'_, R>> {
-        let wakes = Postponed::new();
+        let wakes = self.is_crowded().then(Postponed::new);
         let shard = self.shard.try_lock()?;
         Some(Held {
             shard,
-            wakes: Some(wakes),
+            _wakes: wakes,
+            alone: false,
         })
+    }
+
+    /// Whether a thread that is woken may get the core of the one that wakes it: a helper, or any where ranks exceed cores.
+    #[inline]
+    fn is_crowded(&self) -> bool {
+        !self.lending.gate.is_kept() || self.surroundings.patience().spins == 0
     }
 
     /// Takes the engine, executing what others submitted first. Waits for a holder, which never blocks.
     #[inline]
     pub(super) fn enter(&self) -> Held<'_, R> {
         match self.shard.try_alone() {
-            Some(shard) => Held { shard, wakes: None },
+            Some(shard) => Held {
+                shard,
+                _wakes: None,
+                alone: true,
+            },
             None => self.enter_shared(),
         }
     }
