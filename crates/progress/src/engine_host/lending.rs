@@ -9,7 +9,7 @@ use super::{By, EngineHost, lock};
 use crate::habit::{AGAIN, Habit, Moment};
 use crate::helper::{Helper, Next, Words};
 use crate::host::Host;
-use crate::limits::{HANDED_OVER_FROM, HELPER_SPINS};
+use crate::limits::{HANDED_OVER_FROM, HELPER_SPINS, OPEN_FEW};
 use crate::surroundings::{Lent, Surroundings};
 use crate::sys;
 use crate::ticket::pause;
@@ -146,7 +146,10 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let Some(site) = shard.open_site(request) else {
             return;
         };
-        open.retain(|request| !shard.is_complete(*request));
+        // Among many each is looked at a few times only while their number grows.
+        if open.len() < OPEN_FEW || open.len().is_power_of_two() {
+            open.retain(|request| !shard.is_complete(*request));
+        }
         let alone = open.is_empty() && self.stepping.load(Ordering::Acquire) == 0;
         open.push(request);
         drop((shard, open));
