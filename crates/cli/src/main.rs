@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod recording;
 mod run;
 
 use std::ffi::OsString;

@@ -297,7 +297,7 @@ impl<R: Rail> Shard<R> {
         let fits = operation.side == Side::Recv
             && operation.region.is_some()
             && operation.fetching.is_none()
-            && operation.marks == 0;
+            && operation.marks & !(Mark::Watched as u8) == 0;
         let peer = operation.peer;
         if !fits || !self.rail.reach(peer).is_some_and(|reach| reach.can_write) {
             return;
@@ -470,6 +470,7 @@ impl<R: Rail> Shard<R> {
     /// Writes a whole message: who begins does not leave its receiver waiting for the rest. Whether that worked; `None`: the offer was
     /// withdrawn.
     fn write(&mut self, index: u32, expect: &Expect) -> Option<bool> {
+        let watch = self.core.stopwatch();
         let token = self.core.wire_name(index);
         let operation = self.core.requests.peek(index);
         let len = operation.data.len;
@@ -494,6 +495,7 @@ impl<R: Rail> Shard<R> {
             };
             written += step.bytes;
         }
+        watch.moved(token, operation.peer, written);
         Some(written == len)
     }
 

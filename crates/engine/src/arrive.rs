@@ -213,6 +213,7 @@ impl Core {
         let Some(index) = self.requests.find(from_wire(name)) else {
             return Some(());
         };
+        let watch = self.stopwatch();
         let operation = self.requests.at(index);
         let fits = from
             .checked_add(len as u64)
@@ -223,7 +224,9 @@ impl Core {
         }
         copy_in(&operation.data, from, payload, len, &mut self.bounce);
         operation.moved += len as u64;
-        if operation.moved >= operation.total {
+        let over = operation.moved >= operation.total;
+        watch.moved(name, peer, len as u64);
+        if over {
             // It may still be exposed from another way that failed.
             self.end(index, None);
         }

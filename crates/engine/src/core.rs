@@ -4,9 +4,9 @@
 //! to send leaves through its outbox and work lists when the shard pumps. Bounded by requests, credits and gates.
 
 use crate::ahead::Ahead;
-use crate::api::{Error, Origin, Peer, Status};
+use crate::api::{Error, Peer, Status};
 use crate::copy::{Bounce, copy_between, copy_in};
-use crate::event::{Event, Events, What};
+use crate::event::{Events, What};
 use crate::gate::{Gate, Quotas, Stream, stream_key, widen};
 use crate::limits::{OUTBOX, SELF_CREDIT};
 use crate::matcher::{Envelope, Matcher};
@@ -18,10 +18,12 @@ use crate::route::Routes;
 pub(crate) use crate::store::truncation;
 use crate::store::{Body, Meta, Store};
 use crate::table::{KeyMap, Lists, NONE};
+use crate::watch::Watcher;
 use crate::wire::{Announce, Bytes, Clear, Finish};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::UserMem;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// One control packet that waits for room.
@@ -101,6 +103,8 @@ pub(crate) struct Core {
     /// Where to show what was sent and what is kept.
     pub tally: Option<Segment>,
     pub bounce: Bounce,
+    /// Who is told what happens; see `watch`.
+    pub watcher: Option<Arc<dyn Watcher>>,
 }
 
 impl Core {
@@ -139,6 +143,7 @@ impl Core {
             events: Events::new(),
             tally: None,
             bounce: Bounce::new(),
+            watcher: None,
         }
     }
 
@@ -167,31 +172,6 @@ impl Core {
         self.pending = true;
     }
 
-    /// Notes an event that is not the direct result of a call.
-    #[inline]
-    pub(crate) fn note(&mut self, what: What, peer: Peer, context: u32, tag: i32, len: u64) {
-        self.events.push(Event {
-            len,
-            site: 0,
-            peer,
-            context,
-            tag,
-            call: 0,
-            what,
-            kind: 0,
-        });
-    }
-
-    #[inline]
-    pub(crate) fn note_call(&mut self, event: Event, origin: Origin) {
-        self.events.push(Event {
-            site: origin.site,
-            call: origin.call,
-            kind: origin.kind,
-            ..event
-        });
-    }
-
     /// Ends the operation in slot `index`.
     pub(crate) fn complete(&mut self, index: u32, error: Option<Error>) {
         let operation = self.requests.at(index);
@@ -206,7 +186,7 @@ impl Core {
             self.fetch_is_over(index, true);
         }
         if self.requests.peek(index).marks != 0 {
-            self.withdrawn(index);
+            self.marked_over(index);
         }
         if self.requests.peek(index).marked(Mark::Abandoned) {
             self.requests.close(index);

@@ -3,6 +3,7 @@
 //! Written by the engine's core in program order; an event's number is its stamp. No clock is read here.
 
 use crate::api::{Context, Origin, Peer};
+use crate::core::Core;
 use crate::limits::EVENTS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
@@ -192,6 +193,33 @@ impl Events {
         let next = self.next();
         let first = next.saturating_sub(EVENTS as u64);
         (first..next).map(|number| (number, self.0.event(number)))
+    }
+}
+
+impl Core {
+    /// Notes an event that is not the direct result of a call.
+    #[inline]
+    pub(crate) fn note(&mut self, what: What, peer: Peer, context: u32, tag: i32, len: u64) {
+        self.events.push(Event {
+            len,
+            site: 0,
+            peer,
+            context,
+            tag,
+            call: 0,
+            what,
+            kind: 0,
+        });
+    }
+
+    #[inline]
+    pub(crate) fn note_call(&mut self, event: Event, origin: Origin) {
+        self.events.push(Event {
+            site: origin.site,
+            call: origin.call,
+            kind: origin.kind,
+            ..event
+        });
     }
 }
 

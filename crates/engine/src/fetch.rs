@@ -229,6 +229,7 @@ impl<R: Rail> Shard<R> {
 
     /// Reads some bytes of a message from its sender's region.
     pub(crate) fn pull(&mut self, index: u32, from: u64, len: u64) -> bool {
+        let watch = self.core.stopwatch();
         let token = self.core.wire_name(index);
         let operation = self.core.requests.at(index);
         let Some(region) = operation.region.as_deref() else {
@@ -245,6 +246,9 @@ impl<R: Rail> Shard<R> {
         };
         let result = self.rail.read(bulk);
         let operation = self.core.requests.at(index);
+        if result == Ok(Ending::Now) {
+            watch.moved(token, operation.peer, len);
+        }
         match result {
             Ok(Ending::Now) => {
                 operation.moved += len;
@@ -263,6 +267,7 @@ impl<R: Rail> Shard<R> {
             let Some(index) = self.core.pushes.pop_front() else {
                 break;
             };
+            let watch = self.core.stopwatch();
             let token = self.core.wire_name(index);
             let operation = self.core.requests.at(index);
             let (State::Active, Side::Send, Some(region), false) = (
@@ -287,6 +292,7 @@ impl<R: Rail> Shard<R> {
             let operation = self.core.requests.at(index);
             if let Ok(step) = &result {
                 operation.moved += step.bytes;
+                watch.moved(token, operation.peer, step.bytes);
                 if !step.last {
                     self.core.pushes.push_back(index);
                     self.core.pending = true;

@@ -30,6 +30,7 @@ mod store;
 pub mod strategy;
 mod table;
 pub mod track;
+pub mod watch;
 mod wire;
 #[cfg(fuzzing)]
 pub use wire::decode_anything;

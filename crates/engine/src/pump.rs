@@ -444,6 +444,7 @@ impl<R: Rail> Shard<R> {
         // Where there are few, the first and the last piece are copied by one side alone.
         let chunk =
             (self.core.requests.peek(index).data.len / PIECES_AT_LEAST).clamp(chunk.min(PIECE_MIN), chunk);
+        let (watch, before) = (self.core.stopwatch(), self.core.requests.peek(index).moved);
         let mut moved = false;
         let most = match copies {
             Copies::Now => PIECES_PER_PASS,
@@ -488,6 +489,8 @@ impl<R: Rail> Shard<R> {
             moved = true;
         }
         if moved {
+            let bytes = self.core.requests.peek(index).moved - before;
+            watch.moved(self.core.wire_name(index), peer, bytes);
             self.rail.nudge(peer, Need::Answer);
         }
         Ok(moved)

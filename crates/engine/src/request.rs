@@ -90,6 +90,8 @@ pub(crate) enum Mark {
     Ending = 8,
     /// A send that is being written to a receive announced ahead.
     Ahead = 16,
+    /// It was started under a watcher, which hears of its end.
+    Watched = 128,
 }
 
 impl Operation {

@@ -92,6 +92,7 @@ impl<R: Rail> Shard<R> {
         operation.tag = tag;
         operation.remote = 0;
         operation.synchronous = mode == crate::api::Mode::Synchronous;
+        self.core.watch_send(index);
         if peer == self.core.me {
             self.send_to_self(index);
         } else {
@@ -203,7 +204,7 @@ impl<R: Rail> Shard<R> {
             origin,
         };
         if let Some(item) = self.core.matcher.find(&pattern) {
-            let index = self.core.requests.open(fresh)?;
+            let index = self.core.open(fresh)?;
             self.core.matcher.drop_kept(item);
             self.core.hand_over(index, item);
             return Ok(self.started(index));
@@ -211,7 +212,7 @@ impl<R: Rail> Shard<R> {
         if self.core.flows != 0
             && let Some(gate) = self.core.flow_for(&pattern)
         {
-            let index = self.core.requests.open(fresh)?;
+            let index = self.core.open(fresh)?;
             self.core.adopt_flow(gate, index);
             return Ok(self.started(index));
         }
@@ -221,7 +222,7 @@ impl<R: Rail> Shard<R> {
             }
             self.sender_lives(&pattern)?;
         }
-        let index = self.core.requests.open(Fresh {
+        let index = self.core.open(Fresh {
             state: State::Posted,
             ..fresh
         })?;
@@ -285,7 +286,7 @@ impl<R: Rail> Shard<R> {
             source: None,
             tag: Some(meta.tag),
         };
-        let index = self.core.requests.open(Fresh {
+        let index = self.core.open(Fresh {
             side: Side::Recv,
             state: State::Active,
             pattern,

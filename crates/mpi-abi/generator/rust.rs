@@ -116,11 +116,12 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
         }
         let call = format!("crate::{}::{body}({})", f.module, arguments.join(", "));
         if raises(f) {
-            if inert_in_children(f) {
+            if let Some(child) = in_children(f, number) {
                 writeln!(
                     out,
-                    "    if forked() {{ return in_child(Call({number}), {}); }}",
-                    holder(f)
+                    "    if is_odd() {{ match oddity(Call({number})) {{ Oddity::None => {{}}\n        Oddity::Child => {child}\n        \
+                     Oddity::Traced => {{ let code = {name}({}); left(Call({number})); return code; }} }} }}",
+                    passed(f)
                 )
                 .unwrap();
             }
@@ -155,13 +156,21 @@ const IN_CHILDREN: [&str; 9] = [
     "MPI_Pcontrol",
 ];
 
-/// Calls whose check of the buffer refuses a forked child, so that their shortest way needs no other (see `device`).
-const CHECKED_WITH_THE_BUFFER: [&str; 4] = ["MPI_Send", "MPI_Recv", "MPI_Isend", "MPI_Irecv"];
-
-/// Whether the wrapper refuses the call in a forked child.
-fn inert_in_children(f: &Function) -> bool {
+/// What the wrapper does in a forked child; `None`: it looks for nothing odd, and a trace does not show the call. (The shortest ways of the four quick
+/// calls need no such look: their check of the buffer refuses a child, see `device`, and no engine that is traced lets them through.)
+fn in_children(f: &Function, number: usize) -> Option<String> {
     let name = f.name.strip_suffix("_c").unwrap_or(&f.name);
-    !IN_CHILDREN.contains(&name) && !CHECKED_WITH_THE_BUFFER.contains(&name)
+    match IN_CHILDREN.contains(&name) {
+        false => Some(format!("return in_child(Call({number}), {}),", holder(f))),
+        true if name == "MPI_Finalize" => Some("{}".into()),
+        true => None,
+    }
+}
+
+/// The wrapper's own arguments, to call itself.
+fn passed(f: &Function) -> String {
+    let names = f.params.iter().map(|p| rust_name(&p.name));
+    names.chain(["site".into()]).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether the result is an error code for error handlers. The tool interface returns its codes and calls none.

@@ -53,6 +53,7 @@ mod tasks;
 mod thunk;
 mod tool;
 mod topo;
+mod tracing;
 mod typeinfo;
 mod world;
 
@@ -68,8 +69,8 @@ mod exports {
     use crate::call::{Call, Holder, finish, in_child, not_yet};
     use crate::edge::{Buf, Callback, CountOut, Counts, In, Ptr, StrIn, StrOut};
     use crate::handle::*;
-    use crate::state::forked;
     use crate::thunk::{Site, thunk};
+    use crate::tracing::{Oddity, is_odd, left, oddity};
     use std::ffi::c_int;
 
     include!(concat!(env!("OUT_DIR"), "/functions.rs"));

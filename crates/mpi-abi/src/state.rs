@@ -38,6 +38,7 @@ pub(crate) fn forked() -> bool {
 extern "C" fn in_child() {
     FORKED.store(true, Ordering::Relaxed);
     crate::device::look_again();
+    crate::tracing::in_child();
 }
 
 /// Has processes that are forked from now on know that they are.

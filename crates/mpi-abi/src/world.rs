@@ -1,7 +1,7 @@
 //! How this process becomes a rank: of the job it was started in, or of a world of its own.
 
 use crate::call::{Call, Fault, Result};
-use crate::{env, site, state};
+use crate::{env, site, state, tracing};
 use garonne_mpi::coll::Boards;
 use garonne_mpi::error::Class;
 use garonne_mpi::process::{Config, ThreadLevel};
@@ -50,6 +50,9 @@ pub(crate) fn enter() -> Result<Config> {
         None => kept.insert(Rank::enter().map_err(of_node)?),
     };
     state::watch_forks();
+    if let Some(tracer) = &rank.tracer {
+        tracing::follow(tracer);
+    }
     let host = rank.host.clone();
     // SYNC(host): publishes the engine.
     HOST.store(Arc::as_ptr(&host).cast_mut(), Ordering::Release);

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::layout::{Card, JobId, Shape, State};
+use crate::layout::{self, Card, JobId, Shape, State};
 use crate::rendezvous::{self, Invitation};
 use crate::wire::{self, ToAgent, ToRank};
 use crate::{foreign, limits, memory, probe, sys};
@@ -170,6 +170,18 @@ impl Client {
             self.shape.coll_bytes,
             Access::ReadWrite,
         )
+    }
+
+    /// The same, while this lives.
+    pub(crate) fn board_ref(&self) -> &Segment {
+        &self.board
+    }
+
+    /// Maps the memory that this rank records into while it is traced.
+    pub(crate) fn map_own_trace(&self) -> Result<Segment> {
+        self.check_owner()?;
+        let at = self.shape.trace_offset(self.rank);
+        memory::map(self.file.as_fd(), at, layout::TRACE_BYTES, Access::ReadWrite)
     }
 
     /// The inbox that peers write to.
@@ -372,6 +384,8 @@ pub struct Visit {
     pub ranks: u32,
     /// Shape and board of its newest world; `None` before any rank called MPI_Init.
     pub world: Option<(Shape, Segment)>,
+    /// The memory file of that world.
+    pub file: Option<OwnedFd>,
 }
 
 /// Asks the agent of the job named `name` (see [`rendezvous::jobs`]) for a look.
@@ -388,15 +402,16 @@ pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
     drop((hello, theirs));
     let reply = sys::recv(ours.as_fd(), RecvFlags::empty())
         .map_err(|error| Error::system(codes::G0209, "cannot hear the agent of that job", error))?;
-    match decode(&reply)? {
+    let answer = decode(&reply)?;
+    match answer {
         ToRank::Attached {
             command,
             launcher,
             ranks,
         } => {
-            let world = reply
-                .fds
-                .first()
+            let file = reply.fds.into_iter().next();
+            let world = file
+                .as_ref()
                 .map(|file| memory::open(file.as_fd(), Access::Read))
                 .transpose()?;
             Ok(Visit {
@@ -404,6 +419,7 @@ pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
                 launcher,
                 ranks,
                 world,
+                file,
             })
         }
         ToRank::Refused { code, text } => Err(refusal(&code, text)),

@@ -106,6 +106,8 @@ pub struct Job {
     pub inbox_bytes: u64,
     /// Bytes of the collective area.
     pub coll_bytes: u64,
+    /// Whether the ranks record what they do from the start, for the launcher to read.
+    pub traced: bool,
 }
 
 impl Job {
@@ -129,6 +131,7 @@ impl Job {
             placement: Placement::default(),
             inbox_bytes: garonne_rails::shm::inbox_bytes(ranks) as u64,
             coll_bytes: (u64::from(ranks) * limits::COLL_BYTES_PER_RANK).min(limits::PART_BYTES_MAX),
+            traced: false,
         }
     }
 

@@ -21,6 +21,11 @@ use crate::wire::Link;
 
 /// Runs a job to its end and returns its exit code. The calling process must have one thread.
 pub fn launch(job: &Job) -> Result<i32> {
+    launch_and_see(job, &mut drop)
+}
+
+/// The same; of a traced job, `world` gets the memory file of each world before any rank has joined it. It may start threads.
+pub fn launch_and_see(job: &Job, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> {
     if job.size() == 0 || job.size() > limits::RANKS_MAX {
         let text = format!("{} ranks: a job has 1 to {}", job.size(), limits::RANKS_MAX);
         return Err(Error::misuse(codes::G0211, text));
@@ -45,7 +50,7 @@ pub fn launch(job: &Job) -> Result<i32> {
         }
         Forked::Parent(guard) => {
             drop(theirs);
-            attend(guard, &ours, &signals)
+            attend(guard, &ours, &signals, world)
         }
     }
 }
@@ -73,7 +78,7 @@ fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: Signals) -> ! {
 }
 
 /// Passes signals on until the agent says that the job is done, or it or its guard is gone.
-fn attend(guard: i32, link: &OwnedFd, signals: &Signals) -> Result<i32> {
+fn attend(guard: i32, link: &OwnedFd, signals: &Signals, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> {
     let pidfd = rustix::process::Pid::from_raw(guard)
         .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
     loop {
@@ -97,12 +102,13 @@ fn attend(guard: i32, link: &OwnedFd, signals: &Signals) -> Result<i32> {
             pass_signals_on(link, signals);
         }
         if ready[1] || ready.get(2) == Some(&true) {
-            match done(link) {
-                Some(code) => {
+            match hear(link, world) {
+                Heard::Done(code) => {
                     wait_for(guard);
                     return Ok(code);
                 }
-                None => return bury(),
+                Heard::Nothing if ready.get(2) != Some(&true) => {}
+                Heard::Nothing | Heard::End => return bury(),
             }
         }
     }
@@ -124,12 +130,29 @@ fn pass_signals_on(link: &OwnedFd, signals: &Signals) {
     }
 }
 
-/// The exit code, if the agent has said it.
-fn done(link: &OwnedFd) -> Option<i32> {
-    let message = sys::recv(link.as_fd(), RecvFlags::DONTWAIT).ok()?;
-    match Link::decode(&message.bytes) {
-        Ok(Link::Done { code }) => Some(code),
-        _ => None,
+/// What the agent said.
+enum Heard {
+    /// The job is over.
+    Done(i32),
+    /// Nothing that ends it.
+    Nothing,
+    /// It says no more.
+    End,
+}
+
+/// Hears the agent out, as far as it has spoken.
+fn hear(link: &OwnedFd, world: &mut dyn FnMut(OwnedFd)) -> Heard {
+    loop {
+        let message = match sys::recv(link.as_fd(), RecvFlags::DONTWAIT) {
+            Ok(message) => message,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Heard::Nothing,
+            Err(_) => return Heard::End,
+        };
+        match Link::decode(&message.bytes) {
+            Ok(Link::Done { code }) => return Heard::Done(code),
+            Ok(Link::World) => message.fds.into_iter().for_each(&mut *world),
+            _ => return Heard::End,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The shared memory of a world: one sealed memory file with a header, a card per rank, an area for collectives and
 //! an inbox per rank.
 //!
-//! Owns the byte layout (docs/formats-job.md, clauses B1 to B9, says the same in words) and the views that read and write
+//! Owns the byte layout (docs/formats-job.md, clauses B1 to B10, says the same in words) and the views that read and write
 //! it. The agent makes the file and fills in the header; each rank writes only its own card, the areas that the
 //! rails give it, and the doorbells of others. Everything is zero at first, and zero is a valid state of every field,
 //! so a rank may write to a peer that has not started. Sizes in the header are checked before anything is mapped.
@@ -9,6 +9,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
+use garonne_sync::journal;
 use garonne_sync::shm::Segment;
 
 use crate::codes;
@@ -18,7 +19,7 @@ use crate::limits;
 /// First eight bytes of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GARONNEb");
 /// Version of this layout. A library accepts exactly this one.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a card: four cache lines (identity, doorbell, two for what the rank waits for).
@@ -40,6 +41,9 @@ mod header {
     pub const INBOX_BYTES: usize = 72;
     pub const ENDING: usize = 80;
     pub const BOUND: usize = 84;
+    pub const TRACE_WORD: usize = 88;
+    pub const TRACE_UNTIL: usize = 96;
+    pub const TRACE_OFFSET: usize = 104;
 }
 
 mod card {
@@ -69,6 +73,20 @@ mod card {
     pub const EVENTS: usize = 216;
     pub const PACES: usize = 224;
     pub const BOOK: usize = 232;
+}
+
+/// Where the word lies in the board that is not zero while somebody may be tracing the ranks. It has a cache line with nothing that changes otherwise.
+pub const TRACE_WORD: usize = header::TRACE_WORD;
+/// Bytes of what a rank says of its objects, in front of its journal: a length, and text.
+pub const NOTES_BYTES: usize = 64 * 1024;
+/// The journal of a rank.
+pub const JOURNAL: journal::Shape = journal::Shape::new(garonne_trace::limits::RECORDS);
+/// Bytes of both.
+pub const TRACE_BYTES: u64 = (NOTES_BYTES + JOURNAL.bytes()) as u64;
+
+/// Until when that word counts, CLOCK_MONOTONIC in nanoseconds.
+pub fn trace_until(board: &Segment) -> &AtomicU64 {
+    board.atomic_u64(header::TRACE_UNTIL)
 }
 
 /// Where the doorbell word of `rank` lies in the board.
@@ -127,9 +145,14 @@ impl Shape {
             + u64::from(rank) * Self::aligned(self.inbox_bytes)
     }
 
+    /// Offset of what `rank` records while it is traced: after all inboxes.
+    pub fn trace_offset(&self, rank: u32) -> u64 {
+        self.inbox_offset(self.size) + u64::from(rank) * Self::aligned(TRACE_BYTES)
+    }
+
     /// Bytes of the whole file.
     pub fn total(&self) -> u64 {
-        self.inbox_offset(self.size)
+        self.trace_offset(self.size)
     }
 
     fn check(&self) -> Result<()> {
@@ -161,6 +184,7 @@ impl Shape {
         long(header::COLL_BYTES, self.coll_bytes);
         long(header::INBOX_OFFSET, self.inbox_offset(0));
         long(header::INBOX_BYTES, self.inbox_bytes);
+        long(header::TRACE_OFFSET, self.trace_offset(0));
         word(header::FORMAT, FORMAT);
         // SYNC(board-header): readers check the magic first (Acquire in `read`), then see the rest.
         board.atomic_u64(header::MAGIC).store(MAGIC, Release);
@@ -196,7 +220,8 @@ impl Shape {
         shape.check()?;
         let agrees = shape.total() <= file_len
             && long(header::COLL_OFFSET) == shape.coll_offset()
-            && long(header::INBOX_OFFSET) == shape.inbox_offset(0);
+            && long(header::INBOX_OFFSET) == shape.inbox_offset(0)
+            && long(header::TRACE_OFFSET) == shape.trace_offset(0);
         if !agrees {
             return Err(Error::peer(
                 codes::G0301,
@@ -547,6 +572,8 @@ mod tests {
         assert!(shape.coll_offset() >= HEADER_BYTES as u64 + 3 * CARD_BYTES as u64);
         assert!(shape.inbox_offset(0) >= shape.coll_offset() + shape.coll_bytes);
         assert_eq!(shape.inbox_offset(1) - shape.inbox_offset(0), 8192);
+        assert!(shape.trace_offset(0) >= shape.inbox_offset(2) + shape.inbox_bytes);
+        assert!(shape.total() >= shape.trace_offset(2) + TRACE_BYTES);
     }
 
     #[test]

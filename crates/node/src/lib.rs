@@ -25,6 +25,8 @@ pub mod rank;
 pub mod rendezvous;
 #[allow(unsafe_code)]
 mod sys;
+pub mod traced;
+pub mod tracing;
 pub mod wire;
 
 pub use error::{Error, Result};

@@ -87,5 +87,9 @@ pub const FDS_OF_AGENT: u64 = 40;
 /// Longest sleep of a rank whose queued packets found no room, should the ring of the reader be lost: half a per mille of a core.
 pub const ROOM_RETRY: Duration = Duration::from_millis(5);
 
+/// How long ranks record after whoever traces them was last heard of: many times the pause between two looks of a tracer, and short enough that one that
+/// was killed costs nobody anything for long.
+pub const TRACE_LEASE: Duration = Duration::from_secs(2);
+
 /// Communicators whose names and members a rank shows to those who watch: real programs hold some tens; the table takes 16 KB.
 pub const COMMS_SHOWN: usize = 128;

@@ -18,6 +18,7 @@ use garonne_rails::cost::CostModel;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
 use garonne_topology::CpuSet;
+use garonne_trace::record::Kind;
 
 use crate::book::Book;
 use crate::client::Client;
@@ -25,6 +26,7 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::{Background, State, Wait};
 use crate::rendezvous::ENV_HELPERS;
+use crate::tracing::Tracer;
 use crate::{limits, sys};
 
 /// The engine of a rank of this node, as the layers above use it.
@@ -36,6 +38,8 @@ pub struct Rank {
     pub host: Arc<RankHost>,
     /// Its job; `None` in a world of one that nobody launched.
     pub client: Option<Arc<Client>>,
+    /// What records while somebody traces the job; `None` without a job.
+    pub tracer: Option<Arc<Tracer>>,
 }
 
 impl Rank {
@@ -55,10 +59,12 @@ impl Rank {
             rail.begin_with(&costs);
         }
         let book = Book::default();
+        let tracer = Arc::new(Tracer::new(client.clone()));
         client.card(world.rank).set_book(book.address());
         let place = Place {
             book: Some(book),
             client: Some(client.clone()),
+            tracer: Some(tracer.clone()),
             patience: patience(world.oversubscribed()),
             lends_always: background() == Wish::Always,
         };
@@ -78,6 +84,7 @@ impl Rank {
         Ok(Self {
             host,
             client: Some(client),
+            tracer: Some(tracer),
         })
     }
 
@@ -88,6 +95,7 @@ impl Rank {
         let place = Place {
             book: None,
             client: None,
+            tracer: None,
             patience: patience(false),
             lends_always: false,
         };
@@ -97,7 +105,11 @@ impl Rank {
             1,
             place,
         ));
-        Ok(Self { host, client: None })
+        Ok(Self {
+            host,
+            client: None,
+            tracer: None,
+        })
     }
 
     /// Sends what is still queued (the last words about finished messages) and tells the agent that this rank is done;
@@ -160,8 +172,17 @@ fn patience(oversubscribed: bool) -> Patience {
 pub struct Place {
     book: Option<Book>,
     client: Option<Arc<Client>>,
+    tracer: Option<Arc<Tracer>>,
     patience: Patience,
     lends_always: bool,
+}
+
+impl Place {
+    fn record(&self, kind: Kind) {
+        if let Some(tracer) = &self.tracer {
+            tracer.note(kind);
+        }
+    }
 }
 
 impl Surroundings for Place {
@@ -201,7 +222,13 @@ impl Surroundings for Place {
             Lent::Started => card.set_background(Background::Helper),
             Lent::Refused(errno) => card.set_background(Background::Refused(errno)),
             Lent::Worked => card.count_helper_turn(),
+            Lent::Called => self.record(Kind::TurnBegin),
+            Lent::Leaves => self.record(Kind::TurnEnd),
         }
+    }
+
+    fn sleeps(&self, asleep: bool) {
+        self.record(if asleep { Kind::SleepBegin } else { Kind::SleepEnd });
     }
 
     fn senders(&self, sent: &Sent) -> Option<Senders> {

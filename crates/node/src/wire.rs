@@ -113,6 +113,8 @@ pub enum Link {
         /// Whether ranks have it already.
         broadcast: bool,
     },
+    /// A world of a traced job begins. Carries its memory file.
+    World,
     /// The job is over with this exit code.
     Done {
         /// Exit code.
@@ -329,6 +331,7 @@ impl Link {
                 .raw(signal.to_le_bytes())
                 .raw(u32::from(*broadcast).to_le_bytes()),
             Link::Done { code } => Writer::new(202).raw(code.to_le_bytes()),
+            Link::World => Writer::new(203),
         }
         .0
     }
@@ -341,6 +344,7 @@ impl Link {
                 signal: r.u32()? as i32,
                 broadcast: r.u32()? != 0,
             },
+            203 => Link::World,
             202 => Link::Done {
                 code: r.u32()? as i32,
             },
@@ -434,6 +438,7 @@ mod tests {
             broadcast: true,
         };
         assert_eq!(Link::decode(&link.encode()).unwrap(), link);
+        assert_eq!(Link::decode(&Link::World.encode()).unwrap(), Link::World);
         assert_eq!(
             Link::decode(&Link::Done { code: -1 }.encode()).unwrap(),
             Link::Done { code: -1 }

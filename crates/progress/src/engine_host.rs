@@ -11,6 +11,7 @@ mod held;
 mod lending;
 mod together;
 mod waiting;
+mod watching;
 
 use crate::host::{Host, Stepper};
 use crate::limits::SUBMISSIONS;
@@ -25,12 +26,14 @@ use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::Shard;
 use garonne_engine::track::Track;
+use garonne_engine::watch::Watcher;
 use garonne_sync::submission::Submission;
 use garonne_sync::trylock::{OneThread, TryLock};
 use garonne_sync::user::Data;
 use lending::Lending;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use watching::Watching;
 
 /// See the module's paragraph.
 pub struct EngineHost<R, S> {
@@ -67,6 +70,7 @@ pub struct EngineHost<R, S> {
     meeting: Mutex<Option<Meeting>>,
     parks: AtomicU32,
     lending: Lending,
+    watching: Watching,
     /// Looks of several threads that brought nothing.
     fruitless: AtomicU32,
 }
@@ -112,6 +116,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             meeting: Mutex::new(None),
             parks: AtomicU32::new(0),
             lending: Lending::new(),
+            watching: Watching::default(),
             fruitless: AtomicU32::new(0),
         }
     }
@@ -187,7 +192,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     #[inline(never)]
     fn recv_quick_lent(&self, catch: Catch) -> Option<Caught> {
-        if self.shared.load(Ordering::Relaxed) {
+        if self.shared.load(Ordering::Relaxed) || self.is_watched() {
             return None;
         }
         self.nothing_lent();
@@ -202,6 +207,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     #[inline(never)]
     fn post_plain_shared(&self, catch: Catch) -> Option<Request> {
         self.nothing_lent();
+        if self.is_watched() {
+            return None;
+        }
         self.with(|shard| shard.post_plain(&catch))
     }
 
@@ -217,6 +225,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     #[inline(never)]
     fn send_small_shared(&self, small: Small) -> bool {
         self.nothing_lent();
+        if self.is_watched() {
+            return false;
+        }
         let Some(mut shard) = self.try_enter() else {
             return false;
         };
@@ -419,6 +430,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.stepping.fetch_add(1, Ordering::AcqRel);
         self.stepped_at.store(u64::MAX, Ordering::Release);
         self.run_steppers(By::Program);
+    }
+
+    #[inline]
+    fn watcher(&self) -> Option<Arc<dyn Watcher>> {
+        self.who_watches()
     }
 
     fn leave_open(&self, request: Request) {

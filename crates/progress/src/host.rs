@@ -10,6 +10,7 @@ use garonne_engine::api::{
 use garonne_engine::event::{Meeting, Sent};
 use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::rail::{Bulk, Descriptor, Token};
+use garonne_engine::watch::Watcher;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::sync::Arc;
@@ -183,6 +184,11 @@ pub trait Host: Together + std::marker::Send + Sync {
     /// The call that started this operation is about to return while it goes on, and it may need hands (a large message): from now on it advances also
     /// while no thread of the program is in the library, where the host can arrange that. Steppers need no such word.
     fn leave_open(&self, _request: Request) {}
+
+    /// Who is told what happens, if anybody is: for a trace.
+    fn watcher(&self) -> Option<Arc<dyn Watcher>> {
+        None
+    }
 
     /// Who made a send, as far as that can be found out from here: for putting an error into words.
     fn senders(&self, _sent: &Sent) -> Option<Senders> {

@@ -58,8 +58,12 @@ pub enum Lent {
     Started,
     /// The system gave no thread, with this error number: nothing advances but inside MPI calls.
     Refused(i32),
+    /// It was called, or looks by itself, and is about to work. Only for those who watch.
+    Called,
     /// It was called and something moved.
     Worked,
+    /// It works no more, until it is called again. Only for those who watch.
+    Leaves,
 }
 
 /// See the module's paragraph.
@@ -88,6 +92,8 @@ pub trait Surroundings: Send + Sync {
     fn lends_always(&self) -> bool {
         false
     }
+    /// The calling thread is about to sleep, or (`false`) awake again. For those who watch from outside.
+    fn sleeps(&self, _asleep: bool) {}
 
     /// What becomes of the thread that lends hands. For those who watch from outside. Called by one thread at a time.
     fn lent(&self, _news: Lent) {}

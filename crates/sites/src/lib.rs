@@ -1,11 +1,12 @@
 //! Call sites for people: a return address, in this process or another of the same user, as a line of a source file.
 //!
-//! Stateless. Used where an error is put into words and by `garonne who`; never on the way of a call that succeeds, since it
-//! reads the process's memory map and the object's debug information from files. Everything read is only shown, and what
+//! Stateless but for [`Resolver`], which keeps what it read. Used where an error is put into words and by the commands that look at a job; never on the way of
+//! a call that succeeds, since it reads the process's memory map and the object's debug information from files. Everything read is only shown, and what
 //! cannot be read leads to a less exact answer, never to an error. Bounded by the size of the object's debug information.
 
 #![forbid(unsafe_code)]
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 
@@ -41,40 +42,93 @@ pub fn describe(whose: Whose, address: u64) -> String {
     if address == 0 {
         return "an unknown place".into();
     }
-    // One byte back is within the call instruction, hence on its source line.
-    let inside = address - 1;
     let maps = std::fs::read_to_string(whose.maps()).unwrap_or_default();
-    let Some(object) = Object::at(&maps, inside) else {
-        return format!("{inside:#x}");
-    };
-    let file = format!("{}{}", whose.root(), object.path);
-    let relative = inside - object.base;
-    let svma = match is_position_independent(&file) {
-        Some(true) => relative,
-        Some(false) => inside,
-        None => return format!("{}+{relative:#x}", last_part(object.path)),
-    };
-    in_file(&file, svma).unwrap_or_else(|| format!("{}+{relative:#x}", last_part(object.path)))
+    let mut fresh = Resolver::default();
+    fresh
+        .find(&maps, &[&whose.root()], address)
+        .unwrap_or_else(|| format!("{:#x}", address - 1))
+}
+
+/// Describes many addresses, reading each object's debug information once. Bounded by the objects that the addresses lie in.
+#[derive(Default)]
+pub struct Resolver {
+    objects: HashMap<String, Option<Opened>>,
+}
+
+struct Opened {
+    loader: addr2line::Loader,
+    position_independent: bool,
+}
+
+impl Resolver {
+    /// As [`describe`] for process `pid`, whose objects were mapped as `maps` says (lines of a `maps` file); what is not in there is looked up in the process as it
+    /// is now. The process may be gone.
+    pub fn describe(&mut self, pid: u32, maps: &str, address: u64) -> String {
+        if address == 0 {
+            return "an unknown place".into();
+        }
+        let whose = Whose::Process(pid);
+        let roots = [whose.root(), String::new()];
+        let roots: Vec<&str> = roots.iter().map(String::as_str).collect();
+        if let Some(found) = self.find(maps, &roots, address) {
+            return found;
+        }
+        let now = std::fs::read_to_string(whose.maps()).unwrap_or_default();
+        self.find(&now, &roots, address)
+            .unwrap_or_else(|| format!("{:#x}", address - 1))
+    }
+
+    /// `None`: no object is mapped there. Files are looked for below each of `roots`.
+    fn find(&mut self, maps: &str, roots: &[&str], address: u64) -> Option<String> {
+        // One byte back is within the call instruction, hence on its source line.
+        let inside = address - 1;
+        let object = Object::at(maps, inside)?;
+        let relative = inside.wrapping_sub(object.base);
+        let unnamed = || format!("{}+{relative:#x}", last_part(object.path));
+        let opened = self.objects.entry(object.path.into()).or_insert_with(|| {
+            roots
+                .iter()
+                .find_map(|root| Opened::open(&format!("{root}{}", object.path)))
+        });
+        Some(
+            opened
+                .as_ref()
+                .and_then(|opened| {
+                    let svma = if opened.position_independent {
+                        relative
+                    } else {
+                        inside
+                    };
+                    opened.describe(object.path, svma)
+                })
+                .unwrap_or_else(unnamed),
+        )
+    }
 }
 
 fn last_part(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// What debug information or symbols say about an address of an object file.
-fn in_file(file: &str, svma: u64) -> Option<String> {
-    let loader = addr2line::Loader::new(file).ok()?;
-    if let Ok(Some(place)) = loader.find_location(svma)
-        && let (Some(file), Some(line)) = (place.file, place.line)
-    {
-        return Some(format!("{}:{line}", last_part(file)));
+impl Opened {
+    fn open(file: &str) -> Option<Self> {
+        Some(Self {
+            position_independent: is_position_independent(file)?,
+            loader: addr2line::Loader::new(file).ok()?,
+        })
     }
-    let symbol = loader.find_symbol(svma)?;
-    Some(format!(
-        "{}: {}",
-        last_part(file),
-        addr2line::demangle_auto(symbol.into(), None)
-    ))
+
+    /// What debug information or symbols say about an address of the object file.
+    fn describe(&self, path: &str, svma: u64) -> Option<String> {
+        if let Ok(Some(place)) = self.loader.find_location(svma)
+            && let (Some(file), Some(line)) = (place.file, place.line)
+        {
+            return Some(format!("{}:{line}", last_part(file)));
+        }
+        let symbol = self.loader.find_symbol(svma)?;
+        let name = addr2line::demangle_auto(symbol.into(), None);
+        Some(format!("{}: {name}", last_part(path)))
+    }
 }
 
 /// Whether an ELF file is mapped wherever there is room, so that its addresses count from its base.
@@ -178,6 +232,25 @@ mod tests {
         let at: u32 = said.split(':').nth(1).and_then(|line| line.parse().ok()).unwrap();
         assert!(at.abs_diff(line) <= 3, "{said}, expected about {line}");
         assert_eq!(describe(Whose::Process(std::process::id()), here() + 1), said);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_described_by_what_it_had_mapped() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let mut resolver = Resolver::default();
+        let said = describe(Whose::Own, here() + 1);
+        for _ in 0..2 {
+            assert_eq!(resolver.describe(u32::MAX, &maps, here() + 1), said);
+        }
+        assert_eq!(
+            resolver.describe(std::process::id(), "", here() + 1),
+            said,
+            "what it has mapped now"
+        );
+        assert_eq!(
+            resolver.describe(u32::MAX, "", here() + 1),
+            format!("{:#x}", here())
+        );
     }
 
     #[test]

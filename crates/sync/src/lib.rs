@@ -16,6 +16,7 @@ pub mod doorbell;
 #[cfg(not(loom))]
 pub mod futex;
 pub mod hands;
+pub mod journal;
 #[cfg(not(loom))]
 pub mod mailbox;
 pub mod pad;

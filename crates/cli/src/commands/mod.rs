@@ -2,13 +2,15 @@
 
 mod bench;
 mod bench_tasks;
-mod calls;
+pub mod calls;
 mod doctor;
 mod explain;
 mod jobs;
 mod map;
+mod overlap;
 mod picture;
 mod top;
+mod trace;
 mod tune;
 mod tune_ranks;
 mod who;
@@ -49,6 +51,10 @@ enum Command {
     Top(top::Args),
     /// What each rank of a running job does and waits for
     Who(who::Args),
+    /// How much of each nonblocking operation was hidden behind computation, by call site
+    Overlap(overlap::Args),
+    /// A timeline of a running job, for Perfetto
+    Trace(trace::Args),
     /// Measure what moving bytes costs on this machine, and keep it
     Tune(tune::Args),
     /// Why something is as it is: binding, settings, costs
@@ -81,6 +87,8 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Map(args) => map::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Who(args) => who::run(&args),
+        Command::Overlap(args) => overlap::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Bench(args) => bench::run(args),

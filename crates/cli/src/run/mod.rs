@@ -8,13 +8,14 @@ mod parse;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tracing;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use garonne_node::job::Colour;
-use garonne_node::{codes, launcher, placement};
+use garonne_node::{codes, placement};
 use garonne_topology::cpuset::CpuSet;
 use garonne_topology::{machine, quota};
 
@@ -74,6 +75,7 @@ fn start(order: Order) -> i32 {
         report_bindings,
         report_pid,
         cpus,
+        tracing,
     } = order;
     if let Some(cpus) = cpus
         && let Err(error) = confine(&cpus)
@@ -105,7 +107,7 @@ fn start(order: Order) -> i32 {
         report(&placed, job.size());
     }
     job.placement = placed.placement.clone();
-    launcher::launch(&job).unwrap_or_else(|error| {
+    tracing::launch(&mut job, &tracing).unwrap_or_else(|error| {
         eprintln!("{error}");
         1
     })

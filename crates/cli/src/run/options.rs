@@ -63,6 +63,10 @@ pub enum Action {
     Cpus,
     /// Signals that the launcher passes on.
     Signals,
+    /// Write a timeline.
+    Trace,
+    /// Print how much of each operation was hidden.
+    Overlap,
     /// The same as these words.
     Means(&'static [&'static str]),
     /// Accepted, with this many values, and of no effect here; why.

@@ -11,6 +11,7 @@ use garonne_topology::binding::{BindTo, MapBy, Policy};
 use garonne_topology::cpuset::CpuSet;
 
 use super::options::{self, Action, Entry};
+use super::tracing::Tracing;
 
 /// When to colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +66,8 @@ pub struct Order {
     pub report_pid: Option<PathBuf>,
     /// The CPUs that the job may use, of those that we may.
     pub cpus: Option<CpuSet>,
+    /// What to record.
+    pub tracing: Tracing,
 }
 
 struct Parser<'a> {
@@ -80,6 +83,7 @@ struct Parser<'a> {
     report_bindings: bool,
     report_pid: Option<PathBuf>,
     cpus: Option<CpuSet>,
+    tracing: Tracing,
     stamps: Stamps,
     streams: Streams,
     slots: Option<u32>,
@@ -110,6 +114,7 @@ pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
         report_bindings: false,
         report_pid: None,
         cpus: None,
+        tracing: Tracing::default(),
         stamps: Stamps::None,
         streams: Streams::Apart,
         slots: None,
@@ -192,6 +197,7 @@ impl Parser<'_> {
             report_bindings,
             report_pid,
             cpus,
+            tracing,
             ..
         } = self;
         Ok(Request::Run(Box::new(Order {
@@ -201,6 +207,7 @@ impl Parser<'_> {
             report_bindings,
             report_pid,
             cpus,
+            tracing,
         })))
     }
 
@@ -250,6 +257,7 @@ impl Parser<'_> {
             Action::TagRank => self.tags = Tags::Rank,
             Action::TagStream => self.tags = Tags::Stream,
             Action::ReportBindings => self.report_bindings = true,
+            Action::Overlap => self.tracing.overlap = true,
             Action::EnvNone => self.keep_only(&[]),
             Action::LocalEnv => draft.env.push(self.assignment(value)?),
             Action::GlobalEnv => {
@@ -288,6 +296,7 @@ impl Parser<'_> {
             Action::Programs => self.programs_of(&value)?,
             Action::Display => self.report_bindings |= text.contains("bind") || text.contains("map"),
             Action::ReportPid => self.report_pid = Some(value.into()),
+            Action::Trace => self.tracing.timeline = Some(value.into()),
             Action::Cpus => {
                 let cpus = CpuSet::parse(&text).filter(|cpus| !cpus.is_empty());
                 self.cpus = Some(cpus.ok_or_else(|| bad("a list of CPUs such as 0-3,8"))?);

@@ -134,6 +134,18 @@ pub const OPTIONS: &[Entry] = &[
         "FILE",
         "read programs and their options from a file, one program a line",
     ),
+    entry(
+        &["trace"],
+        Action::Trace,
+        "FILE",
+        "write a timeline of the job, for Perfetto",
+    ),
+    entry(
+        &["overlap"],
+        Action::Overlap,
+        "",
+        "print at the end how much of each nonblocking operation was hidden",
+    ),
     entry(&["version", "V"], Action::Version, "", "print the version"),
     entry(
         &["help", "h", "?"],
@@ -397,7 +409,6 @@ pub const OPTIONS: &[Entry] = &[
             "gtoolfile",
             "check_mpi",
             "check-mpi",
-            "trace",
             "t",
             "trace-imbalance",
             "trace-collectives",

@@ -84,6 +84,7 @@ impl Comm {
     pub fn collective(&self, call: &impl Collective, origin: Origin) -> Result<()> {
         call.check(self)?;
         let number = self.number(Series::Blocking, call.kind());
+        Wire::of(self, number, origin).tell_call();
         if let Some(place) = node::place(self, number, origin)? {
             let said = call.statement(self);
             let table = Table::new(self, place, number, origin, said);
@@ -112,10 +113,15 @@ impl Comm {
     pub fn start_collective(&self, call: &impl Collective, origin: Origin) -> Result<Request> {
         call.check(self)?;
         let number = self.number(Series::Nonblocking, call.kind());
-        let mut starting = Starting::new(Wire::keeping(self, number, origin));
+        let wire = Wire::keeping(self, number, origin);
+        wire.tell_start();
+        let mut starting = Starting::new(wire);
         call.plan(&mut starting)?;
         let running = match starting.finish()? {
-            Start::Over => return Ok(Request::done(self.process(), Status::EMPTY)),
+            Start::Over => {
+                Wire::of(self, number, origin).tell_over();
+                return Ok(Request::done(self.process(), Status::EMPTY));
+            }
             Start::Running(running) => running,
         };
         self.process().host.attach(running.clone());

@@ -10,6 +10,7 @@ use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::request::{Completion, Outcome, Status};
 use garonne_engine::api::{self, Mode, Origin, Pattern, Source, Started};
+use garonne_engine::watch::{Does, Watched};
 use garonne_progress::host::{Host, Stepper};
 use garonne_sync::user::{Data, Scratch, UserMem};
 use smallvec::SmallVec;
@@ -40,6 +41,45 @@ impl<'a> Wire<'a> {
             comm: Cow::Owned(comm.clone()),
             call,
             origin,
+        }
+    }
+
+    /// This operation as those know it who watch. No operation of the engine has a name with the highest bit set.
+    fn watched(&self) -> Watched {
+        let (context, tag) = (self.comm.context() + COLLECTIVE, self.call.tag(Inside::Whole));
+        Watched {
+            name: 1 << 63 | u64::from(context) << 32 | u64::from(tag as u32),
+            does: Does::Collective,
+            peer: None,
+            context,
+            tag,
+            sequence: 0,
+            bytes: 0,
+            origin: self.origin,
+        }
+    }
+
+    /// Tells those who watch that the call that the thread is in is this collective.
+    #[inline]
+    pub fn tell_call(&self) {
+        if let Some(watcher) = self.host().watcher() {
+            let watched = self.watched();
+            watcher.collective(watched.context, watched.tag);
+        }
+    }
+
+    /// The same, and that an operation of its own begins.
+    pub fn tell_start(&self) {
+        self.tell_call();
+        if let Some(watcher) = self.host().watcher() {
+            watcher.started(&self.watched());
+        }
+    }
+
+    /// Tells them that it is over.
+    pub fn tell_over(&self) {
+        if let Some(watcher) = self.host().watcher() {
+            watcher.over(&self.watched());
         }
     }
 
@@ -417,6 +457,7 @@ impl Stepper for Running {
         state.steps = Vec::new();
         state.next = 0;
         state.afloat.scratch.clear();
+        self.wire.tell_over();
         // SYNC(collective): Release the result and the program's buffers.
         self.over.store(true, Ordering::Release);
         true

@@ -19,6 +19,7 @@ mod start;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use garonne_sync::shm::Segment;
@@ -28,7 +29,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::layout::{JobId, Shape};
+use crate::layout::{self, JobId, Shape};
 use crate::limits;
 use crate::processes::{self, Ended};
 use crate::rendezvous::{self, JobName};
@@ -454,6 +455,14 @@ impl Agent<'_> {
             bound: !placement.masks.is_empty(),
         };
         let (file, board) = crate::memory::create(&shape)?;
+        if self.job.traced {
+            // For ever: the launcher, which reads, ends with the job.
+            layout::trace_until(&board).store(u64::MAX, Relaxed);
+            board.atomic_u32(layout::TRACE_WORD).store(1, Relaxed);
+            let message = Link::World.encode();
+            sys::send(self.link.as_fd(), &message, &[file.as_fd()], SendFlags::empty())
+                .map_err(|error| Error::system(codes::G0209, "cannot hand a world to the launcher", error))?;
+        }
         let version = version.to_owned();
         let world = World {
             shape,

@@ -31,8 +31,14 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         };
         self.serve(&mut shard);
         let before = shard.completions();
-        let mut moved = shard.progress_briefly();
-        let mut next = shard.lift();
+        // Who watches hears of copies that the engine makes itself.
+        let watched = self.is_watched();
+        let mut moved = if watched {
+            shard.progress()
+        } else {
+            shard.progress_briefly()
+        };
+        let mut next = if watched { None } else { shard.lift() };
         let mut after = shard.completions();
         self.leave(shard, after != before);
         while let Some(mut flight) = next.take() {

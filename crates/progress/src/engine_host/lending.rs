@@ -290,6 +290,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.polls_itself();
         if kept
             && !self.shared.load(Ordering::Relaxed)
+            && !self.is_watched()
             && let Some(promise) = *lock(&self.lending.promise)
         {
             self.shard.elide(promise);
@@ -363,9 +364,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             return Next::Sleep;
         };
         loop {
+            self.surroundings.lent(Lent::Called);
             if self.work_inside(&inside) > 0 {
                 self.surroundings.lent(Lent::Worked);
             }
+            self.surroundings.lent(Lent::Leaves);
             if self.is_attended(&inside) {
                 self.hand_back();
                 return Next::Sleep;

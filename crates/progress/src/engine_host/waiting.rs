@@ -104,7 +104,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             let limit = if work { self.surroundings.retry() } else { None };
             self.dozing.store(true, Ordering::SeqCst);
             if self.happened.load(Ordering::SeqCst) == happened {
+                self.surroundings.sleeps(true);
                 self.source.sleep(ticket, limit);
+                self.surroundings.sleeps(false);
             }
             self.dozing.store(false, Ordering::SeqCst);
         }

@@ -1,0 +1,63 @@
+//! `garonne overlap`: how much of each nonblocking operation was hidden, by call site, of a running job or of a finished trace.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap_complete::engine::ArgValueCandidates;
+use garonne_trace::overlap::Analysis;
+use garonne_trace::reading;
+
+use super::{jobs, trace};
+use crate::recording::table::Table;
+use crate::recording::{self, Wants};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Process id of the job's launcher, or a file made by garonne trace; not needed if one job runs
+    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+    job: Option<String>,
+    /// How long to look at a running job: 5s, 500ms, or seconds
+    #[arg(long = "for", value_parser = trace::duration, default_value = "5s")]
+    time: Duration,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> i32 {
+    match table(args) {
+        Ok(table) if args.json => super::print_json(&table.json()),
+        Ok(table) => {
+            print!("{}", table.text(usize::MAX));
+            0
+        }
+        Err(text) => {
+            eprintln!("error: {text}");
+            1
+        }
+    }
+}
+
+fn table(args: &Args) -> Result<Table, String> {
+    let pid = args.job.as_deref().map(str::parse::<u32>);
+    let job = match (pid, args.job.as_deref()) {
+        (Some(Err(_)), Some(path)) => return of_file(Path::new(path)),
+        (pid, _) => pid.and_then(Result::ok),
+    };
+    let wants = Wants {
+        timeline: None,
+        shares: true,
+    };
+    let outcome = trace::follow(job, Some(args.time), wants)?;
+    recording::complain(&outcome);
+    outcome.table.ok_or_else(|| "nothing was recorded".into())
+}
+
+fn of_file(path: &Path) -> Result<Table, String> {
+    let about = |error: String| format!("{}: {error}", path.display());
+    let text = std::fs::read(path).map_err(|error| about(error.to_string()))?;
+    let timeline = reading::read(&text).map_err(about)?;
+    let mut analysis = Analysis::new(timeline.crowded);
+    timeline.seen.iter().for_each(|seen| analysis.see(seen));
+    Ok(Table::new(analysis, timeline.crowded))
+}

@@ -1,0 +1,96 @@
+//! `garonne trace`: a timeline of a running job, for Perfetto.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap_complete::engine::ArgValueCandidates;
+use garonne_node::traced::{From, Traced};
+
+use super::jobs;
+use crate::recording::{self, Outcome, Recording, Wants};
+
+/// How often the ranks are asked to go on: several times while they do it unasked.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Process id of the job's launcher; not needed if one job runs
+    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+    job: Option<u32>,
+    /// Where to write the timeline; open it at https://ui.perfetto.dev
+    #[arg(short, long, default_value = "garonne-trace.json")]
+    output: PathBuf,
+    /// How long: 5s, 500ms, or seconds; without it until the job ends
+    #[arg(long = "for", value_parser = duration)]
+    time: Option<Duration>,
+}
+
+/// A time as people write it.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1e-3),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    let seconds = number.parse::<f64>().ok().map(|number| number * unit);
+    seconds
+        .filter(|seconds| (0.001..=86_400.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "a time such as 5s or 500ms".into())
+}
+
+pub fn run(args: &Args) -> i32 {
+    let wants = Wants {
+        timeline: Some(&args.output),
+        shares: false,
+    };
+    match follow(args.job, args.time, wants) {
+        Ok(outcome) => {
+            recording::complain(&outcome);
+            println!(
+                "{} events in {}; open it at https://ui.perfetto.dev",
+                outcome.read,
+                args.output.display()
+            );
+            i32::from(outcome.failed.is_some())
+        }
+        Err(text) => {
+            eprintln!("error: {text}");
+            1
+        }
+    }
+}
+
+/// Traces a running job for this long, or to its end.
+pub fn follow(job: Option<u32>, time: Option<Duration>, wants: Wants<'_>) -> Result<Outcome, String> {
+    let visit = jobs::choose(job)?;
+    let file = visit.file.ok_or("no rank of that job has called MPI_Init yet")?;
+    let world = Traced::open(&file, From::Now).map_err(|error| error.to_string())?;
+    let mut recording = Recording::new(world, wants)?;
+    let end = time.map(|time| Instant::now() + time);
+    let mut asked: Option<Instant> = None;
+    while !recording.is_over() && end.is_none_or(|end| Instant::now() < end) {
+        if asked.is_none_or(|asked| asked.elapsed() > ASK_EVERY) {
+            recording.ask();
+            asked = Some(Instant::now());
+        }
+        if !recording.look(false) {
+            Recording::pause();
+        }
+    }
+    Ok(recording.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        assert_eq!(duration("5s"), Ok(Duration::from_secs(5)));
+        assert_eq!(duration("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        for wrong in ["", "s", "-1", "5h", "nan", "0"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

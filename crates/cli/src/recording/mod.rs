@@ -1,0 +1,307 @@
+//! Reads what traced ranks record while they do: into a file with a timeline, and into shares per call site.
+//!
+//! Shared by `garonne trace`, `garonne overlap` and the options of `garonne run`. One thread takes the records of all ranks in turn, quickly enough that their
+//! journals are not overwritten, and works them off with a small part of a core while the ranks run: most of what a quick program makes is
+//! worked off at its end. What was overwritten all the same is counted and said. Bounded by the journals, [`BACKLOG`] and [`garonne_trace::limits`].
+
+mod names;
+pub mod table;
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::Duration;
+
+use garonne_node::layout::{self, State};
+use garonne_node::traced::{self, Traced};
+use garonne_trace::file::TraceFile;
+use garonne_trace::overlap::Analysis;
+use garonne_trace::record::Record;
+use garonne_trace::seen::{Background, Decoder, Seen, What};
+use garonne_trace::timeline::Timeline;
+use serde_json::json;
+
+use names::Known;
+use table::Table;
+
+/// Between two looks at journals that fill slowly: a chatty rank writes a fraction of one in that time.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Records found at one look at one rank from which on the next look follows at once.
+const BUSY: usize = garonne_trace::limits::RECORDS as usize / 16;
+
+/// Records that may wait to be worked off: 180 MB. Beyond them no more are taken, and the journals lose their oldest.
+const BACKLOG: usize = 1 << 21;
+/// Records that are worked off at each look: a seventh of a core at most, since all cores may be the ranks'.
+const EASE: usize = 500;
+/// The same while a good part of the backlog is used.
+const RUSH: usize = 8192;
+
+/// One world of the job.
+struct World {
+    traced: Traced,
+    decoder: Decoder<Known>,
+    /// What each rank said last of its background.
+    backgrounds: Vec<Background>,
+    /// Number of its first rank in the file: worlds of one job follow each other.
+    base: u32,
+}
+
+/// What was taken out of a journal.
+enum Taken {
+    Record(Record),
+    /// So many were overwritten.
+    Lost(u64),
+}
+
+struct Entry {
+    /// Index of its world.
+    world: usize,
+    rank: u32,
+    what: Taken,
+}
+
+/// What to make of the records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wants<'a> {
+    /// A file with a timeline.
+    pub timeline: Option<&'a Path>,
+    /// Shares per call site.
+    pub shares: bool,
+}
+
+/// See the module's paragraph.
+pub struct Recording {
+    worlds: Vec<World>,
+    backlog: VecDeque<Entry>,
+    timeline: Option<Timeline>,
+    file: Option<TraceFile>,
+    analysis: Option<Analysis>,
+    crowded: bool,
+    ranks: u32,
+    lost: u64,
+    read: u64,
+    /// The file could not be written any more.
+    failed: Option<String>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Shares, if they were wanted.
+    pub table: Option<Table>,
+    /// Records read.
+    pub read: u64,
+    /// Records overwritten before they were read.
+    pub lost: u64,
+    /// What went wrong with the file.
+    pub failed: Option<String>,
+}
+
+impl Recording {
+    /// Begins to read `world`, the first of its job.
+    ///
+    /// # Errors
+    /// A line for the user: the file cannot be made.
+    pub fn new(world: Traced, wants: Wants<'_>) -> Result<Self, String> {
+        let shape = *world.shape();
+        let crowded = u64::from(shape.size) * 1000 >= u64::from(shape.cpus_milli);
+        let base_ns = traced::now_ns();
+        let file = wants.timeline.map(|path| {
+            let about = json!({ "made_by": "garonne", "version": env!("CARGO_PKG_VERSION"), "job": shape.job.to_string(), "ranks": shape.size,
+                "crowded": crowded, "clock": "CLOCK_MONOTONIC", "base_ns": base_ns });
+            TraceFile::create(path, &about).map_err(|error| format!("cannot write {}: {error}", path.display()))
+        });
+        let mut recording = Self {
+            worlds: Vec::new(),
+            backlog: VecDeque::new(),
+            timeline: wants.timeline.map(|_| Timeline::new(base_ns, shape.size)),
+            file: file.transpose()?,
+            analysis: wants.shares.then(|| Analysis::new(crowded)),
+            crowded,
+            ranks: 0,
+            lost: 0,
+            read: 0,
+            failed: None,
+        };
+        recording.add(world);
+        Ok(recording)
+    }
+
+    /// Reads another world of the job, too.
+    pub fn add(&mut self, traced: Traced) {
+        let size = traced.shape().size;
+        self.worlds.push(World {
+            decoder: Decoder::new(Known::default()),
+            backgrounds: vec![Background::Unknown; size as usize],
+            base: self.ranks,
+            traced,
+        });
+        self.ranks = self.ranks.saturating_add(size);
+    }
+
+    /// Takes what there is, and works off some of what was taken. `last` says that nobody records any more. Returns whether it is worth looking again at once.
+    pub fn look(&mut self, last: bool) -> bool {
+        let busy = self.collect(last);
+        let some = match self.backlog.len() {
+            _ if last => usize::MAX,
+            waiting if waiting > BACKLOG / 2 => RUSH,
+            _ => EASE,
+        };
+        self.digest(some);
+        busy
+    }
+
+    /// Copies the journals' new records: quicker than ranks write them.
+    fn collect(&mut self, last: bool) -> bool {
+        let mut busy = false;
+        for (number, world) in self.worlds.iter_mut().enumerate() {
+            for rank in 0..world.traced.shape().size {
+                if self.backlog.len() >= BACKLOG && !last {
+                    return true;
+                }
+                let before = self.backlog.len();
+                // What was lost came before what is read now, or in its midst.
+                let mut put = |what| {
+                    self.backlog.push_back(Entry {
+                        world: number,
+                        rank,
+                        what,
+                    })
+                };
+                let lost = world
+                    .traced
+                    .read(rank, last, &mut |record| put(Taken::Record(record)));
+                let read = self.backlog.len() - before;
+                if lost > 0 {
+                    let what = Taken::Lost(lost);
+                    self.backlog.insert(
+                        before,
+                        Entry {
+                            world: number,
+                            rank,
+                            what,
+                        },
+                    );
+                }
+                busy |= read >= BUSY;
+                self.read += read as u64;
+                self.lost += lost;
+            }
+        }
+        busy
+    }
+
+    /// Makes of at most `most` records what they are wanted for.
+    fn digest(&mut self, most: usize) {
+        for count in 1..=most {
+            let Some(Entry { world, rank, what }) = self.backlog.pop_front() else {
+                break;
+            };
+            let mut tell = |seen: &Seen| {
+                self.timeline.iter_mut().for_each(|timeline| timeline.see(seen));
+                self.analysis.iter_mut().for_each(|analysis| analysis.see(seen));
+            };
+            if let Some(world) = self.worlds.get_mut(world) {
+                world.tell(rank, &what, &mut tell);
+            }
+            if count.is_multiple_of(RUSH) {
+                self.write();
+            }
+        }
+        self.write();
+    }
+
+    fn write(&mut self) {
+        if let (Some(timeline), Some(file)) = (&mut self.timeline, &mut self.file)
+            && let Err(error) = file.add(&timeline.take())
+        {
+            self.failed = Some(error.to_string());
+            (self.file, self.timeline) = (None, None);
+        }
+    }
+
+    /// Has the ranks of all worlds go on recording.
+    pub fn ask(&self) {
+        self.worlds.iter().for_each(|world| world.traced.ask());
+    }
+
+    /// Whether no rank can record anything any more.
+    pub fn is_over(&self) -> bool {
+        let ended = |world: &World, rank| {
+            let card = world.traced.card(rank);
+            let alive = || card.pid() == 0 || Path::new(&format!("/proc/{}", card.pid())).exists();
+            matches!(card.state(), State::Finalized | State::Gone) || !alive()
+        };
+        self.worlds
+            .iter()
+            .all(|world| (0..world.traced.shape().size).all(|rank| ended(world, rank)))
+    }
+
+    /// A pause as long as the journals allow.
+    pub fn pause() {
+        std::thread::sleep(PAUSE);
+    }
+
+    /// Reads the rest and closes what is open.
+    pub fn finish(mut self) -> Outcome {
+        self.look(true);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.finish();
+        }
+        self.write();
+        Outcome {
+            table: self.analysis.map(|analysis| Table::new(analysis, self.crowded)),
+            read: self.read,
+            lost: self.lost,
+            failed: self.failed,
+        }
+    }
+}
+
+impl World {
+    fn tell(&mut self, rank: u32, what: &Taken, tell: &mut impl FnMut(&Seen)) {
+        let seen = |record: Option<&Record>, what| Seen {
+            rank: self.base.saturating_add(rank),
+            thread: record.map_or(0, |record| record.thread),
+            cpu: 0,
+            at_ns: record.map_or(0, |record| record.at_ns),
+            what,
+        };
+        let record = match what {
+            Taken::Lost(records) => return tell(&seen(None, What::Lost(*records))),
+            Taken::Record(record) => record,
+        };
+        let card = self.traced.card(rank);
+        let background = known(card.background().0);
+        if std::mem::replace(&mut self.backgrounds[rank as usize], background) != background {
+            tell(&seen(Some(record), What::State(background)));
+        }
+        self.decoder
+            .names()
+            .meet(rank, card.pid(), || self.traced.objects(rank));
+        let mut seen = self.decoder.decode(rank, record);
+        seen.shift(self.base);
+        tell(&seen);
+    }
+}
+
+fn known(background: layout::Background) -> Background {
+    match background {
+        layout::Background::Unneeded | layout::Background::Helper => Background::On,
+        layout::Background::Off => Background::Off,
+        layout::Background::Refused(_) => Background::Refused,
+    }
+}
+
+/// Says what of the trace is missing, if something is.
+pub fn complain(outcome: &Outcome) {
+    if let Some(error) = &outcome.failed {
+        eprintln!("garonne: the trace could not be written to its end: {error}");
+    }
+    if outcome.lost > 0 {
+        let all = outcome.read + outcome.lost;
+        eprintln!(
+            "garonne: {} of {all} trace events were lost: the ranks were quicker than the reader",
+            outcome.lost
+        );
+    }
+}

@@ -1,0 +1,51 @@
+//! Names for what records have numbers for: functions, places in programs, collectives.
+
+use std::collections::HashMap;
+
+use garonne_mpi::coll::tag::{Call, Series};
+use garonne_sites::Resolver;
+use garonne_trace::seen::Names;
+
+use crate::commands::calls;
+
+/// How to find names for the ranks of one world.
+#[derive(Default)]
+pub struct Known {
+    resolver: Resolver,
+    /// Process and mapped objects of each rank.
+    ranks: HashMap<u32, (u32, String)>,
+}
+
+impl Known {
+    /// Remembers a rank's process, and where its objects are, when it first says something.
+    pub fn meet(&mut self, rank: u32, pid: u32, objects: impl FnOnce() -> String) {
+        self.ranks.entry(rank).or_insert_with(|| (pid, objects()));
+    }
+}
+
+impl Names for Known {
+    fn call(&mut self, number: u16) -> String {
+        calls::name(number.into()).map_or_else(|| format!("call {number}"), String::from)
+    }
+
+    fn site(&mut self, rank: u32, address: u64) -> String {
+        match self.ranks.get(&rank) {
+            Some((pid, objects)) => self.resolver.describe(*pid, objects, address),
+            None => format!("{address:#x}"),
+        }
+    }
+
+    fn collective(&mut self, context: u32, tag: i32) -> String {
+        let comm = context / garonne_mpi::limits::CONTEXTS_PER_COMM;
+        match Call::from_tag(tag) {
+            Some(call) => {
+                let series = match call.series {
+                    Series::Blocking => "",
+                    Series::Nonblocking => "nonblocking ",
+                };
+                format!("{} {series}#{} on comm #{comm}", call.kind, call.number)
+            }
+            None => format!("a collective on comm #{comm}"),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! `garonne run --trace FILE` and `--overlap`: records a job from its first rank to its last, in a thread of the launcher.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+
+use garonne_node::job::Job;
+use garonne_node::traced::{From, Traced};
+use garonne_node::{Result, launcher};
+
+use crate::recording::table::SHORT;
+use crate::recording::{self, Outcome, Recording, Wants};
+
+/// What to record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tracing {
+    /// A file for a timeline.
+    pub timeline: Option<PathBuf>,
+    /// Print shares per call site at the end.
+    pub overlap: bool,
+}
+
+impl Tracing {
+    /// Whether anything is to be recorded.
+    pub fn is_wanted(&self) -> bool {
+        self.timeline.is_some() || self.overlap
+    }
+}
+
+/// The thread that records, and where it hears of worlds.
+type Recorder = (Sender<OwnedFd>, JoinHandle<std::result::Result<Outcome, String>>);
+
+/// Runs a job, recorded as wanted.
+pub fn launch(job: &mut Job, tracing: &Tracing) -> Result<i32> {
+    if !tracing.is_wanted() {
+        return launcher::launch(job);
+    }
+    job.traced = true;
+    let mut recorder: Option<Recorder> = None;
+    let code = launcher::launch_and_see(job, &mut |world| {
+        let (worlds, _) = recorder.get_or_insert_with(|| {
+            let (sender, receiver) = channel();
+            let tracing = tracing.clone();
+            (sender, std::thread::spawn(move || record(&receiver, &tracing)))
+        });
+        // A recorder that is gone has said why.
+        let _ = worlds.send(world);
+    });
+    match recorder {
+        None => eprintln!("garonne: nothing to trace: no process called MPI_Init"),
+        Some((worlds, thread)) => {
+            drop(worlds);
+            match thread.join() {
+                Ok(Ok(outcome)) => report(&outcome),
+                Ok(Err(text)) => eprintln!("garonne: {text}"),
+                Err(_) => eprintln!("garonne: the trace was not finished: its thread failed"),
+            }
+        }
+    }
+    code
+}
+
+/// Reads all worlds until the launcher says that there is no more.
+fn record(worlds: &Receiver<OwnedFd>, tracing: &Tracing) -> std::result::Result<Outcome, String> {
+    let wants = Wants {
+        timeline: tracing.timeline.as_deref(),
+        shares: tracing.overlap,
+    };
+    let open = |file: OwnedFd| Traced::open(&file, From::Beginning).map_err(|error| error.to_string());
+    let first = worlds.recv().map_err(|error| error.to_string())?;
+    let mut recording = Recording::new(open(first)?, wants)?;
+    loop {
+        match worlds.try_recv() {
+            Ok(world) => recording.add(open(world)?),
+            Err(TryRecvError::Disconnected) => return Ok(recording.finish()),
+            Err(TryRecvError::Empty) => {}
+        }
+        if !recording.look(false) {
+            Recording::pause();
+        }
+    }
+}
+
+fn report(outcome: &Outcome) {
+    recording::complain(outcome);
+    if let Some(table) = &outcome.table {
+        eprint!("\n{}", table.text(SHORT));
+    }
+}

@@ -1,0 +1,105 @@
+//! Calls of the program's as a trace shows them: what a wrapper does when there is something to look at before its body.
+//!
+//! Every wrapper looks at one word ([`is_odd`]): normally the board's, which is zero while nobody traces; a one of this process's own while this rank
+//! is traced, or if it is a forked child. Only then [`oddity`] is asked. A wrapper that is traced calls itself once more between the two records, so the records cost the
+//! others nothing, and its body sees the same arguments.
+
+use crate::call::Call;
+use crate::state::forked;
+use crate::world;
+use garonne_engine::api::Origin;
+use garonne_engine::watch::Watcher;
+use garonne_node::tracing::{Tracer, Wanted};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+static NOTHING: AtomicU32 = AtomicU32::new(0);
+static SOMETHING: AtomicU32 = AtomicU32::new(1);
+
+/// The word that wrappers look at.
+static LOOK: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const NOTHING).cast_mut());
+
+static TRACER: OnceLock<Arc<Tracer>> = OnceLock::new();
+
+thread_local! {
+    /// The wrapper that was just recorded is about to call itself.
+    static RECORDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether there may be something odd about calls: a trace, or a forked child. Two plain loads.
+#[inline(always)]
+pub(crate) fn is_odd() -> bool {
+    // SAFETY: one of the two words above, or the board's, which `TRACER` keeps mapped for ever.
+    unsafe { (*LOOK.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
+}
+
+/// What a wrapper does before its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Oddity {
+    /// Nothing more.
+    None,
+    /// This is a forked child.
+    Child,
+    /// Call itself once more, and then [`left`].
+    Traced,
+}
+
+/// Calls are looked at from now on as the board of this rank's job says.
+pub(crate) fn follow(tracer: &Arc<Tracer>) {
+    let known = TRACER.get_or_init(|| tracer.clone());
+    look_at(if known.is_on() { &SOMETHING } else { known.word() });
+}
+
+/// This process is a forked child: all its calls are odd.
+pub(crate) fn in_child() {
+    look_at(&SOMETHING);
+}
+
+fn look_at(word: &AtomicU32) {
+    LOOK.store(std::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
+}
+
+/// Looks what is odd.
+#[cold]
+#[inline(never)]
+pub(crate) fn oddity(call: Call) -> Oddity {
+    if forked() {
+        return Oddity::Child;
+    }
+    if RECORDED.take() {
+        return Oddity::None;
+    }
+    let (Some(tracer), Some(host)) = (TRACER.get(), world::host()) else {
+        return Oddity::None;
+    };
+    let now = tracer.now();
+    let wanted = tracer.wanted(now) == Wanted::Yes;
+    if wanted != tracer.is_on() {
+        tracer.switch(wanted, || {
+            host.watch(if wanted { Some(tracer.clone()) } else { None });
+            look_at(if wanted { &SOMETHING } else { tracer.word() });
+        });
+    }
+    if !tracer.is_on() {
+        return Oddity::None;
+    }
+    let origin = Origin {
+        call: call.0,
+        kind: 0,
+        site: crate::thunk::call_site(),
+    };
+    tracer.enter(origin, now);
+    RECORDED.set(true);
+    Oddity::Traced
+}
+
+/// The call that was recorded is over.
+#[cold]
+#[inline(never)]
+pub(crate) fn left(call: Call) {
+    if let Some(tracer) = TRACER.get() {
+        tracer.leave(call.0);
+    }
+}

@@ -1,0 +1,224 @@
+//! The other side of [`crate::tracing`]: asks the ranks of a world to record, and reads what they recorded, also of those that are gone.
+//!
+//! Owned by the launcher or a tool of the same user, which holds the world's memory file and so keeps its last records. All that is read here was
+//! written by other processes: it is copied, bounded, and decoded to something or nothing.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use garonne_sync::journal::Place;
+use garonne_sync::shm::{Access, Segment};
+use garonne_trace::record::Record;
+
+use crate::error::Result;
+use crate::layout::{self, Card, Shape};
+use crate::{limits, memory, sys};
+
+/// From where on to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// All that is still there.
+    Beginning,
+    /// What comes from now on.
+    Now,
+}
+
+/// One rank's journal.
+#[derive(Debug)]
+struct Ring {
+    area: Segment,
+    journal: Segment,
+    place: Place,
+    /// Losses told already.
+    told: u64,
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub struct Traced {
+    shape: Shape,
+    board: Segment,
+    rings: Vec<Ring>,
+}
+
+impl Traced {
+    /// Opens the memory file of a world.
+    ///
+    /// # Errors
+    /// It is none, or cannot be mapped.
+    pub fn open(file: &OwnedFd, from: From) -> Result<Self> {
+        let (shape, board) = memory::open(file.as_fd(), Access::ReadWrite)?;
+        let ring = |rank| {
+            let area = memory::map(
+                file.as_fd(),
+                shape.trace_offset(rank),
+                layout::TRACE_BYTES,
+                Access::Read,
+            )?;
+            let journal = area.part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
+            let mut place = Place::default();
+            if from == From::Now {
+                place.skip_to_end(&journal);
+            }
+            Ok(Ring {
+                area,
+                journal,
+                place,
+                told: 0,
+            })
+        };
+        let rings = (0..shape.size).map(ring).collect::<Result<_>>()?;
+        Ok(Self { shape, board, rings })
+    }
+
+    /// The world.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// A rank's card.
+    pub fn card(&self, rank: u32) -> Card {
+        Card::of(&self.board, rank)
+    }
+
+    /// Has the ranks record until a while from now; to be called again before it is over.
+    pub fn ask(&self) {
+        let until = sys::monotonic_ns().saturating_add(limits::TRACE_LEASE.as_nanos() as u64);
+        layout::trace_until(&self.board).fetch_max(until, AcqRel);
+        let word = self.board.atomic_u32(layout::TRACE_WORD);
+        // Another value than one that a rank may be about to clear.
+        if word.load(Acquire) == 0 {
+            let fresh = (sys::monotonic_ns() >> 10) as u32 | 1;
+            let _ = word.compare_exchange(0, fresh, AcqRel, Relaxed);
+        }
+    }
+
+    /// Reads what a rank recorded since the last time. `last` says that it records no more. Returns how many records were overwritten before they
+    /// could be read.
+    pub fn read(&mut self, rank: u32, last: bool, each: &mut dyn FnMut(Record)) -> u64 {
+        let Some(ring) = self.rings.get_mut(rank as usize) else {
+            return 0;
+        };
+        // A writer that is quicker than this reader must not keep it here.
+        for _ in 0..layout::JOURNAL.slots() {
+            let Some(words) = ring.place.next(&ring.journal, layout::JOURNAL, last) else {
+                break;
+            };
+            if let Some(record) = Record::decode(&words) {
+                each(record);
+            }
+        }
+        let lost = ring.place.lost - ring.told;
+        ring.told = ring.place.lost;
+        lost
+    }
+
+    /// Where the objects of a rank's process are or were mapped, as in a `maps` file; empty if it did not say.
+    pub fn objects(&self, rank: u32) -> String {
+        let Some(ring) = self.rings.get(rank as usize) else {
+            return String::new();
+        };
+        // SYNC(trace-notes)
+        let len = ring
+            .area
+            .atomic_u64(0)
+            .load(Acquire)
+            .min(layout::NOTES_BYTES as u64 - 8);
+        let mut bytes = vec![0; len as usize];
+        ring.area.read(8, &mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// The clock of all records on this host, in nanoseconds.
+pub fn now_ns() -> u64 {
+    sys::monotonic_ns()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::JobId;
+    use garonne_sync::journal;
+    use garonne_trace::record::Kind;
+
+    fn world() -> OwnedFd {
+        let shape = Shape {
+            job: JobId(3),
+            epoch: 0,
+            size: 2,
+            coll_bytes: 4096,
+            inbox_bytes: 4096,
+            cpus_milli: 2000,
+            bound: false,
+        };
+        memory::create(&shape).unwrap().0
+    }
+
+    fn ring(file: &OwnedFd, rank: u32) -> Segment {
+        let (shape, _) = memory::open(file.as_fd(), Access::ReadWrite).unwrap();
+        let offset = shape.trace_offset(rank);
+        memory::map(file.as_fd(), offset, layout::TRACE_BYTES, Access::ReadWrite).unwrap()
+    }
+
+    #[test]
+    fn each_rank_is_read_from_its_own_journal_and_what_is_nonsense_is_passed_over() {
+        let file = world();
+        let mut traced = Traced::open(&file, From::Beginning).unwrap();
+        let area = ring(&file, 1);
+        let journal = area.part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
+        journal::write(&journal, layout::JOURNAL, &Record::new(Kind::TurnBegin).encode());
+        journal::write(&journal, layout::JOURNAL, &[u64::MAX; 7]);
+        journal::write(&journal, layout::JOURNAL, &Record::new(Kind::TurnEnd).encode());
+        let mut seen = Vec::new();
+        assert_eq!(traced.read(0, true, &mut |record| seen.push((0, record.kind))), 0);
+        assert_eq!(traced.read(1, true, &mut |record| seen.push((1, record.kind))), 0);
+        assert_eq!(traced.read(2, true, &mut |record| seen.push((2, record.kind))), 0);
+        assert_eq!(seen, [(1, Kind::TurnBegin), (1, Kind::TurnEnd)]);
+        assert_eq!(
+            Traced::open(&file, From::Now)
+                .unwrap()
+                .read(1, true, &mut |_| panic!("nothing new")),
+            0
+        );
+    }
+
+    #[test]
+    fn what_was_lost_is_told_once() {
+        let file = world();
+        let mut traced = Traced::open(&file, From::Beginning).unwrap();
+        let journal = ring(&file, 0).part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
+        for _ in 0..layout::JOURNAL.slots() + 5 {
+            journal::write(&journal, layout::JOURNAL, &Record::new(Kind::TurnEnd).encode());
+        }
+        let mut read = 0;
+        assert_eq!(traced.read(0, true, &mut |_| read += 1), 5);
+        assert_eq!(read, layout::JOURNAL.slots());
+        assert_eq!(traced.read(0, true, &mut |_| panic!("all was read")), 0);
+    }
+
+    #[test]
+    fn notes_of_any_length_are_read_within_their_room() {
+        let file = world();
+        let traced = Traced::open(&file, From::Beginning).unwrap();
+        let area = ring(&file, 0);
+        area.write(8, "55d0-55d1 r-xp 0 fe:00 11 /halo ü\n".as_bytes());
+        for len in [0, 5, 35, layout::NOTES_BYTES as u64, u64::MAX] {
+            area.atomic_u64(0).store(len, Relaxed);
+            assert!(traced.objects(0).len() <= layout::NOTES_BYTES * 3);
+        }
+        assert_eq!(traced.objects(2), "");
+    }
+
+    #[test]
+    fn ranks_are_asked_for_a_while_only() {
+        let file = world();
+        let traced = Traced::open(&file, From::Now).unwrap();
+        let (_, board) = memory::open(file.as_fd(), Access::ReadWrite).unwrap();
+        assert_eq!(board.atomic_u32(layout::TRACE_WORD).load(Relaxed), 0);
+        traced.ask();
+        assert_ne!(board.atomic_u32(layout::TRACE_WORD).load(Relaxed), 0);
+        let until = layout::trace_until(&board).load(Relaxed);
+        assert!(until > 0 && until < u64::MAX / 2);
+    }
+}

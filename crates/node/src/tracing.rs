@@ -1,0 +1,239 @@
+//! What this rank records while somebody traces it: a journal in the world's shared memory, which outlives the process.
+//!
+//! Owned by the rank. Nothing is recorded, and none of this memory touched, until the board asks for it ([`Tracer::is_wanted`]): a word that is not zero, and a
+//! time until which it counts. Whoever traces moves that time on, so a tracer that was killed is forgotten by itself. Called by any thread of the rank; never
+//! waits. Bounded by the journal ([`garonne_trace::limits::RECORDS`]).
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use garonne_engine::api::{Context, Origin, Peer};
+use garonne_engine::watch::{Does, Watched, Watcher};
+use garonne_sync::journal;
+use garonne_sync::shm::{Segment, Word};
+use garonne_trace::record::{Kind, Record, Side};
+
+use crate::client::Client;
+use crate::layout;
+use crate::sys;
+
+/// What a look at the board says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Nothing is to be recorded.
+    No,
+    /// All is.
+    Yes,
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub struct Tracer {
+    client: Arc<Client>,
+    word: Word,
+    on: AtomicBool,
+    /// Notes and journal.
+    area: OnceLock<(Segment, Segment)>,
+    switching: Mutex<()>,
+}
+
+thread_local! {
+    static THREAD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The calling thread's id in the system.
+fn thread() -> u32 {
+    THREAD.with(|known| {
+        if known.get() == 0 {
+            known.set(rustix::thread::gettid().as_raw_nonzero().get() as u32);
+        }
+        known.get()
+    })
+}
+
+impl Tracer {
+    /// The tracer of the rank that `client` registered.
+    pub fn new(client: Arc<Client>) -> Self {
+        Self {
+            word: client.board().word(layout::TRACE_WORD),
+            client,
+            on: AtomicBool::new(false),
+            area: OnceLock::new(),
+            switching: Mutex::new(()),
+        }
+    }
+
+    /// The word that is not zero while somebody may be tracing.
+    pub fn word(&self) -> &AtomicU32 {
+        &self.word
+    }
+
+    /// Whether it records.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.on.load(Relaxed)
+    }
+
+    /// Whether somebody traces at the moment `now`. A word that nobody answers for any more is cleared.
+    pub fn wanted(&self, now: u64) -> Wanted {
+        let seen = self.word.load(Acquire);
+        let until: &AtomicU64 = layout::trace_until(self.client.board_ref());
+        if seen == 0 {
+            return Wanted::No;
+        }
+        if until.load(Acquire) >= now {
+            return Wanted::Yes;
+        }
+        // A tracer that comes at this moment stores its time before its word, which is another one then.
+        let _ = self.word.compare_exchange(seen, 0, AcqRel, Relaxed);
+        Wanted::No
+    }
+
+    /// Begins or ceases to record. `change` switches what else there is to switch, and is called only if something changes, by one thread at a time.
+    pub fn switch(&self, on: bool, change: impl FnOnce()) {
+        let _one = self.switching.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_on() == on {
+            return;
+        }
+        if on {
+            let Some((notes, _)) = self.area() else { return };
+            describe_objects(notes);
+            self.on.store(true, Relaxed);
+            change();
+        } else {
+            change();
+            self.on.store(false, Relaxed);
+        }
+    }
+
+    /// Notes and journal; `None` where they cannot be mapped.
+    fn area(&self) -> Option<&(Segment, Segment)> {
+        if let Some(area) = self.area.get() {
+            return Some(area);
+        }
+        let mapped = self.client.map_own_trace().ok()?;
+        let notes = mapped.part(0, layout::NOTES_BYTES);
+        let journal = mapped.part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
+        Some(self.area.get_or_init(|| (notes, journal)))
+    }
+
+    /// Writes a record, with thread and core, and with the time if it has none.
+    fn write(&self, record: Record) {
+        if let Some((_, journal)) = self.area.get().filter(|_| self.is_on()) {
+            let at_ns = if record.at_ns == 0 {
+                sys::monotonic_ns()
+            } else {
+                record.at_ns
+            };
+            let record = Record {
+                at_ns,
+                thread: thread(),
+                cpu: rustix::thread::sched_getcpu() as u16,
+                ..record
+            };
+            journal::write(journal, layout::JOURNAL, &record.encode());
+        }
+    }
+
+    /// The thread entered a call at the moment `now`.
+    pub fn enter(&self, origin: Origin, now: u64) {
+        self.write(Record {
+            at_ns: now,
+            call: origin.call,
+            site: origin.site,
+            ..Record::new(Kind::Enter)
+        });
+    }
+
+    /// It leaves it.
+    pub fn leave(&self, call: u16) {
+        self.write(Record {
+            call,
+            ..Record::new(Kind::Leave)
+        });
+    }
+
+    /// Something that a kind alone tells.
+    pub fn note(&self, kind: Kind) {
+        if self.is_on() {
+            self.write(Record::new(kind));
+        }
+    }
+}
+
+/// Leaves word of where the program's objects are mapped, for whoever wants to name its call sites when it is gone.
+fn describe_objects(area: &Segment) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let room = layout::NOTES_BYTES - 8;
+    let mut text = String::new();
+    // Of each object the part that names its base, and those with code.
+    let known = maps.lines().filter(|line| {
+        line.contains(" 00000000 ") || line.split(' ').nth(1).is_some_and(|rights| rights.contains('x'))
+    });
+    for line in known.filter(|line| line.contains('/')) {
+        if text.len() + line.len() + 1 > room {
+            break;
+        }
+        text += line;
+        text.push('\n');
+    }
+    area.write(8, text.as_bytes());
+    // SYNC(trace-notes): whoever sees the length sees the text.
+    area.atomic_u64(0)
+        .store(text.len() as u64, std::sync::atomic::Ordering::Release);
+}
+
+fn about(kind: Kind, operation: &Watched) -> Record {
+    Record {
+        side: match operation.does {
+            Does::Send => Side::Send,
+            Does::Receive => Side::Receive,
+            Does::Collective => Side::Collective,
+        },
+        call: operation.origin.call,
+        site: operation.origin.site,
+        peer: operation.peer.unwrap_or(u32::MAX),
+        context: operation.context,
+        tag: operation.tag,
+        sequence: operation.sequence,
+        len: operation.bytes,
+        operation: operation.name,
+        ..Record::new(kind)
+    }
+}
+
+impl Watcher for Tracer {
+    fn now(&self) -> u64 {
+        sys::monotonic_ns()
+    }
+
+    fn started(&self, operation: &Watched) {
+        self.write(about(Kind::Start, operation));
+    }
+
+    fn over(&self, operation: &Watched) {
+        self.write(about(Kind::Done, operation));
+    }
+
+    fn moved(&self, name: u64, peer: Peer, bytes: u64, since: u64) {
+        let at_ns = sys::monotonic_ns();
+        self.write(Record {
+            at_ns,
+            site: at_ns.saturating_sub(since),
+            peer,
+            len: bytes,
+            operation: name,
+            ..Record::new(Kind::Work)
+        });
+    }
+
+    fn collective(&self, context: Context, tag: i32) {
+        self.write(Record {
+            context,
+            tag,
+            ..Record::new(Kind::Collective)
+        });
+    }
+}

@@ -1,0 +1,351 @@
+//! How much of each nonblocking operation was hidden behind computation, by call site.
+//!
+//! Fed with what was seen of all ranks, each rank's events in their order; gives rows. Follows every operation from its start to its end, joins the two sides of
+//! a message, and judges each side by [`share`]. A nonblocking collective has the moves of the messages that it is made of. Bounded by [`crate::limits`].
+
+pub mod share;
+pub mod spans;
+
+use crate::limits::{HALVES_KEPT, OPEN_OPERATIONS, THREADS};
+use crate::record::Side;
+use crate::seen::{Background, Message, Name, Seen, What};
+use share::{Life, Means, REASONS, Reason, Share, judge};
+use spans::{InMpi, Span, add};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// An operation whose end was not seen yet.
+#[derive(Clone, Debug)]
+struct Open {
+    thread: u32,
+    started: u64,
+    side: Side,
+    call: Name,
+    site: Name,
+    context: u32,
+    moved: Vec<Span>,
+    /// The collective that it is a part of.
+    part_of: Option<u64>,
+}
+
+/// One that is over, as far as its own rank can tell.
+#[derive(Clone, Debug)]
+struct Ended {
+    rank: u32,
+    open: Span,
+    returned: u64,
+    side: Side,
+    call: Name,
+    site: Name,
+    bytes: u64,
+    moved: Vec<Span>,
+    in_mpi: Vec<Span>,
+    part_of: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Rank {
+    threads: HashMap<u32, InMpi>,
+    open: HashMap<u64, Open>,
+    /// The collectives among them.
+    collectives: Vec<u64>,
+    background: Background,
+}
+
+/// What came together at one call site.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// Operations that are over.
+    pub operations: u64,
+    /// Of those, the ones that took too little to matter.
+    pub small: u64,
+    /// Bytes of all.
+    pub bytes: u64,
+    /// Time in which bytes were moved, in nanoseconds, all operations together.
+    pub moving_ns: u64,
+    /// Of that, hidden.
+    pub hidden_ns: u64,
+    /// Time waited for them.
+    pub waited_ns: u64,
+    /// Operations by the reason why little was hidden.
+    pub reasons: [u64; REASONS],
+}
+
+impl Row {
+    /// The hidden part, in hundredths; `None` if nothing was there to hide.
+    pub fn percent(&self) -> Option<u64> {
+        (self.moving_ns > 0 && self.operations > self.small)
+            .then(|| (u128::from(self.hidden_ns) * 100 / u128::from(self.moving_ns)) as u64)
+    }
+
+    /// The most frequent reason, of those that matter if there are any.
+    pub fn reason(&self) -> Option<Reason> {
+        let count = |reason: &Reason| self.reasons[*reason as usize];
+        let matters = Reason::ALL
+            .into_iter()
+            .filter(|reason| *reason != Reason::Small && count(reason) > 0);
+        let most = matters.max_by_key(|reason| (count(reason), std::cmp::Reverse(*reason)));
+        most.or_else(|| (self.small > 0 && self.small == self.operations).then_some(Reason::Small))
+    }
+
+    fn add(&mut self, share: &Share, bytes: u64) {
+        self.operations += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        for (sum, part) in [
+            (&mut self.moving_ns, share.moving_ns),
+            (&mut self.hidden_ns, share.hidden_ns),
+            (&mut self.waited_ns, share.waited_ns),
+        ] {
+            *sum = sum.saturating_add(part);
+        }
+        if let Some(reason) = share.reason {
+            self.reasons[reason as usize] += 1;
+            self.small += u64::from(reason == Reason::Small);
+        }
+    }
+}
+
+/// See the module's paragraph.
+#[derive(Debug, Default)]
+pub struct Analysis {
+    ranks: HashMap<u32, Rank>,
+    /// Messages of which one side is over, and whether that is the sender's.
+    halves: HashMap<Message, Ended>,
+    order: VecDeque<Message>,
+    /// Collectives that are over, for what is still to be known of their messages.
+    collectives: HashMap<(u32, u64), Ended>,
+    collectives_order: VecDeque<(u32, u64)>,
+    rows: BTreeMap<(Name, Name), Row>,
+    crowded: bool,
+    /// Records that nobody read.
+    pub lost: u64,
+}
+
+/// Whether a function gives a request, so that there is something to hide.
+fn is_nonblocking(call: &str) -> bool {
+    call.starts_with("MPI_I") || call.starts_with("MPI_Start") || call.contains("_init")
+}
+
+impl Analysis {
+    /// For a job whose ranks take all cores that it has (`crowded`) or not.
+    pub fn new(crowded: bool) -> Self {
+        Self {
+            crowded,
+            ..Self::default()
+        }
+    }
+
+    /// Takes one event.
+    pub fn see(&mut self, seen: &Seen) {
+        let rank = self.ranks.entry(seen.rank).or_default();
+        match &seen.what {
+            What::Enter { .. } => {
+                if rank.threads.len() < THREADS || rank.threads.contains_key(&seen.thread) {
+                    rank.threads.entry(seen.thread).or_default().enter(seen.at_ns);
+                }
+            }
+            What::Leave { .. } => {
+                if let Some(thread) = rank.threads.get_mut(&seen.thread) {
+                    thread.leave(seen.at_ns);
+                }
+            }
+            What::Start { .. } => rank.start(seen),
+            What::Work {
+                operation, since_ns, ..
+            } => {
+                if let Some(open) = rank.open.get_mut(operation) {
+                    add(&mut open.moved, Span::new(*since_ns, seen.at_ns));
+                }
+            }
+            What::Done {
+                operation,
+                message,
+                bytes,
+            } => {
+                if let Some(ended) = rank.end(seen, *operation, *bytes) {
+                    self.ended(ended, *operation, *message);
+                }
+            }
+            What::State(state) => rank.background = *state,
+            What::Lost(records) => {
+                self.lost = self.lost.saturating_add(*records);
+                rank.threads.values_mut().for_each(InMpi::forget);
+                // Of what was open, who knows what became of it.
+                rank.open.clear();
+                rank.collectives.clear();
+            }
+            What::TurnBegin | What::TurnEnd | What::SleepBegin | What::SleepEnd | What::Collective { .. } => {
+            }
+        }
+    }
+
+    fn ended(&mut self, ended: Ended, operation: u64, message: Option<Message>) {
+        if ended.side == Side::Collective {
+            let key = (ended.rank, operation);
+            self.collectives_order.push_back(key);
+            if let Some(old) = self.collectives.insert(key, ended) {
+                self.judge(&old, None);
+            }
+            if self.collectives_order.len() > HALVES_KEPT
+                && let Some(oldest) = self.collectives_order.pop_front()
+                && let Some(ended) = self.collectives.remove(&oldest)
+            {
+                self.judge(&ended, None);
+            }
+            return;
+        }
+        let Some(message) = message else {
+            return self.judge(&ended, None);
+        };
+        if let Some(other) = self.halves.remove(&message) {
+            if other.rank != ended.rank {
+                self.join(ended, other);
+            }
+            return;
+        }
+        self.order.push_back(message);
+        self.halves.insert(message, ended);
+        if self.order.len() > HALVES_KEPT
+            && let Some(oldest) = self.order.pop_front()
+            && let Some(ended) = self.halves.remove(&oldest)
+        {
+            self.judge(&ended, None);
+        }
+    }
+
+    /// Both sides of a message are over: each has the other's moves, too.
+    fn join(&mut self, mut one: Ended, mut other: Ended) {
+        let moved: Vec<Span> = one.moved.iter().chain(&other.moved).copied().collect();
+        let times = (one.open.begin, other.open.begin);
+        (one.moved, other.moved) = (moved.clone(), moved);
+        self.judge(&one, Some(times.1));
+        self.judge(&other, Some(times.0));
+    }
+
+    fn judge(&mut self, ended: &Ended, partner: Option<u64>) {
+        if let Some(whole) = ended.part_of {
+            let Some(collective) = self.collectives.get_mut(&(ended.rank, whole)) else {
+                if let Some(open) = self
+                    .ranks
+                    .get_mut(&ended.rank)
+                    .and_then(|rank| rank.open.get_mut(&whole))
+                {
+                    ended.moved.iter().for_each(|span| add(&mut open.moved, *span));
+                }
+                return;
+            };
+            return ended
+                .moved
+                .iter()
+                .for_each(|span| add(&mut collective.moved, *span));
+        }
+        if !is_nonblocking(&ended.call) {
+            return;
+        }
+        let means = Means {
+            background: self
+                .ranks
+                .get(&ended.rank)
+                .map_or_else(Background::default, |rank| rank.background),
+            crowded: self.crowded,
+        };
+        // Moves of the other side may reach beyond this side's end: its last word is under way then.
+        let moved = ended.moved.iter().map(|span| span.and(ended.open));
+        let life = Life {
+            open: ended.open,
+            returned: ended.returned,
+            partner,
+            receives: ended.side == Side::Receive,
+            moved: moved.collect(),
+            in_mpi: &ended.in_mpi,
+        };
+        let share = judge(life, means);
+        let row = self
+            .rows
+            .entry((ended.site.clone(), ended.call.clone()))
+            .or_default();
+        row.add(&share, ended.bytes);
+    }
+
+    /// The rows, by place and function: no more is to come.
+    pub fn finish(mut self) -> BTreeMap<(Name, Name), Row> {
+        let halves: Vec<Ended> = std::mem::take(&mut self.halves).into_values().collect();
+        halves.iter().for_each(|ended| self.judge(ended, None));
+        let collectives: Vec<Ended> = std::mem::take(&mut self.collectives).into_values().collect();
+        collectives.iter().for_each(|ended| self.judge(ended, None));
+        self.rows
+    }
+}
+
+impl Rank {
+    fn start(&mut self, seen: &Seen) {
+        let What::Start {
+            operation,
+            side,
+            call,
+            site,
+            context,
+            ..
+        } = &seen.what
+        else {
+            return;
+        };
+        if self.open.len() >= OPEN_OPERATIONS {
+            return;
+        }
+        // Messages of a nonblocking collective bear its place and its context.
+        let is_part = |name: &&u64| {
+            let whole = self.open.get(*name);
+            whole.is_some_and(|open| open.context == *context && open.site == *site)
+        };
+        let part_of = match side {
+            Side::Collective => None,
+            _ => self.collectives.iter().find(is_part).copied(),
+        };
+        if *side == Side::Collective {
+            self.collectives.push(*operation);
+        }
+        let open = Open {
+            thread: seen.thread,
+            started: seen.at_ns,
+            side: *side,
+            call: call.clone(),
+            site: site.clone(),
+            context: *context,
+            moved: Vec::new(),
+            part_of,
+        };
+        self.open.insert(*operation, open);
+    }
+
+    fn end(&mut self, seen: &Seen, operation: u64, bytes: u64) -> Option<Ended> {
+        let open = self.open.remove(&operation)?;
+        if open.side == Side::Collective {
+            self.collectives.retain(|name| *name != operation);
+        }
+        let life = Span::new(open.started, seen.at_ns);
+        let in_mpi = self
+            .threads
+            .get(&open.thread)
+            .map_or_else(Vec::new, |thread| thread.within(life));
+        // The call that started it is the one that its start lies in.
+        let returned = in_mpi
+            .first()
+            .filter(|part| part.begin <= life.begin)
+            .map_or(life.begin, |part| part.end);
+        Some(Ended {
+            rank: seen.rank,
+            open: life,
+            returned,
+            side: open.side,
+            call: open.call,
+            site: open.site,
+            bytes,
+            moved: open.moved,
+            in_mpi,
+            part_of: open.part_of,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

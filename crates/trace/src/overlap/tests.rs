@@ -1,0 +1,190 @@
+//! Whole stories of two ranks, told event by event.
+
+use super::*;
+
+const US: u64 = 1000;
+
+/// Tells what a rank's thread 1 does, in microseconds.
+struct Teller<'a>(&'a mut Analysis, u32);
+
+impl Teller<'_> {
+    fn tell(&mut self, at_us: u64, what: What) {
+        self.0.see(&Seen {
+            rank: self.1,
+            thread: 1,
+            cpu: 0,
+            at_ns: at_us * US,
+            what,
+        });
+    }
+
+    fn call(&mut self, name: &str, begin: u64, end: u64) {
+        self.enter(name, begin);
+        self.leave(name, end);
+    }
+
+    fn enter(&mut self, name: &str, at: u64) {
+        let site = "halo.c:58".into();
+        self.tell(
+            at,
+            What::Enter {
+                call: name.into(),
+                site,
+            },
+        );
+    }
+
+    fn leave(&mut self, name: &str, at: u64) {
+        self.tell(at, What::Leave { call: name.into() });
+    }
+
+    fn start(&mut self, at: u64, side: Side, call: &str, operation: u64) {
+        let what = What::Start {
+            operation,
+            side,
+            call: call.into(),
+            site: call.to_lowercase().as_str().into(),
+            context: 2,
+            tag: 7,
+            peer: Some(1 - self.1),
+            bytes: 1 << 20,
+        };
+        self.tell(at, what);
+    }
+
+    fn done(&mut self, at: u64, operation: u64, message: Option<Message>) {
+        let bytes = 1 << 20;
+        self.tell(
+            at,
+            What::Done {
+                operation,
+                message,
+                bytes,
+            },
+        );
+    }
+
+    fn work(&mut self, since: u64, until: u64, operation: u64) {
+        let what = What::Work {
+            operation,
+            peer: Some(1 - self.1),
+            since_ns: since * US,
+            bytes: 1 << 20,
+        };
+        self.tell(until, what);
+    }
+}
+
+const MESSAGE: Message = Message {
+    context: 2,
+    from: 0,
+    to: 1,
+    sequence: 5,
+};
+
+fn row(analysis: Analysis, call: &str) -> Row {
+    let rows = analysis.finish();
+    let key = (call.to_lowercase().as_str().into(), call.into());
+    rows.get(&key)
+        .cloned()
+        .unwrap_or_else(|| panic!("{call} in {rows:?}"))
+}
+
+/// Rank 0 sends and computes, rank 1 receives and waits at once, reading the message itself.
+fn sender_computes() -> Analysis {
+    let mut analysis = Analysis::new(false);
+    let mut sender = Teller(&mut analysis, 0);
+    sender.enter("MPI_Isend", 0);
+    sender.start(1, Side::Send, "MPI_Isend", 9);
+    sender.leave("MPI_Isend", 5);
+    let mut receiver = Teller(&mut analysis, 1);
+    receiver.enter("MPI_Irecv", 2);
+    receiver.start(3, Side::Receive, "MPI_Irecv", 4);
+    receiver.leave("MPI_Irecv", 6);
+    receiver.enter("MPI_Wait", 7);
+    receiver.work(20, 120, 4);
+    receiver.done(121, 4, Some(MESSAGE));
+    receiver.leave("MPI_Wait", 122);
+    let mut sender = Teller(&mut analysis, 0);
+    sender.enter("MPI_Wait", 500);
+    sender.done(501, 9, Some(MESSAGE));
+    sender.leave("MPI_Wait", 502);
+    analysis
+}
+
+#[test]
+fn a_sender_that_computes_while_its_partner_reads_has_all_hidden() {
+    let row = row(sender_computes(), "MPI_Isend");
+    assert_eq!((row.percent(), row.reason()), (Some(100), None));
+    assert_eq!((row.operations, row.moving_ns), (1, 100 * US));
+}
+
+#[test]
+fn a_receiver_that_waits_at_once_has_nothing_hidden() {
+    let row = row(sender_computes(), "MPI_Irecv");
+    assert_eq!(
+        (row.percent(), row.reason()),
+        (Some(0), Some(Reason::WaitedAtOnce))
+    );
+    assert_eq!(row.waited_ns, 114 * US);
+}
+
+#[test]
+fn what_of_a_blocking_call_is_no_operation_to_hide() {
+    let mut analysis = Analysis::new(false);
+    let mut rank = Teller(&mut analysis, 0);
+    rank.enter("MPI_Send", 0);
+    rank.start(1, Side::Send, "MPI_Send", 9);
+    rank.done(80, 9, Some(MESSAGE));
+    rank.leave("MPI_Send", 81);
+    assert!(analysis.finish().is_empty());
+}
+
+#[test]
+fn a_collective_has_the_moves_of_its_messages() {
+    let mut analysis = Analysis::new(false);
+    let mut rank = Teller(&mut analysis, 0);
+    rank.enter("MPI_Ibcast", 0);
+    rank.start(1, Side::Collective, "MPI_Ibcast", 70);
+    rank.start(2, Side::Send, "MPI_Ibcast", 9);
+    rank.leave("MPI_Ibcast", 5);
+    rank.call("MPI_Test", 100, 110);
+    rank.work(20, 60, 9);
+    rank.done(61, 9, Some(MESSAGE));
+    rank.enter("MPI_Wait", 300);
+    rank.done(301, 70, None);
+    rank.leave("MPI_Wait", 302);
+    let row = row(analysis, "MPI_Ibcast");
+    assert_eq!(
+        (row.operations, row.moving_ns, row.percent()),
+        (1, 40 * US, Some(100))
+    );
+}
+
+#[test]
+fn after_a_loss_nothing_is_made_up() {
+    let mut analysis = Analysis::new(false);
+    let mut rank = Teller(&mut analysis, 0);
+    rank.enter("MPI_Isend", 0);
+    rank.start(1, Side::Send, "MPI_Isend", 9);
+    rank.tell(2, What::Lost(1000));
+    rank.done(80, 9, Some(MESSAGE));
+    assert_eq!(analysis.lost, 1000);
+    assert!(analysis.finish().is_empty());
+}
+
+#[test]
+fn the_reason_that_matters_is_told_before_the_smallness_of_others() {
+    let mut row = Row {
+        operations: 5,
+        small: 4,
+        ..Row::default()
+    };
+    row.reasons[Reason::Small as usize] = 4;
+    row.reasons[Reason::WaitedAtOnce as usize] = 1;
+    assert_eq!(row.reason(), Some(Reason::WaitedAtOnce));
+    row.reasons[Reason::WaitedAtOnce as usize] = 0;
+    assert_eq!(row.reason(), None);
+    row.operations = 4;
+    assert_eq!(row.reason(), Some(Reason::Small));
+}

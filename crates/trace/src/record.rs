@@ -1,0 +1,190 @@
+//! A record as it lies in a rank's journal (docs/formats-job.md, clause B10): seven words, written by the rank, read by whoever traces it.
+
+use garonne_sync::journal::Words;
+
+/// What a record tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// A thread of the program entered an MPI call.
+    Enter = 1,
+    /// It left the call.
+    Leave = 2,
+    /// An operation was started.
+    Start = 3,
+    /// It is over; a receive knows its message now.
+    Done = 4,
+    /// Bytes of an operation were moved, until the record's time.
+    Work = 5,
+    /// The rank's helper was called and begins.
+    TurnBegin = 6,
+    /// It leaves the engine.
+    TurnEnd = 7,
+    /// A waiter goes to sleep.
+    SleepBegin = 8,
+    /// It is awake again.
+    SleepEnd = 9,
+    /// The call is a collective: its context and tag.
+    Collective = 10,
+}
+
+const KINDS: [Kind; 10] = [
+    Kind::Enter,
+    Kind::Leave,
+    Kind::Start,
+    Kind::Done,
+    Kind::Work,
+    Kind::TurnBegin,
+    Kind::TurnEnd,
+    Kind::SleepBegin,
+    Kind::SleepEnd,
+    Kind::Collective,
+];
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Side {
+    /// A send.
+    #[default]
+    Send = 0,
+    /// A receive.
+    Receive = 1,
+    /// A nonblocking collective.
+    Collective = 2,
+}
+
+/// One record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// When, CLOCK_MONOTONIC in nanoseconds.
+    pub at_ns: u64,
+    /// What.
+    pub kind: Kind,
+    /// What the operation is.
+    pub side: Side,
+    /// Number of the MPI function, 0 for none.
+    pub call: u16,
+    /// The thread, by its id in the system.
+    pub thread: u32,
+    /// Return address of the call; of [`Kind::Work`] its duration in nanoseconds.
+    pub site: u64,
+    /// The other process; `u32::MAX` for any or none.
+    pub peer: u32,
+    /// Context of the message.
+    pub context: u32,
+    /// Its tag.
+    pub tag: i32,
+    /// Its number in the stream of its context from its source.
+    pub sequence: u32,
+    /// Bytes, below 2^48.
+    pub len: u64,
+    /// The core.
+    pub cpu: u16,
+    /// The rank's name for the operation.
+    pub operation: u64,
+}
+
+const LEN_BITS: u32 = 48;
+
+impl Record {
+    /// A record of this kind about nothing.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            at_ns: 0,
+            kind,
+            side: Side::Send,
+            call: 0,
+            thread: 0,
+            site: 0,
+            peer: u32::MAX,
+            context: 0,
+            tag: 0,
+            sequence: 0,
+            len: 0,
+            cpu: 0,
+            operation: 0,
+        }
+    }
+
+    /// The words that lie in the journal.
+    pub fn encode(&self) -> Words {
+        let head = u64::from(self.kind as u8)
+            | u64::from(self.side as u8) << 8
+            | u64::from(self.call) << 16
+            | u64::from(self.thread) << 32;
+        [
+            self.at_ns,
+            head,
+            self.site,
+            u64::from(self.peer) | u64::from(self.context) << 32,
+            u64::from(self.tag as u32) | u64::from(self.sequence) << 32,
+            self.len & ((1 << LEN_BITS) - 1) | u64::from(self.cpu) << LEN_BITS,
+            self.operation,
+        ]
+    }
+
+    /// What such words tell; `None` if they are no record.
+    pub fn decode(words: &Words) -> Option<Self> {
+        let [at_ns, head, site, parties, envelope, size, operation] = *words;
+        let kind = *KINDS.get(usize::from((head as u8).checked_sub(1)?))?;
+        let side = match (head >> 8) as u8 {
+            0 => Side::Send,
+            1 => Side::Receive,
+            2 => Side::Collective,
+            _ => return None,
+        };
+        Some(Self {
+            at_ns,
+            kind,
+            side,
+            call: (head >> 16) as u16,
+            thread: (head >> 32) as u32,
+            site,
+            peer: parties as u32,
+            context: (parties >> 32) as u32,
+            tag: envelope as u32 as i32,
+            sequence: (envelope >> 32) as u32,
+            len: size & ((1 << LEN_BITS) - 1),
+            cpu: (size >> LEN_BITS) as u16,
+            operation,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_record_reads_back_as_it_was_written() {
+        for kind in KINDS {
+            let record = Record {
+                at_ns: u64::MAX,
+                side: Side::Collective,
+                call: 700,
+                thread: u32::MAX,
+                site: 1 << 63,
+                peer: 7,
+                context: u32::MAX,
+                tag: -5,
+                sequence: 9,
+                len: (1 << LEN_BITS) - 1,
+                cpu: u16::MAX,
+                operation: 3 << 40,
+                ..Record::new(kind)
+            };
+            assert_eq!(Record::decode(&record.encode()), Some(record));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_are_a_record_that_writes_them_again_or_none(words: [u64; 7]) {
+            if let Some(record) = Record::decode(&words) {
+                prop_assert_eq!(record.encode(), words);
+            }
+        }
+    }
+}

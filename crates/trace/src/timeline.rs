@@ -1,0 +1,581 @@
+//! From what was seen to the events of a timeline, in the trace event format that Perfetto and Chrome open.
+//!
+//! A process per rank, a track per thread with its calls, sleeps and helper's turns as slices that nest; what it moves lies within them. Operations, and the work that
+//! anybody does for a rank, are asynchronous slices of the rank. A message is an arrow, drawn when both of its ends are known, so none hangs in the air.
+//! Slices whose end was never seen (a killed rank, lost records) are closed where the rank's last event is. Bounded by [`crate::limits`].
+
+use crate::limits::{DEPTH, HALVES_KEPT, OPEN_OPERATIONS, THREADS};
+use crate::record::Side;
+use crate::seen::{Message, Name, Seen, What};
+use serde_json::{Value, json};
+use std::collections::{HashMap, VecDeque};
+
+/// Category of MPI calls.
+pub const CALL: &str = "mpi";
+/// Category of sleeps in them.
+pub const SLEEP: &str = "sleep";
+/// Category of the collective that a call is.
+pub const COLLECTIVE: &str = "collective";
+/// Category of a helper's turns.
+pub const TURN: &str = "helper";
+/// Category of moving bytes, by the thread that does it.
+pub const WORK: &str = "work";
+/// Category of operations.
+pub const OPERATION: &str = "operation";
+/// Category of what is done for a rank, by whomever.
+const FOR_RANK: &str = "for this rank";
+/// Category of messages.
+const MESSAGE: &str = "message";
+/// Category of what concerns the recording.
+pub const RECORDING: &str = "recording";
+
+#[derive(Debug)]
+struct Slice {
+    category: &'static str,
+    name: Name,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    stack: Vec<Slice>,
+    helps: bool,
+    named: bool,
+}
+
+#[derive(Debug)]
+struct Operation {
+    side: Side,
+    call: Name,
+    point: Point,
+}
+
+#[derive(Debug, Default)]
+struct Rank {
+    threads: HashMap<u32, Thread>,
+    open: HashMap<u64, Operation>,
+    last_ns: u64,
+    named: bool,
+}
+
+/// A moment on a track.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    rank: u32,
+    thread: u32,
+    at_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrow {
+    from: Option<Point>,
+    to: Option<Point>,
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub struct Timeline {
+    /// Time 0 of the file.
+    base_ns: u64,
+    /// Ranks of a world.
+    size: u32,
+    ranks: HashMap<u32, Rank>,
+    arrows: HashMap<Message, Arrow>,
+    order: VecDeque<Message>,
+    works: u64,
+    flows: u64,
+    out: Vec<Value>,
+}
+
+impl Timeline {
+    /// A timeline whose time begins at `base_ns`, of worlds of `size` ranks each.
+    pub fn new(base_ns: u64, size: u32) -> Self {
+        Self {
+            base_ns,
+            size: size.max(1),
+            ranks: HashMap::new(),
+            arrows: HashMap::new(),
+            order: VecDeque::new(),
+            works: 0,
+            flows: 0,
+            out: Vec::new(),
+        }
+    }
+
+    /// Microseconds in the file, exact to the nanosecond.
+    fn ts(&self, at_ns: u64) -> Value {
+        let since = at_ns.saturating_sub(self.base_ns);
+        json!(since as f64 / 1000.0)
+    }
+
+    fn event(&self, phase: &str, category: &str, name: &str, point: Point) -> Value {
+        json!({ "ph": phase, "cat": category, "name": name, "pid": point.rank, "tid": point.thread, "ts": self.ts(point.at_ns) })
+    }
+
+    /// Takes one event, later than those of its rank before.
+    pub fn see(&mut self, seen: &Seen) {
+        let point = Point {
+            rank: seen.rank,
+            thread: seen.thread,
+            at_ns: seen.at_ns,
+        };
+        self.meet(seen);
+        match &seen.what {
+            What::Enter { call, site } => {
+                self.open(point, CALL, call, json!({ "at": &**site, "core": seen.cpu }));
+            }
+            What::Leave { call } => self.close(point, CALL, Some(call)),
+            What::TurnBegin => self.open(point, TURN, "helper", json!({ "core": seen.cpu })),
+            What::TurnEnd => self.close(point, TURN, None),
+            What::SleepBegin => self.open(point, SLEEP, "asleep", json!({})),
+            What::SleepEnd => self.close(point, SLEEP, None),
+            What::Collective { name } => self.open(point, COLLECTIVE, name, json!({})),
+            What::Start { .. } => self.start(seen, point),
+            What::Done {
+                operation,
+                message,
+                bytes,
+            } => self.done(point, *operation, *message, *bytes),
+            What::Work { .. } => self.work(seen, point),
+            What::State(state) => {
+                let mut event = self.event("i", RECORDING, &format!("background {}", state.name()), point);
+                event["s"] = json!("t");
+                event["args"] = json!({ "background": state.name() });
+                self.out.push(event);
+            }
+            What::Lost(records) => self.lost(seen.rank, *records),
+        }
+    }
+
+    /// Names ranks and threads when they are first seen.
+    fn meet(&mut self, seen: &Seen) {
+        let rank = self.ranks.entry(seen.rank).or_default();
+        rank.last_ns = rank.last_ns.max(seen.at_ns);
+        if !std::mem::replace(&mut rank.named, true) {
+            let of = seen.rank;
+            let name = match of / self.size {
+                0 => format!("rank {of}"),
+                world => format!("rank {} of world {}", of % self.size, world + 1),
+            };
+            self.out
+                .push(json!({ "ph": "M", "name": "process_name", "pid": of, "args": { "name": name } }));
+            self.out.push(
+                json!({ "ph": "M", "name": "process_sort_index", "pid": of, "args": { "sort_index": of } }),
+            );
+        }
+        if matches!(seen.what, What::Lost(_))
+            || rank.threads.len() >= THREADS && !rank.threads.contains_key(&seen.thread)
+        {
+            return;
+        }
+        let thread = rank.threads.entry(seen.thread).or_default();
+        let helps = thread.helps || seen.what == What::TurnBegin;
+        let changed = helps != thread.helps;
+        thread.helps = helps;
+        if !std::mem::replace(&mut thread.named, true) || changed {
+            let name = format!("{} {}", if helps { "helper" } else { "program" }, seen.thread);
+            let event = json!({ "ph": "M", "name": "thread_name", "pid": seen.rank, "tid": seen.thread, "args": { "name": name } });
+            self.out.push(event);
+        }
+    }
+
+    fn thread(&mut self, point: Point) -> Option<&mut Thread> {
+        self.ranks.get_mut(&point.rank)?.threads.get_mut(&point.thread)
+    }
+
+    fn open(&mut self, point: Point, category: &'static str, name: &str, args: Value) {
+        let Some(thread) = self.thread(point).filter(|thread| thread.stack.len() < DEPTH) else {
+            return;
+        };
+        thread.stack.push(Slice {
+            category,
+            name: name.into(),
+        });
+        let mut event = self.event("B", category, name, point);
+        event["args"] = args;
+        self.out.push(event);
+    }
+
+    /// Closes the innermost slice of this kind and those within it; nothing if there is none.
+    fn close(&mut self, point: Point, category: &str, name: Option<&str>) {
+        let Some(thread) = self.thread(point) else { return };
+        let fits = |slice: &Slice| slice.category == category && name.is_none_or(|name| *slice.name == *name);
+        let Some(depth) = thread.stack.iter().rposition(fits) else {
+            return;
+        };
+        let closed: Vec<Slice> = thread.stack.drain(depth..).collect();
+        for slice in closed.iter().rev() {
+            let event = self.event("E", slice.category, &slice.name, point);
+            self.out.push(event);
+        }
+    }
+
+    fn start(&mut self, seen: &Seen, point: Point) {
+        let What::Start {
+            operation,
+            side,
+            call,
+            site,
+            context,
+            tag,
+            peer,
+            bytes,
+        } = &seen.what
+        else {
+            return;
+        };
+        let Some(rank) = self.ranks.get_mut(&seen.rank) else {
+            return;
+        };
+        if rank.open.len() >= OPEN_OPERATIONS {
+            return;
+        }
+        let known = Operation {
+            side: *side,
+            call: call.clone(),
+            point,
+        };
+        rank.open.insert(*operation, known);
+        let side = match side {
+            Side::Send => "send",
+            Side::Receive => "receive",
+            Side::Collective => "collective",
+        };
+        let mut event = self.event("b", OPERATION, call, point);
+        event["id"] = identity(seen.rank, *operation);
+        event["args"] = json!({ "side": side, "at": &**site, "context": context, "tag": tag, "peer": peer, "bytes": bytes });
+        self.out.push(event);
+    }
+
+    fn done(&mut self, point: Point, operation: u64, message: Option<Message>, bytes: u64) {
+        let known = self
+            .ranks
+            .get_mut(&point.rank)
+            .and_then(|rank| rank.open.remove(&operation));
+        let Some(known) = known else { return };
+        let mut event = self.event("e", OPERATION, &known.call, point);
+        event["id"] = identity(point.rank, operation);
+        event["args"] = json!({ "bytes": bytes });
+        if let Some(message) = message {
+            event["args"]["message"] = json!([message.context, message.from, message.to, message.sequence]);
+        }
+        self.out.push(event);
+        let Some(message) = message else { return };
+        let arrow = self.arrows.entry(message).or_default();
+        let fresh = arrow.from.is_none() && arrow.to.is_none();
+        match known.side {
+            Side::Send => arrow.from = Some(known.point),
+            _ => arrow.to = Some(point),
+        }
+        if let Arrow {
+            from: Some(from),
+            to: Some(to),
+        } = *arrow
+        {
+            self.arrows.remove(&message);
+            self.draw(from, to, bytes);
+        } else if fresh {
+            self.order.push_back(message);
+            if self.order.len() > HALVES_KEPT
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.arrows.remove(&oldest);
+            }
+        }
+    }
+
+    fn draw(&mut self, from: Point, to: Point, bytes: u64) {
+        self.flows += 1;
+        for (phase, point) in [("s", from), ("f", to)] {
+            let mut event = self.event(phase, MESSAGE, "message", point);
+            event["id"] = json!(self.flows);
+            event["args"] = json!({ "bytes": bytes });
+            if phase == "f" {
+                event["bp"] = json!("e");
+            }
+            self.out.push(event);
+        }
+    }
+
+    fn work(&mut self, seen: &Seen, point: Point) {
+        let What::Work {
+            operation,
+            peer,
+            since_ns,
+            bytes,
+        } = &seen.what
+        else {
+            return;
+        };
+        let rank = self.ranks.get(&seen.rank);
+        let helps = rank
+            .and_then(|rank| rank.threads.get(&seen.thread))
+            .is_some_and(|thread| thread.helps);
+        let begin = Point {
+            at_ns: *since_ns,
+            ..point
+        };
+        let mut event = self.event("X", WORK, "moves bytes", begin);
+        event["dur"] = json!(seen.at_ns.saturating_sub(*since_ns) as f64 / 1000.0);
+        event["args"] = json!({ "operation": operation, "peer": peer, "bytes": bytes, "core": seen.cpu });
+        self.out.push(event);
+        let who = if helps { "helper" } else { "program" };
+        for rank in std::iter::once(seen.rank).chain(*peer) {
+            self.works += 1;
+            let name = match rank == seen.rank {
+                true => format!("own {who} moves bytes"),
+                false => format!("rank {}'s {who} moves bytes", seen.rank),
+            };
+            for (phase, at_ns) in [("b", *since_ns), ("e", seen.at_ns)] {
+                let at = Point { rank, at_ns, ..point };
+                let mut event = self.event(phase, FOR_RANK, &name, at);
+                event["id"] = json!(format!("w{}", self.works));
+                event["args"] = json!({ "bytes": bytes, "core": seen.cpu, "thread": seen.thread });
+                self.out.push(event);
+            }
+        }
+    }
+
+    fn lost(&mut self, of: u32, records: u64) {
+        let Some(rank) = self.ranks.get(&of) else { return };
+        let at_ns = rank.last_ns;
+        self.cut(of);
+        let mut event = self.event(
+            "i",
+            RECORDING,
+            &format!("{records} events lost"),
+            Point {
+                rank: of,
+                thread: 0,
+                at_ns,
+            },
+        );
+        event["s"] = json!("p");
+        event["args"] = json!({ "lost": records });
+        self.out.push(event);
+    }
+
+    /// Closes everything of a rank where its last event is.
+    fn cut(&mut self, of: u32) {
+        let Some(rank) = self.ranks.get_mut(&of) else {
+            return;
+        };
+        let at_ns = rank.last_ns;
+        let mut slices = Vec::new();
+        for (&thread, known) in &mut rank.threads {
+            let point = Point {
+                rank: of,
+                thread,
+                at_ns,
+            };
+            slices.extend(known.stack.drain(..).rev().map(|slice| (point, slice)));
+        }
+        let operations: Vec<_> = rank.open.drain().collect();
+        for (point, slice) in slices {
+            let mut event = self.event("E", slice.category, &slice.name, point);
+            event["args"] = json!({ "end": "not seen" });
+            self.out.push(event);
+        }
+        for (operation, known) in operations {
+            let at = Point { at_ns, ..known.point };
+            let mut event = self.event("e", OPERATION, &known.call, at);
+            event["id"] = identity(of, operation);
+            event["args"] = json!({ "end": "not seen" });
+            self.out.push(event);
+        }
+    }
+
+    /// Closes what is still open: nothing more comes.
+    pub fn finish(&mut self) {
+        let mut ranks: Vec<u32> = self.ranks.keys().copied().collect();
+        ranks.sort_unstable();
+        ranks.into_iter().for_each(|rank| self.cut(rank));
+    }
+
+    /// The events made since the last time, each a line.
+    pub fn take(&mut self) -> String {
+        let lines: Vec<String> = self.out.drain(..).map(|event| event.to_string()).collect();
+        lines.join(",\n")
+    }
+}
+
+fn identity(rank: u32, operation: u64) -> Value {
+    json!(format!("r{rank}o{operation:x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(rank: u32, at_ns: u64, what: What) -> Seen {
+        Seen {
+            rank,
+            thread: 10 + rank,
+            cpu: 3,
+            at_ns,
+            what,
+        }
+    }
+
+    fn enter(call: &str) -> What {
+        What::Enter {
+            call: call.into(),
+            site: "halo.c:58".into(),
+        }
+    }
+
+    fn start(side: Side, operation: u64) -> What {
+        What::Start {
+            operation,
+            side,
+            call: "MPI_Isend".into(),
+            site: "halo.c:58".into(),
+            context: 0,
+            tag: 1,
+            peer: None,
+            bytes: 8,
+        }
+    }
+
+    fn done(operation: u64) -> What {
+        let message = Message {
+            context: 0,
+            from: 0,
+            to: 1,
+            sequence: 4,
+        };
+        What::Done {
+            operation,
+            message: Some(message),
+            bytes: 8,
+        }
+    }
+
+    fn events(timeline: &mut Timeline) -> Vec<Value> {
+        let text = format!("[{}]", timeline.take());
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn phases(events: &[Value], wanted: &str) -> Vec<String> {
+        let of = events
+            .iter()
+            .filter(|event| wanted.contains(event["ph"].as_str().unwrap()));
+        of.map(|event| {
+            format!(
+                "{}{}",
+                event["ph"].as_str().unwrap(),
+                event["name"].as_str().unwrap()
+            )
+        })
+        .collect()
+    }
+
+    #[test]
+    fn slices_nest_and_are_closed_with_what_is_within_them() {
+        let mut timeline = Timeline::new(0, 2);
+        timeline.see(&seen(
+            0,
+            1,
+            What::Leave {
+                call: "MPI_Send".into(),
+            },
+        ));
+        timeline.see(&seen(0, 2, enter("MPI_Allreduce")));
+        let name = "MPI_Allreduce 3".into();
+        timeline.see(&seen(0, 3, What::Collective { name }));
+        timeline.see(&seen(0, 4, What::SleepBegin));
+        timeline.see(&seen(
+            0,
+            9,
+            What::Leave {
+                call: "MPI_Allreduce".into(),
+            },
+        ));
+        timeline.see(&seen(0, 12, enter("MPI_Recv")));
+        timeline.finish();
+        let all = events(&mut timeline);
+        let expected = [
+            "BMPI_Allreduce",
+            "BMPI_Allreduce 3",
+            "Basleep",
+            "Easleep",
+            "EMPI_Allreduce 3",
+            "EMPI_Allreduce",
+            "BMPI_Recv",
+            "EMPI_Recv",
+        ];
+        assert_eq!(phases(&all, "BE"), expected);
+    }
+
+    #[test]
+    fn an_arrow_is_drawn_once_both_ends_are_known_in_either_order() {
+        for sender_first in [true, false] {
+            let mut timeline = Timeline::new(0, 2);
+            let mut sides = [(0, Side::Send, 10), (1, Side::Receive, 20)];
+            if !sender_first {
+                sides.reverse();
+            }
+            for (rank, side, at) in sides {
+                assert_eq!(phases(&events(&mut timeline), "sf"), [""; 0]);
+                timeline.see(&seen(rank, at, start(side, 7)));
+                timeline.see(&seen(rank, at + 5, done(7)));
+            }
+            let all = events(&mut timeline);
+            assert_eq!(phases(&all, "sf"), ["smessage", "fmessage"]);
+            let arrow: Vec<&Value> = all.iter().filter(|event| event["cat"] == "message").collect();
+            assert_eq!(arrow[0]["id"], arrow[1]["id"]);
+            assert_eq!(
+                (&arrow[0]["ts"], &arrow[0]["pid"]),
+                (&json!(0.01), &json!(0)),
+                "where the send was started"
+            );
+            assert_eq!(
+                (&arrow[1]["ts"], &arrow[1]["pid"]),
+                (&json!(0.025), &json!(1)),
+                "where the receive was over"
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_lost_is_said_and_leaves_nothing_open() {
+        let mut timeline = Timeline::new(0, 2);
+        timeline.see(&seen(0, 2, enter("MPI_Wait")));
+        timeline.see(&seen(0, 3, start(Side::Send, 7)));
+        timeline.see(&seen(0, 0, What::Lost(12)));
+        timeline.see(&seen(
+            0,
+            9,
+            What::Leave {
+                call: "MPI_Wait".into(),
+            },
+        ));
+        timeline.see(&seen(0, 9, done(7)));
+        timeline.finish();
+        let all = events(&mut timeline);
+        assert_eq!(phases(&all, "BE"), ["BMPI_Wait", "EMPI_Wait"]);
+        assert_eq!(phases(&all, "be"), ["bMPI_Isend", "eMPI_Isend"]);
+        assert_eq!(phases(&all, "i"), ["i12 events lost"]);
+    }
+
+    #[test]
+    fn work_is_shown_where_it_is_done_and_for_both_ranks() {
+        let mut timeline = Timeline::new(1000, 2);
+        timeline.see(&seen(0, 2000, What::TurnBegin));
+        let work = What::Work {
+            operation: 7,
+            peer: Some(1),
+            since_ns: 2500,
+            bytes: 1 << 20,
+        };
+        timeline.see(&seen(0, 4000, work));
+        let all = events(&mut timeline);
+        let moves = all.iter().find(|event| event["ph"] == "X").unwrap();
+        assert_eq!(
+            (&moves["ts"], &moves["dur"], &moves["args"]["core"]),
+            (&json!(1.5), &json!(1.5), &json!(3))
+        );
+        let names = phases(&all, "be");
+        assert_eq!(names[0], "bown helper moves bytes");
+        assert_eq!(names[2], "brank 0's helper moves bytes");
+    }
+}

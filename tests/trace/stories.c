@@ -1,0 +1,171 @@
+/* Programs whose traces are known beforehand: `stories STORY DIRECTORY`. What must not depend on time is ordered by files in DIRECTORY, which a rank that
+ * computes outside MPI looks at. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LARGE = 4 << 20, ROUNDS = 5 };
+
+static int rank, size;
+static const char *directory;
+static char *buffer;
+
+static void say(const char *what, int round) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s.%d", directory, what, round);
+    int file = open(path, O_CREAT | O_WRONLY, 0600);
+    if (file < 0) {
+        perror(path);
+        exit(9);
+    }
+    close(file);
+}
+
+/* Computes, outside MPI, until another rank has said something. */
+static void compute_until(const char *what, int round) {
+    char path[4096];
+    struct stat about;
+    snprintf(path, sizeof path, "%s/%s.%d", directory, what, round);
+    while (stat(path, &about) != 0) {
+        struct timespec moment = {0, 200000};
+        nanosleep(&moment, NULL);
+    }
+}
+
+static void compute_ms(long ms) {
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+/* Rank 0 computes until rank 1 has all: all of the send was hidden. */
+static void sender(void) {
+    for (int round = 0; round < ROUNDS; round++) {
+        if (rank == 0) {
+            MPI_Request request;
+            MPI_Isend(buffer, LARGE, MPI_BYTE, 1, 7, MPI_COMM_WORLD, &request); /* line: isend of sender */
+            compute_until("received", round);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+        } else if (rank == 1) {
+            MPI_Recv(buffer, LARGE, MPI_BYTE, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            say("received", round);
+        }
+    }
+}
+
+/* Both wait as soon as they have started. */
+static void wait_at_once(void) {
+    for (int round = 0; round < ROUNDS; round++) {
+        MPI_Request request;
+        if (rank == 0)
+            MPI_Isend(buffer, LARGE, MPI_BYTE, 1, 7, MPI_COMM_WORLD, &request); /* line: isend of wait */
+        else
+            MPI_Irecv(buffer, LARGE, MPI_BYTE, 0, 7, MPI_COMM_WORLD, &request); /* line: irecv of wait */
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
+
+/* Rank 1 posts its receive long after the send. */
+static void late(void) {
+    for (int round = 0; round < ROUNDS; round++) {
+        MPI_Request request;
+        if (rank == 0) {
+            MPI_Isend(buffer, LARGE, MPI_BYTE, 1, 7, MPI_COMM_WORLD, &request);
+            say("sent", round);
+        } else {
+            compute_until("sent", round);
+            compute_ms(100);
+            MPI_Irecv(buffer, LARGE, MPI_BYTE, 0, 7, MPI_COMM_WORLD, &request); /* line: irecv of late */
+        }
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
+
+/* Collectives of both kinds. */
+static void collectives(void) {
+    int sum = 0, one = 1;
+    for (int round = 0; round < ROUNDS; round++)
+        MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    for (int round = 0; round < ROUNDS; round++) {
+        MPI_Request request;
+        MPI_Ibcast(buffer, LARGE, MPI_BYTE, 0, MPI_COMM_WORLD, &request); /* line: ibcast */
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+}
+
+/* A ring of small and medium messages, so that all ranks send and receive. */
+static void ring(int rounds) {
+    int next = (rank + 1) % size, before = (rank + size - 1) % size;
+    for (int round = 0; round < rounds; round++) {
+        MPI_Request requests[2];
+        int count = round % 2 ? 8 : 20000;
+        MPI_Irecv(buffer, count, MPI_BYTE, before, round, MPI_COMM_WORLD, &requests[0]);
+        MPI_Isend(buffer + LARGE / 2, count, MPI_BYTE, next, round, MPI_COMM_WORLD, &requests[1]);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Rank 1 is killed in the middle of it. */
+static void killed(void) {
+    ring(20);
+    if (rank == 1) {
+        MPI_Request request;
+        MPI_Irecv(buffer, 8, MPI_BYTE, 0, 99, MPI_COMM_WORLD, &request); /* line: last call */
+        raise(SIGKILL);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Goes on until DIRECTORY/stop.0 is there. */
+static void endless(void) {
+    char path[4096];
+    struct stat about;
+    snprintf(path, sizeof path, "%s/stop.0", directory);
+    say("running", rank);
+    for (int over = 0; !over;) {
+        ring(20);
+        over = rank == 0 && stat(path, &about) == 0;
+        MPI_Bcast(&over, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    }
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (argc != 3) {
+        fprintf(stderr, "stories STORY DIRECTORY\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    directory = argv[2];
+    buffer = malloc(LARGE);
+    memset(buffer, 1, LARGE);
+    if (!strcmp(argv[1], "sender"))
+        sender();
+    else if (!strcmp(argv[1], "wait"))
+        wait_at_once();
+    else if (!strcmp(argv[1], "late"))
+        late();
+    else if (!strcmp(argv[1], "collectives"))
+        collectives();
+    else if (!strcmp(argv[1], "ring"))
+        ring(50);
+    else if (!strcmp(argv[1], "killed"))
+        killed();
+    else if (!strcmp(argv[1], "endless"))
+        endless();
+    else
+        MPI_Abort(MPI_COMM_WORLD, 3);
+    free(buffer);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,235 @@
+"""Traces of programs whose behaviour is known (tests/trace/stories.c): what the file says, and what of each operation was hidden and why.
+
+Nothing here depends on how long anything takes: where order matters the programs make it.
+"""
+
+import bisect
+import collections
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+
+from ..runner import Case, Failure, check, kill_group
+from .door import marked, wait_for
+
+LIMIT_S = 120
+# Slices within a call: what lies behind one of them ends before it, so a moment's slice is among the last that begin before it.
+DEPTH = 64
+BACKGROUND = {"GARONNE_BACKGROUND": "1"}
+
+
+def suite(context):
+    if context.foreign:
+        return
+    context.installed()
+    for case in (sender, wait, late, collectives, killed, many, running, launcher_killed):
+        name = case.__doc__.split("\n")[0].rstrip(".")
+        yield Case(f"trace/{name}", lambda case=case: case(Stories(context, case.__name__)), alone=True)
+
+
+class Stories:
+    """One case's directory, its program, and what it recorded."""
+
+    def __init__(self, context, name):
+        self.context, self.name = context, name
+        self.directory = context.work / f"trace-{name}"
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+        self.source = context.root / "tests" / "trace" / "stories.c"
+        self.program = self.directory / "stories"
+        self.file = self.directory / "trace.json"
+        build = [context.mpicc(), "-g", "-O1", self.source, "-o", self.program]
+        check(context.execute(f"trace build {name}", build, timeout=60))
+
+    def command(self, story, ranks):
+        return [str(self.context.prefix / "bin" / "garonne"), "run", "-n", str(ranks), "--trace", str(self.file), str(self.program), story, str(self.directory)]
+
+    def run(self, story, ranks=2, env=None, code=0):
+        """Runs a story with a trace; the events."""
+        result = self.context.execute(f"trace {self.name}", self.command(story, ranks), timeout=LIMIT_S, env=self.context.environment(env))
+        if result.timed_out or result.code != code:
+            raise Failure(f"exit code {result.code}, wanted {code}\n{result.output}")
+        return self.events(result.output)
+
+    def events(self, said=""):
+        trace = json.loads(self.file.read_text())
+        if "events were lost" in said:
+            # What is whole must be right all the same; how much is lost depends on the machine.
+            print(f"    {said.splitlines()[-1]}", flush=True)
+        return trace["traceEvents"]
+
+    def rows(self, *target, code=0):
+        """What `garonne overlap` says of the file, or of a running job."""
+        command = [str(self.context.prefix / "bin" / "garonne"), "overlap", "--json", *(target or [str(self.file)])]
+        done = subprocess.run(command, env=self.context.environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        if done.returncode != code:
+            raise Failure(f"{command} ended with {done.returncode}: {done.stderr}")
+        return {(row["site"], row["call"]): row for row in json.loads(done.stdout)["sites"]}
+
+    def line(self, words):
+        """The place of the line with this comment."""
+        for number, text in enumerate(self.source.read_text().splitlines(), 1):
+            if f"/* line: {words} */" in text:
+                return f"stories.c:{number}"
+        raise Failure(f"no line says '{words}'")
+
+
+def expect(condition, complaint):
+    if not condition:
+        raise Failure(complaint)
+
+
+def whole(events):
+    """What holds of every trace: slices nest and are closed, asynchronous ones, too, and each arrow leads from a slice to a slice."""
+    stacks, spans, open_slices = collections.defaultdict(list), collections.defaultdict(list), {}
+    arrows = collections.defaultdict(dict)
+    for event in events:
+        track, phase = (event["pid"], event.get("tid")), event["ph"]
+        if phase == "B":
+            if stacks[track]:
+                expect(event["ts"] >= stacks[track][-1]["ts"], f"{event} begins before {stacks[track][-1]}")
+            stacks[track].append(event)
+        elif phase == "E":
+            expect(stacks[track], f"{event} ends nothing")
+            begun = stacks[track].pop()
+            expect(begun["name"] == event["name"] and event["ts"] >= begun["ts"], f"{event} ends {begun}")
+            spans[track].append((begun["ts"], event["ts"]))
+        elif phase in "be":
+            key = (event["cat"], event["id"])
+            expect((key in open_slices) == (phase == "e"), f"{event} out of place")
+            if phase == "b":
+                open_slices[key] = event
+            else:
+                expect(event["ts"] >= open_slices.pop(key)["ts"], f"{event} ends before it began")
+        elif phase in "sf":
+            expect(phase not in arrows[event["id"]], f"{event} is told twice")
+            arrows[event["id"]][phase] = event
+    left = [stack for stack in stacks.values() if stack]
+    expect(not left and not open_slices, f"left open: {left} {list(open_slices.values())[:5]}")
+    spans = {track: sorted(on) for track, on in spans.items()}
+    for arrow in arrows.values():
+        expect(set(arrow) == {"s", "f"}, f"half an arrow: {arrow}")
+        expect(arrow["s"]["ts"] <= arrow["f"]["ts"], f"an arrow back in time: {arrow}")
+        for end in arrow.values():
+            on = spans[(end["pid"], end["tid"])]
+            expect(lies_in(on, end["ts"]), f"{end} lies in no slice")
+    places = {event["args"]["at"] for event in events if event["ph"] == "B" and event["cat"] == "mpi"}
+    expect(places and all(re.fullmatch(r"stories\.c:\d+", place) for place in places), f"places are {places}")
+    return list(arrows.values())
+
+
+def lies_in(spans, moment):
+    """Whether one of these, sorted and nested, holds a moment: any but the few that it lies within begin after it or ended before it."""
+    place = bisect.bisect_right(spans, (moment, float("inf")))
+    return any(begin <= moment <= end for begin, end in spans[max(0, place - DEPTH):place])
+
+
+def sender(stories):
+    """a sender that computes while its partner takes the message has all hidden"""
+    events = stories.run("sender", env=BACKGROUND)
+    arrows = whole(events)
+    expect(len([arrow for arrow in arrows if arrow["s"]["args"]["bytes"] == 4 << 20]) == 5, f"{len(arrows)} arrows")
+    row = stories.rows()[stories.line("isend of sender"), "MPI_Isend"]
+    expect(row["operations"] == 5 and row["hidden_percent"] >= 90, f"{row}")
+    works = [event for event in events if event["ph"] == "X" and event["cat"] == "work"]
+    expect(works and all(event["args"]["core"] < os.cpu_count() for event in works), f"{works[:3]}")
+
+
+def wait(stories):
+    """who waits as soon as it has started has nothing hidden"""
+    whole(stories.run("wait"))
+    rows = stories.rows()
+    for words, call in (("isend of wait", "MPI_Isend"), ("irecv of wait", "MPI_Irecv")):
+        row = rows[stories.line(words), call]
+        # A receiver that gets no core for a while may come after its message, too.
+        reasons = ("waited at once", "posted late") if call == "MPI_Irecv" else ("waited at once",)
+        expect(row["operations"] == 5 and row["hidden_percent"] <= 30 and row["reason"] in reasons, f"{words}: {row}")
+
+
+def late(stories):
+    """a receive that its message waited for was posted late"""
+    whole(stories.run("late", env=BACKGROUND))
+    row = stories.rows()[stories.line("irecv of late"), "MPI_Irecv"]
+    expect(row["operations"] == 5 and row["reason"] == "posted late", f"{row}")
+
+
+def collectives(stories):
+    """collectives are named and numbered, and nonblocking ones are operations of their own"""
+    events = stories.run("collectives", ranks=3, env=BACKGROUND)
+    whole(events)
+    named = collections.Counter(event["name"] for event in events if event["ph"] == "B" and event["cat"] == "collective")
+    numbers = [int(found.group(1)) for name in named for found in [re.fullmatch(r"MPI_Allreduce #(\d+) on comm #0", name)] if found]
+    expect(sorted(numbers) == list(range(min(numbers), min(numbers) + 5)), f"{named}")
+    expect(all(count == 3 for count in named.values()), f"each on three ranks: {named}")
+    row = stories.rows()[stories.line("ibcast"), "MPI_Ibcast"]
+    expect(row["operations"] == 15, f"{row}")
+
+
+def killed(stories):
+    """of a killed rank the last call is there"""
+    events = stories.run("killed", ranks=3, code=128 + signal.SIGKILL)
+    whole(events)
+    last = [event for event in events if event["ph"] == "B" and event["cat"] == "mpi" and event["pid"] == 1][-1]
+    expect((last["name"], last["args"]["at"]) == ("MPI_Irecv", stories.line("last call")), f"{last}")
+
+
+def many(stories):
+    """a job of 64 ranks"""
+    events = stories.run("ring", ranks=64)
+    arrows = whole(events)
+    ranks = {event["pid"] for event in events if event["ph"] == "B"}
+    expect(ranks == set(range(64)), f"only {sorted(ranks)}")
+    lost = sum(event["args"]["lost"] for event in events if event["ph"] == "i" and "lost" in event["args"])
+    # 50 messages to each of 64 neighbours, and those of collectives.
+    expect(lost or len(arrows) >= 64 * 50, f"{len(arrows)} arrows and nothing lost")
+
+
+def start(stories, mark, *words):
+    """Starts the story that goes on until it is told to stop, and waits for its ranks."""
+    process = subprocess.Popen(["env", mark, *words], env=stories.context.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               start_new_session=True)
+    try:
+        wait_for(lambda: all((stories.directory / f"running.{rank}").exists() for rank in (0, 1)), "the ranks did not start", seconds=60)
+    except Failure:
+        kill_group(process)
+        raise
+    return process
+
+
+def running(stories):
+    """a running job is traced for a while, and goes on"""
+    mark = f"GARONNE_TEST_MARK={os.getpid()}.{stories.name}"
+    command = [word for word in stories.command("endless", 2) if word not in ("--trace", str(stories.file))]
+    process = start(stories, mark, *command)
+    try:
+        garonne = command[0]
+        ask = [garonne, "trace", str(process.pid), "--for", "500ms", "-o", stories.file]
+        check(stories.context.execute("trace running", ask, timeout=LIMIT_S))
+        expect(whole(stories.events()), "no arrows")
+        row = stories.rows(str(process.pid), "--for", "500ms")
+        expect(any(call == "MPI_Irecv" for _, call in row), f"{row}")
+        (stories.directory / "stop.0").touch()
+        expect(process.wait(LIMIT_S) == 0, f"it ended with {process.returncode}")
+    finally:
+        kill_group(process)
+
+
+def launcher_killed(stories):
+    """a launcher that is killed leaves a whole file and nothing else"""
+    mark = f"GARONNE_TEST_MARK={os.getpid()}.{stories.name}"
+    process = start(stories, mark, *stories.command("endless", 2))
+    try:
+        wait_for(lambda: stories.file.exists() and stories.file.stat().st_size > 100000, "nothing was written", seconds=60)
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+        wait_for(lambda: not marked(mark), "processes were left")
+        # Killed in the very moment in which a write leaves a page, it leaves an event that is cut: what reads such a file passes it over.
+        text = stories.file.read_text()
+        whole_text = text if text.endswith("\n]}\n") else text[:text.rindex(",\n")] + "\n]}\n"
+        expect(len(json.loads(whole_text)["traceEvents"]) > 100, "the file is next to empty")
+        expect(stories.rows(), "nothing can be said of it")
+    finally:
+        kill_group(process)
