@@ -17,7 +17,7 @@ import statistics
 import ideal
 import idle
 import report
-from session import Session, add_options, numbers
+from session import Session, add_options, numbers, words_of
 from stats import Samples, quartiles, ratio_interval, regime
 
 SIZES = [8, 64, 1024, 4096, 16384, 32768, 65536, 262144, 1 << 20, 4 << 20, 16 << 20]
@@ -48,14 +48,6 @@ class Sample:
     def exposed(self):
         """What the message adds to the computing; at least the clock's resolution, so that ratios are defined."""
         return max(self.total - self.comp, 1.0)
-
-
-def words_of(text, known):
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    for word in words:
-        if word not in known:
-            raise argparse.ArgumentTypeError(f"'{word}' is not one of {', '.join(known)}")
-    return words
 
 
 def arguments(argv):

@@ -128,12 +128,13 @@ def finish(result, lines):
     return "\n".join([*lines, *(f"- {note}" for note in result["notes"])]) + "\n"
 
 
-def kind_tables(rows, column="bytes"):
-    """One table per kind of measurement; `column` is what its number counts."""
+def kind_tables(rows, column="bytes", meanings=None, first="ranks"):
+    """One table per kind of measurement; `column` is what its number counts, `first` what the number before it does."""
+    meanings = meanings or MEANINGS
     names = sorted({name for row in rows for name in row["ns"] if name not in ("garonne", "floor")})
     lines = []
     for kind in dict.fromkeys(row["what"] for row in rows if "garonne" in row["ns"]):
-        lines += [f"## {MEANINGS.get(kind, kind)}", "", f"| ranks | {column} | regime | garonne | " + "".join(f"{n} | ratio | " for n in names),
+        lines += [f"## {meanings.get(kind, kind)}", "", f"| {first} | {column} | regime | garonne | " + "".join(f"{n} | ratio | " for n in names),
                   "|---|---|---|---|" + "---|---|" * len(names)]
         for row in (r for r in rows if r["what"] == kind and r["ns"]):
             cells = [str(row["ranks"]), str(row["bytes"]), row["regime"], cell(row, "garonne")]

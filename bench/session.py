@@ -35,6 +35,15 @@ def numbers(text):
         raise argparse.ArgumentTypeError(f"'{text}' is not a list of whole numbers by comma") from None
 
 
+def words_of(text, known):
+    """The words of an option's value, by comma; an error of the command line if one is not known."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in known:
+            raise argparse.ArgumentTypeError(f"'{word}' is not one of {', '.join(known)}")
+    return words
+
+
 def add_options(parser, rounds, samples, sample_ms, out):
     """The options that all parts share."""
     parser.add_argument("--against", metavar="NAMES", type=known_peers, default=[], help=f"other MPIs, by comma: {','.join(peers.NAMES)}")

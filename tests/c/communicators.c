@@ -225,6 +225,28 @@ static void create_and_create_group_give_members_only(void)
     MPI_Group_free(&world);
 }
 
+static int refuse(MPI_Comm comm, int keyval, void *extra, void *in, void *out, int *flag)
+{
+    (void)comm, (void)keyval, (void)extra, (void)in, (void)out;
+    *flag = 0;
+    return MPI_ERR_OTHER;
+}
+
+/* A program that looks at its variable instead of the code must not take up what it held before. */
+static void a_duplicate_that_an_attribute_refuses_is_none(void)
+{
+    MPI_Comm a, b = MPI_COMM_WORLD;
+    int keyval;
+    MPI_Comm_dup(MPI_COMM_WORLD, &a);
+    MPI_Comm_set_errhandler(a, MPI_ERRORS_RETURN);
+    MPI_Comm_create_keyval(refuse, MPI_COMM_NULL_DELETE_FN, &keyval, NULL);
+    MPI_Comm_set_attr(a, keyval, &keyval);
+    CHECK_CLASS(MPI_Comm_dup(a, &b), MPI_ERR_OTHER);
+    CHECK(b == MPI_COMM_NULL);
+    MPI_Comm_free(&a);
+    MPI_Comm_free_keyval(&keyval);
+}
+
 static void idup_can_overlap_with_messages(void)
 {
     MPI_Comm comm[3];
@@ -326,6 +348,7 @@ int main(int argc, char **argv)
     RUN(a_freed_key_serves_its_attributes_until_they_are_deleted);
     RUN(communicators_have_names_and_hints);
     RUN(create_and_create_group_give_members_only);
+    RUN(a_duplicate_that_an_attribute_refuses_is_none);
     RUN(idup_can_overlap_with_messages);
     RUN(many_communicators_can_be_made_and_freed);
     RUN(intercommunicators_join_two_groups);

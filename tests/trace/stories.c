@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,21 +126,57 @@ static void killed(void) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+enum { THREADS = 3 };
+
+/* A ring of this thread and its likes of the other ranks: messages of one piece, of a few, and large ones. */
+static void *ring_of_thread(void *which) {
+    int thread = *(int *)which, next = (rank + 1) % size, before = (rank + size - 1) % size;
+    char *out = buffer + (size_t)thread * LARGE / THREADS, *in = out + LARGE / THREADS / 2;
+    for (int round = 0; round < 20; round++) {
+        static const int counts[] = {8, 20000, 300000};
+        MPI_Request requests[2];
+        MPI_Irecv(in, counts[round % 3], MPI_BYTE, before, thread, MPI_COMM_WORLD, &requests[0]); /* line: irecv of threads */
+        MPI_Isend(out, counts[round % 3], MPI_BYTE, next, thread, MPI_COMM_WORLD, &requests[1]);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+        compute_ms(1); /* Events that come faster than they are read are lost. */
+    }
+    return NULL;
+}
+
+static void ring_of_threads(void) {
+    pthread_t threads[THREADS];
+    int which[THREADS];
+    for (int t = 0; t < THREADS; t++) {
+        which[t] = t;
+        if (pthread_create(&threads[t], NULL, ring_of_thread, &which[t]) != 0)
+            MPI_Abort(MPI_COMM_WORLD, 4);
+    }
+    for (int t = 0; t < THREADS; t++)
+        pthread_join(threads[t], NULL);
+}
+
 /* Goes on until DIRECTORY/stop.0 is there. */
-static void endless(void) {
+static void endless(int threads) {
     char path[4096];
     struct stat about;
     snprintf(path, sizeof path, "%s/stop.0", directory);
     say("running", rank);
     for (int over = 0; !over;) {
-        ring(20);
+        if (threads)
+            ring_of_threads();
+        else
+            ring(20);
         over = rank == 0 && stat(path, &about) == 0;
         MPI_Bcast(&over, 1, MPI_INT, 0, MPI_COMM_WORLD);
     }
 }
 
 int main(int argc, char **argv) {
-    MPI_Init(&argc, &argv);
+    int level;
+    if (argc > 1 && !strcmp(argv[1], "threads"))
+        MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    else
+        MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (argc != 3) {
@@ -162,7 +199,9 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "killed"))
         killed();
     else if (!strcmp(argv[1], "endless"))
-        endless();
+        endless(0);
+    else if (!strcmp(argv[1], "threads"))
+        endless(1);
     else
         MPI_Abort(MPI_COMM_WORLD, 3);
     free(buffer);

@@ -3,6 +3,14 @@
 //! One module per subcommand. `run` is dispatched before the option library is touched, since it must start at once.
 
 #![forbid(unsafe_code)]
+#![deny(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "they panic where the stream cannot be written: see `output`"
+)]
+
+#[macro_use]
+mod output;
 
 mod commands;
 mod recording;
@@ -26,6 +34,8 @@ fn main() {
         _ if as_launcher => run::run(words.split_off(1), &called),
         // Started by a launcher on another host.
         Some("agent") if words.len() == 2 => garonne_node::leaf::serve(),
+        // Started by a rank of another launcher's.
+        Some("agent") if words[2..] == ["--adopt"] => garonne_node::adoption::serve(),
         Some("run") => run::run(words.split_off(2), "garonne run"),
         _ => commands::dispatch(words),
     };

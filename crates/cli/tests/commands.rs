@@ -4,7 +4,7 @@ mod support;
 
 use std::process::Stdio;
 
-use support::{command, finish, kill, run, said, until};
+use support::{agent_of, command, finish, kill, run, said, until};
 
 fn json(line: &str) -> serde_json::Value {
     let said = run(line);
@@ -177,4 +177,31 @@ fn what_is_not_a_subcommand_is_refused() {
     assert_eq!(run("frobnicate").code, 2);
     assert!(run("--version").out.starts_with("garonne "));
     assert!(run("run --help").out.contains("--bind-to"));
+}
+
+#[test]
+fn a_stopped_agent_keeps_nobody_from_looking_at_other_jobs() {
+    let stopped = command("run -n 1 RANK forever").spawn().unwrap();
+    let runs = command("run -n 1 RANK forever").spawn().unwrap();
+    let (silent, launcher) = (stopped.id() as i32, runs.id() as i32);
+    until("both jobs can be seen", || {
+        [silent, launcher]
+            .iter()
+            .all(|pid| said(&mut command(&format!("who {pid}"))).code == 0)
+    });
+    let agent = agent_of(silent).unwrap();
+    kill(agent, libc::SIGSTOP);
+    let seen = said(&mut command(&format!("who {launcher}")));
+    let unseen = said(&mut command(&format!("who {silent}")));
+    kill(agent, libc::SIGCONT);
+    kill(launcher, libc::SIGTERM);
+    kill(silent, libc::SIGTERM);
+    finish(runs);
+    finish(stopped);
+    assert_eq!(seen.code, 0, "{}", seen.err);
+    assert!(
+        unseen.code != 0 && unseen.err.contains("do not answer"),
+        "{}",
+        unseen.err
+    );
 }

@@ -18,7 +18,7 @@ fn a_rank_of_a_launcher_that_is_not_understood_is_refused_and_told_why() {
     assert!(!output.status.success());
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(
-        words.contains("G0215") && words.contains("rank 1 of 4") && words.contains("garonne run -n 4"),
+        words.contains("G0215") && words.contains("rank 1 of 4") && words.contains("srun --mpi=pmi2"),
         "{words}"
     );
     // The same within a job of ours is one of its ranks.

@@ -45,9 +45,9 @@ enum Aim {
 
 /// A send whose message may be written.
 #[derive(Clone, Copy, Debug)]
-struct Write {
-    send: Request,
-    expect: Expect,
+pub(crate) struct Write {
+    pub send: Request,
+    pub expect: Expect,
 }
 
 /// What an engine knows of offers. See the module's paragraph.
@@ -74,6 +74,16 @@ impl Ahead {
                 .map(|wanted| (wanted.peer, wanted.context, wanted.tag))
         };
         !self.wanted.is_empty() && offers().any(|offer| offer == envelope)
+    }
+
+    /// A message is still to be written.
+    pub(crate) fn write_again(&mut self, write: Write) {
+        self.writes.push_front(write);
+    }
+
+    /// Messages are to be written.
+    pub(crate) fn has_writes(&self) -> bool {
+        !self.writes.is_empty()
     }
 
     /// Nothing that a peer offered is of use any more.
@@ -182,6 +192,12 @@ impl Core {
             self.pending = true;
         }
         Some(())
+    }
+
+    /// Whether a send's message is to be written where its receiver offered.
+    pub(crate) fn will_write(&self, index: u32) -> bool {
+        let send = self.requests.name(index);
+        self.ahead.writes.iter().any(|write| write.send == send)
     }
 
     /// A send was announced to its receiver.
@@ -421,11 +437,34 @@ impl<R: Rail> Shard<R> {
                 self.core.ahead.writes.push_back(write);
                 self.core.pending = true;
             } else if let Some(worked) = self.write(index, &write.expect) {
-                self.end_write(index, &write, worked);
+                self.end_write(index, write.expect.recv, worked);
                 moved = true;
             }
         }
         moved
+    }
+
+    /// The next message that is to be written ahead, if its receiver does not look for it: its slot and where it goes.
+    pub(crate) fn next_write(&mut self) -> Option<(u32, Expect)> {
+        for _ in 0..self.core.ahead.writes.len() {
+            let write = self.core.ahead.writes.pop_front()?;
+            let Some(index) = self.core.requests.find(write.send) else {
+                continue;
+            };
+            let operation = self.core.requests.peek(index);
+            if operation.state != State::Active
+                || operation.region.is_some()
+                || operation.marked(Mark::Ending)
+            {
+                continue;
+            }
+            if !self.rail.looks(operation.peer) {
+                return Some((index, write.expect));
+            }
+            self.core.ahead.writes.push_back(write);
+            self.core.pending = true;
+        }
+        None
     }
 
     /// Writes a whole message: who begins does not leave its receiver waiting for the rest. Whether that worked; `None`: the offer was
@@ -460,15 +499,24 @@ impl<R: Rail> Shard<R> {
         Some(written == len)
     }
 
+    /// A message that was written part by part is written, or could not be.
+    pub(crate) fn end_ahead(&mut self, index: u32, worked: bool) {
+        let operation = self.core.requests.at(index);
+        operation.unmark(Mark::Ahead);
+        operation.region = None;
+        let (recv, whole) = (operation.remote, operation.moved == operation.data.len);
+        self.end_write(index, recv, worked && whole);
+    }
+
     /// Tells the receiver how the writing of its message ended.
-    fn end_write(&mut self, index: u32, write: &Write, worked: bool) {
+    fn end_write(&mut self, index: u32, recv: u64, worked: bool) {
         let header = Header {
             kind: Kind::Written as u8,
             flags: if worked { 0 } else { FLAG_FAILED },
             ..Header::default()
         };
         let written = Written {
-            recv: write.expect.recv,
+            recv,
             send: self.core.wire_name(index),
         };
         let peer = self.core.requests.peek(index).peer;

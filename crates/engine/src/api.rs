@@ -19,8 +19,28 @@ pub struct Origin {
     pub call: u16,
     /// Which type the data is of, in the numbers of the layer above.
     pub kind: u8,
+    /// What both sides of a message compare of their types, where types are checked.
+    pub mark: TypeMark,
     /// Return address of the call in the user's program.
     pub site: u64,
+}
+
+/// A digest of a type signature, made by the layer above and compared where a message meets its receive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TypeMark(pub u16);
+
+impl TypeMark {
+    /// Nothing is said of the type, which then agrees with all.
+    pub const NONE: Self = Self(0);
+    /// This bit: the digest is of a whole sequence of different elements. Without it all elements are of the one kind that it tells.
+    pub const SEQUENCE: u16 = 0x8000;
+
+    /// Whether two sides cannot both be right. `whole`: the message is as long as its receive, so that both tell of the same sequence.
+    #[inline]
+    pub fn contradicts(self, other: Self, whole: bool) -> bool {
+        let comparable = whole || (self.0 | other.0) & Self::SEQUENCE == 0;
+        self != Self::NONE && other != Self::NONE && self != other && comparable
+    }
 }
 
 /// When a send counts as complete.
@@ -128,7 +148,9 @@ pub enum Started {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The receive was smaller than the message.
-    Truncated(Box<Truncation>),
+    Truncated(Box<Misfit>),
+    /// The types of message and receive differ (only where [`Origin::mark`] tells them).
+    Mistyped(Box<Misfit>),
     /// The caller broke the contract (stale request, tag out of range …).
     Misuse(&'static str),
     /// The peer closed, died or misbehaved.
@@ -154,9 +176,9 @@ pub enum Error {
     },
 }
 
-/// Both sides of a truncated message.
+/// Both sides of a message that its receive should not have got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Truncation {
+pub struct Misfit {
     /// What was sent, in bytes.
     pub sent: u64,
     /// Room in the receive, in bytes.

@@ -3,8 +3,8 @@
 //! Called by the rail's poll. Everything in a packet is a claim of its sender: lengths, names and numbers are checked, and a peer that
 //! breaks the format is treated as gone, which bounds what it can do to its own messages.
 
-use crate::api::{Error, Peer};
-use crate::copy::copy_in;
+use crate::api::{Error, Peer, TypeMark};
+use crate::copy::copy_in_with;
 use crate::core::{Core, Incoming};
 use crate::event::What;
 use crate::gate::{Bound, Odd, Stream, stream_key, widen};
@@ -13,6 +13,7 @@ use crate::request::{Side, State, from_wire, to_wire};
 use crate::store::Meta;
 use crate::table::NONE;
 use crate::wire::{Announce, Bytes, Clear, Expect, FLAG_FAILED, FLAG_TAKEN, Finish, Push, Pushed, Written};
+use garonne_sync::copy::stores_for_message;
 use garonne_sync::user::UserMem;
 
 /// What a gate assumes of its peer until the rail was asked.
@@ -37,6 +38,8 @@ impl Sink for Core {
             len: len as u64,
             waiting: None,
             credited: true,
+            // Not of a head, which says so.
+            mark: TypeMark(header.shard),
         };
         if !self.catch_packet(&header, &meta, payload) {
             self.any_packet(header, meta, payload);
@@ -56,9 +59,7 @@ impl Sink for Core {
 
     fn revoked(&mut self, token: Token) {
         if let Some(index) = self.requests.find(from_wire(token)) {
-            self.requests.at(index).exposed = false;
-            let error = self.requests.at(index).error.take();
-            self.complete(index, error);
+            self.unexposed(index);
         }
     }
 
@@ -224,7 +225,8 @@ impl Core {
         {
             return None;
         }
-        copy_in(&operation.data, from, payload, len, &mut self.bounce);
+        let stores = stores_for_message(operation.total);
+        copy_in_with(stores, &operation.data, from, (payload, len), &mut self.bounce);
         operation.moved += len as u64;
         let over = operation.moved >= operation.total;
         watch.moved(name, peer, len as u64);

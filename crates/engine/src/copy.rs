@@ -122,12 +122,32 @@ fn copy_out_shaped(data: &Data, from: u64, target: Fill, len: usize, bounce: &mu
 
 /// Copies `len` bytes at `source` to packed bytes `[from, from + len)` of `data`.
 pub(crate) fn copy_in(data: &Data, from: u64, source: UserMem, len: usize, bounce: &mut Bounce) {
+    copy_in_with(Stores::Cached, data, from, (source, len), bounce);
+}
+
+/// As [`copy_in`], large blocks with these stores; those that bypass the caches only from memory that does not overlap.
+pub(crate) fn copy_in_with(
+    stores: Stores,
+    data: &Data,
+    from: u64,
+    (source, len): (UserMem, usize),
+    bounce: &mut Bounce,
+) {
     let done = by_blocks(
         data,
         from,
         len as u64,
         &mut bounce.blocks,
-        |at, offset, length| data.mem.copy_from(offset, source, at as isize, length),
+        |at, offset, length| match stores {
+            // May overlap, in messages to the own rank.
+            Stores::Cached => data.mem.copy_from(offset, source, at as isize, length),
+            Stores::Streamed => copy_mem_with(
+                stores,
+                data.mem.offset(offset),
+                source.offset(at as isize),
+                length,
+            ),
+        },
     );
     if done < len as u64 {
         let rest = Packed::new(source.offset(done as isize), len - done as usize);

@@ -4,7 +4,7 @@
 //! to send leaves through its outbox and work lists when the shard pumps. Bounded by requests, credits and gates.
 
 use crate::ahead::Ahead;
-use crate::api::{Error, Peer, Status};
+use crate::api::{Error, Peer, Status, TypeMark};
 use crate::copy::{Bounce, copy_between, copy_in};
 use crate::event::{Events, What};
 use crate::gate::{Gate, Quotas, Stream, stream_key, widen};
@@ -15,7 +15,7 @@ use crate::rail::{Header, Kind, Reach};
 use crate::ready::Inlets;
 use crate::request::{Mark, Requests, Side, State, from_wire};
 use crate::route::Routes;
-pub(crate) use crate::store::truncation;
+pub(crate) use crate::store::misfit;
 use crate::store::{Body, Meta, Store};
 use crate::table::{KeyMap, Lists, NONE};
 use crate::watch::Watcher;
@@ -327,7 +327,7 @@ impl Core {
         self.tell(peer, header, Bytes::new());
     }
 
-    /// Notes in a receive which message it got. Returns the error of one that is too long.
+    /// Notes in a receive which message it got. Returns the error of one that does not fit.
     #[inline]
     pub(crate) fn met(&mut self, receive: u32, meta: &Meta) -> Option<Error> {
         let operation = self.requests.at(receive);
@@ -338,7 +338,7 @@ impl Core {
         operation.total = meta.len;
         operation.moved = 0;
         let room = operation.data.len;
-        (meta.len > room).then(|| truncation(meta, room, operation.origin))
+        misfit(meta, room, operation.origin)
     }
 
     /// A message and its receive have met.
@@ -487,12 +487,8 @@ impl Core {
         let room = operation.data.len;
         let moved = len.min(room) as usize;
         operation.data.unpack(0, &bytes[..moved]);
-        let error = if len > room {
-            Some(truncation(&meta, room, operation.origin))
-        } else {
-            None
-        };
-        meta.len = 0;
+        let error = misfit(&meta, room, operation.origin);
+        (meta.len, meta.mark) = (0, TypeMark::NONE);
         self.fulfil(receive, meta, Incoming::Payload(UserMem::null()));
         let operation = self.requests.at(receive);
         if operation.state != State::Free {
@@ -561,19 +557,5 @@ impl Core {
             self.end(index, Some(Error::Peer { peer, what }));
         }
         self.completions += 1;
-    }
-
-    /// Ends an operation; one with an exposed region ends when that is revoked.
-    pub(crate) fn end(&mut self, index: u32, error: Option<Error>) {
-        if self.requests.peek(index).exposed {
-            let operation = self.requests.at(index);
-            operation.error = error;
-            // A receive that was posted is not any more.
-            operation.state = State::Active;
-            self.revokes.push(index);
-            self.pending = true;
-        } else {
-            self.complete(index, error);
-        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Written by the engine's core in program order; an event's number is its stamp. No clock is read here.
 
-use crate::api::{Context, Origin, Peer};
+use crate::api::{Context, Origin, Peer, TypeMark};
 use crate::core::Core;
 use crate::limits::EVENTS;
 use std::sync::Arc;
@@ -278,6 +278,7 @@ pub fn senders(ring: &[u8], sent: &Sent) -> Vec<Origin> {
         let origin = Origin {
             call: event.call,
             kind: event.kind,
+            mark: TypeMark::NONE,
             site: event.site,
         };
         if fits && event.call != 0 && !found.contains(&origin) {
@@ -428,6 +429,7 @@ mod tests {
         let origin = Origin {
             call: 2,
             kind: 9,
+            mark: TypeMark::NONE,
             site: 11,
         };
         assert_eq!(

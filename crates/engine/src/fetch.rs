@@ -11,6 +11,17 @@ use crate::shard::Shard;
 use crate::wire::{FLAG_FAILED, Push, Pushed};
 use garonne_sync::user::Data;
 
+/// What a message that is fetched does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nothing: it is somebody else's turn.
+    Idle,
+    /// Something else than a read was done.
+    Moved,
+    /// It reads so many bytes, from there on.
+    Read(u64, u64),
+}
+
 impl Core {
     /// The rail is to hear of the end of a fetch.
     #[cold]
@@ -114,37 +125,47 @@ impl<R: Rail> Shard<R> {
             let Some(index) = self.core.pulls.pop_front() else {
                 break;
             };
-            let operation = self.core.requests.peek(index);
-            let (readable, offered) = (operation.region.is_some(), operation.marked(Mark::Announced));
-            if operation.state != State::Active || operation.side != Side::Recv || !readable && !offered {
-                continue;
-            }
-            let known = operation.fetching;
-            let way = match known {
-                Some(way) => way,
-                // Its sender writes it and will say so.
-                None if !self.withdraw(index) => continue,
-                None if !readable => {
-                    self.core.ask_for_packets(index);
-                    continue;
-                }
-                None => self.begin_fetch(index),
-            };
-            moved |= match way {
-                Fetch::Read => {
-                    let operation = self.core.requests.peek(index);
-                    let chunk = self
-                        .rail
-                        .reach(operation.peer)
-                        .map_or(0, |reach| reach.read_chunk);
-                    let (from, total) = (operation.moved, operation.total);
-                    self.pull(index, from, (total - from).min(chunk.max(1)))
-                }
-                Fetch::Share => self.pull_part(index),
-                Fetch::Push | Fetch::Packets => true,
+            moved |= match self.pull_turn(index) {
+                Turn::Idle => false,
+                Turn::Moved => true,
+                Turn::Read(from, len) => self.pull(index, from, len),
             };
         }
         moved
+    }
+
+    /// What a message that is fetched does next.
+    pub(crate) fn pull_turn(&mut self, index: u32) -> Turn {
+        let operation = self.core.requests.peek(index);
+        let (readable, offered) = (operation.region.is_some(), operation.marked(Mark::Announced));
+        let goes_on = operation.state == State::Active && !operation.marked(Mark::Ending);
+        if !goes_on || operation.side != Side::Recv || !readable && !offered {
+            return Turn::Idle;
+        }
+        let known = operation.fetching;
+        let way = match known {
+            Some(way) => way,
+            // Its sender writes it and will say so.
+            None if !self.withdraw(index) => return Turn::Idle,
+            None if !readable => {
+                self.core.ask_for_packets(index);
+                return Turn::Idle;
+            }
+            None => self.begin_fetch(index),
+        };
+        match way {
+            Fetch::Read => {
+                let operation = self.core.requests.peek(index);
+                let chunk = self
+                    .rail
+                    .reach(operation.peer)
+                    .map_or(0, |reach| reach.read_chunk);
+                let (from, total) = (operation.moved, operation.total);
+                Turn::Read(from, (total - from).min(chunk.max(1)))
+            }
+            Fetch::Share => self.next_part(index),
+            Fetch::Push | Fetch::Packets => Turn::Moved,
+        }
     }
 
     /// Decides how a message is fetched, and tells its sender if it has a part in it.
@@ -192,22 +213,22 @@ impl<R: Rail> Shard<R> {
         true
     }
 
-    /// Reads the next part of a message that its sender writes at the same time.
-    fn pull_part(&mut self, index: u32) -> bool {
+    /// The next part of a message that its sender writes at the same time.
+    fn next_part(&mut self, index: u32) -> Turn {
         let token = self.core.wire_name(index);
         match self.rail.take_part(token) {
-            Ok(Some((from, len))) => self.pull(index, from, len),
+            Ok(Some((from, len))) => Turn::Read(from, len),
             // The sender's word will tell when its parts are done.
-            Ok(None) => false,
+            Ok(None) => Turn::Idle,
             Err(error) => {
                 self.core.bulk_moved(index, Err(error));
-                true
+                Turn::Moved
             }
         }
     }
 
     /// Reads some bytes of a message from its sender's region.
-    fn pull(&mut self, index: u32, from: u64, len: u64) -> bool {
+    pub(crate) fn pull(&mut self, index: u32, from: u64, len: u64) -> bool {
         let watch = self.core.stopwatch();
         let token = self.core.wire_name(index);
         let operation = self.core.requests.at(index);
@@ -249,9 +270,12 @@ impl<R: Rail> Shard<R> {
             let watch = self.core.stopwatch();
             let token = self.core.wire_name(index);
             let operation = self.core.requests.at(index);
-            let (State::Active, Side::Send, Some(region)) =
-                (operation.state, operation.side, operation.region.as_deref())
-            else {
+            let (State::Active, Side::Send, Some(region), false) = (
+                operation.state,
+                operation.side,
+                operation.region.as_deref(),
+                operation.marked(Mark::Ending),
+            ) else {
                 continue;
             };
             let bulk = Bulk {
@@ -274,6 +298,10 @@ impl<R: Rail> Shard<R> {
                     self.core.pending = true;
                     continue;
                 }
+                if operation.flights > 0 {
+                    // The last copy to land tells.
+                    continue;
+                }
             }
             self.end_push(index, result.is_ok());
         }
@@ -281,7 +309,10 @@ impl<R: Rail> Shard<R> {
     }
 
     /// Tells the receiver what was written to its memory.
-    fn end_push(&mut self, index: u32, worked: bool) {
+    pub(crate) fn end_push(&mut self, index: u32, worked: bool) {
+        if self.core.requests.peek(index).marked(Mark::Ahead) {
+            return self.end_ahead(index, worked);
+        }
         let operation = self.core.requests.at(index);
         operation.region = None;
         let (peer, bytes, recv) = (operation.peer, operation.moved, operation.remote);

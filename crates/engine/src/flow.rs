@@ -5,9 +5,9 @@
 //! buffer of the store until the message is whole or a receive for it is posted. Only then an unmatched one enters the matcher, so nothing
 //! ever sees half a message. Bounded by one flow per gate, its length and the gate's credits.
 
-use crate::api::{Pattern, Peer};
+use crate::api::{Pattern, Peer, TypeMark};
 use crate::copy::{Fill, copy_in, copy_out};
-use crate::core::{Core, Incoming, truncation};
+use crate::core::{Core, Incoming, misfit};
 use crate::gate::stream_key;
 use crate::limits::FLOW_MAX;
 use crate::matcher::Envelope;
@@ -67,7 +67,7 @@ impl Core {
     ) -> Option<()> {
         let first = meta.len as usize;
         meta.len = total(&header);
-        (header.flags, header.shard) = (0, 0);
+        (header.flags, header.shard, meta.mark) = (0, 0, TypeMark::NONE);
         let sane = first > 0 && meta.len > first as u64 && meta.len <= FLOW_MAX;
         if !sane || self.gates[gate as usize].flow.is_some() {
             return None;
@@ -167,7 +167,7 @@ impl Core {
             Target::Receive(receive) => {
                 let operation = self.requests.peek(receive);
                 let (room, origin) = (operation.data.len, operation.origin);
-                let error = (flow.meta.len > room).then(|| truncation(&flow.meta, room, origin));
+                let error = misfit(&flow.meta, room, origin);
                 self.end(receive, error);
             }
             Target::Caught(_) => {
@@ -276,7 +276,12 @@ impl<R: Rail> Shard<R> {
         }
         let header = header_of(&medium, self.core.streams.get(route.stream));
         let data = Data::contiguous(medium.mem, medium.len as u64);
-        let left = match self.rail.flow(medium.peer, medium.len) {
+        // The header of a message in pieces has no room for a mark.
+        let pieces = match medium.origin.mark {
+            TypeMark::NONE => self.rail.flow(medium.peer, medium.len),
+            _ => None,
+        };
+        let left = match pieces {
             Some(piece) => self.emit_flow(medium.peer, header, &data, piece),
             None if medium.len > self.limits.packet_max => return false,
             None => self.rail.claim(medium.peer, medium.len, Class::Data).map(|room| {

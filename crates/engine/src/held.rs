@@ -8,13 +8,15 @@
 //! receives were answered "nothing" in the same epoch, an offer never jumps over the receive that posting order entitles to it.
 //! Bounded by the sends and receives that the two programs leave pending.
 
-use crate::api::{Message, Pattern, Peer, Status};
+use crate::api::{Message, Pattern, Peer, Status, TypeMark};
 use crate::core::{Core, Incoming};
 use crate::event::What;
 use crate::gate::{Asker, Bound, Held, Question, stream_key, widen};
+use crate::limits::ORDER_LOOK_AHEAD;
 use crate::rail::{Header, Kind};
 use crate::request::State;
 use crate::store::{Body, Meta};
+use crate::strategy::order::Chunk;
 use crate::table::Key;
 use crate::wire::{Bytes, FLAG_ANY_TAG, FLAG_STALE, Offer};
 
@@ -100,6 +102,27 @@ impl Core {
         self.window
             .head(whole_key(self.gates[gate as usize].peer))
             .map(|link| link / LINKS)
+    }
+
+    /// The oldest sends in a window, as many as plans look at, and what a plan needs of them.
+    pub(crate) fn window_view(&self, gate: u32) -> (Vec<u32>, Vec<Chunk>) {
+        let (mut indices, mut chunks) = (Vec::new(), Vec::new());
+        let mut at = self.window.head(whole_key(self.gates[gate as usize].peer));
+        while let Some(link) = at.filter(|_| indices.len() < ORDER_LOOK_AHEAD) {
+            let operation = self.requests.peek(link / LINKS);
+            indices.push(link / LINKS);
+            chunks.push(Chunk {
+                context: operation.context,
+                len: operation.data.len,
+            });
+            at = self.window.next(link);
+        }
+        (indices, chunks)
+    }
+
+    /// Whether a send is in a window.
+    pub(crate) fn is_held(&self, index: u32) -> bool {
+        self.window.linked(index * LINKS)
     }
 
     /// Tells the peer whether credits keep envelopes back, when that changed. `true`: the window is not empty.
@@ -494,6 +517,7 @@ impl Core {
             len: held.len,
             waiting: None,
             credited: false,
+            mark: TypeMark::NONE,
         };
         let item = self.store.insert(meta, Body::Coming);
         let message = self.store.take(item);

@@ -15,6 +15,7 @@ mod fetch;
 mod flow;
 mod gate;
 mod held;
+pub mod lift;
 pub mod limits;
 mod matcher;
 mod pump;

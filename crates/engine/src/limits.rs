@@ -48,6 +48,12 @@ pub const INLETS: usize = 8;
 /// Packets taken from a rail in one poll: large enough to hide the poll's own cost, small enough that waiting code gets its turn.
 pub const POLL_BUDGET: u32 = 32;
 
+/// Packets taken in one poll by who shares the engine with other threads: they wait while it holds the engine.
+pub const BRIEF_BUDGET: u32 = 4;
+
+/// Bytes of one copy that is carried out without the engine: some twenty microseconds, so that whoever comes back finds most of a message still to be divided.
+pub const LIFT_MAX: u64 = 256 << 10;
+
 /// Pieces of large messages that one pass sends to one peer before others get their turn.
 pub const PIECES_PER_PASS: u32 = 8;
 
@@ -107,3 +113,27 @@ pub const OUTBOX: usize = 8;
 /// Low bits of a request's generation that a short name keeps: enough to notice most uses of a handle after its end, and with 23
 /// bits of slot a name fits a C `int`.
 pub const SHORT_GENERATION_BITS: u32 = 6;
+
+/// Longest message that is kept for others to leave with it: beyond, the write that it spares costs less than its bytes.
+pub const GATHER_EACH_MAX: usize = 4096;
+
+/// Bytes that are kept at most: what a write carries well while the receiver reads what came before.
+pub const GATHER_BYTES: usize = 16 * 1024;
+
+/// Series in a row after which the first message of the next is kept, too: fewer are chance.
+pub const GATHER_SERIES: u32 = 3;
+
+/// Messages that leave at once after one was overdue, the first time; it doubles up to [`GATHER_BACKOFF_MAX`].
+pub const GATHER_BACKOFF_FIRST: u32 = 32;
+
+/// See [`GATHER_BACKOFF_FIRST`]: with it the time lost in waiting in vain is less than what the messages between cost.
+pub const GATHER_BACKOFF_MAX: u32 = 1 << 15;
+
+/// Looks that came in time for what was kept after which those that did not are forgotten.
+pub const GATHER_FORGIVES_AFTER: u32 = 256;
+
+/// Messages of a window that a plan looks at: planning takes a microsecond or two then, on rails whose packets take longer.
+pub const ORDER_LOOK_AHEAD: usize = 64;
+
+/// One message in so many of a plan is the oldest that waits: small ones have most of the rail, and large ones still move.
+pub const ORDER_FAIR: usize = 8;

@@ -3,7 +3,7 @@
 //! The second half of a shard: everything here needs the rail. Each pass is bounded (pieces per peer, one bulk read per message), so
 //! that a caller who only wants to look gets its turn. What does not fit now stays queued and sets `pending`.
 
-use crate::api::{Error, Peer};
+use crate::api::{Error, Peer, TypeMark};
 use crate::copy::{Fill, copy_out};
 use crate::gate::stream_key;
 use crate::limits::{
@@ -13,7 +13,7 @@ use crate::limits::{
 use crate::rail::{Class, Ending, Exposing, Header, Kind, Need, Rail, Refusal, need_of};
 use crate::request::{Operation, Side, State};
 use crate::shard::Shard;
-use crate::strategy::{self, Step, View};
+use crate::strategy::{self, Step, View, order};
 use crate::wire::{Announce, FLAG_REGION, FLAG_TAKEN};
 
 /// How far a region is exposed, kept in a send's `remote` until the receiver's name takes its place; 0: the rail was not asked.
@@ -22,6 +22,15 @@ pub(crate) mod exposure {
     pub const ANSWERED: u64 = 1;
     /// The rail will answer.
     pub const ASKED: u64 = 2;
+}
+
+/// What a pass does about long copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// It carries them out.
+    Now,
+    /// They are left to [`Shard::lift`].
+    Lifted,
 }
 
 /// Whether an envelope left.
@@ -37,6 +46,11 @@ enum Emitted {
 fn prefix(operation: &Operation) -> usize {
     // The name that its receiver sends back once it matched.
     if operation.synchronous { 8 } else { 0 }
+}
+
+/// Whether a message may go in pieces: the header of the first has no room for a mark.
+fn may_flow(operation: &Operation) -> bool {
+    operation.origin.mark == TypeMark::NONE
 }
 
 impl<R: Rail> Shard<R> {
@@ -97,7 +111,7 @@ impl<R: Rail> Shard<R> {
         let len = operation.data.len;
         let mut eager_max = self.packet_max(most, operation);
         // What is longer than a packet travels with its envelope where there is room for all of its pieces now.
-        let pieces = prefix(operation) == 0 && len <= (most as u64).min(FLOW_MAX);
+        let pieces = prefix(operation) == 0 && may_flow(operation) && len <= (most as u64).min(FLOW_MAX);
         if self.goes_ahead(operation.peer, operation.context, operation.tag, len) {
             eager_max = eager_max.min(AHEAD_FROM.into());
         } else if len > eager_max && pieces && self.rail.flow(operation.peer, len as usize).is_some() {
@@ -145,7 +159,9 @@ impl<R: Rail> Shard<R> {
         };
         match result {
             Ok(true) => {
-                let answer = step != Step::Eager || synchronous;
+                // Who was offered the receiver's memory needs nothing of it.
+                let announced = step != Step::Eager && !self.core.will_write(index);
+                let answer = announced || synchronous;
                 self.rail
                     .nudge(peer, if answer { Need::Answer } else { Need::Look });
                 Emitted::Sent
@@ -167,7 +183,7 @@ impl<R: Rail> Shard<R> {
                 Kind::Eager
             } as u8,
             flags,
-            shard: 0,
+            shard: operation.origin.mark.0,
             len: (len + prefix) as u32,
             context: operation.context,
             source: operation.source,
@@ -179,6 +195,7 @@ impl<R: Rail> Shard<R> {
                 .send_inline(operation.peer, &header, operation.data.mem)?;
         } else if prefix == 0
             && flags == 0
+            && may_flow(operation)
             && len as u64 <= FLOW_MAX
             && let Some(piece) = self.rail.flow(operation.peer, len)
         {
@@ -218,7 +235,7 @@ impl<R: Rail> Shard<R> {
         let header = Header {
             kind: Kind::Announce as u8,
             flags: flags | if region.is_some() { FLAG_REGION } else { 0 },
-            shard: 0,
+            shard: operation.origin.mark.0,
             len: bytes.len as u32,
             context: operation.context,
             source: operation.source,
@@ -268,9 +285,14 @@ impl<R: Rail> Shard<R> {
     }
 
     /// One pass over everything that is queued. `true` if anything moved.
+    pub(crate) fn pump(&mut self) -> bool {
+        self.pass(Copies::Now)
+    }
+
+    /// One pass, with long copies or without.
     #[cold]
     #[inline(never)]
-    pub(crate) fn pump(&mut self) -> bool {
+    pub(crate) fn pass(&mut self, copies: Copies) -> bool {
         self.core.pending = false;
         self.refresh();
         self.withdraw_doubtful();
@@ -278,10 +300,14 @@ impl<R: Rail> Shard<R> {
         let mut moved = self.flush();
         moved |= self.pump_taken();
         moved |= self.pump_windows();
-        moved |= self.pump_pulls();
-        moved |= self.pump_pushes();
-        moved |= self.pump_writes();
-        moved |= self.pump_pieces();
+        if copies == Copies::Now {
+            moved |= self.pump_pulls();
+            moved |= self.pump_pushes();
+            moved |= self.pump_writes();
+        } else {
+            self.core.pending |= self.core.has_copies();
+        }
+        moved |= self.pump_pieces(copies);
         moved |= self.pump_revokes();
         moved |= self.flush();
         for (token, worked) in std::mem::take(&mut self.core.fetched) {
@@ -307,7 +333,7 @@ impl<R: Rail> Shard<R> {
                 Ok(room) => {
                     room.mem.write(0, &control.bytes.bytes[..control.bytes.len]);
                     self.rail.commit(room, &control.header);
-                    if let Some(need) = need_of(control.header.kind) {
+                    if let Some(need) = need_of(&control.header) {
                         self.rail.nudge(control.peer, need);
                     }
                     moved = true;
@@ -365,14 +391,7 @@ impl<R: Rail> Shard<R> {
         let mut at = 0;
         while at < self.core.blocked.len() {
             let gate = self.core.blocked[at];
-            while let Some(index) = self.core.window_head(gate) {
-                if !self.send_from_window(gate, index) {
-                    break;
-                }
-                // A send that ended took its links with it; one that only was announced still has them.
-                self.core.left_window(gate, index);
-                moved = true;
-            }
+            moved |= self.pump_window(gate);
             if self.core.tell_window(gate) {
                 at += 1;
             } else {
@@ -382,8 +401,50 @@ impl<R: Rail> Shard<R> {
         moved
     }
 
+    /// Sends from one window as its plan says, until something has to wait.
+    fn pump_window(&mut self, gate: u32) -> bool {
+        let mut moved = false;
+        while let Some(head) = self.core.window_head(gate) {
+            let alone = self.core.gates[gate as usize].held == 1;
+            if alone || order::is_small(self.core.requests.peek(head).data.len) {
+                // What any plan begins with.
+                if !self.send_held(gate, head) {
+                    return moved;
+                }
+                moved = true;
+                continue;
+            }
+            let (indices, chunks) = self.core.window_view(gate);
+            let order = order::plan(&chunks);
+            assert!(
+                order::check(&chunks, &order),
+                "a plan breaks the order of envelopes"
+            );
+            for at in order {
+                // The sends of a peer that was lost meanwhile have ended.
+                if self.core.is_held(indices[at]) {
+                    if !self.send_held(gate, indices[at]) {
+                        return moved;
+                    }
+                    moved = true;
+                }
+            }
+        }
+        moved
+    }
+
+    /// Sends an envelope of a window. `false`: it has to wait.
+    fn send_held(&mut self, gate: u32, index: u32) -> bool {
+        let sent = self.send_from_window(gate, index);
+        if sent {
+            // A send that ended took its links with it; one that only was announced still has them.
+            self.core.left_window(gate, index);
+        }
+        sent
+    }
+
     /// A few pieces of every message that was cleared to be sent by packets.
-    fn pump_pieces(&mut self) -> bool {
+    fn pump_pieces(&mut self, copies: Copies) -> bool {
         let mut moved = false;
         for _ in 0..self.core.streams_out.len() {
             let Some(index) = self.core.streams_out.pop_front() else {
@@ -393,7 +454,7 @@ impl<R: Rail> Shard<R> {
             if operation.state != State::Active || operation.side != Side::Send {
                 continue;
             }
-            match self.pieces_of(index) {
+            match self.pieces_of(index, copies) {
                 Ok(sent) => moved |= sent,
                 Err(_) => {
                     if let Some(gate) = self.core.gate(self.core.requests.peek(index).peer) {
@@ -414,7 +475,7 @@ impl<R: Rail> Shard<R> {
     }
 
     /// Sends pieces of one message until the pass's share or the room is used up.
-    fn pieces_of(&mut self, index: u32) -> Result<bool, Error> {
+    fn pieces_of(&mut self, index: u32, copies: Copies) -> Result<bool, Error> {
         let peer = self.core.requests.peek(index).peer;
         let chunk = self
             .rail
@@ -426,7 +487,11 @@ impl<R: Rail> Shard<R> {
             (self.core.requests.peek(index).data.len / PIECES_AT_LEAST).clamp(chunk.min(PIECE_MIN), chunk);
         let (watch, before) = (self.core.stopwatch(), self.core.requests.peek(index).moved);
         let mut moved = false;
-        for _ in 0..PIECES_PER_PASS {
+        let most = match copies {
+            Copies::Now => PIECES_PER_PASS,
+            Copies::Lifted => 1,
+        };
+        for _ in 0..most {
             let operation = self.core.requests.at(index);
             let from = operation.moved;
             let len = (operation.data.len - from).min(chunk) as usize;
@@ -482,10 +547,7 @@ impl<R: Rail> Shard<R> {
             }
             let token = self.core.wire_name(index);
             if self.rail.revoke(token) == Ending::Now {
-                let operation = self.core.requests.at(index);
-                operation.exposed = false;
-                let error = operation.error.take();
-                self.core.complete(index, error);
+                self.core.unexposed(index);
             }
             moved = true;
         }

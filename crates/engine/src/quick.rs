@@ -5,7 +5,7 @@
 //! caller goes the general way. Owned by the shard; an expected message exists only inside [`Shard::recv_quick`]. Bounded: one message is
 //! expected.
 
-use crate::api::{Context, Origin, Pattern, Peer, Request, Source};
+use crate::api::{Context, Origin, Pattern, Peer, Request, Source, TypeMark};
 use crate::core::{Core, Incoming};
 use crate::event::{Event, What};
 use crate::gate::Stream;
@@ -175,6 +175,7 @@ impl Expected {
             && (self.peer == meta.peer || self.peer == ANY_PEER)
             && (self.tag == meta.tag || self.tag < 0)
             && meta.waiting.is_none()
+            && meta.mark == TypeMark::NONE
     }
 
     /// Takes a message that it accepts.
@@ -190,7 +191,7 @@ impl Core {
     /// wildcard posted that could be older. `false`: nothing happened.
     #[inline(always)]
     pub(crate) fn catch_packet(&mut self, header: &Header, meta: &Meta, payload: UserMem) -> bool {
-        if header.kind != Kind::Eager as u8 || header.flags != 0 {
+        if header.kind != Kind::Eager as u8 || header.flags != 0 || header.shard != 0 {
             return false;
         }
         let Some(route) = self.known_route(meta.context, meta.peer) else {
@@ -322,7 +323,7 @@ impl Core {
         let Body::Inline(bytes) = &kept.body else {
             return None;
         };
-        if meta.len > u64::from(catch.room) || meta.waiting.is_some() {
+        if meta.len > u64::from(catch.room) || meta.waiting.is_some() || meta.mark != TypeMark::NONE {
             return None;
         }
         catch.mem.write(0, bytes.get(..meta.len as usize)?);
@@ -345,7 +346,7 @@ pub(crate) fn header_of(small: &Small, stream: &Stream) -> Header {
     Header {
         kind: Kind::Eager as u8,
         flags: 0,
-        shard: 0,
+        shard: small.origin.mark.0,
         len: small.len as u32,
         context: small.context,
         source: small.source,

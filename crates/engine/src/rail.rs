@@ -9,7 +9,9 @@
 //! others they may overtake. Every packet arrives once or its peer is reported gone (lossy media wear a reliability layer).
 
 use crate::api::{Error, Peer};
+use crate::lift::{Lift, Lifted};
 use crate::limits::DESCRIPTOR_BLOB_MAX;
+use crate::wire::FLAG_FAILED;
 use garonne_sync::copy::Stores;
 use garonne_sync::run::Run;
 use garonne_sync::shm::Segment;
@@ -166,7 +168,7 @@ pub enum Ending {
 }
 
 /// One bulk read or write between a peer's region and local data.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Bulk<'a> {
     /// Its name for [`Sink::bulk_done`].
     pub token: Token,
@@ -225,12 +227,14 @@ pub enum Need {
 }
 
 /// What a peer needs done when this packet has come; `None`: nothing before it asks for it itself.
-pub(crate) fn need_of(kind: u8) -> Option<Need> {
+pub(crate) fn need_of(header: &Header) -> Option<Need> {
     use Kind::*;
-    match Kind::from_code(kind)? {
+    match Kind::from_code(header.kind)? {
         Announce | EagerSync | Clear | Piece | Credit | Held | Query | Offer | Nothing | Take | Push
-        | Pushed | Written => Some(Need::Answer),
-        Eager | Finish => Some(Need::Look),
+        | Pushed => Some(Need::Answer),
+        // Packets are to be asked for.
+        Written if header.flags & FLAG_FAILED != 0 => Some(Need::Answer),
+        Eager | Finish | Written => Some(Need::Look),
         // The pieces of a medium message: who sends them says when all have left. A receive announced ahead waits for a send.
         Head | Tail | Expect => None,
     }
@@ -393,6 +397,12 @@ pub trait Rail {
         Ok(None)
     }
 
+    /// Begins a bulk operation whose copying needs neither the rail nor its owner's lock. The local side stays valid until the load is dropped.
+    fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
+        let _ = (bulk, what);
+        Ok(Lifted::Unable)
+    }
+
     /// Whether `peer` looks for messages just now ([`WakeSource::look_on`]). A hint.
     fn looks(&self, peer: Peer) -> bool {
         let _ = peer;
@@ -517,7 +527,7 @@ pub struct Header {
     pub kind: u8,
     /// Bits whose meaning depends on the kind.
     pub flags: u8,
-    /// Shard of the receiver that the packet is for, 0 while engines have one shard; or as the kind says.
+    /// Of an envelope: what its sender says of the type ([`crate::api::TypeMark`]), 0 while types are not checked; or as the kind says.
     pub shard: u16,
     /// Bytes of payload in the packet. A rail delivers what it carried and checks this against it.
     pub len: u32,

@@ -50,6 +50,8 @@ pub(crate) struct Operation {
     pub synchronous: bool,
     /// A region was exposed for it and is not yet revoked.
     pub exposed: bool,
+    /// Copies of it that are carried out without the engine: it ends after them.
+    pub flights: u8,
     pub context: Context,
     pub peer: Peer,
     pub source: u32,
@@ -84,6 +86,10 @@ pub(crate) enum Mark {
     Announced = 2,
     /// The rail was not asked how to fetch its message, so it hears nothing of that.
     Unasked = 4,
+    /// It is over but for copies under way.
+    Ending = 8,
+    /// A send that is being written to a receive announced ahead.
+    Ahead = 16,
     /// It was started under a watcher, which hears of its end.
     Watched = 128,
 }
@@ -308,6 +314,7 @@ impl Requests {
                 marks: 0,
                 synchronous: false,
                 exposed: false,
+                flights: 0,
                 context: 0,
                 peer: 0,
                 source: 0,

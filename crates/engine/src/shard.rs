@@ -146,6 +146,7 @@ impl<R: Rail> Shard<R> {
             len: operation.data.len,
             waiting: None,
             credited: false,
+            mark: operation.origin.mark,
         };
         let buffered = !operation.synchronous
             && operation.data.layout.is_none()
@@ -346,6 +347,12 @@ impl<R: Rail> Shard<R> {
             .requests
             .find(request)
             .is_none_or(|index| self.core.requests.peek(index).state == State::Complete)
+    }
+
+    /// Where the program started the operation, as its caller said; `None` if it is complete.
+    pub fn open_site(&self, request: Request) -> Option<u64> {
+        let operation = self.core.requests.peek(self.core.requests.find(request)?);
+        (operation.state != State::Complete).then_some(operation.origin.site)
     }
 
     /// The status if complete; the name is gone then.

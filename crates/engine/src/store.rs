@@ -3,7 +3,7 @@
 //! Owned by the engine's core. Records live in a slab with generations (a matched probe's `Message` names one); payload
 //! lies inside the record, or in buffers of powers of two that are reused. Bounded by the credits that peers were given.
 
-use crate::api::{Context, Error, Message, Origin, Peer, Truncation};
+use crate::api::{Context, Error, Message, Misfit, Origin, Peer, TypeMark};
 use crate::limits::{KEPT_BUFFER_LOG2_MAX, KEPT_BUFFERS, KEPT_INLINE};
 use crate::table::NONE;
 use crate::wire::Announce;
@@ -23,6 +23,8 @@ pub(crate) struct Meta {
     pub waiting: Option<u64>,
     /// It counts against its sender's credits.
     pub credited: bool,
+    /// What its sender says of the type.
+    pub mark: TypeMark,
 }
 
 /// Where a kept message's bytes are.
@@ -176,14 +178,24 @@ impl Store {
     }
 }
 
-/// The error of a message that is longer than its receive.
+/// What is wrong with a message for a receive of `room` bytes, if anything.
+#[inline]
+pub(crate) fn misfit(meta: &Meta, room: u64, origin: Origin) -> Option<Error> {
+    let mistyped = meta.mark != TypeMark::NONE && meta.mark.contradicts(origin.mark, meta.len == room);
+    (meta.len > room || mistyped).then(|| told(meta, room, origin))
+}
+
 #[cold]
-pub(crate) fn truncation(meta: &Meta, room: u64, origin: Origin) -> Error {
-    Error::Truncated(Box::new(Truncation {
+fn told(meta: &Meta, room: u64, origin: Origin) -> Error {
+    let both = Box::new(Misfit {
         sent: meta.len,
         room,
         peer: meta.peer,
         sequence: meta.sequence,
         origin,
-    }))
+    });
+    match meta.len > room {
+        true => Error::Truncated(both),
+        false => Error::Mistyped(both),
+    }
 }

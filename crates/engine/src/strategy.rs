@@ -1,8 +1,10 @@
 //! The strategy: from a view of a gate's window to what is done with its next envelope.
 //!
 //! A pure function, called by the pump, which checks what it answers against credits and sizes: a bad strategy can be slow, never
-//! wrong. Today's sends first-in-first-out, payload with the envelope while it is small and credits last; aggregation,
-//! reordering and splitting over rails take this place later.
+//! wrong. What leaves in which write is decided in [`leave`], by whoever owns the connection; in which order, in [`order`].
+
+pub mod leave;
+pub mod order;
 
 /// What a strategy sees of a window's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 //! Made by the engine, owned by its stream, used by one thread at a time as that thread promised (see [`Shard::allow_runs`]); were that broken, messages
 //! could be lost or numbered twice, no memory be harmed. Bounded by the streams.
 
-use crate::api::{Context, Origin, Peer};
+use crate::api::{Context, Origin, Peer, TypeMark};
 use crate::event::{Event, Log, What, parties};
 use crate::quick::Small;
 use crate::rail::{Kind, Rail};
@@ -98,7 +98,10 @@ impl<R: Rail> Shard<R> {
     /// Sends a small message on its stream's track, opening the run of its gate if that may be; `false`: nothing happened.
     #[inline(always)]
     pub(crate) fn send_on_track(&mut self, small: &Small, route: Route) -> bool {
-        self.core.runs && small.len <= RUN_PAYLOAD_MAX && self.try_track(small, route)
+        self.core.runs
+            && small.len <= RUN_PAYLOAD_MAX
+            && small.origin.mark == TypeMark::NONE
+            && self.try_track(small, route)
     }
 
     #[inline(never)]

@@ -63,11 +63,11 @@ pub(crate) struct Stopwatch(Option<(Arc<dyn Watcher>, u64)>);
 
 impl Stopwatch {
     /// Some bytes of an operation were moved.
-    pub(crate) fn moved(self, name: u64, peer: Peer, bytes: u64) {
-        if let Some((watcher, since)) = self.0
+    pub(crate) fn moved(&self, name: u64, peer: Peer, bytes: u64) {
+        if let Some((watcher, since)) = &self.0
             && bytes > 0
         {
-            watcher.moved(name, peer, bytes, since);
+            watcher.moved(name, peer, bytes, *since);
         }
     }
 }

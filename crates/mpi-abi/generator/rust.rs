@@ -99,7 +99,7 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
         let general = format!("other_{}", f.name);
         writeln!(
             out,
-            "\nextern \"C\" fn {name}({params}){result} {{\n    \
+            "\nextern \"C\" fn {name}({params}){result} {{\n    entered::note_quick(site);\n    \
              match crate::express::{quick}(Call({number}), site, {arguments}) {{ Some(code) => code, None => {general}({arguments}, site) }}\n}}"
         )
         .unwrap();
@@ -107,6 +107,7 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
     }
     writeln!(out, "\n{attribute}extern \"C\" fn {name}({params}){result} {{").unwrap();
     writeln!(out, "    site.note();").unwrap();
+    writeln!(out, "    entered::note(Call({number}), site);").unwrap();
     if f.implemented {
         let body = body_name(f, twin.is_some());
         let mut arguments = vec![format!("Call({number})")];

@@ -4,8 +4,8 @@
 //! the object that the call was about. Nothing here is on the way of a call that succeeds.
 
 use crate::exports::{NAMES, NOT_YET};
-use crate::handle::{MPI_Comm, MPI_Datatype, MPI_File, MPI_Session, MPI_Win};
-use garonne_engine::api::Origin;
+use crate::handle::{MPI_Comm, MPI_Count, MPI_Datatype, MPI_File, MPI_Session, MPI_Win};
+use garonne_engine::api::{Origin, TypeMark};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::kind_of;
 use garonne_mpi::error::{Class, Error};
@@ -27,15 +27,17 @@ impl Call {
         Origin {
             call: self.0,
             kind: 0,
+            mark: TypeMark::NONE,
             site: crate::thunk::call_site(),
         }
     }
 
     /// The same, with the type of the data that this call sends or receives.
     #[inline(always)]
-    pub fn origin_of(self, datatype: MPI_Datatype) -> Origin {
+    pub fn origin_of(self, count: MPI_Count, datatype: MPI_Datatype) -> Origin {
         Origin {
             kind: kind_of(datatype.0),
+            mark: crate::checks::mark(count, datatype),
             ..self.origin()
         }
     }

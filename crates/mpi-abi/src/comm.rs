@@ -49,11 +49,19 @@ pub(crate) fn comm_remote_group(_: Call, on: MPI_Comm, out: Ptr<MPI_Group>) -> R
 }
 
 pub(crate) fn comm_dup(_: Call, on: MPI_Comm, out: Ptr<MPI_Comm>) -> Result<()> {
-    out.set(publish_comm(Some(comm(on)?.dup(None)?))?)
+    give_dup(comm(on)?.dup(None), out)
 }
 
 pub(crate) fn comm_dup_with_info(_: Call, on: MPI_Comm, with: MPI_Info, out: Ptr<MPI_Comm>) -> Result<()> {
-    out.set(publish_comm(Some(comm(on)?.dup(Some(&info_or_null(with)?))?))?)
+    give_dup(comm(on)?.dup(Some(&info_or_null(with)?)), out)
+}
+
+/// Hands a duplicate to the program. Where there is none, since a copy function refused, it does not keep what its variable held.
+fn give_dup(new: garonne_mpi::error::Result<Comm>, out: Ptr<MPI_Comm>) -> Result<()> {
+    if new.is_err() {
+        out.set_if(MPI_COMM_NULL);
+    }
+    out.set(publish_comm(Some(new?))?)
 }
 
 /// The handle exists at once, the communicator behind it when the request completes.

@@ -11,6 +11,7 @@ use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use garonne_mpi::process::{Process, ThreadLevel};
 use std::ffi::{c_char, c_int};
+use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Held while the first user of the library brings it up or the last one takes it down.
@@ -147,7 +148,7 @@ pub(crate) fn die(process: Option<&Process>, code: c_int, message: &str) -> ! {
     if let Some(process) = process.filter(|_| !state::forked()) {
         process.abort(code, message);
     }
-    eprintln!("{message}");
+    let _ = writeln!(std::io::stderr(), "{message}");
     let status = if code & 0xff == 0 { 1 } else { code };
     // SAFETY: ends the process; exit handlers of a program in an unknown state do not run.
     unsafe { libc::_exit(status) }

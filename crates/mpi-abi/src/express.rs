@@ -6,6 +6,7 @@
 //! when something changes; only a handle that is freed takes its entries with it, since another object may get it. Bounded by [`ENTRIES`].
 
 use crate::call::{Call, Holder, finish};
+use crate::checks;
 use crate::constants::{MPI_ANY_TAG, MPI_SUCCESS};
 use crate::device;
 use crate::edge::{Buf, Ptr};
@@ -14,7 +15,7 @@ use crate::plain;
 use crate::status::give_if;
 use crate::thunk::Site;
 use crate::world;
-use garonne_engine::api::{Context, Origin, Peer};
+use garonne_engine::api::{Context, Origin, Peer, TypeMark};
 use garonne_engine::quick::{ANY_TAG, Catch, Small};
 use garonne_engine::track::Track;
 use garonne_mpi::datatype::{kind_of, run_bytes};
@@ -79,6 +80,10 @@ pub(crate) fn knows(comm: MPI_Comm, rank: c_int) -> bool {
 #[cold]
 #[inline(never)]
 pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (Context, Peer)) {
+    // What goes the shortest way says nothing of its type.
+    if checks::types() {
+        return;
+    }
     // Among several threads one could read what another is just writing.
     let Some(host) = world::host().filter(|host| host.is_alone()) else {
         return;
@@ -149,6 +154,7 @@ fn origin(call: Call, site: Site, datatype: MPI_Datatype) -> Origin {
         call: call.0,
         // What `kind_of` says of the codes of plain types, which `few` let through.
         kind: datatype.0 as u8,
+        mark: TypeMark::NONE,
         site: site.address(),
     }
 }

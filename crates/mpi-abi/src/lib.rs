@@ -16,18 +16,25 @@
     non_camel_case_types,
     reason = "handles and constants bear their names in the standard"
 )]
+#![deny(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "they panic where the stream cannot be written"
+)]
 
 mod abi;
 mod attr;
 mod buffer;
 mod call;
 mod callback;
+mod checks;
 mod coll;
 mod comm;
 mod constants;
 mod datatype;
 mod device;
 mod edge;
+mod entered;
 mod env;
 mod errhan;
 mod express;
@@ -68,6 +75,7 @@ mod exports {
 
     use crate::call::{Call, Holder, finish, in_child, not_yet};
     use crate::edge::{Buf, Callback, CountOut, Counts, In, Ptr, StrIn, StrOut};
+    use crate::entered;
     use crate::handle::*;
     use crate::thunk::{Site, thunk};
     use crate::tracing::{Oddity, is_odd, left, oddity};

@@ -84,7 +84,7 @@ impl ToSend {
             dest: self.dest,
             tag: self.tag,
             mode,
-            origin: call.origin_of(self.datatype),
+            origin: call.origin_of(self.count, self.datatype),
         })
     }
 }
@@ -178,7 +178,7 @@ fn few(
         len,
         rank,
         tag,
-        origin: call.origin_of(datatype),
+        origin: call.origin_of(count, datatype),
     })
 }
 
@@ -274,7 +274,7 @@ fn recv_any(
             data,
             source,
             tag,
-            origin: call.origin_of(datatype),
+            origin: call.origin_of(count, datatype),
         })?,
     )
 }
@@ -341,7 +341,7 @@ fn irecv_any(
             data,
             source,
             tag,
-            origin: call.origin_of(datatype),
+            origin: call.origin_of(count, datatype),
         })?,
         out,
     )
@@ -364,7 +364,7 @@ pub(crate) fn recv_init(
             data,
             source,
             tag,
-            origin: call.origin_of(datatype),
+            origin: call.origin_of(count, datatype),
         })?,
         out,
     )
@@ -391,7 +391,7 @@ impl Both {
             dest: self.dest,
             tag: self.sendtag,
             mode: SendMode::Standard,
-            origin: call.origin_of(self.sendtype),
+            origin: call.origin_of(self.sendcount, self.sendtype),
         };
         let data = data(self.recvbuf, self.recvcount, self.recvtype)?;
         Ok((
@@ -400,7 +400,7 @@ impl Both {
                 data,
                 source: self.source,
                 tag: self.recvtag,
-                origin: call.origin_of(self.recvtype),
+                origin: call.origin_of(self.recvcount, self.recvtype),
             },
         ))
     }
@@ -488,7 +488,7 @@ pub(crate) fn sendrecv_replace(
         data,
         to: (dest, sendtag),
         from: (source, recvtag),
-        origin: call.origin_of(datatype),
+        origin: call.origin_of(count, datatype),
     };
     give(status, &comm.sendrecv_replace(args)?)
 }
@@ -511,7 +511,7 @@ pub(crate) fn isendrecv_replace(
         data,
         to: (dest, sendtag),
         from: (source, recvtag),
-        origin: call.origin_of(datatype),
+        origin: call.origin_of(count, datatype),
     };
     give_request(comm.isendrecv_replace(args)?, out)
 }

@@ -98,7 +98,7 @@ pub(crate) fn mrecv(
     message: Ptr<MPI_Message>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let origin = call.origin();
+    let origin = call.origin_of(count, datatype);
     if message.get()? == MPI_MESSAGE_NO_PROC {
         message.set(MPI_MESSAGE_NULL)?;
         return give(status, &Status::PROC_NULL);
@@ -120,7 +120,7 @@ pub(crate) fn imrecv(
     message: Ptr<MPI_Message>,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
-    let origin = call.origin();
+    let origin = call.origin_of(count, datatype);
     let process = state::process()?;
     let data = if message.get()? == MPI_MESSAGE_NO_PROC {
         garonne_sync::user::Data::empty()

@@ -39,6 +39,7 @@ extern "C" fn in_child() {
     FORKED.store(true, Ordering::Relaxed);
     crate::device::look_again();
     crate::tracing::in_child();
+    crate::entered::in_child();
 }
 
 /// Has processes that are forked from now on know that they are.

@@ -7,7 +7,7 @@
 use crate::call::Call;
 use crate::state::forked;
 use crate::world;
-use garonne_engine::api::Origin;
+use garonne_engine::api::{Origin, TypeMark};
 use garonne_engine::watch::Watcher;
 use garonne_node::tracing::{Tracer, Wanted};
 use std::cell::Cell;
@@ -88,6 +88,7 @@ pub(crate) fn oddity(call: Call) -> Oddity {
     let origin = Origin {
         call: call.0,
         kind: 0,
+        mark: TypeMark::NONE,
         site: crate::thunk::call_site(),
     };
     tracer.enter(origin, now);

@@ -1,7 +1,7 @@
 //! How this process becomes a rank: of the job it was started in, or of a world of its own.
 
 use crate::call::{Call, Fault, Result};
-use crate::{env, site, state, tracing};
+use crate::{checks, entered, env, site, state, tracing};
 use garonne_mpi::coll::Boards;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
@@ -41,6 +41,7 @@ static BOARDS: LazyLock<Arc<Boards>> = LazyLock::new(Arc::default);
 
 /// Brings the engine up, if it is not from an earlier use, and tells what this rank is.
 pub(crate) fn enter() -> Result<Config> {
+    checks::begin().map_err(|text| Fault::new(Class::Arg, text))?;
     let mut kept = RANK.lock().unwrap_or_else(PoisonError::into_inner);
     let rank = match &mut *kept {
         // Everything was finalized, and a session begins: until its end, too, an exit without MPI_Finalize is a failure.
@@ -51,6 +52,9 @@ pub(crate) fn enter() -> Result<Config> {
         None => kept.insert(Rank::enter().map_err(of_node)?),
     };
     state::watch_forks();
+    if let Some(client) = &rank.client {
+        entered::follow(client);
+    }
     if let Some(tracer) = &rank.tracer {
         tracing::follow(tracer);
     }

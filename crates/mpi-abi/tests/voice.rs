@@ -188,6 +188,59 @@ fn a_send_buffer_that_was_unmapped_is_blamed_on_its_sender() {
     }
 }
 
+/// Rank 1 receives into memory that is not there, by a first call or by one of which all is known, small or large.
+const NOWHERE: &str = r#"
+    #include <mpi.h>
+    #include <stdlib.h>
+    #include <sys/mman.h>
+    static char here[1 << 16];
+    int main(int argc, char **argv) {
+        int rank, warm = atoi(argv[argc - 2]), size = atoi(argv[argc - 1]);
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        char *gone = mmap(0, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (int i = 0; i < warm; i++) {
+            if (rank == 0) MPI_Send(here, size, MPI_CHAR, 1, 0, MPI_COMM_WORLD);
+            else MPI_Recv(here, size, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0) MPI_Send(here, size, MPI_CHAR, 1, 0, MPI_COMM_WORLD);
+        else MPI_Recv(gone, size, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE); /* nowhere */
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+#[test]
+fn a_rank_that_receives_into_memory_that_is_not_there_is_told_of_with_its_call() {
+    let place = Place::new("nowhere");
+    let program = place.program_with("nowhere", NOWHERE, &["-g"]);
+    let at = format!("at nowhere.c:{}", line(NOWHERE, "/* nowhere */"));
+    // On its shortest way a call does not say its name.
+    let calls = ["MPI_Recv", "the send or receive"].map(|call| format!("in or after {call} {at}"));
+    for (warm, size) in [(0, 8), (60, 8), (60, 3000), (0, 20000)] {
+        let script = format!("{} {warm} {size}; exit $?", program.display());
+        let mut command = std::process::Command::new("timeout");
+        command
+            .arg("60")
+            .arg(garonne())
+            .args(["run", "-n", "2", "sh", "-c", &script]);
+        let output = command.output().expect("timeout runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let error = said.lines().find(|line| line.starts_with("error[G0206]"));
+        let error = error.unwrap_or_else(|| panic!("{said}"));
+        assert!(
+            error.contains("was killed by SIGSEGV")
+                && calls.iter().any(|call| error.ends_with(call))
+                && (warm > 0 || error.contains("MPI_Recv")),
+            "{said}"
+        );
+        // The shell that it was started by is not what failed.
+        let named = format!("rank 1 ({}, process", program.display());
+        assert!(error.contains(&named), "{said}");
+    }
+}
+
 /// Each mistake on its own: which, by the first argument.
 const MISTAKES: &str = r#"
     #include <mpi.h>

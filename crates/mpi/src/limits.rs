@@ -111,18 +111,56 @@ pub mod coll {
     /// Shortest lane: below a page, meetings outweigh what they move.
     pub const LANE_BYTES_MIN: usize = 4 << 10;
 
-    /// Longest piece of a broadcast while every member has a core: the root writes one while the others read another. Shorter ones are slower: what
-    /// still lies in the writer's first-level cache takes about twice as long to fetch as what has left it (measured with a bare program, too).
-    pub const BCAST_PIECE: u64 = 128 << 10;
+    /// Longest piece of a broadcast while every member has a core: as many as may be under way stay in a second-level cache together, and one leaves the
+    /// first level while the next is written, from where it would be slow to fetch.
+    pub const BCAST_PIECE: u64 = 32 << 10;
 
-    /// From this length on, what only one rank wants from another goes as a message, whose way the rail chooses by what it measured: the blocks of
-    /// gathers and scatters, and broadcasts on two ranks. Measured on 2 and 4 ranks: a lane copies twice, a message of this length once.
+    /// From this length on, what only one rank wants from another may go as a message, whose way the rail chooses by what it measured: the blocks
+    /// of gathers and scatters do, broadcasts on two ranks where that is quicker. A lane copies twice, a message of this length once.
     pub const SINGLE_COPY: u64 = 32 << 10;
 
-    /// Blocks from this length on are read from where they lie, where all members can read each other's memory: one copy instead of two
-    /// is worth a system call, the showing of what is lent and a second meeting. A constant, and not what the rail measured, because all
-    /// members must decide alike without asking each other, and each has measured something else.
+    /// Blocks from this length on may be read from where they lie, where all members can read each other's memory: one copy instead of two
+    /// can be worth a system call, the showing of what is lent and a second meeting.
     pub const DIRECT_BYTES: u64 = 32 << 10;
+
+    /// Collectives from this length on choose their way by what earlier ones took: below, bypassing the caches saves nothing.
+    pub const WAYS_FROM: u64 = 1 << WAYS_FROM_LOG2;
+
+    /// The first class of lengths is that of 8 KB.
+    pub const WAYS_FROM_LOG2: u32 = 13;
+
+    /// Classes of length, each twice the one before: the last is that of 64 MB and more, which no cache holds.
+    pub const WAYS_CLASSES: usize = 14;
+
+    /// Times that a way must have been measured to count as known: one may meet a preemption.
+    pub const WAYS_SURE: u8 = 2;
+
+    /// Calls of one sort between two tries of a way that is only known from other lengths.
+    pub const WAYS_LEARN_EVERY: u32 = 8;
+
+    /// Calls of one sort between two tries of a way that is not the usual one: where it takes three times as long, that costs two per cent.
+    pub const WAYS_RETRY_EVERY: u32 = 100;
+
+    /// The first such try; until [`WAYS_RETRY_EVERY`] each follows after as many calls as there were before.
+    pub const WAYS_RETRY_FIRST: u32 = 16;
+
+    /// One of so many calls is timed, which takes two meetings and two readings of a clock.
+    pub const WAYS_TIMED_EVERY: u32 = 8;
+
+    /// From this length on all are: that takes less than a hundredth of the call.
+    pub const WAYS_TIMED_ALL: u64 = 1 << 20;
+
+    /// Calls in a row that take half as long again as usual until that counts as the new usual: two may be preemptions.
+    pub const WAYS_TURNED: u8 = 3;
+
+    /// What a member takes may bypass its caches from this length on: they would hold only the end of it, and what was there before is gone.
+    pub const STREAMED_RESULT: u64 = 4 << 20;
+
+    /// The same where two members combine what they exchange: a meeting costs more there than it saves up to this.
+    pub const COMBINE_PIECE_MIN: u64 = 64 << 10;
+
+    /// Shortest piece that is made for two cores to copy at once.
+    pub const LANE_PIECE_MIN: u64 = 32 << 10;
 
     /// What is read in one go: other threads of the rank may use the engine in between.
     pub const DIRECT_PIECE: u64 = 1 << 20;
@@ -157,3 +195,6 @@ pub const RETIRED_SWEEP_MIN: usize = 64;
 
 /// Calls that an error names as the possible sender of a message: more than a few equal sends from different places help nobody.
 pub const CALLERS_NAMED: usize = 3;
+
+/// Runs of equal elements in a message of which a digest is made, where types are checked: more would take longer than sending them, and signatures that long are repetitions.
+pub const MARKED_RUNS_MAX: usize = 64 * 1024;

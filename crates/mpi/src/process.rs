@@ -327,6 +327,7 @@ impl Process {
                 );
                 Error::new(Class::Truncate, text)
             }
+            api::Error::Mistyped(_) => Error::new(Class::Type, "the types of message and receive differ"),
             api::Error::Misuse(what) => Error::new(Class::Other, what),
             api::Error::Peer { peer, what } => {
                 Error::new(Class::ProcAborted, format!("process {peer}: {what}"))

@@ -90,7 +90,7 @@ fn deliver(state: &mut State, to: Peer, parcel: Parcel, data: &Data) -> Status {
         );
     }
     let error = (len > data.len).then(|| {
-        Error::Truncated(Box::new(Truncation {
+        Error::Truncated(Box::new(Misfit {
             sent: len,
             room: data.len,
             peer: parcel.from,

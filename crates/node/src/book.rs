@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
-use garonne_engine::api::Origin;
+use garonne_engine::api::{Origin, TypeMark};
 use garonne_engine::event::{PENDING_SHOWN, Pending, Waiting};
 use garonne_progress::surroundings::{Known, Members};
 
@@ -183,6 +183,7 @@ fn operation(words: &[u64; OPERATION_WORDS]) -> Pending {
         origin: Origin {
             call: (head >> 8) as u16,
             kind: (head >> 24) as u8,
+            mark: TypeMark::NONE,
             site,
         },
     }
@@ -318,6 +319,7 @@ mod tests {
             origin: Origin {
                 call: 500,
                 kind: 200,
+                mark: TypeMark::NONE,
                 site: u64::MAX,
             },
             ..Pending::default()

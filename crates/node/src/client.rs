@@ -6,20 +6,24 @@
 
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard};
 
 use garonne_rails::tcp::Secret;
 use garonne_sync::shm::{Access, Segment};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
 use crate::agent::HOSTS_KEY;
 use crate::codes;
 use crate::error::{Error, Result};
+use crate::foreign::meeting::{self, Met};
+use crate::foreign::{self, Exchange};
 use crate::layout::{self, Card, JobId, Shape, State};
 use crate::orders::{Place, decode_places};
 use crate::rendezvous::{self, Invitation};
 use crate::wire::{self, ToAgent, ToRank};
-use crate::{foreign, limits, memory, probe, sys};
+use crate::{limits, memory, probe, sys};
 
 /// What a rank knows about its world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +71,8 @@ pub struct Client {
     here: u32,
     /// Until it is taken: what the way to other hosts begins with.
     outward: Mutex<Option<Outward>>,
+    /// The launcher, if it is another than ours, until it was told that this rank needs it no more.
+    exchange: Mutex<Option<Box<dyn Exchange>>>,
     guard: sys::ForkGuard,
 }
 
@@ -90,9 +96,24 @@ impl Client {
     #[doc(hidden)]
     pub fn from_env_as(version: &str) -> Result<Option<Self>> {
         match Invitation::from_env()? {
-            None => foreign::refuse_rank().map(|()| None),
+            None => foreign::exchange()?.map_or(Ok(None), |exchange| Self::adopted(exchange, version)),
             Some(invitation) => Self::register(&invitation, version),
         }
+    }
+
+    /// As a rank of another launcher's.
+    fn adopted(exchange: Box<dyn Exchange>, version: &str) -> Result<Option<Self>> {
+        let Met {
+            invitation,
+            exchange,
+            line,
+        } = meeting::meet(exchange)?;
+        let client = Self::register(&invitation, version)?.map(|client| Self {
+            exchange: Mutex::new(Some(exchange)),
+            ..client
+        });
+        drop(line);
+        Ok(client)
     }
 
     fn register(invitation: &Invitation, version: &str) -> Result<Option<Self>> {
@@ -180,6 +201,7 @@ impl Client {
             own_inbox,
             here,
             outward: Mutex::new(outward),
+            exchange: Mutex::new(None),
             guard,
         }))
     }
@@ -221,6 +243,11 @@ impl Client {
     /// The card of a rank. `rank` must be below the world's size.
     pub fn card(&self, rank: u32) -> Card {
         Card::of(&self.board, rank)
+    }
+
+    /// The words of the latest MPI call that this rank entered: [`layout::entered_offset`].
+    pub fn own_entered(&self) -> &[AtomicU64; 2] {
+        self.board.atomic_u64s(layout::entered_offset(self.rank))
     }
 
     /// Maps the area that collectives share. Zero at first, the same for all ranks.
@@ -307,7 +334,11 @@ impl Client {
     pub fn finalized(&self) -> Result<()> {
         self.check_owner()?;
         self.card(self.rank).set_state(State::Finalized);
-        self.tell(&ToAgent::Finalized)
+        self.tell(&ToAgent::Finalized)?;
+        if let Some(mut exchange) = self.take_exchange() {
+            exchange.finish();
+        }
+        Ok(())
     }
 
     /// Tells the agent that this process uses MPI again after [`Client::finalized`]: it owes an MPI_Finalize once more.
@@ -328,11 +359,28 @@ impl Client {
                 text: cut(text),
             },
         )?;
-        // Nothing answers: the read ends with the agent.
-        while !sys::recv(control.as_fd(), RecvFlags::empty()).map_or(true, |message| message.bytes.is_empty())
-        {
+        match self.take_exchange() {
+            // Another launcher ends its ranks, and wants to hear the code from the one that asked.
+            Some(mut exchange) => {
+                hear_out(&control);
+                exchange.abort(code);
+            }
+            // Nothing answers: the read ends with the agent.
+            None => {
+                while !sys::recv(control.as_fd(), RecvFlags::empty())
+                    .map_or(true, |message| message.bytes.is_empty())
+                {}
+            }
         }
         Ok(())
+    }
+
+    fn take_exchange(&self) -> Option<Box<dyn Exchange>> {
+        let mut exchange = self
+            .exchange
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        exchange.take()
     }
 
     /// Leaves the text to print as this rank's last words should it end before MPI_Finalize.
@@ -374,7 +422,7 @@ impl Client {
 }
 
 /// A socket pair for one rank and the agent.
-fn private_pair() -> Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn private_pair() -> Result<(OwnedFd, OwnedFd)> {
     rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -382,6 +430,15 @@ fn private_pair() -> Result<(OwnedFd, OwnedFd)> {
         None,
     )
     .map_err(|error| Error::system(codes::G0209, "cannot make a socket to the agent", error))
+}
+
+/// Waits until the agent has said what it has to say of an abort, or is gone; not for ever.
+fn hear_out(control: &OwnedFd) {
+    let limit = Timespec {
+        tv_sec: limits::ABORT_WAIT.as_secs() as i64,
+        tv_nsec: i64::from(limits::ABORT_WAIT.subsec_nanos()),
+    };
+    let _ = rustix::event::poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&limit));
 }
 
 fn send(control: &OwnedFd, message: &ToAgent) -> Result<()> {
@@ -453,6 +510,9 @@ pub struct Visit {
 }
 
 /// Asks the agent of the job named `name` (see [`rendezvous::jobs`]) for a look.
+///
+/// # Errors
+/// [`Error::Timeout`] where it does not answer: somebody may have stopped it.
 pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
     let hello = rendezvous::connect(name)?;
     let (ours, theirs) = private_pair()?;
@@ -460,12 +520,19 @@ pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
         hello.as_fd(),
         &ToAgent::Attach.encode(),
         &[theirs.as_fd()],
-        SendFlags::empty(),
+        SendFlags::DONTWAIT,
     )
     .map_err(|error| Error::system(codes::G0209, "cannot talk to the agent of that job", error))?;
     drop((hello, theirs));
-    let reply = sys::recv(ours.as_fd(), RecvFlags::empty())
-        .map_err(|error| Error::system(codes::G0209, "cannot hear the agent of that job", error))?;
+    sockopt::set_socket_timeout(&ours, sockopt::Timeout::Recv, Some(limits::VISIT_WAIT))
+        .map_err(|error| Error::system(codes::G0209, "cannot limit the wait for an agent", error))?;
+    let reply = sys::recv(ours.as_fd(), RecvFlags::empty()).map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => Error::Timeout {
+            code: codes::G0209,
+            text: "the agent of that job does not answer; somebody may have stopped it".into(),
+        },
+        _ => Error::system(codes::G0209, "cannot hear the agent of that job", error),
+    })?;
     let answer = decode(&reply)?;
     match answer {
         ToRank::Attached {

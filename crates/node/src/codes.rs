@@ -85,6 +85,10 @@ codes! {
         "A message was about to be read from its sender's memory, which is not mapped (any more): the buffer was freed or unmapped before the send was complete, or it is a device's.",
         "The message names the sender with its call and line, and the receiver.",
         "Keep the buffer of a nonblocking send until MPI_Wait or MPI_Test has completed it; copy device memory to the host first.";
+    G0115: "the types of message and receive differ",
+        "A receive got a message of other elements than it was made for: doubles sent, say, and 64-bit integers received. The bytes have moved as they are. Only found where types are checked (GARONNE_CHECK=types).",
+        "The message shows both sides: rank, call, count, datatype, communicator, and the places in the program.",
+        "Use the same type on both sides, or equal sequences of basic types. Elements of MPI_BYTE and MPI_PACKED agree with all.";
     G0201: "a rank ended without MPI_Finalize",
         "A process that had called MPI_Init ended (by returning, by exit(), by an exception, or by a nonzero exit status) before MPI_Finalize. The other ranks would have waited for it for ever, so the job was ended.",
         "The line names the rank, its program, its process and its exit status; its own last words are printed before it.",
@@ -107,7 +111,7 @@ codes! {
         "A rank is one MPI process. To start further MPI processes use `:` on the command line, or a larger -n.";
     G0206: "a rank was killed by a signal",
         "A signal ended a rank: a crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), the kernel's out-of-memory killer or a person (SIGKILL). The job was ended.",
-        "The line names the rank, its process and the signal; its last words are printed before it.",
+        "The line names the rank, its process and the signal; its last words are printed before it. After a bad address (SIGSEGV, SIGBUS) it also names the MPI call that the rank entered last, with its line: either the crash is inside that call, then look at its buffers, or the program crashed after it.",
         "For a crash: run the program under `garonne run -n N gdb -batch -ex run -ex 'thread apply all bt' --args program`, or with a sanitizer. A crash inside an MPI call whose buffer is memory of a graphics device is this, too: such memory cannot be passed yet; copy to host memory first. For SIGKILL: look at `dmesg`.";
     G0207: "a rank's program ended with an error",
         "A program exited with a status that is not zero. The job was ended with that status.",
@@ -142,9 +146,9 @@ codes! {
         "The line names the rank that did not come, its program, and a rank that waits; `garonne who` would have shown in which call.",
         "All ranks of a job take part in MPI or none does. Look why that program ended early (a usage message, a wrong branch of a script), or start it with a smaller -n.";
     G0215: "another launcher's rank",
-        "A launcher that this version cannot speak to started the process as one of several ranks. Every one of them would have been rank 0 of a world of one.",
-        "The line names the launcher, the rank and the number of ranks.",
-        "Start the program with `garonne run -n N` (or Garonne's own mpirun: `mpirun --version` tells whose it is). If worlds of one are what you want, unset the variable that the line names.";
+        "A launcher started the process as one of several ranks, in a way that this version cannot join. Every one of them would have been rank 0 of a world of one.",
+        "The line names the launcher, the rank and the number of ranks, and a way of starting that can be joined if there is one.",
+        "docs/launchers.md has a recipe for each launcher that is understood. Or start the program with `garonne run -n N` (Garonne's own mpirun: `mpirun --version` tells whose it is). If worlds of one are what you want, unset the variable that the line names.";
     G0216: "an agent could not be started on another host",
         "The command that starts the agent of a host (ssh, or what --launcher names) failed, or the agent did not reach the launcher at any of its addresses. Nothing runs any more.",
         "The line names the host; what the command or the agent said is behind it.",
@@ -157,6 +161,34 @@ codes! {
         "A script ran two MPI programs one after the other as one rank. On one host the second joins a new world; between hosts that is not there yet.",
         "The line names the rank.",
         "Start a job for each program.";
+    G0219: "the launcher's exchange failed",
+        "Ranks that another launcher has started find each other through a table that it keeps for them (PMI, PMIx). The launcher did not answer, refused a request, or answered what its protocol does not have.",
+        "The line names the launcher, and shows its answer.",
+        "If the launcher has ended the job, its own words come first. Otherwise start the program in another way that docs/launchers.md has, and report the line.";
+    G0220: "no agent for ranks that another launcher started",
+        "The first rank of each host starts an agent there (`garonne agent`), which holds the shared memory, watches the ranks and ends with them. It could not be started, or has ended at once.",
+        "The line names the host's rank and where `garonne` was looked for.",
+        "Install the library with its command (`./x install`, or a package that has both), or put `garonne` into PATH on every host.";
+    G0221: "ranks that share a host do not share its network",
+        "The launcher says that ranks run on one host, but they live in different network namespaces (containers, one for each rank), so they cannot meet under one agent.",
+        "The line names two such ranks.",
+        "Run all ranks of a host in one container, or give containers the host's network (`--net=host`), or tell the launcher that they are different hosts.";
+    G0222: "a rank did not come to its agent",
+        "Ranks that another launcher has started meet under one agent on each host. One of them took part in the launcher's exchange but did not reach the agent: it died in MPI_Init, or hangs there.",
+        "The line names the ranks that are missing.",
+        "Look at what those ranks printed, and at the launcher's words about them.";
+    G0223: "the launcher of the ranks is gone",
+        "The launcher's process that started the ranks of a host (hydra's proxy, slurmstepd, prted) was killed or has ended, and the ranks went on. They would have run without anybody who ends them.",
+        "The line names the launcher; `dmesg` shows whether the kernel ran out of memory.",
+        "Start the job again. A wrapper that puts its program into the background and ends has the same effect: let it wait, or execute the program.";
+    G0224: "no key for ranks on several hosts",
+        "A launcher that gives ranks nothing but RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torchrun, Kubernetes) has started them on several hosts. Without a key that only they know, anybody who reaches the port could take part.",
+        "The line names the variable and the file.",
+        "Put a key of 64 hexadecimal digits into a file that the ranks of all hosts can read and nobody else (`openssl rand -hex 32 > FILE; chmod 600 FILE`; on Kubernetes a secret), and name it by GARONNE_KEY_FILE.";
+    G0225: "a setting is not understood",
+        "A variable of the environment that changes what the library does has a value that it does not know.",
+        "The line names the variable, its value, and the values that there are.",
+        "`garonne why settings` lists all settings. Unset the variable for the default.";
     G0301: "no shared memory",
         "The memory file that ranks of one node talk through could not be made, or is not sealed as it must be.",
         "The line names the system's error.",

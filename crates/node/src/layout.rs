@@ -77,6 +77,7 @@ mod card {
     pub const EVENTS: usize = 216;
     pub const PACES: usize = 224;
     pub const BOOK: usize = 232;
+    pub const ENTERED: usize = 240;
 }
 
 /// Where the word lies in the board that is not zero while somebody may be tracing the ranks. It has a cache line with nothing that changes otherwise.
@@ -101,6 +102,27 @@ pub fn doorbell_offset(rank: u32) -> usize {
 /// Where the two words by which the helper of `rank` is called lie in the board (`garonne_sync::hands`).
 pub fn hands_offset(rank: u32) -> usize {
     HEADER_BYTES + rank as usize * CARD_BYTES + card::HANDS
+}
+
+/// Where the two words of the latest MPI call that `rank` entered lie in the board: its site, and [`named_call`] of the latest one that said its name, too. Stored by the
+/// rank at every entry and never cleared. They outlive the process, which may have been killed inside.
+pub fn entered_offset(rank: u32) -> usize {
+    HEADER_BYTES + rank as usize * CARD_BYTES + card::ENTERED
+}
+
+/// A call by its number and the low 48 bits of its site.
+#[inline]
+pub fn named_call(site: u64, call: u16) -> u64 {
+    u64::from(call) << 48 | site & SITE_BITS
+}
+
+const SITE_BITS: u64 = (1 << 48) - 1;
+
+/// The site of the latest call, 0 for none, and its number if it said it.
+pub fn entered(words: &[AtomicU64; 2]) -> (u64, Option<u16>) {
+    let [site, named] = words.each_ref().map(|word| word.load(Relaxed));
+    let same = named & SITE_BITS == site & SITE_BITS;
+    (site, same.then_some((named >> 48) as u16))
 }
 
 /// Identity of a job: random, the same on all its nodes.

@@ -4,7 +4,7 @@
 //! the line that first proves the job's secret, is told the job, and goes on as the launcher of this host's part. Until the line stands, words go to standard error,
 //! which whoever started it passes on to the user.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ pub fn serve() -> i32 {
     match serve_errand() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{error}");
+            let _ = writeln!(std::io::stderr(), "{error}");
             1
         }
     }
@@ -95,7 +95,7 @@ fn read_errand(mut from: impl Read) -> Result<Errand> {
 }
 
 /// Calls all addresses at once; the first that answers and proves the secret is kept.
-fn call(house: &House, addresses: &[IpAddr], port: u16) -> Result<(Trusted, IpAddr)> {
+pub(crate) fn call(house: &House, addresses: &[IpAddr], port: u16) -> Result<(Trusted, IpAddr)> {
     let until = Instant::now() + CALL_WAIT;
     let mut failures: Vec<String> = Vec::new();
     let mut calls = Vec::new();

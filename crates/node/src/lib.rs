@@ -6,10 +6,17 @@
 //! shared memory). [`layout`] and [`wire`] are what they agree on; [`codes`] is the table of error codes.
 
 #![deny(unsafe_code)]
+#![deny(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "they panic where the stream cannot be written"
+)]
 
 mod addresses;
+pub mod adoption;
 pub mod agent;
 pub mod book;
+pub mod calls;
 pub mod client;
 pub mod codes;
 pub mod error;
@@ -21,6 +28,7 @@ pub mod leaf;
 pub mod limits;
 mod memory;
 pub mod nodes;
+mod notes;
 pub mod orders;
 pub mod placement;
 pub mod probe;

@@ -108,6 +108,45 @@ pub const JOB_WORDS_MAX: usize = 1 << 20;
 /// Bytes of the first message to an agent of another host: it fits a pipe, so that handing it over never blocks.
 pub const ERRAND_BYTES_MAX: usize = 4096;
 
+/// Bytes of the shortest value that launchers' exchanges must take: what MPICH, Intel, Slurm, Flux and PMIx have is at least twice this.
+pub const EXCHANGE_VALUE_MIN: usize = 512;
+
+/// Addresses of the first agent that go through a launcher's exchange: with them it fits [`EXCHANGE_VALUE_MIN`].
+pub const EXCHANGE_ADDRESSES_MAX: usize = 8;
+
+/// Bytes of a line that a launcher may send: some times the longest value of any.
+pub const EXCHANGE_LINE_MAX: usize = 64 * 1024;
+
+/// How long an agent that a rank of another launcher's starts may take to answer: it loads one program from a disk that may be a network's.
+pub const AGENT_START_WAIT: Duration = Duration::from_secs(30);
+
+/// How long the ranks that another launcher started may take from its fence to their agent: both are steps of the same call.
+pub const ADOPTED_WAIT: Duration = Duration::from_secs(20);
+
+/// How long a rank that has called MPI_Abort under another launcher waits for its agent to print why, before it asks the launcher for the end.
+pub const ABORT_WAIT: Duration = Duration::from_millis(200);
+
+/// How long a rank of another launcher's that was killed is not blamed, while others may turn out to have failed before: launchers kill within milliseconds.
+pub const BLAME_WAIT: Duration = Duration::from_millis(100);
+
+/// What ranks get to end by themselves when the process of their launcher above them is gone: it may have told them.
+pub const ORPHANS_WAIT: Duration = Duration::from_secs(1);
+
+/// Ports behind `MASTER_PORT` of which rank 0 takes the first that is free, and which the others try.
+pub const EXCHANGE_PORTS: u16 = 8;
+
+/// Bytes of what all ranks exchange where there is no launcher to ask: some hundred for each of [`RANKS_MAX`].
+pub const EXCHANGE_TABLE_MAX: usize = 8 << 20;
+
+/// Bytes of a value there.
+pub const EXCHANGE_VALUE_MAX: usize = 4 * EXCHANGE_VALUE_MIN;
+
+/// Between two looks for rank 0, or for the others: nobody notices it at a program's start.
+pub const LEADER_LOOK: Duration = Duration::from_millis(10);
+
+/// How long ranks of a launcher that cannot be asked wait for each other in MPI_Init: pods of a cluster start minutes apart.
+pub const LEADER_WAIT: Duration = Duration::from_secs(600);
+
 /// How long agents may take to report after the command that starts them was given: ssh and slow name servers take seconds, a host that is
 /// down two minutes of the kernel's patience, which nobody wants to wait for.
 pub const GATHER_WAIT: Duration = Duration::from_secs(60);
@@ -137,3 +176,6 @@ pub const FAR_GRACE: Duration = Duration::from_secs(3);
 
 /// Between two looks of a rank that leaves and whose last words to other hosts are still on their way: nobody notices it at a program's end.
 pub const LEAVE_LOOK: Duration = Duration::from_micros(200);
+
+/// How long one who looks at a job waits for its agent: it answers within milliseconds unless it was stopped.
+pub const VISIT_WAIT: Duration = Duration::from_secs(1);

@@ -122,7 +122,7 @@ pub enum Report {
     Ping,
 }
 
-fn put_addresses(writer: Writer, addresses: &[IpAddr]) -> Writer {
+pub(crate) fn put_addresses(writer: Writer, addresses: &[IpAddr]) -> Writer {
     let shown = &addresses[..addresses.len().min(limits::ADDRESSES_MAX)];
     let writer = writer.raw((shown.len() as u32).to_le_bytes());
     shown.iter().fold(writer, |writer, address| match address {
@@ -140,7 +140,7 @@ fn count(r: &mut Reader<'_>, least: usize, most: usize) -> Result<usize> {
     Ok(count)
 }
 
-fn addresses(r: &mut Reader<'_>) -> Result<Vec<IpAddr>> {
+pub(crate) fn addresses(r: &mut Reader<'_>) -> Result<Vec<IpAddr>> {
     let count = count(r, 5, limits::ADDRESSES_MAX)?;
     let address = |r: &mut Reader<'_>| match r.raw::<1>()? {
         [4] => Ok(IpAddr::V4(Ipv4Addr::from(r.raw::<4>()?))),
@@ -512,6 +512,7 @@ pub fn read_anything(bytes: &[u8]) {
         Order::decode(bytes),
         Report::decode(bytes),
     );
+    crate::adoption::read_anything(bytes);
 }
 
 #[cfg(test)]

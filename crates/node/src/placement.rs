@@ -39,6 +39,14 @@ pub fn confine(cpus: &CpuSet) -> std::io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
+/// Lets this process use all CPUs that the system leaves it, whatever the one that started it was bound to.
+pub(crate) fn release() {
+    let mut all = rustix::thread::CpuSet::new();
+    (0..rustix::thread::CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+    // Those that are not there, or not for this control group, the kernel leaves out.
+    let _ = rustix::thread::sched_setaffinity(None, &all);
+}
+
 /// Decides for a job of `ranks` ranks.
 pub fn place(ranks: u32, policy: &Policy) -> Placed {
     let machine = Machine::discover();

@@ -100,10 +100,22 @@ pub fn ended(pid: i32) -> Option<Ended> {
 
 /// The end of a process that may be no child of this one: known once its parent has reaped it, and only to newer kernels.
 pub fn end_told_by(pidfd: BorrowedFd<'_>) -> Option<Ended> {
-    let status = sys::wait_status(pidfd)?;
+    sys::wait_status(pidfd).map(of_status)
+}
+
+/// The end of a process that nobody has reaped yet, whoever's child it is.
+pub fn end_unreaped(pid: i32) -> Option<Ended> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    // The state is the third field of proc(5), the status the last but none (52).
+    let status: i32 = fields.get(52 - 3)?.parse().ok()?;
+    (*fields.first()? == "Z").then_some(of_status(status))
+}
+
+fn of_status(status: i32) -> Ended {
     match libc::WIFSIGNALED(status) {
-        true => Some(Ended::Signal(libc::WTERMSIG(status))),
-        false => Some(Ended::Exit(libc::WEXITSTATUS(status))),
+        true => Ended::Signal(libc::WTERMSIG(status)),
+        false => Ended::Exit(libc::WEXITSTATUS(status)),
     }
 }
 
@@ -161,6 +173,8 @@ mod tests {
         while ended(pid).is_none() {
             std::thread::yield_now();
         }
+        assert_eq!(end_unreaped(pid), Some(Ended::Signal(9)));
+        assert_eq!(end_unreaped(me), None);
         assert_eq!(
             ended(pid),
             Some(Ended::Signal(9)),

@@ -5,7 +5,9 @@
 //! [`Client`]; a world of one answers it from plain memory and never meets an agent.
 
 mod outward;
+pub use outward::ENV_STRATEGY;
 
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -76,11 +78,13 @@ impl Rank {
         let book = Book::default();
         let tracer = Arc::new(Tracer::new(client.clone()));
         client.card(world.rank).set_book(book.address());
+        tracer.introduce();
         let place = Place {
             book: Some(book),
             client: Some(client.clone()),
             tracer: Some(tracer.clone()),
             patience: patience(world.oversubscribed(), world.nodes > 1),
+            lends_always: background() == Wish::Always,
         };
         client.card(world.rank).set_paces(rail.paces_at() as u64);
         let (rail, hosts) = match outward {
@@ -96,7 +100,7 @@ impl Rank {
             .card(world.rank)
             .set_events(shard.events().address() as u64);
         let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
-        if wants_background() {
+        if background() != Wish::Off {
             let cpus = std::env::var(ENV_HELPERS).ok();
             host.lend_hands(cpus.and_then(|cpus| CpuSet::parse(&cpus)));
         } else {
@@ -119,6 +123,7 @@ impl Rank {
             client: None,
             tracer: None,
             patience: patience(false, false),
+            lends_always: false,
         };
         let host = Arc::new(EngineHost::new(
             Shard::new(ComposedRail::of_node(rail), 0, 1, Quotas::for_world(1)),
@@ -164,12 +169,26 @@ impl Rank {
     }
 }
 
-/// Whether communication advances also while the program computes: if this is `1`, `on` or `yes`.
+/// Whether communication advances also while the program computes: if this is `1`, `on` or `yes`; with `always` also where a call site never computed before it waited.
 pub const ENV_BACKGROUND: &str = "GARONNE_BACKGROUND";
 
-fn wants_background() -> bool {
+/// Checks that cost something and are made where this names them, separated by commas: `types`.
+pub const ENV_CHECK: &str = "GARONNE_CHECK";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Off,
+    On,
+    Always,
+}
+
+fn background() -> Wish {
     let said = std::env::var(ENV_BACKGROUND).unwrap_or_default();
-    ["1", "on", "yes"].contains(&said.trim().to_ascii_lowercase().as_str())
+    match said.trim().to_ascii_lowercase().as_str() {
+        "1" | "on" | "yes" => Wish::On,
+        "always" => Wish::Always,
+        _ => Wish::Off,
+    }
 }
 
 fn no_rail(error: EngineError) -> Error {
@@ -200,6 +219,7 @@ pub struct Place {
     client: Option<Arc<Client>>,
     tracer: Option<Arc<Tracer>>,
     patience: Patience,
+    lends_always: bool,
 }
 
 impl Place {
@@ -213,6 +233,10 @@ impl Place {
 impl Surroundings for Place {
     fn patience(&self) -> Patience {
         self.patience
+    }
+
+    fn lends_always(&self) -> bool {
+        self.lends_always
     }
 
     fn retry(&self) -> Option<std::time::Duration> {
@@ -268,7 +292,7 @@ impl Surroundings for Place {
         match &self.client {
             // Without an agent to tell, the end of this process is what the launcher sees.
             Some(client) => drop(client.abort(code, message)),
-            None => eprintln!("{message}"),
+            None => drop(writeln!(std::io::stderr(), "{message}")),
         }
         std::process::exit(code)
     }

@@ -436,6 +436,22 @@ pub fn read_byte_of(pid: i32, address: usize) -> io::Result<()> {
     }
 }
 
+/// Takes standard input over under another number, puts nothing into its place and into that of standard output, and closes all else but standard error: what
+/// a process that starts this one by accident hands on would otherwise stay open as long as this one lives.
+pub fn detach_input() -> io::Result<OwnedFd> {
+    let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    // SAFETY: closes descriptors above the one just made; the caller has opened none, and this process has one thread.
+    unsafe { libc::syscall(libc::SYS_close_range, input.as_raw_fd() + 1, u32::MAX, 0) };
+    for number in 3..input.as_raw_fd() {
+        // SAFETY: likewise.
+        unsafe { libc::close(number) };
+    }
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, 0.into())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(input)
+}
+
 /// Nanoseconds of CLOCK_MONOTONIC. Through the C library, which finds its way when there is no vDSO (under valgrind, whose
 /// clients rustix's own lookup brings down).
 pub fn monotonic_ns() -> u64 {

@@ -12,7 +12,7 @@ use garonne_trace::record::Record;
 
 use crate::error::Result;
 use crate::layout::{self, Card, Shape};
-use crate::{limits, memory, sys};
+use crate::{limits, memory, notes, sys};
 
 /// From where on to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,15 +118,7 @@ impl Traced {
         let Some(ring) = self.rings.get(rank as usize) else {
             return String::new();
         };
-        // SYNC(trace-notes)
-        let len = ring
-            .area
-            .atomic_u64(0)
-            .load(Acquire)
-            .min(layout::NOTES_BYTES as u64 - 8);
-        let mut bytes = vec![0; len as usize];
-        ring.area.read(8, &mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
+        notes::read(&ring.area).objects
     }
 }
 

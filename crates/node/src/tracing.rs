@@ -1,6 +1,6 @@
 //! What this rank records while somebody traces it: a journal in the world's shared memory, which outlives the process.
 //!
-//! Owned by the rank. Nothing is recorded, and none of this memory touched, until the board asks for it ([`Tracer::is_wanted`]): a word that is not zero, and a
+//! Owned by the rank. Nothing is recorded, and none of this memory but the notes about the program touched, until the board asks for it ([`Tracer::is_wanted`]): a word that is not zero, and a
 //! time until which it counts. Whoever traces moves that time on, so a tracer that was killed is forgotten by itself. Called by any thread of the rank; never
 //! waits. Bounded by the journal ([`garonne_trace::limits::RECORDS`]).
 
@@ -16,8 +16,7 @@ use garonne_sync::shm::{Segment, Word};
 use garonne_trace::record::{Kind, Record, Side};
 
 use crate::client::Client;
-use crate::layout;
-use crate::sys;
+use crate::{layout, notes, sys};
 
 /// What a look at the board says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +75,13 @@ impl Tracer {
         self.on.load(Relaxed)
     }
 
+    /// Leaves word of this process, which may be killed at any moment.
+    pub fn introduce(&self) {
+        if let Some((notes, _)) = self.area() {
+            notes::write(notes);
+        }
+    }
+
     /// Whether somebody traces at the moment `now`. A word that nobody answers for any more is cleared.
     pub fn wanted(&self, now: u64) -> Wanted {
         let seen = self.word.load(Acquire);
@@ -99,7 +105,7 @@ impl Tracer {
         }
         if on {
             let Some((notes, _)) = self.area() else { return };
-            describe_objects(notes);
+            notes::write(notes);
             self.on.store(true, Relaxed);
             change();
         } else {
@@ -161,28 +167,6 @@ impl Tracer {
             self.write(Record::new(kind));
         }
     }
-}
-
-/// Leaves word of where the program's objects are mapped, for whoever wants to name its call sites when it is gone.
-fn describe_objects(area: &Segment) {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let room = layout::NOTES_BYTES - 8;
-    let mut text = String::new();
-    // Of each object the part that names its base, and those with code.
-    let known = maps.lines().filter(|line| {
-        line.contains(" 00000000 ") || line.split(' ').nth(1).is_some_and(|rights| rights.contains('x'))
-    });
-    for line in known.filter(|line| line.contains('/')) {
-        if text.len() + line.len() + 1 > room {
-            break;
-        }
-        text += line;
-        text.push('\n');
-    }
-    area.write(8, text.as_bytes());
-    // SYNC(trace-notes): whoever sees the length sees the text.
-    area.atomic_u64(0)
-        .store(text.len() as u64, std::sync::atomic::Ordering::Release);
 }
 
 fn about(kind: Kind, operation: &Watched) -> Record {

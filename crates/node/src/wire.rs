@@ -92,6 +92,8 @@ pub enum ToRank {
     },
     /// Answer to `Fence`.
     Fenced,
+    /// Answer to `Abort` of a rank that another launcher started: what is to be said of it is said.
+    Heard,
     /// Answer to `Attach`. Carries the memory file of the newest world, if there is one.
     Attached {
         /// Command line of the job.
@@ -292,6 +294,7 @@ impl ToRank {
             ToRank::Refused { code, text } => Writer::new(103).bytes(code.as_bytes()).bytes(text.as_bytes()),
             ToRank::Value { value } => Writer::new(104).bytes(value),
             ToRank::Fenced => Writer::new(105),
+            ToRank::Heard => Writer::new(107),
             ToRank::Attached {
                 command,
                 launcher,
@@ -323,6 +326,7 @@ impl ToRank {
                 value: r.bytes()?.to_vec(),
             },
             105 => ToRank::Fenced,
+            107 => ToRank::Heard,
             106 => ToRank::Attached {
                 command: r.text()?,
                 launcher: r.u32()?,
@@ -438,6 +442,7 @@ mod tests {
             },
             ToRank::Value { value: vec![] },
             ToRank::Fenced,
+            ToRank::Heard,
             ToRank::Attached {
                 command: "a b".into(),
                 launcher: 4,

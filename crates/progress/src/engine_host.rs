@@ -7,6 +7,7 @@
 //! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the ring.
 
 mod advancing;
+mod held;
 mod lending;
 mod together;
 mod waiting;
@@ -15,7 +16,7 @@ mod watching;
 use crate::host::{Host, Stepper};
 use crate::limits::SUBMISSIONS;
 use crate::surroundings::{Known, Senders, Surroundings};
-use crate::ticket::{Operation, Ticket, pause, perform};
+use crate::ticket::{Operation, Ticket};
 use crate::zeal::Zeal;
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
@@ -26,9 +27,8 @@ use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::Shard;
 use garonne_engine::track::Track;
 use garonne_engine::watch::Watcher;
-use garonne_sync::hands::For;
 use garonne_sync::submission::Submission;
-use garonne_sync::trylock::{Guard, OneThread, TryLock};
+use garonne_sync::trylock::{OneThread, TryLock};
 use garonne_sync::user::Data;
 use lending::Lending;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -41,6 +41,8 @@ pub struct EngineHost<R, S> {
     world: u32,
     shard: TryLock<Shard<R>>,
     submitted: Submission<Arc<Ticket>>,
+    /// Threads that found the engine busy and need it.
+    wanted: AtomicU32,
     /// More than one thread may be in MPI at once.
     shared: AtomicBool,
     surroundings: S,
@@ -95,6 +97,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             world,
             shard: TryLock::new(shard),
             submitted: Submission::new(SUBMISSIONS),
+            wanted: AtomicU32::new(0),
             shared: AtomicBool::new(true),
             surroundings,
             source,
@@ -133,85 +136,6 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         self.shared.store(true, Ordering::SeqCst);
     }
 
-    /// Takes the engine, executing what others submitted first. Waits for a holder, which never blocks.
-    #[inline]
-    fn enter(&self) -> Guard<'_, Shard<R>> {
-        match self.shard.try_lock() {
-            Some(mut shard) => {
-                self.serve(&mut shard);
-                shard
-            }
-            None => self.enter_busy(),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn enter_busy(&self) -> Guard<'_, Shard<R>> {
-        let mut tries = 0u32;
-        loop {
-            if let Some(mut shard) = self.shard.try_lock() {
-                self.serve(&mut shard);
-                return shard;
-            }
-            pause(&mut tries);
-        }
-    }
-
-    /// Executes what other threads submitted.
-    #[inline]
-    fn serve(&self, shard: &mut Shard<R>) {
-        // With one thread in MPI there is nobody who could have submitted anything.
-        if self.shared.load(Ordering::Relaxed) && !self.submitted.is_empty() {
-            self.serve_all(shard);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn serve_all(&self, shard: &mut Shard<R>) {
-        while let Some(ticket) = self.submitted.pop() {
-            let Some(operation) = lock(&ticket.operation).take() else {
-                continue;
-            };
-            let result = perform(shard, operation);
-            *lock(&ticket.result) = Some(result);
-            // Release: the submitter sees the result. SYNC(ticket-done).
-            ticket.done.store(true, Ordering::Release);
-        }
-    }
-
-    /// Gives the engine back, looks into the ring once more, and tells waiters if something completed.
-    #[inline]
-    fn depart(&self, shard: Guard<'_, Shard<R>>, before: u64) {
-        // Work that an operation left queued is news, too: whoever sleeps in the poller's place has to see to it.
-        let changed = shard.completions() != before || shard.has_work();
-        self.leave(shard, changed);
-    }
-
-    #[inline]
-    fn leave(&self, shard: Guard<'_, Shard<R>>, changed: bool) {
-        drop(shard);
-        if self.shared.load(Ordering::Relaxed) {
-            self.depart_shared(changed);
-        }
-    }
-
-    #[inline(never)]
-    fn depart_shared(&self, mut changed: bool) {
-        // A submitter whose try came before the lock was free also tries again itself; this only spares it the wait.
-        while !self.submitted.is_empty()
-            && let Some(mut shard) = self.shard.try_lock()
-        {
-            let before = shard.completions();
-            self.serve_all(&mut shard);
-            changed |= shard.completions() != before;
-        }
-        if changed {
-            self.announce();
-        }
-    }
-
     /// Calls `f` on the engine and tells waiters if that completed something.
     #[inline]
     fn with<T>(&self, f: impl FnOnce(&mut Shard<R>) -> T) -> T {
@@ -220,52 +144,6 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         let result = f(&mut shard);
         self.depart(shard, before);
         result
-    }
-
-    /// Starts an operation: at once if the engine is free, else by whoever holds it.
-    #[inline]
-    fn start(&self, operation: Operation) -> Result<Started, Error> {
-        match self.shard.try_lock() {
-            Some(mut shard) => {
-                self.serve(&mut shard);
-                let before = shard.completions();
-                let result = perform(&mut shard, operation);
-                self.depart(shard, before);
-                result
-            }
-            None => self.submit(operation),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn submit(&self, operation: Operation) -> Result<Started, Error> {
-        let ticket = Arc::new(Ticket {
-            operation: Mutex::new(Some(operation)),
-            result: Mutex::new(None),
-            done: AtomicBool::new(false),
-        });
-        let mut tries = 0u32;
-        let mut pending = Some(ticket.clone());
-        loop {
-            if let Some(left) = pending.take() {
-                pending = self.submitted.push(left).err();
-            }
-            // Acquire: the result is seen. SYNC(ticket-done).
-            if ticket.done.load(Ordering::Acquire)
-                && let Some(result) = lock(&ticket.result).take()
-            {
-                return result;
-            }
-            match self.shard.try_lock() {
-                Some(mut shard) => {
-                    let before = shard.completions();
-                    self.serve_all(&mut shard);
-                    self.depart(shard, before);
-                }
-                None => pause(&mut tries),
-            }
-        }
     }
 
     /// Something happened: threads asleep ask again.
@@ -318,8 +196,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             return None;
         }
         self.nothing_lent();
-        // One thread of the program, which polls: the helper may wait.
-        let mut shard = self.shard.try_lock()?;
+        if self.lending.gate.is_entered() {
+            // It is not kept waiting for as long as this looks.
+            return None;
+        }
+        let mut shard = self.try_enter()?;
         shard.recv_quick(&catch, self.surroundings.patience().spins)
     }
 
@@ -347,7 +228,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         if self.is_watched() {
             return false;
         }
-        let Some(mut shard) = self.shard.try_lock() else {
+        let Some(mut shard) = self.try_enter() else {
             return false;
         };
         self.serve(&mut shard);
@@ -506,6 +387,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
             if done() {
                 return;
             }
+            self.come_back();
             if self
                 .polling
                 .compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst)
@@ -519,7 +401,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
                 // A follower takes over.
                 self.announce();
                 // Asked again: another thread may have left something open meanwhile, and trusted the poller.
-                if !self.lending.gate.is_kept() || self.lending.was_relied_on() {
+                if !self.lending.gate.is_kept() || self.lending.was_relied_on() || self.lending.is_any_open()
+                {
                     self.lend_again();
                 }
                 return;
@@ -534,13 +417,19 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     }
 
     fn attach(&self, stepper: Arc<dyn Stepper>) {
+        let site = stepper.site();
+        self.drive(stepper);
+        let open = self.stepping.load(Ordering::Acquire);
+        if open > 0 {
+            self.left_stepping(site, open);
+        }
+    }
+
+    fn drive(&self, stepper: Arc<dyn Stepper>) {
         lock(&self.newcomers).push(stepper);
         self.stepping.fetch_add(1, Ordering::AcqRel);
         self.stepped_at.store(u64::MAX, Ordering::Release);
         self.run_steppers(By::Program);
-        if self.stepping.load(Ordering::Acquire) > 0 {
-            self.lend(For::Everything);
-        }
     }
 
     #[inline]

@@ -26,6 +26,11 @@ pub trait Stepper: std::marker::Send + Sync {
     fn runs_user_code(&self) -> bool {
         false
     }
+
+    /// Return address of the program's call that made it; 0: unknown.
+    fn site(&self) -> u64 {
+        0
+    }
 }
 
 /// What processes of one node do together beside messages, for their collectives. A host that offers nothing leaves all to messages.
@@ -168,6 +173,10 @@ pub trait Host: Together + std::marker::Send + Sync {
     fn wake(&self);
     /// Advances `stepper` on every later progress until it is finished; steps it once now.
     fn attach(&self, stepper: Arc<dyn Stepper>);
+    /// As `attach`, for a caller that waits for it at once.
+    fn drive(&self, stepper: Arc<dyn Stepper>) {
+        self.attach(stepper);
+    }
 
     /// There is a communicator of this number, name and members now, or (`None`) no more: for those who watch from outside.
     fn communicator(&self, _number: u32, _known: Option<&Known<'_>>) {}

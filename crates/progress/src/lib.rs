@@ -4,6 +4,7 @@
 
 pub mod engine_host;
 pub mod events;
+mod habit;
 mod helper;
 pub mod host;
 pub mod limits;

@@ -6,6 +6,18 @@ pub const SUBMISSIONS: usize = 64;
 /// Tries for a busy engine before its holder is given the core: a few microseconds, longer than nearly every operation.
 pub const TRIES_BEFORE_YIELD: u32 = 64;
 
+/// Turns for which a thread that only looks for news leaves the engine to those who need it: longer than taking it takes, and little beside a look if they
+/// do not run.
+pub const COURTESY_SPINS: u32 = 32;
+
+/// A core that was given away for at least this long was somebody else's meanwhile: between the half or whole microsecond that giving it in vain takes and
+/// the three or more of two switches.
+pub const YIELD_TAKEN_FROM: std::time::Duration = std::time::Duration::from_micros(2);
+
+/// Times that a waiter gives a core away in vain before it sleeps, where ranks exceed cores: some thirty microseconds, which is what being woken costs. Its partner
+/// then runs on another core, and costs nobody anything.
+pub const YIELDS_IN_VAIN: u32 = 40;
+
 /// Sleeps in one wait before it is told to those who watch: short waits, which are many, do not pay for telling.
 pub const PARKS_BEFORE_TELLING: u32 = 1;
 
@@ -87,5 +99,20 @@ pub const HANDS_FROM: u32 = 16 * 1024;
 /// Bytes that wait to be moved when a call is about to return, from which on the helper is woken for them: below, moving them takes less than waking it.
 pub const HANDED_OVER_FROM: u64 = 128 * 1024;
 
-/// Looks of the helper for bytes that are on their way before it sleeps: some ten microseconds, which is what being called costs.
+/// Operations left open of which all are looked at whenever another is: as many as a halo exchange has, and cheaper than lending.
+pub const OPEN_FEW: usize = 32;
+
+/// Times in a row that a call site leaves something open for a moment only before it is lent no hands: one or two may be chance.
+pub const SHORTS: u8 = 3;
+
+/// Computing for less than this hides less than lending hands and waking them costs both sides together.
+pub const WORTH: std::time::Duration = std::time::Duration::from_micros(50);
+
+/// The same where ranks exceed cores: a woken helper takes its core from somebody who computes, which costs more.
+pub const WORTH_CROWDED: std::time::Duration = std::time::Duration::from_micros(200);
+
+/// A program that was away from the library for this long sleeps or waits for something else: no scheduler keeps a thread waiting so long as a rule.
+pub const WORTH_AWAY: std::time::Duration = std::time::Duration::from_millis(30);
+
+/// Looks of the helper for bytes that are on their way before it sleeps: some ten microseconds, which is what being called costs. None on the core that the program computes on.
 pub const HELPER_SPINS: u32 = 1_000;

@@ -2,17 +2,27 @@
 //!
 //! Implemented by `node` for real processes and by `sim` for threads and simulated ranks; called by the engine host.
 
+use crate::limits::YIELD_TAKEN_FROM;
 use garonne_engine::api::{Origin, Peer};
 use garonne_engine::event::{Sent, Waiting};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a waiter looks before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// Polls without success before giving way; 0 when more ranks than cores are runnable.
     pub spins: u32,
-    /// Times to give way to others before sleeping.
+    /// Times that others take the core when it is given to them before it sleeps, and 0 where nobody else should want it.
     pub yields: u32,
+}
+
+/// What became of a core that a thread gave away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// Nobody else wanted it.
+    InVain,
+    /// Others ran there.
+    Taken,
 }
 
 /// Callers in another process of this machine.
@@ -72,8 +82,13 @@ pub trait Surroundings: Send + Sync {
     fn patience(&self) -> Patience;
 
     /// Lets another runnable thread have this core.
-    fn give_way(&self) {
+    fn give_way(&self) -> Given {
+        let begun = Instant::now();
         std::thread::yield_now();
+        match begun.elapsed() < YIELD_TAKEN_FROM {
+            true => Given::InVain,
+            false => Given::Taken,
+        }
     }
 
     /// How long to sleep at most when queued work found no room.
@@ -88,6 +103,10 @@ pub trait Surroundings: Send + Sync {
     /// There is a communicator of this number, name and members now, or (`None`) no more: for those who watch from outside.
     fn communicator(&self, _number: u32, _known: Option<&Known<'_>>) {}
 
+    /// Whether hands are lent also where the program never computed between leaving something open and waiting for it. For tests and measurements.
+    fn lends_always(&self) -> bool {
+        false
+    }
     /// The calling thread is about to sleep, or (`false`) awake again. For those who watch from outside.
     fn sleeps(&self, _asleep: bool) {}
 

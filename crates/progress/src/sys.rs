@@ -6,6 +6,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// Puts the calling thread into the class that runs only where nobody else wants to; where that is refused, it is made as nice as can be.
 pub(crate) fn enter_idle_class() {
@@ -34,6 +35,17 @@ pub(crate) fn bind(cpus: &CpuSet) -> io::Result<()> {
 pub(crate) fn cpu() -> u32 {
     // SAFETY: no arguments; fails only on kernels without the call, with -1.
     u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
+}
+
+/// How long the calling thread has had a core so far.
+pub(crate) fn own_time() -> Duration {
+    let mut time = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: written by the call, and zero is a time, too; the clock is that of the calling thread.
+    let time = unsafe {
+        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, time.as_mut_ptr());
+        time.assume_init()
+    };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Calls `f` with all signals of the calling thread blocked, so that a thread that it starts never takes one.

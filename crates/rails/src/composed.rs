@@ -2,25 +2,28 @@
 //!
 //! Implements the engine's `Rail` by asking the rail of each peer; which one that is was said when it was made and does not change. A rank sleeps on its
 //! doorbell, as with shared memory alone; a thread of its own, started at the first sleep, watches the sockets and rings that doorbell when one is ready, once for
-//! each time the rank arms. While nothing comes by TCP its sockets, which cost a system call, are looked at ever more seldom between looks at shared memory.
+//! each time the rank arms. The same thread sees to it that messages which are kept for others to leave with them leave in time, so TCP's part is behind a lock; nobody
+//! else ever takes it. While nothing comes by TCP its sockets, which cost a system call, are looked at ever more seldom between looks at shared memory.
 //! In a job of one node there is no second part, and what that costs is one comparison where a peer is named.
 
-use crate::limits::COMPOSED_TCP_EVERY_MAX;
+use crate::limits::{COMPOSED_TCP_EVERY_MAX, TCP_NAP};
 use crate::shm::ShmRail;
 use crate::sys;
 use crate::tcp::{Sockets, TcpRail};
 use garonne_engine::api::{Error, Peer};
+use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::rail::{
     Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Need, Rail, Reach,
     Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };
+use garonne_engine::strategy::leave::Leaving;
 use garonne_sync::run::Run;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, UserMem};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -32,21 +35,24 @@ pub struct ComposedRail {
 
 /// The way to other nodes.
 struct Far {
-    tcp: TcpRail,
+    /// Ends before what it looks at.
+    watcher: Option<Watcher>,
+    tcp: Arc<Mutex<TcpRail>>,
     /// By peer: it is on this node.
     near: Vec<bool>,
-    watcher: Option<Watcher>,
     wake: Arc<ComposedWake>,
     /// Polls of shared memory between two of TCP, and how many are left.
     tcp_every: u32,
     tcp_in: u32,
+    /// The former at most: one where nobody else is on this node.
+    tcp_every_max: u32,
 }
 
 impl std::fmt::Debug for ComposedRail {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ComposedRail")
             .field("shm", &self.shm)
-            .field("tcp", &self.far.as_ref().map(|far| &far.tcp))
+            .field("far", &self.far.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -81,16 +87,21 @@ struct Watcher {
     /// Holds the epoll of the sockets, armed for one event at a time.
     epoll: Arc<OwnedFd>,
     stop: OwnedFd,
+    /// Asks it to nap.
+    kept: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 const SOCKETS: u64 = 0;
 const STOP: u64 = 1;
+const KEPT: u64 = 2;
 
 impl Watcher {
-    fn start(wake: &Arc<ComposedWake>) -> Result<Self, rustix::io::Errno> {
+    fn start(wake: &Arc<ComposedWake>, tcp: &Arc<Mutex<TcpRail>>) -> Result<Self, rustix::io::Errno> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let kept = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        epoll::add(&*epoll, &*kept, EventData::new_u64(KEPT), EventFlags::IN)?;
         epoll::add(&*epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
         let nothing = EventFlags::ONESHOT;
         epoll::add(
@@ -99,17 +110,18 @@ impl Watcher {
             EventData::new_u64(SOCKETS),
             nothing,
         )?;
-        let (its_epoll, bell) = (epoll.clone(), wake.bell.clone());
+        let (its_epoll, its_kept, bell, tcp) = (epoll.clone(), kept.clone(), wake.bell.clone(), tcp.clone());
         let thread = sys::without_signals(|| {
             std::thread::Builder::new()
                 .name(String::from("garonne-sockets"))
                 .stack_size(crate::limits::WATCHER_STACK)
-                .spawn(move || watch(&its_epoll, &*bell))
+                .spawn(move || watch(&its_epoll, &its_kept, &*bell, &tcp))
         });
         let thread = thread.map_err(|_| rustix::io::Errno::AGAIN)?;
         Ok(Self {
             epoll,
             stop,
+            kept,
             thread: Some(thread),
         })
     }
@@ -121,21 +133,38 @@ impl Watcher {
     }
 }
 
-fn watch(epoll: &OwnedFd, bell: &dyn WakeSource) {
+fn watch(epoll: &OwnedFd, kept: &OwnedFd, bell: &dyn WakeSource, tcp: &Mutex<TcpRail>) {
+    let nap = Timespec {
+        tv_sec: 0,
+        tv_nsec: TCP_NAP.as_nanos() as _,
+    };
+    let mut naps = false;
     loop {
-        let mut events = Vec::with_capacity(2);
-        match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), None) {
+        let mut events = Vec::with_capacity(3);
+        let limit = naps.then_some(&nap);
+        match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), limit) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => return,
         }
+        if events.is_empty() {
+            naps = lock(tcp).nap();
+        }
         for event in events {
-            if event.data.u64() == STOP {
-                return;
+            match event.data.u64() {
+                STOP => return,
+                KEPT => {
+                    let _ = rustix::io::read(kept, &mut [0; 8]);
+                    naps = true;
+                }
+                _ => bell.wake(),
             }
-            bell.wake();
         }
     }
+}
+
+fn lock(tcp: &Mutex<TcpRail>) -> MutexGuard<'_, TcpRail> {
+    tcp.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Watcher {
@@ -159,29 +188,64 @@ impl Far {
         (self.tcp_every, self.tcp_in) = (1, 0);
     }
 
+    /// The rail, for something that goes by it.
+    #[inline]
+    fn enter(&mut self) -> MutexGuard<'_, TcpRail> {
+        self.moves();
+        lock(&self.tcp)
+    }
+
+    /// Has the rail send something; the watcher looks after what is kept of it.
+    #[inline]
+    fn send<T>(&mut self, how: impl FnOnce(&mut TcpRail) -> T) -> T {
+        let mut tcp = self.enter();
+        let result = how(&mut tcp);
+        let wants = tcp.wants_naps();
+        drop(tcp);
+        if wants {
+            self.call_watcher();
+        }
+        result
+    }
+
+    #[cold]
+    fn call_watcher(&mut self) {
+        match self.watcher() {
+            Some(watcher) => drop(rustix::io::write(&*watcher.kept, &1u64.to_ne_bytes())),
+            // Without the thread nothing may be kept.
+            None => {
+                let mut tcp = lock(&self.tcp);
+                tcp.gather(Leaving::Immediate);
+                tcp.drive();
+            }
+        }
+    }
+
+    fn watcher(&mut self) -> Option<&Watcher> {
+        if self.watcher.is_none() {
+            self.watcher = Watcher::start(&self.wake, &self.tcp).ok();
+        }
+        self.watcher.as_ref()
+    }
+
     #[inline(never)]
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
-        let told = self.tcp.poll(budget, sink);
+        let told = lock(&self.tcp).poll(budget, sink);
         self.tcp_every = if told > 0 {
             1
         } else {
-            (self.tcp_every * 2).min(COMPOSED_TCP_EVERY_MAX)
+            (self.tcp_every * 2).min(self.tcp_every_max)
         };
         self.tcp_in = self.tcp_every;
         told
     }
 
     fn arm(&mut self) {
-        self.tcp.arm();
+        lock(&self.tcp).arm();
         // The caller's last poll looks at the sockets, too; what becomes ready after it rings the bell that is armed already.
         self.moves();
-        if self.watcher.is_none() {
-            self.watcher = Watcher::start(&self.wake).ok();
-        }
-        let watched = self
-            .watcher
-            .as_ref()
-            .is_some_and(|watcher| watcher.arm(&self.wake.sockets));
+        let sockets = self.wake.sockets.clone();
+        let watched = self.watcher().is_some_and(|watcher| watcher.arm(&sockets));
         self.wake.sockets.set_watched(watched);
     }
 }
@@ -198,13 +262,15 @@ impl ComposedRail {
             bell: shm.wake_source(),
             sockets: tcp.sockets(),
         });
+        let alone = near.iter().filter(|near| **near).count() <= 1;
         let far = Far {
-            tcp,
-            near,
             watcher: None,
+            tcp: Arc::new(Mutex::new(tcp)),
+            near,
             wake,
             tcp_every: 1,
             tcp_in: 0,
+            tcp_every_max: if alone { 1 } else { COMPOSED_TCP_EVERY_MAX },
         };
         Self {
             shm,
@@ -218,33 +284,25 @@ impl ComposedRail {
     }
 
     /// The part for other hosts.
-    pub fn tcp(&mut self) -> Option<&mut TcpRail> {
-        self.far.as_mut().map(|far| &mut far.tcp)
+    pub fn tcp(&mut self) -> Option<MutexGuard<'_, TcpRail>> {
+        self.far.as_ref().map(|far| lock(&far.tcp))
     }
 
     #[inline(always)]
     fn is_near(&self, peer: Peer) -> bool {
         self.far.as_ref().is_none_or(|far| far.is_near(peer))
     }
-
-    /// The rail to a peer of another node.
-    #[inline(always)]
-    fn far_to(&mut self, peer: Peer) -> Option<&mut TcpRail> {
-        let far = self.far.as_mut()?;
-        if far.is_near(peer) {
-            return None;
-        }
-        far.moves();
-        Some(&mut far.tcp)
-    }
 }
 
 /// Asks the rail of a peer.
 macro_rules! of {
     ($self:ident, $peer:expr, $rail:ident => $what:expr) => {
-        match $self.far_to($peer) {
-            Some($rail) => $what,
-            None => {
+        match &mut $self.far {
+            Some(far) if !far.is_near($peer) => {
+                let $rail = &mut *far.enter();
+                $what
+            }
+            _ => {
                 let $rail = &mut $self.shm;
                 $what
             }
@@ -255,7 +313,7 @@ macro_rules! of {
 impl Rail for ComposedRail {
     fn limits(&self) -> Limits {
         let near = self.shm.limits();
-        let Some(far) = self.far.as_ref().map(|far| far.tcp.limits()) else {
+        let Some(far) = self.far.as_ref().map(|far| lock(&far.tcp).limits()) else {
             return near;
         };
         Limits {
@@ -271,7 +329,7 @@ impl Rail for ComposedRail {
             return self.shm.reach(peer);
         };
         let most = self.limits().packet_max;
-        let reach = far.tcp.reach(peer)?;
+        let reach = lock(&far.tcp).reach(peer)?;
         Some(Reach {
             eager_max: reach.eager_max.min(most),
             pipeline_chunk: reach.pipeline_chunk.min(most),
@@ -290,7 +348,10 @@ impl Rail for ComposedRail {
 
     #[inline]
     fn commit(&mut self, room: Room, header: &Header) {
-        of!(self, room.peer, rail => rail.commit(room, header));
+        match &mut self.far {
+            Some(far) if !far.is_near(room.peer) => far.send(|tcp| tcp.commit(room, header)),
+            _ => self.shm.commit(room, header),
+        }
     }
 
     fn abandon(&mut self, room: Room) {
@@ -298,7 +359,10 @@ impl Rail for ComposedRail {
     }
 
     fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
-        of!(self, peer, rail => rail.send_inline(peer, header, bytes))
+        match &mut self.far {
+            Some(far) if !far.is_near(peer) => far.send(|tcp| tcp.send_inline(peer, header, bytes)),
+            _ => self.shm.send_inline(peer, header, bytes),
+        }
     }
 
     fn run(&mut self, peer: Peer) -> Option<Arc<Run>> {
@@ -360,7 +424,7 @@ impl Rail for ComposedRail {
     fn revoke(&mut self, token: Token) -> Ending {
         // Tokens are unique among both, and a rail that does not know one has nothing to end.
         if let Some(far) = &mut self.far {
-            far.tcp.revoke(token);
+            lock(&far.tcp).revoke(token);
         }
         self.shm.revoke(token)
     }
@@ -403,6 +467,10 @@ impl Rail for ComposedRail {
         of!(self, bulk.peer, rail => rail.write_ahead(bulk))
     }
 
+    fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
+        of!(self, bulk.peer, rail => rail.lift(bulk, what))
+    }
+
     fn looks(&self, peer: Peer) -> bool {
         !self.is_near(peer) || self.shm.looks(peer)
     }
@@ -418,7 +486,7 @@ impl Rail for ComposedRail {
     fn disarm(&mut self) {
         self.shm.disarm();
         if let Some(far) = &mut self.far {
-            far.tcp.disarm();
+            lock(&far.tcp).disarm();
         }
     }
 

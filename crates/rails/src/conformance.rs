@@ -4,6 +4,7 @@
 //! new world. Bounded: each check ends after a fixed number of polls.
 
 use garonne_engine::api::{Error, Peer};
+use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::rail::{
     Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Rail, Refusal, Sink, Step, Token,
 };
@@ -71,6 +72,7 @@ pub fn check_all<W: World>(mut fresh: impl FnMut() -> W) {
     regions_are_read_and_written(fresh());
     revoked_descriptors_move_nothing(fresh());
     offers_are_written_or_withdrawn(fresh());
+    a_lifted_copy_keeps_its_region(fresh());
 }
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
@@ -552,4 +554,44 @@ fn revoked_descriptors_move_nothing<W: World>(mut world: W) {
     local.mem().read(0, &mut got);
     assert!(got.iter().all(|byte| *byte == 0), "and moves nothing");
     world.rail(1).revoke(2);
+}
+
+fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
+    let bytes = pattern(4096, 1);
+    let (remote, local) = (scratch(&bytes), scratch(&[0; 4096]));
+    let here = Data::contiguous(local.mem(), 4096);
+    let Some(descriptor) = expose(&mut world, 1, 1, &Data::contiguous(remote.mem(), 4096)) else {
+        return;
+    };
+    let part = Bulk {
+        token: 3,
+        peer: 1,
+        descriptor: &descriptor,
+        offset: 96,
+        local: &here,
+        local_offset: 0,
+        len: 4000,
+    };
+    let mut lift = || match world.rail(0).lift(part, Lift::Read) {
+        Ok(Lifted::Load(step, load)) => Some((step.bytes, load)),
+        _ => None,
+    };
+    let (Some((bytes_said, mut load)), other) = (lift(), lift()) else {
+        return;
+    };
+    assert_eq!(bytes_said, 4000);
+    drop(other);
+    assert_eq!(world.rail(1).revoke(1), Ending::Later, "a copy is under way");
+    let carried = std::thread::scope(|scope| scope.spawn(|| load.carry()).join());
+    assert!(matches!(carried, Ok(Ok(()))), "any thread carries it");
+    let mut got = vec![0; 4000];
+    local.mem().read(0, &mut got);
+    assert_eq!(got, bytes[96..]);
+    let mut told = Told::default();
+    world.rail(1).poll(16, &mut told);
+    assert!(told.revoked.is_empty(), "its region is still held");
+    drop(load);
+    world.rail(1).poll(16, &mut told);
+    assert_eq!(told.revoked, [1], "now nobody uses it");
+    assert!(world.rail(0).lift(part, Lift::Read).is_err(), "nor can anybody");
 }

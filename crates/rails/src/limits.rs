@@ -52,6 +52,12 @@ pub const STORES_TIMED: u32 = 32;
 /// One of so many is written by the other stores than usual, so that a change of the cores' distance is noticed within milliseconds. A power of two.
 pub const STORES_TRIED: u32 = 256;
 
+/// Payloads from which on each is measured: those of announced messages, of whose copies the clock's readings take a fiftieth.
+pub const STORES_LONG: usize = 32 * 1024;
+
+/// The same as [`STORES_TRIED`] for such payloads: a large message has some dozens of them and should not be over before a change is noticed. A power of two.
+pub const STORES_TRIED_LONG: u32 = 64;
+
 /// The same while either is not known yet. A power of two.
 pub const STORES_LEARNED: u32 = 4;
 
@@ -101,14 +107,33 @@ pub const PACE_FROM_LOG2: u32 = 12;
 /// Peers whose paces a rank shows to those who watch: the first that announced something, which are its neighbours as a rule.
 pub const PACES_SHOWN: usize = 16;
 
-/// Messages of one class between two tries of a way that is not preferred: half a per cent of them may take a few times longer.
-pub const PACE_RETRY_EVERY: u32 = 200;
+/// Messages of one class between two tries of ways that are all known: the way not preferred also leaves colder caches to the next message.
+pub const PACE_RETRY_EVERY: u32 = 50;
+
+/// One part in so many of the time that messages of a class take may be lost by trying ways that are not preferred.
+pub const PACE_EARNED_SURE: i64 = 64;
+
+/// The same while a way is not known well: a job that sends some dozens of messages should find the best way within them.
+pub const PACE_EARNED_UNSURE: i64 = 16;
+
+/// What a way through the kernel has to save to be preferred to lanes, as a part of itself: with less, jobs that went by what was measured message by message
+/// took longer than those that kept to lanes (near cores, 256 KB to 16 MB: 1.2 to 1.5 times).
+pub const PACE_KERNEL_HANDICAP: u32 = 4;
+
+/// Messages in a row for which a way is tried: the first finds caches and lanes as another way left them, and does not count.
+pub const PACE_TRIES: u32 = 4;
+
+/// Messages from this length on are tried one by one: they replace most of what caches hold anyway.
+pub const PACE_TRIED_ONCE_FROM: u64 = 2 << 20;
+
+/// What was earned at most, in messages of the class: a long quiet time is no reason to lose much at once, and a way that is so much slower is out.
+pub const PACE_EARNED_MAX: i64 = 32;
+
+/// Fetches in a row that take much longer than usual until that counts as the new usual: two may be preemptions.
+pub const PACE_TURNED: u8 = 3;
 
 /// Slots that a reader of several records fetches ahead: what it handles in the time in which a line comes from another core.
 pub const FETCH_AHEAD: u32 = 4;
-
-/// The same while a way is not measured in its class, but only known from other lengths.
-pub const PACE_LEARN_EVERY: u32 = 8;
 
 /// Times that a way must have been measured to count as known: the first pay for pages and caches that were never touched, and one may
 /// meet a preemption.
@@ -129,6 +154,10 @@ pub const TCP_BLOCK: usize = 64 * 1024;
 /// Bytes that one peer may leave unacknowledged with data packets: a megabyte covers a hundred microseconds at 10 GB/s.
 pub const TCP_LOG_MAX: usize = 1 << 20;
 
+/// Bytes of packets to one peer that wait for their socket, after which further data stays in the engine's window, where small messages overtake large ones; the socket takes as many at a
+/// time. What it takes to keep a fast link busy while the rank does something else.
+pub const TCP_UNSENT_MAX: usize = 64 * 1024;
+
 /// What control packets may add to that: more than all that an engine queues for one peer in a pass.
 pub const TCP_LOG_RESERVE: usize = 256 * 1024;
 
@@ -146,6 +175,24 @@ pub const TCP_RECEIVE: usize = 3 * TCP_PACKET_MAX;
 
 /// Bytes of one frame of bulk data: others get their turn after a tenth of a millisecond at 10 GB/s, and its head counts for nothing.
 pub const TCP_BULK_FRAME: u64 = 1 << 20;
+
+/// Bytes of bulk data that are moved each way before packets are looked at again while small messages come and go: moving them takes about as long as a small message.
+pub const TCP_SLICE: usize = 32 * 1024;
+
+/// And while none do: a millisecond on a slow core.
+pub const TCP_SLICE_ALONE: usize = 1 << 20;
+
+/// Slices that a small message keeps short: on its way there and back fewer are moved.
+pub const TCP_SLICES_SHORT: u32 = 8;
+
+/// Slices that many small messages keep short: two megabytes.
+pub const TCP_SLICES_SHORT_MAX: u32 = 64;
+
+/// Blocks of shaped data that one system call moves from where they lie.
+pub const TCP_BLOCKS: usize = 64;
+
+/// Mean length from which on blocks are moved so, in bytes: copying shorter ones takes less than looking at each.
+pub const TCP_BLOCK_LEAST: u64 = 2048;
 
 /// Bytes packed or unpacked at a time where bulk data is not contiguous: fits the second-level cache.
 pub const TCP_BOUNCE: usize = 64 * 1024;
@@ -213,9 +260,6 @@ pub const TCP_FRUITLESS_WRONG: u32 = 5;
 /// Regions that a rank can have exposed over TCP: as many large sends may be under way; beyond, messages travel by packets.
 pub const TCP_REGIONS: usize = 4096;
 
-/// Receives of bulk data of one peer in one poll, so that others get their turn: some megabytes.
-pub const TCP_FILLS_PER_POLL: u32 = 16;
-
 /// Packets up to this length are kept packed with others until they leave; larger ones, whose copy would take longer than a microsecond, keep their block.
 pub const TCP_PACKED_MAX: usize = 16 * 1024;
 
@@ -224,7 +268,14 @@ pub const TCP_HIGHER_WAITS: std::time::Duration = std::time::Duration::from_mill
 
 /// Looks for a sign that the sender of a message waits for its end, before it is taken to compute: a call that announces a message needs
 /// less than a microsecond until it waits.
-pub const HANDS_LOOKS: u32 = 16;
+pub const HANDS_LOOKS: u64 = 16;
+
+/// Bytes of a message for each such look, where that makes more of them: copying so many takes thirty times as long as a look, and between far cores
+/// the sign needs half a microsecond.
+pub const HANDS_LOOK_BYTES: u64 = 8 * 1024;
+
+/// Such looks at most: some microseconds.
+pub const HANDS_LOOKS_MAX: u64 = 256;
 
 /// Polls of shared memory for one of TCP at the most seldom: together they take about as long as one look at the sockets.
 pub const COMPOSED_TCP_EVERY_MAX: u32 = 32;
@@ -234,6 +285,13 @@ pub const WATCHER_STACK: usize = 64 * 1024;
 
 /// Longest sleep where sockets cannot be watched for want of a thread: few enough looks that nobody notices their cost.
 pub const COMPOSED_NAP: std::time::Duration = std::time::Duration::from_millis(2);
+
+/// Between two looks at messages that are kept for others to leave with them: they are overdue after at most two of these, and a thread that looks so often
+/// takes less than one percent of a core.
+pub const TCP_NAP: std::time::Duration = std::time::Duration::from_micros(500);
+
+/// Naps without anything kept after which that thread sleeps until it is called: waking it costs more than some naps.
+pub const TCP_NAPS_IDLE: u32 = 40;
 
 /// Longest message between agents: what a job is, with an environment as large as the kernel lets a program have, twice over.
 pub const TRUSTED_MESSAGE_MAX: usize = 8 << 20;

@@ -26,10 +26,11 @@ pub use pace::Known;
 pub use peers::{Neighbours, Process, Threads};
 
 use crate::limits::{
-    COMMONS_ALIGN, EAGER_MAX, FLOW_FROM, FLOW_PIECE_MIN, FLOW_PIECES, HANDS_LOOKS, INLINE_MAX, PACKET_MAX,
-    RANKS_MAX,
+    COMMONS_ALIGN, EAGER_MAX, FLOW_FROM, FLOW_PIECE_MIN, FLOW_PIECES, HANDS_LOOK_BYTES, HANDS_LOOKS,
+    HANDS_LOOKS_MAX, INLINE_MAX, PACKET_MAX, RANKS_MAX,
 };
 use garonne_engine::api::{Error, Peer};
+use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
     Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Need, Rail, Reach,
@@ -161,7 +162,8 @@ impl ShmRail {
             .known_pace(peer, len)
             .is_some_and(|known| known.preferred == Fetch::Read);
         let looks = || self.regions.looks(&*self.neighbours, peer);
-        let waits = if reads { 1 } else { HANDS_LOOKS };
+        let least = if reads { 1 } else { HANDS_LOOKS };
+        let waits = (len / HANDS_LOOK_BYTES).clamp(least, HANDS_LOOKS_MAX);
         (0..waits).any(|_| {
             std::hint::spin_loop();
             looks()
@@ -474,6 +476,10 @@ impl Rail for ShmRail {
 
     fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {
         self.regions.write_ahead(&*self.neighbours, bulk)
+    }
+
+    fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
+        self.regions.lift(&self.neighbours, bulk, what)
     }
 
     fn looks(&self, peer: Peer) -> bool {

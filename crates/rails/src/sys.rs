@@ -60,6 +60,29 @@ pub fn move_between(pid: u32, way: Way, local: &[Block], remote: &[Block]) -> Re
     }
 }
 
+/// Moves bytes between blocks of this process and a socket, without waiting: one call, at most [`BLOCKS_PER_CALL`] blocks. Returns the bytes moved.
+///
+/// The blocks must be memory that the caller was given as a `Data` for this purpose.
+pub fn move_through(socket: BorrowedFd<'_>, way: Way, blocks: &mut [Block]) -> Result<usize> {
+    // SAFETY: all zeros are a `msghdr` without anything.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = blocks.as_mut_ptr().cast();
+    message.msg_iovlen = blocks.len().min(BLOCKS_PER_CALL) as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: `Block` is laid out as `iovec`; the array outlives the call; the blocks come from a `Data`, whose maker promised them valid.
+    let moved = unsafe {
+        match way {
+            Way::Read => libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags),
+            Way::Write => libc::sendmsg(socket.as_raw_fd(), &raw const message, flags),
+        }
+    };
+    if moved < 0 {
+        Err(Error::last_os_error())
+    } else {
+        Ok(moved as usize)
+    }
+}
+
 /// Reads `out.len()` blocks that lie as an array at `addr` in process `pid`.
 pub fn read_blocks(pid: u32, addr: usize, out: &mut [Block]) -> Result<()> {
     let bytes = size_of_val(out);
@@ -132,6 +155,21 @@ pub fn is_alive(pidfd: &OwnedFd) -> bool {
     };
     // SAFETY: one valid pollfd.
     unsafe { libc::poll(&mut poll, 1, 0) == 0 }
+}
+
+/// Has a TCP socket take no more while so many bytes wait in it to be sent. A system that cannot lets more wait, which costs nothing but time.
+pub fn bound_unsent(fd: BorrowedFd<'_>, bytes: usize) {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the option is one int, which is read during the call.
+    unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const bytes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
 }
 
 /// Bytes of a TCP socket that its other side has not acknowledged, sent or not.

@@ -15,7 +15,9 @@ mod drive;
 pub(crate) mod frame;
 #[cfg(fuzzing)]
 pub mod frame;
+mod gather;
 mod handshake;
+mod intake;
 mod line;
 mod link;
 mod log;
@@ -34,8 +36,9 @@ use crate::limits::{
 };
 use crate::sys;
 use crate::tcp::door::Door;
-use crate::tcp::drive::Streams;
 use crate::tcp::frame::{Ask, HEADER, Kind, Stream};
+use crate::tcp::gather::{Brisk, Gathering};
+use crate::tcp::intake::Streams;
 use crate::tcp::log::{BEFORE, Blocks};
 use crate::tcp::remote::Remote;
 pub(crate) use crate::tcp::wake::Sockets;
@@ -111,6 +114,8 @@ pub struct TcpRail {
     /// The last look for silent hosts.
     listened: Instant,
     faults: Vec<(Peer, Fault)>,
+    gathering: Gathering,
+    brisk: Brisk,
 }
 
 impl std::fmt::Debug for TcpRail {
@@ -175,6 +180,8 @@ impl TcpRail {
             deadline: None,
             listened: Instant::now(),
             faults: Vec::new(),
+            gathering: Gathering::default(),
+            brisk: Brisk::default(),
             house,
             hosts,
         };
@@ -208,6 +215,7 @@ impl TcpRail {
 
     /// Does what is due with sockets, and delivers nothing: what a helper does for a rank that computes.
     pub fn drive(&mut self) {
+        self.let_go();
         self.look();
     }
 
@@ -393,7 +401,7 @@ impl Rail for TcpRail {
                     .send_block(&mut self.blocks, (claim.room, len), header);
             }
         }
-        self.added(room.peer);
+        self.leaves(room.peer, header);
     }
 
     fn abandon(&mut self, room: Room) {
@@ -415,12 +423,13 @@ impl Rail for TcpRail {
         if !remote.link.send_copy(&mut self.blocks, header, (bytes, len)) {
             return Err(Refusal::Full);
         }
-        self.added(peer);
+        self.leaves(peer, header);
         Ok(())
     }
 
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
         let mut told = 0;
+        self.let_go();
         if let Some(hot) = self.hot
             && self.ready.is_empty()
         {
@@ -515,6 +524,7 @@ impl Rail for TcpRail {
 
     fn arm(&mut self) -> u32 {
         let ticket = self.wake.word();
+        self.let_go();
         self.before_sleep();
         ticket
     }

@@ -5,13 +5,16 @@ use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Fetch, Handover, 
 use garonne_rails::conformance::Told;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
-use garonne_sync::user::{Data, Layout, Packed, Scratch, UserMem};
+use garonne_sync::user::{Data, Scratch};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use support::ReachedAs;
+use vector::vector_of;
 
 mod support;
+#[path = "support/vector.rs"]
+mod vector;
 
 /// Reader and owner; the reader is told that the owner is process `pid`. With them the owner's inbox.
 fn pair(pid: u32) -> (ShmRail, ShmRail, Segment) {
@@ -25,48 +28,9 @@ fn pair(pid: u32) -> (ShmRail, ShmRail, Segment) {
     (rail(reader, pid), rail(owner, std::process::id()), inbox)
 }
 
-/// Blocks of `block` bytes, `stride` apart.
-#[derive(Debug)]
-struct Vector {
-    count: u64,
-    block: u64,
-    stride: u64,
-}
-
-impl Layout for Vector {
-    fn packed_len(&self) -> u64 {
-        self.count * self.block
-    }
-    fn pack(&self, mem: UserMem, from: u64, dst: Packed) {
-        for i in 0..dst.len() {
-            let at = from + i as u64;
-            let there = (at / self.block * self.stride + at % self.block) as isize;
-            dst.mem().copy_from(i as isize, mem, there, 1);
-        }
-    }
-    fn unpack(&self, mem: UserMem, from: u64, src: Packed) {
-        for i in 0..src.len() {
-            let at = from + i as u64;
-            let there = (at / self.block * self.stride + at % self.block) as isize;
-            mem.copy_from(there, src.mem(), i as isize, 1);
-        }
-    }
-    fn blocks(&self, from: u64, len: u64, max_blocks: usize, out: &mut Vec<(isize, usize)>) -> u64 {
-        let mut done = 0;
-        while done < len && out.len() < max_blocks {
-            let (index, within) = ((from + done) / self.block, (from + done) % self.block);
-            let take = (self.block - within).min(len - done);
-            out.push(((index * self.stride + within) as isize, take as usize));
-            done += take;
-        }
-        done
-    }
-}
-
+/// Whole blocks.
 fn vector(count: u64, block: u64, stride: u64) -> (Scratch, Data) {
-    let memory = Scratch::new((count * stride) as usize).unwrap();
-    let data = Data::shaped(memory.mem(), Arc::new(Vector { count, block, stride }));
-    (memory, data)
+    vector_of(count * block, block, stride)
 }
 
 fn ready(exposing: Exposing) -> Descriptor {

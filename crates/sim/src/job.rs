@@ -9,7 +9,7 @@ use garonne_engine::Quotas;
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
-use garonne_progress::surroundings::{Patience, Surroundings};
+use garonne_progress::surroundings::{Given, Patience, Surroundings};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,8 +47,9 @@ impl Surroundings for Simulated {
         Patience { spins: 0, yields: 1 }
     }
 
-    fn give_way(&self) {
+    fn give_way(&self) -> Given {
         self.fabric.pause(self.me);
+        Given::Taken
     }
 
     fn retry(&self) -> Option<Duration> {

@@ -1,8 +1,9 @@
 //! The rail of a simulated rank: the engine's packets over reliability links over the simulated medium.
 
 use crate::fabric::{Arrival, SimFabric};
-use crate::regions::Want;
+use crate::regions::{Permit, Want};
 use garonne_engine::api::{Error, Peer};
+use garonne_engine::lift::{Lift, Lifted, Load};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
     Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Rail, Reach, Refusal, Room,
@@ -88,44 +89,30 @@ impl SimRail {
         }
     }
 
+    /// Takes a lease on a peer's region. `None`: nothing is left of it.
+    fn lease(&self, bulk: &Bulk<'_>, want: Want) -> Result<Option<Copy>, Error> {
+        let (peer, cookie) = (bulk.peer, bulk.descriptor.cookie);
+        let permit = self
+            .fabric
+            .regions(|regions| regions.lease(self.me, peer, cookie, want))?;
+        Ok(permit.map(|permit| Copy {
+            me: self.me,
+            peer,
+            cookie,
+            fabric: self.fabric.clone(),
+            local: bulk.local.clone(),
+            local_offset: bulk.local_offset,
+            want,
+            permit,
+        }))
+    }
+
     /// Takes a lease on a peer's region, lets others run, and moves the bytes if the region's owner still lives.
     fn transfer(&mut self, bulk: &Bulk<'_>, want: Want) -> Result<Option<Step>, Error> {
-        let fabric = &self.fabric;
-        let cookie = bulk.descriptor.cookie;
-        let Some(permit) = fabric.regions(|regions| regions.lease(self.me, bulk.peer, cookie, want))? else {
+        let Some(mut copy) = self.lease(bulk, want)? else {
             return Ok(None);
         };
-        fabric.perhaps_pause(self.me);
-        let there = fabric.regions(|regions| regions.is_there(cookie));
-        if there {
-            let mut bytes = vec![0; permit.len as usize];
-            match want {
-                Want::Bytes(..) => {
-                    permit.data.pack(permit.from, &mut bytes);
-                    bulk.local.unpack(bulk.local_offset, &bytes);
-                }
-                Want::Back(..) => {
-                    bulk.local.pack(permit.from, &mut bytes);
-                    permit.data.unpack(permit.from, &bytes);
-                }
-            }
-        }
-        fabric.perhaps_pause(self.me);
-        if let Some(owner) = fabric.regions(|regions| regions.give_back(cookie)) {
-            fabric.wake(owner);
-        }
-        let step = Step {
-            bytes: permit.len,
-            last: permit.last,
-        };
-        if there {
-            Ok(Some(step))
-        } else {
-            Err(Error::Peer {
-                peer: bulk.peer,
-                what: "died while its memory was used",
-            })
-        }
+        copy.carry().map(|()| Some(copy.step()))
     }
 
     /// Transmits acknowledgements and repeats that are due, and asks to be woken for the next.
@@ -350,6 +337,27 @@ impl Rail for SimRail {
         }
     }
 
+    fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
+        // Not always: engines must do without.
+        if self.fabric.draw(4) == 0 {
+            return Ok(Lifted::Unable);
+        }
+        let want = match what {
+            Lift::Read => Want::Bytes(bulk.offset, bulk.len),
+            Lift::Part | Lift::Ahead => Want::Back(bulk.len, PART),
+        };
+        let copy = match self.lease(&bulk, want) {
+            Ok(Some(copy)) => copy,
+            Ok(None) => return Ok(Lifted::Nothing),
+            Err(_) if what == Lift::Ahead => return Ok(Lifted::Nothing),
+            Err(error) => return Err(error),
+        };
+        if what == Lift::Ahead {
+            self.fabric.regions(|regions| regions.written += 1);
+        }
+        Ok(Lifted::Load(copy.step(), Box::new(copy)))
+    }
+
     fn looks(&self, _peer: Peer) -> bool {
         self.memory == Memory::Apart || self.fabric.draw(2) == 0
     }
@@ -369,6 +377,68 @@ impl Rail for SimRail {
 
     fn ring(&mut self, peer: Peer) {
         self.fabric.wake(peer);
+    }
+}
+
+/// A copy under a lease.
+struct Copy {
+    me: Peer,
+    peer: Peer,
+    cookie: u64,
+    fabric: Arc<SimFabric>,
+    local: Data,
+    local_offset: u64,
+    want: Want,
+    permit: Permit,
+}
+
+impl Copy {
+    fn step(&self) -> Step {
+        Step {
+            bytes: self.permit.len,
+            last: self.permit.last,
+        }
+    }
+}
+
+impl Load for Copy {
+    fn carry(&mut self) -> Result<(), Error> {
+        let permit = &self.permit;
+        self.fabric.perhaps_pause(self.me);
+        let there = self.fabric.regions(|regions| regions.is_there(self.cookie));
+        if there {
+            let mut bytes = vec![0; permit.len as usize];
+            match self.want {
+                Want::Bytes(..) => {
+                    permit.data.pack(permit.from, &mut bytes);
+                    self.local.unpack(self.local_offset, &bytes);
+                }
+                Want::Back(..) => {
+                    self.local.pack(permit.from, &mut bytes);
+                    permit.data.unpack(permit.from, &bytes);
+                }
+            }
+        }
+        self.fabric.perhaps_pause(self.me);
+        if there {
+            return Ok(());
+        }
+        Err(Error::Peer {
+            peer: self.peer,
+            what: "died while its memory was used",
+        })
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        // A rank that dies keeps its lease until its death is heard.
+        if std::thread::panicking() {
+            return;
+        }
+        if let Some(owner) = self.fabric.regions(|regions| regions.give_back(self.cookie)) {
+            self.fabric.wake(owner);
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::lift::Flight;
 use garonne_progress::host::Host;
 use garonne_sim::Memory;
 use garonne_sim::fabric::Faults;
@@ -85,6 +86,8 @@ struct Player<'a> {
     step: u64,
     posted: Vec<Posted>,
     sends: Vec<(Request, Scratch)>,
+    /// Copies that were taken out of the engine, and whether they were carried out.
+    flights: Vec<(Flight, bool)>,
 }
 
 fn accepts(pattern: &Pattern, message: &Planned) -> bool {
@@ -292,7 +295,37 @@ impl Player<'_> {
         );
     }
 
+    /// Takes a copy out of the engine, or does the next thing to one that was: whatever else happens comes between.
+    fn fly(&mut self) {
+        if self.flights.is_empty() || self.random.one_in(3) {
+            let flight = self.host.inspect(|shard| {
+                shard.progress_briefly();
+                shard.lift()
+            });
+            self.flights.extend(flight.map(|flight| (flight, false)));
+            return;
+        }
+        let at = self.random.below(self.flights.len() as u64) as usize;
+        if std::mem::replace(&mut self.flights[at].1, true) {
+            let (flight, _) = self.flights.swap_remove(at);
+            self.host.inspect(|shard| shard.land(flight));
+        } else {
+            self.flights[at].0.carry();
+        }
+    }
+
+    /// Nobody else carries what this rank took out, so it does before it waits.
+    fn land_all(&mut self) {
+        for (mut flight, carried) in std::mem::take(&mut self.flights) {
+            if !carried {
+                flight.carry();
+            }
+            self.host.inspect(|shard| shard.land(flight));
+        }
+    }
+
     fn wait(&mut self, at: usize) {
+        self.land_all();
         let host = self.host;
         let mut over = false;
         host.wait_until(&mut || {
@@ -304,7 +337,7 @@ impl Player<'_> {
     /// One of the things that programs do.
     fn act(&mut self) {
         self.step += 1;
-        match self.random.below(20) {
+        match self.random.below(24) {
             0..8 => {
                 let pattern = self.any_pattern();
                 self.post(pattern);
@@ -324,7 +357,8 @@ impl Player<'_> {
                     self.host.inspect(|shard| shard.rail().rest());
                 }
             }
-            _ => self.take_all(),
+            18 | 19 => self.take_all(),
+            _ => self.fly(),
         }
     }
 
@@ -336,6 +370,7 @@ impl Player<'_> {
 
     /// Receives what is left, and cancels the receives that then cannot get anything.
     fn drain(&mut self) {
+        self.land_all();
         let me = self.host.me();
         for context in (0..CONTEXTS as u32).map(|context| context * 2) {
             let all = self
@@ -453,6 +488,7 @@ fn play(host: &SimHost, plan: &[Planned], seed: u64) {
         step: 0,
         posted: Vec::new(),
         sends: Vec::new(),
+        flights: Vec::new(),
     };
     for message in plan.iter().filter(|message| message.from == me) {
         for _ in 0..player.random.below(6) {

@@ -7,7 +7,7 @@
 
 pub use crate::ring::Stores;
 use crate::user::UserMem;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// A way to copy more than a few dozen bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +54,43 @@ pub fn choose(routine: Routine, stream_from: usize) {
         },
         Ordering::Relaxed,
     );
+}
+
+/// Bytes from which on a whole message goes past the caches; 0: not asked yet. Relaxed: whoever asks finds the same.
+static PAST_CACHES_FROM: AtomicU64 = AtomicU64::new(0);
+
+/// The stores for the copy of a part of a message of `total` bytes to where it will be used: such a message does not stay in the caches anyway, and
+/// ordinary stores would first fetch from memory what they overwrite.
+#[inline]
+pub fn stores_for_message(total: u64) -> Stores {
+    let mut from = PAST_CACHES_FROM.load(Ordering::Relaxed);
+    if from == 0 {
+        from = last_level_cache() / LAST_LEVEL_SHARE;
+        PAST_CACHES_FROM.store(from, Ordering::Relaxed);
+    }
+    if total >= from {
+        Stores::Streamed
+    } else {
+        Stores::Cached
+    }
+}
+
+/// A message of this part of the last-level cache and more does not stay in it: its source is there, too, and so are other cores' data.
+const LAST_LEVEL_SHARE: u64 = 4;
+
+/// Where the system does not say: the size that most servers' processors have or exceed.
+const LAST_LEVEL_USUAL: u64 = 32 << 20;
+
+/// Bytes of the last-level cache, as the system says.
+#[cold]
+fn last_level_cache() -> u64 {
+    let size = |level| {
+        let text =
+            std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{level}/size")).ok()?;
+        let kilobytes: u64 = text.trim().strip_suffix('K')?.parse().ok()?;
+        Some(kilobytes << 10).filter(|bytes| *bytes > 0)
+    };
+    (2..=4).rev().find_map(size).unwrap_or(LAST_LEVEL_USUAL)
 }
 
 #[cold]
@@ -315,6 +352,13 @@ pub(crate) fn prefetch(at: *const u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_messages_that_no_cache_holds_go_past_them() {
+        assert_eq!(stores_for_message(0), Stores::Cached);
+        assert_eq!(stores_for_message(64 << 10), Stores::Cached);
+        assert_eq!(stores_for_message(4 << 30), Stores::Streamed);
+    }
 
     #[test]
     fn every_routine_copies_every_length_at_every_alignment_and_nothing_beyond() {

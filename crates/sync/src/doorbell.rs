@@ -148,7 +148,7 @@ mod sleeping {
         #[inline(never)]
         fn ring_cold(self) {
             if self.claim_ring() {
-                futex::wake(self.0, u32::MAX);
+                crate::postponed::wake_all(self.0);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Lending a rank's hands: who may touch its engine while no thread of the program is in the library, and how its peers call for that.
 //!
 //! The [`Gate`] lies between the program's thread, which promised to be the only one and so takes locks without atomic operations, and a helper of the
-//! library. While the gate is kept the helper stays outside; the program's thread lends before it goes away and takes back before it waits, so locks
-//! may change their ways in between. The [`Call`] is two words in shared memory by which peers wake the helper. It is armed while something is open that
+//! library. While the gate is kept the helper stays outside; the program's thread lends before it goes away and takes back when it waits, so locks
+//! may change their ways in between. A helper that is inside is not waited for: until it has left, both are at the engine, with real locks. The [`Call`] is two words in shared memory by which peers wake the helper. It is armed while something is open that
 //! needs hands; only what needs hands looks at it, so a small message never does.
 
 use crate::doorbell::Doorbell;
@@ -33,8 +33,9 @@ impl Gate {
         }
     }
 
-    /// Lets the helper in from now on. The caller is the one who kept it.
+    /// Lets the helper in from now on, and lets one stay that was asked to leave. For the one who keeps and lends.
     pub fn lend(&self) {
+        self.recalled.store(false, Ordering::SeqCst);
         // Release: the helper sees what the lender did, the change of its locks included. SYNC(hands-gate).
         let _ = self
             .state
@@ -47,6 +48,16 @@ impl Gate {
         self.state.load(Ordering::Relaxed) == KEPT
     }
 
+    /// Whether it is lent, and not asked back. Exact for the one who lends and takes back.
+    pub fn is_lent(&self) -> bool {
+        !self.is_kept() && !self.recalled.load(Ordering::Relaxed)
+    }
+
+    /// Whether the helper was inside a moment ago.
+    pub fn is_entered(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == INSIDE
+    }
+
     /// Takes it back unless the helper is inside. `true`: it is kept now.
     pub fn try_keep(&self) -> bool {
         // Acquire: what the helper did is seen. SYNC(hands-gate).
@@ -56,11 +67,12 @@ impl Gate {
         matches!(taken, Ok(_) | Err(KEPT))
     }
 
-    /// As `try_keep`, but a helper that is inside is asked to leave soon: to be called until it succeeds.
+    /// As `try_keep`, but a helper that is inside is asked to leave soon. It may still be inside, even put aside by the kernel: who gets `false` goes on with
+    /// locks that are real ones, and calls this again now and then.
     pub fn take_back(&self) -> bool {
-        let kept = self.try_keep();
-        self.recalled.store(!kept, Ordering::Relaxed);
-        kept
+        // Before the look: a helper that comes in later sees it. SYNC(hands-recall).
+        self.recalled.store(true, Ordering::SeqCst);
+        self.try_keep()
     }
 
     /// The helper comes in; `None`: it is kept.
@@ -74,10 +86,10 @@ impl Gate {
 }
 
 impl Inside<'_> {
-    /// Somebody waits at the gate: leave soon.
+    /// Somebody of the rank is at work itself: leave soon. SYNC(hands-recall).
     #[inline]
     pub fn recalled(&self) -> bool {
-        self.0.recalled.load(Ordering::Relaxed)
+        self.0.recalled.load(Ordering::SeqCst)
     }
 }
 
@@ -139,6 +151,8 @@ impl<'a> Call<'a> {
     pub fn disarm(self) {
         // A call that comes first wakes the helper for nothing.
         self.bell.claim_ring();
+        // Before a look at whether somebody armed it meanwhile for a reason that this caller had not seen. SYNC(hands-recall).
+        fence(Ordering::SeqCst);
     }
 
     /// After something was published for the rank: `true` if the caller is the one who must wake its helper. No system call.
@@ -156,7 +170,7 @@ impl<'a> Call<'a> {
     #[inline]
     pub fn ring(self, what: For) {
         if self.claim(what) {
-            crate::futex::wake(self.word, u32::MAX);
+            crate::postponed::wake_all(self.word);
         }
     }
 
@@ -210,6 +224,67 @@ mod loom_tests {
         });
     }
 
+    /// The program's thread does not wait for a helper that is inside: its lock is elided only if the gate is kept.
+    #[test]
+    fn a_thread_that_comes_back_works_beside_a_helper_that_has_not_left() {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(), TryLock::new(0u32)));
+            // SAFETY: the gate keeps the helper away while the lock is elided; loom would see it if it did not.
+            let promise = unsafe { OneThread::promise() };
+            shared.0.lend();
+            let helper = shared.clone();
+            let thread = loom::thread::spawn(move || {
+                let inside = helper.0.enter();
+                let guard = inside.as_ref().and_then(|_| helper.1.try_lock());
+                guard.map(|mut guard| guard.with(|n| *n += 1)).is_some()
+            });
+            let mut mine = 0;
+            for _ in 0..2 {
+                if shared.0.take_back() {
+                    shared.1.elide(promise);
+                }
+                mine += u32::from(
+                    shared
+                        .1
+                        .try_lock()
+                        .map(|mut guard| guard.with(|n| *n += 1))
+                        .is_some(),
+                );
+            }
+            let theirs = u32::from(thread.join().unwrap());
+            shared.1.share();
+            assert_eq!(shared.1.try_lock().unwrap().with(|n| *n), mine + theirs);
+        });
+    }
+
+    /// A helper that ends its turn while the program's thread comes and goes leaves the call as the thread wants it.
+    #[test]
+    fn a_helper_that_was_asked_to_leave_never_disarms_what_is_armed_after_that() {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(), AtomicU32::new(0), AtomicU32::new(0)));
+            shared.0.lend();
+            let helper = shared.clone();
+            let thread = loom::thread::spawn(move || {
+                let call = Call::new(&helper.1, &helper.2);
+                let Some(inside) = helper.0.enter() else { return };
+                while !inside.recalled() {
+                    call.arm(For::Answers);
+                    if !inside.recalled() {
+                        break;
+                    }
+                    call.disarm();
+                }
+            });
+            let call = Call::new(&shared.1, &shared.2);
+            shared.0.take_back();
+            call.disarm();
+            shared.0.lend();
+            call.arm(For::Answers);
+            thread.join().unwrap();
+            assert!(call.is_armed(), "nobody could call the helper any more");
+        });
+    }
+
     #[test]
     fn what_came_before_the_call_was_armed_is_seen_and_what_came_later_calls() {
         for what in [For::Answers, For::Everything] {
@@ -243,7 +318,11 @@ mod tests {
         drop(inside);
         assert!(gate.take_back() && gate.is_kept());
         gate.lend();
-        assert!(!gate.enter().unwrap().recalled());
+        let inside = gate.enter().unwrap();
+        assert!(!inside.recalled() && !gate.take_back() && inside.recalled());
+        gate.lend();
+        assert!(!inside.recalled() && gate.is_lent(), "it may stay");
+        assert!(!gate.take_back() && !gate.is_lent());
     }
 
     #[test]

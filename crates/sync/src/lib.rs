@@ -20,6 +20,8 @@ pub mod journal;
 #[cfg(not(loom))]
 pub mod mailbox;
 pub mod pad;
+#[cfg(not(loom))]
+pub mod postponed;
 pub mod rack;
 #[cfg_attr(loom, allow(dead_code, unused_imports))]
 mod ring;

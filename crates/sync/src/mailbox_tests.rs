@@ -257,3 +257,37 @@ fn many_threads_lose_nothing_and_keep_their_order() {
         }
     });
 }
+
+#[test]
+fn long_payloads_begin_in_the_middle_of_a_page_and_all_that_were_promised_room_have_it() {
+    const LARGE: Place = Place {
+        control: 0,
+        slots: 4096,
+        area: 3 * 4096,
+        cards: 3 * 4096 + 2048 * UNIT,
+        writers: 2,
+        geometry: Geometry {
+            slots: 128,
+            units: 2048,
+            reserved_slots: 8,
+            reserved_units: 24,
+        },
+    };
+    let shm = shm::Segment::anonymous(LARGE.cards + 2 * CARD_BYTES).unwrap();
+    let mut outlet = Outlet::lane(&shm, LARGE, 1).unwrap();
+    let mut intake = Intake::of_lane(&shm, LARGE, 1).unwrap();
+    for round in 0..500usize {
+        let (records, len) = (1 + round % 5, 8192 + 64 * (round * 37 % 200) + round % 64);
+        send(&mut outlet, 0, 40 + round % 3000).unwrap();
+        receive(&mut intake).unwrap();
+        if outlet.has_room(records, len) {
+            for record in 0..records {
+                let claimed = outlet.claim(len, Priority::Data).unwrap();
+                assert_eq!(claimed.mem.addr(0) % 4096, 2048);
+                outlet.abandon(claimed);
+                assert_eq!(receive(&mut intake), None, "{round} {record}");
+            }
+        }
+    }
+    assert!(outlet.has_room(4, 8192), "an empty lane has room");
+}

@@ -160,6 +160,13 @@ impl Segment {
         unsafe { AtomicU64::from_ptr(self.mapping.base.wrapping_add(self.offset + offset).cast()) }
     }
 
+    /// The `N` 64-bit atomics from `offset` (a multiple of 8) on.
+    pub fn atomic_u64s<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
+        self.check(offset, 8 * N, 8);
+        // SAFETY: as in `atomic_u32`, for each of them; an atomic is laid out as its number.
+        unsafe { &*self.mapping.base.wrapping_add(self.offset + offset).cast() }
+    }
+
     /// Copies `dst.len()` bytes at `offset` out. Bytes that a peer writes meanwhile may come out in any mixture.
     pub fn read(&self, offset: usize, dst: &mut [u8]) {
         let src = self.ptr(offset, dst.len());

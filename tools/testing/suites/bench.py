@@ -74,12 +74,23 @@ def threads(data):
     yield "notes", not any("failed" in note or "did not" in note for note in data["notes"])
 
 
+def flows(data):
+    """Everything on one host; over TCP too, with its floor, where there can be hosts."""
+    kinds = {"pingpong", "series", "indexed", "plain", "stream", "idle", "beside"}
+    yield "one host", {row["what"] for row in data["shm"]} == kinds
+    refused = any("nothing is measured over TCP" in note for note in data["notes"])
+    yield "two hosts", refused or {row["what"] for row in data["tcp"] if "garonne" in row["ns"]} == kinds
+    yield "bare sockets", refused or {row["what"] for row in data["tcp"] if "floor" in row["ns"]} == {"pingpong", "stream"}
+    yield "notes", not any("failed" in note or "did not" in note for note in data["notes"])
+
+
 # Samples during which cores moved are dropped, so rows by regime may be missing on a busy machine; what is checked is there always.
 PARTS = [
     ("overlap", ["overlap", *TINY, "--sizes", "64,32768", "--percents", "0,100", "--shapes", "strided"], overlap),
     ("collectives", ["collectives", "--overlap", *TINY, "--ranks", "2", "--sizes", "64", "--names", "ibcast,ialltoallv,ibarrier"], collectives),
     ("oversubscribed", ["oversubscribed", *TINY], oversubscribed),
     ("threads", ["threads", *TINY], threads),
+    ("flows", ["flows", *TINY], flows),
 ]
 
 

@@ -4,24 +4,21 @@
 
 import hashlib
 import os
-import pathlib
 import random
 import re
 import signal
 import subprocess
 import time
 
+from ..jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Hosts
 from ..runner import Case, Failure, check
 from . import c as programs
 from . import mpi4py
 
-# No test asserts a time; this is when something counts as hanging.
-PATIENCE_S = 60
 # A silent agent is given up after 20 s by both sides.
 SILENCE_S = 90
 ROUNDS, SOAK_ROUNDS = 10, 300
-MARK = "GARONNE_HOSTS_TEST_MARK"
 # Programs of tests/c and on how many ranks. Not: what is promised for one node only (background, mismatch, overlap), and the flood, whose million of messages
 # is for memory and takes minutes over TCP.
 ACROSS = {
@@ -55,58 +52,12 @@ def suite(context):
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
 
-class Job:
+class Job(MarkedJob):
     """`garonne run` on the first of some hosts."""
 
     def __init__(self, context, hosts, arguments, stdin=None):
-        self.mark = f"{os.getpid()}-{random.getrandbits(60)}"
-        env = context.environment({MARK: self.mark})
         command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "run", "--launcher", "ip netns exec", *arguments]
-        self.process = subprocess.Popen(
-            list(map(str, command)), stdin=stdin or subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, start_new_session=True)
-
-    def end(self, limit=PATIENCE_S, input=None):
-        """Exit code and output; fails if it hangs or leaves anything on any host."""
-        try:
-            output, _ = self.process.communicate(input=input, timeout=limit)
-        except subprocess.TimeoutExpired:
-            self.sweep()
-            raise Failure(f"the job hangs; it printed:\n{self.process.communicate()[0].decode(errors='replace')[-2000:]}") from None
-        self.nothing_left(limit)
-        return self.process.returncode, output.decode(errors="replace")
-
-    def nothing_left(self, limit=PATIENCE_S):
-        until = time.monotonic() + limit
-        while left := self.alive():
-            if time.monotonic() > until:
-                self.sweep()
-                raise Failure(f"left behind: {left}")
-            time.sleep(0.05)
-
-    def alive(self):
-        """Processes of the job, by id with their command lines, whatever became of their parents."""
-        found = {}
-        for place in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                if f"{MARK}={self.mark}".encode() in (place / "environ").read_bytes().split(b"\0"):
-                    command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-                    if command:
-                        found[int(place.name)] = command
-            except OSError:
-                pass
-        return found
-
-    def sweep(self):
-        for pid in self.alive():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-
-
-def expect(condition, what, output):
-    if not condition:
-        raise Failure(f"{what}; it printed:\n{output[-3000:]}")
+        super().__init__(command, context.environment(), stdin)
 
 
 def run(context, hosts, arguments, limit=PATIENCE_S, input=None):
@@ -206,7 +157,7 @@ def failures(context, talk):
         code, output = run(context, hosts, [*where, "no-such-program"])
         expect(code == 127 and "no-such-program" in output, f"exit code {code} of a program that is not there", output)
         job = Job(context, hosts, [*where, talk, "0"])
-        wait_for_ranks(job, talk, 4)
+        job.wait_for_ranks(talk, 4)
         os.kill(launcher_of(job), signal.SIGINT)
         code, output = job.end()
         expect(code == 130, f"exit code {code} after SIGINT", output)
@@ -220,7 +171,7 @@ def hosts_that_are_not_there(context, talk):
         expect(code != 0 and "no-such-launcher" in output and "'b'" in output, f"exit code {code}", output)
         code, output = run(context, hosts, ["--host", ",".join(f"h{index}" for index in range(100)), talk])
         expect(code == 2 and "G0306" in output and "100 hosts" in output, f"exit code {code}", output)
-        for name in ("slurm", "pbs"):
+        for name in ("lsf", "pbs"):
             code, output = run(context, hosts, ["--launcher", name, "--host", "b", talk])
             expect(code == 2 and name in output and "not there yet" in output, f"exit code {code}", output)
         # An agent that cannot reach the launcher says at which addresses it tried.
@@ -239,7 +190,7 @@ def link_flaps(context, talk):
     """A link that is down for some seconds in the middle of messages: nothing is lost, and the job ends well."""
     with Hosts(2) as hosts:
         job = Job(context, hosts, ["--host", f"localhost:2,{hosts.names[1]}:2", talk, "1500"])
-        wait_for_ranks(job, talk, 4)
+        job.wait_for_ranks(talk, 4)
         for _ in range(2):
             time.sleep(0.3)
             hosts.cut(2)
@@ -253,7 +204,7 @@ def link_is_cut(context, talk):
     """A host that vanishes without a word: the job ends and names it; what runs there ends by itself."""
     with Hosts(2) as hosts:
         job = Job(context, hosts, ["--host", f"localhost:2,{hosts.names[1]}:2", talk, "0"])
-        wait_for_ranks(job, talk, 4)
+        job.wait_for_ranks(talk, 4)
         hosts.cut(2)
         code, output = job.end(limit=SILENCE_S)
         expect(code != 0 and "G0217" in output and hosts.names[1] in output, f"exit code {code}", output)
@@ -262,19 +213,6 @@ def link_is_cut(context, talk):
 def launcher_of(job):
     """The process of `garonne run` itself: the first that has the mark and is of that name."""
     return min(pid for pid, command in job.alive().items() if " run --launcher" in command)
-
-
-def ranks_of(job, talk):
-    return [pid for pid, command in job.alive().items() if command.startswith(str(talk))]
-
-
-def wait_for_ranks(job, talk, count):
-    until = time.monotonic() + PATIENCE_S
-    while len(ranks_of(job, talk)) < count:
-        if time.monotonic() > until or job.process.poll() is not None:
-            job.sweep()
-            raise Failure(f"the ranks do not come: {job.process.communicate()[0].decode(errors='replace')}")
-        time.sleep(0.02)
 
 
 def kills(context, talk):

@@ -25,7 +25,7 @@ def suite(context):
     if context.foreign:
         return
     context.installed()
-    for case in (sender, wait, late, collectives, killed, many, running, launcher_killed):
+    for case in (sender, wait, late, collectives, killed, many, running, running_threads, launcher_killed):
         name = case.__doc__.split("\n")[0].rstrip(".")
         yield Case(f"trace/{name}", lambda case=case: case(Stories(context, case.__name__)), alone=True)
 
@@ -114,8 +114,10 @@ def whole(events):
         expect(set(arrow) == {"s", "f"}, f"half an arrow: {arrow}")
         expect(arrow["s"]["ts"] <= arrow["f"]["ts"], f"an arrow back in time: {arrow}")
         for end in arrow.values():
-            on = spans[(end["pid"], end["tid"])]
-            expect(lies_in(on, end["ts"]), f"{end} lies in no slice")
+            on = spans.get((end["pid"], end["tid"]), [])
+            # A call that began before a running job was watched has no slice.
+            unseen = not on or end["ts"] < on[0][0]
+            expect(unseen or lies_in(on, end["ts"]), f"{end} lies in no slice")
     places = {event["args"]["at"] for event in events if event["ph"] == "B" and event["cat"] == "mpi"}
     expect(places and all(re.fullmatch(r"stories\.c:\d+", place) for place in places), f"places are {places}")
     return list(arrows.values())
@@ -133,7 +135,9 @@ def sender(stories):
     arrows = whole(events)
     expect(len([arrow for arrow in arrows if arrow["s"]["args"]["bytes"] == 4 << 20]) == 5, f"{len(arrows)} arrows")
     row = stories.rows()[stories.line("isend of sender"), "MPI_Isend"]
-    expect(row["operations"] == 5 and row["hidden_percent"] >= 90, f"{row}")
+    # A sender that loses its core inside the call that starts the message may find all of it moved when it comes back.
+    kept_waiting = row["reasons"].get("waited at once", 0)
+    expect(row["operations"] == 5 and row["hidden_percent"] >= 90 - 20 * kept_waiting and kept_waiting <= 2, f"{row}")
     works = [event for event in events if event["ph"] == "X" and event["cat"] == "work"]
     expect(works and all(event["args"]["core"] < os.cpu_count() for event in works), f"{works[:3]}")
 
@@ -201,18 +205,31 @@ def start(stories, mark, *words):
 
 def running(stories):
     """a running job is traced for a while, and goes on"""
+    rows = watch(stories, "endless")
+    expect(any(call == "MPI_Irecv" for _, call in rows), f"{rows}")
+
+
+def running_threads(stories):
+    """a running job whose threads are all in MPI is traced for a while, and goes on"""
+    row = watch(stories, "threads")[stories.line("irecv of threads"), "MPI_Irecv"]
+    # Whichever thread moves the large ones.
+    expect(row["operations"] > 0 and row["moving_ns"] > 0, f"{row}")
+
+
+def watch(stories, story):
+    """Traces a job that goes on for a while; what of its operations was hidden while it was watched once more."""
     mark = f"GARONNE_TEST_MARK={os.getpid()}.{stories.name}"
-    command = [word for word in stories.command("endless", 2) if word not in ("--trace", str(stories.file))]
+    command = [word for word in stories.command(story, 2) if word not in ("--trace", str(stories.file))]
     process = start(stories, mark, *command)
     try:
         garonne = command[0]
         ask = [garonne, "trace", str(process.pid), "--for", "500ms", "-o", stories.file]
         check(stories.context.execute("trace running", ask, timeout=LIMIT_S))
         expect(whole(stories.events()), "no arrows")
-        row = stories.rows(str(process.pid), "--for", "500ms")
-        expect(any(call == "MPI_Irecv" for _, call in row), f"{row}")
+        rows = stories.rows(str(process.pid), "--for", "500ms")
         (stories.directory / "stop.0").touch()
         expect(process.wait(LIMIT_S) == 0, f"it ended with {process.returncode}")
+        return rows
     finally:
         kill_group(process)
 

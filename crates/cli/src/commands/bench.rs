@@ -11,7 +11,7 @@ use std::process::Command;
 /// Arguments are the benchmark's own.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// See `garonne bench --help`; parts with their own help: `overlap`, `collectives --overlap`, `threads`, `oversubscribed`, `tasks`
+    /// See `garonne bench --help`; parts with their own help: `overlap`, `collectives --overlap`, `threads`, `oversubscribed`, `flows`, `tasks`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
@@ -23,13 +23,13 @@ pub fn run(mut args: Args) -> i32 {
         return super::bench_tasks::run(args.words);
     }
     let Some(script) = script() else {
-        eprintln!(
+        errln!(
             "error: the benchmark is not beside this command (PREFIX/share/garonne/bench); `./x install` puts it there"
         );
         return 1;
     };
     let error = Command::new("python3").arg(&script).args(args.words).exec();
-    eprintln!("error: python3 {}: {error}", script.display());
+    errln!("error: python3 {}: {error}", script.display());
     1
 }
 

@@ -70,7 +70,7 @@ pub fn run(words: Vec<OsString>) -> i32 {
         Ok(report) if args.json => super::print_json(&report),
         Ok(report) => print(&report),
         Err(error) => {
-            eprintln!("error: cannot measure tasks: {error}");
+            errln!("error: cannot measure tasks: {error}");
             1
         }
     }
@@ -306,7 +306,7 @@ fn quantile(values: &mut [f64], parts: usize) -> f64 {
 fn print(report: &Report) -> i32 {
     let ns = |value: f64| format!("{value:.0}");
     let maybe = |value: Option<f64>| value.map_or(String::from("-"), ns);
-    println!(
+    outln!(
         "{}; one thread polls on every core; nanoseconds per task\n",
         report.machine
     );
@@ -333,22 +333,22 @@ fn print(report: &Report) -> i32 {
             ran.join(" "),
         ]);
     }
-    println!("{table}\n");
+    outln!("{table}\n");
     let growth: Vec<String> = report
         .growth
         .iter()
         .map(|(cores, median)| format!("{cores} cores {median:.0} ns"))
         .collect();
-    println!("the machine's queue: {}", growth.join(", "));
+    outln!("the machine's queue: {}", growth.join(", "));
     if let (Some(local), Some(machine)) = (report.rows.first(), report.rows.last()) {
-        print!(
+        out!(
             "local {:.0} ns; machine-wide {:.1} times that",
             local.median_ns,
             machine.median_ns / local.median_ns
         );
         match machine.hand_off_ns {
-            Some(hand_off) => println!(", {:.1} hand-offs", machine.median_ns / hand_off),
-            None => println!(),
+            Some(hand_off) => outln!(", {:.1} hand-offs", machine.median_ns / hand_off),
+            None => outln!(),
         }
     }
     0

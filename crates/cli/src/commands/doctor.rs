@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> i32 {
     }
     if let Some(ancestor) = args.be_read_below {
         probe::allow_siblings_below(ancestor);
-        println!("ready");
+        outln!("ready");
         // Ends when the other side closes our input.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         return 0;
@@ -74,6 +74,7 @@ pub fn run(args: &Args) -> i32 {
         descriptors(),
         processes(),
         library(),
+        launchers(),
     ];
     let broken = findings.iter().any(|finding| finding.verdict == Verdict::Broken);
     if args.json {
@@ -95,9 +96,9 @@ fn print(findings: &[Finding]) {
         };
         table.add_row([verdict, finding.what, &finding.found]);
     }
-    println!("{}", table.trim_fmt());
+    outln!("{}", table.trim_fmt());
     for finding in findings.iter().filter(|finding| finding.verdict != Verdict::Good) {
-        println!("\n{}: {}", finding.what, finding.advice);
+        outln!("\n{}: {}", finding.what, finding.advice);
     }
 }
 
@@ -116,6 +117,38 @@ fn shared_memory() -> Finding {
             "Ranks cannot talk to each other. The kernel or the container's system-call filter refuses memfd_create.",
         ),
     }
+}
+
+/// Programs that start jobs, or agents on other hosts, and whose they are.
+const LAUNCHERS: [(&str, &str); 5] = [
+    ("ssh", "ssh"),
+    ("srun", "Slurm"),
+    ("prterun", "PRRTE"),
+    ("mpiexec.hydra", "hydra"),
+    ("flux", "Flux"),
+];
+
+/// What could start programs here beside `garonne run`. None is needed.
+fn launchers() -> Finding {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = |name: &str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
+    let found: Vec<String> = LAUNCHERS
+        .iter()
+        .filter(|(program, _)| there(program))
+        .map(|(program, whose)| match program == whose {
+            true => (*program).to_owned(),
+            false => format!("{program} ({whose})"),
+        })
+        .collect();
+    let found = match found.is_empty() {
+        true => String::from("none in PATH but our own"),
+        false => format!("{}, and our own", found.join(", ")),
+    };
+    let found = match std::env::var("SLURM_JOB_ID") {
+        Ok(job) => format!("{found}; this is Slurm's job {job}, whose hosts `garonne run` uses"),
+        Err(_) => found,
+    };
+    finding("launchers", Verdict::Good, found, "")
 }
 
 fn pidfd() -> Finding {

@@ -28,21 +28,23 @@ pub fn run(args: &Args) -> i32 {
         None => {
             codes::CODES
                 .iter()
-                .for_each(|code| println!("{}  {}", code.id, code.title));
+                .for_each(|code| outln!("{}  {}", code.id, code.title));
             0
         }
         Some(name) => match codes::find(name) {
             Some(code) if args.json => super::print_json(&as_json(code)),
             Some(code) => {
-                println!("{}: {}\n", code.id, code.title);
-                println!(
+                outln!("{}: {}\n", code.id, code.title);
+                outln!(
                     "what happened  {}\nwhere          {}\nwhat to do     {}",
-                    code.what, code.whence, code.todo
+                    code.what,
+                    code.whence,
+                    code.todo
                 );
                 0
             }
             None => {
-                eprintln!("error: there is no code '{name}'; `garonne explain` lists all");
+                errln!("error: there is no code '{name}'; `garonne explain` lists all");
                 1
             }
         },

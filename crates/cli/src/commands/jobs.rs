@@ -1,15 +1,31 @@
 //! Finding running jobs and reading what their ranks show: shared by `who` and `top`.
 
 use clap_complete::engine::CompletionCandidate;
+use garonne_node::Error;
 use garonne_node::client::{self, Visit};
 use garonne_node::layout::{Card, State, Wait};
 use garonne_node::nodes::listed;
 use garonne_node::rendezvous;
 
-/// The running jobs of this user.
+/// The running jobs of this user whose agents answer.
 fn visits() -> Vec<Visit> {
+    answers().0
+}
+
+/// The running jobs of this user, and how many more there are whose agents do not answer.
+fn answers() -> (Vec<Visit>, usize) {
     let jobs = rendezvous::jobs();
-    jobs.iter().filter_map(|name| client::visit(name).ok()).collect()
+    // Side by side, since each may take a second to find out.
+    let all: Vec<_> = std::thread::scope(|scope| {
+        let asked: Vec<_> = jobs
+            .iter()
+            .map(|name| scope.spawn(|| client::visit(name)))
+            .collect();
+        asked.into_iter().filter_map(|visit| visit.join().ok()).collect()
+    });
+    let is_silent = |visit: &&Result<Visit, Error>| matches!(visit, Err(Error::Timeout { .. }));
+    let silent = all.iter().filter(is_silent).count();
+    (all.into_iter().flatten().collect(), silent)
 }
 
 /// The job that runs, if there is exactly one.
@@ -20,16 +36,22 @@ pub fn only() -> Option<Visit> {
 
 /// The job named on the command line (process id of its launcher), or the only one. Errors are a line for the user.
 pub fn choose(wanted: Option<u32>) -> Result<Visit, String> {
-    let mut visits = visits();
+    let (mut visits, silent) = answers();
     if let Some(pid) = wanted {
         visits.retain(|visit| visit.launcher == pid);
     }
     match visits.len() {
-        0 => Err(
-            wanted.map_or("no job of yours runs on this machine".into(), |pid| {
+        0 => {
+            let none = wanted.map_or("no job of yours runs on this machine".into(), |pid| {
                 format!("no job of yours has the launcher {pid}")
-            }),
-        ),
+            });
+            Err(match silent {
+                0 => none,
+                _ => {
+                    format!("{none} and answers; {silent} more do not answer: somebody may have stopped them")
+                }
+            })
+        }
         1 => Ok(visits.remove(0)),
         _ => {
             let list: Vec<_> = visits

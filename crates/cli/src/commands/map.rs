@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> i32 {
     let topology = match Topology::new() {
         Ok(topology) => topology,
         Err(error) => {
-            eprintln!("error: hwloc cannot tell the machine: {error}");
+            errln!("error: hwloc cannot tell the machine: {error}");
             return 1;
         }
     };
@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> i32 {
         Some(job) => match jobs::choose(Some(job)) {
             Ok(visit) => jobs::ranks(&visit),
             Err(text) => {
-                eprintln!("error: {text}");
+                errln!("error: {text}");
                 return 1;
             }
         },
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> i32 {
         return match svg::save(path, &picture(&view.drawn(topology.root_object()))) {
             Ok(()) => 0,
             Err(error) => {
-                eprintln!("error: cannot write {}: {error}", path.display());
+                errln!("error: cannot write {}: {error}", path.display());
                 1
             }
         };
@@ -132,9 +132,9 @@ impl View {
                 line += &format!(" <- rank {}", ranks.join(", "));
             }
         }
-        println!("{line}");
+        outln!("{line}");
         if depth == 0 && !self.unbound().is_empty() {
-            println!("  {}: not bound", ranges(&self.unbound()));
+            outln!("  {}: not bound", ranges(&self.unbound()));
         }
         children(object).for_each(|child| self.print(child, depth + 1));
     }

@@ -2,7 +2,6 @@
 
 mod bench;
 mod bench_tasks;
-pub mod calls;
 mod doctor;
 mod explain;
 mod jobs;
@@ -17,7 +16,6 @@ mod who;
 mod why;
 
 use std::ffi::OsString;
-use std::io::Write;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::env::{CompleteEnv, Shells};
@@ -113,13 +111,12 @@ fn registration(shell: &str) -> i32 {
         .completer(shell)
         .map(|completer| completer.write_registration(COMPLETE, "garonne", "garonne", "garonne", &mut text));
     match written {
-        // A closed pipe is the reader's choice.
         Some(Ok(())) => {
-            let _ = std::io::stdout().write_all(&text);
+            crate::output::out_bytes(&text);
             0
         }
         _ => {
-            eprintln!("error: no completion for {shell}");
+            errln!("error: no completion for {shell}");
             1
         }
     }
@@ -129,11 +126,11 @@ fn registration(shell: &str) -> i32 {
 fn print_json(value: &impl serde::Serialize) -> i32 {
     match serde_json::to_string_pretty(value) {
         Ok(text) => {
-            println!("{text}");
+            outln!("{text}");
             0
         }
         Err(error) => {
-            eprintln!("error: cannot write JSON: {error}");
+            errln!("error: cannot write JSON: {error}");
             1
         }
     }

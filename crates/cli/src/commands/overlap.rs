@@ -28,11 +28,11 @@ pub fn run(args: &Args) -> i32 {
     match table(args) {
         Ok(table) if args.json => super::print_json(&table.json()),
         Ok(table) => {
-            print!("{}", table.text(usize::MAX));
+            out!("{}", table.text(usize::MAX));
             0
         }
         Err(text) => {
-            eprintln!("error: {text}");
+            errln!("error: {text}");
             1
         }
     }

@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> i32 {
     let mut visit = match jobs::choose(args.job) {
         Ok(visit) => visit,
         Err(text) => {
-            eprintln!("error: {text}");
+            errln!("error: {text}");
             return 1;
         }
     };
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> i32 {
         let now = jobs::ranks(&visit);
         let rows = rows(&before, &now, args.every);
         match args.json {
-            true => println!(
+            true => outln!(
                 "{}",
                 json!({ "launcher": visit.launcher, "ranks": rows.iter().map(as_json).collect::<Vec<_>>() })
             ),
@@ -92,9 +92,9 @@ fn rows<'a>(before: &[Rank], now: &'a [Rank], seconds: f64) -> Vec<Row<'a>> {
 
 fn print(visit: &Visit, rows: &[Row<'_>]) {
     if std::io::stdout().is_terminal() {
-        print!("\x1b[2J\x1b[H");
+        out!("\x1b[2J\x1b[H");
     }
-    println!("{}", visit.command);
+    outln!("{}", visit.command);
     // Ranks that count no messages show none: a column of zeros would say something else.
     let counted = rows.iter().any(|row| row.rank.sent_messages > 0);
     let mut table = Table::new();
@@ -125,9 +125,9 @@ fn print(visit: &Visit, rows: &[Row<'_>]) {
         }
         table.add_row(cells);
     }
-    println!("{}", table.trim_fmt());
+    outln!("{}", table.trim_fmt());
     if let Some(far) = jobs::tell_elsewhere(&jobs::elsewhere(visit)) {
-        println!("\n{far}");
+        outln!("\n{far}");
     }
 }
 

@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> i32 {
     match follow(args.job, args.time, wants) {
         Ok(outcome) => {
             recording::complain(&outcome);
-            println!(
+            outln!(
                 "{} events in {}; open it at https://ui.perfetto.dev",
                 outcome.read,
                 args.output.display()
@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> i32 {
             i32::from(outcome.failed.is_some())
         }
         Err(text) => {
-            eprintln!("error: {text}");
+            errln!("error: {text}");
             1
         }
     }

@@ -28,7 +28,7 @@ pub fn run(args: &Args) -> i32 {
     let model = match measured.and_then(|model| Ok(model.with_ways(tune_ranks::measure()?))) {
         Ok(model) => model,
         Err(error) => {
-            eprintln!("error: cannot measure this machine: {error}");
+            errln!("error: cannot measure this machine: {error}");
             return 1;
         }
     };
@@ -43,12 +43,12 @@ pub fn run(args: &Args) -> i32 {
     match model.save() {
         Ok(path) => {
             if !args.json {
-                println!("kept in {}", path.display());
+                outln!("kept in {}", path.display());
             }
             0
         }
         Err(error) => {
-            eprintln!("error: cannot keep the cost model: {error}");
+            errln!("error: cannot keep the cost model: {error}");
             1
         }
     }
@@ -61,18 +61,18 @@ pub fn show_kept(as_json: bool) -> i32 {
         Some(model) => print(&model),
         None if as_json => super::print_json(&serde_json::Value::Null),
         None => {
-            println!(
+            outln!(
                 "no cost model is kept for this machine: ranks begin with vector copies and try both ways of large data"
             );
-            println!("`garonne tune` measures one");
+            outln!("`garonne tune` measures one");
             0
         }
     }
 }
 
 fn print(model: &CostModel) -> i32 {
-    println!("machine            {}", model.machine);
-    println!(
+    outln!("machine            {}", model.machine);
+    outln!(
         "hand-off           {:.0} ns one way, bare cache line",
         model.hand_off_ns
     );
@@ -82,8 +82,8 @@ fn print(model: &CostModel) -> i32 {
         Routine::Vector | Routine::Streaming => "vector moves",
     };
     match stream_from {
-        usize::MAX => println!("copies             {routine}"),
-        from => println!(
+        usize::MAX => outln!("copies             {routine}"),
+        from => outln!(
             "copies             {routine}; past the caches from {} KB",
             from / 1024
         ),
@@ -100,7 +100,7 @@ fn print(model: &CostModel) -> i32 {
             us(copy.streaming_ns),
         ]);
     }
-    println!("{table}");
+    outln!("{table}");
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     let names = WAYS.map(|way| format!("{way:?} us").to_lowercase());
@@ -109,8 +109,8 @@ fn print(model: &CostModel) -> i32 {
         let times = cost.ns.map(|ns| ns.map_or(String::from("-"), us));
         table.add_row([cost.bytes.to_string()].into_iter().chain(times));
     }
-    println!("{table}");
-    println!(
+    outln!("{table}");
+    outln!(
         "ranks begin with these times, try other ways now and then, and keep to what is quickest; `garonne why paces` shows what a job has found"
     );
     0

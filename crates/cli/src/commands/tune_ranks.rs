@@ -62,7 +62,7 @@ pub fn as_rank() -> i32 {
         Ok((RECEIVER, found)) => super::print_json(&found),
         Ok(_) => 0,
         Err(text) => {
-            eprintln!("error: {text}");
+            errln!("error: {text}");
             1
         }
     }

@@ -9,8 +9,8 @@ use garonne_node::layout::{State, Wait};
 use garonne_sites::Whose;
 use serde_json::json;
 
-use super::calls;
 use super::jobs::{self, Rank};
+use garonne_node::calls;
 use standing::{CONTEXTS, Seen, collective};
 use verdict::Verdict;
 
@@ -28,7 +28,7 @@ pub fn run(args: &Args) -> i32 {
     let visit = match jobs::choose(args.job) {
         Ok(visit) => visit,
         Err(text) => {
-            eprintln!("error: {text}");
+            errln!("error: {text}");
             return 1;
         }
     };
@@ -50,24 +50,26 @@ pub fn run(args: &Args) -> i32 {
             &json!({ "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": mismatch, "verdict": verdict }),
         );
     }
-    println!(
+    outln!(
         "job {}: {} ({} ranks)",
-        visit.launcher, visit.command, visit.ranks
+        visit.launcher,
+        visit.command,
+        visit.ranks
     );
     if all.is_empty() {
         match visit.hosts.is_empty() {
-            true => println!("no rank has called MPI_Init yet"),
-            false => println!(
+            true => outln!("no rank has called MPI_Init yet"),
+            false => outln!(
                 "no rank of this host has called MPI_Init; the job's hosts are {}",
                 visit.hosts.join(", ")
             ),
         }
         return 0;
     }
-    println!("{}", table(&all).trim_fmt());
+    outln!("{}", table(&all).trim_fmt());
     let far = jobs::tell_elsewhere(&elsewhere);
     for text in [mismatch, tell(&result, &all), far].into_iter().flatten() {
-        println!("\n{text}");
+        outln!("\n{text}");
     }
     0
 }

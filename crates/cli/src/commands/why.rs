@@ -2,6 +2,7 @@
 
 use super::jobs;
 use comfy_table::{Table, presets};
+use garonne_node::adoption::ENV_KEY;
 use garonne_node::{
     layout::{Background, Card, Shape},
     placement, rank,
@@ -78,7 +79,7 @@ fn of_world(job: Option<u32>, show: impl FnOnce(&Shape, &Segment) -> i32) -> i32
         },
         Err(text) => text,
     };
-    eprintln!("error: {failed}");
+    errln!("error: {failed}");
     1
 }
 
@@ -103,12 +104,12 @@ fn running(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
         return super::print_json(&rows.iter().map(row).collect::<Vec<_>>());
     }
     if rows.is_empty() {
-        println!(
+        outln!(
             "no rank has received a message that its sender announced (those are longer than about 16 KB)"
         );
         return 0;
     }
-    println!(
+    outln!(
         "nanoseconds per kilobyte of messages from this length up to twice as long, as measured by their receivers"
     );
     let mut table = Table::new();
@@ -124,8 +125,8 @@ fn running(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
         cells.push(format!("{:?}", known.preferred).to_lowercase());
         table.add_row(cells);
     }
-    println!("{}", table.trim_fmt());
-    println!(
+    outln!("{}", table.trim_fmt());
+    outln!(
         "read: the receiver reads the sender's memory; push: the sender writes; share: both; packets: through a ring, both copying"
     );
     0
@@ -141,7 +142,7 @@ fn background(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
         return super::print_json(&ranks.iter().enumerate().map(row).collect::<Vec<_>>());
     }
     for (rank, (state, turns)) in ranks.iter().enumerate() {
-        println!("rank {rank}: {}; called {turns} times", because(*state));
+        outln!("rank {rank}: {}; called {turns} times", because(*state));
     }
     0
 }
@@ -180,16 +181,16 @@ fn binding(ranks: u32, as_json: bool) -> i32 {
             "taken_cpus": taken.to_string(), "bound_to": sets, "reason": placed.reason,
         }));
     }
-    println!(
+    outln!(
         "usable CPUs        {} ({} cores)",
         machine.cpus(),
         machine.cores().len()
     );
-    println!(
+    outln!(
         "quota              {}",
         quota.map_or("none".into(), |cores| format!("{cores} cores"))
     );
-    println!(
+    outln!(
         "taken by others    {}",
         if taken.is_empty() {
             "none".into()
@@ -198,8 +199,8 @@ fn binding(ranks: u32, as_json: bool) -> i32 {
         }
     );
     match sets.is_empty() {
-        true => println!("{ranks} ranks          not bound: {}", placed.reason),
-        false => println!(
+        true => outln!("{ranks} ranks          not bound: {}", placed.reason),
+        false => outln!(
             "{ranks} ranks          bound to CPU {}: {}",
             sets.join(" | "),
             placed.reason
@@ -209,11 +210,26 @@ fn binding(ranks: u32, as_json: bool) -> i32 {
 }
 
 /// Variables that change what `garonne run` and the library do.
-const SETTINGS: [(&str, &str, &str); 3] = [
+const SETTINGS: [(&str, &str, &str); 6] = [
     (
         rank::ENV_BACKGROUND,
         "0",
         "1: communication advances also while ranks compute",
+    ),
+    (
+        rank::ENV_CHECK,
+        "none",
+        "types: messages and receives of different types are errors",
+    ),
+    (
+        ENV_KEY,
+        "none",
+        "file with the key by which ranks on several hosts know each other where no launcher can be asked",
+    ),
+    (
+        rank::ENV_STRATEGY,
+        "adaptive",
+        "when small messages to other hosts leave: immediate, aggregate, hold, adaptive",
     ),
     (
         "MPIEXEC_TIMEOUT",
@@ -237,7 +253,7 @@ fn settings(as_json: bool) -> i32 {
         return super::print_json(&rows);
     }
     for (name, value, origin, help) in rows {
-        println!("{name} = {value}  ({origin})  {help}");
+        outln!("{name} = {value}  ({origin})  {help}");
     }
     0
 }

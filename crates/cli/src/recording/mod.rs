@@ -295,11 +295,11 @@ fn known(background: layout::Background) -> Background {
 /// Says what of the trace is missing, if something is.
 pub fn complain(outcome: &Outcome) {
     if let Some(error) = &outcome.failed {
-        eprintln!("garonne: the trace could not be written to its end: {error}");
+        errln!("garonne: the trace could not be written to its end: {error}");
     }
     if outcome.lost > 0 {
         let all = outcome.read + outcome.lost;
-        eprintln!(
+        errln!(
             "garonne: {} of {all} trace events were lost: the ranks were quicker than the reader",
             outcome.lost
         );

@@ -6,7 +6,7 @@ use garonne_mpi::coll::tag::{Call, Series};
 use garonne_sites::Resolver;
 use garonne_trace::seen::Names;
 
-use crate::commands::calls;
+use garonne_node::calls;
 
 /// How to find names for the ranks of one world.
 #[derive(Default)]

@@ -2,6 +2,8 @@
 
 use garonne_node::nodes::Host;
 
+use super::allocation;
+
 /// Longest name of a host, as the name service has it.
 const NAME_MAX: usize = 255;
 
@@ -54,13 +56,12 @@ fn of_word(word: &str, slots: Option<&str>, own: &[String]) -> Result<Host, Stri
 
 /// The command that `--launcher` names, as words; none: ssh.
 pub fn launcher(text: &str) -> Result<Vec<String>, String> {
-    const OTHERS: [&str; 9] = [
-        "slurm", "ll", "lsf", "sge", "pbs", "pbsdsh", "cobalt", "persist", "manual",
-    ];
+    const OTHERS: [&str; 8] = ["ll", "lsf", "sge", "pbs", "pbsdsh", "cobalt", "persist", "manual"];
     let words = shlex::split(text).ok_or_else(|| format!("--launcher: a quote is not closed in '{text}'"))?;
     match words.first().map(String::as_str) {
         None => Err("--launcher needs a command".into()),
         Some("ssh") if words.len() == 1 => Ok(Vec::new()),
+        Some("slurm") if words.len() == 1 => Ok(allocation::by_slurm()),
         Some("fork") if words.len() == 1 => {
             Err("--launcher fork: it starts processes of this host only".into())
         }
@@ -117,7 +118,8 @@ mod tests {
     fn launchers_that_are_not_there_are_refused_by_name() {
         assert_eq!(launcher("ssh").unwrap(), Vec::<String>::new());
         assert_eq!(launcher("ip netns exec").unwrap(), ["ip", "netns", "exec"]);
-        for name in ["slurm", "pbs", "fork"] {
+        assert_eq!(launcher("slurm").unwrap()[0], "srun");
+        for name in ["lsf", "pbs", "fork"] {
             assert!(launcher(name).unwrap_err().contains(name));
         }
         assert!(launcher("").is_err() && launcher("'x").is_err());

@@ -3,6 +3,7 @@
 //! On the way to the first rank nothing is done that the job does not need: no option library, no machine discovery
 //! beyond a few files.
 
+mod allocation;
 mod hosts;
 mod options;
 mod parse;
@@ -29,23 +30,23 @@ const USAGE: i32 = 2;
 pub fn run(words: Vec<OsString>, called: &str) -> i32 {
     match parse::parse(words, &facts()) {
         Ok(Request::Version) => {
-            println!(
+            outln!(
                 "{called} (Garonne) {}\nMPI 5.0 standard ABI",
                 env!("CARGO_PKG_VERSION")
             );
             0
         }
         Ok(Request::Help) => {
-            print!("{}", options::help());
+            out!("{}", options::help());
             0
         }
         Ok(Request::HelpAll) => {
-            print!("{}", options::help_all());
+            out!("{}", options::help_all());
             0
         }
         Ok(Request::Run(order)) => start(*order),
         Err(text) => {
-            eprintln!("error[{}]: {text}", codes::G0211);
+            errln!("error[{}]: {text}", codes::G0211);
             USAGE
         }
     }
@@ -83,7 +84,7 @@ fn start(order: Order) -> i32 {
     if let Some(cpus) = &cpus
         && let Err(error) = placement::confine(cpus)
     {
-        eprintln!(
+        errln!(
             "error[{}]: the job cannot be confined to CPUs {cpus}: {error}",
             codes::G0211
         );
@@ -98,7 +99,7 @@ fn start(order: Order) -> i32 {
     if let Some(path) = report_pid
         && let Err(error) = tell_pid(&path)
     {
-        eprintln!(
+        errln!(
             "error[{}]: cannot write the process id to '{}': {error}",
             codes::G0211,
             path.display()
@@ -107,7 +108,7 @@ fn start(order: Order) -> i32 {
     }
     if hosts.iter().any(|host| !host.own) {
         if tracing.is_wanted() {
-            eprintln!(
+            errln!(
                 "error[{}]: traces of a job on several hosts are not there yet",
                 codes::G0211
             );
@@ -116,7 +117,7 @@ fn start(order: Order) -> i32 {
         match Nodes::assign(&hosts, job.size(), mapping) {
             Ok(nodes) => job.nodes = nodes,
             Err(error) => {
-                eprintln!("{error}");
+                errln!("{error}");
                 return USAGE;
             }
         }
@@ -130,7 +131,7 @@ fn start(order: Order) -> i32 {
     }
     job.placement = leaf::spread(&placed.placement, &here, job.size());
     tracing::launch(&mut job, &tracing).unwrap_or_else(|error| {
-        eprintln!("{error}");
+        errln!("{error}");
         if error.code() == codes::G0211 { USAGE } else { 1 }
     })
 }
@@ -148,16 +149,16 @@ fn tell_pid(path: &Path) -> std::io::Result<()> {
 fn report(placed: &placement::Placed, here: &[u32], job: &Job) {
     match placed.sets.is_empty() {
         true if here.is_empty() => {}
-        true => eprintln!("ranks {} are not bound ({})", listed(here), placed.reason),
+        true => errln!("ranks {} are not bound ({})", listed(here), placed.reason),
         false => placed
             .sets
             .iter()
             .zip(here)
-            .for_each(|(cpus, rank)| eprintln!("rank {rank} is bound to CPU {cpus}")),
+            .for_each(|(cpus, rank)| errln!("rank {rank} is bound to CPU {cpus}")),
     }
     for node in 1..job.nodes.names.len() as u32 {
         let ranks = listed(&job.ranks_of(node));
-        eprintln!(
+        errln!(
             "ranks {ranks} are on host '{}', which binds them by itself",
             job.nodes.name(node)
         );

@@ -11,9 +11,10 @@ use garonne_node::nodes::{Host, Mapping};
 use garonne_topology::binding::{BindTo, MapBy, Policy};
 use garonne_topology::cpuset::CpuSet;
 
-use super::hosts;
+use super::allocation::Allocation;
 use super::options::{self, Action, Entry};
 use super::tracing::Tracing;
+use super::{allocation, hosts};
 
 /// When to colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -185,6 +186,10 @@ impl Parser<'_> {
         let several = self.programs.len() > 1;
         let named = self.cpus.as_ref().map(|cpus| cpus.len() as u32);
         let cores = named.map_or(self.facts.cores, |named| self.facts.cores.min(named));
+        let allocation = allocation::of(self.facts)?;
+        if let (true, Some(given)) = (self.hosts.is_empty(), &allocation) {
+            self.hosts.clone_from(&given.hosts);
+        }
         if let Some(per_node) = self.per_node {
             self.hosts.iter_mut().for_each(|host| host.slots = per_node);
         }
@@ -213,13 +218,11 @@ impl Parser<'_> {
         job.stamps = self.stamps;
         job.streams = self.streams;
         job.stdin = self.stdin;
-        if let Some(launcher) = self
-            .launcher
-            .as_ref()
-            .filter(|_| self.hosts.iter().any(|host| !host.own))
-        {
-            job.starter = hosts::launcher(launcher)?.iter().map(OsString::from).collect();
-        }
+        job.starter = self
+            .starter(allocation)?
+            .into_iter()
+            .map(OsString::from)
+            .collect();
         job.timeout = self.timeout.or_else(|| self.timeout_from_env());
         if let Stdin::Rank(rank) = job.stdin
             && rank >= job.size()
@@ -248,6 +251,22 @@ impl Parser<'_> {
             cpus,
             tracing,
         })))
+    }
+
+    /// What starts agents on other hosts; empty: ssh.
+    fn starter(&self, allocation: Option<Allocation>) -> Result<Vec<String>, Fault> {
+        let mut others = self.hosts.iter().filter(|host| !host.own).peekable();
+        match (&self.launcher, allocation) {
+            _ if others.peek().is_none() => Ok(Vec::new()),
+            (Some(launcher), _) => hosts::launcher(launcher),
+            // A batch system starts processes on its hosts only.
+            (None, Some(given))
+                if others.all(|host| given.hosts.iter().any(|known| known.name == host.name)) =>
+            {
+                Ok(given.starter)
+            }
+            (None, _) => Ok(Vec::new()),
+        }
     }
 
     /// The variable that both families read.

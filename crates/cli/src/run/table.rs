@@ -152,7 +152,12 @@ pub const OPTIONS: &[Entry] = &[
         "",
         "print at the end how much of each nonblocking operation was hidden",
     ),
-    entry(&["version", "V"], Action::Version, "", "print the version"),
+    entry(
+        &["version", "V", "info"],
+        Action::Version,
+        "",
+        "print the version",
+    ),
     entry(
         &["help", "h", "?"],
         Action::Help,
@@ -249,7 +254,7 @@ pub const OPTIONS: &[Entry] = &[
         "`garonne map` shows the machine and the ranks on it",
     ),
     accept(
-        &["print-all-exitcodes", "info", "exitinfo"],
+        &["print-all-exitcodes", "exitinfo"],
         0,
         "the first failure is printed with its exit code",
     ),

@@ -143,7 +143,7 @@ fn what_is_not_understood_is_said_with_a_suggestion() {
     assert!(fault("-n 2").contains("no program"));
     assert!(fault("-n 2 app :").contains("no program"));
     assert!(fault("--host -x -n 2 app").contains("'-x' is not the name of a host"));
-    assert!(fault("--launcher slurm --host elsewhere app").contains("slurm"));
+    assert!(fault("--launcher lsf --host elsewhere app").contains("lsf"));
     assert!(fault("--rankfile f -n 2 app").contains("--map-by"));
     assert!(fault("--stdin 3 -n 2 app").contains("there are 2 ranks"));
     assert!(fault("--with-ft ulfm -n 2 app").contains("survive a rank's failure"));
@@ -192,7 +192,9 @@ fn version_and_help_need_no_program() {
         parse(words("--version"), &facts()),
         Ok(Request::Version)
     ));
-    assert!(matches!(parse(words("-V"), &facts()), Ok(Request::Version)));
+    for asked in ["-V", "-info"] {
+        assert!(matches!(parse(words(asked), &facts()), Ok(Request::Version)));
+    }
     assert!(matches!(parse(words("-h"), &facts()), Ok(Request::Help)));
 }
 

@@ -48,13 +48,13 @@ pub fn launch(job: &mut Job, tracing: &Tracing) -> Result<i32> {
         let _ = worlds.send(world);
     });
     match recorder {
-        None => eprintln!("garonne: nothing to trace: no process called MPI_Init"),
+        None => errln!("garonne: nothing to trace: no process called MPI_Init"),
         Some((worlds, thread)) => {
             drop(worlds);
             match thread.join() {
                 Ok(Ok(outcome)) => report(&outcome),
-                Ok(Err(text)) => eprintln!("garonne: {text}"),
-                Err(_) => eprintln!("garonne: the trace was not finished: its thread failed"),
+                Ok(Err(text)) => errln!("garonne: {text}"),
+                Err(_) => errln!("garonne: the trace was not finished: its thread failed"),
             }
         }
     }
@@ -85,6 +85,6 @@ fn record(worlds: &Receiver<OwnedFd>, tracing: &Tracing) -> std::result::Result<
 fn report(outcome: &Outcome) {
     recording::complain(outcome);
     if let Some(table) = &outcome.table {
-        eprint!("\n{}", table.text(SHORT));
+        err!("\n{}", table.text(SHORT));
     }
 }

@@ -136,8 +136,6 @@ impl Planned for Bcast<'_> {
         match self.buffer.bytes() {
             0 => Ok(false),
             1..=limit::BOARD_BYTES => small::meet(table, &Small::Bcast(root, data)),
-            // Two cores copy a message at once; a lane is filled and emptied in turn.
-            limit::SINGLE_COPY.. if table.comm.size() == 2 => Ok(false),
             _ => lanes::meet(table, &Large::Bcast(root, data)),
         }
     }

@@ -22,6 +22,7 @@ mod statement;
 mod table;
 pub mod tag;
 pub(crate) mod typed;
+mod ways;
 
 pub use blocks::Numbers;
 pub use buffers::{Elements, Mixed, Uneven};
@@ -91,12 +92,25 @@ impl Comm {
             // What went wrong earlier is told after the call is carried out: the others take part in it, too.
             let earlier = table.look_back();
             if !call.meet(&table)? {
-                table.agree()?;
-                self.by_messages(call, number, origin)?;
+                self.meet_by_messages(call, &table)?;
             }
             return earlier.and_then(|()| table.look_back());
         }
         self.by_messages(call, number, origin)
+    }
+
+    /// Messages serve: either always for such a call, or because that is the way it goes this time.
+    fn meet_by_messages(&self, call: &impl Collective, table: &Table<'_>) -> Result<()> {
+        let mut course = table.take_course();
+        match &mut course {
+            Some(course) if course.is_timed() => course.begin(table)?,
+            _ => table.agree()?,
+        }
+        let outcome = self.by_messages(call, table.call, table.origin);
+        match course {
+            Some(course) => course.end(table, outcome),
+            None => outcome,
+        }
     }
 
     fn by_messages(&self, call: &impl Collective, number: Call, origin: Origin) -> Result<()> {

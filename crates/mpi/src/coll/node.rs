@@ -12,6 +12,7 @@ use super::plan::scratch;
 use super::run::{Immediate, Wire};
 use super::tag::{Call, Kind, Series};
 use super::typed::{Fold, Shape};
+use super::ways::Ways;
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::limits::coll as limit;
@@ -109,6 +110,19 @@ impl Meeting {
         place.is_some_and(|place| place.reads.get() == Some(&true))
     }
 
+    /// What is known of the ways of long collectives.
+    pub fn learned(&self) -> String {
+        let place = self.place.get().and_then(Option::as_ref);
+        place.map_or(String::new(), |place| format!("{:?}", place.ways.lock().unwrap()))
+    }
+
+    /// As if nothing were known of them.
+    pub fn forget(&self) {
+        if let Some(place) = self.place.get().and_then(Option::as_ref) {
+            *place.ways.lock().unwrap() = Ways::default();
+        }
+    }
+
     /// Bytes of the board's lanes; 0: none.
     pub fn lane_len(&self) -> usize {
         let place = self.place.get().and_then(Option::as_ref);
@@ -137,6 +151,8 @@ pub(crate) struct Place {
     pub(super) style: Style,
     /// Whether all members can read what any of them lends, once they have agreed on it.
     pub(super) reads: OnceLock<bool>,
+    /// Which ways long collectives go.
+    pub(super) ways: Mutex<Ways>,
     /// Looks before giving way to others.
     pub(super) spins: u32,
     /// For combining: shared memory is only copied.
@@ -337,6 +353,7 @@ fn reach(
         bells: bells?,
         style: name.style,
         reads: OnceLock::new(),
+        ways: Mutex::default(),
         spins: process.host.spins().min(limit::BOARD_SPINS),
         private: Scratch::new(2 * limit::COMBINE_BYTES)?,
         wide: OnceLock::new(),

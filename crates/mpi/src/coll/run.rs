@@ -465,6 +465,10 @@ impl Stepper for Running {
     fn runs_user_code(&self) -> bool {
         self.runs_user_code
     }
+
+    fn site(&self) -> u64 {
+        self.wire.origin.site
+    }
 }
 
 impl Completion for Running {

@@ -13,22 +13,27 @@ use super::node::{Place, Style};
 use super::run::COLLECTIVE;
 use super::statement::{STATEMENT_BYTES, Statement};
 use super::tag::{Call, Inside};
+use super::ways::Course;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use garonne_engine::api::Origin;
 use garonne_engine::event::{Awaited, Meeting};
 use garonne_sync::board::{Arrival, DEPTH, NOTE_BYTES, Words};
 use garonne_sync::doorbell::Doorbell;
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// One collective on a board, as one of its members takes part.
 pub struct Table<'a> {
     pub(super) comm: &'a Comm,
     pub(super) place: &'a Place,
-    call: Call,
-    origin: Origin,
+    pub(super) call: Call,
+    pub(super) origin: Origin,
     said: Statement,
-    word: u32,
+    word: Cell<u32>,
+    /// Of a call that goes by messages this time.
+    course: Cell<Option<Course>>,
 }
 
 const _: () = assert!(STATEMENT_BYTES + 4 <= NOTE_BYTES);
@@ -41,8 +46,24 @@ impl<'a> Table<'a> {
             call,
             origin,
             said,
-            word: said.word(),
+            word: Cell::new(said.word()),
+            course: Cell::new(None),
         }
+    }
+
+    /// What members decided by themselves goes into the words that they compare, too.
+    pub(super) fn add_to_word(&self, decided: u32) {
+        self.word
+            .set(self.word.get().wrapping_add(decided.wrapping_mul(0x9E37_79B9)));
+    }
+
+    /// Messages are to serve, in this course.
+    pub(super) fn leave_to_messages(&self, course: Course) {
+        self.course.set(Some(course));
+    }
+
+    pub(super) fn take_course(&self) -> Option<Course> {
+        self.course.take()
     }
 
     /// The number of the next meeting, in which this process must take part. What it puts down there, beside lanes, is its own now.
@@ -115,6 +136,24 @@ impl<'a> Table<'a> {
         Ok(*reads.get_or_init(|| all))
     }
 
+    /// Meets the others, and learns how long the slowest took; `None`: somebody cannot say.
+    ///
+    /// # Errors
+    /// As [`Self::pass`].
+    pub(super) fn slowest(&self, took: Option<Duration>) -> Result<Option<Duration>> {
+        let (board, epoch) = (&self.place.board, self.next());
+        let own = took.map_or(0, |took| (took.as_nanos() as u64).max(1));
+        board.cell(self.place.me, epoch).write(0, &own.to_ne_bytes());
+        self.pass(epoch, || {})?;
+        let told = (0..board.members()).map(|member| {
+            let mut bytes = [0; 8];
+            board.cell(member, epoch).read(0, &mut bytes);
+            Some(u64::from_ne_bytes(bytes)).filter(|took| *took > 0)
+        });
+        let slowest = told.reduce(|most, took| Some(most?.max(took?))).flatten();
+        Ok(slowest.map(Duration::from_nanos))
+    }
+
     /// Meets the others only to learn whether they mean the same.
     pub(super) fn agree(&self) -> Result<()> {
         self.pass(self.next(), || {})
@@ -161,7 +200,7 @@ impl<'a> Table<'a> {
                 self.ring();
                 let differs = |member| {
                     let theirs = self.place.board.flag(member, epoch).raised(epoch);
-                    theirs.is_some_and(|word| word != self.word)
+                    theirs.is_some_and(|word| word != self.word.get())
                 };
                 match self.place.others().any(differs) {
                     true => Words::Different,
@@ -194,7 +233,7 @@ impl<'a> Table<'a> {
         });
         let words = match came_last {
             Some(Words::Different) => Words::Different,
-            _ if theirs != Some(self.word) => Words::Different,
+            _ if theirs != Some(self.word.get()) => Words::Different,
             _ => Words::Same,
         };
         self.judge(epoch, words)
@@ -208,14 +247,14 @@ impl<'a> Table<'a> {
         note[..STATEMENT_BYTES].copy_from_slice(&self.said.to_bytes());
         note[STATEMENT_BYTES..STATEMENT_BYTES + 4].copy_from_slice(&self.call.number.to_ne_bytes());
         board.note(*me, epoch).write(0, &note);
-        board.flag(*me, epoch).raise(epoch, self.word);
+        board.flag(*me, epoch).raise(epoch, self.word.get());
     }
 
     /// Arrives at the gate, and opens it if all others have: then what their words were like.
     #[inline]
     fn arrive(&self, epoch: u32, last: impl FnOnce()) -> Option<Words> {
         let gate = self.place.board.gate(epoch);
-        let Arrival::Last(words) = gate.arrive(self.word) else {
+        let Arrival::Last(words) = gate.arrive(self.word.get()) else {
             return None;
         };
         if words == Words::Same {
@@ -263,7 +302,7 @@ impl<'a> Table<'a> {
             while let Some(member) = awaited {
                 match board.flag(member, epoch).raised(epoch) {
                     None => return false,
-                    Some(theirs) if theirs != self.word => words = Words::Different,
+                    Some(theirs) if theirs != self.word.get() => words = Words::Different,
                     Some(_) => {}
                 }
                 awaited = others.next();

@@ -5,6 +5,7 @@
 
 use crate::datatype::Datatype;
 use crate::error::Result;
+use garonne_sync::copy::{Stores, copy_mem_with};
 use garonne_sync::user::{Data, Layout, Packed, UserMem};
 use std::sync::Arc;
 
@@ -183,6 +184,16 @@ pub fn copy(src: &Data, dst: &Data) {
                 done += part.len() as u64;
             }
         }
+    }
+}
+
+/// As [`copy`], with these stores where neither side has gaps. The two sides must not overlap.
+pub fn copy_with(stores: Stores, src: &Data, dst: &Data) {
+    match (stores, &src.layout, &dst.layout) {
+        (Stores::Streamed, None, None) if src.mem != dst.mem => {
+            copy_mem_with(stores, dst.mem, src.mem, src.len.min(dst.len) as usize);
+        }
+        _ => copy(src, dst),
     }
 }
 

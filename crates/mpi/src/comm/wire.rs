@@ -282,18 +282,23 @@ pub(crate) struct Task<T> {
 impl<T: Send + 'static> Task<T> {
     /// Starts `work` and lets the host advance it.
     pub fn start(process: &Process, work: impl Future<Output = Result<T>> + Send + 'static) -> Arc<Self> {
-        let task = Arc::new(Self {
-            work: Mutex::new(Some(Box::pin(work))),
-            result: Mutex::new(None),
-            done: AtomicBool::new(false),
-        });
+        let task = Self::new(work);
         process.host.attach(task.clone());
         task
     }
 
+    fn new(work: impl Future<Output = Result<T>> + Send + 'static) -> Arc<Self> {
+        Arc::new(Self {
+            work: Mutex::new(Some(Box::pin(work))),
+            result: Mutex::new(None),
+            done: AtomicBool::new(false),
+        })
+    }
+
     /// Runs `work` to its end, making progress for everything else meanwhile.
     pub fn run(process: &Process, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-        let task = Self::start(process, work);
+        let task = Self::new(work);
+        process.host.drive(task.clone());
         process.host.wait_until(&mut || task.is_over());
         task.take()
             .unwrap_or_else(|| Err(Error::new(Class::Intern, "a constructor ended without result")))

@@ -40,7 +40,7 @@ pub enum Basic {
     Bool,
     /// A Fortran `LOGICAL` of 1, 2, 4, 8 or 16 bytes.
     Logical(u8),
-    /// Printable characters: `MPI_CHAR`, `MPI_CHARACTER`; no arithmetic.
+    /// Printable characters: `MPI_CHAR`, `MPI_CHARACTER`; integers only for reductions.
     Char,
     /// C `wchar_t`.
     WideChar,

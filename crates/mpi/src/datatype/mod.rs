@@ -13,6 +13,7 @@ pub mod basic;
 mod construct;
 mod contents;
 mod external;
+mod mark;
 mod pack;
 mod parametric;
 mod predefined;

@@ -6,6 +6,7 @@ use garonne_sync::user::Scratch;
 use proptest::prelude::*;
 
 mod known;
+mod mark;
 mod model;
 
 use model::{Made, made};

@@ -46,7 +46,8 @@ fn basic_elements(op: Predefined, basic: Basic, src: &[u8], dst: &mut [u8]) {
         Basic::Bool => logicals::<u8>(op, (0, 1), src, dst),
         Basic::Logical(bytes) => fortran_logicals(op, bytes, src, dst),
         Basic::Byte => bits(op, src, dst),
-        Basic::Char | Basic::WideChar => {}
+        Basic::Char => integers::<std::ffi::c_char>(op, src, dst),
+        Basic::WideChar => {}
     }
 }
 

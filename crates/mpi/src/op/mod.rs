@@ -73,17 +73,19 @@ impl Predefined {
         }
     }
 
-    /// Whether it is defined on elements of a kind (MPI 5.0, section 6.9.2).
+    /// Whether it is defined on elements of a kind (MPI 5.0, section 6.9.2). Characters count as the integers that they are in C, beyond the
+    /// standard: other libraries let programs have that.
     pub fn is_legal_on(self, leaf: Leaf) -> bool {
         use Predefined::*;
+        let is_integer = |b: Basic| b.is_integer() || b == Basic::Char;
         match (self, leaf) {
             (Replace | NoOp, _) => true,
             (Minloc | Maxloc, leaf) => matches!(leaf, Leaf::Pair { .. }),
             (_, Leaf::Pair { .. }) => false,
-            (Sum | Prod, Leaf::Basic(b)) => b.is_integer() || b.is_real() || b.real_part().is_some(),
-            (Min | Max, Leaf::Basic(b)) => b.is_integer() || b.is_real(),
-            (Band | Bor | Bxor, Leaf::Basic(b)) => b.is_integer() || b == Basic::Byte,
-            (Land | Lor | Lxor, Leaf::Basic(b)) => b.is_integer() || b.is_logical(),
+            (Sum | Prod, Leaf::Basic(b)) => is_integer(b) || b.is_real() || b.real_part().is_some(),
+            (Min | Max, Leaf::Basic(b)) => is_integer(b) || b.is_real(),
+            (Band | Bor | Bxor, Leaf::Basic(b)) => is_integer(b) || b == Basic::Byte,
+            (Land | Lor | Lxor, Leaf::Basic(b)) => is_integer(b) || b.is_logical(),
         }
     }
 }

@@ -47,6 +47,7 @@ macro_rules! integer_tests {
 }
 
 integer_tests! {
+    chars_reduce_as_scalars, std::ffi::c_char, CHAR;
     signed_chars_reduce_as_scalars, i8, SIGNED_CHAR;
     shorts_reduce_as_scalars, i16, SHORT;
     ints_reduce_as_scalars, i32, INT;

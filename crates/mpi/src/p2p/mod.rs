@@ -336,11 +336,15 @@ impl Comm {
         }
     }
 
-    /// What went wrong with a receive; for a truncation both sides of the contract.
+    /// What went wrong with a receive; for one that does not fit both sides of the contract.
     #[cold]
     fn receive_error(&self, status: api::Status) -> Error {
-        let both = match status.error {
-            Some(api::Error::Truncated(both)) => both,
+        let (class, what, both) = match status.error {
+            Some(api::Error::Truncated(both)) => (Class::Truncate, "message truncated", both),
+            Some(api::Error::Mistyped(both)) => {
+                let what = "error[G0115]: the types of message and receive differ";
+                (Class::Type, what, both)
+            }
             Some(api::Error::PeerMemory { peer }) => return self.lost_memory(peer, &status),
             Some(error) => return self.convert(error),
             None => return self.error(Class::Intern, "reported an error without one"),
@@ -348,13 +352,13 @@ impl Comm {
         let (call, at) = self.0.process.describe(both.origin);
         let (source, tag, label) = (status.source, status.tag, self.label());
         let text = format!(
-            "message truncated\n  rank {}  {call}({}, source {source}, tag {tag}, {label}){at}\n  \
+            "{what}\n  rank {}  {call}({}, source {source}, tag {tag}, {label}){at}\n  \
              {}",
             self.rank(),
             amount(both.room, both.origin.kind),
             self.other_side((both.peer, both.sent), source, tag)
         );
-        Error::new(Class::Truncate, text)
+        Error::new(class, text)
     }
 
     /// A message whose sender has taken its buffer away before it was received.

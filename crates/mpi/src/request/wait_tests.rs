@@ -8,7 +8,7 @@ use garonne_engine::Quotas;
 use garonne_engine::api::Origin;
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
-use garonne_progress::surroundings::{Patience, Surroundings};
+use garonne_progress::surroundings::{Given, Patience, Surroundings};
 use garonne_rails::shm::{ShmRail, Threads};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,8 +26,9 @@ impl Surroundings for Counting {
         }
     }
 
-    fn give_way(&self) {
+    fn give_way(&self) -> Given {
         self.given.fetch_add(1, Ordering::Relaxed);
+        Given::Taken
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {

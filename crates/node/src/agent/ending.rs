@@ -197,7 +197,7 @@ impl Agent<'_> {
         }
     }
 
-    fn ended_without_finalize(&mut self, rank: u32, ended: Ended) {
+    pub(super) fn ended_without_finalize(&mut self, rank: u32, ended: Ended) {
         self.mark_gone(rank);
         let pid = self.member_pid(rank);
         let place = format!("rank {rank} ({}, process {pid})", self.program_name(rank));
@@ -205,18 +205,20 @@ impl Agent<'_> {
             Ended::Signal(signal) => (
                 128 + signal,
                 format!(
-                    "error[{}]: {place} was killed by {}",
+                    "error[{}]: {place} was killed by {}{}",
                     codes::G0206,
-                    signal_name(signal)
+                    signal_name(signal),
+                    self.place_of_fault(rank, signal)
                 ),
             ),
             // A shell reports the signal that ended its command in this way.
             Ended::Exit(code @ 129..=159) if !self.is_direct(rank) => (
                 code,
                 format!(
-                    "error[{}]: {place} was killed by {}",
+                    "error[{}]: {place} was killed by {}{}",
                     codes::G0206,
-                    signal_name(code - 128)
+                    signal_name(code - 128),
+                    self.place_of_fault(rank, code - 128)
                 ),
             ),
             Ended::Exit(status) => (
@@ -237,6 +239,14 @@ impl Agent<'_> {
         );
     }
 
+    /// Of a rank that touched memory that is not there: near which call, for its buffer may be why.
+    fn place_of_fault(&self, rank: u32, signal: i32) -> String {
+        match signal {
+            libc::SIGSEGV | libc::SIGBUS => self.last_call(rank),
+            _ => String::new(),
+        }
+    }
+
     fn member_pid(&self, rank: u32) -> i32 {
         let slot = &self.slots[rank as usize];
         slot.member
@@ -252,6 +262,9 @@ impl Agent<'_> {
     /// The registered process is gone, perhaps before its wrapper: waits a little for the kernel's or the wrapper's word on how
     /// it ended. It is the first failure from now on, whoever fails meanwhile.
     pub(super) fn unfinalized_member_gone(&mut self, rank: u32, index: u32) {
+        if self.adopted.is_some() {
+            return self.doubt(rank, index);
+        }
         if self.ending.is_none() {
             self.suspect.get_or_insert(rank);
         }
@@ -267,21 +280,28 @@ impl Agent<'_> {
     /// The kernel says how the registered process ended, before its wrapper has.
     pub(super) fn wrapped_rank_ended(&mut self, rank: u32, ended: Ended) {
         if self.slots[rank as usize].dark_until.take().is_some() {
-            self.ended_without_finalize(rank, ended);
+            match self.adopted.is_some() {
+                true => self.blame_adopted(rank, ended),
+                false => self.ended_without_finalize(rank, ended),
+            }
         }
     }
 
     /// The wrapper did not say how its child ended.
     pub(super) fn left_in_the_dark(&mut self, rank: u32) {
         self.mark_gone(rank);
+        if let Some(ended) = self.adopted_end(rank) {
+            return self.ended_without_finalize(rank, ended);
+        }
         let place = format!(
             "rank {rank} ({}, process {})",
             self.program_name(rank),
             self.member_pid(rank)
         );
         let line = format!(
-            "error[{}]: {place} ended before MPI_Finalize; its wrapper does not say how",
-            codes::G0213
+            "error[{}]: {place} ended before MPI_Finalize; {}",
+            codes::G0213,
+            self.who_knows()
         );
         self.fail(
             rank,
@@ -368,8 +388,8 @@ impl Agent<'_> {
             self.say(report.trim_end());
         }
         self.say(&failure.line);
-        if failure.finalized {
-            // Its peers are most likely about to finalise, too: they may do so and end by themselves.
+        if failure.finalized || self.adopted.is_some() {
+            // Its peers are most likely about to finalise, too: they may do so and end by themselves. Or another launcher ends them, in its own way.
             self.end_patiently(Instant::now() + FINALIZED_GRACE);
             self.set_code(failure.code);
         } else {
@@ -468,6 +488,7 @@ impl Agent<'_> {
     fn signal_rank(&self, rank: u32, signal: i32) {
         let slot = &self.slots[rank as usize];
         match slot.member.map(|index| &self.members[index as usize]) {
+            Some(member) if member.leaves => {}
             Some(member) if !member.direct && !member.gone => sys::kill(member.pid, signal),
             _ if slot.ended.is_none() => sys::kill(slot.pid, signal),
             _ => {}

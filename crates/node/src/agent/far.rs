@@ -42,7 +42,7 @@ pub(super) struct Branch {
     /// The command that starts its agent, until it has ended.
     pid: i32,
     /// Our end of that command's standard input: an agent that has not called yet ends with it.
-    _errand: OwnedFd,
+    _errand: Option<OwnedFd>,
     /// What the command says.
     words: Option<OwnedFd>,
     said: Vec<u8>,
@@ -58,8 +58,19 @@ impl Branch {
         Self {
             node,
             pid,
-            _errand: errand,
+            _errand: Some(errand),
             words: Some(words),
+            ..Self::awaited(node)
+        }
+    }
+
+    /// Of one that somebody else starts.
+    fn awaited(node: u32) -> Self {
+        Self {
+            node,
+            pid: 0,
+            _errand: None,
+            words: None,
             said: Vec::new(),
             trunk: None,
             ready: None,
@@ -145,21 +156,44 @@ impl Far {
 }
 
 impl Agent<'_> {
-    /// Starts the agents of the job's other hosts.
-    pub(super) fn start_branches(&mut self) -> Result<()> {
+    /// Opens the port at which agents of other hosts call. Returns it, and the secret that they are to prove.
+    fn open_far(&mut self) -> Result<(u16, Secret)> {
         let secret = Secret::generate().map_err(no_secret)?;
         let (listener, port) = listen_anywhere()?;
         let house: House = trusted::house(secret.clone(), self.id.0.to_ne_bytes(), 0);
         let porch = Porch::new(house, listener);
         self.listen(porch.fd(), Token::Porch)?;
-        let mut far = Far {
+        self.far = Some(Box::new(Far {
             porch,
             secret: secret.clone(),
             branches: Vec::new(),
             gather_until: Instant::now() + limits::GATHER_WAIT,
             ended: Vec::new(),
             input: super::input::Input::default(),
-        };
+        }));
+        Ok((port, secret))
+    }
+
+    /// The same, where others start the agents that will call.
+    pub(super) fn await_branches(&mut self) -> Result<(u16, Secret)> {
+        let opened = self.open_far()?;
+        let nodes = 1..self.job.nodes.names.len() as u32;
+        if let Some(far) = &mut self.far {
+            far.branches.extend(nodes.map(Branch::awaited));
+        }
+        Ok(opened)
+    }
+
+    /// The others have been told where to call: from now on they are waited for.
+    pub(super) fn gather_from_now(&mut self) {
+        if let Some(far) = &mut self.far {
+            far.gather_until = Instant::now() + limits::GATHER_WAIT;
+        }
+    }
+
+    /// Starts the agents of the job's other hosts.
+    pub(super) fn start_branches(&mut self) -> Result<()> {
+        let (port, secret) = self.open_far()?;
         let addresses = addresses::own();
         for node in 1..self.job.nodes.names.len() as u32 {
             let errand = Errand {
@@ -171,9 +205,10 @@ impl Agent<'_> {
                 addresses: addresses.clone(),
             };
             let branch = self.start_branch(&errand)?;
-            far.branches.push(branch);
+            if let Some(far) = &mut self.far {
+                far.branches.push(branch);
+            }
         }
-        self.far = Some(Box::new(far));
         Ok(())
     }
 
@@ -205,8 +240,14 @@ impl Agent<'_> {
             return;
         };
         let mut trunk = Trunk::new(line, Token::Trunk(node), &self.epoll);
-        let order = Order::Job(Box::new(self.job_for_others()));
-        let sent = trunk.send(&self.epoll, &order.encode());
+        let sent = match self.adopted {
+            // Its ranks run already, and have told it of the job.
+            Some(_) => Ok(()),
+            None => {
+                let order = Order::Job(Box::new(self.job_for_others()));
+                trunk.send(&self.epoll, &order.encode())
+            }
+        };
         let Some(branch) = self.far.as_mut().and_then(|far| far.branch(node)) else {
             return;
         };

@@ -55,6 +55,7 @@ impl Agent<'_> {
             ports.push(port);
         }
         match outer {
+            None if self.adopted.is_some() => {}
             None => self.start_branches()?,
             Some(outer) => {
                 let trunk = Trunk::new(outer.line, Token::Trunk(0), &self.epoll);

@@ -7,12 +7,15 @@
 //! through a pidfd. Three descriptors per rank bound what it needs: two pipes and a private socket.
 
 mod absence;
+mod adopted;
 mod branch;
 mod closing;
 mod ending;
 mod far;
 mod hosts;
+mod identity;
 mod input;
+mod naming;
 mod outer;
 mod output;
 mod passing;
@@ -47,10 +50,13 @@ use crate::processes::{self, Ended};
 use crate::rendezvous::{self, JobName};
 use crate::sys;
 use crate::wire::Link;
+use adopted::Adopted;
+pub(crate) use adopted::adopt;
 use ending::Ending;
 use far::Far;
 pub(crate) use hosts::HOSTS_KEY;
 use hosts::Hosts;
+use identity::job_id;
 use outer::{Tail, Up};
 use output::{Kind, Marking, Sink, Stream};
 use passing::Sinks;
@@ -69,6 +75,8 @@ struct Member {
     direct: bool,
     finalized: bool,
     gone: bool,
+    /// It ends by itself.
+    leaves: bool,
     report: String,
 }
 
@@ -154,6 +162,8 @@ struct Agent<'a> {
     far: Option<Box<Far>>,
     /// At the others.
     up: Option<Box<Up>>,
+    /// Of ranks that another launcher started.
+    adopted: Option<Adopted>,
     /// Where everybody is, in a job on several hosts.
     hosts: Option<Hosts>,
     /// Not all agents are there yet: no rank has been started.
@@ -219,45 +229,15 @@ fn run_job(
     signals: &sys::Signals,
     outer: Option<Outer>,
 ) -> Result<i32> {
-    let setup = |what: &'static str| move |error: rustix::io::Errno| Error::system(codes::G0209, what, error);
     processes::adopt_orphans()
         .map_err(|e| Error::system(codes::G0209, "cannot become the parent of orphans", e))?;
     let id = outer.as_ref().map_or_else(job_id, |outer| Ok(outer.job))?;
     let name = JobName::new(launcher as u32, id);
     let (hello, shared) = rendezvous::bind(&name)?;
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(setup("cannot make an epoll"))?;
-    let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(setup("cannot make the lifeline"))?;
-    let mut agent = Agent {
-        job,
-        id,
-        launcher,
-        epoll,
-        hello,
-        link,
-        signals,
-        lifeline: pipe,
-        slots: Vec::new(),
-        members: Vec::new(),
-        worlds: Vec::new(),
-        sinks: Sinks::new(job.streams),
-        room_for_pidfds: true,
-        paused: false,
-        ending: None,
-        suspect: None,
-        deadline: job.timeout.map(|timeout| Instant::now() + timeout),
-        last_signal: None,
-        absence_due: None,
-        node: outer.as_ref().map_or(0, |outer| outer.node),
-        far: None,
-        up: None,
-        hosts: None,
-        gathering: false,
-        revived: Vec::new(),
-    };
+    let mut agent = Agent::new(job, id, launcher, hello, (link, signals))?;
+    agent.node = outer.as_ref().map_or(0, |outer| outer.node);
     agent.listen(agent.hello.as_fd(), Token::Hello)?;
     agent.listen(link.as_fd(), Token::Link)?;
-    agent.listen(signals.as_fd(), Token::Signals)?;
     let starter = Starter::new(job, id, &name, &shared, signals)?;
     agent.room_for_pidfds = start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(job.size());
     let done = agent.run_ranks(starter, outer);
@@ -268,38 +248,75 @@ fn run_job(
     }
 }
 
-/// A random identity: the secret of the job, too.
-fn job_id() -> Result<JobId> {
-    let mut bytes = [0; 16];
-    let got = rustix::fs::open(
-        "/dev/urandom",
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
-        0.into(),
-    )
-    .and_then(|file| rustix::io::read(file, &mut bytes));
-    match got {
-        Ok(16) => Ok(JobId(u128::from_ne_bytes(bytes))),
-        Ok(_) => Err(Error::resource(codes::G0304, "/dev/urandom is empty")),
-        Err(error) => Err(Error::system(codes::G0209, "cannot read /dev/urandom", error)),
+impl<'a> Agent<'a> {
+    /// One without ranks, which watches signals only.
+    fn new(
+        job: &'a Job,
+        id: JobId,
+        launcher: i32,
+        hello: OwnedFd,
+        (link, signals): (&'a OwnedFd, &'a sys::Signals),
+    ) -> Result<Self> {
+        let setup =
+            |what: &'static str| move |error: rustix::io::Errno| Error::system(codes::G0209, what, error);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(setup("cannot make an epoll"))?;
+        let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map_err(setup("cannot make the lifeline"))?;
+        let agent = Self {
+            job,
+            id,
+            launcher,
+            epoll,
+            hello,
+            link,
+            signals,
+            lifeline: pipe,
+            slots: Vec::new(),
+            members: Vec::new(),
+            worlds: Vec::new(),
+            sinks: Sinks::new(job.streams),
+            room_for_pidfds: true,
+            paused: false,
+            ending: None,
+            suspect: None,
+            deadline: job.timeout.map(|timeout| Instant::now() + timeout),
+            last_signal: None,
+            absence_due: None,
+            node: 0,
+            far: None,
+            up: None,
+            adopted: None,
+            hosts: None,
+            gathering: false,
+            revived: Vec::new(),
+        };
+        agent.listen(signals.as_fd(), Token::Signals)?;
+        Ok(agent)
     }
-}
 
-impl Agent<'_> {
     fn listen(&self, fd: BorrowedFd<'_>, token: Token) -> Result<()> {
         epoll::add(&self.epoll, fd, token.pack(), epoll::EventFlags::IN)
             .map_err(|error| Error::system(codes::G0209, "cannot watch a descriptor", error))
     }
 
-    /// Everything from the meeting of the agents, if there are several, to the end.
-    fn run_ranks(&mut self, starter: Starter<'_>, outer: Option<Outer>) -> Result<i32> {
-        if self.job.nodes.several() {
-            let listeners = self.meet(outer)?;
-            self.gathering = true;
-            if let Some(code) = self.serve_until(|agent| agent.has_met())? {
-                return Ok(code);
-            }
+    /// Meets the agents of the other hosts. The job's exit code, if it ended before that.
+    fn gather(&mut self, outer: Option<Outer>) -> Result<Option<i32>> {
+        let listeners = self.meet(outer)?;
+        self.gathering = true;
+        let ended = self.serve_until(|agent| agent.has_met())?;
+        if ended.is_none() {
             self.gathering = false;
             self.settle_hosts(listeners);
+        }
+        Ok(ended)
+    }
+
+    /// Everything from the meeting of the agents, if there are several, to the end.
+    fn run_ranks(&mut self, starter: Starter<'_>, outer: Option<Outer>) -> Result<i32> {
+        if self.job.nodes.several()
+            && let Some(code) = self.gather(outer)?
+        {
+            return Ok(code);
         }
         self.start_ranks(&starter)?;
         drop(starter);
@@ -410,6 +427,7 @@ impl Agent<'_> {
     fn handle(&mut self, token: Token) -> Result<()> {
         match token {
             Token::Hello => self.serve_hello(),
+            Token::Link if self.adopted.is_some() => self.leader_silent(),
             Token::Link => self.serve_link(),
             Token::Signals => self.serve_signals(),
             Token::Output(kind, rank) => self.pump(kind, rank),
@@ -423,6 +441,7 @@ impl Agent<'_> {
             Token::Words(node) => self.branch_words(node),
             Token::Input => self.read_input(),
             Token::Feed => self.push_feed(),
+            Token::Above => self.launcher_gone(),
         }
         Ok(())
     }
@@ -498,6 +517,7 @@ impl Agent<'_> {
             .chain(self.absence_due())
             .chain(self.far_due())
             .chain(self.up_due())
+            .chain(self.adopted_due())
             .chain((!self.revived.is_empty()).then(Instant::now))
             .min()
     }
@@ -519,16 +539,8 @@ impl Agent<'_> {
         self.look_for_absent(now);
         self.far_keep_time(now);
         self.up_keep_time(now);
+        self.adopted_keep_time(now);
         Ok(())
-    }
-
-    fn program_name(&self, rank: u32) -> String {
-        let program = &self.job.programs[self.slots[rank as usize].program];
-        program
-            .argv
-            .first()
-            .map(|word| word.to_string_lossy().into_owned())
-            .unwrap_or_default()
     }
 
     fn new_world(&mut self, epoch: u32, version: &str, by: u32) -> Result<()> {

@@ -250,7 +250,7 @@ impl Sink {
 }
 
 /// How lines are marked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Marking {
     pub tags: Tags,
     pub stamps: Stamps,

@@ -259,6 +259,7 @@ impl Agent<'_> {
             direct,
             finalized: false,
             gone: false,
+            leaves: false,
             report: String::new(),
         });
     }
@@ -304,7 +305,14 @@ impl Agent<'_> {
         match message {
             ToAgent::Finalized => self.members[index as usize].finalized = true,
             ToAgent::Resumed => self.members[index as usize].finalized = false,
-            ToAgent::Abort { code, text } => self.aborted(rank, code, &text),
+            ToAgent::Abort { code, text } => {
+                // Another launcher wants to see it end with that code, not by a signal of ours.
+                self.members[index as usize].leaves = self.adopted.is_some();
+                self.aborted(rank, code, &text);
+                if self.adopted.is_some() {
+                    self.answer(index, &ToRank::Heard);
+                }
+            }
             ToAgent::Report { text } => self.members[index as usize].report = text,
             ToAgent::Put { key, value } => {
                 let world = &mut self.worlds[epoch];
@@ -348,11 +356,14 @@ impl Agent<'_> {
         }
         // What it said before it died still counts (Finalized, Abort).
         self.serve_member(index);
+        let rank = self.rank_of(index);
         let member = &mut self.members[index as usize];
         if member.finalized {
             member.pidfd = None;
-        } else if let Some(rank) = self.rank_of(index) {
+            rank.into_iter().for_each(|rank| self.adopted_over(rank));
+        } else if let Some(rank) = rank {
             self.unfinalized_member_gone(rank, index);
+            self.adopted_over(rank);
         }
     }
 

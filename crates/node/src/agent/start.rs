@@ -218,7 +218,7 @@ impl<'a> Starter<'a> {
 }
 
 /// Lifts the soft limit of open files to the hard one; returns what ranks shall have instead.
-fn raise_nofile() -> Option<(u64, u64)> {
+pub(super) fn raise_nofile() -> Option<(u64, u64)> {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let (soft, hard) = (limit.current?, limit.maximum?);
     let raised = rustix::process::Rlimit {

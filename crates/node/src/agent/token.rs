@@ -26,6 +26,8 @@ pub(super) enum Token {
     Input,
     /// The pipe to the rank that reads it.
     Feed,
+    /// The launcher's process above adopted ranks.
+    Above,
 }
 
 impl Token {
@@ -46,6 +48,7 @@ impl Token {
             Token::Words(node) => (12, node),
             Token::Input => (13, 0),
             Token::Feed => (14, 0),
+            Token::Above => (15, 0),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
     }
@@ -67,6 +70,7 @@ impl Token {
             11 => Token::Trunk(index),
             12 => Token::Words(index),
             13 => Token::Input,
+            15 => Token::Above,
             _ => Token::Feed,
         }
     }

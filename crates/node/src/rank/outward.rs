@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use garonne_engine::api::Peer;
+use garonne_engine::strategy::leave::Leaving;
 use garonne_rails::tcp::{self, House, Process, TcpRail};
 
 use super::Hosts;
@@ -52,14 +53,31 @@ impl Outward {
             places,
         };
         let rail = TcpRail::new(house, Arc::new(others), begin.listener);
-        let rail = rail.map_err(|error| {
+        let mut rail = rail.map_err(|error| {
             Error::resource(
                 codes::G0304,
                 format!("cannot set up the rail between hosts: {error:?}"),
             )
         })?;
+        rail.gather(strategy()?);
         Ok(Some(Self { rail, near, hosts }))
     }
+}
+
+/// When small messages to other hosts leave: one of [`Leaving::ALL`], by name.
+pub const ENV_STRATEGY: &str = "GARONNE_STRATEGY";
+
+fn strategy() -> Result<Leaving> {
+    let Ok(said) = std::env::var(ENV_STRATEGY) else {
+        return Ok(Leaving::default());
+    };
+    Leaving::named(said.trim()).ok_or_else(|| {
+        let names = Leaving::ALL.map(Leaving::name).join(", ");
+        Error::misuse(
+            codes::G0225,
+            format!("{ENV_STRATEGY}={said:?}; there are: {names}"),
+        )
+    })
 }
 
 /// The ranks of other hosts, as the agent knows them.

@@ -12,15 +12,42 @@ use std::sync::{Arc, TryLockError};
 impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// Polls once, advances the engine and the steppers. `true` if anything moved.
     pub(super) fn advance(&self, by: By) -> bool {
+        let Some(mut shard) = self.shard.try_alone() else {
+            return self.advance_shared(by);
+        };
+        let moved = shard.progress();
+        let after = shard.completions();
+        drop(shard);
+        self.step(after, by) || moved
+    }
+
+    /// The same where several threads share the engine: it is held for moments only, and not while bytes of large messages move.
+    #[inline(never)]
+    fn advance_shared(&self, by: By) -> bool {
+        self.yield_engine();
         // Whoever holds it makes progress.
-        let Some(mut shard) = self.shard.try_lock() else {
+        let Some(mut shard) = self.try_enter() else {
             return false;
         };
         self.serve(&mut shard);
         let before = shard.completions();
-        let moved = shard.progress();
-        let after = shard.completions();
+        let mut moved = shard.progress_briefly();
+        let mut next = shard.lift();
+        let mut after = shard.completions();
         self.leave(shard, after != before);
+        while let Some(mut flight) = next.take() {
+            moved = true;
+            flight.carry();
+            let goes_on = flight.goes_on();
+            let mut shard = self.enter();
+            let before = shard.completions();
+            shard.land(flight);
+            if goes_on {
+                next = shard.lift();
+            }
+            after = shard.completions();
+            self.leave(shard, after != before);
+        }
         self.step(after, by) || moved
     }
 

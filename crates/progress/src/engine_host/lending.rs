@@ -6,19 +6,23 @@
 //! takes back the call. Nothing here is paid by a program that leaves nothing open, or only small messages.
 
 use super::{By, EngineHost, lock};
+use crate::habit::{AGAIN, Habit, Moment};
 use crate::helper::{Helper, Next, Words};
 use crate::host::Host;
-use crate::limits::{HANDED_OVER_FROM, HELPER_SPINS};
+use crate::limits::{HANDED_OVER_FROM, HELPER_SPINS, OPEN_FEW};
 use crate::surroundings::{Lent, Surroundings};
+use crate::sys;
 use crate::ticket::pause;
+use crate::zeal::Zeal;
 use garonne_engine::api::Request;
 use garonne_engine::rail::Rail;
 use garonne_sync::hands::{For, Gate, Inside};
 use garonne_sync::trylock::OneThread;
 use garonne_topology::CpuSet;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 /// There is no helper and never will be.
 const OFF: u8 = 0;
@@ -38,6 +42,17 @@ pub(super) struct Lending {
     all_over: AtomicBool,
     /// A thread left something open while another polled.
     relied_on: AtomicBool,
+    /// Something was left open, and when somebody last looked was not over.
+    any_open: AtomicBool,
+    habit: Habit,
+    /// The processor that the program's thread was on when it lent.
+    cpu: AtomicU32,
+    /// Whether lending paid: a helper that lost its core while it had a transfer in hand made a thread of the program wait for it.
+    trust: Zeal,
+    /// When a thread that came back found the helper inside.
+    hindered: Mutex<Option<Instant>>,
+    /// What moments are told from.
+    epoch: Instant,
     phase: AtomicU8,
     words: OnceLock<Words>,
     starter: OnceLock<Starter>,
@@ -53,12 +68,24 @@ impl Lending {
             open: Mutex::default(),
             all_over: AtomicBool::new(false),
             relied_on: AtomicBool::new(false),
+            any_open: AtomicBool::new(false),
+            habit: Habit::default(),
+            cpu: AtomicU32::new(u32::MAX),
+            trust: Zeal::default(),
+            hindered: Mutex::default(),
+            epoch: Instant::now(),
             phase: AtomicU8::new(OFF),
             words: OnceLock::new(),
             starter: OnceLock::new(),
             helper: Mutex::default(),
             promise: Mutex::default(),
         }
+    }
+
+    /// Whether something may be open that needs hands.
+    #[inline]
+    pub(super) fn is_any_open(&self) -> bool {
+        self.any_open.load(Ordering::Relaxed)
     }
 
     /// The poller of several threads leaves: whether another relied on it to lend what that left open.
@@ -94,22 +121,95 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
 impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// Ends the helper, until something is left open again. Called by a thread that is in MPI, the last one.
     pub fn keep_hands(&self) {
-        self.take_back();
+        let mut tries = 0;
+        while !self.take_back() {
+            pause(&mut tries);
+        }
         let helper = lock(&self.lending.helper).take();
         if let Some(helper) = helper {
             helper.stop();
             self.lending.phase.store(READY, Ordering::Release);
         }
         lock(&self.lending.open).clear();
+        self.lending.any_open.store(false, Ordering::SeqCst);
     }
 
     /// The program goes on with this operation open.
     #[cold]
     #[inline(never)]
     pub(super) fn left_open(&self, request: Request) {
-        if self.lending.phase.load(Ordering::Acquire) != OFF && !self.enter().is_complete(request) {
-            lock(&self.lending.open).push(request);
-            self.lend(For::Answers);
+        if self.lending.phase.load(Ordering::Acquire) == OFF {
+            return;
+        }
+        let mut open = lock(&self.lending.open);
+        let shard = self.enter();
+        let Some(site) = shard.open_site(request) else {
+            return;
+        };
+        // Among many each is looked at a few times only while their number grows.
+        if open.len() < OPEN_FEW || open.len().is_power_of_two() {
+            open.retain(|request| !shard.is_complete(*request));
+        }
+        let alone = open.is_empty() && self.stepping.load(Ordering::Acquire) == 0;
+        open.push(request);
+        drop((shard, open));
+        self.left(site, For::Answers, alone);
+    }
+
+    /// The program goes on while `open` steppers do, of which the last was made at `site`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn left_stepping(&self, site: u64, open: u32) {
+        if self.lending.phase.load(Ordering::Acquire) != OFF {
+            let alone = open == 1 && !self.is_request_open();
+            self.left(site, For::Everything, alone);
+        }
+    }
+
+    /// Something is open. `alone`: nothing else is.
+    fn left(&self, site: u64, what: For, alone: bool) {
+        self.lending.any_open.store(true, Ordering::SeqCst);
+        let pays = self.lending.habit.leave(site, self.moment(), alone);
+        // Once lent, more that is open costs next to nothing.
+        if pays || self.lending.gate.is_lent() || self.surroundings.lends_always() {
+            self.lend(what);
+            self.lending.habit.go(self.moment());
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment {
+            wall: self.lending.epoch.elapsed(),
+            own: (self.surroundings.patience().spins == 0).then(sys::own_time),
+        }
+    }
+
+    /// The program waits for something: how long it was away is learned from.
+    #[inline]
+    pub(super) fn come_back(&self) {
+        if self.lending.habit.is_away() {
+            self.lending.habit.back(self.moment());
+        }
+    }
+
+    /// A helper was inside when the wait began, and may have left.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn take_back_late(&self) {
+        if self.take_back()
+            && let Some(since) = lock(&self.lending.hindered).take()
+        {
+            self.lending.trust.came(since);
+        }
+    }
+
+    /// The rank's only thread waits, and left something open before.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn take_back_from_away(&self) {
+        self.come_back();
+        if !self.lending.gate.is_kept() && !self.take_back() {
+            *lock(&self.lending.hindered) = Some(Instant::now());
         }
     }
 
@@ -140,6 +240,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// Lets the helper in, and has peers call it.
     pub(super) fn lend(&self, what: For) {
+        if self.lending.gate.is_kept()
+            && self.lending.trust.begin().is_none()
+            && !self.surroundings.lends_always()
+        {
+            return;
+        }
         let Some(words) = self.words() else { return };
         let call = words.call();
         if self.shared.load(Ordering::Relaxed) {
@@ -153,6 +259,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             self.enter().allow_runs(false);
             self.shard.share();
         }
+        self.lending.cpu.store(sys::cpu(), Ordering::Relaxed);
         self.lending.all_over.store(false, Ordering::Relaxed);
         self.lending.gate.lend();
         let known = call.is_armed() && what == For::Answers;
@@ -175,25 +282,21 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// Keeps the helper out: the caller polls, or is the last to leave.
+    /// Keeps the helper out: the caller does its work itself. `false`: it is inside and was asked to leave; until it does, both are at the engine.
     #[cold]
     #[inline(never)]
-    pub(super) fn take_back(&self) {
-        let mut tries = 0;
-        // The helper leaves after the bulk operation that it is at.
-        while !self.lending.gate.take_back() {
-            pause(&mut tries);
-        }
-        if let Some(words) = self.lending.words.get() {
-            words.call().disarm();
-        }
-        if !self.shared.load(Ordering::Relaxed)
+    pub(super) fn take_back(&self) -> bool {
+        let kept = self.lending.gate.take_back();
+        self.polls_itself();
+        if kept
+            && !self.shared.load(Ordering::Relaxed)
             && !self.is_watched()
             && let Some(promise) = *lock(&self.lending.promise)
         {
             self.shard.elide(promise);
             self.enter().allow_runs(true);
         }
+        kept
     }
 
     /// Of several threads one polls now: no need to call the helper.
@@ -209,11 +312,21 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     #[cold]
     #[inline(never)]
     pub(super) fn lend_again(&self) {
-        match self.still_open() {
-            Some(what) => self.lend(what),
-            // Another thread may leave something open at this moment, before or after it is kept.
-            None if self.lending.gate.try_keep() && self.still_open().is_some() => self.lending.gate.lend(),
-            None => {}
+        // It was inside all the time, and in nobody's way.
+        *lock(&self.lending.hindered) = None;
+        if let Some(what) = self.still_open() {
+            return self.left(AGAIN, what, false);
+        }
+        self.lending.any_open.store(false, Ordering::SeqCst);
+        if !self.lending.gate.is_kept() && !self.take_back() {
+            // The next call tries again.
+            self.lending.all_over.store(true, Ordering::Release);
+        }
+        // Another thread may have left something open at this moment, before that was said.
+        if self.shared.load(Ordering::Relaxed)
+            && let Some(what) = self.still_open()
+        {
+            self.left(AGAIN, what, false);
         }
     }
 
@@ -224,20 +337,21 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if self.shared.load(Ordering::Relaxed) || !self.lending.all_over.load(Ordering::Acquire) {
             return false;
         }
-        self.take_back();
-        true
+        self.take_back()
+    }
+
+    fn is_request_open(&self) -> bool {
+        let mut open = lock(&self.lending.open);
+        if !open.is_empty() {
+            let shard = self.enter();
+            open.retain(|request| !shard.is_complete(*request));
+        }
+        !open.is_empty()
     }
 
     /// For what the helper is to be called, if for anything.
     fn still_open(&self) -> Option<For> {
-        let any = {
-            let mut open = lock(&self.lending.open);
-            if !open.is_empty() {
-                let shard = self.enter();
-                open.retain(|request| !shard.is_complete(*request));
-            }
-            !open.is_empty()
-        };
+        let any = self.is_request_open();
         match self.stepping.load(Ordering::Acquire) {
             0 => any.then_some(For::Answers),
             _ => Some(For::Everything),
@@ -249,33 +363,35 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let Some(inside) = self.lending.gate.enter() else {
             return Next::Sleep;
         };
-        self.surroundings.lent(Lent::Called);
-        let moved = self.work_inside(&inside);
-        if moved > 0 {
-            self.surroundings.lent(Lent::Worked);
-        }
-        self.surroundings.lent(Lent::Leaves);
-        if self.is_attended(&inside) {
-            self.hand_back();
-            return Next::Sleep;
-        }
-        match (self.still_open(), self.lending.words.get()) {
-            // The word changes if it was not armed: then there is another turn, which sees what came meanwhile.
-            (Some(what), Some(words)) => words.call().arm(what),
-            _ => self.lending.all_over.store(true, Ordering::Release),
-        }
-        if self.is_attended(&inside) {
+        loop {
+            self.surroundings.lent(Lent::Called);
+            if self.work_inside(&inside) > 0 {
+                self.surroundings.lent(Lent::Worked);
+            }
+            self.surroundings.lent(Lent::Leaves);
+            if self.is_attended(&inside) {
+                self.hand_back();
+                return Next::Sleep;
+            }
+            match (self.still_open(), self.lending.words.get()) {
+                // The word changes if it was not armed: then there is another turn, which sees what came meanwhile.
+                (Some(what), Some(words)) => words.call().arm(what),
+                _ => self.lending.all_over.store(true, Ordering::Release),
+            }
+            if !self.is_attended(&inside) {
+                break;
+            }
+            // Whoever came meanwhile does the work. If it is gone again when this is looked at once more, what it armed may be what was disarmed here.
             self.polls_itself();
-            self.hand_back();
         }
         let work = self.enter().has_work();
         let retry = self.surroundings.retry().filter(|_| work);
         retry.map_or(Next::Sleep, Next::Nap)
     }
 
-    /// A poller may have gone to sleep while the helper held the engine: what is left to do is its work.
+    /// A poller may have gone to sleep while the helper was at the engine: what is left to do is its work.
     fn hand_back(&self) {
-        if self.shared.load(Ordering::Relaxed) && self.enter().has_work() {
+        if self.enter().has_work() {
             self.announce();
         }
     }
@@ -288,7 +404,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// Advances what is open until nothing moves. Returns how often something did.
     fn work_inside(&self, inside: &Inside<'_>) -> u32 {
         let (mut moved, mut idle) = (0u32, 0);
-        let most = self.surroundings.patience().spins.min(HELPER_SPINS);
+        let most = match self.surroundings.patience().spins {
+            // What this spins, the program's thread does not compute.
+            _ if sys::cpu() == self.lending.cpu.load(Ordering::Relaxed) => 0,
+            spins => spins.min(HELPER_SPINS),
+        };
         let mut spins = 0;
         while idle <= spins && !self.is_attended(inside) {
             if self.advance(By::Helper) {

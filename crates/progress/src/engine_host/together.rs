@@ -5,6 +5,7 @@ use crate::host::Together;
 use crate::surroundings::Surroundings;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::event::Meeting;
+use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::rail::{Bulk, Descriptor, Exposing, Rail, Token};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
@@ -42,7 +43,20 @@ impl<R: Rail + Send, S: Surroundings> Together for EngineHost<R, S> {
     }
 
     fn fetch(&self, bulk: Bulk<'_>) -> Result<(), Error> {
-        self.enter().rail().read(bulk).map(drop)
+        let mut shard = self.enter();
+        let lifted = if shard.is_alone() {
+            Lifted::Unable
+        } else {
+            shard.rail().lift(bulk, Lift::Read)?
+        };
+        match lifted {
+            Lifted::Load(_, mut load) => {
+                // Other threads need the engine meanwhile.
+                drop(shard);
+                load.carry()
+            }
+            Lifted::Unable | Lifted::Nothing => shard.rail().read(bulk).map(drop),
+        }
     }
 
     fn meets(&self, meeting: Option<Meeting>) {

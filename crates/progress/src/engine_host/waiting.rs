@@ -4,8 +4,10 @@
 
 use super::{EngineHost, lock};
 use crate::host::Host;
-use crate::limits::{FOLLOWER_NAP, PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS};
-use crate::surroundings::{Patience, Surroundings};
+use crate::limits::{
+    FOLLOWER_NAP, PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, YIELDS_IN_VAIN,
+};
+use crate::surroundings::{Given, Patience, Surroundings};
 use garonne_engine::rail::Rail;
 use std::sync::atomic::Ordering;
 
@@ -13,12 +15,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// The wait of a rank's only thread.
     #[inline]
     pub(super) fn wait_alone(&self, done: &mut dyn FnMut() -> bool) {
-        let lent = !self.lending.gate.is_kept();
-        if lent {
-            self.take_back();
+        let open = self.lending.is_any_open();
+        if open {
+            self.take_back_from_away();
         }
         self.poll_until(done, self.surroundings.patience());
-        if lent {
+        if open {
             self.lend_again();
         }
     }
@@ -26,10 +28,10 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// The poller's turn: until `done`, or until nothing happens for longer than the patience lasts.
     pub(super) fn poll_until(&self, done: &mut dyn FnMut() -> bool, patience: Patience) {
         let (mut idle, mut parks, mut spins, mut zealous) = (0u32, 0u32, patience.spins, None);
-        let mut looks = false;
+        let (mut looks, mut taken) = (false, 0);
         while !done() {
             if self.progress() {
-                (idle, parks, spins) = (0, self.awake(parks), patience.spins);
+                (idle, parks, spins, taken) = (0, self.awake(parks), patience.spins, 0);
                 if let Some(begun) = zealous.take() {
                     self.zeal.came(begun);
                 }
@@ -41,6 +43,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 looks = true;
                 self.source.look_on();
             }
+            if idle == 1 && !self.lending.gate.is_kept() && !self.shared.load(Ordering::Relaxed) {
+                self.take_back_late();
+            }
             if idle == patience.spins.saturating_add(1) && patience.spins > 0 {
                 zealous = self.zeal.begin();
                 let more = if zealous.is_some() { SPIN_ON_POLLS } else { 0 };
@@ -48,8 +53,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             }
             if idle <= spins {
                 std::hint::spin_loop();
-            } else if idle <= spins.saturating_add(patience.yields) {
-                self.surroundings.give_way();
+            } else if taken < patience.yields && idle <= spins.saturating_add(YIELDS_IN_VAIN) {
+                taken += u32::from(self.surroundings.give_way() == Given::Taken);
             } else {
                 if zealous.take().is_some() {
                     self.zeal.failed();

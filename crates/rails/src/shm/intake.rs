@@ -279,7 +279,7 @@ fn deliver_long(
 ) {
     let (writer, stores) = (record.writer, record.stores);
     let len = (Header::len_in(&record.header) as usize).min(record.room);
-    if !reads.wants(stores) {
+    if !reads.wants(stores, len) {
         return deliver(record, sink, broken);
     }
     let began = Instant::now();

@@ -197,7 +197,7 @@ impl Out {
         if !lane || len < STORES_FROM {
             return (Stores::Cached, None);
         }
-        let (stores, timed) = self.stores.next();
+        let (stores, timed) = self.stores.next(len);
         (stores, timed.then(Instant::now))
     }
 

@@ -8,6 +8,7 @@
 //! can read each other anyway. Bounded by the table, and by the blocks a list may have.
 
 mod ahead;
+mod lift;
 
 use crate::limits::{PART_MIN, READ_CHUNK, REGION_BLOCKS_MAX, REGIONS, SHARE_PART_MAX, VERDICT_WAIT};
 use crate::shm::blocks::{Whereabouts, blocks, worthwhile};
@@ -24,6 +25,7 @@ use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -95,7 +97,7 @@ enum Probe {
     #[default]
     Open,
     Denied,
-    Works(Box<Reached>),
+    Works(Arc<Reached>),
 }
 
 /// The regions of one rank, and its ways to those of others.
@@ -384,6 +386,14 @@ fn take_back(inbox: &Segment, index: usize, all: u32) -> Option<Back> {
     Regions::division(inbox, index).take_back(all, part)
 }
 
+/// Takes a part from the back of a leased region for `bulk`, which holds all of it: offset, length, and whether nothing is left then.
+fn take_part_back(reached: &Reached, bulk: &Bulk<'_>) -> Option<(u64, u64, bool)> {
+    let (all, index) = (units(bulk.len), bulk.descriptor.cookie as u32 as usize);
+    let Back { first, count, last } = take_back(&reached.inbox, index, all)?;
+    let from = u64::from(first) * PART_UNIT;
+    Some((from, (u64::from(count) * PART_UNIT).min(bulk.len - from), last))
+}
+
 /// Takes a part from the back of a leased region and writes it.
 fn push_part(
     reached: &Reached,
@@ -391,15 +401,13 @@ fn push_part(
     bulk: &Bulk<'_>,
     list: &mut Option<Known>,
 ) -> Result<Step, Error> {
-    let (all, index) = (units(bulk.len), bulk.descriptor.cookie as u32 as usize);
-    let Some(Back { first, count, last }) = take_back(&reached.inbox, index, all) else {
+    let Some((from, len, last)) = take_part_back(reached, bulk) else {
         return Ok(Step { bytes: 0, last: true });
     };
-    let from = u64::from(first) * PART_UNIT;
     let part = Bulk {
         offset: from,
         local_offset: from,
-        len: (u64::from(count) * PART_UNIT).min(bulk.len - from),
+        len,
         ..*bulk
     };
     copy_blocks(reached.pid(), &part, Way::Write, list)?;
@@ -539,7 +547,7 @@ fn probe(neighbours: &dyn Neighbours, peer: Peer) -> Probe {
         can_write,
         read_chunk: READ_CHUNK,
     };
-    Probe::Works(Box::new(Reached {
+    Probe::Works(Arc::new(Reached {
         inbox,
         process,
         means,

@@ -5,7 +5,7 @@
 //! holds is measured on what passes anyway, since virtual cores move while a job runs: the writer times its copies into the lane, the reader
 //! times those out of it and tells the writer by a word of the writer's card. Bounded by two numbers of each side.
 
-use crate::limits::{STORES_LEARNED, STORES_TIMED, STORES_TRIED};
+use crate::limits::{STORES_LEARNED, STORES_LONG, STORES_TIMED, STORES_TRIED, STORES_TRIED_LONG};
 use garonne_sync::copy::Stores;
 use std::time::Duration;
 
@@ -72,6 +72,12 @@ impl Draw {
     }
 }
 
+/// Whether the copy of a payload of `len` bytes is measured.
+#[inline(always)]
+fn is_timed(draw: u32, len: usize) -> bool {
+    draw & (STORES_TIMED - 1) == 1 || len >= STORES_LONG
+}
+
 /// The writer's side: chooses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chooser {
@@ -83,19 +89,19 @@ pub(crate) struct Chooser {
 }
 
 impl Chooser {
-    /// The stores for the next payload, and whether [`Chooser::took`] is to hear how long they took.
+    /// The stores for the next payload of `len` bytes, and whether [`Chooser::took`] is to hear how long they took.
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> (Stores, bool) {
+    pub(crate) fn next(&mut self, len: usize) -> (Stores, bool) {
         let draw = self.draw.next();
-        let tried = if self.learned {
-            STORES_TRIED
-        } else {
-            STORES_LEARNED
+        let tried = match (self.learned, len < STORES_LONG) {
+            (false, _) => STORES_LEARNED,
+            (true, true) => STORES_TRIED,
+            (true, false) => STORES_TRIED_LONG,
         };
         if draw & (tried - 1) == 0 {
             (other(self.usual), true)
         } else {
-            (self.usual, draw & (STORES_TIMED - 1) == 1)
+            (self.usual, is_timed(draw, len))
         }
     }
 
@@ -122,11 +128,11 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Whether [`Reader::took`] is to hear how long the copy of the next payload took.
+    /// Whether [`Reader::took`] is to hear how long the copy of the next payload of `len` bytes took.
     #[inline(always)]
-    pub(crate) fn wants(&mut self, stores: Stores) -> bool {
+    pub(crate) fn wants(&mut self, stores: Stores, len: usize) -> bool {
         let changed = std::mem::replace(&mut self.last, stores) != stores;
-        changed || self.paces.of(stores) == 0 || self.draw.next() & (STORES_TIMED - 1) == 1
+        changed || self.paces.of(stores) == 0 || is_timed(self.draw.next(), len)
     }
 
     /// Reading `len` bytes took so long. The word to tell the writer, if it is worth it: the writer then has to fetch the line.
@@ -169,12 +175,12 @@ mod tests {
                 |paces: [u64; 2], stores| Duration::from_nanos(paces[stores as usize] * LEN as u64 / 1000);
             let stores: Vec<Stores> = (0..3000)
                 .map(|_| {
-                    let (stores, timed) = self.chooser.next();
+                    let (stores, timed) = self.chooser.next(LEN);
                     if timed {
                         let reads = Reads::from_word(self.word);
                         self.chooser.took(stores, LEN, took(write, stores), reads);
                     }
-                    if self.reader.wants(stores)
+                    if self.reader.wants(stores, LEN)
                         && let Some(word) = self.reader.took(stores, LEN, took(read, stores))
                     {
                         self.word = word;
@@ -212,11 +218,37 @@ mod tests {
     }
 
     #[test]
+    fn long_payloads_need_only_some_dozens_to_notice_it() {
+        let mut chooser = Chooser::default();
+        let mut streamed = |count, [cached, other]: [u64; 2]| {
+            let reads = Reads(Paces([cached as u32, other as u32]));
+            let each = (0..count).map(|_| {
+                let (stores, timed) = chooser.next(STORES_LONG);
+                let pace = if stores == Stores::Cached { cached } else { other };
+                if timed {
+                    chooser.took(
+                        stores,
+                        STORES_LONG,
+                        Duration::from_nanos(pace * STORES_LONG as u64 / 1000),
+                        reads,
+                    );
+                }
+                usize::from(stores == Stores::Streamed)
+            });
+            each.sum::<usize>()
+        };
+        streamed(200, [50, 90]);
+        assert!(streamed(100, [50, 90]) < 15);
+        streamed(200, [190, 70]);
+        assert!(streamed(100, [190, 70]) > 85);
+    }
+
+    #[test]
     fn what_a_mad_reader_says_changes_nothing_but_the_choice() {
         let mut chooser = Chooser::default();
         for word in [0, u64::MAX, 1, 1 << 32, u64::from(u32::MAX)] {
             for _ in 0..100 {
-                let (stores, _) = chooser.next();
+                let (stores, _) = chooser.next(LEN);
                 chooser.took(stores, 0, Duration::MAX, Reads::from_word(word));
             }
         }

@@ -3,7 +3,8 @@
 //! Owned by the rail, one per peer with large messages. Nothing is logged: what is missing when a connection breaks is asked for again on the next one. Bounded
 //! by what the engine asks for and by [`TCP_ASKS_MAX`] on the serving side; requests take turns by frames, so none starves another.
 
-use crate::limits::{TCP_ASKS_MAX, TCP_BOUNCE, TCP_BULK_FRAME};
+use crate::limits::{TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME};
+use crate::sys::{Block, Way};
 use crate::tcp::channel::{Channel, Io, Then};
 use crate::tcp::frame::{ASK, Ask, HEAD, Head, Kind, Stream};
 use crate::tcp::link::Sent;
@@ -90,6 +91,33 @@ pub(crate) struct Bulk {
     came_len: usize,
     coming: Option<Coming>,
     bounce: Vec<u8>,
+    blocks: Blocks,
+}
+
+/// Where a part of shaped data lies.
+#[derive(Debug, Default)]
+struct Blocks {
+    offsets: Vec<(isize, usize)>,
+    blocks: Vec<Block>,
+}
+
+impl Blocks {
+    /// The blocks of up to `len` bytes of the data's packed stream from `from` on, if they are long enough to be moved from where they lie.
+    fn of(&mut self, data: &Data, from: u64, len: u64) -> Option<&mut [Block]> {
+        let layout = data.layout.as_ref()?;
+        self.offsets.clear();
+        let covered = layout.blocks(from, len, TCP_BLOCKS, &mut self.offsets);
+        if covered < TCP_BLOCK_LEAST * self.offsets.len() as u64 || covered == 0 {
+            return None;
+        }
+        let block = |&(offset, len): &(isize, usize)| Block {
+            addr: data.mem.addr(offset),
+            len,
+        };
+        self.blocks.clear();
+        self.blocks.extend(self.offsets.iter().map(block));
+        Some(&mut self.blocks)
+    }
 }
 
 impl Bulk {
@@ -206,16 +234,20 @@ impl Bulk {
         !self.staged.is_empty()
     }
 
-    /// Sends what waits, as far as the socket takes it.
-    pub(crate) fn flush(&mut self) -> Sent {
+    /// Sends what waits, as far as the socket takes it, and about `most` bytes.
+    pub(crate) fn flush(&mut self, most: usize) -> Sent {
         if self.channel.is_none() {
             return Sent::All;
         }
+        let mut left = most;
         loop {
+            if left == 0 && self.has_to_send() {
+                return Sent::Enough;
+            }
             let step = if !self.staged.is_empty() {
                 self.flush_staged()
             } else if self.leaving.is_some() {
-                self.flush_body()
+                self.flush_body(left)
             } else if self.load() {
                 continue;
             } else {
@@ -226,7 +258,7 @@ impl Bulk {
                 };
             };
             match step {
-                Io::Moved(_) => {}
+                Io::Moved(moved) => left = left.saturating_sub(moved),
                 Io::Later => return Sent::Some,
                 Io::Over => return Sent::Over,
             }
@@ -253,23 +285,27 @@ impl Bulk {
         sent
     }
 
-    fn flush_body(&mut self) -> Io {
+    fn flush_body(&mut self, most: usize) -> Io {
         let (Some(channel), Some(leaving)) = (&mut self.channel, &mut self.leaving) else {
             return Io::Over;
         };
         let serve = &mut leaving.serve;
+        let most = leaving.left.min(most as u64);
+        let bounced = most.min(TCP_BOUNCE as u64) as usize;
         let sent = if leaving.void {
             self.bounce.clear();
-            self.bounce
-                .resize(leaving.left.min(TCP_BOUNCE as u64) as usize, 0);
+            self.bounce.resize(bounced, 0);
             channel.send(&self.bounce, Then::Nothing)
         } else if serve.data.layout.is_none() {
-            channel.send_from(serve.data.mem, serve.at as isize, leaving.left as usize)
+            channel.send_from(serve.data.mem, serve.at as isize, most as usize)
         } else {
-            self.bounce
-                .resize(leaving.left.min(TCP_BOUNCE as u64) as usize, 0);
-            serve.data.pack(serve.at, &mut self.bounce);
-            channel.send(&self.bounce, Then::Nothing)
+            let blocks = self.blocks.of(&serve.data, serve.at, most);
+            let direct = blocks.and_then(|blocks| channel.move_blocks(Way::Write, blocks));
+            direct.unwrap_or_else(|| {
+                self.bounce.resize(bounced, 0);
+                serve.data.pack(serve.at, &mut self.bounce);
+                channel.send(&self.bounce, Then::Nothing)
+            })
         };
         let Io::Moved(moved) = sent else {
             return sent;
@@ -289,16 +325,16 @@ impl Bulk {
         sent
     }
 
-    /// Receives what lies ready, up to one thing to tell.
+    /// Receives what lies ready, up to one thing to tell and `most` bytes.
     ///
     /// # Errors
     /// The peer broke the format.
-    pub(crate) fn fill(&mut self) -> Result<(Io, Option<Told>), Violation> {
+    pub(crate) fn fill(&mut self, most: usize) -> Result<(Io, Option<Told>), Violation> {
         if self.channel.is_none() {
             return Ok((Io::Later, None));
         }
         if let Some(coming) = self.coming {
-            return self.fill_body(coming);
+            return self.fill_body(coming, most);
         }
         let need = match self.head()? {
             Some(head) if head.kind == Kind::Ask => HEAD + ASK,
@@ -362,22 +398,27 @@ impl Bulk {
         }
     }
 
-    fn fill_body(&mut self, coming: Coming) -> Result<(Io, Option<Told>), Violation> {
+    fn fill_body(&mut self, coming: Coming, most: usize) -> Result<(Io, Option<Told>), Violation> {
         let at = self.reads.iter().position(|read| read.number == coming.number);
         let (Some(channel), Some(at)) = (&mut self.channel, at) else {
             return Err(Violation);
         };
         let read = &mut self.reads[at];
         let offset = read.local_offset + read.done;
+        let most = coming.left.min(most as u64);
         let got = if read.local.layout.is_none() {
-            channel.recv_into(read.local.mem, offset as isize, coming.left as usize)
+            channel.recv_into(read.local.mem, offset as isize, most as usize)
         } else {
-            self.bounce.resize(coming.left.min(TCP_BOUNCE as u64) as usize, 0);
-            let got = channel.recv(&mut self.bounce);
-            if let Io::Moved(moved) = got {
-                read.local.unpack(offset, &self.bounce[..moved]);
-            }
-            got
+            let blocks = self.blocks.of(&read.local, offset, most);
+            let direct = blocks.and_then(|blocks| channel.move_blocks(Way::Read, blocks));
+            direct.unwrap_or_else(|| {
+                self.bounce.resize(most.min(TCP_BOUNCE as u64) as usize, 0);
+                let got = channel.recv(&mut self.bounce);
+                if let Io::Moved(moved) = got {
+                    read.local.unpack(offset, &self.bounce[..moved]);
+                }
+                got
+            })
         };
         let Io::Moved(moved) = got else {
             return Ok((got, None));

@@ -3,6 +3,7 @@
 //! Owned by a stream of a pair. Sealed traffic is cut into records (clause T10); a record is made only when the one before has left, so
 //! that at most one waits here each way. Whoever sends hands the same bytes again until they are taken.
 
+use crate::sys::{self, Block, Way};
 use garonne_sync::user::UserMem;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -159,6 +160,17 @@ impl Channel {
     /// As `send`, from user memory.
     pub(crate) fn send_from(&mut self, mem: UserMem, offset: isize, len: usize) -> Io {
         mem.with(offset, len, |bytes| self.send(bytes, Then::Nothing))
+    }
+
+    /// Moves bytes between these blocks of user memory and the socket, in their order, without a copy of ours. `None`: traffic is sealed, so it must be copied.
+    pub(crate) fn move_blocks(&mut self, way: Way, blocks: &mut [Block]) -> Option<Io> {
+        if self.seal.is_some() || !self.ahead.is_empty() {
+            return None;
+        }
+        let moved = sys::move_through(self.socket.as_fd(), way, blocks);
+        Some(outcome(moved.map_err(|error| {
+            Errno::from_raw_os_error(error.raw_os_error().unwrap_or(0))
+        })))
     }
 
     /// As `recv`, into user memory.

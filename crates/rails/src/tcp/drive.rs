@@ -1,19 +1,16 @@
 //! What the TCP rail does with its sockets: looks at which are ready, has calls go on, lets strangers in, keeps time.
 //!
-//! Part of [`TcpRail`]; called from its polls and before it sleeps. Nothing here delivers to the engine but [`TcpRail::take_from`].
+//! Part of [`TcpRail`]; called from its polls and before it sleeps. Nothing here delivers to the engine.
 
-use crate::limits::{TCP_FILLS_PER_POLL, TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
+use crate::limits::{TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
 use crate::sys;
 use crate::tcp::TcpRail;
-use crate::tcp::bulk::Told;
-use crate::tcp::channel::Io;
 use crate::tcp::door::Newcomer;
-use crate::tcp::frame::{Ask, Process, Reason, Stream};
+use crate::tcp::frame::{Process, Reason, Stream};
 use crate::tcp::line::{Failure, Line, Step};
-use crate::tcp::link::{Came, Sent};
-use crate::tcp::remote::{Call, Remote};
+use crate::tcp::link::Sent;
+use crate::tcp::remote::Call;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::Sink;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::os::fd::BorrowedFd;
@@ -297,12 +294,16 @@ impl TcpRail {
 
     /// Sends what waits on a stream, and has its socket watched for room if it is full.
     pub(super) fn flush(&mut self, peer: Peer, stream: Stream) {
+        let slice = match stream {
+            Stream::Small => 0,
+            Stream::Bulk => self.brisk.slice(),
+        };
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
         let sent = match stream {
             Stream::Small => remote.link.flush(),
-            Stream::Bulk => remote.bulk.flush(),
+            Stream::Bulk => remote.bulk.flush(slice),
         };
         if sent == Sent::Over {
             // What the other side sent before it cut is taken first.
@@ -310,7 +311,12 @@ impl TcpRail {
             self.must_look = true;
             return;
         }
-        let full = sent == Sent::Some;
+        // What may leave later is seen to at the next look, as where there is no room now.
+        let full = sent != Sent::All;
+        if sent == Sent::Enough {
+            self.must_look = true;
+            self.brisk.moved();
+        }
         if remote.calls(stream).watches_room == full {
             return;
         }
@@ -449,148 +455,4 @@ impl TcpRail {
         self.listen_again(Instant::now());
         self.must_look = true;
     }
-
-    /// Takes what came from a peer and delivers up to `budget` packets. What is left makes it ready again.
-    pub(super) fn take_from(
-        &mut self,
-        (peer, streams): (Peer, Streams),
-        budget: u32,
-        sink: &mut impl Sink,
-    ) -> u32 {
-        let Some(mut remote) = self.remotes.get_mut(peer as usize).and_then(Option::take) else {
-            return 0;
-        };
-        let mut told = 0;
-        let small = self.take_packets(&mut remote, (peer, budget, &mut told), sink);
-        let bulk = if streams == Streams::Both || remote.bulk.is_wanted() {
-            self.take_bulk(&mut remote, peer)
-        } else {
-            Taken::All
-        };
-        let condemned = remote.condemned;
-        self.remotes[peer as usize] = Some(remote);
-        let mut more = false;
-        for (stream, taken) in [(Stream::Small, small), (Stream::Bulk, bulk)] {
-            match taken {
-                Taken::Some => more = true,
-                Taken::All => {}
-                Taken::Over => self.broke(peer, stream),
-                Taken::Wrong => self.lose(peer),
-            }
-        }
-        if more {
-            self.mark_ready(peer);
-            self.must_look = true;
-        } else if condemned {
-            self.lose(peer);
-        }
-        if bulk == Taken::Some || self.serves(peer) {
-            self.flush(peer, Stream::Bulk);
-        }
-        told
-    }
-
-    fn serves(&self, peer: Peer) -> bool {
-        self.remotes[peer as usize]
-            .as_ref()
-            .is_some_and(|remote| remote.bulk.has_to_send() && !remote.call_of(Stream::Bulk).watches_room)
-    }
-
-    fn take_packets(
-        &mut self,
-        remote: &mut Remote,
-        (peer, budget, told): (Peer, u32, &mut u32),
-        sink: &mut impl Sink,
-    ) -> Taken {
-        if !remote.link.is_up() {
-            return Taken::All;
-        }
-        let (mut last, mut result) = (false, Taken::Some);
-        while *told < budget {
-            match remote.link.next(&mut self.blocks) {
-                Ok(Came::Packet(header, payload, len)) => {
-                    *told += 1;
-                    sink.packet(peer, header, payload, len);
-                }
-                Ok(Came::Ring) => *told += 1,
-                Ok(Came::Nothing) if last => {
-                    result = Taken::All;
-                    break;
-                }
-                Ok(Came::Nothing) => match remote.link.fill() {
-                    Ok(more) => last = !more,
-                    Err(Io::Over) => {
-                        result = Taken::Over;
-                        break;
-                    }
-                    Err(_) => {
-                        result = Taken::All;
-                        break;
-                    }
-                },
-                Err(_) => return Taken::Wrong,
-            }
-        }
-        if remote.link.is_due() && remote.link.acknowledge() == Sent::Over {
-            result = Taken::Over;
-        }
-        result
-    }
-
-    fn take_bulk(&mut self, remote: &mut Remote, peer: Peer) -> Taken {
-        if remote.bulk.channel().is_none() {
-            return Taken::All;
-        }
-        for _ in 0..TCP_FILLS_PER_POLL {
-            let (got, told) = match remote.bulk.fill() {
-                Ok(step) => step,
-                Err(_) => return Taken::Wrong,
-            };
-            match told {
-                None => {}
-                Some(Told::Done(token)) => self.done.push((token, Ok(()))),
-                Some(Told::Refused(token)) => {
-                    let what = "it has withdrawn the memory that it had announced";
-                    self.done.push((token, Err(Error::Peer { peer, what })));
-                }
-                Some(Told::Asks(number, ask)) => self.asked(remote, peer, (number, ask)),
-            }
-            match got {
-                Io::Moved(_) => {}
-                Io::Later => return Taken::All,
-                Io::Over => return Taken::Over,
-            }
-        }
-        Taken::Some
-    }
-
-    fn asked(&self, remote: &mut Remote, peer: Peer, (number, ask): (u32, Ask)) {
-        let region = self.regions.get(&ask.cookie).filter(|region| region.peer == peer);
-        let within = |len: u64| ask.len > 0 && ask.offset.checked_add(ask.len).is_some_and(|end| end <= len);
-        match region {
-            Some(region) if within(region.data.len) => remote.bulk.serve(number, &ask, region.data.clone()),
-            _ => remote.bulk.refuse(number),
-        }
-    }
-}
-
-/// Which streams of a peer to look at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Streams {
-    Both,
-    /// Packets, and bulk data if this side asked for some.
-    Wanted,
-}
-
-/// How much was taken from a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taken {
-    /// Everything that was there.
-    All,
-    /// There may be more.
-    Some,
-    /// And it has ended.
-    Over,
-    /// The peer broke the format.
-    Wrong,
 }

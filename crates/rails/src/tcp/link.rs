@@ -4,7 +4,8 @@
 //! [`Log`] and sent again on the next connection, what comes twice is passed over. Bounded by the log and the receive buffer; a peer that does not
 //! read makes the log full, which is the sender's back-pressure.
 
-use crate::limits::{TCP_ACK_BYTES, TCP_ACK_FRAMES, TCP_RECEIVE};
+use crate::limits::{TCP_ACK_BYTES, TCP_ACK_FRAMES, TCP_RECEIVE, TCP_UNSENT_MAX};
+use crate::sys;
 use crate::tcp::channel::{Channel, Io, Then};
 use crate::tcp::frame::{HEAD, HEADER, Head, Kind, Stream, header_bytes, header_from};
 use crate::tcp::log::{BEFORE, Blocks, Log, Violation};
@@ -29,6 +30,8 @@ pub(crate) enum Sent {
     All,
     /// The socket is full.
     Some,
+    /// As much has left as may at a time.
+    Enough,
     /// The connection has ended.
     Over,
 }
@@ -73,6 +76,7 @@ impl Link {
     ) -> Result<(), Violation> {
         self.cut();
         self.log.resume(blocks, theirs)?;
+        sys::bound_unsent(channel.fd(), TCP_UNSENT_MAX);
         self.channel = Some(channel);
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! Owned by a link. Frames lie back to back in blocks, ready to leave; a cursor says what the present connection has taken. A large packet has a
 //! block of its own, in which its payload was written by whoever sends it. Bounded by [`TCP_LOG_MAX`] and [`TCP_LOG_RESERVE`].
 
-use crate::limits::{TCP_BLOCK, TCP_LOG_MAX, TCP_LOG_RESERVE, TCP_SPARE_BLOCKS};
+use crate::limits::{TCP_BLOCK, TCP_LOG_MAX, TCP_LOG_RESERVE, TCP_SPARE_BLOCKS, TCP_UNSENT_MAX};
 use crate::tcp::frame::{HEAD, HEADER, Head, Kind};
 use garonne_engine::rail::Class;
 use garonne_sync::user::{Scratch, UserMem};
@@ -65,7 +65,9 @@ impl Log {
             Class::Data => TCP_LOG_MAX,
             Class::Control => TCP_LOG_MAX + TCP_LOG_RESERVE,
         };
-        self.held + HEAD + len <= most
+        // What waits here cannot be overtaken any more; in the engine's window it can.
+        let backlog = class == Class::Data && self.unsent_len() >= TCP_UNSENT_MAX;
+        !backlog && self.held + HEAD + len <= most
     }
 
     /// Everything sent was acknowledged.
@@ -79,6 +81,20 @@ impl Log {
         self.blocks
             .get(block)
             .is_some_and(|found| at < found.end || block + 1 < self.blocks.len())
+    }
+
+    /// Bytes that wait to leave.
+    pub(crate) fn unsent_len(&self) -> usize {
+        let (block, at) = self.cursor;
+        let later = self
+            .blocks
+            .iter()
+            .skip(block + 1)
+            .map(|block| block.end - block.start);
+        self.blocks
+            .get(block)
+            .map_or(0, |block| block.end.saturating_sub(at))
+            + later.sum::<usize>()
     }
 
     fn head(&mut self, kind: Kind, len: usize, expected: u32) -> [u8; HEAD] {
@@ -349,6 +365,7 @@ mod tests {
             take(&wire, &mut expected);
             prop_assert_eq!(log.acknowledge(&mut blocks, expected), Ok(()));
             prop_assert!(log.is_settled() && !log.has_unsent());
+            prop_assert_eq!(log.unsent_len(), 0);
             prop_assert_eq!(log.held, 0);
             prop_assert_eq!(&got, &sent);
         }
@@ -377,7 +394,26 @@ mod tests {
         let (mut log, mut blocks) = (Log::default(), Blocks::default());
         while log.has_room(HEADER + 500, Class::Data) {
             append(&mut log, &mut blocks, &[7; 500]);
+            leave(&mut log, usize::MAX, &mut Vec::new());
         }
         assert!(log.has_room(HEADER + 88, Class::Control));
+    }
+
+    #[test]
+    fn data_waits_elsewhere_while_much_is_unsent() {
+        let (mut log, mut blocks) = (Log::default(), Blocks::default());
+        while log.has_room(HEADER + 500, Class::Data) {
+            append(&mut log, &mut blocks, &[7; 500]);
+        }
+        assert!(
+            log.unsent_len() < TCP_UNSENT_MAX + BEFORE + 500,
+            "{}",
+            log.unsent_len()
+        );
+        assert!(log.has_room(HEADER + 88, Class::Control));
+        while log.has_unsent() {
+            leave(&mut log, usize::MAX, &mut Vec::new());
+        }
+        assert!(log.has_room(HEADER + 500, Class::Data));
     }
 }

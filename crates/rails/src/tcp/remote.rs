@@ -9,6 +9,7 @@ use crate::limits::{
 };
 use crate::tcp::bulk::Bulk;
 use crate::tcp::frame::{Reason, Stream};
+use crate::tcp::gather::Keeping;
 use crate::tcp::handshake::Fault;
 use crate::tcp::line::{Failure, Line};
 use crate::tcp::link::Link;
@@ -150,6 +151,7 @@ pub(crate) struct Remote {
     calls: [Calls; 2],
     /// It counts as gone once everything that came from it was delivered.
     pub(crate) condemned: bool,
+    pub(crate) keeping: Keeping,
 }
 
 impl Remote {

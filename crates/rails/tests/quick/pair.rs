@@ -2,7 +2,7 @@
 
 use crate::support::ReachedAs;
 use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status, TypeMark};
 use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::shard::Shard;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
@@ -13,6 +13,7 @@ pub(crate) const CONTEXT: u32 = 6;
 pub(crate) const ORIGIN: Origin = Origin {
     call: 1,
     kind: 0,
+    mark: TypeMark::NONE,
     site: 2,
 };
 /// Of every receive.

@@ -4,6 +4,7 @@ use crate::support;
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
 use garonne_engine::rail::{Class, Rail};
+use garonne_engine::strategy::leave::Leaving;
 use garonne_rails::composed::ComposedRail;
 use garonne_rails::conformance::{Told, World, check_all, send};
 use garonne_rails::shm::{ShmRail, Threads};
@@ -12,13 +13,14 @@ use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 /// Ranks of nodes with `per_node` ranks each.
-fn ranks(count: u32, per_node: u32) -> Vec<ComposedRail> {
+pub fn ranks(count: u32, per_node: u32, leaving: Leaving) -> Vec<ComposedRail> {
     let threads = Threads::new(count).unwrap();
     threads
         .into_iter()
         .zip(support::ranks(count, false))
         .zip(0..)
-        .map(|((threads, tcp), me)| {
+        .map(|((threads, mut tcp), me)| {
+            tcp.gather(leaving);
             let near = (0..count).map(|peer| peer / per_node == me / per_node).collect();
             ComposedRail::new(ShmRail::new(Arc::new(threads)).unwrap(), tcp, near)
         })
@@ -32,7 +34,7 @@ struct Two {
 
 impl Two {
     fn new(per_node: u32) -> Self {
-        let rails = ranks(2, per_node).into_iter().map(Some).collect();
+        let rails = ranks(2, per_node, Leaving::Hold).into_iter().map(Some).collect();
         Self { rails, per_node }
     }
 }
@@ -85,7 +87,7 @@ fn traffic_of_two_nodes_with_two_ranks_each_arrives_whole() {
     };
     let done = AtomicU32::new(0);
     std::thread::scope(|scope| {
-        for (me, mut rail) in (0..).zip(ranks(4, 2)) {
+        for (me, mut rail) in (0..).zip(ranks(4, 2, Leaving::Adaptive)) {
             let done = &done;
             scope.spawn(move || traffic::run(&mut rail, (me, 4), plan, done, std::thread::yield_now));
         }
@@ -121,7 +123,7 @@ fn await_packet(rail: &mut ComposedRail) -> Peer {
 fn a_rank_asleep_is_woken_by_peers_of_its_node_and_of_others() {
     const ROUNDS: usize = 300;
     std::thread::scope(|scope| {
-        for (me, mut rail) in (0..).zip(ranks(3, 2)) {
+        for (me, mut rail) in (0..).zip(ranks(3, 2, Leaving::Adaptive)) {
             scope.spawn(move || {
                 // Rank 0 answers; 1 is on its node and 2 is not.
                 for n in 0..if me == 0 { 2 * ROUNDS } else { ROUNDS } {

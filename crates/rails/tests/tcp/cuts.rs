@@ -3,13 +3,14 @@
 use crate::proxy::{self, Weather};
 use crate::support;
 use crate::traffic::{self, Plan};
+use garonne_engine::strategy::leave::Leaving;
 use garonne_rails::tcp::TcpRail;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Runs the plan between `ranks` whose connections are cut after at most `bytes` bytes each. Returns the cuts.
-fn through_cuts(ranks: u32, sealed: bool, plan: Plan, bytes: u64) -> u32 {
+pub fn through_cuts((ranks, sealed): (u32, bool), plan: Plan, bytes: u64, leaving: Leaving) -> u32 {
     let weather = Arc::new(Weather::default());
     std::thread::scope(|scope| {
         let rails = support::ranks_with(ranks, sealed, |from, to, address| {
@@ -23,6 +24,7 @@ fn through_cuts(ranks: u32, sealed: bool, plan: Plan, bytes: u64) -> u32 {
         std::thread::scope(|inner| {
             for (me, mut rail) in (0..).zip(rails) {
                 let (done, weather) = (&done, &weather);
+                rail.gather(leaving);
                 inner.spawn(move || {
                     traffic::run(&mut rail, (me, ranks), plan, done, || {
                         std::thread::sleep(Duration::from_micros(50));
@@ -45,7 +47,7 @@ fn packets_and_bulk_data_survive_connections_that_break_anywhere() {
         bulks: 12,
         bulk_max: 1_500_000,
     };
-    let cuts = through_cuts(2, false, plan, 1_500_000);
+    let cuts = through_cuts((2, false), plan, 1_500_000, Leaving::Immediate);
     assert!(cuts > 5, "only {cuts} connections were cut");
 }
 
@@ -57,6 +59,6 @@ fn sealed_traffic_of_three_ranks_survives_connections_that_break_anywhere() {
         bulks: 2,
         bulk_max: 150_000,
     };
-    let cuts = through_cuts(3, true, plan, 300_000);
+    let cuts = through_cuts((3, true), plan, 300_000, Leaving::Immediate);
     assert!(cuts > 5, "only {cuts} connections were cut");
 }

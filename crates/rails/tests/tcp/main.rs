@@ -2,9 +2,12 @@
 
 mod composed;
 mod cuts;
+mod gather;
 mod messages;
 mod namespaces;
 mod proxy;
 mod suite;
 mod support;
 mod traffic;
+#[path = "../support/vector.rs"]
+mod vector;

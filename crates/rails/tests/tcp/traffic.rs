@@ -1,5 +1,6 @@
 //! Traffic between all pairs of a few ranks that notices any byte lost, doubled, changed or out of order.
 
+use crate::vector::vector_of;
 use garonne_engine::api::Peer;
 use garonne_engine::rail::{Bulk, Class, Descriptor, Ending, Exposing, Header, Rail, Refusal};
 use garonne_rails::conformance::Told;
@@ -58,6 +59,19 @@ fn bulk_len(plan: &Plan, from: Peer, to: Peer, number: u32) -> u64 {
     1 + mix(u64::from(from) << 40 | u64::from(to) << 33 | u64::from(number)) % plan.bulk_max
 }
 
+/// Memory for bulk data: whole, in long blocks, or in short ones.
+fn shaped(number: u32, len: u64) -> (Scratch, Data) {
+    match number % 3 {
+        0 => {
+            let memory = Scratch::new(len as usize).unwrap();
+            let data = Data::contiguous(memory.mem(), len);
+            (memory, data)
+        }
+        1 => vector_of(len, 5000, 5600),
+        _ => vector_of(len, 90, 100),
+    }
+}
+
 /// What one rank knows of its exchange with one peer.
 #[derive(Default)]
 struct With {
@@ -74,7 +88,7 @@ struct Reading {
     peer: Peer,
     number: u32,
     memory: Scratch,
-    _data: Data,
+    data: Data,
 }
 
 fn send(rail: &mut impl Rail, peer: Peer, (kind, number): (u8, u32), bytes: &[u8]) -> bool {
@@ -143,16 +157,18 @@ pub fn run(
             if state.told < plan.bulks && state.told - state.given_back < 3 && state.words.is_empty() {
                 let number = state.told;
                 let len = bulk_len(&plan, me, peer, number);
-                let memory = Scratch::new(len as usize).unwrap();
-                memory
-                    .mem()
-                    .write(0, &bytes(me, peer, number | 1 << 31, len as usize));
                 let token = u64::from(peer) << 32 | u64::from(number) | 1 << 62;
-                let Exposing::Ready(descriptor) =
-                    rail.expose(token, peer, &Data::contiguous(memory.mem(), len))
-                else {
+                let (mut memory, mut data) = shaped(number, len);
+                let mut exposing = rail.expose(token, peer, &data);
+                if exposing == Exposing::Unable {
+                    // Not every rail has every shape read.
+                    (memory, data) = shaped(0, len);
+                    exposing = rail.expose(token, peer, &data);
+                }
+                let Exposing::Ready(descriptor) = exposing else {
                     panic!("there is room for three regions")
                 };
+                data.unpack(0, &bytes(me, peer, number | 1 << 31, len as usize));
                 exposed.insert((peer, number), memory);
                 state.words.push((
                     HERE,
@@ -184,8 +200,7 @@ pub fn run(
                     let len = bulk_len(&plan, peer, me, header.sequence);
                     let (cookie, blob) = payload.split_first_chunk().unwrap();
                     let descriptor = Descriptor::new(u64::from_le_bytes(*cookie), blob).unwrap();
-                    let memory = Scratch::new(len as usize).unwrap();
-                    let data = Data::contiguous(memory.mem(), len);
+                    let (memory, data) = shaped(header.sequence / 3, len);
                     next_read += 1;
                     let bulk = Bulk {
                         token: next_read,
@@ -206,7 +221,7 @@ pub fn run(
                             peer,
                             number,
                             memory,
-                            _data: data,
+                            data,
                         },
                     );
                 }
@@ -224,12 +239,24 @@ pub fn run(
         for (token, result) in ended {
             result.unwrap();
             let Reading {
-                peer, number, memory, ..
+                peer,
+                number,
+                memory: _memory,
+                data,
             } = reading.remove(&token).unwrap();
-            let expected = bytes(peer, me, number | 1 << 31, memory.len());
-            memory.mem().with(0, memory.len(), |got| {
-                assert!(got == expected, "bulk {number} of {peer} to {me} is wrong")
-            });
+            let mut got = vec![0; data.len as usize];
+            data.pack(0, &mut got);
+            let expected = bytes(peer, me, number | 1 << 31, got.len());
+            let wrong = got
+                .iter()
+                .zip(&expected)
+                .position(|(got, expected)| got != expected);
+            assert_eq!(
+                wrong,
+                None,
+                "bulk {number} of {peer} to {me}, {} bytes",
+                got.len()
+            );
             let state = with.get_mut(&peer).unwrap();
             state.words.push((READ, number, vec![0]));
             state.read += 1;

@@ -13,8 +13,8 @@ use garonne_node::layout::{State, Wait};
 use garonne_node::rank::memory_of;
 
 use super::verdict::{Need, Standing};
-use crate::commands::calls;
 use crate::commands::jobs::{self, Rank};
+use garonne_node::calls;
 
 /// Between the two looks: many times what a rank needs to wake and take a message.
 const MOMENT: Duration = Duration::from_millis(50);

@@ -15,24 +15,47 @@ impl Lanes<'_> {
     pub(super) fn exchange(&self, r: &Reduction<'_>, root: Option<u32>) -> Result<()> {
         let (me, size) = (self.place.me, r.shape().size());
         let takes = root.is_none_or(|root| root == me);
-        let most = self.lane_len() / size;
+        let piece = self.piece(self.lane_len(), r.count * size);
+        let most = piece.max(self.lane_len().min(limit::COMBINE_PIECE_MIN)) / size;
         for (at, count) in pieces(r.count, most) {
             let epoch = self.next();
             let here = r.input.offset((at * size) as isize);
             if root != Some(me) {
-                typed::copy(
-                    &Data::contiguous(here, count * size),
-                    &self.in_lane(me, epoch, 0, count * size),
-                );
+                let there = self.in_lane(me, epoch, 0, count * size);
+                self.put(&Data::contiguous(here, count * size), &there);
             }
             self.pass(epoch)?;
             if takes {
-                let lane = |member| self.place.board.lane(member, epoch);
-                let result = Some(r.output.offset((at * size) as isize));
-                self.combine(r, 0..2, count, (here, result), &lane, |_, _| {});
+                let theirs = self.in_lane(1 - me, epoch, 0, count * size);
+                let result = r.output.offset((at * size) as isize);
+                self.combine_two(r, count, (here, result), &|at, into| {
+                    typed::copy(&typed::slice(&theirs, at, into.len), into);
+                });
             }
         }
         Ok(())
+    }
+
+    /// Combines `count` elements at `here` with those of the other of two members, a little at a time. Predefined operations commute, so what
+    /// `bring` puts somewhere, given by its offset in bytes, is combined with the own operand where that lies.
+    fn combine_two(
+        &self,
+        r: &Reduction<'_>,
+        count: u64,
+        (here, result): (UserMem, UserMem),
+        bring: &dyn Fn(u64, &Data),
+    ) {
+        let size = r.shape().size();
+        for (from, len) in pieces(count, limit::COMBINE_BYTES as u64 / size) {
+            let (at, some) = (from * size, |mem| Data::contiguous(mem, len * size));
+            let result = result.offset(at as isize);
+            let (brought, left) = match r.in_place() {
+                true => (self.place.private.mem(), self.place.private.mem()),
+                false => (result, here.offset(at as isize)),
+            };
+            bring(at, &some(brought));
+            r.fold.fold(left, result, len);
+        }
     }
 
     /// In meeting k contributions to piece k are put down, each member combines its slice of piece k - 1, and afterwards takes
@@ -46,7 +69,7 @@ impl Lanes<'_> {
         for piece in all.chain([None]) {
             let epoch = self.next();
             if let Some(piece) = piece {
-                self.put(r, &slots, piece, epoch);
+                self.put_slices(r, &slots, piece, epoch);
             }
             if let Some(last) = before {
                 self.combine_slice(r, &slots, last, (epoch, root));
@@ -57,7 +80,7 @@ impl Lanes<'_> {
                     let range = part(count, n, member);
                     let there = self.results(&slots, member, epoch);
                     let here = slots.at(r.output, at + range.start);
-                    typed::copy(&slots.data(there, &range), &slots.data(here, &range));
+                    self.take(&slots.data(there, &range), &slots.data(here, &range));
                 }
             }
             before = piece;
@@ -71,12 +94,12 @@ impl Lanes<'_> {
     }
 
     /// Puts down what the others combine of a piece.
-    fn put(&self, r: &Reduction<'_>, slots: &Slots, (at, count): (u64, u64), epoch: u32) {
+    fn put_slices(&self, r: &Reduction<'_>, slots: &Slots, (at, count): (u64, u64), epoch: u32) {
         let lane = self.place.board.lane(self.place.me, epoch);
         for to in self.place.others() {
             let range = part(count, self.members(), to);
             let (here, there) = (slots.at(r.input, at + range.start), slots.at(lane, range.start));
-            typed::copy(&slots.data(here, &range), &slots.data(there, &range));
+            self.put(&slots.data(here, &range), &slots.data(there, &range));
         }
     }
 
@@ -107,7 +130,8 @@ impl Lanes<'_> {
             &lane,
             |from, some| {
                 if root != Some(me) {
-                    typed::copy(some, &Data::contiguous(published.offset(from), some.len));
+                    let there = Data::contiguous(published.offset(from), some.len);
+                    self.put(some, &there);
                 }
             },
         );
@@ -135,7 +159,7 @@ impl Lanes<'_> {
                 let range = slice(to);
                 let here = slots.at(r.input, range.start + at);
                 let data = |mem| Data::contiguous(mem, count(&range) * slots.size);
-                typed::copy(&data(here), &data(slot(me, to)));
+                self.put(&data(here), &data(slot(me, to)));
             }
             self.pass(epoch)?;
             let here = slots.at(r.input, own.start + at);
@@ -162,7 +186,7 @@ impl Lanes<'_> {
             let at = (at * size) as isize;
             let here = r.input.offset(at);
             let data = |mem| Data::contiguous(mem, count * size);
-            typed::copy(&data(here), &data(self.place.board.lane(me, epoch)));
+            self.put(&data(here), &data(self.place.board.lane(me, epoch)));
             self.pass(epoch)?;
             let lane = |member| self.place.board.lane(member, epoch);
             let result = Some(r.output.offset(at));

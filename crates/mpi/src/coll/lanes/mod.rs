@@ -16,6 +16,8 @@ use super::blocks::Blocks;
 use super::node::{Place, Style};
 use super::table::Table;
 use super::tag::Kind;
+use super::typed;
+use super::ways::{Course, Open, Pattern, Sort, Strokes, Way};
 use crate::error::Result;
 use crate::limits::coll as limit;
 use combine::slots;
@@ -84,6 +86,49 @@ pub(super) fn is_plain(r: &Reduction<'_>) -> bool {
 }
 
 impl Large<'_> {
+    /// What it counts as where its way is chosen: by nothing but what all members know alike.
+    fn sort(&self, members: u32) -> Sort {
+        let whole = |r: &Reduction<'_>| r.count.saturating_mul(r.shape().size());
+        let (pattern, len) = match self {
+            Large::Bcast(_, data) => (Pattern::Bcast, data.len),
+            Large::Gather(block, .., None) => (Pattern::Allgather, *block),
+            Large::Gather(block, .., Some(_)) => (Pattern::Gather, *block),
+            Large::Allgatherv(_, blocks) => {
+                let total = (0..members)
+                    .map(|rank| blocks.len(rank))
+                    .fold(0, u64::saturating_add);
+                (Pattern::Allgather, total / u64::from(members))
+            }
+            Large::Scatter(block, ..) => (Pattern::Scatter, *block),
+            Large::Alltoall(block, ..) => (Pattern::Alltoall, *block),
+            // Its length shows later.
+            Large::Uneven(..) => (Pattern::Alltoall, 0),
+            Large::Reduce(r, None) => (Pattern::Allreduce, whole(r)),
+            Large::Reduce(r, Some(_)) => (Pattern::Reduce, whole(r)),
+            Large::ReduceScatter(r, _) => (Pattern::ReduceScatter, whole(r)),
+            Large::Scan(r, _) => (Pattern::Scan, whole(r)),
+        };
+        Sort { pattern, len }
+    }
+
+    /// The ways that it could go, likewise.
+    fn open(&self, lanes: &Lanes<'_>) -> Result<Open> {
+        let members = lanes.members();
+        let Sort { pattern, len } = self.sort(members);
+        let by_one = len / u64::from(members);
+        let (read, taken) = match pattern {
+            Pattern::Allgather | Pattern::Alltoall => (len, len.saturating_mul(u64::from(members))),
+            Pattern::Allreduce if lanes.place.style == Style::Flags => (by_one, 0),
+            Pattern::Bcast | Pattern::Scatter => (0, len),
+            _ => (0, 0),
+        };
+        Ok(Open {
+            direct: read >= limit::DIRECT_BYTES && lanes.table.reads()?,
+            messages: pattern == Pattern::Bcast && members == 2 && len >= limit::SINGLE_COPY,
+            streamed: taken >= limit::STREAMED_RESULT,
+        })
+    }
+
     /// Whether lanes of `lane` bytes suit it.
     fn suits(&self, lane: usize, members: u32) -> bool {
         let combines = |r| is_plain(r) && slots(lane, members, r.shape().size()).each > 0;
@@ -107,41 +152,82 @@ pub(super) fn meet(table: &Table<'_>, large: &Large<'_>) -> Result<bool> {
     if lane == 0 || !large.suits(lane, members) {
         return Ok(false);
     }
-    let lanes = Lanes { table, place };
-    match large {
-        Large::Bcast(root, data) => lanes.bcast(*root, data),
-        Large::Gather(block, mine, blocks, root) => lanes.gather(&|_| *block, mine, blocks, *root),
-        Large::Allgatherv(mine, blocks) => lanes.gather(&|rank| blocks.len(rank), mine, blocks, None),
-        Large::Scatter(block, blocks, mine, root) => lanes.scatter(*block, blocks, mine, *root),
-        Large::Alltoall(block, send, recv) => lanes.alltoall(*block, send, recv),
-        Large::Uneven(kind, send, recv) => return lanes.uneven(*kind, send, recv),
-        Large::ReduceScatter(r, slice) => lanes.reduce_scatter(r, *slice),
-        Large::Scan(r, own) => lanes.scan(r, *own),
-        Large::Reduce(r, None)
-            if place.style == Style::Flags
-                && lanes.reads_directly(slice_bytes(r, members))?
-                && lanes.reduce_apart(r)? =>
-        {
-            Ok(())
-        }
-        Large::Reduce(r, root) if members == 2 => lanes.exchange(r, *root),
-        Large::Reduce(r, root) => lanes.reduce(r, *root),
+    let lanes = Lanes {
+        table,
+        place,
+        strokes: Strokes::default(),
+    };
+    // How much it is shows in its first meeting.
+    if let Large::Uneven(kind, send, recv) = large {
+        return lanes.uneven(*kind, send, recv);
     }
-    .map(|()| true)
-}
-
-/// About how much of a reduction's elements is one member's slice.
-fn slice_bytes(r: &Reduction<'_>, members: u32) -> u64 {
-    r.count.saturating_mul(r.shape().size()) / u64::from(members)
+    lanes.in_course(large.sort(members), large.open(&lanes)?, |lanes, way| {
+        lanes.carry_out(large, way)
+    })
 }
 
 /// What a call moves through lanes.
 struct Lanes<'a> {
     table: &'a Table<'a>,
     place: &'a Place,
+    strokes: Strokes,
 }
 
-impl Lanes<'_> {
+impl<'a> Lanes<'a> {
+    /// Lets a call of this sort go the way that it is its turn to go; `false`: by messages.
+    fn in_course(
+        &self,
+        sort: Sort,
+        open: Open,
+        go: impl FnOnce(&Lanes<'a>, Way) -> Result<()>,
+    ) -> Result<bool> {
+        if sort.len < limit::WAYS_FROM {
+            return go(self, Way::Lanes(self.strokes)).map(|()| true);
+        }
+        let mut course = Course::decide(self.table, sort, open);
+        let strokes = match course.way() {
+            Way::Messages => {
+                self.table.leave_to_messages(course);
+                return Ok(false);
+            }
+            Way::Lanes(strokes) => strokes,
+            Way::Direct => self.strokes,
+        };
+        course.begin(self.table)?;
+        let lanes = Lanes { strokes, ..*self };
+        let outcome = go(&lanes, course.way());
+        course.end(self.table, outcome).map(|()| true)
+    }
+
+    fn carry_out(&self, large: &Large<'_>, way: Way) -> Result<()> {
+        // What cannot be lent goes through lanes after all; all members learn that alike.
+        if way == Way::Direct && self.carry_out_directly(large)? {
+            return Ok(());
+        }
+        match large {
+            Large::Bcast(root, data) => self.bcast(*root, data),
+            Large::Gather(block, mine, blocks, root) => self.gather(&|_| *block, mine, blocks, *root),
+            Large::Allgatherv(mine, blocks) => self.gather(&|rank| blocks.len(rank), mine, blocks, None),
+            Large::Scatter(block, blocks, mine, root) => self.scatter(*block, blocks, mine, *root),
+            Large::Alltoall(block, send, recv) => self.alltoall(*block, send, recv),
+            Large::Uneven(..) => Ok(()),
+            Large::ReduceScatter(r, slice) => self.reduce_scatter(r, *slice),
+            Large::Scan(r, own) => self.scan(r, *own),
+            Large::Reduce(r, root) if self.members() == 2 => self.exchange(r, *root),
+            Large::Reduce(r, root) => self.reduce(r, *root),
+        }
+    }
+
+    /// Puts into a lane what another member takes.
+    fn put(&self, part: &Data, there: &Data) {
+        typed::copy_with(self.strokes.put, part, there);
+    }
+
+    /// Takes what is to stay.
+    fn take(&self, part: &Data, here: &Data) {
+        typed::copy_with(self.strokes.take, part, here);
+    }
+
     fn members(&self) -> u32 {
         self.place.board.members()
     }
@@ -150,9 +236,28 @@ impl Lanes<'_> {
         self.place.board.lane_len() as u64
     }
 
-    /// Whether blocks of `bytes` are read from where they lie.
-    fn reads_directly(&self, bytes: u64) -> Result<bool> {
-        Ok(bytes >= limit::DIRECT_BYTES && self.table.reads()?)
+    /// Reads from where it lies what is wanted. `false`: lanes must serve, and nothing was moved.
+    fn carry_out_directly(&self, large: &Large<'_>) -> Result<bool> {
+        match large {
+            Large::Gather(_, mine, blocks, None) | Large::Allgatherv(mine, blocks) => {
+                self.gather_directly(mine, blocks)
+            }
+            Large::Alltoall(block, send, recv) => self.alltoall_directly(*block, send, recv),
+            Large::Reduce(r, None) => self.reduce_apart(r),
+            _ => Ok(false),
+        }
+    }
+
+    /// Bytes of a piece of `total` where at most `most` fit: two pieces at least, so that one member's copies go on beside another's, if all have a
+    /// core, and no short ones.
+    fn piece(&self, most: u64, total: u64) -> u64 {
+        match self.place.style {
+            Style::Gate => most,
+            Style::Flags => {
+                let half = total.div_ceil(2).next_multiple_of(LINE as u64);
+                most.min(half.max(limit::LANE_PIECE_MIN))
+            }
+        }
     }
 
     /// `len` bytes of a lane from `at`.

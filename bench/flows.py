@@ -1,0 +1,183 @@
+"""`garonne bench flows`: many small messages, small blocks beside large ones, latency beside bulk: what an optimising library can arrange.
+
+The multi-segment ping-pong and the indexed datatype of Mad-MPI, a flow of small messages beside bulk traffic, and plain messages, where there is nothing to
+arrange; between two hosts (network namespaces) over TCP, with bare sockets as the floor of the same run, and over shared memory. flows.c says what each is.
+Samples during which cores moved
+are shown as unsteady. In the data `ranks` is the number of messages under way, and the ranks are two.
+"""
+
+import argparse
+import contextlib
+import re
+import subprocess
+
+import between
+import namespaces
+import peers
+import report
+from session import HERE, JOB_LIMIT_S, Session, add_options, numbers, words_of
+from stats import Samples, ratio_interval
+
+PLACES = ["tcp", "shm"]
+KINDS = ["pingpong", "series", "types", "stream", "beside"]
+SERIES, SEGMENTS = [1, 2, 4, 8, 16, 32, 64], [4, 64, 1024]
+PAIRS, BLOCK = [1, 2, 8, 64], 256 * 1024
+SIZES, STREAM_SIZE, WINDOW, BULK_FLOWS = [8, 1024, 8192, 65536, 1 << 20], 1 << 20, 8, 2
+PORT = 7997
+LINE = re.compile(r"^sample (\w+) (\d+) (\d+) (\S+) (\S+) (\S+)$", re.M)
+
+MEANINGS = {
+    "pingpong": "Half round trip of one message",
+    "series": "Half round trip of a series of messages on as many communicators",
+    "indexed": "Half round trip of pairs of blocks of 64 B and 256 KB with gaps, as one message",
+    "plain": "The same bytes without gaps",
+    "stream": "Time per message out of a window of 8",
+    "idle": "99th percentile of half round trips of 8 B, nothing else under way",
+    "beside": "The same beside messages of 1 MB in the same direction",
+}
+
+
+def arguments(argv):
+    parser = argparse.ArgumentParser(prog="garonne bench flows", description=__doc__.split("\n\n")[0].partition(": ")[2])
+    add_options(parser, rounds=3, samples=6, sample_ms=3.0, out="garonne-bench/flows")
+    parser.add_argument("--over", type=lambda text: words_of(text, PLACES), default=PLACES, metavar="PLACES", help="tcp, shm or both, by comma")
+    parser.add_argument("--only", type=lambda text: words_of(text, KINDS), default=KINDS, metavar="KINDS", help=f"some of: {', '.join(KINDS)}")
+    parser.add_argument("--counts", type=numbers, metavar="K", help="lengths of series, by comma")
+    return parser.parse_args(argv)
+
+
+def plan(args):
+    """(kind, words for flows.c): each line is one job per MPI and round."""
+    quick = args.quick
+    sizes = [8, 1 << 20] if quick else SIZES
+    yield "pingpong", [f"pingpong:1:{size}" for size in sizes]
+    yield "series", [f"series:{k}:{size}" for size in ([4] if quick else SEGMENTS) for k in args.counts or ([1, 16] if quick else SERIES)]
+    yield "types", [f"{what}:{pairs}:{BLOCK}" for pairs in ([1] if quick else PAIRS) for what in ("indexed", "plain")]
+    yield "stream", [f"stream:{WINDOW}:{STREAM_SIZE}"]
+    yield "beside", ["idle:1:8", f"beside:{BULK_FLOWS}:8"]
+
+
+class Flows(Session):
+    def __init__(self, args):
+        super().__init__(args)
+        self.samples = {place: Samples() for place in PLACES}
+
+    def take(self, place, name, printed):
+        for what, number, size, *values in LINE.findall(printed):
+            self.samples[place].add_any(name, what, int(number), int(size), *map(float, values))
+
+    def bare_sockets(self, two, words):
+        """The floor between hosts, for what there is one."""
+        words = [word for word in words if word.startswith(("pingpong", "stream"))]
+        if not words:
+            return
+        common = [str(self.state / "sockets"), self.fresh_map(), *map(str, self.sample_words())]
+        ranks = []
+        for rank in (0, 1):
+            command = [*two.inside(rank), *common, str(rank), two.hosts.addresses[0], str(PORT), *words]
+            ranks.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        try:
+            printed, errors = ranks[0].communicate(timeout=JOB_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            printed, errors = "", f"not finished in {JOB_LIMIT_S} s"
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+        if ranks[0].returncode != 0:
+            self.note(f"bare sockets failed: {errors.strip()}")
+        self.take("tcp", "floor", printed)
+
+    def over_tcp(self, programs, stack):
+        """[(peer, program)] between two hosts, and the hosts; nothing if they cannot be."""
+        try:
+            two = between.Between(stack.enter_context(namespaces.Hosts(2)))
+        except namespaces.Refused as why:
+            self.note(f"nothing is measured over TCP: {why}")
+            return None, []
+        subprocess.run(["cc", "-O2", str(HERE / "sockets.c"), "-o", str(self.state / "sockets")], check=True)
+        able = []
+        for peer, program in programs:
+            try:
+                able.append((two.peer(peer, self.state, self.args.wheels), program))
+            except peers.Unavailable as why:
+                self.note(str(why))
+        return two, able
+
+    def measure(self):
+        programs = self.build("flows.c")
+        with contextlib.ExitStack() as stack:
+            two, far = self.over_tcp(programs, stack) if "tcp" in self.args.over else (None, [])
+            near = programs if "shm" in self.args.over else []
+            for turn in range(self.args.rounds):
+                self.say(f"round {turn + 1} of {self.args.rounds}")
+                for kind, words in plan(self.args):
+                    if kind not in self.args.only:
+                        continue
+                    if two:
+                        self.bare_sockets(two, words)
+                    for place, able in (("tcp", far), ("shm", near)):
+                        for peer, program in able:
+                            self.take(place, peer.name, self.run(peer, program, 2, [*self.sample_words(), *words]))
+
+
+def compare(rows, ours, theirs):
+    """Ratio of two measurements of one MPI or two, over all regimes that both have: [(regime, interval)]. Each is (what, number, bytes, name)."""
+    found = {}
+    for key, by_name in rows.items():
+        for side, (what, number, size, name) in (("ours", ours), ("theirs", theirs)):
+            if (key.what, key.ranks, key.bytes) == (what, number, size) and name in by_name:
+                found.setdefault(key.regime, {})[side] = by_name[name]
+    for regime, sides in sorted(found.items()):
+        if len(sides) == 2:
+            interval = ratio_interval(sides["ours"], sides["theirs"])
+            if interval:
+                yield regime, dict(zip(("median", "low", "high"), interval))
+
+
+def aims(rows, place, names):
+    """What is aimed at, and how far this run is from it: (text, regime, name, interval, limit)."""
+    wanted = [("series of 16 messages of 4 B by", ("series", 16, 4), ("series", 16, 4), [name for name in names if name not in ("garonne", "floor")], 1 / 1.7 if place == "tcp" else 1)]
+    wanted += [(f"indexed by plain, {pairs} pairs of", ("indexed", 0, pairs), ("plain", 0, pairs), ["garonne"], 1.1) for pairs in PAIRS]
+    wanted.append(("99th percentile beside bulk traffic by idle of", ("beside", 0, BULK_FLOWS), ("idle", 0, 1), ["garonne"], 2))
+    if place == "tcp":
+        wanted.append(("half round trip of 8 B by", ("pingpong", 1, 8), ("pingpong", 1, 8), ["floor"], 1.15))
+        wanted.append(("time per message of 1 MB by", ("stream", WINDOW, STREAM_SIZE), ("stream", WINDOW, STREAM_SIZE), ["floor"], 1 / 0.95))
+    for text, ours, theirs, others, limit in wanted:
+        for other in others:
+            for regime, interval in compare(rows, (*ours, "garonne"), (*theirs, other)):
+                yield {"what": f"{text} {other}", "place": place, "regime": regime, "ratio": interval, "limit": limit}
+
+
+def tables(data):
+    lines = report.title(data, "Flows of messages")
+    lines += ["## Aims", "", "| Garonne's | over | regime | ratio | aim |", "|---|---|---|---|---|"]
+    for aim in data["aims"]:
+        word = "reached" if aim["ratio"]["median"] <= aim["limit"] else "missed"
+        ratio = "{median:.2f} [{low:.2f}, {high:.2f}]".format(**aim["ratio"])
+        lines.append(f"| {aim['what']} | {aim['place']} | {aim['regime']} | {ratio} | {aim['limit']:.2f} {word} |")
+    for place, title in (("tcp", "Between two hosts, over TCP"), ("shm", "On one host")):
+        if data[place]:
+            lines += ["", f"# {title}", ""] + report.kind_tables(data[place], meanings=MEANINGS, first="messages")
+            floor = [row for row in data[place] if "floor" in row["ns"]]
+            if floor:
+                lines += ["## Bare sockets", "", "| what | messages | bytes | regime | median |", "|---|---|---|---|---|"]
+                lines += [f"| {r['what']} | {r['ranks']} | {r['bytes']} | {r['regime']} | {report.cell(r, 'floor')} |" for r in floor] + [""]
+    return report.finish(data, lines)
+
+
+def main(argv):
+    bench = Flows(arguments(argv))
+    bench.measure()
+    both = Samples()
+    for samples in bench.samples.values():
+        both.dropped += samples.dropped
+        for label, values in samples.handoffs.items():
+            both.handoffs[label] += values
+    data = {**report.head(bench, both), "aims": []}
+    for place, samples in bench.samples.items():
+        data[place] = report.sample_rows(samples)
+        names = sorted({name for by_name in samples.of.values() for name in by_name})
+        data["aims"] += list(aims(samples.of, place, names))
+    bench.keep(data, tables(data), {})
+    return 0

@@ -1,0 +1,89 @@
+"""Hosts that are network namespaces on a bridge, each with an address of its own.
+
+Needs root and iproute2; `refusal` says why they cannot be had. Everything is gone when the namespaces are deleted, also what an earlier run that was
+killed left behind.
+"""
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import threading
+
+STEM = "garonne"
+
+
+class Refused(Exception):
+    """A command that makes hosts failed; its text says which and why."""
+
+
+class Impossible(Refused):
+    """There can be no hosts here at all."""
+
+
+def ip(*words, may_fail=False):
+    done = subprocess.run(["ip", *map(str, words)], capture_output=True, text=True, check=False)
+    if done.returncode != 0 and not may_fail:
+        raise Refused(f"ip {' '.join(map(str, words))}: {done.stderr.strip()}")
+    return done
+
+
+class Hosts:
+    """`with Hosts(3) as hosts:` makes them; `hosts.names` are names for `ip netns exec`."""
+
+    made = itertools.count(1)
+    lock = threading.Lock()
+
+    def __init__(self, count: int):
+        self.stem = f"{STEM}{os.getpid()}-{next(Hosts.made)}-"
+        self.names = [f"{self.stem}{index}" for index in range(1, count + 1)]
+        self.addresses = [f"10.77.0.{index}" for index in range(1, count + 1)]
+        self.switch = f"{self.stem}switch"
+
+    def __enter__(self):
+        with Hosts.lock:  # several may be made at once
+            if why := refusal():
+                raise Impossible(why)
+            forget_the_dead()
+        try:
+            self.build()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for name in [*self.names, self.switch]:
+            ip("netns", "delete", name, may_fail=True)
+
+    def build(self):
+        ip("netns", "add", self.switch)
+        ip("-n", self.switch, "link", "add", "br0", "type", "bridge")
+        ip("-n", self.switch, "link", "set", "br0", "up")
+        for index, (name, address) in enumerate(zip(self.names, self.addresses), 1):
+            ip("netns", "add", name)
+            ip("link", "add", "net0", "netns", name, "type", "veth", "peer", "name", f"port{index}", "netns", self.switch)
+            ip("-n", self.switch, "link", "set", f"port{index}", "master", "br0", "up")
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "address", "add", f"{address}/24", "dev", "net0")
+            ip("-n", name, "link", "set", "net0", "up")
+
+
+def refusal():
+    """Why there can be no namespaces here; None: there can."""
+    if os.geteuid() != 0:
+        return "making network namespaces needs root"
+    if not shutil.which("ip"):
+        return "iproute2 is not installed"
+    trial = f"{STEM}{os.getpid()}-0-trial"
+    made = ip("netns", "add", trial, may_fail=True)
+    ip("netns", "delete", trial, may_fail=True)
+    return None if made.returncode == 0 else f"no network namespaces here: {made.stderr.strip()}"
+
+
+def forget_the_dead():
+    """Deletes namespaces of runs that are over."""
+    for name, process in re.findall(rf"^({STEM}(\d+)-\S+)", ip("netns", "list", may_fail=True).stdout, re.M):
+        if not os.path.exists(f"/proc/{process}"):
+            ip("netns", "delete", name, may_fail=True)

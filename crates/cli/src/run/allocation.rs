@@ -1,0 +1,271 @@
+//! The hosts that a cluster has given to this command: from what its batch system left in the environment. Pure.
+
+use garonne_node::nodes::Host;
+
+use super::hosts;
+use super::parse::Facts;
+
+/// Hosts of one allocation: whoever has more names them by a file.
+const HOSTS_MAX: usize = 65_536;
+
+/// What starts a process on a host of Slurm's: called with the host's name and the command behind it.
+const SRUN: [&str; 8] = [
+    "srun",
+    "--nodes=1",
+    "--ntasks=1",
+    "--overlap",
+    "--mpi=none",
+    "--cpu-bind=none",
+    "--mem=0",
+    "--nodelist",
+];
+
+/// What a batch system has given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// The hosts, with as many slots as it says.
+    pub hosts: Vec<Host>,
+    /// What starts agents there; empty: ssh.
+    pub starter: Vec<String>,
+}
+
+/// What starts agents by Slurm.
+pub fn by_slurm() -> Vec<String> {
+    SRUN.map(str::to_owned).to_vec()
+}
+
+/// The allocation that this command runs in. `None`: in none.
+///
+/// # Errors
+/// What the batch system left cannot be understood; the text names the variable.
+pub fn of(facts: &Facts) -> Result<Option<Allocation>, String> {
+    let var = |name: &str| {
+        let found = facts.env.iter().find(|(known, _)| known == name);
+        found.and_then(|(_, value)| value.to_str()).map(str::to_owned)
+    };
+    if let Some(list) = var("SLURM_JOB_ID").and_then(|_| var("SLURM_JOB_NODELIST")) {
+        // One of several tasks of a step: each would start all.
+        if var("SLURM_STEP_NUM_TASKS").is_some_and(|tasks| tasks != "1") {
+            return Ok(None);
+        }
+        let names = expanded(&list).ok_or_else(|| damaged("SLURM_JOB_NODELIST", &list))?;
+        let tasks = var("SLURM_TASKS_PER_NODE").unwrap_or_else(|| format!("1(x{})", names.len()));
+        let slots = repeated(&tasks, names.len()).ok_or_else(|| damaged("SLURM_TASKS_PER_NODE", &tasks))?;
+        let own = var("SLURMD_NODENAME");
+        let is_own = |name: &String| {
+            Some(name) == own.as_ref()
+                || facts
+                    .host_names
+                    .iter()
+                    .any(|known| known.eq_ignore_ascii_case(name))
+        };
+        let hosts = names.into_iter().zip(slots).map(|(name, slots)| Host {
+            own: is_own(&name),
+            name,
+            slots,
+        });
+        return Ok(Some(Allocation {
+            hosts: hosts.collect(),
+            starter: by_slurm(),
+        }));
+    }
+    // PBS and its kin, LSF, and the operator of Kubernetes: a file with a host for each slot, or with slots behind it.
+    for name in ["PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "HYDRA_HOST_FILE"] {
+        if let Some(path) = var(name) {
+            let text = (facts.read)(path.as_ref())
+                .map_err(|error| format!("{name} names '{path}', which cannot be read: {error}"))?;
+            let hosts =
+                hosts::of_file(&text, &facts.host_names).map_err(|error| format!("{name}: {error}"))?;
+            let starter = Vec::new();
+            return Ok((!hosts.is_empty()).then_some(Allocation { hosts, starter }));
+        }
+    }
+    Ok(None)
+}
+
+fn damaged(name: &str, value: &str) -> String {
+    let shown: String = value.chars().take(80).collect();
+    format!("{name} is '{shown}', which is no list of Slurm's; name hosts with --host")
+}
+
+/// The names of a list as Slurm writes it: `a[1-3,7],b,c[01-02]-x`. `None`: it is none, or absurdly long.
+fn expanded(list: &str) -> Option<Vec<String>> {
+    let mut names = Vec::new();
+    for word in words(list)? {
+        names.extend(expanded_word(word)?);
+        if names.len() > HOSTS_MAX {
+            return None;
+        }
+    }
+    (!names.is_empty()).then_some(names)
+}
+
+/// Splits at commas outside of brackets.
+fn words(list: &str) -> Option<Vec<&str>> {
+    let (mut words, mut begin, mut depth) = (Vec::new(), 0, 0);
+    for (at, letter) in list.char_indices() {
+        match letter {
+            '[' if depth == 0 => depth = 1,
+            ']' if depth == 1 => depth = 0,
+            '[' | ']' => return None,
+            ',' if depth == 0 => {
+                words.push(&list[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    words.push(&list[begin..]);
+    (depth == 0).then_some(words)
+}
+
+fn expanded_word(word: &str) -> Option<Vec<String>> {
+    let Some((head, rest)) = word.split_once('[') else {
+        let strange = |letter: char| letter.is_whitespace() || letter.is_control();
+        let sound = !word.is_empty() && !word.starts_with('-') && !word.contains(strange);
+        return sound.then(|| vec![word.to_owned()]);
+    };
+    let (ranges, tail) = rest.split_once(']')?;
+    let tails = match tail {
+        "" => vec![String::new()],
+        tail => expanded_tail(tail)?,
+    };
+    let mut names = Vec::new();
+    for range in ranges.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (from, to): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        let many = (u64::from(to) + 1).checked_sub(u64::from(from))? as usize;
+        if many.checked_mul(tails.len())? + names.len() > HOSTS_MAX || first.starts_with('+') {
+            return None;
+        }
+        let width = first.len();
+        for number in from..=to {
+            names.extend(tails.iter().map(|tail| format!("{head}{number:0width$}{tail}")));
+        }
+    }
+    Some(names)
+}
+
+/// What follows a bracket: it may have brackets of its own, but need not begin as a name does.
+fn expanded_tail(tail: &str) -> Option<Vec<String>> {
+    match tail.contains('[') {
+        true => expanded_word(tail),
+        false => Some(vec![tail.to_owned()]),
+    }
+}
+
+/// Numbers as Slurm writes them, `2(x3),1`, of which there must be `count`.
+fn repeated(text: &str, count: usize) -> Option<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for word in text.split(',') {
+        let (number, times) = match word.split_once("(x") {
+            Some((number, times)) => (number, times.strip_suffix(')')?.parse().ok()?),
+            None => (word, 1),
+        };
+        let times: usize = times;
+        if times > count - numbers.len() {
+            return None;
+        }
+        numbers.extend(std::iter::repeat_n(number.parse::<u32>().ok()?, times));
+    }
+    (numbers.len() == count).then_some(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn facts(env: &[(&str, &str)]) -> Facts {
+        Facts {
+            cores: 4,
+            host_names: vec!["here".into()],
+            env: env
+                .iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+            read: |path| match path.to_str() {
+                Some("/nodes") => Ok("a\na\nhere\n".into()),
+                _ => Err(std::io::ErrorKind::NotFound.into()),
+            },
+        }
+    }
+
+    #[test]
+    fn lists_of_slurm_are_expanded() {
+        let names = |list| expanded(list).unwrap().join(" ");
+        assert_eq!(names("n1"), "n1");
+        assert_eq!(names("n[1-3,7],login"), "n1 n2 n3 n7 login");
+        assert_eq!(
+            names("r[08-10]c[1-2]-ib"),
+            "r08c1-ib r08c2-ib r09c1-ib r09c2-ib r10c1-ib r10c2-ib"
+        );
+        for list in [
+            "",
+            "n[",
+            "n]1[",
+            "n[1",
+            "n[a-b]",
+            "n[3-1]",
+            "n[[1]]",
+            "n[1-99999999]",
+            "a,,b",
+            "-o",
+        ] {
+            assert_eq!(expanded(list), None, "{list}");
+        }
+        assert_eq!(repeated("2(x2),1", 3).unwrap(), [2, 2, 1]);
+        for text in ["2(x2)", "2(x4)", "x", "2(x2", "2(x99999999999999999999),1"] {
+            assert_eq!(repeated(text, 3), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_allocation_of_slurm_gives_hosts_slots_and_srun() {
+        let given = of(&facts(&[
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_JOB_NODELIST", "n[1-2]"),
+            ("SLURM_TASKS_PER_NODE", "3,1"),
+            ("SLURMD_NODENAME", "n1"),
+        ]));
+        let given = given.unwrap().unwrap();
+        let shown: Vec<_> = given
+            .hosts
+            .iter()
+            .map(|host| (host.name.as_str(), host.slots, host.own))
+            .collect();
+        assert_eq!(shown, [("n1", 3, true), ("n2", 1, false)]);
+        assert_eq!(given.starter[0], "srun");
+        let of_a_step = [
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_JOB_NODELIST", "n1"),
+            ("SLURM_STEP_NUM_TASKS", "4"),
+        ];
+        assert_eq!(of(&facts(&of_a_step)).unwrap(), None);
+        let damaged = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "n[")];
+        assert!(of(&facts(&damaged)).unwrap_err().contains("SLURM_JOB_NODELIST"));
+    }
+
+    #[test]
+    fn files_of_other_batch_systems_are_read() {
+        let given = of(&facts(&[("PBS_NODEFILE", "/nodes")])).unwrap().unwrap();
+        assert_eq!(
+            (given.hosts.len(), given.hosts[2].own, given.starter.len()),
+            (3, true, 0)
+        );
+        let error = of(&facts(&[("PBS_NODEFILE", "/nowhere")])).unwrap_err();
+        assert!(
+            error.contains("PBS_NODEFILE") && error.contains("/nowhere"),
+            "{error}"
+        );
+        assert_eq!(of(&facts(&[])).unwrap(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_list_does_harm(list in "[a-c0-9,\\[\\]-]{0,24}", count in 0usize..5) {
+            prop_assert!(expanded(&list).is_none_or(|names| names.len() <= HOSTS_MAX));
+            let _ = repeated(&list, count);
+        }
+    }
+}

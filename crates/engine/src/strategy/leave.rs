@@ -1,0 +1,301 @@
+//! When small messages leave: each at once, or several in one write.
+//!
+//! On a rail where every write is a system call a message may be kept until the rank looks at its rails again, which it does as soon as it waits for
+//! anything; what else it sends meanwhile leaves in the same write. What is kept is bounded in bytes, and in time by whoever executes the decision: a
+//! message whose rank does not look leaves without it, overdue. Pure functions of what is kept and of what happened to what was kept before.
+
+use crate::limits::{
+    GATHER_BACKOFF_FIRST, GATHER_BACKOFF_MAX, GATHER_BYTES, GATHER_EACH_MAX, GATHER_FORGIVES_AFTER,
+    GATHER_SERIES,
+};
+
+/// Which decisions are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Leaving {
+    /// Every message leaves at once.
+    Immediate,
+    /// The first message leaves at once; those that follow before the rank looks leave together.
+    Aggregate,
+    /// All messages between two looks leave together.
+    Hold,
+    /// Where messages to this peer have come in series of one length, the last of a series takes all before it along, and nothing waits for a look. As `Aggregate`
+    /// otherwise, or as `Immediate` for a while after a message was overdue.
+    #[default]
+    Adaptive,
+}
+
+impl Leaving {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Immediate, Self::Aggregate, Self::Hold, Self::Adaptive];
+
+    /// Its name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Immediate => "immediate",
+            Self::Aggregate => "aggregate",
+            Self::Hold => "hold",
+            Self::Adaptive => "adaptive",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|leaving| leaving.name() == name)
+    }
+}
+
+/// What happened to the messages to one peer so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// Messages since the rank looked last.
+    since_look: u32,
+    /// How many were sent between the two looks before, and how many series in a row had that length.
+    length: u32,
+    alike: u32,
+    /// Messages that are still to leave at once.
+    backoff: u32,
+    /// How many those were after the last that was overdue.
+    penalty: u32,
+    /// Looks since then that came in time for what was kept.
+    in_time: u32,
+}
+
+impl History {
+    /// A message was sent.
+    pub fn sent(&mut self) {
+        self.since_look = self.since_look.saturating_add(1);
+        self.backoff = self.backoff.saturating_sub(1);
+    }
+
+    /// Whether anything was sent since the last look.
+    pub fn is_fresh(&self) -> bool {
+        self.since_look == 0
+    }
+
+    /// The rank looks at its rails; `kept`: something was kept until now.
+    pub fn looked(&mut self, kept: bool) {
+        let sent = std::mem::take(&mut self.since_look);
+        if sent == 0 {
+            return;
+        }
+        self.alike = if sent == self.length {
+            self.alike.saturating_add(1)
+        } else {
+            1
+        };
+        self.length = sent;
+        if kept && self.penalty > 0 {
+            self.in_time += 1;
+            if self.in_time >= GATHER_FORGIVES_AFTER {
+                self.penalty = 0;
+            }
+        }
+    }
+
+    /// What was kept left because its time was over.
+    pub fn overdue(&mut self) {
+        self.penalty = (self.penalty * 2).clamp(GATHER_BACKOFF_FIRST, GATHER_BACKOFF_MAX);
+        self.backoff = self.penalty;
+        (self.alike, self.in_time) = (0, 0);
+    }
+
+    /// Whether the next message is expected to be followed by others before the rank looks; `None`: nobody knows.
+    fn expects_more(&self) -> Option<bool> {
+        let known = self.alike >= GATHER_SERIES && self.since_look < self.length;
+        known.then(|| self.since_look + 1 < self.length)
+    }
+}
+
+/// A message that is sent now, and what it would leave with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its bytes.
+    pub len: usize,
+    /// Its receiver answers at once, or somebody waits for it already.
+    pub urgent: bool,
+    /// Bytes that are kept, it included.
+    pub kept: usize,
+}
+
+/// Whether the message may wait for the rank's next look. It leaves with all that is kept otherwise.
+pub fn may_wait(leaving: Leaving, candidate: &Candidate, history: &History) -> bool {
+    if candidate.urgent || candidate.len > GATHER_EACH_MAX || candidate.kept >= GATHER_BYTES {
+        return false;
+    }
+    let first = history.since_look == 0;
+    match leaving {
+        Leaving::Immediate => false,
+        Leaving::Aggregate => !first,
+        Leaving::Hold => true,
+        Leaving::Adaptive => history.expects_more().unwrap_or(!first && history.backoff == 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What a rank does between two looks.
+    #[derive(Clone, Copy, Debug)]
+    struct Round {
+        messages: u32,
+        len: usize,
+        /// Nanoseconds of computing between the last message and the look.
+        computes: u64,
+    }
+
+    const WRITE: u64 = 4_000;
+    const COPY: u64 = 60;
+    const OVERDUE: u64 = 500_000;
+    const TRIP: u64 = 3_000;
+
+    /// What one round costs: the time that it takes of cores, and the time until the receiver has its last message.
+    fn round(leaving: Leaving, round: &Round, history: &mut History) -> u64 {
+        let (mut now, mut kept, mut arrived) = (0, 0, 0);
+        for _ in 0..round.messages {
+            now += COPY;
+            let candidate = Candidate {
+                len: round.len,
+                urgent: false,
+                kept: kept + round.len,
+            };
+            let waits = may_wait(leaving, &candidate, history);
+            history.sent();
+            kept += round.len;
+            if !waits {
+                (now, kept) = (now + WRITE, 0);
+                arrived = now + TRIP;
+            }
+        }
+        if kept > 0 && round.computes > OVERDUE {
+            history.overdue();
+            arrived = now + OVERDUE + WRITE + TRIP;
+            (now, kept) = (now + WRITE, 0);
+        }
+        now += round.computes;
+        if kept > 0 {
+            now += WRITE;
+            arrived = now + TRIP;
+        }
+        history.looked(kept > 0);
+        now + arrived
+    }
+
+    fn total(leaving: Leaving, rounds: impl Iterator<Item = Round>) -> u64 {
+        let mut history = History::default();
+        rounds.map(|each| round(leaving, &each, &mut history)).sum()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn the_adaptive_one_is_never_worse_than_another_by_more_than_a_twentieth(
+            messages in 1u32..80, len in 1usize..GATHER_EACH_MAX, computes in prop::sample::select(vec![0u64, 200, 5_000, 100_000, 600_000, 5_000_000]),
+        ) {
+            // A program does the same for long; what it pays to learn that counts, too.
+            let rounds = || std::iter::repeat_n(Round { messages, len, computes }, 2_000);
+            let adaptive = total(Leaving::Adaptive, rounds());
+            for other in Leaving::ALL {
+                let theirs = total(other, rounds());
+                prop_assert!(adaptive as f64 <= theirs as f64 * 1.05, "{adaptive} after {theirs} of {}", other.name());
+            }
+        }
+
+        #[test]
+        fn what_is_kept_is_bounded(
+            leaving in prop::sample::select(Leaving::ALL.to_vec()), lens in prop::collection::vec((1usize..3 * GATHER_EACH_MAX, any::<bool>(), 0u8..20), 1..200),
+        ) {
+            let (mut history, mut kept) = (History::default(), 0);
+            for (len, urgent, then) in lens {
+                let waits = may_wait(leaving, &Candidate { len, urgent, kept: kept + len }, &history);
+                prop_assert!(!(waits && urgent), "urgent messages do not wait");
+                history.sent();
+                kept = if waits { kept + len } else { 0 };
+                prop_assert!(kept < GATHER_BYTES);
+                match then {
+                    0 => (history.overdue(), kept = 0).1,
+                    1..4 => (history.looked(kept > 0), kept = 0).1,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn decide(history: &mut History) -> bool {
+        let candidate = Candidate {
+            len: 8,
+            urgent: false,
+            kept: 8,
+        };
+        let waits = may_wait(Leaving::Adaptive, &candidate, history);
+        history.sent();
+        waits
+    }
+
+    #[test]
+    fn a_message_alone_leaves_at_once() {
+        let mut history = History::default();
+        for _ in 0..100 {
+            assert!(!decide(&mut history));
+            history.looked(false);
+        }
+        assert!(!decide(&mut history));
+        assert!(
+            decide(&mut history),
+            "a second one before the next look is the beginning of a series"
+        );
+    }
+
+    #[test]
+    fn the_last_of_a_series_takes_those_before_it_along() {
+        let mut history = History::default();
+        for _ in 0..GATHER_SERIES {
+            assert_eq!([(); 4].map(|()| decide(&mut history)), [false, true, true, true]);
+            history.looked(true);
+        }
+        for _ in 0..10 {
+            assert_eq!([(); 4].map(|()| decide(&mut history)), [true, true, true, false]);
+            history.looked(false);
+        }
+        assert_eq!(
+            [(); 6].map(|()| decide(&mut history)),
+            [true, true, true, false, true, true],
+            "longer than expected"
+        );
+        history.looked(true);
+        assert_eq!(
+            [(); 4].map(|()| decide(&mut history)),
+            [false, true, true, true],
+            "nothing is expected any more"
+        );
+    }
+
+    #[test]
+    fn who_computes_after_sending_is_not_waited_for_again_and_again() {
+        let mut history = History::default();
+        let (mut overdue, mut turn, rounds) = (0, 0, 10_000);
+        for _ in 0..rounds {
+            // Of no one length.
+            let length = 2 + turn % 3;
+            turn += 1;
+            for number in 1..=length {
+                if decide(&mut history) && number == length {
+                    history.overdue();
+                    overdue += 1;
+                }
+            }
+            history.looked(false);
+        }
+        assert!(overdue < 20, "{overdue} of {rounds}");
+    }
+
+    #[test]
+    fn names_lead_back() {
+        for leaving in Leaving::ALL {
+            assert_eq!(Leaving::named(leaving.name()), Some(leaving));
+        }
+        assert_eq!(Leaving::named("sometimes"), None);
+    }
+}

@@ -1,0 +1,54 @@
+//! Checks that are only made where the environment asks for them, since they cost what programs without mistakes need not pay.
+
+use crate::handle::{MPI_Count, MPI_Datatype};
+use crate::objects::datatype;
+use garonne_engine::api::TypeMark;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static TYPES: AtomicBool = AtomicBool::new(false);
+
+/// Whether both sides of messages compare their types.
+#[inline(always)]
+pub(crate) fn types() -> bool {
+    TYPES.load(Ordering::Relaxed)
+}
+
+/// Begins to check as the environment says.
+///
+/// # Errors
+/// A sentence about a word that names no check.
+pub(crate) fn begin() -> Result<(), String> {
+    let said = std::env::var(garonne_node::rank::ENV_CHECK).unwrap_or_default();
+    for word in said.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        match word {
+            "types" => TYPES.store(true, Ordering::Relaxed),
+            _ => {
+                let name = garonne_node::rank::ENV_CHECK;
+                return Err(format!(
+                    "{name}={said}: there is no check '{word}'; there is: types"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a message or receive says of its type: nothing unless types are checked.
+#[inline(always)]
+pub(crate) fn mark(count: MPI_Count, handle: MPI_Datatype) -> TypeMark {
+    if types() {
+        digest(count, handle)
+    } else {
+        TypeMark::NONE
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn digest(count: MPI_Count, handle: MPI_Datatype) -> TypeMark {
+    match (datatype(handle), u64::try_from(count)) {
+        (Ok(datatype), Ok(count)) => datatype.mark(count),
+        // What is wrong is said where it is used.
+        _ => TypeMark::NONE,
+    }
+}

@@ -1,0 +1,401 @@
+//! How ranks that another launcher started get an agent: the first of them on a host starts `garonne agent --adopt`, which detaches itself, serves all of
+//! them there and ends with them.
+//!
+//! Owned by [`crate::foreign::meeting`] on the rank's side and by [`serve`] on the agent's. Between them is a private socket, the agent's standard input, with
+//! three messages: the rank says whom to adopt, the agent where it is, the rank where the first agent of the job is. Its end tells the agent of a rank
+//! that died before it registered.
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use garonne_rails::tcp::{SECRET_BYTES, Secret};
+use garonne_topology::binding::{BindTo, Policy};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::agent;
+use crate::client::private_pair;
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::job::{Job, Program, Stdin};
+use crate::limits::{AGENT_START_WAIT, HOSTS_MAX, RANKS_MAX};
+use crate::nodes::Nodes;
+use crate::orders::{addresses, put_addresses};
+use crate::rendezvous::JobName;
+use crate::sys::{self, Forked, Signals};
+use crate::wire::{Reader, Writer, damaged};
+use crate::{placement, processes};
+
+pub use crate::foreign::key::ENV_KEY;
+
+/// Whom an agent is to adopt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Adoption {
+    /// Name of their launcher.
+    pub launcher: String,
+    /// What they run, for tools.
+    pub program: String,
+    /// A process above them.
+    pub parent: u32,
+    /// The rank that asks.
+    pub leader: u32,
+    /// Nodes of all ranks of the job, by rank; node 0 is that of rank 0.
+    pub of_rank: Vec<u32>,
+}
+
+/// Where the agent of a host is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settled {
+    /// By what name its ranks find it.
+    pub name: JobName,
+    /// Identity of its network, which its ranks must share.
+    pub home: u64,
+}
+
+/// Where the first agent of a job is, and what makes the job one.
+#[derive(Clone, Debug)]
+pub(crate) struct First {
+    /// Version of its library.
+    pub version: String,
+    /// The job.
+    pub job: u128,
+    /// The secret of a job on several hosts.
+    pub secret: Option<Secret>,
+    /// Where it listens.
+    pub port: u16,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+// A node is a byte of the message, so that all ranks fit one datagram.
+const _: () = assert!(HOSTS_MAX <= 256 && RANKS_MAX as usize + 4096 < crate::limits::MESSAGE_BYTES_MAX);
+
+impl Adoption {
+    pub fn encode(&self) -> Vec<u8> {
+        let nodes: Vec<u8> = self.of_rank.iter().map(|node| *node as u8).collect();
+        Writer::new(361)
+            .bytes(self.launcher.as_bytes())
+            .bytes(self.program.as_bytes())
+            .raw(self.parent.to_le_bytes())
+            .raw(self.leader.to_le_bytes())
+            .bytes(&nodes)
+            .0
+    }
+
+    pub fn decode(message: &[u8]) -> Result<Self> {
+        let (kind, mut r) = Reader::new(message)?;
+        if kind != 361 {
+            return Err(damaged("it asks for no adoption"));
+        }
+        let adoption = Self {
+            launcher: r.text()?,
+            program: r.text()?,
+            parent: r.u32()?,
+            leader: r.u32()?,
+            of_rank: r.bytes()?.iter().map(|node| u32::from(*node)).collect(),
+        };
+        let sound = (adoption.leader as usize) < adoption.of_rank.len()
+            && adoption.of_rank.iter().all(|node| (*node as usize) < HOSTS_MAX);
+        if !sound {
+            return Err(damaged("it adopts a rank that is not there"));
+        }
+        r.end(adoption)
+    }
+
+    /// The job of which these are ranks.
+    fn job(&self) -> Job {
+        let ranks = self.of_rank.len() as u32;
+        let mut job = Job::new(vec![Program {
+            argv: vec![self.program.clone().into()],
+            ranks,
+            ..Program::default()
+        }]);
+        job.command = format!("{} ({ranks} ranks of {})", self.program, self.launcher);
+        job.stdin = Stdin::Nobody;
+        let nodes = self.of_rank.iter().max().map_or(1, |last| last + 1);
+        if nodes > 1 {
+            job.nodes = Nodes {
+                names: (0..nodes).map(|node| format!("node {node} of the job")).collect(),
+                of_rank: self.of_rank.clone(),
+            };
+        }
+        job
+    }
+}
+
+impl Settled {
+    pub fn encode(&self) -> Vec<u8> {
+        Writer::new(362)
+            .bytes(self.name.0.as_bytes())
+            .raw(self.home.to_le_bytes())
+            .0
+    }
+
+    pub fn decode(message: &[u8]) -> Result<Self> {
+        let (kind, mut r) = Reader::new(message)?;
+        if kind != 362 {
+            return Err(damaged("it does not say where an agent is"));
+        }
+        let settled = Self {
+            name: JobName(r.text()?),
+            home: u64::from_le_bytes(r.raw()?),
+        };
+        r.end(settled)
+    }
+}
+
+impl First {
+    pub fn encode(&self) -> Vec<u8> {
+        let secret = self
+            .secret
+            .as_ref()
+            .map_or([0; SECRET_BYTES], |secret| *secret.bytes());
+        let writer = Writer::new(363)
+            .bytes(self.version.as_bytes())
+            .raw(self.job.to_le_bytes())
+            .raw([u8::from(self.secret.is_some())])
+            .raw(secret)
+            .raw(self.port.to_le_bytes());
+        put_addresses(writer, &self.addresses).0
+    }
+
+    pub fn decode(message: &[u8]) -> Result<Self> {
+        let (kind, mut r) = Reader::new(message)?;
+        if kind != 363 {
+            return Err(damaged("it does not say where the first agent is"));
+        }
+        let (version, job) = (r.text()?, u128::from_le_bytes(r.raw()?));
+        let there = r.raw()? != [0];
+        let secret = Secret::from_bytes(&r.raw::<SECRET_BYTES>()?);
+        let first = Self {
+            version,
+            job,
+            secret: there.then_some(secret),
+            port: r.u16()?,
+            addresses: addresses(&mut r)?,
+        };
+        r.end(first)
+    }
+}
+
+/// An agent that was started, and the line to it.
+#[derive(Debug)]
+pub(crate) struct Started {
+    line: OwnedFd,
+    pub settled: Settled,
+    /// If it is the first.
+    pub first: Option<First>,
+}
+
+impl Started {
+    /// Tells it where the first agent is. The line is to be kept until its first rank has registered.
+    pub fn go(self, first: &First) -> Result<OwnedFd> {
+        let told = sys::send(self.line.as_fd(), &first.encode(), &[], SendFlags::empty());
+        told.map_err(|error| Error::system(codes::G0220, "the agent of this host is gone", error))?;
+        Ok(self.line)
+    }
+}
+
+/// Starts an agent on this host.
+pub(crate) fn start(adoption: &Adoption) -> Result<Started> {
+    let program = program()?;
+    let (ours, theirs) = private_pair()?;
+    let child = Command::new(&program)
+        .args(["agent", "--adopt"])
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .spawn();
+    let failed = |what: &str| {
+        format!(
+            "{what} '{}', which serves the ranks of this host",
+            program.display()
+        )
+    };
+    let mut child = child.map_err(|error| Error::system(codes::G0220, failed("cannot execute"), error))?;
+    let sent = sys::send(ours.as_fd(), &adoption.encode(), &[], SendFlags::empty());
+    sent.map_err(|error| Error::system(codes::G0220, failed("cannot speak to"), error))?;
+    // It detaches itself from us at once. A program that ignores the ends of its children need not be told of this one.
+    let _ = child.wait();
+    let mut answer = receive(&ours, &failed("no answer from"))?;
+    let first = First::decode(&answer).ok();
+    if first.is_some() {
+        answer = receive(&ours, &failed("half an answer from"))?;
+    }
+    Ok(Started {
+        line: ours,
+        settled: Settled::decode(&answer)?,
+        first,
+    })
+}
+
+/// One message, which must come soon.
+fn receive(line: &OwnedFd, missing: &str) -> Result<Vec<u8>> {
+    let limit = Timespec {
+        tv_sec: AGENT_START_WAIT.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(line, PollFlags::IN)];
+    while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut fds, Some(&limit)) {}
+    if fds[0].revents().is_empty() {
+        let text = format!("{missing} within {} s", AGENT_START_WAIT.as_secs());
+        return Err(Error::peer(codes::G0220, text));
+    }
+    let message = sys::recv(line.as_fd(), RecvFlags::DONTWAIT);
+    let message = message.map_err(|error| Error::system(codes::G0220, missing.to_owned(), error))?;
+    if message.bytes.is_empty() {
+        return Err(Error::peer(codes::G0220, format!("{missing}: it has ended")));
+    }
+    Ok(message.bytes)
+}
+
+/// The `garonne` that belongs to this library: beside it, or where an installation has it, or else the one of the search path.
+fn program() -> Result<PathBuf> {
+    let own = own_object();
+    let dir = own.as_deref().and_then(|path| path.parent());
+    let near = dir
+        .into_iter()
+        .flat_map(|dir| ["garonne", "../bin/garonne", "../garonne"].map(|place| dir.join(place)));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let searched: Vec<PathBuf> = std::env::split_paths(&path)
+        .map(|dir| dir.join("garonne"))
+        .collect();
+    let usable =
+        |place: &PathBuf| place.is_file() && rustix::fs::access(place, rustix::fs::Access::EXEC_OK).is_ok();
+    near.chain(searched).find(usable).ok_or_else(|| {
+        let beside = own.map_or(String::from("the library"), |path| {
+            format!("'{}'", path.display())
+        });
+        let text = format!("no `garonne` beside {beside}, nor in PATH: it serves the ranks of a host");
+        Error::misuse(codes::G0220, text)
+    })
+}
+
+/// The file that this code was loaded from.
+fn own_object() -> Option<PathBuf> {
+    let here = own_object as fn() -> Option<PathBuf> as usize as u64;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let parse = |text: &str| u64::from_str_radix(text, 16).ok();
+        range.is_some_and(|(from, to)| {
+            parse(from).is_some_and(|from| from <= here) && parse(to).is_some_and(|to| here < to)
+        })
+    })?;
+    Some(PathBuf::from(&line[line.find('/')?..]))
+}
+
+/// `garonne agent --adopt`: adopts those whom the process that started it names on its standard input. Returns the exit code.
+pub fn serve() -> i32 {
+    match serve_ranks() {
+        Ok(code) => code,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error}");
+            1
+        }
+    }
+}
+
+fn serve_ranks() -> Result<i32> {
+    let failed = |what: &'static str| move |error: std::io::Error| Error::system(codes::G0220, what, error);
+    let line = sys::detach_input().map_err(failed("cannot keep standard input"))?;
+    let message = sys::recv(line.as_fd(), RecvFlags::empty());
+    let adoption = match message.map(|message| Adoption::decode(&message.bytes)) {
+        Ok(Ok(adoption)) => adoption,
+        _ => {
+            let text = "nobody to adopt; `garonne agent --adopt` is started by ranks of other launchers, not by hand";
+            return Err(Error::misuse(codes::G0220, text));
+        }
+    };
+    // Whoever started us is a rank: it shall not find a child of which it knows nothing.
+    match sys::fork().map_err(failed("cannot detach the agent"))? {
+        Forked::Parent(_) => return Ok(0),
+        Forked::Child => {}
+    }
+    // Neither the keys of a terminal nor what a launcher sends to its ranks are for us: we end when they have ended.
+    let _ = rustix::process::setsid();
+    let _ = std::env::set_current_dir("/");
+    placement::release();
+    processes::adopt_orphans().map_err(failed("cannot become the parent of orphans"))?;
+    let signals = Signals::watch().map_err(failed("cannot watch signals"))?;
+    let mut job = adoption.job();
+    let node = adoption.of_rank[adoption.leader as usize];
+    let unbound = Policy {
+        bind: BindTo::None,
+        ..Policy::default()
+    };
+    let here = job.ranks_of(node).len() as u32;
+    job.placement = placement::place(here, &unbound).placement;
+    Ok(agent::adopt(&job, &adoption, &line, &signals))
+}
+
+/// Reads any bytes as each kind of message.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_anything(bytes: &[u8]) {
+    let _ = (
+        Adoption::decode(bytes),
+        Settled::decode(bytes),
+        First::decode(bytes),
+    );
+    crate::foreign::read_anything(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::LIBRARY_VERSION;
+
+    #[test]
+    fn messages_read_back_and_no_prefix_of_one_is_accepted() {
+        let adoption = Adoption {
+            launcher: "a launcher".into(),
+            program: "prog".into(),
+            parent: 17,
+            leader: 2,
+            of_rank: vec![0, 0, 1, 1],
+        };
+        let bytes = adoption.encode();
+        assert_eq!(Adoption::decode(&bytes).unwrap(), adoption);
+        let settled = Settled {
+            name: JobName("garonne/job/1/2".into()),
+            home: 99,
+        };
+        assert_eq!(Settled::decode(&settled.encode()).unwrap(), settled);
+        let first = First {
+            version: LIBRARY_VERSION.into(),
+            job: 5,
+            secret: Some(Secret::from_bytes(&[3; SECRET_BYTES])),
+            port: 4000,
+            addresses: vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()],
+        };
+        let read = First::decode(&first.encode()).unwrap();
+        assert_eq!((read.job, read.port, read.addresses.len()), (5, 4000, 2));
+        assert_eq!(read.secret.unwrap().bytes(), &[3; SECRET_BYTES]);
+        for bytes in [bytes, settled.encode(), first.encode()] {
+            for cut in 0..bytes.len() {
+                assert!(Adoption::decode(&bytes[..cut]).is_err());
+                assert!(Settled::decode(&bytes[..cut]).is_err());
+                assert!(First::decode(&bytes[..cut]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_leader_that_is_no_rank_is_refused() {
+        let adoption = Adoption {
+            launcher: String::new(),
+            program: String::new(),
+            parent: 1,
+            leader: 2,
+            of_rank: vec![0, 0],
+        };
+        assert!(Adoption::decode(&adoption.encode()).is_err());
+    }
+
+    #[test]
+    fn this_code_knows_the_file_that_it_is_in() {
+        assert_eq!(own_object(), std::env::current_exe().ok());
+    }
+}

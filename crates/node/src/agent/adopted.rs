@@ -1,0 +1,326 @@
+//! An agent of ranks that another launcher started: it gives them their world, watches and ends them as any agent does, but has neither started them nor
+//! reads their output.
+//!
+//! The agent of rank 0's node is the first (`far`); the others call it at the address that went through the launcher's exchange, and obey it (`outer`).
+//! It lives as long as the processes that have registered; what ends the job here the launcher sees by the ends of its ranks.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use garonne_rails::tcp::trusted;
+use rustix::event::{PollFd, PollFlags, epoll};
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::{Pid, PidfdFlags};
+
+use super::identity::job_id;
+use super::output::{Kind, Marking, Sink, Stream};
+use super::source::Source;
+use super::{Agent, Outer, Slot, Token, start};
+use crate::addresses;
+use crate::adoption::{Adoption, First, Settled};
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::layout::JobId;
+use crate::leaf;
+use crate::limits::{self, ADOPTED_WAIT, BLAME_WAIT, ORPHANS_WAIT, WRAPPER_WAIT};
+use crate::nodes::listed;
+use crate::processes::{self, Ended};
+use crate::rendezvous::{self, JobName};
+use crate::sys;
+use crate::wire::LIBRARY_VERSION;
+
+/// What an agent of adopted ranks has beyond others.
+#[derive(Debug)]
+pub(super) struct Adopted {
+    launcher: String,
+    leader: u32,
+    /// By then all ranks have registered.
+    until: Option<Instant>,
+    /// What is above the rank that asked: a process of the launcher, as a rule.
+    above: Option<OwnedFd>,
+    /// Since it is gone: the ranks may end by themselves until then.
+    orphans_until: Option<Instant>,
+}
+
+/// Serves adopted ranks to their end. `line` leads to the rank that asked.
+pub(crate) fn adopt(job: &Job, adoption: &Adoption, line: &OwnedFd, signals: &sys::Signals) -> i32 {
+    adopt_ranks(job, adoption, line, signals).unwrap_or_else(|error| {
+        Sink::new(Kind::Err).write(format!("{error}\n").as_bytes());
+        1
+    })
+}
+
+fn adopt_ranks(job: &Job, adoption: &Adoption, line: &OwnedFd, signals: &sys::Signals) -> Result<i32> {
+    let name = JobName::new(adoption.parent, job_id()?);
+    let (hello, _) = rendezvous::bind(&name)?;
+    start::raise_nofile();
+    let node = adoption.of_rank[adoption.leader as usize];
+    let parent = adoption.parent as i32;
+    let mut agent = Agent::new(job, job_id()?, parent, hello, (line, signals))?;
+    agent.node = node;
+    agent.adopted = Some(Adopted {
+        launcher: adoption.launcher.clone(),
+        leader: adoption.leader,
+        until: None,
+        above: Pid::from_raw(parent)
+            .filter(|_| parent > 1)
+            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()),
+        orphans_until: None,
+    });
+    let done = agent.adopt_and_serve(name);
+    match done {
+        Err(error) if agent.up.is_some() => Ok(agent.failed_here(&error)),
+        done => done,
+    }
+}
+
+impl Agent<'_> {
+    fn adopt_and_serve(&mut self, name: JobName) -> Result<i32> {
+        let several = self.job.nodes.several();
+        if self.node == 0 {
+            let mut first = First {
+                version: LIBRARY_VERSION.to_owned(),
+                job: self.id.0,
+                secret: None,
+                port: 0,
+                addresses: Vec::new(),
+            };
+            if several {
+                let (port, secret) = self.await_branches()?;
+                (first.port, first.secret) = (port, Some(secret));
+                first.addresses = addresses::own();
+            }
+            self.tell_leader(&first.encode())?;
+        }
+        let home = addresses::home();
+        self.tell_leader(&Settled { name, home }.encode())?;
+        let first = self.await_first()?;
+        self.id = JobId(first.job);
+        self.gather_from_now();
+        if several {
+            let outer = (self.node > 0).then(|| self.call_first(first)).transpose()?;
+            if let Some(code) = self.gather(outer)? {
+                return Ok(code);
+            }
+        }
+        self.adopt_slots();
+        if let Some(adopted) = &mut self.adopted {
+            adopted.until = Some(Instant::now() + ADOPTED_WAIT);
+        }
+        // From now on: who came before has waited.
+        self.listen(self.hello.as_fd(), Token::Hello)?;
+        self.listen(self.link.as_fd(), Token::Link)?;
+        if let Some(above) = self.adopted.as_ref().and_then(|adopted| adopted.above.as_ref()) {
+            self.listen(above.as_fd(), Token::Above)?;
+        }
+        self.room_for_pidfds =
+            start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(self.job.size());
+        Ok(self.serve_until(|_| false)?.unwrap_or(0))
+    }
+
+    fn tell_leader(&self, message: &[u8]) -> Result<()> {
+        sys::send(self.link.as_fd(), message, &[], SendFlags::empty())
+            .map_err(|error| Error::system(codes::G0220, "the rank that asked for an agent is gone", error))
+    }
+
+    /// Where the first agent is. Comes when all ranks of the job have called MPI_Init, which may take as long as they like.
+    fn await_first(&self) -> Result<First> {
+        loop {
+            let mut fds = [
+                PollFd::new(self.link, PollFlags::IN),
+                PollFd::new(self.signals, PollFlags::IN),
+            ];
+            match rustix::event::poll(&mut fds, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(Error::system(codes::G0220, "the agent cannot wait", error)),
+            }
+            if std::iter::from_fn(|| self.signals.next())
+                .any(|signal| super::ending::ends_jobs(signal.number))
+            {
+                sys::exit_now(1);
+            }
+            match sys::recv(self.link.as_fd(), RecvFlags::DONTWAIT) {
+                Ok(message) if !message.bytes.is_empty() => return First::decode(&message.bytes),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                // It has died, which its launcher has seen: there is nobody to serve.
+                _ => sys::exit_now(1),
+            }
+        }
+    }
+
+    fn call_first(&self, first: First) -> Result<Outer> {
+        let Some(secret) = first.secret else {
+            return Err(Error::peer(codes::G0219, "the job's first agent has no secret"));
+        };
+        let house = trusted::house(secret.clone(), first.job.to_ne_bytes(), self.node);
+        let (line, reached) = leaf::call(&house, &first.addresses, first.port)?;
+        Ok(Outer {
+            job: JobId(first.job),
+            node: self.node,
+            secret,
+            line,
+            reached,
+        })
+    }
+
+    /// Places for all ranks of the job; those of this node will register.
+    fn adopt_slots(&mut self) {
+        let mut program_of = self.job.program_of_rank().into_iter();
+        for rank in 0..self.job.size() {
+            let node = self.job.nodes.of(rank);
+            let stream = |kind| {
+                let mut stream = Stream::new(Source::far(), rank, kind, Marking::default());
+                stream.source = None;
+                stream
+            };
+            let (out, err) = (stream(Kind::Out), stream(Kind::Err));
+            let listener = self.take_listener(rank);
+            self.slots.push(Slot {
+                node,
+                pid: 0,
+                program: program_of.next().unwrap_or(0),
+                ended: (node != self.node && self.far.is_none()).then_some(Ended::Exit(0)),
+                out,
+                err,
+                member: None,
+                dark_until: None,
+                listener,
+                room: [0; 2],
+                tails: Default::default(),
+                told: false,
+            });
+        }
+    }
+
+    /// The process of an adopted rank is gone, and with it the rank: nothing else of it is watched. How it ended is its launcher's business.
+    pub(super) fn adopted_over(&mut self, rank: u32) {
+        if self.adopted.is_some() {
+            self.slots[rank as usize].ended = Some(Ended::Exit(0));
+        }
+    }
+
+    /// An adopted process is gone that had not finalized: it is blamed when it is known how it ended.
+    pub(super) fn doubt(&mut self, rank: u32, index: u32) {
+        match self.adopted_end(rank) {
+            Some(ended) => self.blame_adopted(rank, ended),
+            None => {
+                self.slots[rank as usize].dark_until = Some(Instant::now() + WRAPPER_WAIT);
+                self.await_reaping(index);
+            }
+        }
+    }
+
+    /// A launcher kills the other ranks as soon as one has failed, of which the agent may hear all at once: whoever was killed by a signal that launchers use
+    /// is blamed only if nobody else is to blame.
+    pub(super) fn blame_adopted(&mut self, rank: u32, ended: Ended) {
+        match ended {
+            Ended::Signal(libc::SIGKILL | libc::SIGTERM) => {
+                self.slots[rank as usize].dark_until = Some(Instant::now() + BLAME_WAIT);
+            }
+            _ => self.ended_without_finalize(rank, ended),
+        }
+    }
+
+    /// How an adopted rank ended, if that is known.
+    pub(super) fn adopted_end(&self, rank: u32) -> Option<Ended> {
+        self.adopted.as_ref()?;
+        let member = self.slots[rank as usize].member?;
+        self.told_end(member)
+            .or_else(|| processes::end_unreaped(self.members[member as usize].pid))
+    }
+
+    /// The rank that asked for this agent says nothing more: its end, before it has registered, is the end of all.
+    pub(super) fn leader_silent(&mut self) {
+        let _ = epoll::delete(&self.epoll, self.link);
+        let leader = self.adopted.as_ref().map_or(0, |adopted| adopted.leader);
+        let came = self
+            .slots
+            .get(leader as usize)
+            .is_some_and(|slot| slot.member.is_some());
+        if !came {
+            // It may have registered with its last breath.
+            self.serve_hello();
+        }
+        let came = came
+            || self
+                .slots
+                .get(leader as usize)
+                .is_some_and(|slot| slot.member.is_some());
+        if !came {
+            self.kept_out(
+                leader,
+                &format!("error[{}]: rank {leader} ended in MPI_Init", codes::G0222),
+            );
+        }
+    }
+
+    /// The launcher's process on this host is gone: most launchers are survived by the ranks of a host whose process of theirs was killed.
+    pub(super) fn launcher_gone(&mut self) {
+        if let Some(adopted) = &mut self.adopted
+            && let Some(above) = adopted.above.take()
+        {
+            let _ = epoll::delete(&self.epoll, &above);
+            adopted.orphans_until = Some(Instant::now() + ORPHANS_WAIT);
+        }
+    }
+
+    fn orphans_keep_time(&mut self, now: Instant) {
+        let Some(adopted) = &mut self.adopted else { return };
+        if adopted.orphans_until.is_none_or(|until| until > now) {
+            return;
+        }
+        adopted.orphans_until = None;
+        let launcher = adopted.launcher.clone();
+        // Who has finalized may do as it likes.
+        let orphan = self.slots.iter().position(|slot| {
+            let member = slot.member.map(|index| &self.members[index as usize]);
+            member.is_some_and(|member| !member.gone && !member.finalized)
+        });
+        if let Some(rank) = orphan {
+            let line = format!(
+                "error[{}]: the process of {launcher} above the ranks of this host is gone",
+                codes::G0223
+            );
+            self.kept_out(rank as u32, &line);
+        }
+    }
+
+    /// When something is to be done for adopted ranks.
+    pub(super) fn adopted_due(&self) -> Option<Instant> {
+        let adopted = self.adopted.as_ref().filter(|_| self.ending.is_none())?;
+        adopted.until.into_iter().chain(adopted.orphans_until).min()
+    }
+
+    /// Ends the job if ranks have not come in time, or have lost their launcher.
+    pub(super) fn adopted_keep_time(&mut self, now: Instant) {
+        self.orphans_keep_time(now);
+        let Some(adopted) = &mut self.adopted else { return };
+        if adopted.until.is_none_or(|until| until > now) {
+            return;
+        }
+        adopted.until = None;
+        let launcher = adopted.launcher.clone();
+        let absent = self.slots.iter().zip(0..);
+        let absent: Vec<u32> = absent
+            .filter(|(slot, _)| slot.node == self.node && slot.member.is_none())
+            .map(|(_, rank)| rank)
+            .collect();
+        if let Some(first) = absent.first() {
+            let (ranks, after) = (listed(&absent), ADOPTED_WAIT.as_secs());
+            let line = format!(
+                "error[{}]: of the ranks that {launcher} has started here {ranks} did not come within {after} s",
+                codes::G0222
+            );
+            self.kept_out(*first, &line);
+        }
+    }
+
+    /// How to say how a rank ended that only its launcher knows.
+    pub(super) fn who_knows(&self) -> String {
+        match &self.adopted {
+            Some(adopted) => format!("{} knows how", adopted.launcher),
+            None => String::from("its wrapper does not say how"),
+        }
+    }
+}

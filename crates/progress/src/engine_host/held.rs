@@ -1,0 +1,219 @@
+//! Taking the engine and giving it back.
+//!
+//! Part of `engine_host`. Where one thread promised to be alone this costs a load and a store. Where several share the engine, a holder does little before it gives it back, wakes
+//! nobody meanwhile (a woken thread may get the waker's core), and executes what those who came in vain left in the ring.
+
+use super::{EngineHost, lock};
+use crate::limits::COURTESY_SPINS;
+use crate::surroundings::Surroundings;
+use crate::ticket::{Operation, Ticket, pause, perform};
+use garonne_engine::api::{Error, Started};
+use garonne_engine::rail::Rail;
+use garonne_engine::shard::Shard;
+use garonne_sync::postponed::Postponed;
+use garonne_sync::trylock::Guard;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The engine in a thread's hands.
+pub(super) struct Held<'a, R> {
+    // In this order: first it is free, then others wake.
+    shard: Guard<'a, Shard<R>>,
+    _wakes: Option<Postponed>,
+    /// No other thread can want it.
+    alone: bool,
+}
+
+impl<R> Held<'_, R> {
+    /// Whether no other thread can want the engine.
+    pub(super) fn is_alone(&self) -> bool {
+        self.alone
+    }
+}
+
+impl<R> Deref for Held<'_, R> {
+    type Target = Shard<R>;
+    #[inline]
+    fn deref(&self) -> &Shard<R> {
+        &self.shard
+    }
+}
+
+impl<R> DerefMut for Held<'_, R> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Shard<R> {
+        &mut self.shard
+    }
+}
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    /// Takes the engine if it is free.
+    #[inline]
+    pub(super) fn try_enter(&self) -> Option<Held<'_, R>> {
+        match self.shard.try_alone() {
+            Some(shard) => Some(Held {
+                shard,
+                _wakes: None,
+                alone: true,
+            }),
+            None => self.try_enter_shared(),
+        }
+    }
+
+    #[inline]
+    fn try_enter_shared(&self) -> Option<Held<'_, R>> {
+        let wakes = self.is_crowded().then(Postponed::new);
+        let shard = self.shard.try_lock()?;
+        Some(Held {
+            shard,
+            _wakes: wakes,
+            alone: false,
+        })
+    }
+
+    /// Whether a thread that is woken may get the core of the one that wakes it: a helper, or any where ranks exceed cores.
+    #[inline]
+    fn is_crowded(&self) -> bool {
+        !self.lending.gate.is_kept() || self.surroundings.patience().spins == 0
+    }
+
+    /// Takes the engine, executing what others submitted first. Waits for a holder, which never blocks.
+    #[inline]
+    pub(super) fn enter(&self) -> Held<'_, R> {
+        match self.try_enter() {
+            Some(mut shard) => {
+                self.serve(&mut shard);
+                shard
+            }
+            None => self.enter_busy(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_busy(&self) -> Held<'_, R> {
+        let mut tries = 0u32;
+        self.wanted.fetch_add(1, Ordering::Relaxed);
+        let mut shard = loop {
+            if let Some(shard) = self.try_enter() {
+                break shard;
+            }
+            pause(&mut tries);
+        };
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        self.serve(&mut shard);
+        shard
+    }
+
+    /// Leaves the engine for a moment to those who need it: for who only looks for news. A hint, and bounded: they may not be running.
+    pub(super) fn yield_engine(&self) {
+        for _ in 0..COURTESY_SPINS {
+            if self.wanted.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Executes what other threads submitted.
+    #[inline]
+    pub(super) fn serve(&self, shard: &mut Held<'_, R>) {
+        // With one thread in MPI there is nobody who could have submitted anything.
+        if !shard.is_alone() && !self.submitted.is_empty() {
+            self.serve_all(shard);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn serve_all(&self, shard: &mut Shard<R>) {
+        while let Some(ticket) = self.submitted.pop() {
+            let Some(operation) = lock(&ticket.operation).take() else {
+                continue;
+            };
+            let result = perform(shard, operation);
+            *lock(&ticket.result) = Some(result);
+            // Release: the submitter sees the result. SYNC(ticket-done).
+            ticket.done.store(true, Ordering::Release);
+        }
+    }
+
+    /// Gives the engine back, looks into the ring once more, and tells waiters if something completed.
+    #[inline]
+    pub(super) fn depart(&self, shard: Held<'_, R>, before: u64) {
+        // Work that an operation left queued is news, too: whoever sleeps in the poller's place has to see to it.
+        let changed = shard.completions() != before || shard.has_work();
+        self.leave(shard, changed);
+    }
+
+    #[inline]
+    pub(super) fn leave(&self, shard: Held<'_, R>, changed: bool) {
+        let alone = shard.is_alone();
+        drop(shard);
+        if !alone {
+            self.depart_shared(changed);
+        }
+    }
+
+    #[inline(never)]
+    fn depart_shared(&self, mut changed: bool) {
+        // A submitter whose try came before the lock was free also tries again itself; this only spares it the wait.
+        while !self.submitted.is_empty()
+            && let Some(mut shard) = self.try_enter()
+        {
+            let before = shard.completions();
+            self.serve_all(&mut shard);
+            changed |= shard.completions() != before;
+        }
+        if changed {
+            self.announce();
+        }
+    }
+
+    /// Starts an operation: at once if the engine is free, else by whoever holds it.
+    #[inline]
+    pub(super) fn start(&self, operation: Operation) -> Result<Started, Error> {
+        match self.try_enter() {
+            Some(mut shard) => {
+                self.serve(&mut shard);
+                let before = shard.completions();
+                let result = perform(&mut shard, operation);
+                self.depart(shard, before);
+                result
+            }
+            None => self.submit(operation),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn submit(&self, operation: Operation) -> Result<Started, Error> {
+        let ticket = Arc::new(Ticket {
+            operation: Mutex::new(Some(operation)),
+            result: Mutex::new(None),
+            done: AtomicBool::new(false),
+        });
+        let mut tries = 0u32;
+        let mut pending = Some(ticket.clone());
+        loop {
+            if let Some(left) = pending.take() {
+                pending = self.submitted.push(left).err();
+            }
+            // Acquire: the result is seen. SYNC(ticket-done).
+            if ticket.done.load(Ordering::Acquire)
+                && let Some(result) = lock(&ticket.result).take()
+            {
+                return result;
+            }
+            match self.try_enter() {
+                Some(mut shard) => {
+                    let before = shard.completions();
+                    self.serve_all(&mut shard);
+                    self.depart(shard, before);
+                }
+                None => pause(&mut tries),
+            }
+        }
+    }
+}

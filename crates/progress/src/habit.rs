@@ -1,0 +1,160 @@
+//! Whether a program computes between a call that leaves something open and the wait for it, learned at each call site.
+//!
+//! Owned by the engine's host. Lending hands costs some hundred nanoseconds here, and peers a wake-up for each answer; a program that waits at once has nothing of it. So each site
+//! that left something open [`SHORTS`] times in a row for a moment only is not lent hands until a longer time is seen, which is measured whether they were lent or not. Where ranks
+//! exceed cores a thread may be away from its core for milliseconds between two calls, so there the time counts that it computed itself, and only a time that no scheduler takes
+//! counts otherwise (a program that sleeps). Bounded: a table of sites, which may share entries.
+
+use crate::limits::{SHORTS, WORTH, WORTH_AWAY, WORTH_CROWDED};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Entries: each is a bit of a word.
+const SITES: usize = 32;
+
+/// The site of what a wait for something else left open.
+pub(crate) const AGAIN: u64 = u64::MAX;
+
+/// A moment on the clocks of the thread that asks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moment {
+    /// Since any fixed point.
+    pub wall: Duration,
+    /// What the thread computed, where ranks exceed cores.
+    pub own: Option<Duration>,
+}
+
+/// See the module's paragraph. Relaxed everywhere: a stale value costs one needless or missed lending.
+#[derive(Debug, Default)]
+pub(crate) struct Habit {
+    /// Times in a row that each left something open for a moment only.
+    shorts: [AtomicU8; SITES],
+    /// Those that left something open since the last wait.
+    away: AtomicU32,
+    /// When the last of them did, in nanoseconds.
+    wall: AtomicU64,
+    own: AtomicU64,
+}
+
+fn entry(site: u64) -> usize {
+    // Fibonacci hashing.
+    (site.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as usize
+}
+
+impl Habit {
+    /// A call leaves something open. `all_over`: of what was left open before nothing is, and nobody had to wait for it. Whether hands are worth lending.
+    pub(crate) fn leave(&self, site: u64, now: Moment, all_over: bool) -> bool {
+        if all_over {
+            self.back(now);
+        }
+        let entry = entry(site);
+        self.away.fetch_or(1 << entry, Ordering::Relaxed);
+        self.go(now);
+        self.shorts[entry].load(Ordering::Relaxed) < SHORTS
+    }
+
+    /// The call returns to the program now: what it did itself is no computing.
+    pub(crate) fn go(&self, now: Moment) {
+        self.wall.store(now.wall.as_nanos() as u64, Ordering::Relaxed);
+        let own = now.own.unwrap_or_default();
+        self.own.store(own.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Whether something was left open since the last wait.
+    #[inline]
+    pub(crate) fn is_away(&self) -> bool {
+        self.away.load(Ordering::Relaxed) != 0
+    }
+
+    /// The program waits for something.
+    pub(crate) fn back(&self, now: Moment) {
+        let sites = self.away.swap(0, Ordering::Relaxed);
+        let since = |then: &AtomicU64, now: Duration| {
+            now.saturating_sub(Duration::from_nanos(then.load(Ordering::Relaxed)))
+        };
+        let wall = since(&self.wall, now.wall);
+        let long = match now.own {
+            None => wall >= WORTH,
+            Some(own) => since(&self.own, own) >= WORTH_CROWDED || wall >= WORTH_AWAY,
+        };
+        for (entry, shorts) in self.shorts.iter().enumerate() {
+            if sites & 1 << entry != 0 {
+                let count = shorts.load(Ordering::Relaxed);
+                let count = if long { 0 } else { count.saturating_add(1) };
+                shorts.store(count, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u128) -> Moment {
+        Moment {
+            wall: Duration::from_nanos(nanos as u64),
+            own: None,
+        }
+    }
+
+    #[test]
+    fn a_site_that_waits_at_once_is_not_lent_hands_until_it_computes_once() {
+        let habit = Habit::default();
+        let (long, mut now) = (WORTH.as_nanos(), 0);
+        let mut turn = |gap| {
+            let lent = habit.leave(7, at(now), false);
+            assert!(habit.is_away());
+            habit.back(at(now + gap));
+            now += 2 * gap;
+            lent
+        };
+        for _ in 0..SHORTS {
+            assert!(turn(long / 10), "unknown sites are");
+        }
+        assert!(!turn(long / 10) && !turn(long));
+        assert!(turn(long) && turn(long / 10));
+        assert!(!habit.is_away());
+    }
+
+    #[test]
+    fn what_ended_without_a_wait_is_learned_from_at_the_next_call() {
+        let habit = Habit::default();
+        for call in 0..u128::from(SHORTS) {
+            assert!(habit.leave(7, at(call), true));
+        }
+        habit.leave(7, at(10), true);
+        assert!(!habit.leave(7, at(11), true));
+        assert!(habit.leave(7, at(11 + WORTH.as_nanos()), true));
+    }
+
+    #[test]
+    fn several_open_at_a_time_are_judged_by_the_time_after_the_last() {
+        let habit = Habit::default();
+        for _ in 0..SHORTS {
+            habit.leave(1, at(0), false);
+            habit.leave(2, at(WORTH.as_nanos()), false);
+            habit.back(at(WORTH.as_nanos() + 1));
+        }
+        assert!(!habit.leave(1, at(0), false) && !habit.leave(2, at(0), false));
+        assert!(habit.leave(3, at(0), false), "others are not");
+    }
+
+    #[test]
+    fn where_ranks_exceed_cores_the_time_on_the_core_counts_or_a_long_sleep() {
+        let crowded = |wall, own| Moment { wall, own: Some(own) };
+        let none = Duration::ZERO;
+        for (now, worth) in [
+            (crowded(WORTH_AWAY / 2, none), false),
+            (crowded(WORTH_CROWDED, WORTH_CROWDED), true),
+            (crowded(WORTH_AWAY, none), true),
+        ] {
+            let habit = Habit::default();
+            for _ in 0..SHORTS {
+                habit.leave(1, crowded(none, none), false);
+                habit.back(now);
+            }
+            assert_eq!(habit.leave(1, crowded(none, none), false), worth);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Copies that any thread carries out without the rail, under a lease that was taken with it.
+//!
+//! Part of the regions. A load keeps the peer's mapping and its lease, so that the rail may meanwhile forget the peer; the lease goes back when the load is dropped, carried or
+//! not. What is checked after the bytes moved is what every use of a region checks.
+
+use super::{Lease, Probe, Reached, Regions, hear_of_death, take_part_back};
+use crate::shm::peers::Neighbours;
+use crate::shm::transfer::{Known, copy_blocks};
+use crate::sys::Way;
+use garonne_engine::api::{Error, Peer};
+use garonne_engine::lift::{Lift, Lifted, Load};
+use garonne_engine::rail::{Bulk, Descriptor, Step, Token};
+use garonne_sync::user::Data;
+use std::sync::Arc;
+
+/// One copy.
+struct Copy {
+    neighbours: Arc<dyn Neighbours>,
+    reached: Arc<Reached>,
+    /// Of the region, under which there is a lease.
+    generation: u64,
+    token: Token,
+    peer: Peer,
+    descriptor: Descriptor,
+    local: Data,
+    offset: u64,
+    local_offset: u64,
+    len: u64,
+    way: Way,
+    list: Option<Known>,
+}
+
+impl Copy {
+    fn lease(&self) -> Lease<'_> {
+        Lease {
+            state: Regions::state(&self.reached.inbox, self.descriptor.cookie as u32 as usize),
+            generation: self.generation,
+        }
+    }
+}
+
+impl Load for Copy {
+    fn carry(&mut self) -> Result<(), Error> {
+        let bulk = Bulk {
+            token: self.token,
+            peer: self.peer,
+            descriptor: &self.descriptor,
+            offset: self.offset,
+            local: &self.local,
+            local_offset: self.local_offset,
+            len: self.len,
+        };
+        copy_blocks(self.reached.pid(), &bulk, self.way, &mut self.list)
+            .and_then(|()| self.lease().check(&self.reached, self.peer))
+            .map_err(|error| hear_of_death(&self.reached, &*self.neighbours, self.peer, error))
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        super::give_back(self.lease(), &*self.neighbours, self.peer);
+    }
+}
+
+impl Regions {
+    /// Takes a lease for a copy and, where the data is divided, the part that it moves.
+    pub(crate) fn lift(
+        &mut self,
+        neighbours: &Arc<dyn Neighbours>,
+        bulk: Bulk<'_>,
+        what: Lift,
+    ) -> Result<Lifted, Error> {
+        let peer = bulk.peer;
+        self.probe(&**neighbours, peer);
+        let probes = self.probes.borrow();
+        let usable = |reached: &&Arc<Reached>| match what {
+            Lift::Read => reached.means.can_read,
+            Lift::Part | Lift::Ahead => reached.means.can_write,
+        };
+        let reached = match probes.get(peer as usize) {
+            Some(Probe::Works(reached)) => Some(reached).filter(usable),
+            _ => None,
+        };
+        let Some(reached) = reached else {
+            return Ok(Lifted::Unable);
+        };
+        let lease = match (Lease::take(&reached.inbox, &bulk), what) {
+            (Ok(lease), _) => lease,
+            // That an offer was revoked says nothing against the peer.
+            (Err(_), Lift::Ahead) => return Ok(Lifted::Nothing),
+            (Err(error), _) => {
+                return Err(hear_of_death(reached, &**neighbours, peer, error));
+            }
+        };
+        let mut copy = Copy {
+            neighbours: neighbours.clone(),
+            reached: reached.clone(),
+            generation: lease.generation,
+            token: bulk.token,
+            peer,
+            descriptor: *bulk.descriptor,
+            local: bulk.local.clone(),
+            offset: bulk.offset,
+            local_offset: bulk.local_offset,
+            len: bulk.len,
+            way: Way::Read,
+            list: self
+                .list
+                .take_if(|(of, cookie, _)| (*of, *cookie) == (peer, bulk.descriptor.cookie)),
+        };
+        let mut last = true;
+        if what != Lift::Read {
+            // Dropping the copy gives the lease back.
+            let Some((from, len, is_last)) = take_part_back(reached, &bulk) else {
+                return Ok(Lifted::Nothing);
+            };
+            (copy.offset, copy.local_offset, copy.len, copy.way) = (from, from, len, Way::Write);
+            last = is_last;
+        }
+        let step = Step {
+            bytes: copy.len,
+            last,
+        };
+        Ok(Lifted::Load(step, Box::new(copy)))
+    }
+}

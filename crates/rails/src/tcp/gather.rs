@@ -1,0 +1,163 @@
+//! Small messages that are kept until their rank looks at its sockets, so that they leave in one write.
+//!
+//! Part of [`TcpRail`]; whether a message may wait the engine's strategy says. What is kept lies in the peer's log, ready to leave, and leaves with whatever else
+//! is sent to the peer, at the rank's next look, or, if that does not come, when the thread that watches sockets finds it there a nap later. Switched
+//! on by whoever owns such a thread; bounded by the strategy's limits and two naps.
+
+use crate::limits::{TCP_NAPS_IDLE, TCP_SLICE, TCP_SLICE_ALONE, TCP_SLICES_SHORT, TCP_SLICES_SHORT_MAX};
+use crate::tcp::TcpRail;
+use crate::tcp::frame::Stream;
+use garonne_engine::api::Peer;
+use garonne_engine::rail::{Header, Kind};
+use garonne_engine::strategy::leave::{Candidate, History, Leaving, may_wait};
+
+/// What the rail knows of all that is kept.
+#[derive(Debug, Default)]
+pub(super) struct Gathering {
+    /// `None`: nothing is kept.
+    leaving: Option<Leaving>,
+    /// Peers to which something was sent since the last look.
+    fresh: Vec<Peer>,
+    naps: u32,
+    /// Naps since something was kept.
+    idle: u32,
+    /// The thread that watches naps, and looks here after each.
+    watched: bool,
+    kept: u64,
+    overdue: u64,
+}
+
+/// Whether small messages come and go, so that bulk data must leave them their turn often.
+#[derive(Debug, Default)]
+pub(super) struct Brisk {
+    short: u32,
+}
+
+impl Brisk {
+    /// A packet was sent or came.
+    #[inline]
+    pub(super) fn small(&mut self, header: &Header) {
+        if header.kind == Kind::Eager as u8 {
+            self.short = (self.short + TCP_SLICES_SHORT).min(TCP_SLICES_SHORT_MAX);
+        }
+    }
+
+    /// Bytes of the next slice of bulk data.
+    pub(super) fn slice(&self) -> usize {
+        if self.short == 0 {
+            TCP_SLICE_ALONE
+        } else {
+            TCP_SLICE
+        }
+    }
+
+    /// One was moved.
+    pub(super) fn moved(&mut self) {
+        self.short = self.short.saturating_sub(1);
+    }
+}
+
+/// What is kept for one peer.
+#[derive(Debug, Default)]
+pub(crate) struct Keeping {
+    history: History,
+    /// The nap in which the first of what is kept was sent.
+    since: Option<u32>,
+}
+
+impl TcpRail {
+    /// From now on messages may be kept, as the strategy says; [`TcpRail::nap`] will be called.
+    pub fn gather(&mut self, leaving: Leaving) {
+        self.gathering.leaving = Some(leaving);
+    }
+
+    /// Messages that were kept, and times that some were overdue.
+    pub fn gathered(&self) -> (u64, u64) {
+        (self.gathering.kept, self.gathering.overdue)
+    }
+
+    /// A packet was added to the log of a peer.
+    #[inline]
+    pub(super) fn leaves(&mut self, peer: Peer, header: &Header) {
+        self.brisk.small(header);
+        let Some(leaving) = self.gathering.leaving else {
+            return self.added(peer);
+        };
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        let keeping = &mut remote.keeping;
+        let candidate = Candidate {
+            len: header.len as usize,
+            urgent: header.kind != Kind::Eager as u8 || !remote.link.is_up(),
+            kept: remote.link.log.unsent_len(),
+        };
+        let waits = may_wait(leaving, &candidate, &keeping.history);
+        if keeping.history.is_fresh() {
+            self.gathering.fresh.push(peer);
+        }
+        keeping.history.sent();
+        if !waits {
+            keeping.since = None;
+            return self.added(peer);
+        }
+        self.gathering.kept += 1;
+        if keeping.since.is_none() {
+            keeping.since = Some(self.gathering.naps);
+            self.gathering.idle = 0;
+        }
+    }
+
+    /// The rank looks: what was kept leaves.
+    #[inline]
+    pub(super) fn let_go(&mut self) {
+        while let Some(peer) = self.gathering.fresh.pop() {
+            let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+                continue;
+            };
+            let kept = remote.keeping.since.take().is_some();
+            remote.keeping.history.looked(kept);
+            if kept {
+                self.flush(peer, Stream::Small);
+            }
+        }
+    }
+
+    /// Whether something is kept and nobody has been asked to look after it; asks once.
+    #[inline]
+    pub(crate) fn wants_naps(&mut self) -> bool {
+        let wants = !self.gathering.watched && self.gathering.kept > 0 && self.keeps_something();
+        self.gathering.watched |= wants;
+        wants
+    }
+
+    fn keeps_something(&self) -> bool {
+        let keeps = |peer: &Peer| {
+            let remote = self.remotes[*peer as usize].as_ref();
+            remote.is_some_and(|remote| remote.keeping.since.is_some())
+        };
+        self.gathering.fresh.iter().any(keeps)
+    }
+
+    /// A nap is over: what was kept before it began leaves. `false`: nothing has been kept for long, and nobody needs to look any more until
+    /// something is.
+    pub fn nap(&mut self) -> bool {
+        let over = self.gathering.naps;
+        self.gathering.naps = over.wrapping_add(1);
+        for at in 0..self.gathering.fresh.len() {
+            let peer = self.gathering.fresh[at];
+            let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+                continue;
+            };
+            if remote.keeping.since.is_some_and(|since| since != over) {
+                remote.keeping.since = None;
+                remote.keeping.history.overdue();
+                self.gathering.overdue += 1;
+                self.flush(peer, Stream::Small);
+            }
+        }
+        self.gathering.idle += 1;
+        self.gathering.watched = self.gathering.idle < TCP_NAPS_IDLE || self.keeps_something();
+        self.gathering.watched
+    }
+}

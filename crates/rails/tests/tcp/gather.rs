@@ -1,0 +1,151 @@
+//! Messages that are kept until their rank looks: in order and each once, whatever connections break; in time, also if the rank never looks.
+
+use crate::composed;
+use crate::cuts;
+use crate::support;
+use crate::traffic::{self, Plan};
+use garonne_engine::limits::{GATHER_BYTES, GATHER_EACH_MAX};
+use garonne_engine::rail::{Class, Rail};
+use garonne_engine::strategy::leave::Leaving;
+use garonne_rails::conformance::{Told, send};
+use garonne_rails::tcp::TcpRail;
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
+
+/// Longer than any delay of an overloaded machine: what has not come by then will not come.
+const SURELY_LOST: Duration = Duration::from_secs(30);
+/// What a kept message is given to arrive although it must not.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// Two ranks with a connection, of which the first keeps what it may.
+fn pair(leaving: Leaving) -> (TcpRail, TcpRail) {
+    let mut rails = support::ranks(2, false).into_iter();
+    let (mut one, mut two) = (rails.next().unwrap(), rails.next().unwrap());
+    send(&mut one, 1, b"hello", 0, Class::Data).unwrap();
+    let (mut told, begun) = (Told::default(), Instant::now());
+    while told.packets.is_empty() {
+        one.poll(8, &mut Told::default());
+        two.poll(8, &mut told);
+        assert!(begun.elapsed() < SURELY_LOST, "no connection");
+    }
+    one.gather(leaving);
+    (one, two)
+}
+
+/// Everything that comes within `time`, or the first `count`.
+fn take(rail: &mut impl Rail, count: usize, time: Duration) -> Vec<Vec<u8>> {
+    let (mut told, begun) = (Told::default(), Instant::now());
+    while told.packets.len() < count && begun.elapsed() < time {
+        rail.poll(64, &mut told);
+    }
+    told.packets.into_iter().map(|(_, _, payload)| payload).collect()
+}
+
+fn numbered(count: u8) -> Vec<Vec<u8>> {
+    (0..count).map(|number| vec![number; 8]).collect()
+}
+
+#[test]
+fn what_is_kept_leaves_in_order_at_the_next_look() {
+    let (mut one, mut two) = pair(Leaving::Hold);
+    for (number, payload) in numbered(20).iter().enumerate() {
+        send(&mut one, 1, payload, number, Class::Data).unwrap();
+    }
+    assert_eq!(one.gathered(), (20, 0));
+    assert!(
+        take(&mut two, 1, GRACE).is_empty(),
+        "nothing leaves before the look"
+    );
+    one.poll(0, &mut Told::default());
+    assert_eq!(take(&mut two, 20, SURELY_LOST), numbered(20));
+}
+
+#[test]
+fn who_goes_to_sleep_keeps_nothing() {
+    let (mut one, mut two) = pair(Leaving::Hold);
+    send(&mut one, 1, b"awaited", 0, Class::Data).unwrap();
+    one.arm();
+    assert_eq!(take(&mut two, 1, SURELY_LOST), [b"awaited"]);
+}
+
+#[test]
+fn what_is_long_or_urgent_takes_along_what_is_kept() {
+    let (mut one, mut two) = pair(Leaving::Hold);
+    send(&mut one, 1, b"kept", 0, Class::Data).unwrap();
+    send(&mut one, 1, &[7; GATHER_EACH_MAX + 1], 1, Class::Data).unwrap();
+    assert_eq!(take(&mut two, 2, SURELY_LOST).len(), 2);
+    for number in 0..GATHER_BYTES / 1024 {
+        send(&mut one, 1, &[8; 1024], number, Class::Data).unwrap();
+    }
+    assert!(take(&mut two, 8, SURELY_LOST).len() >= 8, "too much to be kept");
+}
+
+#[test]
+fn what_was_kept_for_a_whole_nap_leaves_without_a_look() {
+    let (mut one, mut two) = pair(Leaving::Hold);
+    send(&mut one, 1, b"overdue", 0, Class::Data).unwrap();
+    assert!(one.nap());
+    assert_eq!(one.gathered(), (1, 0), "it was sent during this nap");
+    assert!(one.nap());
+    assert_eq!(one.gathered(), (1, 1));
+    assert_eq!(take(&mut two, 1, SURELY_LOST), [b"overdue"]);
+    assert!(
+        (0..1000).any(|_| !one.nap()),
+        "where nothing is kept nobody needs to look for ever"
+    );
+}
+
+#[test]
+fn a_rank_that_never_looks_again_keeps_nobody_waiting() {
+    let mut rails = composed::ranks(2, 1, Leaving::Hold).into_iter();
+    let (mut one, mut two) = (rails.next().unwrap(), rails.next().unwrap());
+    send(&mut one, 1, b"hello", 0, Class::Data).unwrap();
+    let (mut told, begun) = (Told::default(), Instant::now());
+    while told.packets.is_empty() {
+        one.poll(8, &mut Told::default());
+        two.poll(8, &mut told);
+        assert!(begun.elapsed() < SURELY_LOST, "no connection");
+    }
+    // More than once: the thread that sees to it sleeps between, or naps.
+    for round in 0..3 {
+        for (number, payload) in numbered(5).iter().enumerate() {
+            send(&mut one, 1, payload, number, Class::Data).unwrap();
+        }
+        assert_eq!(take(&mut two, 5, SURELY_LOST), numbered(5));
+        std::thread::sleep(GRACE * round * 3);
+    }
+    assert!(one.tcp().unwrap().gathered().1 >= 3);
+}
+
+#[test]
+fn traffic_arrives_whole_by_every_strategy() {
+    let plan = Plan {
+        packets: 400,
+        packet_max: 20_000,
+        bulks: 4,
+        bulk_max: 300_000,
+    };
+    for leaving in Leaving::ALL {
+        let done = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for (me, mut rail) in (0..).zip(composed::ranks(3, 1, leaving)) {
+                let done = &done;
+                scope.spawn(move || traffic::run(&mut rail, (me, 3), plan, done, std::thread::yield_now));
+            }
+        });
+    }
+}
+
+#[test]
+fn traffic_over_connections_that_are_cut_arrives_whole_by_every_strategy() {
+    let plan = Plan {
+        packets: 600,
+        packet_max: 8_000,
+        bulks: 2,
+        bulk_max: 100_000,
+    };
+    for leaving in Leaving::ALL {
+        let cuts = cuts::through_cuts((2, false), plan, 100_000, leaving);
+        assert!(cuts > 2, "only {cuts} connections were cut");
+    }
+}

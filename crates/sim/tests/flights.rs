@@ -1,0 +1,194 @@
+//! Copies that are under way when the operation that they are for ends: whatever ends it, its memory is nobody's before the last copy has landed.
+
+use garonne_engine::Quotas;
+use garonne_engine::api::{
+    Context, Error, Mode, Origin, Pattern, Peer, Recv, Request, Send, Source, Started,
+};
+use garonne_engine::lift::Flight;
+use garonne_engine::watch::{Watched, Watcher};
+use garonne_progress::host::Host;
+use garonne_sim::Memory;
+use garonne_sim::fabric::Faults;
+use garonne_sim::job::{Job, SimHost, run};
+use garonne_sync::user::{Data, Scratch};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const LEN: usize = 4000;
+const MESSAGES: i32 = 6;
+/// Turns after which a survivor gives up waiting for the death of the other: far more than any seed needs.
+const TURNS: u32 = 100_000;
+
+fn source(peer: u32) -> Pattern {
+    Pattern {
+        context: 0,
+        source: Some(Source { rank: peer, peer }),
+        tag: None,
+    }
+}
+
+/// Sends and receives between two ranks, announced or not.
+fn exchange(host: &SimHost, buffers: &[Scratch]) -> Vec<Request> {
+    let peer = 1 - host.me();
+    let mut open = Vec::new();
+    for (at, buffer) in buffers.iter().enumerate() {
+        let (tag, data) = (at as i32 / 2, Data::contiguous(buffer.mem(), LEN as u64));
+        let origin = Origin::default();
+        let started = if at % 2 == 0 {
+            let pattern = Pattern {
+                tag: Some(tag),
+                ..source(peer)
+            };
+            host.recv(Recv {
+                pattern,
+                data,
+                origin,
+            })
+        } else {
+            host.send(Send {
+                context: 0,
+                peer,
+                source: host.me(),
+                tag,
+                data,
+                mode: Mode::Standard,
+                origin,
+            })
+        };
+        match started {
+            Ok(Started::Pending(request)) => {
+                if at % 4 == 0 {
+                    host.announce(request);
+                }
+                open.push(request);
+            }
+            Ok(Started::Done(_)) | Err(Error::Peer { .. }) => {}
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    open
+}
+
+/// Takes out every copy there is and carries none until the other's death is heard. How many were under way then.
+fn survive(host: &SimHost) -> u32 {
+    let buffers: Vec<Scratch> = (0..2 * MESSAGES)
+        .map(|_| Scratch::new(LEN).expect("memory"))
+        .collect();
+    let open = exchange(host, &buffers);
+    let mut flights: Vec<Flight> = Vec::new();
+    for _ in 0..TURNS {
+        host.inspect(|shard| {
+            shard.progress_briefly();
+            flights.extend(shard.lift());
+            shard.rail().rest();
+        });
+        if host.inspect(|shard| shard.probe(source(1))).is_err() {
+            break;
+        }
+    }
+    let under_way = flights.len() as u32;
+    while let Some(mut flight) = flights.pop() {
+        let name = flight.operation();
+        assert_eq!(
+            host.peek(name).expect("its name is good"),
+            None,
+            "its memory is still used"
+        );
+        flight.carry();
+        assert_eq!(
+            host.peek(name).expect("its name is good"),
+            None,
+            "nor did it land"
+        );
+        host.inspect(|shard| shard.land(flight));
+    }
+    for request in open {
+        let mut over = false;
+        host.wait_until(&mut || {
+            over = over || host.take(request).expect("ours").is_some();
+            over
+        });
+    }
+    under_way
+}
+
+#[test]
+fn what_a_death_ends_is_complete_after_its_last_copy() {
+    let under_way = AtomicU32::new(0);
+    for seed in 0..60 {
+        let job = Job {
+            world: 2,
+            seed,
+            faults: Faults {
+                deaths: vec![(1, 3_000 + seed * 400)],
+                ..Faults::none()
+            },
+            quotas: Quotas::for_world(2),
+            memory: Memory::Reached,
+        };
+        let outcome = run(&job, |host: Arc<SimHost>| {
+            if host.me() == 0 {
+                under_way.fetch_add(survive(&host), Ordering::Relaxed);
+            } else {
+                let buffers: Vec<Scratch> = (0..2 * MESSAGES)
+                    .map(|_| Scratch::new(LEN).expect("memory"))
+                    .collect();
+                exchange(&host, &buffers);
+                // Until it dies.
+                host.wait_until(&mut || false);
+            }
+        });
+        assert_eq!(outcome.failure, None);
+    }
+    let under_way = under_way.into_inner();
+    assert!(under_way > 30, "only {under_way} copies were under way");
+}
+
+/// Counts the bytes that are moved, for all ranks.
+#[derive(Debug, Default)]
+struct Counter(AtomicU64);
+
+impl Watcher for Counter {
+    fn now(&self) -> u64 {
+        0
+    }
+    fn started(&self, _operation: &Watched) {}
+    fn over(&self, _operation: &Watched) {}
+    fn moved(&self, _name: u64, _peer: Peer, bytes: u64, _since: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+    fn collective(&self, _context: Context, _tag: i32) {}
+}
+
+#[test]
+fn who_watches_hears_of_copies_that_are_made_without_the_engine() {
+    for seed in 0..20 {
+        let counter = Arc::new(Counter::default());
+        let job = Job {
+            world: 2,
+            seed,
+            faults: Faults::none(),
+            quotas: Quotas::for_world(2),
+            memory: Memory::Reached,
+        };
+        let outcome = run(&job, |host: Arc<SimHost>| {
+            host.watch(Some(counter.clone()));
+            let buffers: Vec<Scratch> = (0..2 * MESSAGES)
+                .map(|_| Scratch::new(LEN).expect("memory"))
+                .collect();
+            for request in exchange(&host, &buffers) {
+                let mut over = false;
+                host.wait_until(&mut || {
+                    over = over || host.take(request).expect("ours").is_some();
+                    over
+                });
+            }
+            host.watch(None);
+        });
+        assert_eq!(outcome.failure, None);
+        // Each byte of the messages of both ranks, once at least: parts by packets are moved on both sides.
+        let all = 2 * MESSAGES as u64 * LEN as u64;
+        let moved = counter.0.load(Ordering::Relaxed);
+        assert!(moved >= all, "of {all} bytes {moved} were told of, seed {seed}");
+    }
+}
