@@ -58,6 +58,18 @@ fn input_reaches_a_rank_of_another_host_whole() {
 }
 
 #[test]
+fn input_that_is_there_before_the_ranks_reaches_them_too() {
+    let path = std::env::temp_dir().join(format!("garonne-input-{}", std::process::id()));
+    std::fs::write(&path, vec![b'x'; 200_000]).unwrap();
+    for _ in 0..20 {
+        let input = std::fs::File::open(&path).unwrap();
+        let said = said(on_hosts("a:1", &["sh", "-c", "wc -c"]).stdin(input));
+        assert_eq!((said.code, said.out.trim()), (0, "200000"), "{said:?}");
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
 fn environment_and_directory_go_along() {
     let mut run = on_hosts(
         "a:1",

@@ -301,8 +301,8 @@ impl<'a> Agent<'a> {
 
     /// Meets the agents of the other hosts. The job's exit code, if it ended before that.
     fn gather(&mut self, outer: Option<Outer>) -> Result<Option<i32>> {
-        let listeners = self.meet(outer)?;
         self.gathering = true;
+        let listeners = self.meet(outer)?;
         let ended = self.serve_until(|agent| agent.has_met())?;
         if ended.is_none() {
             self.gathering = false;
@@ -321,6 +321,8 @@ impl<'a> Agent<'a> {
         self.start_ranks(&starter)?;
         drop(starter);
         self.open_input();
+        // Orders may have come together with the one to start.
+        self.first_speaks();
         match self.serve_until(|_| false)? {
             Some(code) => Ok(code),
             None => Ok(0),

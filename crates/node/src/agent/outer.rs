@@ -76,10 +76,12 @@ impl Agent<'_> {
         }
     }
 
-    /// An order has come.
+    /// Orders have come. Those after the one to start are for ranks that have been started.
     pub(super) fn first_speaks(&mut self) {
         loop {
-            let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut()) else {
+            let Some(up) = self.up.as_mut() else { return };
+            let to_start = self.gathering && up.go.is_some();
+            let Some(trunk) = up.trunk.as_mut().filter(|_| !to_start) else {
                 return;
             };
             let message = trunk.push(&self.epoll).and_then(|_| trunk.receive());
