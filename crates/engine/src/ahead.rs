@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::event::What;
 use crate::gate::{stream_key, widen};
 use crate::limits::{AHEAD_FROM, AHEAD_LOG, AHEAD_MAX, AHEAD_OFFERS, AHEAD_SKIP_MAX, AHEAD_TO};
-use crate::rail::{Bulk, Fetch, Handover, Header, Kind, Rail};
+use crate::rail::{Fetch, Handover, Header, Kind, Rail};
 use crate::request::{Mark, Side, State, from_wire};
 use crate::shard::Shard;
 use crate::wire::{Expect, FLAG_FAILED, Written};
@@ -474,15 +474,7 @@ impl<R: Rail> Shard<R> {
         let token = self.core.wire_name(index);
         let operation = self.core.requests.peek(index);
         let len = operation.data.len;
-        let bulk = || Bulk {
-            token,
-            peer: operation.peer,
-            descriptor: &expect.region,
-            offset: 0,
-            local: &operation.data,
-            local_offset: 0,
-            len,
-        };
+        let bulk = || operation.bulk(token, &expect.region, 0, len);
         let mut step = match self.rail.write_ahead(bulk()) {
             Ok(step) => step?,
             Err(_) => return Some(false),

@@ -5,7 +5,7 @@
 
 use crate::api::{Error, Peer};
 use crate::core::Core;
-use crate::rail::{Bulk, Ending, Fetch, Header, Kind, Rail};
+use crate::rail::{Ending, Fetch, Header, Kind, Rail};
 use crate::request::{Mark, Side, State, from_wire};
 use crate::shard::Shard;
 use crate::wire::{FLAG_FAILED, Push, Pushed};
@@ -235,16 +235,7 @@ impl<R: Rail> Shard<R> {
         let Some(region) = operation.region.as_deref() else {
             return false;
         };
-        let bulk = Bulk {
-            token,
-            peer: operation.peer,
-            descriptor: region,
-            offset: from,
-            local: &operation.data,
-            local_offset: from,
-            len,
-        };
-        let result = self.rail.read(bulk);
+        let result = self.rail.read(operation.bulk(token, region, from, len));
         let operation = self.core.requests.at(index);
         if result == Ok(Ending::Now) {
             watch.moved(token, operation.peer, len);
@@ -278,17 +269,10 @@ impl<R: Rail> Shard<R> {
             ) else {
                 continue;
             };
-            let bulk = Bulk {
-                token,
-                peer: operation.peer,
-                descriptor: region,
-                offset: 0,
-                local: &operation.data,
-                local_offset: 0,
-                len: operation.data.len,
-            };
             moved = true;
-            let result = self.rail.push_part(bulk);
+            let result = self
+                .rail
+                .push_part(operation.bulk(token, region, 0, operation.data.len));
             let operation = self.core.requests.at(index);
             if let Ok(step) = &result {
                 operation.moved += step.bytes;

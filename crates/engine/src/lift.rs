@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::fetch::Turn;
 use crate::limits::{BRIEF_BUDGET, LIFT_MAX};
 use crate::pump::Copies;
-use crate::rail::{Bulk, Fetch, Rail, Step};
+use crate::rail::{Fetch, Rail, Step};
 use crate::request::{Mark, Side, State, to_wire};
 use crate::shard::Shard;
 use crate::watch::Stopwatch;
@@ -170,16 +170,10 @@ impl<R: Rail> Shard<R> {
                 self.pull(index, from, len);
                 continue;
             };
-            let bulk = Bulk {
-                token,
-                peer: operation.peer,
-                descriptor: region,
-                offset: from,
-                local: &operation.data,
-                local_offset: from,
-                len,
-            };
-            match self.rail.lift(bulk, Lift::Read) {
+            match self
+                .rail
+                .lift(operation.bulk(token, region, from, len), Lift::Read)
+            {
                 Ok(Lifted::Load(step, load)) => {
                     if shared {
                         // The next part is anybody's.
@@ -249,15 +243,7 @@ impl<R: Rail> Shard<R> {
         let Some(descriptor) = region.filter(|_| operation.flights < u8::MAX) else {
             return Ok(Lifted::Unable);
         };
-        let bulk = Bulk {
-            token,
-            peer: operation.peer,
-            descriptor,
-            offset: 0,
-            local: &operation.data,
-            local_offset: 0,
-            len: operation.data.len,
-        };
+        let bulk = operation.bulk(token, descriptor, 0, operation.data.len);
         self.rail.lift(bulk, what)
     }
 

@@ -7,7 +7,7 @@ use crate::api::{Context, Error, Origin, Pattern, Peer, Request, Status};
 use crate::event::Pending;
 use crate::limits::SHORT_GENERATION_BITS;
 use crate::quick::{Catch, Caught, Ended};
-use crate::rail::{Descriptor, Fetch};
+use crate::rail::{Bulk, Descriptor, Fetch, Token};
 use crate::table::NONE;
 use garonne_sync::user::Data;
 
@@ -95,6 +95,25 @@ pub(crate) enum Mark {
 }
 
 impl Operation {
+    /// `len` bytes of it from `from` on, between its own memory and the same place of what its peer exposed.
+    pub(crate) fn bulk<'a>(
+        &'a self,
+        token: Token,
+        descriptor: &'a Descriptor,
+        from: u64,
+        len: u64,
+    ) -> Bulk<'a> {
+        Bulk {
+            token,
+            peer: self.peer,
+            descriptor,
+            offset: from,
+            local: &self.data,
+            local_offset: from,
+            len,
+        }
+    }
+
     /// What others may see of it.
     pub(crate) fn shown(&self) -> Pending {
         let shown = Pending {

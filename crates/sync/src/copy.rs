@@ -268,8 +268,9 @@ mod x86 {
             // Aligned stores: a store across two lines costs twice where the lines belong to another core.
             let mut at = 32 - (dst as usize & 31);
             while at + 128 < len {
-                _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + 512).cast());
-                _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + 576).cast());
+                // Not beyond the block: what lies there is another core's to write, as a rule, and would have to be fetched back.
+                _mm_prefetch::<_MM_HINT_T0>(src.add((at + 512).min(len - 1)).cast());
+                _mm_prefetch::<_MM_HINT_T0>(src.add((at + 576).min(len - 1)).cast());
                 let (a, b, c, d) = (load(at), load(at + 32), load(at + 64), load(at + 96));
                 _mm256_store_si256(dst.add(at).cast(), a);
                 _mm256_store_si256(dst.add(at + 32).cast(), b);
@@ -302,8 +303,8 @@ mod x86 {
                 _mm256_storeu_si256(dst.add(32).cast(), load(32));
             }
             while at + 128 <= len {
-                _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + 1024).cast());
-                _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + 1088).cast());
+                _mm_prefetch::<_MM_HINT_T0>(src.add((at + 1024).min(len - 1)).cast());
+                _mm_prefetch::<_MM_HINT_T0>(src.add((at + 1088).min(len - 1)).cast());
                 let (a, b, c, d) = (load(at), load(at + 32), load(at + 64), load(at + 96));
                 _mm256_stream_si256(dst.add(at).cast(), a);
                 _mm256_stream_si256(dst.add(at + 32).cast(), b);
