@@ -68,6 +68,8 @@ pub(crate) struct Core {
     /// Sends in windows, in three kinds of list; see `held`.
     pub window: Lists,
     pub outbox: VecDeque<Control>,
+    /// Control packets for peers that look at nothing any more, until this rank is in use again.
+    pub aside: VecDeque<Control>,
     /// Receives that read their sender's region.
     pub pulls: VecDeque<u32>,
     /// Sends that were cleared to send by packets.
@@ -124,6 +126,7 @@ impl Core {
             store: Store::new(),
             window: Lists::new(),
             outbox: VecDeque::with_capacity(OUTBOX),
+            aside: VecDeque::new(),
             pulls: VecDeque::new(),
             streams_out: VecDeque::new(),
             pushes: VecDeque::new(),
@@ -324,7 +327,18 @@ impl Core {
         gate.owed_payload = 0;
         let peer = gate.peer;
         self.publish();
-        self.tell(peer, header, Bytes::new());
+        // Credits that found no room yet take these along: a peer that reads nothing is owed one packet, however many messages come.
+        let unsent = self
+            .outbox
+            .iter_mut()
+            .find(|control| control.peer == peer && control.header.kind == Kind::Credit as u8);
+        match unsent {
+            Some(unsent) => {
+                unsent.header.context += header.context;
+                unsent.header.source += header.source;
+            }
+            None => self.tell(peer, header, Bytes::new()),
+        }
     }
 
     /// Notes in a receive which message it got. Returns the error of one that does not fit.
@@ -531,6 +545,7 @@ impl Core {
         self.ahead.forget(peer);
         self.note(What::Gone, peer, 0, 0, 0);
         self.outbox.retain(|control| control.peer != peer);
+        self.aside.retain(|control| control.peer != peer);
         let hit = self
             .requests
             .select(|operation| match (operation.side, operation.state) {

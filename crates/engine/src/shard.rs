@@ -420,6 +420,26 @@ impl<R: Rail> Shard<R> {
         self.core.pending
     }
 
+    /// Puts aside the control packets for peers that will not look at them, as `left` says, so that they are no work any more.
+    pub fn set_aside(&mut self, left: impl Fn(Peer) -> bool) {
+        for control in std::mem::take(&mut self.core.outbox) {
+            let side = if left(control.peer) {
+                &mut self.core.aside
+            } else {
+                &mut self.core.outbox
+            };
+            side.push_back(control);
+        }
+    }
+
+    /// Queues again what was put aside.
+    pub fn take_up(&mut self) {
+        while let Some(control) = self.core.aside.pop_back() {
+            self.core.outbox.push_front(control);
+            self.core.pending = true;
+        }
+    }
+
     /// Shows from now on in `tally` (three words, 8 bytes each) messages sent, bytes sent and messages kept. The words follow
     /// when credits move, and at `publish`; what was sent to a peer that died meanwhile is not counted, nor is what the rank
     /// sent to itself.

@@ -174,7 +174,10 @@ pub const FAR_ROOM_STEP: usize = FAR_WINDOW / 4;
 /// nobody who has asked for the end waits longer for a host that is gone.
 pub const FAR_GRACE: Duration = Duration::from_secs(3);
 
-/// Between two looks of a rank that leaves and whose last words to other hosts are still on their way: nobody notices it at a program's end.
+/// Looks without a pause of a rank that leaves: what keeps it is mostly a peer that is about to make room.
+pub const LEAVE_LOOKS: u32 = 1000;
+
+/// Between two later looks, and while its last words to other hosts are still on their way: nobody notices it at a program's end.
 pub const LEAVE_LOOK: Duration = Duration::from_micros(200);
 
 /// How long one who looks at a job waits for its agent: it answers within milliseconds unless it was stopped.

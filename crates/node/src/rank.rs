@@ -140,10 +140,22 @@ impl Rank {
     }
 
     /// Sends what is still queued (the last words about finished messages) and tells the agent that this rank is done;
-    /// afterwards the process may end as it likes. What goes to other hosts has reached them then.
+    /// afterwards the process may end as it likes. What goes to other hosts has reached them then. Ranks that have left
+    /// before make no room in their inboxes and want nothing: what did not fit there is not waited for.
     pub fn leave(&self) -> Result<()> {
+        let mut looks = 0;
         while self.host.has_work() {
-            self.host.progress();
+            if self.host.progress() {
+                looks = 0;
+                continue;
+            }
+            self.host
+                .inspect(|shard| shard.set_aside(|peer| self.has_left(peer)));
+            // Others make room when they call MPI next, which may be after a long computation.
+            looks += 1;
+            if looks > limits::LEAVE_LOOKS {
+                std::thread::sleep(limits::LEAVE_LOOK);
+            }
         }
         while self.hosts.is_some() && self.is_owed() {
             self.host.progress();
@@ -163,8 +175,15 @@ impl Rank {
             .any(|peer| matches!(client.card(*peer).state(), State::Absent | State::Running))
     }
 
+    /// Whether a rank is done with MPI, for now or for ever.
+    fn has_left(&self, peer: Peer) -> bool {
+        let client = self.client.as_ref();
+        client.is_some_and(|client| matches!(client.card(peer).state(), State::Finalized | State::Gone))
+    }
+
     /// Tells the agent that this rank, after [`Rank::leave`], is in use again.
     pub fn come_back(&self) -> Result<()> {
+        self.host.inspect(|shard| shard.take_up());
         self.client.as_ref().map_or(Ok(()), |client| client.resumed())
     }
 }
