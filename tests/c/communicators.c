@@ -324,6 +324,17 @@ static void intercommunicators_join_two_groups(void)
     MPI_Comm_free(&half);
 }
 
+/* The error handler of MPI_COMM_SELF, which ends the job, must not hear of it. */
+static void freeing_a_predefined_communicator_is_told_to_its_own_handler(void)
+{
+    MPI_Comm world = MPI_COMM_WORLD;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    CHECK_CLASS(MPI_Comm_free(&world), MPI_ERR_COMM);
+    CHECK_CLASS(MPI_Comm_disconnect(&world), MPI_ERR_COMM);
+    CHECK(world == MPI_COMM_WORLD);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+}
+
 static void self_is_a_world_of_one(void)
 {
     int size, rank, sum, one = 5;
@@ -352,5 +363,6 @@ int main(int argc, char **argv)
     RUN(idup_can_overlap_with_messages);
     RUN(many_communicators_can_be_made_and_freed);
     RUN(intercommunicators_join_two_groups);
+    RUN(freeing_a_predefined_communicator_is_told_to_its_own_handler);
     return check_end();
 }

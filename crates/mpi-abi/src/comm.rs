@@ -160,10 +160,11 @@ pub(crate) fn intercomm_merge(_: Call, on: MPI_Comm, high: c_int, out: Ptr<MPI_C
 fn freeable(handle: MPI_Comm) -> Result<&'static Comm> {
     let found = comm(handle)?;
     if handle.0 < LIVE {
-        return Err(Fault::new(
+        let fault = Fault::new(
             Class::Comm,
             format!("{} is predefined and cannot be freed", found.label()),
-        ));
+        );
+        return Err(fault.on(Some(found.clone())));
     }
     Ok(found)
 }
