@@ -99,6 +99,7 @@ mod tests {
             name: String::new(),
             home,
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            guest: false,
         }
     }
 

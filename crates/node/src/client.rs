@@ -388,6 +388,26 @@ impl Client {
         self.tell(&ToAgent::Report { text: cut(text) })
     }
 
+    /// Has a rank of another host call this one: for bulk data, or for packets. Does not wait; what gets lost is asked for again.
+    pub(crate) fn have_called_by(&self, peer: u32, bulk: bool) {
+        self.mention(&ToAgent::Call { peer, bulk });
+    }
+
+    /// Tells the agent that this rank and that one do not reach each other, which ends the job.
+    pub(crate) fn tell_apart(&self, peer: u32) {
+        self.mention(&ToAgent::Apart { peer });
+    }
+
+    /// Says something that may be lost, and never waits: for an agent that is busy, or for another thread that speaks to it.
+    fn mention(&self, message: &ToAgent) {
+        if !self.is_owner() {
+            return;
+        }
+        if let Ok(control) = self.control.try_lock() {
+            let _ = sys::send(control.as_fd(), &message.encode(), &[], SendFlags::DONTWAIT);
+        }
+    }
+
     /// Waits until all ranks of the world have called it.
     pub fn fence(&self) -> Result<()> {
         match self.ask(&ToAgent::Fence)? {

@@ -156,7 +156,7 @@ codes! {
     G0217: "the connection to a host broke",
         "The agent of another host was killed, or its host or the network between is gone. The job was ended everywhere; agents that are cut off end their ranks by themselves.",
         "The line names the host and its ranks.",
-        "A connection that ended at once means that the agent or the host went down; one that was silent for 20 seconds means a broken network. Links that fail for up to ten seconds are waited for.";
+        "A connection that ended at once means that the agent or the host went down; one that was silent for 20 seconds means a broken network. Links that fail for up to ten seconds are waited for. On a host that has joined (`garonne join`) the line names the signal that ended it there.";
     G0218: "a second MPI program in one place of a job on several hosts",
         "A script ran two MPI programs one after the other as one rank. On one host the second joins a new world; between hosts that is not there yet.",
         "The line names the rank.",
@@ -189,6 +189,22 @@ codes! {
         "A variable of the environment that changes what the library does has a value that it does not know.",
         "The line names the variable, its value, and the values that there are.",
         "`garonne why settings` lists all settings. Unset the variable for the default.";
+    G0226: "the join key is not understood",
+        "What was given to `garonne join` is not a key that `garonne run --join-key` has printed: a letter is wrong, a part is missing, or it is something else. Or there was none.",
+        "The line says what is wrong with it, and never shows it.",
+        "Copy the whole word behind `garonne join` again. `garonne join -` reads it from standard input, and GARONNE_JOIN_KEY names a file that holds it.";
+    G0227: "this host has no place in the job",
+        "`garonne join` reached nobody who takes its key, or the job takes no more hosts: the job is over, has begun already, or as many hosts as it asked for have come. A key admits to one job only.",
+        "The line says which, with the addresses that were tried. `nobody listens there`: that job has ended, or another host has that address. `it cut the call off`: another job, or another program, has the port now. `it cannot be reached`, `no answer`: no way leads there, or a firewall is between.",
+        "Use the key of the job that waits now. If it is right, its port must be open for calls from this host: `--join-port` chooses one, and `--join-address` says under which name or address others find the host.";
+    G0228: "hosts that were to join did not come",
+        "`garonne run --join-key` waited for hosts, and fewer than asked for had come when the time was over, or whoever started the job ended it. Nothing was started.",
+        "The line says how many came, and their names.",
+        "Run `garonne join KEY` on each host while the job waits. `--join-hosts` says for how many hosts it waits, `--join-timeout` for how many seconds.";
+    G0229: "two hosts cannot reach each other",
+        "Two ranks have messages for each other, and neither of their hosts reaches the other: not one of their addresses answers, in either direction. One direction would do.",
+        "The line names both hosts and their ranks, and the addresses that were tried.",
+        "Open the ports of one of the two for calls from the other, or start the job where both reach it: hosts that only make outbound connections can talk to hosts that take calls, and not to each other. That a third host passes messages on is not there yet.";
     G0301: "no shared memory",
         "The memory file that ranks of one node talk through could not be made, or is not sealed as it must be.",
         "The line names the system's error.",

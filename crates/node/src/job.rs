@@ -143,7 +143,7 @@ impl Job {
             timeout: None,
             placement: Placement::default(),
             inbox_bytes: garonne_rails::shm::inbox_bytes(ranks) as u64,
-            coll_bytes: (u64::from(ranks) * limits::COLL_BYTES_PER_RANK).min(limits::PART_BYTES_MAX),
+            coll_bytes: coll_bytes(ranks),
             traced: false,
             nodes: Nodes::default(),
             starter: Vec::new(),
@@ -151,6 +151,16 @@ impl Job {
             cpus: String::new(),
             env: None,
         }
+    }
+
+    /// Gives a job of one program so many ranks, and the memory that they need.
+    pub fn set_ranks(&mut self, ranks: u32) {
+        if let [program] = &mut self.programs[..] {
+            program.ranks = ranks;
+        }
+        let ranks = self.size().min(limits::RANKS_MAX);
+        self.inbox_bytes = garonne_rails::shm::inbox_bytes(ranks) as u64;
+        self.coll_bytes = coll_bytes(ranks);
     }
 
     /// Number of ranks.
@@ -171,6 +181,10 @@ impl Job {
             .flat_map(|(i, program)| std::iter::repeat_n(i, program.ranks as usize))
             .collect()
     }
+}
+
+fn coll_bytes(ranks: u32) -> u64 {
+    (u64::from(ranks) * limits::COLL_BYTES_PER_RANK).min(limits::PART_BYTES_MAX)
 }
 
 /// Ranks of all programs; absurd numbers stay absurd instead of wrapping around.

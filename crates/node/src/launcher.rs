@@ -10,10 +10,11 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::process::{PidfdFlags, WaitOptions};
 
-use crate::agent::{self, Outer};
+use crate::agent::{self, Beginning};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
+use crate::joining::room::Company;
 use crate::limits;
 use crate::processes;
 use crate::sys::{self, Forked, Signals};
@@ -21,16 +22,21 @@ use crate::wire::Link;
 
 /// Runs a job to its end and returns its exit code. The calling process must have one thread.
 pub fn launch(job: &Job) -> Result<i32> {
-    launch_as(job, None, &mut drop)
+    launch_as(job, Beginning::Plain, &mut drop)
+}
+
+/// The same, with hosts that have joined: they are the last of the job's nodes.
+pub fn launch_with(job: &Job, company: Company) -> Result<i32> {
+    launch_as(job, Beginning::Joined(company), &mut drop)
 }
 
 /// The same; of a traced job, `world` gets the memory file of each world before any rank has joined it. It may start threads.
 pub fn launch_and_see(job: &Job, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> {
-    launch_as(job, None, world)
+    launch_as(job, Beginning::Plain, world)
 }
 
-/// The same; `outer`: for another host's launcher, this one being but the parent of the agent there.
-pub(crate) fn launch_as(job: &Job, outer: Option<Outer>, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> {
+/// The same; another host's launcher is but the parent of the agent there.
+pub(crate) fn launch_as(job: &Job, beginning: Beginning, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> {
     if job.size() == 0 || job.size() > limits::RANKS_MAX {
         let text = format!("{} ranks: a job has 1 to {}", job.size(), limits::RANKS_MAX);
         return Err(Error::misuse(codes::G0211, text));
@@ -51,11 +57,11 @@ pub(crate) fn launch_as(job: &Job, outer: Option<Outer>, world: &mut dyn FnMut(O
     {
         Forked::Child => {
             drop(ours);
-            guard(job, launcher, theirs, signals, outer)
+            guard(job, launcher, theirs, signals, beginning)
         }
         Forked::Parent(guard) => {
-            // The line to the launcher's host ends with the agent, not with us.
-            drop((theirs, outer));
+            // Lines to other hosts end with the agent, not with us.
+            drop((theirs, beginning));
             attend(guard, &ours, &signals, world)
         }
     }
@@ -63,17 +69,17 @@ pub(crate) fn launch_as(job: &Job, outer: Option<Outer>, world: &mut dyn FnMut(O
 
 /// The process between launcher and agent. It does nothing but wait for the agent's end: should launcher and agent be killed at
 /// one time, what they leave becomes its child.
-fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: Signals, outer: Option<Outer>) -> ! {
+fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: Signals, beginning: Beginning) -> ! {
     // Without it a job is as safe as its launcher and agent are: not worth refusing one.
     let _ = processes::adopt_orphans();
     let code = match sys::fork() {
         Ok(Forked::Child) => match signals.renew() {
-            Ok(signals) => agent::run(job, launcher, &link, &signals, outer),
+            Ok(signals) => agent::run(job, launcher, &link, &signals, beginning),
             Err(_) => 1,
         },
         Ok(Forked::Parent(agent)) => {
             // The launcher sees the end of the link when the agent is gone.
-            drop((link, signals, outer));
+            drop((link, signals, beginning));
             wait_for(agent);
             processes::kill_all();
             0

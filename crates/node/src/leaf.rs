@@ -2,7 +2,7 @@
 //!
 //! Reads its errand from standard input (never arguments or environment: others may read those), calls the launcher's agent at all addresses at once and keeps
 //! the line that first proves the job's secret, is told the job, and goes on as the launcher of this host's part. Until the line stands, words go to standard error,
-//! which whoever started it passes on to the user.
+//! which whoever started it passes on to the user. A host that joins gets its errand on the line that it has made, and goes on in the same way ([`obey`]).
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use garonne_rails::tcp::trusted::{self, Call, Called, Trusted};
 use garonne_topology::CpuSet;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::agent::Outer;
+use crate::agent::{Beginning, Outer, start};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::{Job, Placement};
@@ -37,8 +37,25 @@ pub fn serve() -> i32 {
 fn serve_errand() -> Result<i32> {
     let errand = read_errand(std::io::stdin().lock())?;
     let house = trusted::house(errand.secret.clone(), errand.job.to_ne_bytes(), errand.node);
-    let (mut line, reached) = call(&house, &errand.addresses, errand.port)?;
+    let (line, reached) = call(&house, &errand.addresses, errand.port)?;
+    obey(errand, line, (reached, Manner::Started))
+}
+
+/// How an agent came to be that of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// The job has started it: its ranks run as on the job's own host, in the same directory and environment.
+    Started,
+    /// Its host has joined: they run as this process does.
+    Guest,
+}
+
+/// Is told the job on the line to the first agent, and runs this node's part of it. Returns the code of this process.
+pub(crate) fn obey(errand: Errand, mut line: Trusted, (reached, manner): (IpAddr, Manner)) -> Result<i32> {
     let mut job = receive_job(&mut line)?;
+    if manner == Manner::Guest {
+        job.env = Some(start::environment_of_guest(job.env.take().unwrap_or_default()));
+    }
     if let Some(cpus) = CpuSet::parse(&job.cpus).filter(|cpus| !cpus.is_empty())
         && let Err(error) = placement::confine(&cpus)
     {
@@ -57,8 +74,9 @@ fn serve_errand() -> Result<i32> {
         secret: errand.secret,
         line,
         reached,
+        guest: manner == Manner::Guest,
     };
-    launcher::launch_as(&job, Some(outer), &mut drop)
+    launcher::launch_as(&job, Beginning::Outer(outer), &mut drop)
 }
 
 /// The placement of some of a job's ranks as one of all, of which the others are not here.
@@ -96,13 +114,32 @@ fn read_errand(mut from: impl Read) -> Result<Errand> {
 
 /// Calls all addresses at once; the first that answers and proves the secret is kept.
 pub(crate) fn call(house: &House, addresses: &[IpAddr], port: u16) -> Result<(Trusted, IpAddr)> {
+    let addresses: Vec<_> = addresses
+        .iter()
+        .map(|address| SocketAddr::new(*address, port))
+        .collect();
+    let reached = reach(house, &addresses).map_err(|failures| {
+        let tried = match failures.is_empty() {
+            true => String::from("it has no address"),
+            false => failures.join("; "),
+        };
+        let text = format!("the launcher's host is not reached at any of its addresses ({tried})");
+        Error::peer(codes::G0216, text)
+    });
+    reached.map(|(line, address)| (line, address.ip()))
+}
+
+/// The same; of addresses that do not answer as they should it says why not, one by one.
+pub(crate) fn reach(
+    house: &House,
+    addresses: &[SocketAddr],
+) -> std::result::Result<(Trusted, SocketAddr), Vec<String>> {
     let until = Instant::now() + CALL_WAIT;
     let mut failures: Vec<String> = Vec::new();
     let mut calls = Vec::new();
     for address in addresses {
-        let address = SocketAddr::new(*address, port);
-        match Call::begin(house, address, 0) {
-            Ok(call) => calls.push((address, call)),
+        match Call::begin(house, *address, 0) {
+            Ok(call) => calls.push((*address, call)),
             Err(why) => failures.push(format!("{address}: {why}")),
         }
     }
@@ -131,7 +168,7 @@ pub(crate) fn call(house: &House, addresses: &[IpAddr], port: u16) -> Result<(Tr
         let mut waiting = Vec::new();
         for ((address, mut call), ready) in calls.into_iter().zip(ready) {
             match if ready { call.look() } else { Called::Waits } {
-                Called::Open(line) => return Ok((line, address.ip())),
+                Called::Open(line) => return Ok((line, address)),
                 Called::Waits => waiting.push((address, call)),
                 Called::Failed(why) => failures.push(format!("{address}: {why}")),
             }
@@ -139,12 +176,7 @@ pub(crate) fn call(house: &House, addresses: &[IpAddr], port: u16) -> Result<(Tr
         calls = waiting;
     }
     failures.extend(calls.iter().map(|(address, _)| format!("{address}: no answer")));
-    let tried = match failures.is_empty() {
-        true => String::from("it has no address"),
-        false => failures.join("; "),
-    };
-    let text = format!("the launcher's host is not reached at any of its addresses ({tried})");
-    Err(Error::peer(codes::G0216, text))
+    Err(failures)
 }
 
 fn receive_job(line: &mut Trusted) -> Result<Job> {

@@ -22,6 +22,7 @@ pub mod codes;
 pub mod error;
 mod foreign;
 pub mod job;
+pub mod joining;
 pub mod launcher;
 pub mod layout;
 pub mod leaf;

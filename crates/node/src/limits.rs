@@ -182,3 +182,30 @@ pub const LEAVE_LOOK: Duration = Duration::from_micros(200);
 
 /// How long one who looks at a job waits for its agent: it answers within milliseconds unless it was stopped.
 pub const VISIT_WAIT: Duration = Duration::from_secs(1);
+
+/// Bytes of a host's name, as the name service has it.
+pub const HOST_NAME_MAX: usize = 255;
+
+/// Addresses in a join key: hosts with more networks than this have some that are of no use to others, and a key is to stay short.
+pub const JOIN_ADDRESSES_MAX: usize = 4;
+
+/// Letters of a join key: enough for as many names of [`HOST_NAME_MAX`].
+pub const JOIN_KEY_TEXT_MAX: usize = 2048;
+
+/// How long hosts have to join where nobody says: people go from host to host with a key, and batch systems start containers minutes apart.
+pub const JOIN_WAIT: Duration = Duration::from_secs(600);
+
+/// Hosts with the key beyond those asked for that are heard, to be told that the job is full.
+pub const GUESTS_SPARE: usize = 16;
+
+/// Between two looks of a host that waits for others to join; its socket wakes it for everything that comes.
+pub const GUEST_LOOK: Duration = Duration::from_secs(60);
+
+/// Hosts that came too late and have not hung up yet.
+pub const LATE_LINES_MAX: usize = 8;
+
+/// How long they may take to read why.
+pub const LATE_WAIT: Duration = Duration::from_secs(5);
+
+/// Calls on behalf of ranks of other hosts under way to one host's ranks: several for each pair that waits, and a rank that computes answers none.
+pub const CALLBACKS_MAX: usize = 256;

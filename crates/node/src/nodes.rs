@@ -89,6 +89,39 @@ impl Nodes {
         })
     }
 
+    /// Shares `ranks` out among hosts of so many slots, in proportion to them; at least one to each that has any, if there are enough.
+    pub fn share(slots: &[u32], ranks: u32) -> Vec<u32> {
+        let total: u64 = slots.iter().map(|slots| u64::from(*slots)).sum::<u64>().max(1);
+        let exact = |slots: &u32| u64::from(ranks) * u64::from(*slots);
+        let mut shares: Vec<u32> = slots.iter().map(|slots| (exact(slots) / total) as u32).collect();
+        // What is left goes to those that lost most by rounding, the first of equals first.
+        let mut order: Vec<usize> = (0..slots.len()).collect();
+        order.sort_by_key(|at| std::cmp::Reverse(exact(&slots[*at]) % total));
+        let left = ranks.saturating_sub(shares.iter().sum());
+        order.iter().take(left as usize).for_each(|at| shares[*at] += 1);
+        while let Some(empty) = (0..slots.len()).find(|at| slots[*at] > 0 && shares[*at] == 0)
+            && let Some(largest) = (0..slots.len()).rev().max_by_key(|at| shares[*at])
+            && shares[largest] > 1
+        {
+            shares[largest] -= 1;
+            shares[empty] += 1;
+        }
+        shares
+    }
+
+    /// Names for hosts that call themselves so, none of them given twice or taken already.
+    pub fn names_apart(names: &[String], taken: &[String]) -> Vec<String> {
+        let mut given: Vec<String> = Vec::new();
+        for name in names {
+            let is_free = |name: &String| !given.contains(name) && !taken.contains(name);
+            let own = std::iter::once(name.clone());
+            let mut tries = own.chain((2..).map(|number| format!("{name}-{number}")));
+            let free = tries.find(is_free).unwrap_or_default();
+            given.push(free);
+        }
+        given
+    }
+
     /// Whether there is more than one node.
     pub fn several(&self) -> bool {
         self.names.len() > 1
@@ -162,6 +195,35 @@ mod tests {
         let error = Nodes::assign(&hosts, 200, Mapping::Slots).unwrap_err();
         assert_eq!(error.code(), codes::G0306);
         assert!(error.to_string().contains("200 hosts"), "{error}");
+    }
+
+    #[test]
+    fn ranks_are_shared_out_by_slots_and_nobody_goes_without() {
+        assert_eq!(Nodes::share(&[4, 4], 8), [4, 4]);
+        assert_eq!(Nodes::share(&[8, 2], 5), [4, 1]);
+        assert_eq!(Nodes::share(&[4, 4], 3), [2, 1]);
+        assert_eq!(Nodes::share(&[64, 1, 1], 4), [2, 1, 1]);
+        assert_eq!(Nodes::share(&[0, 3, 3], 4), [0, 2, 2]);
+        assert_eq!(Nodes::share(&[2, 2], 9), [5, 4]);
+        assert_eq!(Nodes::share(&[5, 5], 1), [1, 0]);
+        for ranks in 0..40 {
+            let shares = Nodes::share(&[3, 0, 7, 1], ranks);
+            assert_eq!(shares.iter().sum::<u32>(), ranks);
+            assert!(
+                ranks < 3
+                    || shares
+                        .iter()
+                        .zip([true, false, true, true])
+                        .all(|(n, has)| (*n > 0) == has)
+            );
+        }
+    }
+
+    #[test]
+    fn hosts_that_call_themselves_alike_are_told_apart() {
+        let names = ["a", "b", "a", "a-2"].map(String::from);
+        let taken = [String::from("b")];
+        assert_eq!(Nodes::names_apart(&names, &taken), ["a", "b-2", "a-2", "a-2-2"]);
     }
 
     #[test]

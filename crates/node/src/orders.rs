@@ -43,6 +43,19 @@ pub struct Place {
     pub home: u64,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
+    /// It has joined with a key: it reaches the first host, and perhaps nobody reaches it.
+    pub guest: bool,
+}
+
+/// A rank wants to be called by another, whom it does not reach itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Callback {
+    /// The one that is to be called.
+    pub from: u32,
+    /// The one that is to call.
+    pub to: u32,
+    /// For bulk data, not for packets.
+    pub bulk: bool,
 }
 
 /// Which of a rank's two streams.
@@ -72,6 +85,8 @@ pub enum Order {
     End {
         /// They may do so by themselves for a while first.
         patient: bool,
+        /// The job's exit code.
+        code: i32,
     },
     /// All ranks of all hosts have ended.
     Finish,
@@ -81,6 +96,8 @@ pub enum Order {
     Input(Vec<u8>),
     /// These ranks, of other nodes, have ended well.
     Ended(Vec<u32>),
+    /// A rank of that node is to call another.
+    Call(Callback),
     /// Nothing; the line is alive.
     Ping,
 }
@@ -118,6 +135,8 @@ pub enum Report {
     Say(String),
     /// Nothing runs there any more; the last message.
     Done,
+    /// A rank of another node is to call one of this.
+    Call(Callback),
     /// Nothing; the line is alive.
     Ping,
 }
@@ -152,13 +171,14 @@ pub(crate) fn addresses(r: &mut Reader<'_>) -> Result<Vec<IpAddr>> {
 
 fn put_place(writer: Writer, place: &Place) -> Writer {
     let writer = writer.bytes(place.name.as_bytes()).raw(place.home.to_le_bytes());
-    put_addresses(writer, &place.addresses)
+    put_addresses(writer.raw([u8::from(place.guest)]), &place.addresses)
 }
 
 fn place(r: &mut Reader<'_>) -> Result<Place> {
     Ok(Place {
         name: r.text()?,
         home: u64::from_le_bytes(r.raw()?),
+        guest: r.raw()? != [0],
         addresses: addresses(r)?,
     })
 }
@@ -176,6 +196,21 @@ fn ports(r: &mut Reader<'_>) -> Result<Vec<u16>> {
 fn ranks(r: &mut Reader<'_>) -> Result<Vec<u32>> {
     let count = count(r, 4, limits::RANKS_MAX as usize)?;
     (0..count).map(|_| r.u32()).collect()
+}
+
+fn put_callback(writer: Writer, call: &Callback) -> Writer {
+    writer
+        .raw(call.from.to_le_bytes())
+        .raw(call.to.to_le_bytes())
+        .raw([u8::from(call.bulk)])
+}
+
+fn callback(r: &mut Reader<'_>) -> Result<Callback> {
+    Ok(Callback {
+        from: r.u32()?,
+        to: r.u32()?,
+        bulk: r.raw()? != [0],
+    })
 }
 
 fn side(code: u32) -> Result<Side> {
@@ -259,7 +294,9 @@ impl Order {
                 put_numbers(writer, ports.iter().map(|port| port.to_le_bytes()))
             }
             Order::Signal(signal) => Writer::new(303).raw(signal.to_le_bytes()),
-            Order::End { patient } => Writer::new(304).raw([u8::from(*patient)]),
+            Order::End { patient, code } => {
+                Writer::new(304).raw([u8::from(*patient)]).raw(code.to_le_bytes())
+            }
             Order::Finish => Writer::new(305),
             Order::Room(rank, side, bytes) => Writer::new(306)
                 .raw(rank.to_le_bytes())
@@ -268,6 +305,7 @@ impl Order {
             Order::Input(bytes) => Writer::new(307).bytes(bytes),
             Order::Ended(ranks) => put_numbers(Writer::new(308), ranks.iter().map(|rank| rank.to_le_bytes())),
             Order::Ping => Writer::new(309),
+            Order::Call(call) => put_callback(Writer::new(310), call),
         }
         .0
     }
@@ -287,12 +325,14 @@ impl Order {
             303 => Order::Signal(r.u32()? as i32),
             304 => Order::End {
                 patient: r.raw()? != [0],
+                code: r.u32()? as i32,
             },
             305 => Order::Finish,
             306 => Order::Room(r.u32()?, side(r.u32()?)?, r.u32()?),
             307 => Order::Input(r.bytes()?.to_vec()),
             308 => Order::Ended(ranks(&mut r)?),
             309 => Order::Ping,
+            310 => Order::Call(callback(&mut r)?),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(order)
@@ -328,6 +368,7 @@ impl Report {
             Report::Say(line) => Writer::new(326).bytes(line.as_bytes()),
             Report::Done => Writer::new(327),
             Report::Ping => Writer::new(328),
+            Report::Call(call) => put_callback(Writer::new(329), call),
         }
         .0
     }
@@ -356,6 +397,7 @@ impl Report {
             326 => Report::Say(r.text()?),
             327 => Report::Done,
             328 => Report::Ping,
+            329 => Report::Call(callback(&mut r)?),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(report)
@@ -513,6 +555,7 @@ pub fn read_anything(bytes: &[u8]) {
         Report::decode(bytes),
     );
     crate::adoption::read_anything(bytes);
+    crate::joining::read_anything(bytes);
 }
 
 #[cfg(test)]

@@ -266,6 +266,12 @@ impl Signals {
         }
     }
 
+    /// Ends the watch: signals do again what they did before it.
+    pub fn release(self) {
+        // SAFETY: the set was filled in by the kernel.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+
     /// The next pending signal.
     pub fn next(&self) -> Option<Signal> {
         // SAFETY: all zeroes is a valid value of this plain C structure, and the read is bounded by its size.

@@ -64,6 +64,18 @@ pub enum ToAgent {
     },
     /// Answered when all ranks of the world have sent it.
     Fence,
+    /// A rank of another host is to call this one, which does not reach it.
+    Call {
+        /// That rank.
+        peer: u32,
+        /// For bulk data, not for packets.
+        bulk: bool,
+    },
+    /// A rank of another host does not reach this one, nor this one it.
+    Apart {
+        /// That rank.
+        peer: u32,
+    },
 }
 
 /// From the agent to a rank or tool.
@@ -248,6 +260,10 @@ impl ToAgent {
             ToAgent::Get { key } => Writer::new(7).bytes(key.as_bytes()),
             ToAgent::Fence => Writer::new(8),
             ToAgent::Resumed => Writer::new(9),
+            ToAgent::Call { peer, bulk } => Writer::new(10)
+                .raw(peer.to_le_bytes())
+                .raw(u32::from(*bulk).to_le_bytes()),
+            ToAgent::Apart { peer } => Writer::new(11).raw(peer.to_le_bytes()),
         }
         .0
     }
@@ -277,6 +293,11 @@ impl ToAgent {
             7 => ToAgent::Get { key: r.text()? },
             8 => ToAgent::Fence,
             9 => ToAgent::Resumed,
+            10 => ToAgent::Call {
+                peer: r.u32()?,
+                bulk: r.u32()? != 0,
+            },
+            11 => ToAgent::Apart { peer: r.u32()? },
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(value)
@@ -405,6 +426,8 @@ mod tests {
             ToAgent::Get { key: String::new() },
             ToAgent::Fence,
             ToAgent::Resumed,
+            ToAgent::Call { peer: 3, bulk: true },
+            ToAgent::Apart { peer: 3 },
         ]
     }
 

@@ -295,3 +295,13 @@ pub const TCP_NAPS_IDLE: u32 = 40;
 
 /// Longest message between agents: what a job is, with an environment as large as the kernel lets a program have, twice over.
 pub const TRUSTED_MESSAGE_MAX: usize = 8 << 20;
+
+/// A call that nobody has taken after this long may never be: then the peer is asked to call from its side, which costs it one message. Connections within a
+/// site stand after a millisecond.
+pub const TCP_ASK_AFTER: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// Between two requests to a peer for its call: it acts at once if it looks, and asking again only mends what a broken way between agents has lost.
+pub const TCP_ASK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// A pair of which neither side has reached the other for this long, and both know it, will not: links that fail for ten seconds are waited for.
+pub const TCP_HIDDEN_LIMIT: std::time::Duration = std::time::Duration::from_secs(12);

@@ -67,6 +67,14 @@ pub trait Hosts: Send + Sync {
     fn addresses(&self, peer: Peer) -> Vec<SocketAddr>;
     /// Whether it is known to have ended without finishing properly.
     fn is_gone(&self, peer: Peer) -> bool;
+    /// Asks a peer that this side does not reach for its call, by another way than this rail.
+    fn ask(&self, _peer: Peer, _bulk: bool) {}
+    /// Whether it may live although nobody answers at its addresses: then only [`Hosts::is_gone`] says that it does not.
+    fn may_be_hidden(&self, _peer: Peer) -> bool {
+        false
+    }
+    /// It does not reach this side, nor this side it. May be told again and again.
+    fn cannot_reach(&self, _peer: Peer) {}
 }
 
 /// Room that was lent.

@@ -5,6 +5,7 @@ mod bench_tasks;
 mod doctor;
 mod explain;
 mod jobs;
+mod join;
 mod map;
 mod overlap;
 mod picture;
@@ -41,6 +42,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
+    /// Take part in a job that was started on another host with `garonne run --join-key`
+    Join(join::Args),
     /// What this machine can do, what is degraded and what it costs, how to mend it
     Doctor(doctor::Args),
     /// The machine, and the ranks of a job on it
@@ -81,6 +84,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
     };
     match cli.command {
         Command::Run { words } => crate::run::run(words, "garonne run"),
+        Command::Join(args) => join::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Map(args) => map::run(&args),
         Command::Top(args) => top::run(&args),

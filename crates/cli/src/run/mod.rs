@@ -5,8 +5,10 @@
 
 mod allocation;
 mod hosts;
+mod joining;
 mod options;
 mod parse;
+mod signals;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -18,7 +20,7 @@ use std::path::Path;
 
 use garonne_node::job::{Colour, Job};
 use garonne_node::nodes::{Nodes, listed};
-use garonne_node::{codes, leaf, placement};
+use garonne_node::{codes, launcher, leaf, placement};
 use garonne_topology::{machine, quota};
 
 use parse::{Facts, Order, Request, When};
@@ -64,7 +66,7 @@ fn facts() -> Facts {
 }
 
 /// CPUs that this process may use, a control group's quota counted as CPUs (a part of one as a whole one).
-fn usable_cpus() -> u32 {
+pub fn usable_cpus() -> u32 {
     let allowed = machine::allowed().len() as u32;
     quota::cpu_milli().map_or(allowed, |quota| allowed.min(quota.div_ceil(1000)).max(1))
 }
@@ -72,7 +74,7 @@ fn usable_cpus() -> u32 {
 fn start(order: Order) -> i32 {
     let Order {
         mut job,
-        hosts,
+        mut hosts,
         mapping,
         policy,
         colour,
@@ -80,6 +82,7 @@ fn start(order: Order) -> i32 {
         report_pid,
         cpus,
         tracing,
+        joining,
     } = order;
     if let Some(cpus) = &cpus
         && let Err(error) = placement::confine(cpus)
@@ -106,14 +109,21 @@ fn start(order: Order) -> i32 {
         );
         return USAGE;
     }
+    if tracing.is_wanted() && (joining.is_wanted() || hosts.iter().any(|host| !host.own)) {
+        errln!(
+            "error[{}]: traces of a job on several hosts are not there yet",
+            codes::G0211
+        );
+        return USAGE;
+    }
+    let company = match joining.is_wanted() {
+        false => None,
+        true => match joining::gather(&joining, &mut job, &mut hosts, mapping) {
+            Ok(company) => Some(company),
+            Err(code) => return code,
+        },
+    };
     if hosts.iter().any(|host| !host.own) {
-        if tracing.is_wanted() {
-            errln!(
-                "error[{}]: traces of a job on several hosts are not there yet",
-                codes::G0211
-            );
-            return USAGE;
-        }
         match Nodes::assign(&hosts, job.size(), mapping) {
             Ok(nodes) => job.nodes = nodes,
             Err(error) => {
@@ -130,7 +140,11 @@ fn start(order: Order) -> i32 {
         report(&placed, &here, &job);
     }
     job.placement = leaf::spread(&placed.placement, &here, job.size());
-    tracing::launch(&mut job, &tracing).unwrap_or_else(|error| {
+    let ended = match company {
+        Some(company) => launcher::launch_with(&job, company),
+        None => tracing::launch(&mut job, &tracing),
+    };
+    ended.unwrap_or_else(|error| {
         errln!("{error}");
         if error.code() == codes::G0211 { USAGE } else { 1 }
     })

@@ -2,6 +2,7 @@
 //!
 //! Names match with one dash or two, and with `=VALUE` where there is a value. The table is in `table`.
 
+use super::joining::Part;
 pub use super::table::OPTIONS;
 
 /// What an option does.
@@ -67,6 +68,10 @@ pub enum Action {
     Signals,
     /// Write a timeline.
     Trace,
+    /// Let other hosts join with a key.
+    JoinKey,
+    /// How they join.
+    Join(Part),
     /// Print how much of each operation was hidden.
     Overlap,
     /// The same as these words.

@@ -12,7 +12,9 @@ use garonne_topology::binding::{BindTo, MapBy, Policy};
 use garonne_topology::cpuset::CpuSet;
 
 use super::allocation::Allocation;
+use super::joining::Joining;
 use super::options::{self, Action, Entry};
+use super::signals::forwarded;
 use super::tracing::Tracing;
 use super::{allocation, hosts};
 
@@ -75,6 +77,8 @@ pub struct Order {
     pub cpus: Option<CpuSet>,
     /// What to record.
     pub tracing: Tracing,
+    /// Hosts that are to join.
+    pub joining: Joining,
 }
 
 struct Parser<'a> {
@@ -97,6 +101,7 @@ struct Parser<'a> {
     mapping: Mapping,
     per_node: Option<u32>,
     launcher: Option<String>,
+    joining: Joining,
 }
 
 /// One program while it is read.
@@ -131,6 +136,7 @@ pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
         mapping: Mapping::default(),
         per_node: None,
         launcher: None,
+        joining: Joining::default(),
     };
     parser.run()
 }
@@ -193,6 +199,22 @@ impl Parser<'_> {
         if let Some(per_node) = self.per_node {
             self.hosts.iter_mut().for_each(|host| host.slots = per_node);
         }
+        self.joining.settle(
+            self.per_node,
+            self.programs.iter().all(|program| program.ranks == 0) && !several,
+        );
+        if self.joining.is_wanted() && !self.hosts.iter().any(|host| host.own) {
+            let name = self.facts.host_names.last().cloned().unwrap_or_default();
+            let slots = self.per_node.unwrap_or(cores);
+            self.hosts.insert(
+                0,
+                Host {
+                    name,
+                    slots,
+                    own: true,
+                },
+            );
+        }
         let slots = self
             .hosts
             .iter()
@@ -226,6 +248,7 @@ impl Parser<'_> {
         job.timeout = self.timeout.or_else(|| self.timeout_from_env());
         if let Stdin::Rank(rank) = job.stdin
             && rank >= job.size()
+            && !self.joining.is_open()
         {
             return Err(format!("--stdin {rank}: there are {} ranks", job.size()));
         }
@@ -238,6 +261,7 @@ impl Parser<'_> {
             tracing,
             hosts,
             mapping,
+            joining,
             ..
         } = self;
         Ok(Request::Run(Box::new(Order {
@@ -250,6 +274,7 @@ impl Parser<'_> {
             report_pid,
             cpus,
             tracing,
+            joining,
         })))
     }
 
@@ -316,6 +341,8 @@ impl Parser<'_> {
             Action::TagStream => self.tags = Tags::Stream,
             Action::ReportBindings => self.report_bindings = true,
             Action::Overlap => self.tracing.overlap = true,
+            // Its value, if there is one, is never the next word.
+            Action::JoinKey => self.joining.key(attached.take())?,
             Action::EnvNone => self.keep_only(&[]),
             Action::LocalEnv => draft.env.push(self.assignment(value)?),
             Action::GlobalEnv => {
@@ -390,6 +417,7 @@ impl Parser<'_> {
             Action::Hosts => self.hosts.extend(hosts::of_list(&text, &self.facts.host_names)?),
             Action::Launcher => self.launcher = Some(text),
             Action::Hostfile => self.hostfile(&value)?,
+            Action::Join(part) => self.joining.option(part, &text).map_err(bad)?,
             _ => {}
         }
         Ok(())
@@ -413,9 +441,18 @@ impl Parser<'_> {
 
     /// `-x VAR` passes a variable on, which happens anyway; `-x VAR=VALUE` sets it; several may be joined by commas.
     fn export(&mut self, value: &OsStr) {
-        if let Some((name, value)) = split(value) {
-            self.env.push((name, Some(value)));
-        }
+        let (name, value) = match split(value) {
+            Some((name, value)) => (name, Some(value)),
+            // Hosts that join have an environment of their own.
+            None => {
+                let known = self.facts.env.iter().find(|(name, _)| name == value);
+                let Some((name, value)) = known.cloned() else {
+                    return;
+                };
+                (name, Some(value))
+            }
+        };
+        self.env.push((name, value));
     }
 
     /// `VAR=VALUE`, or `VAR` and `VALUE` as two words.
@@ -504,45 +541,6 @@ impl Parser<'_> {
         self.hosts.extend(hosts::of_file(&text, &self.facts.host_names)?);
         Ok(())
     }
-}
-
-/// Signals that the launcher passes on anyway.
-const FORWARDED: [&str; 9] = [
-    "INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "TSTP", "CONT", "WINCH",
-];
-
-fn forwarded(list: &str) -> Result<(), Fault> {
-    for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        let upper = name.to_ascii_uppercase();
-        let number = upper.parse::<i32>().ok().and_then(signal_of);
-        let short = number.unwrap_or(upper.strip_prefix("SIG").unwrap_or(&upper));
-        if !FORWARDED.contains(&short) {
-            return Err(format!(
-                "--forward-signals {name}: those passed on, always, are {}",
-                FORWARDED.join(", ")
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// The signal of a number, the same on all Linux machines that this runs on.
-fn signal_of(number: i32) -> Option<&'static str> {
-    let names = [
-        (1, "HUP"),
-        (2, "INT"),
-        (3, "QUIT"),
-        (10, "USR1"),
-        (12, "USR2"),
-        (15, "TERM"),
-        (18, "CONT"),
-        (20, "TSTP"),
-        (28, "WINCH"),
-    ];
-    names
-        .iter()
-        .find(|(known, _)| *known == number)
-        .map(|(_, name)| *name)
 }
 
 /// `-n4` and `-np4`.

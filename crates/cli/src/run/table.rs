@@ -1,6 +1,7 @@
 //! The table of options. Those shown in help come first, then spellings and the less common, then what is accepted without effect,
 //! then what is refused. It covers the documented options of Open MPI's `mpirun`, of MPICH's and Intel's `mpiexec`, and of the standard's.
 
+use super::joining::Part;
 use super::options::{Action, Entry, entry};
 
 /// A name that stands for other words.
@@ -139,6 +140,36 @@ pub const OPTIONS: &[Entry] = &[
         Action::Programs,
         "FILE",
         "read programs and their options from a file, one program a line",
+    ),
+    entry(
+        &["join-key"],
+        Action::JoinKey,
+        "[=FILE]",
+        "let other hosts join: prints the `garonne join KEY` to run there, or writes the key to FILE",
+    ),
+    entry(
+        &["join-hosts"],
+        Action::Join(Part::Hosts),
+        "N",
+        "wait for so many hosts to join before the job begins (default: 1)",
+    ),
+    entry(
+        &["join-timeout"],
+        Action::Join(Part::Timeout),
+        "SECONDS",
+        "how long they have to come (default: 600)",
+    ),
+    entry(
+        &["join-address"],
+        Action::Join(Part::Address),
+        "NAME,...",
+        "where they call this host, by name or address (default: its addresses)",
+    ),
+    entry(
+        &["join-port"],
+        Action::Join(Part::Port),
+        "PORT",
+        "the port at which they call (default: any that is free)",
     ),
     entry(
         &["trace"],

@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags};
 use super::identity::job_id;
 use super::output::{Kind, Marking, Sink, Stream};
 use super::source::Source;
-use super::{Agent, Outer, Slot, Token, start};
+use super::{Agent, Beginning, Outer, Slot, Token, start};
 use crate::addresses;
 use crate::adoption::{Adoption, First, Settled};
 use crate::codes;
@@ -99,8 +99,11 @@ impl Agent<'_> {
         self.id = JobId(first.job);
         self.gather_from_now();
         if several {
-            let outer = (self.node > 0).then(|| self.call_first(first)).transpose()?;
-            if let Some(code) = self.gather(outer)? {
+            let beginning = match self.node {
+                0 => Beginning::Plain,
+                _ => Beginning::Outer(self.call_first(first)?),
+            };
+            if let Some(code) = self.gather(beginning)? {
                 return Ok(code);
             }
         }
@@ -161,6 +164,7 @@ impl Agent<'_> {
             secret,
             line,
             reached,
+            guest: false,
         })
     }
 

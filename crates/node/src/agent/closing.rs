@@ -25,6 +25,7 @@ impl Agent<'_> {
         }
         if self.up.is_some() {
             self.say_done();
+            self.say_end_to_guest();
         } else {
             self.flush_slowly();
             self.flush(Kind::Out);

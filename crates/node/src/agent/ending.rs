@@ -55,7 +55,7 @@ pub(super) fn ends_jobs(signal: i32) -> bool {
 }
 
 /// The names of signals that end programs, as people know them.
-fn signal_name(signal: i32) -> String {
+pub(super) fn signal_name(signal: i32) -> String {
     const NAMES: [(i32, &str); 14] = [
         (libc::SIGHUP, "SIGHUP"),
         (libc::SIGINT, "SIGINT"),
@@ -390,8 +390,7 @@ impl Agent<'_> {
         self.say(&failure.line);
         if failure.finalized || self.adopted.is_some() {
             // Its peers are most likely about to finalise, too: they may do so and end by themselves. Or another launcher ends them, in its own way.
-            self.end_patiently(Instant::now() + FINALIZED_GRACE);
-            self.set_code(failure.code);
+            self.end_patiently(failure.code, Instant::now() + FINALIZED_GRACE);
         } else {
             self.terminate(failure.code);
         }
@@ -426,15 +425,16 @@ impl Agent<'_> {
         self.ending.as_ref().map_or(0, |ending| ending.code)
     }
 
-    fn set_code(&mut self, code: i32) {
+    /// The first agent says with which code the job ends.
+    pub(super) fn set_code(&mut self, code: i32) {
         if let Some(ending) = &mut self.ending {
             ending.code = code;
         }
     }
 
     /// The ranks may end by themselves until then.
-    pub(super) fn end_patiently(&mut self, until: Instant) {
-        self.end(1, Stage::Patience(until));
+    pub(super) fn end_patiently(&mut self, code: i32, until: Instant) {
+        self.end(code, Stage::Patience(until));
     }
 
     /// All ranks of all hosts have ended; what they left may end by itself until then.
@@ -477,7 +477,7 @@ impl Agent<'_> {
         self.deadline = None;
         self.ending = Some(Ending { code, stage });
         let patient = matches!(stage, Stage::Patience(_));
-        self.order_all(&Order::End { patient });
+        self.order_all(&Order::End { patient, code });
         self.far.iter_mut().for_each(|far| far.forget_absent());
         for world in &self.worlds {
             layout::ending(&world.board).store(1, Relaxed);

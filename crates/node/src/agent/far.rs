@@ -4,21 +4,22 @@
 //! slots, whose output comes in messages (`source`) within a window, and whose end is reported. Each other host has a [`Branch`]: the command that starts its agent,
 //! which is told on its standard input where to call and by which secret, and then the line over which it has called back.
 
-use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use garonne_rails::tcp::trusted::{self, Porch};
-use garonne_rails::tcp::{House, Secret, listen};
+use garonne_rails::tcp::{House, Secret};
 use rustix::event::epoll;
 
 use super::output::Kind;
 use super::trunk::Trunk;
-use super::{Agent, Token, start};
+use super::{Agent, Token, listen_at};
 use crate::addresses;
 use crate::codes;
 use crate::error::{Error, Result};
+use crate::joining::gate::Gate;
+use crate::joining::room::Company;
+use crate::leaf::Manner;
 use crate::limits;
 use crate::nodes::listed;
 use crate::orders::{Errand, Order, Place, Report, Side};
@@ -29,8 +30,10 @@ use crate::sys;
 pub(super) struct Far {
     porch: Porch,
     secret: Secret,
-    branches: Vec<Branch>,
+    pub(super) branches: Vec<Branch>,
     gather_until: Instant,
+    /// Where hosts have joined, if any have.
+    pub(super) gate: Option<Gate>,
     /// Ranks that have ended well, to be told.
     pub(super) ended: Vec<u32>,
     pub(super) input: super::input::Input,
@@ -64,6 +67,14 @@ impl Branch {
         }
     }
 
+    /// Of a host that has joined.
+    pub fn joined(node: u32, trunk: Trunk) -> Self {
+        Self {
+            trunk: Some(trunk),
+            ..Self::awaited(node)
+        }
+    }
+
     /// Of one that somebody else starts.
     fn awaited(node: u32) -> Self {
         Self {
@@ -93,26 +104,13 @@ pub(super) fn kind(side: Side) -> Kind {
     }
 }
 
-/// A port on all addresses of this host, IPv6 as well where there is any.
-pub(super) fn listen_anywhere() -> Result<(std::net::TcpListener, u16)> {
-    let any = [SocketAddr::from(([0u16; 8], 0)), SocketAddr::from(([0u8; 4], 0))];
-    let listener = listen(any[0]).or_else(|_| listen(any[1]));
-    let listener = listener.map_err(|error| {
-        Error::resource(codes::G0209, format!("cannot listen for other hosts: {error:?}"))
-    })?;
-    let address = listener
-        .local_addr()
-        .map_err(|error| Error::system(codes::G0209, "cannot tell which port was opened", error))?;
-    Ok((listener, address.port()))
-}
-
 impl Far {
     /// The secret that ranks of several hosts prove to each other.
     pub fn secret(&self) -> &Secret {
         &self.secret
     }
 
-    fn branch(&mut self, node: u32) -> Option<&mut Branch> {
+    pub(super) fn branch(&mut self, node: u32) -> Option<&mut Branch> {
         self.branches.get_mut((node as usize).checked_sub(1)?)
     }
 
@@ -159,7 +157,7 @@ impl Agent<'_> {
     /// Opens the port at which agents of other hosts call. Returns it, and the secret that they are to prove.
     fn open_far(&mut self) -> Result<(u16, Secret)> {
         let secret = Secret::generate().map_err(no_secret)?;
-        let (listener, port) = listen_anywhere()?;
+        let (listener, port) = listen_at(0)?;
         let house: House = trusted::house(secret.clone(), self.id.0.to_ne_bytes(), 0);
         let porch = Porch::new(house, listener);
         self.listen(porch.fd(), Token::Porch)?;
@@ -168,6 +166,7 @@ impl Agent<'_> {
             secret: secret.clone(),
             branches: Vec::new(),
             gather_until: Instant::now() + limits::GATHER_WAIT,
+            gate: None,
             ended: Vec::new(),
             input: super::input::Input::default(),
         }));
@@ -191,11 +190,12 @@ impl Agent<'_> {
         }
     }
 
-    /// Starts the agents of the job's other hosts.
-    pub(super) fn start_branches(&mut self) -> Result<()> {
+    /// Starts the agents of the job's other hosts. Those of hosts that have joined run already, and are the last.
+    pub(super) fn start_branches(&mut self, company: Option<Company>) -> Result<()> {
         let (port, secret) = self.open_far()?;
         let addresses = addresses::own();
-        for node in 1..self.job.nodes.names.len() as u32 {
+        let joined = company.as_ref().map_or(0, |company| company.guests.len());
+        for node in 1..(self.job.nodes.names.len() - joined) as u32 {
             let errand = Errand {
                 job: self.id.0,
                 secret: secret.clone(),
@@ -209,7 +209,7 @@ impl Agent<'_> {
                 far.branches.push(branch);
             }
         }
-        Ok(())
+        company.map_or(Ok(()), |company| self.seat(company, (port, &secret)))
     }
 
     /// Somebody calls.
@@ -244,7 +244,7 @@ impl Agent<'_> {
             // Its ranks run already, and have told it of the job.
             Some(_) => Ok(()),
             None => {
-                let order = Order::Job(Box::new(self.job_for_others()));
+                let order = Order::Job(Box::new(self.job_for(Manner::Started)));
                 trunk.send(&self.epoll, &order.encode())
             }
         };
@@ -256,28 +256,6 @@ impl Agent<'_> {
             Ok(()) => self.branch_speaks(node),
             Err(_) => self.branch_lost(node),
         }
-    }
-
-    /// The job as agents elsewhere are told it: with our environment, and directories that mean the same there.
-    fn job_for_others(&self) -> crate::job::Job {
-        let mut job = self.job.clone();
-        let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
-        for program in &mut job.programs {
-            program.dir = Some(match program.dir.take() {
-                Some(dir) => here.join(dir),
-                None => here.clone(),
-            });
-        }
-        let of_this_host = |name: &OsString| {
-            name.to_str()
-                .is_some_and(|name| start::OF_ONE_HOST.contains(&name))
-        };
-        job.env = Some(
-            std::env::vars_os()
-                .filter(|(name, _)| !of_this_host(name))
-                .collect(),
-        );
-        job
     }
 
     /// What the command that starts an agent says is kept, for the case that it fails.
@@ -414,6 +392,7 @@ impl Agent<'_> {
                 }
                 self.no_more_of(node);
             }
+            Report::Call(call) => self.have_called(call),
             Report::Ping => {}
         }
     }
@@ -555,6 +534,7 @@ impl Agent<'_> {
     pub(super) fn far_keep_time(&mut self, now: Instant) {
         let Some(far) = &mut self.far else { return };
         far.porch.keep_time();
+        far.gate.iter_mut().for_each(|gate| gate.keep_time(now));
         let (late, ping) = (!far.is_ready() && now >= far.gather_until, Order::Ping.encode());
         let mut lost = Vec::new();
         let mut absent = Vec::new();

@@ -1,16 +1,16 @@
 //! What the agents of a job on several hosts learn of each other before the first rank starts, and pass on to their ranks.
 
 use std::collections::HashMap;
-use std::net::TcpListener;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 
-use garonne_rails::tcp::Secret;
+use garonne_rails::tcp::{Secret, listen};
 use garonne_sync::shm::Segment;
 
-use super::far::listen_anywhere;
 use super::outer::Up;
 use super::trunk::Trunk;
-use super::{Agent, Outer, Token, start_error_code};
+use super::{Agent, Beginning, Token, start_error_code};
 use crate::addresses;
+use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::Card;
 use crate::orders::{Place, Report, encode_places};
@@ -28,12 +28,37 @@ pub(super) struct Hosts {
     listeners: HashMap<u32, TcpListener>,
 }
 
+/// A port on all addresses of this host, IPv6 as well where there is any; 0: any port.
+pub(crate) fn listen_at(port: u16) -> Result<(TcpListener, u16)> {
+    let any = [
+        SocketAddr::from(([0u16; 8], port)),
+        SocketAddr::from(([0u8; 4], port)),
+    ];
+    let listener = listen(any[0]).or_else(|_| listen(any[1]));
+    let listener = listener.map_err(|error| {
+        let at = if port == 0 {
+            String::new()
+        } else {
+            format!(" at port {port}")
+        };
+        Error::resource(
+            codes::G0209,
+            format!("cannot listen for other hosts{at}: {error:?}"),
+        )
+    })?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| Error::system(codes::G0209, "cannot tell which port was opened", error))?;
+    Ok((listener, address.port()))
+}
+
 /// This host as others see it.
 pub(crate) fn own_place() -> Place {
     Place {
         name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         home: addresses::home(),
         addresses: addresses::own(),
+        guest: false,
     }
 }
 
@@ -46,18 +71,19 @@ impl Agent<'_> {
     }
 
     /// Opens the ports of this node's ranks, and the lines between agents. Returns the listeners by rank.
-    pub(super) fn meet(&mut self, outer: Option<Outer>) -> Result<HashMap<u32, TcpListener>> {
+    pub(super) fn meet(&mut self, beginning: Beginning) -> Result<HashMap<u32, TcpListener>> {
         let mut listeners = HashMap::new();
         let mut ports = Vec::new();
         for rank in self.job.ranks_of(self.node) {
-            let (listener, port) = listen_anywhere()?;
+            let (listener, port) = listen_at(0)?;
             listeners.insert(rank, listener);
             ports.push(port);
         }
-        match outer {
-            None if self.adopted.is_some() => {}
-            None => self.start_branches()?,
-            Some(outer) => {
+        match beginning {
+            Beginning::Plain if self.adopted.is_some() => {}
+            Beginning::Plain => self.start_branches(None)?,
+            Beginning::Joined(company) => self.start_branches(Some(company))?,
+            Beginning::Outer(outer) => {
                 let trunk = Trunk::new(outer.line, Token::Trunk(0), &self.epoll);
                 self.up = Some(Box::new(Up {
                     trunk: Some(trunk),
@@ -65,8 +91,12 @@ impl Agent<'_> {
                     reached: outer.reached,
                     go: None,
                     feed: None,
+                    guest: outer.guest,
                 }));
-                let place = own_place();
+                let place = Place {
+                    guest: outer.guest,
+                    ..own_place()
+                };
                 self.report(&Report::Ready { place, ports });
                 // Orders may have come together with the job, of which the socket tells nothing more.
                 self.first_speaks();
@@ -105,6 +135,11 @@ impl Agent<'_> {
         }
         // What has answered once is tried first.
         if let (Some(up), Some(first)) = (&self.up, places.first_mut()) {
+            // It may be one that the first host does not know of, where somebody translates.
+            if up.guest && !first.addresses.contains(&up.reached) {
+                first.addresses.truncate(crate::limits::ADDRESSES_MAX - 1);
+                first.addresses.push(up.reached);
+            }
             first.addresses.sort_by_key(|address| *address != up.reached);
         }
         self.hosts = Some(Hosts {
@@ -112,6 +147,26 @@ impl Agent<'_> {
             ports,
             listeners,
         });
+    }
+
+    /// Addresses of a node, in the order in which to try them from here.
+    pub(super) fn addresses_of(&self, node: u32) -> &[IpAddr] {
+        let place = self
+            .hosts
+            .as_ref()
+            .and_then(|hosts| hosts.places.get(node as usize));
+        place.map_or(&[], |place| &place.addresses)
+    }
+
+    /// Those of this one.
+    pub(super) fn own_addresses(&self) -> Vec<IpAddr> {
+        self.addresses_of(self.node).to_vec()
+    }
+
+    /// The port of a rank.
+    pub(super) fn port_of(&self, rank: u32) -> Option<u16> {
+        let ports = self.hosts.as_ref().map(|hosts| &hosts.ports)?;
+        ports.get(rank as usize).copied().filter(|port| *port != 0)
     }
 
     /// The port of a rank that is about to be started.
@@ -166,15 +221,18 @@ impl Agent<'_> {
     pub(super) fn say_ended_by(&mut self, signal: i32) {
         if self.up.is_some() && self.ending.is_none() && super::ending::ends_jobs(signal) {
             let name = self.job.nodes.name(self.node).to_owned();
-            let code = crate::codes::G0217;
+            let code = codes::G0217;
+            let signal_name = super::ending::signal_name(signal);
+            let who = match self.is_guest() {
+                true => format!("host '{name}', which had joined, was asked there to end its part"),
+                false => format!("the agent on host '{name}' was asked to end"),
+            };
             self.report(&Report::Failed {
                 rank: None,
                 code: 128 + signal,
                 finalized: false,
                 report: String::new(),
-                line: format!(
-                    "error[{code}]: the agent on host '{name}' was asked to end by signal {signal}"
-                ),
+                line: format!("error[{code}]: {who} by {signal_name}"),
             });
         }
     }
@@ -188,6 +246,7 @@ impl Agent<'_> {
             Some((head, rest)) => format!("{head}]: host '{name}': {rest}"),
             None => text,
         };
+        self.say_to_guest(&line);
         self.report(&Report::Failed {
             rank: None,
             code,

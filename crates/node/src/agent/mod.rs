@@ -9,12 +9,14 @@
 mod absence;
 mod adopted;
 mod branch;
+mod callback;
 mod closing;
 mod ending;
 mod far;
 mod hosts;
 mod identity;
 mod input;
+mod joined;
 mod naming;
 mod outer;
 mod output;
@@ -25,18 +27,16 @@ mod source;
 #[allow(unsafe_code)]
 mod spawn;
 mod stamp;
-mod start;
+pub(crate) mod start;
 mod token;
 mod trunk;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use garonne_rails::tcp::Secret;
-use garonne_rails::tcp::trusted::Trusted;
 use garonne_sync::shm::Segment;
 use rustix::event::{Timespec, epoll};
 use rustix::net::{RecvFlags, SendFlags};
@@ -52,11 +52,13 @@ use crate::sys;
 use crate::wire::Link;
 use adopted::Adopted;
 pub(crate) use adopted::adopt;
+use callback::Callbacks;
 use ending::Ending;
 use far::Far;
-pub(crate) use hosts::HOSTS_KEY;
 use hosts::Hosts;
+pub(crate) use hosts::{HOSTS_KEY, listen_at};
 use identity::job_id;
+pub(crate) use joined::{Beginning, Outer};
 use outer::{Tail, Up};
 use output::{Kind, Marking, Sink, Stream};
 use passing::Sinks;
@@ -170,33 +172,20 @@ struct Agent<'a> {
     gathering: bool,
     /// Streams of other hosts that may be read again.
     revived: Vec<(Kind, u32)>,
-}
-
-/// The line of an agent to the first one, and what it is there.
-#[derive(Debug)]
-pub(crate) struct Outer {
-    /// The job, which all its agents and ranks name alike.
-    pub job: JobId,
-    /// Its node.
-    pub node: u32,
-    /// The job's secret.
-    pub secret: Secret,
-    /// The line.
-    pub line: Trusted,
-    /// The address at which it was made.
-    pub reached: IpAddr,
+    /// Calls to ranks of this node on behalf of those that wait for theirs.
+    callbacks: Callbacks,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which is told the code
-/// too; `signals` are this process's. `outer`: this is the agent of another host than the launcher's.
+/// too; `signals` are this process's.
 pub(crate) fn run(
     job: &Job,
     launcher: i32,
     link: &OwnedFd,
     signals: &sys::Signals,
-    outer: Option<Outer>,
+    beginning: Beginning,
 ) -> i32 {
-    let outcome = run_job(job, launcher, link, signals, outer);
+    let outcome = run_job(job, launcher, link, signals, beginning);
     let code = outcome.unwrap_or_else(|error| {
         processes::kill_all();
         let mut sink = Sink::new(Kind::Err);
@@ -227,20 +216,20 @@ fn run_job(
     launcher: i32,
     link: &OwnedFd,
     signals: &sys::Signals,
-    outer: Option<Outer>,
+    beginning: Beginning,
 ) -> Result<i32> {
     processes::adopt_orphans()
         .map_err(|e| Error::system(codes::G0209, "cannot become the parent of orphans", e))?;
-    let id = outer.as_ref().map_or_else(job_id, |outer| Ok(outer.job))?;
+    let id = beginning.outer().map_or_else(job_id, |outer| Ok(outer.job))?;
     let name = JobName::new(launcher as u32, id);
     let (hello, shared) = rendezvous::bind(&name)?;
     let mut agent = Agent::new(job, id, launcher, hello, (link, signals))?;
-    agent.node = outer.as_ref().map_or(0, |outer| outer.node);
+    agent.node = beginning.outer().map_or(0, |outer| outer.node);
     agent.listen(agent.hello.as_fd(), Token::Hello)?;
     agent.listen(link.as_fd(), Token::Link)?;
     let starter = Starter::new(job, id, &name, &shared, signals)?;
     agent.room_for_pidfds = start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(job.size());
-    let done = agent.run_ranks(starter, outer);
+    let done = agent.run_ranks(starter, beginning);
     drop(shared);
     match done {
         Err(error) if agent.up.is_some() => Ok(agent.failed_here(&error)),
@@ -289,6 +278,7 @@ impl<'a> Agent<'a> {
             hosts: None,
             gathering: false,
             revived: Vec::new(),
+            callbacks: Callbacks::default(),
         };
         agent.listen(signals.as_fd(), Token::Signals)?;
         Ok(agent)
@@ -300,9 +290,9 @@ impl<'a> Agent<'a> {
     }
 
     /// Meets the agents of the other hosts. The job's exit code, if it ended before that.
-    fn gather(&mut self, outer: Option<Outer>) -> Result<Option<i32>> {
+    fn gather(&mut self, beginning: Beginning) -> Result<Option<i32>> {
         self.gathering = true;
-        let listeners = self.meet(outer)?;
+        let listeners = self.meet(beginning)?;
         let ended = self.serve_until(|agent| agent.has_met())?;
         if ended.is_none() {
             self.gathering = false;
@@ -312,9 +302,9 @@ impl<'a> Agent<'a> {
     }
 
     /// Everything from the meeting of the agents, if there are several, to the end.
-    fn run_ranks(&mut self, starter: Starter<'_>, outer: Option<Outer>) -> Result<i32> {
+    fn run_ranks(&mut self, starter: Starter<'_>, beginning: Beginning) -> Result<i32> {
         if self.job.nodes.several()
-            && let Some(code) = self.gather(outer)?
+            && let Some(code) = self.gather(beginning)?
         {
             return Ok(code);
         }
@@ -444,6 +434,9 @@ impl<'a> Agent<'a> {
             Token::Input => self.read_input(),
             Token::Feed => self.push_feed(),
             Token::Above => self.launcher_gone(),
+            Token::Gate => self.open_gate(),
+            Token::Late(place) => self.late_speaks(place),
+            Token::Callback(place) => self.callback_ready(place),
         }
         Ok(())
     }
@@ -471,6 +464,7 @@ impl<'a> Agent<'a> {
                 // A key on the terminal reaches launcher, agent and ranks alike. It is seen here before the ends of the
                 // ranks that it causes, so these are not taken for failures.
                 libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
+                    self.say_ended_by(signal.number);
                     self.signalled(signal.number, signal.from_kernel);
                 }
                 _ => {}

@@ -28,6 +28,8 @@ pub(super) struct Up {
     /// Where everybody is, once it was told to start.
     pub(super) go: Option<(Vec<Place>, Vec<u16>)>,
     pub(super) feed: Option<Feed>,
+    /// This host has joined with a key.
+    pub(super) guest: bool,
 }
 
 /// The beginning of a line that a rank has not ended yet. It travels with its end, since what arrives in two parts may look like a rank that pauses.
@@ -109,9 +111,9 @@ impl Agent<'_> {
                 }
             }
             Order::Signal(signal) => self.signalled(signal, false),
-            Order::End { patient: true } => self.end_patiently(now + FINALIZED_GRACE),
-            Order::End { patient: false } if self.is_killing() => {}
-            Order::End { patient: false } => self.terminate(1),
+            Order::End { patient: true, code } => self.end_patiently(code, now + FINALIZED_GRACE),
+            Order::End { patient: false, code } if self.is_killing() => self.set_code(code),
+            Order::End { patient: false, code } => self.terminate(code),
             Order::Finish => self.finish(now + LEFTOVER_GRACE),
             Order::Room(rank, side, bytes) => {
                 if self.is_here(rank) {
@@ -122,6 +124,7 @@ impl Agent<'_> {
             }
             Order::Input(bytes) => self.feed_rank(&bytes),
             Order::Ended(ranks) => ranks.into_iter().for_each(|rank| self.mark_ended_elsewhere(rank)),
+            Order::Call(call) => self.have_called(call),
             Order::Job(_) | Order::Ping => {}
         }
     }
@@ -131,6 +134,7 @@ impl Agent<'_> {
         if let Some(up) = &mut self.up {
             up.trunk = None;
         }
+        self.say_cut_off();
         self.end_at_once();
     }
 

@@ -10,6 +10,7 @@ use super::{Agent, Member, Token};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::{Card, State};
+use crate::orders::Callback;
 use crate::processes::{self, Ended};
 use crate::sys::{self, Received};
 use crate::wire::{PROTOCOL_MAX, PROTOCOL_MIN, ToAgent, ToRank};
@@ -337,6 +338,12 @@ impl Agent<'_> {
                     }
                 }
             }
+            ToAgent::Call { peer, bulk } => self.have_called(Callback {
+                from: rank,
+                to: peer,
+                bulk,
+            }),
+            ToAgent::Apart { peer } => self.apart(rank, peer),
             ToAgent::Register { .. } | ToAgent::Attach => {}
         }
     }

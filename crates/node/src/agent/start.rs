@@ -264,6 +264,27 @@ fn is_of_one_host(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| OF_ONE_HOST.contains(&name))
 }
 
+/// Settings of the library: what they say holds for all ranks of a job, wherever its hosts come from.
+const SETTINGS: [&str; 3] = [
+    crate::rank::ENV_BACKGROUND,
+    crate::rank::ENV_CHECK,
+    crate::rank::ENV_STRATEGY,
+];
+
+/// What of our environment goes to a host that joins: only what all ranks must agree about. The rest is as it is there.
+pub(super) fn environment_for_guests() -> Vec<(OsString, OsString)> {
+    std::env::vars_os()
+        .filter(|(name, _)| SETTINGS.iter().any(|known| name == known))
+        .collect()
+}
+
+/// The environment of ranks on this host, which has joined: ours, with the settings that came with the job.
+pub(crate) fn environment_of_guest(settings: Vec<(OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    let own = std::env::vars_os()
+        .filter(|(name, _)| !is_of_one_host(name) && !SETTINGS.iter().any(|known| name == known));
+    own.chain(settings).collect()
+}
+
 /// Which of how many, in the job and on its node.
 struct PlaceOf {
     rank: u32,

@@ -28,6 +28,12 @@ pub(super) enum Token {
     Feed,
     /// The launcher's process above adopted ranks.
     Above,
+    /// Somebody calls at the port where hosts have joined.
+    Gate,
+    /// A caller there.
+    Late(u32),
+    /// A call to a rank of this node.
+    Callback(u32),
 }
 
 impl Token {
@@ -49,6 +55,9 @@ impl Token {
             Token::Input => (13, 0),
             Token::Feed => (14, 0),
             Token::Above => (15, 0),
+            Token::Gate => (16, 0),
+            Token::Late(place) => (17, place),
+            Token::Callback(place) => (18, place),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
     }
@@ -71,6 +80,9 @@ impl Token {
             12 => Token::Words(index),
             13 => Token::Input,
             15 => Token::Above,
+            16 => Token::Gate,
+            17 => Token::Late(index),
+            18 => Token::Callback(index),
             _ => Token::Feed,
         }
     }

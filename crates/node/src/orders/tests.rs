@@ -33,6 +33,15 @@ fn a_place() -> Place {
         name: "n1".into(),
         home: 7,
         addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
+        guest: true,
+    }
+}
+
+fn a_callback() -> Callback {
+    Callback {
+        from: 1,
+        to: 2,
+        bulk: true,
     }
 }
 
@@ -44,7 +53,11 @@ fn orders() -> Vec<Order> {
             ports: vec![1, 65535],
         },
         Order::Signal(15),
-        Order::End { patient: true },
+        Order::End {
+            patient: true,
+            code: -1,
+        },
+        Order::Call(a_callback()),
         Order::Finish,
         Order::Room(3, Side::Err, 99),
         Order::Input(vec![1, 2]),
@@ -71,6 +84,7 @@ fn reports() -> Vec<Report> {
         Report::Taken(5),
         Report::Say("x".into()),
         Report::Done,
+        Report::Call(a_callback()),
         Report::Ping,
     ]
 }
@@ -157,7 +171,7 @@ fn a_job_whose_ranks_are_nowhere_is_refused() {
 
 proptest! {
     #[test]
-    fn a_message_with_any_byte_changed_is_read_or_refused(which in 0usize..17, at: prop::sample::Index, byte: u8) {
+    fn a_message_with_any_byte_changed_is_read_or_refused(which in 0usize..19, at: prop::sample::Index, byte: u8) {
         let mut all: Vec<_> = orders().iter().map(Order::encode).collect();
         all.extend(reports().iter().map(Report::encode));
         let mut bytes = all.swap_remove(which % all.len());

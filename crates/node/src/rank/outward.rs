@@ -113,4 +113,19 @@ impl tcp::Hosts for Others {
     fn is_gone(&self, peer: Peer) -> bool {
         self.client.card(peer).state() == State::Gone
     }
+
+    fn ask(&self, peer: Peer, bulk: bool) {
+        self.client.have_called_by(peer, bulk);
+    }
+
+    fn may_be_hidden(&self, peer: Peer) -> bool {
+        // Who has joined may call from where nobody calls in, and may have joined a host where that is so, too.
+        let node = self.client.card(peer).host().0;
+        let guest = |node: u32| self.places.get(node as usize).is_some_and(|place| place.guest);
+        guest(node) || guest(self.world.node)
+    }
+
+    fn cannot_reach(&self, peer: Peer) {
+        self.client.tell_apart(peer);
+    }
 }

@@ -6,10 +6,10 @@ use crate::limits::{TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
 use crate::sys;
 use crate::tcp::TcpRail;
 use crate::tcp::door::Newcomer;
-use crate::tcp::frame::{Process, Reason, Stream};
+use crate::tcp::frame::{ASKED, Process, Reason, Stream};
 use crate::tcp::line::{Failure, Line, Step};
 use crate::tcp::link::Sent;
-use crate::tcp::remote::Call;
+use crate::tcp::remote::{Call, Verdict};
 use garonne_engine::api::{Error, Peer};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -128,16 +128,41 @@ impl TcpRail {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
-        let gone = remote.calls(stream).failed(&failure, now);
-        let due = remote.call_of(stream).due();
+        let calls = remote.calls(stream);
+        let verdict = match self.hosts.may_be_hidden(peer) {
+            true => calls.failed_hidden(&failure, now),
+            false if calls.failed(&failure, now) => Verdict::Gone,
+            false => Verdict::Again,
+        };
+        let due = calls.due();
+        let unreached = matches!(failure, Failure::Refused | Failure::Unreachable);
         if let Failure::Fault(fault) = failure
             && !self.faults.iter().any(|known| known == &(peer, fault.clone()))
         {
             self.faults.push((peer, fault));
         }
-        if gone {
-            self.lose(peer);
-        } else if let Some(due) = due {
+        if unreached {
+            self.ask(peer, stream, now);
+        }
+        match verdict {
+            Verdict::Gone => return self.lose(peer),
+            Verdict::Apart => self.hosts.cannot_reach(peer),
+            Verdict::Again => {}
+        }
+        if let Some(due) = due {
+            self.remind(due);
+        }
+    }
+
+    /// Asks a peer for its call, since ours does not get through, unless it was asked just now.
+    fn ask(&mut self, peer: Peer, stream: Stream, now: Instant) {
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        if remote.calls(stream).asks(now) {
+            self.hosts.ask(peer, stream == Stream::Bulk);
+        }
+        if let Some(due) = remote.call_of(stream).due() {
             self.remind(due);
         }
     }
@@ -206,6 +231,7 @@ impl TcpRail {
         let (remotes, gone, hosts) = (&self.remotes, &self.gone, &self.hosts);
         let admit = |from: &Process, stream: Stream| {
             let peer = from.rank;
+            let asked = from.world == ASKED;
             if peer >= size
                 || peer == me
                 || gone[peer as usize]
@@ -213,7 +239,7 @@ impl TcpRail {
             {
                 return Err(Reason::Other);
             }
-            let Some(remote) = &remotes[peer as usize] else {
+            let Some(remote) = remotes[peer as usize].as_ref().filter(|_| !asked) else {
                 return Ok(0);
             };
             if me < peer && remote.call_of(stream).stands(now) {
@@ -234,9 +260,23 @@ impl TcpRail {
         if self.remote(peer).is_err() {
             return;
         }
+        if newcomer.from.world == ASKED {
+            return self.wanted_there(peer, stream);
+        }
         let data = Watched::Peer(peer, stream).data();
         if epoll::modify(&self.wake.epoll, newcomer.channel.fd(), data, EventFlags::IN).is_ok() {
             self.opened(peer, stream, newcomer.channel, newcomer.expected);
+        }
+    }
+
+    /// A peer that does not reach this side wants its call.
+    fn wanted_there(&mut self, peer: Peer, stream: Stream) {
+        let now = Instant::now();
+        if let Some(Some(remote)) = self.remotes.get_mut(peer as usize)
+            && remote.fd(stream).is_none()
+        {
+            remote.calls(stream).wanted_there(now);
+            self.call(peer, stream, now);
         }
     }
 
@@ -407,8 +447,11 @@ impl TcpRail {
                 };
                 match remote.call_of(stream).due() {
                     Some(due) if due > now => self.remind(due),
-                    Some(_) if matches!(remote.call_of(stream).call, Call::Out(_)) => {
+                    Some(_) if remote.call_of(stream).is_late(now) => {
                         self.failed(peer, stream, Failure::Unreachable, now);
+                    }
+                    Some(_) if matches!(remote.call_of(stream).call, Call::Out(_)) => {
+                        self.ask(peer, stream, now);
                     }
                     Some(_) => self.call(peer, stream, now),
                     None => {}

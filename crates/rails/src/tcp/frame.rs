@@ -190,6 +190,10 @@ pub const THIRD: usize = INNER + 16;
 /// Bytes of what both sides tell each other under seal.
 pub const INNER: usize = 8;
 
+/// The number of a world in whose name an agent calls a rank of its node, on behalf of the rank that it names: that one wants to be called, on the
+/// connection's stream. No world of ranks has it.
+pub const ASKED: u32 = u32::MAX - 1;
+
 /// A process, as formats name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Process {

@@ -6,8 +6,10 @@
 //! Used by the rail's lines and its door. Bounded: a message has at most [`frame::OPENING_MAX`] bytes, and each is read once.
 
 use crate::tcp::frame::{
-    self, Body, CALL, FIRST, Found, INNER, Library, Opening, Process, Reason, SECOND, Stream, THIRD, VERSIONS,
+    self, ASKED, Body, CALL, FIRST, Found, INNER, Library, Opening, Process, Reason, SECOND, Stream, THIRD,
+    VERSIONS,
 };
+use crate::tcp::trusted::AGENTS;
 use garonne_engine::api::Error;
 use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
@@ -361,13 +363,9 @@ impl Callee {
         if opening.library != Library::own() {
             return Ok(refusal(Reason::Library));
         }
-        if (from.job, from.world, to)
-            != (
-                house.me.job,
-                house.me.world,
-                (house.me.rank, house.me.incarnation),
-            )
-        {
+        let me = &house.me;
+        let is_asked = from.world == ASKED && me.world != AGENTS;
+        if (from.job, to) != (me.job, (me.rank, me.incarnation)) || !(from.world == me.world || is_asked) {
             return Ok(refusal(Reason::Other));
         }
         if sealed != house.sealed {

@@ -4,8 +4,9 @@
 //! nothing. Time is an argument.
 
 use crate::limits::{
-    TCP_CONNECT_LIMIT, TCP_FRUITLESS_MAX, TCP_FRUITLESS_WRONG, TCP_GIVE_WAY_AFTER, TCP_HIGHER_WAITS,
-    TCP_LOST_LIMIT, TCP_REFUSED_LIMIT, TCP_RETRY_FIRST, TCP_RETRY_MAX,
+    TCP_ASK_AFTER, TCP_ASK_EVERY, TCP_CONNECT_LIMIT, TCP_FRUITLESS_MAX, TCP_FRUITLESS_WRONG,
+    TCP_GIVE_WAY_AFTER, TCP_HIDDEN_LIMIT, TCP_HIGHER_WAITS, TCP_LOST_LIMIT, TCP_REFUSED_LIMIT,
+    TCP_RETRY_FIRST, TCP_RETRY_MAX,
 };
 use crate::tcp::bulk::Bulk;
 use crate::tcp::frame::{Reason, Stream};
@@ -39,8 +40,23 @@ pub(crate) struct Calls {
     refused_since: Option<Instant>,
     /// Which of the peer's addresses is tried; one that worked is kept.
     address: usize,
+    /// When the peer was last asked to call from its side.
+    asked: Option<Instant>,
+    /// Since when the peer asks for our call: it does not reach us.
+    wanted_there: Option<Instant>,
     /// The socket is watched for room.
     pub(crate) watches_room: bool,
+}
+
+/// What follows from an attempt that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is tried again.
+    Again,
+    /// The peer counts as gone.
+    Gone,
+    /// Neither side reaches the other.
+    Apart,
 }
 
 impl Default for Calls {
@@ -52,6 +68,8 @@ impl Default for Calls {
             lost_since: None,
             refused_since: None,
             address: 0,
+            asked: None,
+            wanted_there: None,
             watches_room: false,
         }
     }
@@ -79,6 +97,35 @@ impl Calls {
         self.lost_since = Some(now);
         self.watches_room = false;
         self.call = Call::At(if higher { now + TCP_HIGHER_WAITS } else { now });
+    }
+
+    /// The peer does not reach this side, and wants to be called.
+    pub(crate) fn wanted_there(&mut self, now: Instant) {
+        self.wanted_there.get_or_insert(now);
+        self.want(now);
+    }
+
+    /// Whether it is time to ask the peer for its call; it is asked then.
+    pub(crate) fn asks(&mut self, now: Instant) -> bool {
+        let due = self.asked.is_none_or(|asked| now >= asked + TCP_ASK_EVERY);
+        if due {
+            self.asked = Some(now);
+        }
+        due
+    }
+
+    /// An attempt at a peer failed that may well live where no call gets in: that nobody answers at its addresses says nothing then, and whether it lives is
+    /// known otherwise. But if it does not reach this side either, the two will not meet.
+    pub(crate) fn failed_hidden(&mut self, failure: &Failure, now: Instant) -> Verdict {
+        let gone = self.failed(failure, now);
+        if !matches!(failure, Failure::Refused | Failure::Unreachable) {
+            return if gone { Verdict::Gone } else { Verdict::Again };
+        }
+        let both = self.lost_since.zip(self.wanted_there);
+        match both.is_some_and(|(lost, wanted)| now >= lost.max(wanted) + TCP_HIDDEN_LIMIT) {
+            true => Verdict::Apart,
+            false => Verdict::Again,
+        }
     }
 
     /// The address to try.
@@ -131,6 +178,11 @@ impl Calls {
         }
     }
 
+    /// The attempt under way has lasted as long as one may.
+    pub(crate) fn is_late(&self, now: Instant) -> bool {
+        matches!(&self.call, Call::Out(line) if now >= line.begun() + TCP_CONNECT_LIMIT)
+    }
+
     /// When there is something to do.
     pub(crate) fn due(&self) -> Option<Instant> {
         match &self.call {
@@ -138,7 +190,11 @@ impl Calls {
             Call::At(at) => Some(*at),
             // Once the call has arrived, the other side answers when it looks; that its host lives the kernel finds out.
             Call::Out(line) if line.called().is_some() => None,
-            Call::Out(line) => Some(line.begun() + TCP_CONNECT_LIMIT),
+            Call::Out(line) => {
+                let ask = line.begun() + TCP_ASK_AFTER;
+                let ask = self.asked.map_or(ask, |asked| ask.max(asked + TCP_ASK_EVERY));
+                Some(ask.min(line.begun() + TCP_CONNECT_LIMIT))
+            }
         }
     }
 }
@@ -214,6 +270,32 @@ mod tests {
         assert!((TCP_REFUSED_LIMIT..TCP_REFUSED_LIMIT * 2).contains(&refused));
         let lost = given_up_after(&Failure::Unreachable).unwrap();
         assert!((TCP_LOST_LIMIT..TCP_LOST_LIMIT * 2).contains(&lost));
+    }
+
+    #[test]
+    fn a_peer_where_no_call_gets_in_is_never_given_up_by_a_side_that_it_reaches() {
+        for failure in [Failure::Refused, Failure::Unreachable] {
+            let (mut calls, begun) = (Calls::default(), Instant::now());
+            for second in 0..3600 {
+                let verdict = calls.failed_hidden(&failure, begun + Duration::from_secs(second));
+                assert_eq!(verdict, Verdict::Again);
+            }
+            // From now on it says that it reaches nobody, too.
+            let asked = begun + Duration::from_secs(3600);
+            calls.wanted_there(asked);
+            assert_eq!(calls.failed_hidden(&failure, asked), Verdict::Again);
+            let later = asked + TCP_HIDDEN_LIMIT;
+            assert_eq!(calls.failed_hidden(&failure, later), Verdict::Apart);
+        }
+    }
+
+    #[test]
+    fn a_peer_is_asked_for_its_call_now_and_then() {
+        let (mut calls, now) = (Calls::default(), Instant::now());
+        assert!(calls.asks(now) && !calls.asks(now + TCP_ASK_EVERY / 2));
+        assert!(calls.asks(now + TCP_ASK_EVERY));
+        calls.opened();
+        assert!(calls.asks(now + TCP_ASK_EVERY));
     }
 
     #[test]

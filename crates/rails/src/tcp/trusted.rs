@@ -6,7 +6,7 @@
 use crate::limits::TRUSTED_MESSAGE_MAX;
 use crate::tcp::channel::{Channel, Io, Then};
 use crate::tcp::door::Door;
-use crate::tcp::frame::{Process, Reason, Stream};
+use crate::tcp::frame::{ASKED, Process, Reason, Stream};
 use crate::tcp::handshake::House;
 use crate::tcp::line::{Failure, Line, Step};
 use std::net::{SocketAddr, TcpListener};
@@ -27,6 +27,21 @@ pub fn house(secret: crate::tcp::Secret, job: [u8; 16], node: u32) -> House {
             incarnation: 0,
         },
         sealed: true,
+    }
+}
+
+/// What an agent brings to a call to a rank of its node, on behalf of rank `from`, which does not reach that one and wants to be called.
+pub fn house_of_asking(secret: crate::tcp::Secret, job: [u8; 16], from: u32) -> House {
+    House {
+        secret,
+        me: Process {
+            job,
+            world: ASKED,
+            rank: from,
+            incarnation: 0,
+        },
+        // As between ranks.
+        sealed: false,
     }
 }
 
@@ -205,7 +220,20 @@ impl Call {
     /// # Errors
     /// It cannot even be tried; why.
     pub fn begin(house: &House, address: SocketAddr, to: u32) -> Result<Self, String> {
-        let line = Line::begin(house, (address, (to, 0), Stream::Small), Instant::now());
+        Self::begin_on(house, (address, to, Stream::Small))
+    }
+
+    /// Asks rank `to` at an address to call the one that `house` names; for bulk data, or for packets.
+    ///
+    /// # Errors
+    /// It cannot even be tried; why.
+    pub fn ask(house: &House, (address, to): (SocketAddr, u32), bulk: bool) -> Result<Self, String> {
+        let stream = if bulk { Stream::Bulk } else { Stream::Small };
+        Self::begin_on(house, (address, to, stream))
+    }
+
+    fn begin_on(house: &House, (address, to, stream): (SocketAddr, u32, Stream)) -> Result<Self, String> {
+        let line = Line::begin(house, (address, (to, 0), stream), Instant::now());
         line.map(|line| Self { line: Some(line) })
             .map_err(|failure| tell(&failure))
     }
@@ -238,7 +266,7 @@ fn tell(failure: &Failure) -> String {
     match failure {
         Failure::Refused => "nobody listens there".into(),
         Failure::Unreachable => "it cannot be reached".into(),
-        Failure::Cut => "it was cut".into(),
+        Failure::Cut => "it cut the call off, as who does not know this secret does".into(),
         Failure::Fault(fault) => fault.to_string(),
     }
 }

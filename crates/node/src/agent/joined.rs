@@ -1,0 +1,178 @@
+//! Hosts that have joined a job with a key, as its agents see them: the first hands each its errand on the line that it has made, and tells latecomers so;
+//! the agent of such a host says to whoever joined why it ends.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use garonne_rails::tcp::Secret;
+use garonne_rails::tcp::trusted::Trusted;
+use rustix::event::epoll;
+
+use super::far::Branch;
+use super::output::{Kind, Sink};
+use super::trunk::Trunk;
+use super::{Agent, Token, start};
+use crate::codes;
+use crate::error::Result;
+use crate::job::Job;
+use crate::joining::ToGuest;
+use crate::joining::gate::Gate;
+use crate::joining::room::Company;
+use crate::layout::JobId;
+use crate::leaf::Manner;
+use crate::orders::{Errand, Order};
+
+/// What an agent begins with.
+#[derive(Debug)]
+pub(crate) enum Beginning {
+    /// Nothing: it is the first, or the only one.
+    Plain,
+    /// It is the first, and these hosts have joined.
+    Joined(Company),
+    /// It is that of another host than the launcher's.
+    Outer(Outer),
+}
+
+impl Beginning {
+    /// What the agent of another host begins with.
+    pub fn outer(&self) -> Option<&Outer> {
+        match self {
+            Beginning::Outer(outer) => Some(outer),
+            _ => None,
+        }
+    }
+}
+
+/// The line of an agent to the first one, and what it is there.
+#[derive(Debug)]
+pub(crate) struct Outer {
+    /// The job, which all its agents and ranks name alike.
+    pub job: JobId,
+    /// Its node.
+    pub node: u32,
+    /// The job's secret.
+    pub secret: Secret,
+    /// The line.
+    pub line: Trusted,
+    /// The address at which it was made.
+    pub reached: IpAddr,
+    /// Its host has joined with a key.
+    pub guest: bool,
+}
+
+impl Agent<'_> {
+    /// Makes the hosts that have joined the last nodes of the job.
+    pub(super) fn seat(&mut self, company: Company, (port, secret): (u16, &Secret)) -> Result<()> {
+        let joined = company.guests.len();
+        let first = self.job.nodes.names.len() - joined;
+        let job = Order::Job(Box::new(self.job_for(Manner::Guest))).encode();
+        for ((_, line), node) in company.guests.into_iter().zip(first as u32..) {
+            let errand = Errand {
+                job: self.id.0,
+                secret: secret.clone(),
+                node,
+                name: self.job.nodes.name(node).to_owned(),
+                port,
+                addresses: Vec::new(),
+            };
+            let mut trunk = Trunk::new(line, Token::Trunk(node), &self.epoll);
+            let errand = ToGuest::Errand(Box::new(errand)).encode();
+            let sent = trunk.send(&self.epoll, &errand);
+            let sent = sent.and_then(|()| trunk.send(&self.epoll, &job));
+            if let Some(far) = &mut self.far {
+                far.branches.push(Branch::joined(node, trunk));
+            }
+            if sent.is_err() {
+                self.branch_lost(node);
+            }
+        }
+        let gate = Gate::new(company.porch, joined);
+        self.listen(gate.fd(), Token::Gate)?;
+        if let Some(far) = &mut self.far {
+            far.gate = Some(gate);
+        }
+        Ok(())
+    }
+
+    /// The job as agents elsewhere are told it: those that we start with our environment, and directories that mean the same there; hosts that have joined
+    /// have their own.
+    pub(super) fn job_for(&self, manner: Manner) -> Job {
+        let mut job = self.job.clone();
+        if manner == Manner::Guest {
+            job.env = Some(start::environment_for_guests());
+            return job;
+        }
+        let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
+        for program in &mut job.programs {
+            program.dir = Some(match program.dir.take() {
+                Some(dir) => here.join(dir),
+                None => here.clone(),
+            });
+        }
+        let of_this_host = |name: &OsString| {
+            name.to_str()
+                .is_some_and(|name| start::OF_ONE_HOST.contains(&name))
+        };
+        job.env = Some(
+            std::env::vars_os()
+                .filter(|(name, _)| !of_this_host(name))
+                .collect(),
+        );
+        job
+    }
+
+    /// Somebody calls where hosts have joined.
+    pub(super) fn open_gate(&mut self) {
+        let epoll = &self.epoll;
+        if let Some(gate) = self.far.as_mut().and_then(|far| far.gate.as_mut()) {
+            gate.open(&mut |place, socket| {
+                let token = Token::Late(place as u32).pack();
+                epoll::add(epoll, socket, token, epoll::EventFlags::IN).is_ok()
+            });
+        }
+    }
+
+    /// One of them goes on.
+    pub(super) fn late_speaks(&mut self, place: u32) {
+        let epoll = &self.epoll;
+        if let Some(gate) = self.far.as_mut().and_then(|far| far.gate.as_mut()) {
+            gate.keep_time(Instant::now());
+            gate.look(place as usize, &mut |socket| {
+                let _ = epoll::delete(epoll, socket);
+            });
+        }
+    }
+
+    /// Whether this host has joined with a key.
+    pub(super) fn is_guest(&self) -> bool {
+        self.up.as_ref().is_some_and(|up| up.guest)
+    }
+
+    /// Where a person has joined, nobody else would say why it ends.
+    pub(super) fn say_cut_off(&mut self) {
+        if self.ending.is_none() {
+            self.say_to_guest(&format!(
+                "error[{}]: the connection to the host where the job was started broke: its agent was killed, or that host or the network is gone",
+                codes::G0217
+            ));
+        }
+    }
+
+    /// What went wrong is printed where the job was started; here only that it did.
+    pub(super) fn say_end_to_guest(&mut self) {
+        let code = self.code();
+        if code != 0 && self.up.as_ref().is_some_and(|up| up.trunk.is_some()) {
+            self.say_to_guest(&format!(
+                "garonne join: the job ended with exit code {code}; why is printed where it was started"
+            ));
+        }
+    }
+
+    /// Prints a line for the person who has joined, if this is such a host.
+    pub(super) fn say_to_guest(&self, line: &str) {
+        if self.is_guest() {
+            Sink::new(Kind::Err).write(format!("{line}\n").as_bytes());
+        }
+    }
+}

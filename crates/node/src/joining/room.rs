@@ -1,0 +1,360 @@
+//! Where the launcher waits for the hosts that are to join: a port, the key that leads to it, and the lines of those who have come.
+//!
+//! Used by `garonne run` before the job is decided, since where ranks run depends on what the hosts offer. One thread, one epoll. Bounded: strangers as at every
+//! port, and lines of those who have the key by the hosts asked for and [`GUESTS_SPARE`]. A host that leaves while it waits gives its place back.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use garonne_rails::tcp::trusted::{Porch, Trusted};
+use rustix::event::{Timespec, epoll};
+
+use super::gate::hosts;
+use super::key::{JoinKey, Whereabouts};
+use super::{NO_NODE, Offer, ToGuest, house};
+use crate::addresses;
+use crate::agent::listen_at;
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::limits::{CALL_WAIT, GUESTS_SPARE, JOIN_ADDRESSES_MAX};
+use crate::sys::Signals;
+
+/// Whom to wait for, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invited {
+    /// How many hosts are to come.
+    pub hosts: u32,
+    /// How long they have.
+    pub patience: Duration,
+    /// The port to listen at; 0: any.
+    pub port: u16,
+    /// Where they are to call; none: at this host's addresses.
+    pub places: Vec<Whereabouts>,
+}
+
+/// The port, before anybody has come.
+#[derive(Debug)]
+pub struct Room {
+    key: JoinKey,
+    porch: Porch,
+    wanted: usize,
+    patience: Duration,
+}
+
+/// How the waiting ended.
+#[derive(Debug)]
+pub enum Waited {
+    /// All are here.
+    All(Company),
+    /// A person, or the system, has ended it by this signal.
+    Signal(i32),
+}
+
+/// The hosts that have joined, each with the line that it made, and the port.
+#[derive(Debug)]
+pub struct Company {
+    pub(crate) guests: Vec<(Offer, Trusted)>,
+    pub(crate) porch: Porch,
+}
+
+impl Company {
+    /// What they offer, in the order in which they came.
+    pub fn offers(&self) -> Vec<Offer> {
+        self.guests.iter().map(|(offer, _)| offer.clone()).collect()
+    }
+}
+
+/// One who has the key.
+struct Guest {
+    line: Trusted,
+    since: Instant,
+    /// Once it has said what it offers.
+    offer: Option<Offer>,
+    /// It was refused, and is to hang up.
+    refused: bool,
+}
+
+const SIGNALS: u64 = 0;
+const PORCH: u64 = 1;
+const STRANGER: u64 = 2 << 32;
+const GUEST: u64 = 3 << 32;
+
+impl Room {
+    /// Opens the port and makes its key.
+    ///
+    /// # Errors
+    /// The port is taken, or the system lacks what it needs.
+    pub fn open(invited: &Invited) -> Result<Self> {
+        let (listener, port) = listen_at(invited.port)?;
+        let places = match invited.places.is_empty() {
+            false => invited.places.clone(),
+            true => own_places(),
+        };
+        let key = JoinKey::new(places, port)?;
+        let porch = Porch::new(house(key.secret(), 0), listener);
+        Ok(Self {
+            key,
+            porch,
+            wanted: invited.hosts as usize,
+            patience: invited.patience,
+        })
+    }
+
+    /// The key that leads here.
+    pub fn key(&self) -> &JoinKey {
+        &self.key
+    }
+
+    /// Waits until all are here.
+    ///
+    /// # Errors
+    /// They did not come in time, or the system lacks what it needs.
+    pub fn wait(self) -> Result<Waited> {
+        let failed = |what: &'static str| move |error| Error::system(codes::G0209, what, error);
+        let signals = Signals::watch().map_err(failed("cannot watch signals"))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(std::io::Error::from)
+            .map_err(failed("cannot make an epoll"))?;
+        let waited = Waiting {
+            until: Instant::now() + self.patience,
+            room: self,
+            guests: Vec::new(),
+            epoll,
+        }
+        .wait(&signals);
+        // Whoever starts processes later does so with the mask that we began with.
+        signals.release();
+        waited
+    }
+}
+
+/// This host's addresses, its own for itself only if there is no other.
+fn own_places() -> Vec<Whereabouts> {
+    let all = addresses::own();
+    let (inner, outer): (Vec<_>, Vec<_>) = all.into_iter().partition(|address| address.is_loopback());
+    let shown = if outer.is_empty() { inner } else { outer };
+    shown
+        .into_iter()
+        .take(JOIN_ADDRESSES_MAX)
+        .map(Whereabouts::Address)
+        .collect()
+}
+
+struct Waiting {
+    room: Room,
+    guests: Vec<Option<Guest>>,
+    epoll: OwnedFd,
+    until: Instant,
+}
+
+impl Waiting {
+    fn wait(mut self, signals: &Signals) -> Result<Waited> {
+        let watch = |fd: std::os::fd::BorrowedFd<'_>, what: u64| {
+            epoll::add(
+                &self.epoll,
+                fd,
+                epoll::EventData::new_u64(what),
+                epoll::EventFlags::IN,
+            )
+            .map_err(|error| Error::system(codes::G0209, "cannot watch a descriptor", error))
+        };
+        watch(self.room.porch.fd(), PORCH)?;
+        watch(signals.as_fd(), SIGNALS)?;
+        let mut events = Vec::with_capacity(64);
+        loop {
+            if self.came() == self.room.wanted {
+                return Ok(Waited::All(self.company()));
+            }
+            let now = Instant::now();
+            if now >= self.until {
+                return Err(self.give_up());
+            }
+            let due = self.room.porch.keep_time().into_iter().chain([self.until]);
+            let due = due
+                .chain(self.guests.iter().flatten().filter_map(Guest::due))
+                .min();
+            let left = due.unwrap_or(self.until).saturating_duration_since(now);
+            let limit = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            events.clear();
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                Some(&limit),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(Error::system(codes::G0209, "cannot wait for hosts", error)),
+            }
+            for event in &events {
+                let what = event.data.u64();
+                let index = what as u32 as usize;
+                match what {
+                    SIGNALS => {
+                        let ends = |signal: &i32| {
+                            [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(signal)
+                        };
+                        let signals = std::iter::from_fn(|| signals.next());
+                        if let Some(signal) = signals.map(|signal| signal.number).find(ends) {
+                            self.refuse_all("whoever started the job has ended it while it waited for hosts");
+                            return Ok(Waited::Signal(signal));
+                        }
+                    }
+                    PORCH => self.open(),
+                    _ if what >= GUEST => self.hear(index),
+                    _ => self.look(index),
+                }
+            }
+            self.keep_time();
+        }
+    }
+
+    fn came(&self) -> usize {
+        let guests = self.guests.iter().flatten();
+        guests
+            .filter(|guest| guest.offer.is_some() && !guest.refused)
+            .count()
+    }
+
+    fn open(&mut self) {
+        let epoll = &self.epoll;
+        self.room.porch.open(&mut |place, socket| {
+            let data = epoll::EventData::new_u64(STRANGER | place as u64);
+            epoll::add(epoll, socket, data, epoll::EventFlags::IN).is_ok()
+        });
+    }
+
+    /// A stranger goes on proving that it has the key.
+    fn look(&mut self, place: usize) {
+        let is_full = self.guests.iter().flatten().count() >= self.room.wanted + GUESTS_SPARE;
+        let expected = |node| node == NO_NODE && !is_full;
+        let Some((_, line)) = self.room.porch.look(place, expected) else {
+            return;
+        };
+        let free = self.guests.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.guests.len());
+        let data = epoll::EventData::new_u64(GUEST | index as u64);
+        if epoll::modify(&self.epoll, line.fd(), data, epoll::EventFlags::IN).is_err() {
+            return;
+        }
+        let guest = Some(Guest {
+            line,
+            since: Instant::now(),
+            offer: None,
+            refused: false,
+        });
+        match free {
+            Some(index) => self.guests[index] = guest,
+            None => self.guests.push(guest),
+        }
+        self.hear(index);
+    }
+
+    /// A guest says something, or leaves.
+    fn hear(&mut self, index: usize) {
+        loop {
+            let is_full = self.came() >= self.room.wanted;
+            let Some(guest) = self.guests.get_mut(index).and_then(Option::as_mut) else {
+                return;
+            };
+            let message = guest.line.push().and_then(|()| guest.line.receive());
+            let offer = match message {
+                Ok(None) => return,
+                Ok(Some(_)) if guest.refused => continue,
+                Ok(Some(message)) if guest.offer.is_none() => Offer::decode(&message),
+                // It has said all that it had to say.
+                _ => {
+                    self.guests[index] = None;
+                    return self.tell_all();
+                }
+            };
+            match offer {
+                Ok(_) if is_full => {
+                    let text = format!("the {} that the job waits for have come", hosts(self.room.wanted));
+                    guest.refuse(codes::G0227, &text);
+                }
+                Ok(offer) => {
+                    guest.offer = Some(offer);
+                    self.tell_all();
+                }
+                Err(_) => guest.refuse(codes::G0227, "the job does not understand what this host says"),
+            }
+        }
+    }
+
+    /// Tells those who wait how many are here.
+    fn tell_all(&mut self) {
+        let (came, wanted) = (self.came() as u32, self.room.wanted as u32);
+        let message = ToGuest::Wait { came, wanted }.encode();
+        let guests = self.guests.iter_mut().flatten();
+        for guest in guests.filter(|guest| guest.offer.is_some() && !guest.refused) {
+            // Its end is seen where it is heard.
+            let _ = guest.line.send(&message);
+        }
+    }
+
+    fn keep_time(&mut self) {
+        let now = Instant::now();
+        for guest in &mut self.guests {
+            guest.take_if(|guest| guest.due().is_some_and(|due| due <= now));
+        }
+    }
+
+    fn refuse_all(&mut self, text: &str) {
+        for guest in self.guests.iter_mut().flatten() {
+            guest.refuse(codes::G0228, text);
+        }
+    }
+
+    fn give_up(mut self) -> Error {
+        let (came, wanted) = (self.came(), self.room.wanted);
+        let after = self.room.patience.as_secs_f64();
+        let names: Vec<&str> = self
+            .guests
+            .iter()
+            .flatten()
+            .filter_map(|guest| Some(guest.offer.as_ref()?.name.as_str()))
+            .collect();
+        let who = match names.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", names.join(", ")),
+        };
+        let text = format!(
+            "{came} of the {} that were to join{who} came within {after} s",
+            hosts(wanted)
+        );
+        self.refuse_all(&text);
+        Error::Timeout {
+            code: codes::G0228,
+            text: text + "; nothing was started",
+        }
+    }
+
+    fn company(self) -> Company {
+        let guests = self.guests.into_iter().flatten();
+        Company {
+            guests: guests
+                .filter(|guest| !guest.refused)
+                .filter_map(|guest| Some((guest.offer?, guest.line)))
+                .collect(),
+            porch: self.room.porch,
+        }
+    }
+}
+
+impl Guest {
+    /// When its patience with us, or ours with it, is over.
+    fn due(&self) -> Option<Instant> {
+        (self.offer.is_none() || self.refused).then(|| self.since + CALL_WAIT)
+    }
+
+    fn refuse(&mut self, code: &str, text: &str) {
+        let message = ToGuest::Refused {
+            code: code.to_owned(),
+            text: text.to_owned(),
+        };
+        let _ = self.line.send(&message.encode());
+        self.refused = true;
+    }
+}

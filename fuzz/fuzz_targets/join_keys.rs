@@ -1,0 +1,7 @@
+//! Join keys as people paste them, and what hosts that join and their job say to each other.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    garonne_node::joining::read_anything(bytes);
+});
