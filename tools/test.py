@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from testing.runner import Context, Outcome, Tally, run_cases  # noqa: E402
 
 # In the order in which a failure tells most: the crates, then our C programs, then other people's programs.
-SUITES = ["rust", "door", "c", "trace", "bench", "hotpath", "override", "guest", "cmake", "configure", "rsmpi", "netpipe", "hpcc", "mpi4py", "hosts", "launchers", "fuzz"]
+SUITES = ["rust", "door", "c", "trace", "bench", "hotpath", "override", "guest", "cmake", "configure", "rsmpi", "netpipe", "hpcc", "mpi4py", "hosts", "joining", "launchers", "fuzz"]
 
 
 def arguments():

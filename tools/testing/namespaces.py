@@ -3,8 +3,14 @@
 Whoever cannot have them is told why (Skip).
 """
 
+import fcntl
+import itertools
+import os
 import pathlib
+import struct
 import sys
+import threading
+import time
 
 from .runner import Failure, Skip
 
@@ -39,3 +45,77 @@ class Hosts(namespaces.Hosts):
 
     def mend(self, index: int):
         namespaces.ip("-n", self.switch, "link", "set", f"port{index}", "up")
+
+
+TUN = "/dev/net/tun"
+# linux/if_tun.h: TUNSETIFF; a device of packets without a header.
+SET_INTERFACE, PACKETS_ALONE = 0x400454CA, 0x1001
+TCP, SYN, ACK = 6, 0x02, 0x10
+
+
+class OneWay(namespaces.Hosts):
+    """Hosts of which those in `closed` (counted from 1) take no calls: packets go through this process, which drops those that open a connection to them.
+    What a packet filter or a translator does, where the system has neither."""
+
+    def __init__(self, count: int, closed):
+        super().__init__(count)
+        self.closed = {index - 1 for index in closed}
+        self.away = set()
+        self.devices = []
+
+    def __enter__(self):
+        if not os.access(TUN, os.R_OK | os.W_OK):
+            raise Skip(f"{TUN} cannot be used, so there are no hosts that take no calls")
+        try:
+            return super().__enter__()
+        except namespaces.Impossible as why:
+            raise Skip(str(why)) from None
+        except namespaces.Refused as why:
+            raise Failure(str(why)) from None
+
+    def build(self):
+        for index, (name, address) in enumerate(zip(self.names, self.addresses)):
+            namespaces.ip("netns", "add", name)
+            device = os.open(TUN, os.O_RDWR | os.O_CLOEXEC)
+            interface = f"gt{os.getpid() % 100000}x{index}x{next(OneWay.numbers) % 1000}"
+            fcntl.ioctl(device, SET_INTERFACE, struct.pack("16sH22x", interface.encode(), PACKETS_ALONE))
+            self.devices.append(device)
+            namespaces.ip("link", "set", interface, "netns", name, "name", "net0")
+            namespaces.ip("-n", name, "link", "set", "lo", "up")
+            namespaces.ip("-n", name, "address", "add", f"{address}/24", "dev", "net0")
+            namespaces.ip("-n", name, "link", "set", "net0", "up")
+        for index in range(len(self.devices)):
+            threading.Thread(target=self.carry, args=(index,), daemon=True).start()
+
+    numbers = itertools.count()
+
+    def carry(self, source):
+        """Passes on what a host sends, until its namespace is gone."""
+        at = {bytes(map(int, address.split("."))): index for index, address in enumerate(self.addresses)}
+        while True:
+            try:
+                packet = os.read(self.devices[source], 65536)
+            except OSError:
+                return
+            target = at.get(packet[16:20]) if packet[:1] and packet[0] >> 4 == 4 else None
+            if target is None or {source, target} & self.away:
+                continue
+            flags = packet[(packet[0] & 15) * 4 + 13] if packet[9] == TCP else 0
+            if target in self.closed and flags & (SYN | ACK) == SYN:
+                continue
+            try:
+                os.write(self.devices[target], packet)
+            except OSError:
+                pass  # it is on its way out
+
+    def cut(self, index: int):
+        """Takes a host (counted from 1) off the network without a word."""
+        self.away.add(index - 1)
+
+    def __exit__(self, *details):
+        super().__exit__(*details)
+        # The reading threads see the end of their device first.
+        time.sleep(0.05)
+        for device in self.devices:
+            os.close(device)
+        self.devices = []

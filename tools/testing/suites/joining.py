@@ -1,0 +1,174 @@
+"""Hosts that join a job with a key: namespaces of which some take no calls, as containers behind a translator, what becomes of two that cannot reach each other,
+and what is left when anything of such a job is killed at any moment.
+"""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+
+from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..namespaces import OneWay
+from ..runner import Case, Failure, check
+from .hosts import ROUNDS, SILENCE_S, SOAK_ROUNDS
+
+KEY = re.compile(r"garonne join (\S+)")
+
+
+def suite(context):
+    if context.foreign:
+        return  # the launcher is what is tested here
+    context.installed()
+    with OneWay(2, closed=[2]):
+        pass  # says once why not, if hosts cannot be made
+    place = context.work / "joining"
+    place.mkdir(exist_ok=True)
+    talk = place / "talk"
+    check(context.execute("joining build talk", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/talk.c", "-o", talk], timeout=60))
+    for case in (outbound_alone, one_of_two_guests, two_that_cannot_meet, busy_ranks, cut_off, kills):
+        yield Case(f"joining/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
+
+
+class Job:
+    """`garonne run --join-key` on the first of some hosts, and `garonne join` on the others: jobs of one mark each."""
+
+    def __init__(self, context, hosts, arguments, slots):
+        self.context, self.hosts = context, hosts
+        count = ["--join-hosts", len(slots)]
+        self.run = MarkedJob(self.on(0, "run", "--join-key", *count, *arguments), context.environment())
+        line = self.run.process.stdout.readline().decode()
+        if not (found := KEY.fullmatch(line.strip())):
+            raise Failure(f"no key is printed, but: {line}{self.run.process.communicate()[0].decode(errors='replace')}")
+        self.key = found[1]
+        self.guests = []
+        for index, offered in enumerate(slots, 1):
+            command = self.on(index, "join", "-", "--slots", offered, "--name", f"h{index + 1}")
+            guest = MarkedJob(command, context.environment(), subprocess.PIPE)
+            guest.process.stdin.write(f"{self.key}\n".encode())
+            guest.process.stdin.flush()
+            self.guests.append(guest)
+            time.sleep(0.1)  # so that ranks are in the order of the hosts
+
+    def on(self, index, *words):
+        return ["ip", "netns", "exec", self.hosts.names[index], self.context.prefix / "bin" / "garonne", *words]
+
+    def end(self, limit=PATIENCE_S):
+        """Exit codes and outputs of all, the job's first."""
+        parts = [self.run, *self.guests]
+        try:
+            ended = [part.end(limit) for part in parts]
+        finally:
+            for part in parts:
+                part.sweep()
+        return [code for code, _ in ended], [output for _, output in ended]
+
+    def alive(self):
+        found = {}
+        for part in [self.run, *self.guests]:
+            found.update(part.alive())
+        return found
+
+    def wait_for_ranks(self, program, count):
+        until = time.monotonic() + PATIENCE_S
+        while sum(command.startswith(str(program)) for command in self.alive().values()) < count:
+            if time.monotonic() > until or self.run.process.poll() is not None:
+                codes, outputs = self.end()
+                raise Failure(f"the ranks do not come: {codes} {outputs}")
+            time.sleep(0.02)
+
+
+def outbound_alone(context, talk):
+    """Nothing but the guest's own calls gets through, and all pairs of ranks talk nevertheless."""
+    with OneWay(2, closed=[2]) as hosts:
+        codes, outputs = Job(context, hosts, ["-n", 4, talk, "20"], [2]).end()
+        expect(codes == [0, 0] and "all is well" in outputs[0], f"exit codes {codes}", "".join(outputs))
+
+
+def one_of_two_guests(context, talk):
+    """Of two guests one takes no calls: the other does."""
+    with OneWay(3, closed=[2]) as hosts:
+        codes, outputs = Job(context, hosts, ["-n", 5, talk, "20"], [2, 2]).end()
+        expect(codes == [0, 0, 0] and "all is well" in outputs[0], f"exit codes {codes}", "".join(outputs))
+
+
+def two_that_cannot_meet(context, talk):
+    """Two guests that take no calls: an error that names both, and nothing is left."""
+    with OneWay(3, closed=[2, 3]) as hosts:
+        codes, outputs = Job(context, hosts, ["-n", 3, talk, "5"], [1, 1]).end(SILENCE_S)
+        said = outputs[0]
+        expect(codes[0] != 0 and "G0229" in said and "'h2'" in said and "'h3'" in said, f"exit codes {codes}", "".join(outputs))
+
+
+def busy_ranks(context, talk):
+    """A rank where no call gets in computes for longer than any patience with silent hosts: it is waited for."""
+    del talk
+    source = context.work / "joining" / "busy.c"
+    source.write_text(BUSY)
+    busy = source.with_suffix("")
+    check(context.execute("joining build busy", [context.mpicc(), "-O1", "-Wall", "-Werror", source, "-o", busy], timeout=60))
+    with OneWay(2, closed=[2]) as hosts:
+        codes, outputs = Job(context, hosts, ["-n", 2, busy, "35"], [1]).end(SILENCE_S)
+        expect(codes == [0, 0] and "it came" in outputs[0], f"exit codes {codes}", "".join(outputs))
+
+
+BUSY = """#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    int rank, value = 7, left = atoi(argv[argc - 1]);
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) {
+        MPI_Send(&value, 1, MPI_INT, 1, 1, MPI_COMM_WORLD);
+        MPI_Recv(&value, 1, MPI_INT, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else {
+        while (left > 0)
+            left = sleep(left);
+        MPI_Recv(&value, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Send(&value, 1, MPI_INT, 0, 2, MPI_COMM_WORLD);
+        printf("it came\\n");
+    }
+    MPI_Finalize();
+    return value != 7;
+}
+"""
+
+
+def cut_off(context, talk):
+    """The network of a guest is gone without a word: both sides end, and say so."""
+    with OneWay(2, closed=[2]) as hosts:
+        job = Job(context, hosts, ["-n", 4, talk, "0"], [2])
+        job.wait_for_ranks(talk, 4)
+        hosts.cut(2)
+        codes, outputs = job.end(SILENCE_S)
+        expect(0 not in codes and all("G0217" in output for output in outputs), f"exit codes {codes}", "".join(outputs))
+        expect("'h2'" in outputs[0], "the host is not named", outputs[0])
+
+
+def kills(context, talk):
+    """Any process of the job, at any moment: all parts end with an error, and nothing is left on any host."""
+    seed = int(os.environ.get("GARONNE_TEST_SEED", random.getrandbits(32)))
+    dice = random.Random(seed)
+    with OneWay(3, closed=[2]) as hosts:
+        for number in range(SOAK_ROUNDS if context.soak else ROUNDS):
+            job = Job(context, hosts, ["-n", 4, "--join-timeout", 5, talk, "0"], [1, 2])
+            time.sleep(dice.uniform(0, 0.8))
+            victims = sorted(job.alive().items())
+            kinds = {}
+            for pid, command in victims:
+                kind = "guest" if " join " in command else "launcher" if " run " in command else "rank"
+                kinds.setdefault(kind, []).append((pid, command))
+            pid, command = dice.choice(kinds[dice.choice(sorted(kinds))])
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            try:
+                codes, outputs = job.end(SILENCE_S)
+            except Failure as failure:
+                raise Failure(f"GARONNE_TEST_SEED={seed}, round {number}, after the death of {command}: {failure}") from None
+            expect(0 not in codes, f"GARONNE_TEST_SEED={seed}, round {number}: {codes} after the death of {command}", "".join(outputs))
