@@ -10,7 +10,6 @@ import pathlib
 import struct
 import sys
 import threading
-import time
 
 from .runner import Failure, Skip
 
@@ -61,7 +60,7 @@ class OneWay(namespaces.Hosts):
         super().__init__(count)
         self.closed = {index - 1 for index in closed}
         self.away = set()
-        self.devices = []
+        self.devices, self.carriers = [], []
 
     def __enter__(self):
         if not os.access(TUN, os.R_OK | os.W_OK):
@@ -84,17 +83,18 @@ class OneWay(namespaces.Hosts):
             namespaces.ip("-n", name, "link", "set", "lo", "up")
             namespaces.ip("-n", name, "address", "add", f"{address}/24", "dev", "net0")
             namespaces.ip("-n", name, "link", "set", "net0", "up")
-        for index in range(len(self.devices)):
-            threading.Thread(target=self.carry, args=(index,), daemon=True).start()
+        self.carriers = [threading.Thread(target=self.carry, args=(index, tuple(self.devices)), daemon=True) for index in range(len(self.devices))]
+        for carrier in self.carriers:
+            carrier.start()
 
     numbers = itertools.count()
 
-    def carry(self, source):
+    def carry(self, source, devices):
         """Passes on what a host sends, until its namespace is gone."""
         at = {bytes(map(int, address.split("."))): index for index, address in enumerate(self.addresses)}
         while True:
             try:
-                packet = os.read(self.devices[source], 65536)
+                packet = os.read(devices[source], 65536)
             except OSError:
                 return
             target = at.get(packet[16:20]) if packet[:1] and packet[0] >> 4 == 4 else None
@@ -104,7 +104,7 @@ class OneWay(namespaces.Hosts):
             if target in self.closed and flags & (SYN | ACK) == SYN:
                 continue
             try:
-                os.write(self.devices[target], packet)
+                os.write(devices[target], packet)
             except OSError:
                 pass  # it is on its way out
 
@@ -114,8 +114,10 @@ class OneWay(namespaces.Hosts):
 
     def __exit__(self, *details):
         super().__exit__(*details)
-        # The reading threads see the end of their device first.
-        time.sleep(0.05)
-        for device in self.devices:
-            os.close(device)
-        self.devices = []
+        for carrier in self.carriers:
+            carrier.join(5)
+        # A device that is still read goes with this process.
+        if not any(carrier.is_alive() for carrier in self.carriers):
+            for device in self.devices:
+                os.close(device)
+        self.devices, self.carriers = [], []

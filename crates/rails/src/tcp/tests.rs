@@ -361,3 +361,89 @@ fn another_library_at_the_other_end_is_refused_by_name() {
     assert!(matches!(&faults[..], [(1, fault)] if fault.to_string().contains("garonne 9.9.9-elsewhere")));
     stage.rail.sever();
 }
+
+/// Two ranks of which the first calls in vain, and an agent's eye on what it asks for.
+struct Shy {
+    addresses: [SocketAddr; 2],
+    asked: std::sync::Mutex<Vec<(Peer, bool)>>,
+}
+
+impl Hosts for Shy {
+    fn size(&self) -> u32 {
+        2
+    }
+    fn incarnation(&self, _peer: Peer) -> u32 {
+        0
+    }
+    fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
+        vec![self.addresses[peer as usize]]
+    }
+    fn is_gone(&self, _peer: Peer) -> bool {
+        false
+    }
+    fn ask(&self, peer: Peer, bulk: bool) {
+        self.asked.lock().unwrap().push((peer, bulk));
+    }
+    fn may_be_hidden(&self, _peer: Peer) -> bool {
+        true
+    }
+}
+
+fn native(secret: &Secret, rank: Peer) -> House {
+    let mut house = house(secret, rank);
+    house.me.incarnation = 0;
+    house
+}
+
+#[test]
+fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways() {
+    use crate::tcp::trusted::{Call, Called, house_of_asking};
+    let secret = Secret::generate().unwrap();
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let (first, second, closed) = (listen(any).unwrap(), listen(any).unwrap(), listen(any).unwrap());
+    let (here, there) = (first.local_addr().unwrap(), second.local_addr().unwrap());
+    // Where the second rank is not to be reached.
+    let nowhere = closed.local_addr().unwrap();
+    drop(closed);
+    let book = |other| Shy {
+        addresses: [here, other],
+        asked: Default::default(),
+    };
+    let (asking, asked) = (Arc::new(book(nowhere)), Arc::new(book(there)));
+    let mut rails = [
+        TcpRail::new(native(&secret, 0), asking.clone(), first).unwrap(),
+        TcpRail::new(native(&secret, 1), asked, second).unwrap(),
+    ];
+    send(&mut rails[0], 1, &[7; 9], 0, Class::Data).unwrap();
+    let mut told = [Told::default(), Told::default()];
+    let mut calls: Vec<Call> = Vec::new();
+    let mut answered = false;
+    for _ in 0..100_000 {
+        for (peer, bulk) in std::mem::take(&mut *asking.asked.lock().unwrap()) {
+            assert_eq!((peer, bulk), (1, false));
+            let house = house_of_asking(secret.clone(), [1; 16], 0);
+            calls.push(Call::ask(&house, (there, 1), bulk).unwrap());
+        }
+        calls.retain_mut(|call| matches!(call.look(), Called::Waits));
+        for (rail, told) in rails.iter_mut().zip(&mut told) {
+            rail.poll(16, told);
+        }
+        if !told[1].packets.is_empty() && !std::mem::replace(&mut answered, true) {
+            send(&mut rails[1], 0, &[8; 5], 0, Class::Data).unwrap();
+        }
+        if !told[0].packets.is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    assert_eq!(
+        (told[1].packets[0].0, &told[1].packets[0].2[..]),
+        (0, &[7; 9][..])
+    );
+    assert_eq!(
+        (told[0].packets[0].0, &told[0].packets[0].2[..]),
+        (1, &[8; 5][..])
+    );
+    assert!(told.iter().all(|told| told.gone.is_empty()));
+    rails.map(TcpRail::sever);
+}
