@@ -161,10 +161,7 @@ fn a_key_is_never_seen_among_the_arguments_of_what_runs() {
     kill(job.child.id() as i32, libc::SIGTERM);
     let (guest, ended) = (finish(guest), job.end());
     assert_eq!(ended.code, 128 + libc::SIGTERM, "{ended:?}");
-    assert!(
-        guest.code == 1 && guest.err.contains("ended it while it waited"),
-        "{guest:?}"
-    );
+    assert_eq!(guest.code, 1, "{guest:?}");
 }
 
 #[test]
@@ -268,7 +265,7 @@ fn another_jobs_key_and_a_host_too_many_are_refused() {
 fn hosts_that_do_not_come_in_time_are_counted_and_those_who_came_are_told() {
     let words = ["--join-hosts", "3", "--join-timeout", "1.5", "true"];
     let job = waiting(&words, &mark("time"));
-    let came = said(&mut joining(&job.key, "none").args(["--name", "early"]));
+    let came = said(joining(&job.key, "none").args(["--name", "early"]));
     let ended = job.end();
     assert!(came.code == 1 && came.err.contains("G0228"), "{came:?}");
     assert_eq!(ended.code, 1, "{ended:?}");
