@@ -76,3 +76,31 @@ fn the_first_rank_reads_from_the_terminal() {
     read_until(&mut terminal, "hello you");
     assert_eq!(finish(job).code, 0);
 }
+
+#[test]
+fn the_interrupt_key_where_a_host_has_joined_ends_the_job_and_is_told_there() {
+    use std::io::{BufRead, BufReader};
+    let mark = format!("{}-join", std::process::id());
+    let mut job = support::command("run --join-key -n 2 sleep 1000")
+        .env(MARK, &mark)
+        .spawn()
+        .unwrap();
+    let mut errors = BufReader::new(job.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    let key = line.strip_prefix("garonne join ").expect(&line).trim();
+    let (guest, mut terminal) = on_terminal(&["join", key, "--name", "notebook"], &mark);
+    read_until(&mut terminal, "the job begins");
+    let sleeps = || {
+        let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        marked(&mark).iter().filter(|pid| name(pid) == "sleep\n").count()
+    };
+    until("all ranks run", || sleeps() == 2);
+    terminal.write_all(b"\x03").unwrap();
+    read_until(&mut terminal, "exit code 130");
+    let mut said = String::new();
+    errors.read_to_string(&mut said).unwrap();
+    assert!(said.contains("'notebook'") && said.contains("SIGINT"), "{said}");
+    assert_eq!((finish(job).code, finish(guest).code), (130, 130));
+    until("nothing is left", || marked(&mark).is_empty());
+}

@@ -187,10 +187,10 @@ pub const VISIT_WAIT: Duration = Duration::from_secs(1);
 pub const HOST_NAME_MAX: usize = 255;
 
 /// Addresses in a join key: hosts with more networks than this have some that are of no use to others, and a key is to stay short.
-pub const JOIN_ADDRESSES_MAX: usize = 4;
+pub const JOIN_ADDRESSES_MAX: usize = 8;
 
 /// Letters of a join key: enough for as many names of [`HOST_NAME_MAX`].
-pub const JOIN_KEY_TEXT_MAX: usize = 2048;
+pub const JOIN_KEY_TEXT_MAX: usize = 4096;
 
 /// How long hosts have to join where nobody says: people go from host to host with a key, and batch systems start containers minutes apart.
 pub const JOIN_WAIT: Duration = Duration::from_secs(600);

@@ -88,7 +88,7 @@ impl Joining {
                     .map(|word| Whereabouts::read(word.trim()))
                     .collect();
                 let places = places.filter(|places| places.len() <= limits::JOIN_ADDRESSES_MAX);
-                self.places = places.ok_or("a list of up to 4 names or addresses")?;
+                self.places = places.ok_or("a list of up to 8 names or addresses")?;
             }
             Part::Port => {
                 let port = text.parse().ok().filter(|port| *port > 0);
@@ -247,7 +247,7 @@ mod tests {
         for (part, texts) in [
             (Part::Hosts, &["0", "64", "x", "-1"][..]),
             (Part::Timeout, &["0", "x", "-3", "1e300", "nan"]),
-            (Part::Address, &["", "a,,b", "a b", "1,2,3,4,5"]),
+            (Part::Address, &["", "a,,b", "a b", "1,2,3,4,5,6,7,8,9"]),
             (Part::Port, &["0", "70000", "http"]),
         ] {
             for text in texts {

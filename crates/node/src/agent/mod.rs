@@ -464,7 +464,9 @@ impl<'a> Agent<'a> {
                 // A key on the terminal reaches launcher, agent and ranks alike. It is seen here before the ends of the
                 // ranks that it causes, so these are not taken for failures.
                 libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
-                    self.say_ended_by(signal.number);
+                    if self.is_guest() {
+                        self.say_ended_by(signal.number);
+                    }
                     self.signalled(signal.number, signal.from_kernel);
                 }
                 _ => {}

@@ -445,5 +445,5 @@ fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways()
         (1, &[8; 5][..])
     );
     assert!(told.iter().all(|told| told.gone.is_empty()));
-    rails.map(TcpRail::sever);
+    rails.into_iter().for_each(TcpRail::sever);
 }
