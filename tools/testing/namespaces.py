@@ -49,15 +49,16 @@ class Hosts(namespaces.Hosts):
 TUN = "/dev/net/tun"
 # linux/if_tun.h: TUNSETIFF; a device of packets without a header.
 SET_INTERFACE, PACKETS_ALONE = 0x400454CA, 0x1001
-TCP, SYN, ACK = 6, 0x02, 0x10
+TCP, SYN, RST, ACK = 6, 0x02, 0x04, 0x10
 
 
 class OneWay(namespaces.Hosts):
     """Hosts of which those in `closed` (counted from 1) take no calls: packets go through this process, which drops those that open a connection to them.
-    What a packet filter or a translator does, where the system has neither."""
+    What a packet filter or a translator does, where the system has neither. Callers hear nothing, or a refusal if `refusing`."""
 
-    def __init__(self, count: int, closed):
+    def __init__(self, count: int, closed, refusing=False):
         super().__init__(count)
+        self.refusing = refusing
         self.closed = {index - 1 for index in closed}
         self.away = set()
         self.devices, self.carriers = [], []
@@ -102,7 +103,9 @@ class OneWay(namespaces.Hosts):
                 continue
             flags = packet[(packet[0] & 15) * 4 + 13] if packet[9] == TCP else 0
             if target in self.closed and flags & (SYN | ACK) == SYN:
-                continue
+                if not self.refusing:
+                    continue
+                packet, target = refusal(packet), source
             try:
                 os.write(devices[target], packet)
             except OSError:
@@ -121,3 +124,23 @@ class OneWay(namespaces.Hosts):
             for device in self.devices:
                 os.close(device)
         self.devices, self.carriers = [], []
+
+
+def refusal(packet):
+    """What a host answers to this packet of IPv4 that opens a connection, if nobody listens there."""
+    begin = (packet[0] & 15) * 4
+    source, target = packet[12:16], packet[16:20]
+    from_port, to_port, number = struct.unpack_from("!HHI", packet, begin)
+    segment = struct.pack("!HHIIBBHHH", to_port, from_port, 0, (number + 1) & 0xFFFFFFFF, 5 << 4, RST | ACK, 0, 0, 0)
+    pseudo = target + source + struct.pack("!BBH", 0, TCP, len(segment))
+    segment = segment[:16] + struct.pack("!H", checksum(pseudo + segment)) + segment[18:]
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(segment), 0, 0, 64, TCP, 0) + target + source
+    return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + segment
+
+
+def checksum(data):
+    """The Internet's, of an even number of bytes."""
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF

@@ -27,7 +27,7 @@ def suite(context):
     place.mkdir(exist_ok=True)
     talk = place / "talk"
     check(context.execute("joining build talk", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/talk.c", "-o", talk], timeout=60))
-    for case in (outbound_alone, one_of_two_guests, two_that_cannot_meet, busy_ranks, cut_off, kills):
+    for case in (outbound_alone, calls_are_refused, one_of_two_guests, two_that_cannot_meet, busy_ranks, cut_off, kills):
         yield Case(f"joining/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
 
 
@@ -82,6 +82,13 @@ class Job:
 def outbound_alone(context, talk):
     """Nothing but the guest's own calls gets through, and all pairs of ranks talk nevertheless."""
     with OneWay(2, closed=[2]) as hosts:
+        codes, outputs = Job(context, hosts, ["-n", 4, talk, "20"], [2]).end()
+        expect(codes == [0, 0] and "all is well" in outputs[0], f"exit codes {codes}", "".join(outputs))
+
+
+def calls_are_refused(context, talk):
+    """The same where calls are answered by a refusal, which elsewhere means that a rank has ended."""
+    with OneWay(2, closed=[2], refusing=True) as hosts:
         codes, outputs = Job(context, hosts, ["-n", 4, talk, "20"], [2]).end()
         expect(codes == [0, 0] and "all is well" in outputs[0], f"exit codes {codes}", "".join(outputs))
 
