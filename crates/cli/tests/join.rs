@@ -359,6 +359,31 @@ fn whoever_dies_nothing_is_left_on_any_host() {
 }
 
 #[test]
+fn who_waits_is_told_when_the_launcher_dies_and_a_stopped_one_goes_on() {
+    let mark = mark("waits");
+    let job = waiting(&["--join-hosts", "2", "-n", "3", "true"], &mark);
+    let guest = joining(&job.key, &mark).spawn().unwrap();
+    until("it has hidden the key", || {
+        let shown = std::fs::read_to_string(format!("/proc/{}/cmdline", guest.id()));
+        shown.is_ok_and(|words| words.ends_with("\0-\0"))
+    });
+    let launcher = job.child.id() as i32;
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{launcher}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().unwrap_or("").trim_start().chars().next()
+    };
+    kill(launcher, libc::SIGTSTP);
+    // Where nobody could continue it the kernel does not stop it.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    kill(launcher, libc::SIGCONT);
+    until("it waits again", || state() == Some('S'));
+    kill(launcher, libc::SIGKILL);
+    let (guest, _) = (finish(guest), job.end());
+    assert!(guest.code == 1 && guest.err.contains("G0227"), "{guest:?}");
+    until("nothing is left", || marked(&mark).is_empty());
+}
+
+#[test]
 fn fewer_ranks_than_hosts_are_refused_before_anybody_waits() {
     let refused = said(&mut command("run --join-hosts 3 -n 3 true"));
     assert_eq!(refused.code, 2, "{refused:?}");

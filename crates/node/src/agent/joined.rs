@@ -67,6 +67,7 @@ impl Agent<'_> {
         let joined = company.guests.len();
         let first = self.job.nodes.names.len() - joined;
         let job = Order::Job(Box::new(self.job_for(Manner::Guest))).encode();
+        let mut lost = Vec::new();
         for ((_, line), node) in company.guests.into_iter().zip(first as u32..) {
             let errand = Errand {
                 job: self.id.0,
@@ -84,9 +85,11 @@ impl Agent<'_> {
                 far.branches.push(Branch::joined(node, trunk));
             }
             if sent.is_err() {
-                self.branch_lost(node);
+                lost.push(node);
             }
         }
+        // All are known before the job ends for one of them, so that the others are told.
+        lost.into_iter().for_each(|node| self.branch_lost(node));
         let gate = Gate::new(company.porch, joined);
         self.listen(gate.fd(), Token::Gate)?;
         if let Some(far) = &mut self.far {

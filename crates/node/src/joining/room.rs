@@ -17,7 +17,7 @@ use crate::agent::listen_at;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::{CALL_WAIT, GUESTS_SPARE, JOIN_ADDRESSES_MAX};
-use crate::sys::Signals;
+use crate::sys::{self, Signals};
 
 /// Whom to wait for, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,8 +195,13 @@ impl Waiting {
                         let ends = |signal: &i32| {
                             [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(signal)
                         };
-                        let signals = std::iter::from_fn(|| signals.next());
-                        if let Some(signal) = signals.map(|signal| signal.number).find(ends) {
+                        let came: Vec<i32> = std::iter::from_fn(|| signals.next())
+                            .map(|signal| signal.number)
+                            .collect();
+                        if came.contains(&libc::SIGTSTP) {
+                            sys::stop_self();
+                        }
+                        if let Some(signal) = came.into_iter().find(ends) {
                             self.refuse_all("whoever started the job has ended it while it waited for hosts");
                             return Ok(Waited::Signal(signal));
                         }
