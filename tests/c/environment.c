@@ -210,6 +210,8 @@ static void a_returned_code_tells_what_happened_and_keeps_its_class(void)
     MPI_Isend(out, 8, MPI_INT, 0, 3, comm, &requests[1]);
     CHECK_EQ(MPI_Waitall(2, requests, statuses), MPI_ERR_IN_STATUS);
     CHECK_CLASS(statuses[0].MPI_ERROR, MPI_ERR_TRUNCATE);
+    CHECK_EQ(statuses[0].MPI_SOURCE, 0);
+    CHECK_EQ(statuses[0].MPI_TAG, 3);
     MPI_Error_string(statuses[0].MPI_ERROR, text, &len);
     CHECK(strstr(text, "4 MPI_INT = 16 B") && strstr(text, "32 B") && strstr(text, "G0107"));
     /* Who ignores statuses has only the code of the call. */

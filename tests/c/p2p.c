@@ -403,7 +403,10 @@ static void truncation_is_an_error_and_the_next_message_is_sound(void)
         memset(in, 0, (size_t)sizes[i]);
         MPI_Isend(out, sizes[i], MPI_BYTE, right, 0, comm, &req[0]);
         MPI_Isend(out, 16, MPI_BYTE, right, 0, comm, &req[1]);
-        CHECK_CLASS(MPI_Recv(in, sizes[i] / 2, MPI_BYTE, left, 0, comm, MPI_STATUS_IGNORE), MPI_ERR_TRUNCATE);
+        MPI_Status which = {.MPI_SOURCE = -9, .MPI_TAG = -9};
+        CHECK_CLASS(MPI_Recv(in, sizes[i] / 2, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &which), MPI_ERR_TRUNCATE);
+        CHECK_EQ(which.MPI_SOURCE, left);
+        CHECK_EQ(which.MPI_TAG, 0);
         CHECK_EQ(in[sizes[i] / 2], 0);
         CHECK_EQ(MPI_Recv(in, 16, MPI_BYTE, left, 0, comm, MPI_STATUS_IGNORE), MPI_SUCCESS);
         CHECK(check_same(in, 16, 1));

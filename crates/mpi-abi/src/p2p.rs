@@ -6,7 +6,7 @@ use crate::edge::{Buf, Ptr};
 use crate::handle::*;
 use crate::objects::{comm, committed, find_comm};
 use crate::request::give_request;
-use crate::status::give;
+use crate::status::{give, give_outcome};
 use crate::{express, plain, world};
 use garonne_engine::quick::Catch;
 use garonne_mpi::comm::Comm;
@@ -268,14 +268,14 @@ fn recv_any(
 ) -> Result<()> {
     let comm = comm(on)?;
     let data = data(buf, count, datatype)?;
-    give(
+    give_outcome(
         status,
-        &comm.recv(RecvArgs {
+        comm.recv(RecvArgs {
             data,
             source,
             tag,
             origin: call.origin_of(count, datatype),
-        })?,
+        }),
     )
 }
 
@@ -435,7 +435,7 @@ pub(crate) fn sendrecv(
         recvtag,
     };
     let (send, recv) = both.args(call)?;
-    give(status, &comm.sendrecv(send, recv)?)
+    give_outcome(status, comm.sendrecv(send, recv))
 }
 
 pub(crate) fn isendrecv(
@@ -490,7 +490,7 @@ pub(crate) fn sendrecv_replace(
         from: (source, recvtag),
         origin: call.origin_of(count, datatype),
     };
-    give(status, &comm.sendrecv_replace(args)?)
+    give_outcome(status, comm.sendrecv_replace(args))
 }
 
 pub(crate) fn isendrecv_replace(

@@ -9,7 +9,7 @@ use crate::edge::{In, Ptr};
 use crate::group::length;
 use crate::handle::*;
 use crate::objects::{publish, unknown};
-use crate::status::{encode, give, give_empty};
+use crate::status::{encode, give_empty, give_outcome};
 use crate::thunk::call_site;
 use crate::{failures, plain};
 use garonne_mpi::comm::Comm;
@@ -124,10 +124,7 @@ fn spend(place: Ptr<MPI_Request>) -> Result<()> {
 
 /// Reports one outcome: the status, or the error on the request's communicator.
 fn report(outcome: Outcome, comm: Option<Comm>, place: Ptr<MPI_Status>) -> Result<()> {
-    match outcome {
-        Ok(status) => give(place, &status),
-        Err(error) => Err(Fault::from(error).on(comm)),
-    }
+    give_outcome(place, outcome).map_err(|fault| fault.on(comm))
 }
 
 /// The communicator that hears of an error, asked only when there is one.
@@ -243,7 +240,7 @@ impl Report {
         let (mut status, code) = match &outcome {
             Ok(status) => (encode(status), MPI_SUCCESS),
             Err(error) => (
-                encode(&Status::EMPTY),
+                encode(&error.status.unwrap_or(Status::EMPTY)),
                 failures::keep(self.call, call_site(), error),
             ),
         };

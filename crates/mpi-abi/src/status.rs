@@ -6,7 +6,7 @@ use crate::edge::{CountOut, In, Ptr};
 use crate::handle::*;
 use crate::objects::datatype;
 use garonne_mpi::error::Class;
-use garonne_mpi::request::Status;
+use garonne_mpi::request::{Outcome, Status};
 use std::ffi::c_int;
 
 /// Fills in a status unless the program ignores it. `MPI_ERROR` is left as it was, as the standard says for calls that
@@ -19,6 +19,19 @@ pub(crate) fn give(place: Ptr<MPI_Status>, status: &Status) -> Result<()> {
     let mut filled = encode(status);
     filled.error = place.get()?.error;
     place.set(filled)
+}
+
+/// As [`give`] for what may have failed: an error whose message did arrive leaves its status, too.
+pub(crate) fn give_outcome(place: Ptr<MPI_Status>, outcome: Outcome) -> Result<()> {
+    match outcome {
+        Ok(status) => give(place, &status),
+        Err(error) => {
+            if let Some(status) = &error.status {
+                give(place, status)?;
+            }
+            Err(error.into())
+        }
+    }
 }
 
 /// As [`give`].

@@ -1,5 +1,6 @@
 //! Errors of the MPI layer: an error class of the standard and the sentence that says what happened.
 
+use crate::request::Status;
 use std::fmt;
 
 /// Error classes with their numbers in the MPI 5 standard ABI.
@@ -105,6 +106,8 @@ pub struct Error {
     pub detail: String,
     /// The code that the call returns, where a callback of the program's or a missing function has one of its own.
     pub code: Option<i32>,
+    /// The status of a message that arrived but could not be received as it is (too long, of other types).
+    pub status: Option<Status>,
 }
 
 impl Error {
@@ -114,6 +117,7 @@ impl Error {
             class,
             detail: detail.into(),
             code: None,
+            status: None,
         }
     }
 
@@ -123,6 +127,7 @@ impl Error {
             class: Class::try_from(code).unwrap_or(Class::Other),
             detail: detail.into(),
             code: Some(code),
+            status: None,
         }
     }
 }

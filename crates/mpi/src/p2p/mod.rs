@@ -234,7 +234,10 @@ impl Comm {
     pub(crate) fn received(&self, status: api::Status) -> Result<Status> {
         match &status.error {
             None => Ok(Status::of_receive(&status)),
-            Some(_) => Err(self.receive_error(status)),
+            Some(_) => Err(Error {
+                status: Some(Status::of_receive(&status)),
+                ..self.receive_error(status)
+            }),
         }
     }
 
