@@ -102,8 +102,12 @@ impl Keyvals {
 
     /// `MPI_*_free_keyval`: nothing new can be set under the key. Attributes that exist under it keep it valid for
     /// reading and deleting them until the last of them is gone.
+    /// Until then it may be freed again, as a delete callback does that frees its own key each time.
     pub fn free(&self, kind: Kind, keyval: i32) -> Result<()> {
-        self.live(kind, keyval)?;
+        if let Err(error) = self.live(kind, keyval) {
+            let freed = lock(&self.0).freed.get(&keyval).and_then(Weak::upgrade);
+            return freed.filter(|key| key.kind == kind).map(drop).ok_or(error);
+        }
         let mut table = lock(&self.0);
         let Some(key) = table.keys.remove(&keyval) else {
             return Err(not_a_key(kind, keyval));
@@ -342,13 +346,16 @@ mod tests {
         two.set(&keys, at, 6).unwrap();
         keys.free(Kind::Comm, key).unwrap();
         let refused = |result: Result<()>| assert_eq!(result.unwrap_err().class, Class::Keyval);
-        refused(keys.free(Kind::Comm, key));
+        // As a delete callback does that frees its own key.
+        keys.free(Kind::Comm, key).unwrap();
+        refused(keys.free(Kind::Datatype, key));
         refused(one.set(&keys, at, 7));
         refused(one.get(&keys, Kind::Datatype, key).map(drop));
         assert_eq!(one.get(&keys, Kind::Comm, key).unwrap(), Some(5));
         one.delete(&keys, at).unwrap();
         assert_eq!(one.get(&keys, Kind::Comm, key).unwrap(), None);
         two.delete_all(1).unwrap();
+        refused(keys.free(Kind::Comm, key));
         refused(one.get(&keys, Kind::Comm, key).map(drop));
     }
 
