@@ -57,6 +57,38 @@ static void *reduce_on_own(void *argument)
     return NULL;
 }
 
+/* The buffer is full after each round, and empty again when the receivers have what was in it. */
+enum { BUFFERED_ROUNDS = 12, BUFFERED_LEN = 4 << 20 };
+
+static void *exchange_buffered(void *argument)
+{
+    int t = (int)(long)argument, right = (check_rank + 1) % check_size, left = (check_rank + check_size - 1) % check_size;
+    unsigned char *in = check_alloc(BUFFERED_LEN), *out = check_alloc(BUFFERED_LEN);
+    MPI_Request req;
+    check_fill(out, BUFFERED_LEN, (size_t)t);
+    MPI_Bsend_init(out, BUFFERED_LEN, MPI_BYTE, right, t, MPI_COMM_WORLD, &req);
+    MPI_Start(&req);
+    MPI_Wait(&req, MPI_STATUS_IGNORE);
+    MPI_Recv(in, BUFFERED_LEN, MPI_BYTE, left, t, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    CHECK(check_same(in, BUFFERED_LEN, (size_t)t));
+    MPI_Request_free(&req);
+    free(in), free(out);
+    return NULL;
+}
+
+static void threads_fill_the_buffer_again_and_again(void)
+{
+    int size = THREADS * (BUFFERED_LEN + MPI_BSEND_OVERHEAD);
+    void *buffer = check_alloc((size_t)size);
+    MPI_Buffer_attach(buffer, size);
+    for (int i = 0; i < BUFFERED_ROUNDS; i++) {
+        each(exchange_buffered);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    MPI_Buffer_detach(&buffer, &size);
+    free(buffer);
+}
+
 static void threads_reduce_on_their_own_communicators(void)
 {
     for (int t = 0; t < THREADS; t++)
@@ -109,6 +141,7 @@ int main(int argc, char **argv)
     CHECK_EQ(provided, MPI_THREAD_MULTIPLE);
     RUN(threads_share_one_communicator);
     RUN(threads_reduce_on_their_own_communicators);
+    RUN(threads_fill_the_buffer_again_and_again);
     RUN(threads_wait_for_what_another_sends);
     return check_end();
 }

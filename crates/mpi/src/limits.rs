@@ -198,3 +198,7 @@ pub const CALLERS_NAMED: usize = 3;
 
 /// Runs of equal elements in a message of which a digest is made, where types are checked: more would take longer than sending them, and signatures that long are repetitions.
 pub const MARKED_RUNS_MAX: usize = 64 * 1024;
+
+/// Looks for room in a full buffer before a buffered send is refused: another thread may be about to end the copy of a message that its
+/// receiver has, which takes milliseconds where it is long. Each look leaves the core to others; only programs in error pay for all.
+pub const BSEND_LOOKS: u32 = 10_000;

@@ -7,7 +7,7 @@
 use super::{Data, SendArgs, SendMode};
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
-use crate::limits::RETIRED_SWEEP_MIN;
+use crate::limits::{BSEND_LOOKS, RETIRED_SWEEP_MIN};
 use crate::process::Process;
 use crate::request::{Completion, Outcome, Request, Status};
 use garonne_engine::api::Peer;
@@ -166,9 +166,15 @@ impl Comm {
         if let Some(done) = self.try_buffered(buffers, &args, peer) {
             return done;
         }
-        // Messages may have left meanwhile.
-        self.0.process.host.progress();
-        self.try_buffered(buffers, &args, peer).unwrap_or_else(|| {
+        // Messages may have left meanwhile, or other threads may be about to end their copies.
+        let found = (0..BSEND_LOOKS).find_map(|look| {
+            if look > 0 {
+                std::thread::yield_now();
+            }
+            self.0.process.host.progress();
+            self.try_buffered(buffers, &args, peer)
+        });
+        found.unwrap_or_else(|| {
             let text = format!(
                 "has no room for a buffered send of {} bytes to rank {}: attach a larger buffer (each message needs \
                  MPI_BSEND_OVERHEAD beside its data), or MPI_BUFFER_AUTOMATIC",
