@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from testing.runner import Context, Outcome, Tally, run_cases  # noqa: E402
 
 # In the order in which a failure tells most: the crates, then our C programs, then other people's programs.
-SUITES = ["rust", "door", "c", "trace", "bench", "hotpath", "override", "guest", "cmake", "configure", "rsmpi", "netpipe", "hpcc", "mpi4py", "hosts", "joining", "launchers", "fuzz"]
+SUITES = ["rust", "door", "c", "trace", "bench", "hotpath", "override", "guest", "cmake", "configure", "rsmpi", "netpipe", "hpcc", "fftw", "mpich-tests", "mpi4py", "hosts", "joining", "launchers", "fuzz"]
 
 
 def arguments():
@@ -48,7 +48,7 @@ def main():
     for name in (s for s in SUITES if s in wanted):
         print(f"--- {name}", flush=True)
         try:
-            cases = list(importlib.import_module(f"testing.suites.{name}").suite(context))
+            cases = list(importlib.import_module(f"testing.suites.{name.replace('-', '_')}").suite(context))
         except Exception as error:  # a suite that cannot be built is a failure of its own, not the end of the run
             tally.add(Outcome(f"{name}: set-up", "failed", str(error)))
             continue
