@@ -284,6 +284,28 @@ fn rank_type_root_and_tag_errors_name_call_communicator_and_line() {
     }
 }
 
+/// A daemon's habit: all descriptors but the first three are closed, among them the way to the agent.
+const CLOSES: &str = r#"
+    #include <mpi.h>
+    #include <unistd.h>
+    int main(int argc, char **argv) {
+        int x = 0;
+        MPI_Init(&argc, &argv);
+        for (int descriptor = 3; descriptor < 1000; descriptor++) close(descriptor);
+        MPI_Send(&x, 1, MPI_INT, 7, 0, MPI_COMM_WORLD);
+        return 0;
+    }
+"#;
+
+#[test]
+fn a_rank_that_closed_the_way_to_its_agent_still_says_its_last_words() {
+    let said = last_words("closes", CLOSES, &[]);
+    assert!(
+        said.contains("error[G0102]") && said.contains("has no rank 7"),
+        "{said}"
+    );
+}
+
 const EARLY: &str = r#"
     #include <mpi.h>
     #include <stdlib.h>

@@ -308,10 +308,13 @@ impl Surroundings for Place {
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {
-        match &self.client {
-            // Without an agent to tell, the end of this process is what the launcher sees.
-            Some(client) => drop(client.abort(code, message)),
-            None => drop(writeln!(std::io::stderr(), "{message}")),
+        // Without an agent to tell, or when the program has closed the way to it, the end of this process is what the launcher sees.
+        let told = self
+            .client
+            .as_ref()
+            .is_some_and(|client| client.abort(code, message).is_ok());
+        if !told {
+            drop(writeln!(std::io::stderr(), "{message}"));
         }
         std::process::exit(code)
     }
