@@ -5,10 +5,10 @@ mod support;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use support::{MARK, finish, garonne, marked, until};
+use support::{MARK, finish, garonne, kill, marked, until};
 
 /// Starts `garonne` with these words on a terminal of its own; returns the other side of it.
 fn on_terminal(words: &[&str], mark: &str) -> (Child, File) {
@@ -103,4 +103,34 @@ fn the_interrupt_key_where_a_host_has_joined_ends_the_job_and_is_told_there() {
     assert!(said.contains("'notebook'") && said.contains("SIGINT"), "{said}");
     assert_eq!((finish(job).code, finish(guest).code), (130, 130));
     until("nothing is left", || marked(&mark).is_empty());
+}
+
+/// Starts `garonne run -n 2` with a signal ignored from the beginning, as a job's parent may have left it.
+fn ignoring(signal: &str, words: &[&str]) -> Child {
+    Command::new("env")
+        .arg(format!("--ignore-signal={signal}"))
+        .arg(garonne())
+        .args(["run", "-n", "2"])
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("env runs")
+}
+
+#[test]
+fn a_job_under_nohup_goes_on_when_its_terminal_is_closed() {
+    let mut child = ignoring("HUP", &["sh", "-c", "echo ready; sleep 0.5"]);
+    let mut ready = [0; 6];
+    let mut output = child.stdout.take().expect("a pipe");
+    output.read_exact(&mut ready).expect("a rank speaks");
+    kill(child.id() as i32, libc::SIGHUP);
+    child.stdout = Some(output);
+    assert_eq!(finish(child).code, 0);
+}
+
+#[test]
+fn a_job_whose_parent_ignores_the_ends_of_children_comes_to_its_end() {
+    assert_eq!(finish(ignoring("CHLD", &["true"])).code, 0);
 }

@@ -199,13 +199,19 @@ pub const WATCHED: [i32; 10] = [
     libc::SIGCHLD,
 ];
 
+/// All of them, but for a SIGHUP that `nohup` has made ignored: the job goes on when its terminal is closed.
 fn watched_set() -> libc::sigset_t {
-    // SAFETY: the set is initialised by sigemptyset before use.
+    // SAFETY: the set is initialised by sigemptyset before use, and `hangup` is filled in by the kernel.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&mut set);
         for signal in WATCHED {
             libc::sigaddset(&mut set, signal);
+        }
+        let mut hangup: libc::sigaction = std::mem::zeroed();
+        let asked = libc::sigaction(libc::SIGHUP, std::ptr::null(), &mut hangup);
+        if asked == 0 && hangup.sa_sigaction == libc::SIG_IGN {
+            libc::sigdelset(&mut set, libc::SIGHUP);
         }
         set
     }
@@ -244,11 +250,12 @@ impl Signals {
     }
 
     /// Blocks the watched signals in this thread and opens the descriptor. Blocks SIGXFSZ, too: a limit on the size of files is an error of
-    /// the call that meets it.
+    /// the call that meets it. A SIGCHLD that the starting program had ignored is not, as otherwise nobody is told of ends.
     pub fn watch() -> io::Result<Self> {
         let set = watched_set();
-        // SAFETY: all sets are valid; the descriptor is fresh.
+        // SAFETY: all sets are valid; the descriptor is fresh; the default action of SIGCHLD runs no code.
         unsafe {
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             let mut before = std::mem::zeroed();
             let mut blocked = set;
             libc::sigaddset(&mut blocked, libc::SIGXFSZ);
