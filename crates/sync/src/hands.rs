@@ -133,10 +133,11 @@ impl<'a> Call<'a> {
         self.word
     }
 
-    /// From now on peers call. Look once more for what came before.
+    /// From now on peers call. Look once more for what came before, and, where others arm too, whether what is open is still what this armed for.
     pub fn arm(self, what: For) {
+        // A swap: who takes back what another armed for sees what that one had left open. SYNC(hands-open).
         self.all
-            .store(u32::from(what == For::Everything), Ordering::Relaxed);
+            .swap(u32::from(what == For::Everything), Ordering::AcqRel);
         // Orders both words before the caller's look, against the fence in `claim`. SYNC(hands-call).
         self.bell.arm();
     }
@@ -282,6 +283,33 @@ mod loom_tests {
             call.arm(For::Answers);
             thread.join().unwrap();
             assert!(call.is_armed(), "nobody could call the helper any more");
+        });
+    }
+
+    /// A helper that saw little open arms while the program's thread leaves more open and arms for that.
+    #[test]
+    fn a_helper_that_looks_again_at_what_is_open_leaves_the_call_armed_for_it() {
+        loom::model(|| {
+            let shared = Arc::new((AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false)));
+            let helper = shared.clone();
+            let thread = loom::thread::spawn(move || {
+                let open = || match helper.2.load(Ordering::Relaxed) {
+                    true => For::Everything,
+                    false => For::Answers,
+                };
+                loop {
+                    let what = open();
+                    Call::new(&helper.0, &helper.1).arm(what);
+                    if what == open() {
+                        break;
+                    }
+                }
+            });
+            shared.2.store(true, Ordering::Relaxed);
+            let call = Call::new(&shared.0, &shared.1);
+            call.arm(For::Everything);
+            thread.join().unwrap();
+            assert!(call.claim(For::Everything), "steps would wait for ever");
         });
     }
 
