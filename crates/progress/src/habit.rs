@@ -3,7 +3,8 @@
 //! Owned by the engine's host. Lending hands costs some hundred nanoseconds here, and peers a wake-up for each answer; a program that waits at once has nothing of it. So each site
 //! that left something open [`SHORTS`] times in a row for a moment only is not lent hands until a longer time is seen, which is measured whether they were lent or not. Where ranks
 //! exceed cores a thread may be away from its core for milliseconds between two calls, so there the time counts that it computed itself, and only a time that no scheduler takes
-//! counts otherwise (a program that sleeps). Bounded: a table of sites, which may share entries.
+//! counts otherwise (a program that sleeps). Bounded: a table of sites. Two that belong to one entry take it from each other and are unknown again, so that none is judged by what
+//! another does.
 
 use crate::limits::{SHORTS, WORTH, WORTH_AWAY, WORTH_CROWDED};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -27,6 +28,8 @@ pub(crate) struct Moment {
 /// See the module's paragraph. Relaxed everywhere: a stale value costs one needless or missed lending.
 #[derive(Debug, Default)]
 pub(crate) struct Habit {
+    /// Whose each entry is.
+    sites: [AtomicU64; SITES],
     /// Times in a row that each left something open for a moment only.
     shorts: [AtomicU8; SITES],
     /// Those that left something open since the last wait.
@@ -37,8 +40,12 @@ pub(crate) struct Habit {
 }
 
 fn entry(site: u64) -> usize {
+    if site == AGAIN {
+        // Every wait may take this one.
+        return SITES - 1;
+    }
     // Fibonacci hashing.
-    (site.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as usize
+    (site.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % (SITES - 1)
 }
 
 impl Habit {
@@ -48,6 +55,9 @@ impl Habit {
             self.back(now);
         }
         let entry = entry(site);
+        if self.sites[entry].swap(site, Ordering::Relaxed) != site {
+            self.shorts[entry].store(0, Ordering::Relaxed);
+        }
         self.away.fetch_or(1 << entry, Ordering::Relaxed);
         self.go(now);
         self.shorts[entry].load(Ordering::Relaxed) < SHORTS
@@ -115,6 +125,22 @@ mod tests {
         assert!(!turn(long / 10) && !turn(long));
         assert!(turn(long) && turn(long / 10));
         assert!(!habit.is_away());
+    }
+
+    #[test]
+    fn a_site_is_not_judged_by_what_others_of_its_entry_do() {
+        let habit = Habit::default();
+        let other = (8..).find(|&site| entry(site) == entry(7)).unwrap();
+        assert!((0..10_000).all(|site| entry(site) != entry(AGAIN)));
+        for _ in 0..2 * SHORTS {
+            assert!(habit.leave(7, at(0), false));
+            for _ in 0..SHORTS {
+                habit.leave(other, at(0), false);
+                habit.leave(AGAIN, at(0), false);
+                habit.back(at(1));
+            }
+            assert!(!habit.leave(other, at(0), false) && !habit.leave(AGAIN, at(0), false));
+        }
     }
 
     #[test]
