@@ -350,6 +350,8 @@ fn threads_of_one_rank_wake_each_other_whoever_polls() {
 #[test]
 fn a_thread_that_waits_for_memory_is_asked_again_while_another_polls() {
     use std::sync::atomic::{AtomicBool, Ordering};
+    // Each rank's poller polls until both ranks' other threads have waited.
+    let waited = std::sync::Barrier::new(2);
     threads(2, |host| {
         let host = &*host;
         let raised = AtomicBool::new(false);
@@ -365,6 +367,7 @@ fn a_thread_that_waits_for_memory_is_asked_again_while_another_polls() {
                 raised.store(true, Ordering::Release);
             });
             host.wait_until(&mut || raised.load(Ordering::Acquire));
+            waited.wait();
             wait(
                 host,
                 send_op(host, 1 - host.me(), 7, &filled(8, 7), 8, Mode::Standard),
