@@ -26,6 +26,15 @@ pub struct Shard<R> {
     pub(crate) limits: Limits,
 }
 
+/// What [`Shard::look`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// Bytes that large messages could move now.
+    pub bytes: u64,
+    /// It looked at no more than a poll may bring: there may be more.
+    pub more: bool,
+}
+
 impl<R: Rail> Shard<R> {
     /// An engine for process `me` of a job of `world` processes over `rail`. Every engine of a job gets the same quotas.
     pub fn new(rail: R, me: Peer, world: u32, quotas: Quotas) -> Self {
@@ -394,19 +403,24 @@ impl<R: Rail> Shard<R> {
         told != 0
     }
 
-    /// Polls the rail without moving what may be long. Returns the bytes that large messages could move now.
-    pub fn look(&mut self) -> u64 {
-        self.rail.poll(POLL_BUDGET, &mut self.core);
-        if !self.core.pending {
-            return 0;
-        }
+    /// Polls the rail without moving what may be long.
+    pub fn look(&mut self) -> Looked {
+        let told = self.rail.poll(POLL_BUDGET, &mut self.core);
         let left = |index: &u32| {
             let operation = self.core.requests.peek(*index);
             operation.data.len.saturating_sub(operation.moved)
         };
         let core = &self.core;
-        let moving = core.pulls.iter().chain(&core.pushes).chain(&core.streams_out);
-        moving.map(left).fold(0, u64::saturating_add)
+        let bytes = if core.pending {
+            let moving = core.pulls.iter().chain(&core.pushes).chain(&core.streams_out);
+            moving.map(left).fold(0, u64::saturating_add)
+        } else {
+            0
+        };
+        Looked {
+            bytes,
+            more: told >= POLL_BUDGET,
+        }
     }
 
     /// Completions and arrivals so far: unchanged means that nobody needs to look again.

@@ -18,6 +18,7 @@ use crate::limits::SUBMISSIONS;
 use crate::surroundings::{Known, Senders, Surroundings};
 use crate::ticket::{Operation, Ticket};
 use crate::zeal::Zeal;
+use advancing::Look;
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
 };
@@ -50,6 +51,7 @@ pub struct EngineHost<R, S> {
     steppers: Mutex<Vec<Arc<dyn Stepper>>>,
     /// Attached and not yet among `steppers`: attaching must not wait for a stepper that runs.
     newcomers: Mutex<Vec<Arc<dyn Stepper>>>,
+    /// Attached and not yet finished, wherever they are.
     stepping: AtomicU32,
     /// A thread had news for the steppers while another ran them.
     missed: AtomicBool,
@@ -146,12 +148,17 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         result
     }
 
-    /// Something happened: threads asleep ask again.
-    fn announce(&self) {
+    /// The poller is not to fall asleep before it has looked once more.
+    fn stir(&self) {
         self.happened.fetch_add(1, Ordering::SeqCst);
         if self.dozing.load(Ordering::SeqCst) {
             self.source.wake();
         }
+    }
+
+    /// Something happened: threads asleep ask again.
+    fn announce(&self) {
+        self.stir();
         if self.asleep.load(Ordering::SeqCst) != 0 {
             drop(lock(&self.door));
             self.bell.notify_all();
@@ -362,7 +369,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     }
 
     fn progress(&self) -> bool {
-        self.advance(By::Program)
+        self.advance(By::Program, Look::IfFree)
     }
 
     #[inline(never)]
@@ -419,15 +426,16 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     fn attach(&self, stepper: Arc<dyn Stepper>) {
         let site = stepper.site();
         self.drive(stepper);
-        let open = self.stepping.load(Ordering::Acquire);
+        let open = self.stepping.load(Ordering::SeqCst);
         if open > 0 {
             self.left_stepping(site, open);
         }
     }
 
     fn drive(&self, stepper: Arc<dyn Stepper>) {
+        // Before anybody can finish it.
+        self.stepping.fetch_add(1, Ordering::SeqCst);
         lock(&self.newcomers).push(stepper);
-        self.stepping.fetch_add(1, Ordering::AcqRel);
         self.stepped_at.store(u64::MAX, Ordering::Release);
         self.run_steppers(By::Program);
     }

@@ -318,7 +318,6 @@ fn what_several_threads_leave_open_comes_about_by_itself() {
 }
 
 #[test]
-#[ignore = "sleeps for ever now and then: a stepper is left without a helper (docs/background.md, known flaw)"]
 fn steppers_go_on_by_themselves_but_for_those_with_the_programs_own_code() {
     for seed in seeds() {
         for threads in [Threads::One, Threads::Several] {

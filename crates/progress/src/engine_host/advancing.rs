@@ -1,6 +1,7 @@
 //! Advancing: one look at the rail, what the engine does with it, and the steppers that it is news for.
 //!
-//! Part of `engine_host`. Any thread may advance a host; one at a time runs the steppers, and news that come to another meanwhile are not lost.
+//! Part of `engine_host`. Any thread may advance a host; one at a time runs the steppers, and news that come to another meanwhile are not lost. A look that finds the
+//! engine taken is no look: its holder may look for other things, or for nothing. So whoever is to sleep afterwards looks [`Look::Surely`].
 
 use super::{By, EngineHost, lock};
 use crate::host::Stepper;
@@ -9,11 +10,20 @@ use garonne_engine::rail::Rail;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
 
+/// What a look does that finds the engine taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// It is left out: for those who look again before they sleep.
+    IfFree,
+    /// It waits, for its turn: the look after arming a bell, before sleep. What came before the bell was armed nobody rings for.
+    Surely,
+}
+
 impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// Polls once, advances the engine and the steppers. `true` if anything moved.
-    pub(super) fn advance(&self, by: By) -> bool {
+    pub(super) fn advance(&self, by: By, look: Look) -> bool {
         let Some(mut shard) = self.shard.try_alone() else {
-            return self.advance_shared(by);
+            return self.advance_shared(by, look);
         };
         let moved = shard.progress();
         let after = shard.completions();
@@ -23,17 +33,20 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     /// The same where several threads share the engine: it is held for moments only, and not while bytes of large messages move.
     #[inline(never)]
-    fn advance_shared(&self, by: By) -> bool {
+    fn advance_shared(&self, by: By, look: Look) -> bool {
         self.yield_engine();
-        // Whoever holds it makes progress.
-        let Some(mut shard) = self.try_enter() else {
-            return false;
+        let mut shard = match (self.try_enter(), look) {
+            (Some(mut shard), _) => {
+                self.serve(&mut shard);
+                shard
+            }
+            (None, Look::Surely) => self.enter(),
+            (None, Look::IfFree) => return false,
         };
-        self.serve(&mut shard);
         let before = shard.completions();
         let mut moved = shard.progress_briefly();
         let mut next = shard.lift();
-        let mut after = shard.completions();
+        let (mut after, mut work) = (shard.completions(), shard.has_work());
         self.leave(shard, after != before);
         while let Some(mut flight) = next.take() {
             moved = true;
@@ -45,15 +58,23 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             if goes_on {
                 next = shard.lift();
             }
-            after = shard.completions();
+            (after, work) = (shard.completions(), shard.has_work());
             self.leave(shard, after != before);
         }
-        self.step(after, by) || moved
+        if moved && work {
+            // Whoever sleeps did so before there was this work.
+            self.stir();
+        }
+        let moved = self.step(after, by) || moved;
+        if moved && by == By::Program {
+            self.hand_over();
+        }
+        moved
     }
 
     /// Runs the steppers if something happened since they last ran. `true` if any finished or something happened meanwhile.
     pub(super) fn step(&self, completions: u64, by: By) -> bool {
-        if self.stepping.load(Ordering::Acquire) == 0
+        if self.stepping.load(Ordering::SeqCst) == 0
             || self.stepped_at.swap(completions, Ordering::AcqRel) == completions
         {
             return false;
@@ -90,7 +111,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     /// One run of all steppers, and of those that come meanwhile.
     fn run_all(&self, steppers: &mut Vec<Arc<dyn Stepper>>, by: By) -> bool {
-        let (mut finished, mut left) = (false, false);
+        let (mut finished, mut left) = (0, false);
         loop {
             steppers.extend(lock(&self.newcomers).drain(..));
             steppers.retain(|stepper| {
@@ -99,21 +120,21 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
                     return true;
                 }
                 let over = stepper.step(self);
-                finished |= over;
+                finished += u32::from(over);
                 !over
             });
             if lock(&self.newcomers).is_empty() {
                 break;
             }
         }
-        self.stepping.store(steppers.len() as u32, Ordering::Release);
+        self.stepping.fetch_sub(finished, Ordering::SeqCst);
         if left {
             // The news are still to be told to those, by a thread of the program.
             self.stepped_at.store(u64::MAX, Ordering::Release);
         }
-        if finished || left {
+        if finished > 0 || left {
             self.announce();
         }
-        finished
+        finished > 0
     }
 }

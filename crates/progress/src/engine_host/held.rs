@@ -120,14 +120,16 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     #[inline]
     pub(super) fn serve(&self, shard: &mut Held<'_, R>) {
         // With one thread in MPI there is nobody who could have submitted anything.
-        if !shard.is_alone() && !self.submitted.is_empty() {
-            self.serve_all(shard);
+        if !shard.is_alone() && !self.submitted.is_empty() && self.serve_all(shard) {
+            self.announce();
         }
     }
 
+    /// `true`: that is news for those who wait.
     #[cold]
     #[inline(never)]
-    fn serve_all(&self, shard: &mut Shard<R>) {
+    fn serve_all(&self, shard: &mut Shard<R>) -> bool {
+        let before = shard.completions();
         while let Some(ticket) = self.submitted.pop() {
             let Some(operation) = lock(&ticket.operation).take() else {
                 continue;
@@ -137,6 +139,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             // Release: the submitter sees the result. SYNC(ticket-done).
             ticket.done.store(true, Ordering::Release);
         }
+        shard.completions() != before || shard.has_work()
     }
 
     /// Gives the engine back, looks into the ring once more, and tells waiters if something completed.
@@ -162,9 +165,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         while !self.submitted.is_empty()
             && let Some(mut shard) = self.try_enter()
         {
-            let before = shard.completions();
-            self.serve_all(&mut shard);
-            changed |= shard.completions() != before;
+            changed |= self.serve_all(&mut shard);
         }
         if changed {
             self.announce();
@@ -208,9 +209,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             }
             match self.try_enter() {
                 Some(mut shard) => {
-                    let before = shard.completions();
-                    self.serve_all(&mut shard);
-                    self.depart(shard, before);
+                    let changed = self.serve_all(&mut shard);
+                    self.leave(shard, changed);
                 }
                 None => pause(&mut tries),
             }

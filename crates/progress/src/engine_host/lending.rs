@@ -5,10 +5,10 @@
 //! before it polls, so that nobody is called in vain and its locks cost nothing again. With several threads in MPI the locks are real anyway, and the poller only
 //! takes back the call. Nothing here is paid by a program that leaves nothing open, or only small messages.
 
+use super::advancing::Look;
 use super::{By, EngineHost, lock};
 use crate::habit::{AGAIN, Habit, Moment};
 use crate::helper::{Helper, Next, Words};
-use crate::host::Host;
 use crate::limits::{HANDED_OVER_FROM, HELPER_SPINS, OPEN_FEW};
 use crate::surroundings::{Lent, Surroundings};
 use crate::sys;
@@ -260,7 +260,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             self.shard.share();
         }
         self.lending.cpu.store(sys::cpu(), Ordering::Relaxed);
-        self.lending.all_over.store(false, Ordering::Relaxed);
+        self.lending.all_over.store(false, Ordering::SeqCst);
         self.lending.gate.lend();
         let known = call.is_armed() && what == For::Answers;
         if !known {
@@ -272,13 +272,37 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             return self.leave(shard, false);
         }
         let before = shard.completions();
-        let bytes = shard.look();
-        let (work, changed) = (shard.has_work(), shard.completions() != before);
-        self.leave(shard, changed);
-        if bytes >= HANDED_OVER_FROM {
+        let looked = shard.look();
+        let (after, work) = (shard.completions(), shard.has_work());
+        self.leave(shard, after != before);
+        // News that were taken here come to nobody else.
+        self.step(after, By::Program);
+        if work && looked.bytes < HANDED_OVER_FROM {
+            self.advance(By::Program, Look::IfFree);
+        }
+        if looked.more {
             call.ring(For::Answers);
-        } else if work || changed && self.stepping.load(Ordering::Acquire) > 0 {
-            self.progress();
+        } else {
+            self.hand_over();
+        }
+    }
+
+    /// A thread of the program may be about to go away from work that is left: the helper is called, if nobody else sees to it.
+    #[inline]
+    pub(super) fn hand_over(&self) {
+        if self.lending.gate.is_lent() && !self.polling.load(Ordering::SeqCst) {
+            self.hand_over_lent();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hand_over_lent(&self) {
+        if self.enter().has_work()
+            && let Some(words) = self.lending.words.get()
+        {
+            // One that is at work looks again when it has armed this.
+            words.call().ring(For::Answers);
         }
     }
 
@@ -320,7 +344,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.lending.any_open.store(false, Ordering::SeqCst);
         if !self.lending.gate.is_kept() && !self.take_back() {
             // The next call tries again.
-            self.lending.all_over.store(true, Ordering::Release);
+            self.lending.all_over.store(true, Ordering::SeqCst);
         }
         // Another thread may have left something open at this moment, before that was said.
         if self.shared.load(Ordering::Relaxed)
@@ -334,7 +358,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     #[cold]
     #[inline(never)]
     pub(super) fn nothing_lent(&self) -> bool {
-        if self.shared.load(Ordering::Relaxed) || !self.lending.all_over.load(Ordering::Acquire) {
+        if self.shared.load(Ordering::Relaxed) || !self.lending.all_over.load(Ordering::SeqCst) {
+            return false;
+        }
+        if self.still_open().is_some() {
+            // The helper found that before this thread left something open, and said it afterwards.
+            self.lending.all_over.store(false, Ordering::SeqCst);
             return false;
         }
         self.take_back()
@@ -352,7 +381,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// For what the helper is to be called, if for anything.
     fn still_open(&self) -> Option<For> {
         let any = self.is_request_open();
-        match self.stepping.load(Ordering::Acquire) {
+        match self.stepping.load(Ordering::SeqCst) {
             0 => any.then_some(For::Answers),
             _ => Some(For::Everything),
         }
@@ -373,16 +402,19 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 self.hand_back();
                 return Next::Sleep;
             }
-            match (self.still_open(), self.lending.words.get()) {
+            let open = self.still_open();
+            match (open, self.lending.words.get()) {
                 // The word changes if it was not armed: then there is another turn, which sees what came meanwhile.
                 (Some(what), Some(words)) => words.call().arm(what),
-                _ => self.lending.all_over.store(true, Ordering::Release),
+                _ => self.lending.all_over.store(true, Ordering::SeqCst),
             }
-            if !self.is_attended(&inside) {
+            if self.is_attended(&inside) {
+                // Whoever came meanwhile does the work. If it is gone again when this is looked at once more, what it armed may be what was disarmed here.
+                self.polls_itself();
+            } else if open == self.still_open() {
                 break;
             }
-            // Whoever came meanwhile does the work. If it is gone again when this is looked at once more, what it armed may be what was disarmed here.
-            self.polls_itself();
+            // What was left open meanwhile may have been armed for more than what this armed for afterwards.
         }
         let work = self.enter().has_work();
         let retry = self.surroundings.retry().filter(|_| work);
@@ -411,7 +443,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         };
         let mut spins = 0;
         while idle <= spins && !self.is_attended(inside) {
-            if self.advance(By::Helper) {
+            if self.advance(By::Helper, Look::Surely) {
                 (moved, idle, spins) = (moved.saturating_add(1), 0, 0);
                 continue;
             }

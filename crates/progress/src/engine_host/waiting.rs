@@ -2,7 +2,8 @@
 //!
 //! Part of `engine_host`, whose module says what a wait promises.
 
-use super::{EngineHost, lock};
+use super::advancing::Look;
+use super::{By, EngineHost, lock};
 use crate::host::Host;
 use crate::limits::{
     FOLLOWER_NAP, PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, YIELDS_IN_VAIN,
@@ -91,7 +92,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     fn park(&self, done: &mut dyn FnMut() -> bool) -> bool {
         let happened = self.happened.load(Ordering::SeqCst);
         let ticket = self.enter().rail().arm();
-        let moved = self.progress();
+        let moved = self.advance(By::Program, Look::Surely);
         let over = !moved && done();
         if !moved && !over {
             if self

@@ -1,0 +1,210 @@
+//! An engine that is taken whenever somebody wants it: the last look before sleep is one all the same, and what others do in a thread's place wakes who waits for it.
+//! Another thread holds the engine nearly all the time, and never looks at the rail itself.
+
+use garonne_engine::Quotas;
+use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
+use garonne_engine::shard::Shard;
+use garonne_progress::engine_host::EngineHost;
+use garonne_progress::host::{Host, Stepper};
+use garonne_progress::surroundings::{Patience, Surroundings};
+use garonne_sim::local::{Fabric, LocalRail};
+use garonne_sync::user::{Data, Scratch};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const WORLD: u32 = 2;
+const ROUNDS: i32 = 30;
+/// Threads that hold the engine in turns: one always waits for it.
+const HOLDERS: u32 = 3;
+/// Times that each holds it.
+const HOLDS: u32 = 20;
+const HOLD: Duration = Duration::from_micros(300);
+/// Messages to itself.
+const MANY: i32 = 3000;
+/// Longer than anything here takes on a machine that does much else.
+const GIVE_UP: Duration = Duration::from_secs(60);
+
+struct Place;
+
+impl Surroundings for Place {
+    fn patience(&self) -> Patience {
+        Patience { spins: 5, yields: 1 }
+    }
+
+    fn lends_always(&self) -> bool {
+        true
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        panic!("aborted with code {code}: {message}")
+    }
+
+    fn seconds(&self) -> f64 {
+        0.0
+    }
+}
+
+type Rank = EngineHost<LocalRail, Place>;
+
+fn ranks() -> [Arc<Rank>; 2] {
+    let fabric = Fabric::new(WORLD);
+    [0, 1].map(|me| {
+        let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
+        Arc::new(EngineHost::new(shard, me, WORLD, Place))
+    })
+}
+
+fn message(host: &Rank, peer: u32, tag: i32, memory: &Scratch) -> Started {
+    let send = Send {
+        context: 3,
+        peer,
+        source: host.me(),
+        tag,
+        data: Data::contiguous(memory.mem(), 8),
+        mode: Mode::Standard,
+        origin: Origin::default(),
+    };
+    host.send(send).unwrap()
+}
+
+fn receive(host: &dyn Host, peer: u32, tag: i32, memory: &Scratch) -> Started {
+    let recv = Recv {
+        pattern: Pattern {
+            context: 3,
+            source: Some(Source { rank: peer, peer }),
+            tag: Some(tag),
+        },
+        data: Data::contiguous(memory.mem(), 8),
+        origin: Origin::default(),
+    };
+    host.recv(recv).unwrap()
+}
+
+/// Over when a message from the first rank has come.
+struct Expects {
+    request: Mutex<Option<Request>>,
+    memory: Scratch,
+    tag: i32,
+    over: AtomicBool,
+}
+
+impl Expects {
+    fn new(tag: i32) -> Arc<Self> {
+        Arc::new(Self {
+            request: Mutex::default(),
+            memory: Scratch::new(8).unwrap(),
+            tag,
+            over: AtomicBool::new(false),
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+impl Stepper for Expects {
+    fn step(&self, host: &dyn Host) -> bool {
+        let mut request = self.request.try_lock().expect("no two threads step at once");
+        let over = match *request {
+            Some(request) => host.take(request).unwrap().is_some(),
+            None => match receive(host, 0, self.tag, &self.memory) {
+                Started::Done(_) => true,
+                Started::Pending(pending) => {
+                    *request = Some(pending);
+                    false
+                }
+            },
+        };
+        if over {
+            self.over.store(true, Ordering::Release);
+        }
+        over
+    }
+}
+
+/// Holds the engine nearly all the time while `then` runs, and for a while afterwards.
+fn held(host: &Rank, then: impl FnOnce()) {
+    let begun = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..HOLDERS {
+            scope.spawn(|| {
+                for _ in 0..HOLDS {
+                    host.inspect(|_| {
+                        begun.fetch_add(1, Ordering::AcqRel);
+                        std::thread::sleep(HOLD);
+                    });
+                }
+            });
+        }
+        while begun.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        then();
+    });
+}
+
+#[test]
+fn a_helper_that_finds_the_engine_taken_does_not_sleep_before_it_has_looked() {
+    let [sender, rank] = ranks();
+    rank.lend_hands(None);
+    let memory = Scratch::new(8).unwrap();
+    for tag in 0..ROUNDS {
+        let expects = Expects::new(tag);
+        rank.attach(expects.clone());
+        // The program goes on without a look at the rail.
+        held(&rank, || {
+            assert!(matches!(message(&sender, 1, tag, &memory), Started::Done(_)));
+        });
+        let until = Instant::now() + GIVE_UP;
+        while !expects.is_over() {
+            assert!(Instant::now() < until, "the helper sleeps over what came");
+            std::thread::yield_now();
+        }
+    }
+    rank.keep_hands();
+}
+
+#[test]
+fn a_waiter_that_finds_the_engine_taken_does_not_sleep_before_it_has_looked() {
+    let [sender, rank] = ranks();
+    let memory = Scratch::new(8).unwrap();
+    for tag in 0..ROUNDS {
+        let expects = Expects::new(tag);
+        rank.drive(expects.clone());
+        held(&rank, || {
+            assert!(matches!(message(&sender, 1, tag, &memory), Started::Done(_)));
+            rank.wait_until(&mut || expects.is_over());
+        });
+    }
+}
+
+#[test]
+fn what_a_thread_does_in_the_place_of_another_wakes_who_waits_for_it() {
+    let [_other, rank] = ranks();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let memory = Scratch::new(8).unwrap();
+            for tag in 0..MANY {
+                // In its place it is whoever asks that sends.
+                if let Started::Pending(request) = message(&rank, 1, tag, &memory) {
+                    rank.wait_until(&mut || rank.take(request).unwrap().is_some());
+                }
+            }
+        });
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                rank.completions();
+            }
+        });
+        let memory = Scratch::new(8).unwrap();
+        for tag in 0..MANY {
+            if let Started::Pending(request) = receive(&*rank, 1, tag, &memory) {
+                rank.wait_until(&mut || rank.take(request).unwrap().is_some());
+            }
+        }
+        over.store(true, Ordering::Release);
+    });
+}
