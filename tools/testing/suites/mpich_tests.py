@@ -183,7 +183,7 @@ class Reasons:
             function = re.fullmatch(r"not there yet: (MPI_\w+)", reason)
             if path not in known:
                 self.stale.append(f"{path}: no list names it")
-            elif not function and not reason.startswith("the test's own: "):
+            elif not function and not reason.startswith(("the test's own: ", "a limit: ")):
                 self.stale.append(f"{path}: '{reason}' is no reason")
             elif not function:
                 self.lines[path] = reason
