@@ -76,3 +76,13 @@ class MarkedJob:
 def expect(condition, what, output):
     if not condition:
         raise Failure(f"{what}; it printed:\n{output[-3000:]}")
+
+
+def kill_one(dice, kinds):
+    """Kills a process of a kind, both drawn; `kinds` has lists of process ids with commands. The command of the victim, which may have ended meanwhile."""
+    pid, command = dice.choice(kinds[dice.choice(sorted(kinds))])
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    return command

@@ -45,6 +45,28 @@ impl Surroundings for Thread {
     }
 }
 
+/// Where a test's own thread runs that waits for as long as this before it sleeps, and lends hands wherever something is left open.
+#[derive(Clone, Copy, Debug)]
+pub struct Lending(pub Patience);
+
+impl Surroundings for Lending {
+    fn patience(&self) -> Patience {
+        self.0
+    }
+
+    fn lends_always(&self) -> bool {
+        true
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        panic!("aborted with code {code}: {message}")
+    }
+
+    fn seconds(&self) -> f64 {
+        0.0
+    }
+}
+
 /// Runs `program` as every rank of a world of `world` threads, with the usual credits, and waits for all.
 ///
 /// # Panics

@@ -6,7 +6,8 @@ use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, St
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::{Host, Stepper};
-use garonne_progress::surroundings::{Patience, Surroundings};
+use garonne_progress::surroundings::Patience;
+use garonne_sim::Lending;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sync::trylock::OneThread;
 use garonne_sync::user::{Data, Scratch};
@@ -21,27 +22,9 @@ const ROUNDS: u32 = 6;
 /// Longer than anything here takes on a machine that does much else.
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-struct Place;
+const PATIENCE: Patience = Patience { spins: 20, yields: 2 };
 
-impl Surroundings for Place {
-    fn patience(&self) -> Patience {
-        Patience { spins: 20, yields: 2 }
-    }
-
-    fn lends_always(&self) -> bool {
-        true
-    }
-
-    fn abort(&self, code: i32, message: &str) -> ! {
-        panic!("aborted with code {code}: {message}")
-    }
-
-    fn seconds(&self) -> f64 {
-        0.0
-    }
-}
-
-type Rank = EngineHost<LocalRail, Place>;
+type Rank = EngineHost<LocalRail, Lending>;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Threads {
@@ -263,7 +246,7 @@ fn world(seed: u64, threads: Threads, program: impl Fn(&Arc<Rank>) + Sync) {
             let (fabric, leaving, program) = (&fabric, &leaving, &program);
             scope.spawn(move || {
                 let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-                let host = Arc::new(EngineHost::new(shard, me, WORLD, Place));
+                let host = Arc::new(EngineHost::new(shard, me, WORLD, Lending(PATIENCE)));
                 host.lend_hands(None);
                 if threads == Threads::One {
                     // SAFETY: one thread of this test uses the host, and its helper keeps to the gate.

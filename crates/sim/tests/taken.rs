@@ -6,7 +6,8 @@ use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, St
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::{Host, Stepper};
-use garonne_progress::surroundings::{Patience, Surroundings};
+use garonne_progress::surroundings::Patience;
+use garonne_sim::Lending;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -25,33 +26,15 @@ const MANY: i32 = 3000;
 /// Longer than anything here takes on a machine that does much else.
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-struct Place;
+const PATIENCE: Patience = Patience { spins: 5, yields: 1 };
 
-impl Surroundings for Place {
-    fn patience(&self) -> Patience {
-        Patience { spins: 5, yields: 1 }
-    }
-
-    fn lends_always(&self) -> bool {
-        true
-    }
-
-    fn abort(&self, code: i32, message: &str) -> ! {
-        panic!("aborted with code {code}: {message}")
-    }
-
-    fn seconds(&self) -> f64 {
-        0.0
-    }
-}
-
-type Rank = EngineHost<LocalRail, Place>;
+type Rank = EngineHost<LocalRail, Lending>;
 
 fn ranks() -> [Arc<Rank>; 2] {
     let fabric = Fabric::new(WORLD);
     [0, 1].map(|me| {
         let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-        Arc::new(EngineHost::new(shard, me, WORLD, Place))
+        Arc::new(EngineHost::new(shard, me, WORLD, Lending(PATIENCE)))
     })
 }
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 
-from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
 from ..namespaces import Hosts
 from ..runner import Case, Failure, check
 from . import c as programs
@@ -233,11 +233,7 @@ def kills(context, talk):
             if not kinds:
                 job.sweep()
                 continue
-            pid, command = dice.choice(kinds[dice.choice(sorted(kinds))])
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            command = kill_one(dice, kinds)
             try:
                 code, output = job.end(limit=SILENCE_S)
             except Failure as failure:

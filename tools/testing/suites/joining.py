@@ -5,11 +5,10 @@ and what is left when anything of such a job is killed at any moment.
 import os
 import random
 import re
-import signal
 import subprocess
 import time
 
-from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
 from ..namespaces import OneWay
 from ..runner import Case, Failure, check
 from .hosts import ROUNDS, SILENCE_S, SOAK_ROUNDS
@@ -169,11 +168,7 @@ def kills(context, talk):
             for pid, command in victims:
                 kind = "guest" if " join " in command else "launcher" if " run " in command else "rank"
                 kinds.setdefault(kind, []).append((pid, command))
-            pid, command = dice.choice(kinds[dice.choice(sorted(kinds))])
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            command = kill_one(dice, kinds)
             try:
                 codes, outputs = job.end(SILENCE_S)
             except Failure as failure:

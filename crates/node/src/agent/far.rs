@@ -4,6 +4,7 @@
 //! slots, whose output comes in messages (`source`) within a window, and whose end is reported. Each other host has a [`Branch`]: the command that starts its agent,
 //! which is told on its standard input where to call and by which secret, and then the line over which it has called back.
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -190,20 +191,30 @@ impl Agent<'_> {
         }
     }
 
+    /// What the agent of a node is told first: where this one takes calls, if it is to call.
+    pub(super) fn errand_for(
+        &self,
+        node: u32,
+        (port, secret): (u16, &Secret),
+        addresses: Vec<IpAddr>,
+    ) -> Errand {
+        Errand {
+            job: self.id.0,
+            secret: secret.clone(),
+            node,
+            name: self.job.nodes.name(node).to_owned(),
+            port,
+            addresses,
+        }
+    }
+
     /// Starts the agents of the job's other hosts. Those of hosts that have joined run already, and are the last.
     pub(super) fn start_branches(&mut self, company: Option<Company>) -> Result<()> {
         let (port, secret) = self.open_far()?;
         let addresses = addresses::own();
         let joined = company.as_ref().map_or(0, |company| company.guests.len());
         for node in 1..(self.job.nodes.names.len() - joined) as u32 {
-            let errand = Errand {
-                job: self.id.0,
-                secret: secret.clone(),
-                node,
-                name: self.job.nodes.name(node).to_owned(),
-                port,
-                addresses: addresses.clone(),
-            };
+            let errand = self.errand_for(node, (port, &secret), addresses.clone());
             let branch = self.start_branch(&errand)?;
             if let Some(far) = &mut self.far {
                 far.branches.push(branch);

@@ -21,7 +21,7 @@ use crate::joining::gate::Gate;
 use crate::joining::room::Company;
 use crate::layout::JobId;
 use crate::leaf::Manner;
-use crate::orders::{Errand, Order};
+use crate::orders::Order;
 
 /// What an agent begins with.
 #[derive(Debug)]
@@ -69,14 +69,7 @@ impl Agent<'_> {
         let job = Order::Job(Box::new(self.job_for(Manner::Guest))).encode();
         let mut lost = Vec::new();
         for ((_, line), node) in company.guests.into_iter().zip(first as u32..) {
-            let errand = Errand {
-                job: self.id.0,
-                secret: secret.clone(),
-                node,
-                name: self.job.nodes.name(node).to_owned(),
-                port,
-                addresses: Vec::new(),
-            };
+            let errand = self.errand_for(node, (port, secret), Vec::new());
             let mut trunk = Trunk::new(line, Token::Trunk(node), &self.epoll);
             let errand = ToGuest::Errand(Box::new(errand)).encode();
             let sent = trunk.send(&self.epoll, &errand);
