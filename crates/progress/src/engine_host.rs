@@ -13,11 +13,11 @@ mod together;
 mod waiting;
 mod watching;
 
+use crate::backoff::Backoff;
 use crate::host::{Host, Stepper};
 use crate::limits::SUBMISSIONS;
 use crate::surroundings::{Known, Senders, Surroundings};
 use crate::ticket::{Operation, Ticket};
-use crate::zeal::Zeal;
 use advancing::Look;
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
@@ -65,7 +65,7 @@ pub struct EngineHost<R, S> {
     stepped_at: AtomicU64,
     /// Threads asleep because another polls.
     asleep: AtomicU32,
-    zeal: Zeal,
+    spin_on: Backoff,
     door: Mutex<()>,
     bell: Condvar,
     /// What the layer above said it waits for beside messages.
@@ -112,7 +112,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             happened: AtomicU64::new(0),
             stepped_at: AtomicU64::new(0),
             asleep: AtomicU32::new(0),
-            zeal: Zeal::default(),
+            spin_on: Backoff::default(),
             door: Mutex::new(()),
             bell: Condvar::new(),
             meeting: Mutex::new(None),

@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod backoff;
 pub mod engine_host;
 pub mod events;
 mod habit;
@@ -13,4 +14,3 @@ pub mod surroundings;
 mod sys;
 pub mod tasks;
 mod ticket;
-mod zeal;

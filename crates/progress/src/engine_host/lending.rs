@@ -7,13 +7,13 @@
 
 use super::advancing::Look;
 use super::{By, EngineHost, lock};
+use crate::backoff::Backoff;
 use crate::habit::{AGAIN, Habit, Moment};
 use crate::helper::{Helper, Next, Words};
 use crate::limits::{HANDED_OVER_FROM, HELPER_SPINS, OPEN_FEW};
 use crate::surroundings::{Lent, Surroundings};
 use crate::sys;
 use crate::ticket::pause;
-use crate::zeal::Zeal;
 use garonne_engine::api::Request;
 use garonne_engine::rail::Rail;
 use garonne_sync::hands::{For, Gate, Inside};
@@ -48,7 +48,7 @@ pub(super) struct Lending {
     /// The processor that the program's thread was on when it lent.
     cpu: AtomicU32,
     /// Whether lending paid: a helper that lost its core while it had a transfer in hand made a thread of the program wait for it.
-    trust: Zeal,
+    trust: Backoff,
     /// When a thread that came back found the helper inside.
     hindered: Mutex<Option<Instant>>,
     /// What moments are told from.
@@ -71,7 +71,7 @@ impl Lending {
             any_open: AtomicBool::new(false),
             habit: Habit::default(),
             cpu: AtomicU32::new(u32::MAX),
-            trust: Zeal::default(),
+            trust: Backoff::default(),
             hindered: Mutex::default(),
             epoch: Instant::now(),
             phase: AtomicU8::new(OFF),

@@ -28,13 +28,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// The poller's turn: until `done`, or until nothing happens for longer than the patience lasts.
     pub(super) fn poll_until(&self, done: &mut dyn FnMut() -> bool, patience: Patience) {
-        let (mut idle, mut parks, mut spins, mut zealous) = (0u32, 0u32, patience.spins, None);
+        let (mut idle, mut parks, mut spins, mut spinning_on) = (0u32, 0u32, patience.spins, None);
         let (mut looks, mut taken) = (false, 0);
         while !done() {
             if self.progress() {
                 (idle, parks, spins, taken) = (0, self.awake(parks), patience.spins, 0);
-                if let Some(begun) = zealous.take() {
-                    self.zeal.came(begun);
+                if let Some(begun) = spinning_on.take() {
+                    self.spin_on.came(begun);
                 }
                 continue;
             }
@@ -48,8 +48,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 self.take_back_late();
             }
             if idle == patience.spins.saturating_add(1) && patience.spins > 0 {
-                zealous = self.zeal.begin();
-                let more = if zealous.is_some() { SPIN_ON_POLLS } else { 0 };
+                spinning_on = self.spin_on.begin();
+                let more = if spinning_on.is_some() { SPIN_ON_POLLS } else { 0 };
                 spins = spins.saturating_add(self.enter().transfer_polls().max(more));
             }
             if idle <= spins {
@@ -57,8 +57,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             } else if taken < patience.yields && idle <= spins.saturating_add(YIELDS_IN_VAIN) {
                 taken += u32::from(self.surroundings.give_way() == Given::Taken);
             } else {
-                if zealous.take().is_some() {
-                    self.zeal.failed();
+                if spinning_on.take().is_some() {
+                    self.spin_on.failed();
                 }
                 if parks == PARKS_BEFORE_TELLING {
                     self.surroundings.waits(Some(&self.waiting()));

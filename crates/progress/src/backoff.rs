@@ -1,0 +1,83 @@
+//! Exponential back-off of a bet: what failed is left out once, then three times, seven times, up to a bound; what paid is done again each time.
+//!
+//! Used by the engine's host for spinning on after a wait's first share, and for lending hands. A sleep breeds sleeps: who falls asleep before a partner
+//! just woken can answer must be woken in turn, and then both pay for a wake-up with every message. Spinning on for as long as two wake-ups take ends that; where
+//! other programs want the same core it never pays. Bounded by `limits`.
+
+use crate::limits::{SPIN_ON_LIMIT, SPIN_ON_SKIPS};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+/// What is known of the bet. Relaxed everywhere: a stale value costs one occasion.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    /// Occasions to come on which it is not made.
+    skip: AtomicU32,
+    /// What `skip` was set to last; 0: it paid.
+    last: AtomicU32,
+}
+
+impl Backoff {
+    /// When it begins; `None`: not on this occasion.
+    pub(crate) fn begin(&self) -> Option<Instant> {
+        let skip = self.skip.load(Ordering::Relaxed);
+        if skip == 0 {
+            return Some(Instant::now());
+        }
+        self.skip.store(skip - 1, Ordering::Relaxed);
+        None
+    }
+
+    /// What was hoped for came, of a bet that began then: late news means that the core was somebody else's.
+    pub(crate) fn came(&self, begun: Instant) {
+        if begun.elapsed() < SPIN_ON_LIMIT {
+            self.last.store(0, Ordering::Relaxed);
+        } else {
+            self.failed();
+        }
+    }
+
+    /// Nothing came of it.
+    pub(crate) fn failed(&self) {
+        let skip = (self.last.load(Ordering::Relaxed) * 2 + 1).min(SPIN_ON_SKIPS);
+        self.last.store(skip, Ordering::Relaxed);
+        self.skip.store(skip, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skipped(backoff: &Backoff) -> u32 {
+        (0..10 * SPIN_ON_SKIPS)
+            .take_while(|_| backoff.begin().is_none())
+            .count() as u32
+    }
+
+    #[test]
+    fn each_failure_doubles_the_occasions_left_out_up_to_a_bound() {
+        let backoff = Backoff::default();
+        assert_eq!(skipped(&backoff), 0);
+        for skips in [1, 3, 7, 15] {
+            backoff.failed();
+            assert_eq!(skipped(&backoff), skips);
+        }
+        (0..40).for_each(|_| backoff.failed());
+        assert_eq!(skipped(&backoff), SPIN_ON_SKIPS);
+    }
+
+    #[test]
+    fn a_success_forgets_the_failures_and_a_late_one_counts_as_a_failure() {
+        let backoff = Backoff::default();
+        (0..5).for_each(|_| backoff.failed());
+        skipped(&backoff);
+        backoff.came(Instant::now() + SPIN_ON_LIMIT);
+        assert_eq!(skipped(&backoff), 0);
+        let Some(early) = Instant::now().checked_sub(2 * SPIN_ON_LIMIT) else {
+            return;
+        };
+        backoff.came(early);
+        assert_eq!(skipped(&backoff), 1);
+    }
+}
