@@ -171,7 +171,11 @@ impl Pace {
             let new = u64::from(known.cells[way].pace);
             for other in (0..WAYS.len()).filter(|other| *other != way) {
                 let cell = &mut known.cells[other];
-                let moved = u64::from(cell.pace) * new / u64::from(old);
+                if cell.pace == 0 {
+                    continue;
+                }
+                // 0 would stand for a way of which nothing is known.
+                let moved = (u64::from(cell.pace) * new / u64::from(old)).max(1);
                 // It may also be this way alone that got slower: no other is thought worse than it.
                 cell.pace = moved.min(new.max(cell.pace.into())) as u32;
                 cell.seen = cell.seen.min(1);
@@ -321,6 +325,22 @@ mod tests {
         for way in WAYS {
             let count = tried.iter().filter(|other| **other == way).count();
             assert!(count >= usize::from(PACE_SURE), "{way:?} {count}");
+        }
+    }
+
+    #[test]
+    fn a_way_that_was_measured_stays_known_however_wildly_the_others_change() {
+        let mut each = [100_000; 4];
+        each[column(Fetch::Read)] = 1 << 30;
+        let mut pace = seen(each);
+        for _ in 0..40 {
+            pace.took(Fetch::Read, LEN, Duration::from_nanos(1));
+            assert!(pace.known(LEN).paces.iter().all(Option::is_some));
+        }
+        for way in WAYS {
+            for _ in 0..20 {
+                pace.took(way, LEN, Duration::from_millis(1));
+            }
         }
     }
 
