@@ -17,9 +17,9 @@ const SURELY_LOST: Duration = Duration::from_secs(30);
 /// What a kept message is given to arrive although it must not.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Two ranks with a connection, of which the first keeps what it may.
-fn pair(leaving: Leaving) -> (TcpRail, TcpRail) {
-    let mut rails = support::ranks(2, false).into_iter();
+/// The two ranks, once they have a connection.
+fn connected<R: Rail>(rails: Vec<R>) -> (R, R) {
+    let mut rails = rails.into_iter();
     let (mut one, mut two) = (rails.next().unwrap(), rails.next().unwrap());
     send(&mut one, 1, b"hello", 0, Class::Data).unwrap();
     let (mut told, begun) = (Told::default(), Instant::now());
@@ -28,6 +28,12 @@ fn pair(leaving: Leaving) -> (TcpRail, TcpRail) {
         two.poll(8, &mut told);
         assert!(begun.elapsed() < SURELY_LOST, "no connection");
     }
+    (one, two)
+}
+
+/// Two ranks with a connection, of which the first keeps what it may.
+fn pair(leaving: Leaving) -> (TcpRail, TcpRail) {
+    let (mut one, two) = connected(support::ranks(2, false));
     one.gather(leaving);
     (one, two)
 }
@@ -97,15 +103,7 @@ fn what_was_kept_for_a_whole_nap_leaves_without_a_look() {
 
 #[test]
 fn a_rank_that_never_looks_again_keeps_nobody_waiting() {
-    let mut rails = composed::ranks(2, 1, Leaving::Hold).into_iter();
-    let (mut one, mut two) = (rails.next().unwrap(), rails.next().unwrap());
-    send(&mut one, 1, b"hello", 0, Class::Data).unwrap();
-    let (mut told, begun) = (Told::default(), Instant::now());
-    while told.packets.is_empty() {
-        one.poll(8, &mut Told::default());
-        two.poll(8, &mut told);
-        assert!(begun.elapsed() < SURELY_LOST, "no connection");
-    }
+    let (mut one, mut two) = connected(composed::ranks(2, 1, Leaving::Hold));
     // More than once: the thread that sees to it sleeps between, or naps.
     for round in 0..3 {
         for (number, payload) in numbered(5).iter().enumerate() {
