@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use garonne_rails::tcp::{SECRET_BYTES, Secret};
 use garonne_topology::binding::{BindTo, Policy};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::agent;
@@ -233,10 +233,7 @@ pub(crate) fn start(adoption: &Adoption) -> Result<Started> {
 
 /// One message, which must come soon.
 fn receive(line: &OwnedFd, missing: &str) -> Result<Vec<u8>> {
-    let limit = Timespec {
-        tv_sec: AGENT_START_WAIT.as_secs() as i64,
-        tv_nsec: 0,
-    };
+    let limit = sys::timespec(AGENT_START_WAIT);
     let mut fds = [PollFd::new(line, PollFlags::IN)];
     while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut fds, Some(&limit)) {}
     if fds[0].revents().is_empty() {

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use garonne_rails::tcp::Secret;
 use garonne_sync::shm::{Access, Segment};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
 use crate::agent::HOSTS_KEY;
@@ -454,10 +454,7 @@ pub(crate) fn private_pair() -> Result<(OwnedFd, OwnedFd)> {
 
 /// Waits until the agent has said what it has to say of an abort, or is gone; not for ever.
 fn hear_out(control: &OwnedFd) {
-    let limit = Timespec {
-        tv_sec: limits::ABORT_WAIT.as_secs() as i64,
-        tv_nsec: i64::from(limits::ABORT_WAIT.subsec_nanos()),
-    };
+    let limit = sys::timespec(limits::ABORT_WAIT);
     let _ = rustix::event::poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&limit));
 }
 

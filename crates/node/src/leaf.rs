@@ -11,7 +11,7 @@ use std::time::Instant;
 use garonne_rails::tcp::House;
 use garonne_rails::tcp::trusted::{self, Call, Called, Trusted};
 use garonne_topology::CpuSet;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::agent::{Beginning, Outer, start};
 use crate::codes;
@@ -159,10 +159,7 @@ pub(crate) fn reach(
                     .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN | room)),
             );
         }
-        let limit = Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
+        let limit = crate::sys::timespec(left);
         let _ = rustix::event::poll(&mut fds, Some(&limit));
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let mut waiting = Vec::new();
@@ -198,10 +195,7 @@ fn receive_job(line: &mut Trusted) -> Result<Job> {
             return Err(Error::peer(codes::G0216, "the launcher says nothing"));
         }
         let mut fds = [PollFd::from_borrowed_fd(line.fd(), PollFlags::IN)];
-        let limit = Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
+        let limit = crate::sys::timespec(left);
         let _ = rustix::event::poll(&mut fds, Some(&limit));
     }
 }

@@ -38,7 +38,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use garonne_sync::shm::Segment;
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::codes;
@@ -384,10 +384,7 @@ impl<'a> Agent<'a> {
             }
             let timeout = self.next_due().map(|due| {
                 let wait = due.saturating_duration_since(Instant::now());
-                Timespec {
-                    tv_sec: wait.as_secs() as i64,
-                    tv_nsec: i64::from(wait.subsec_nanos()),
-                }
+                sys::timespec(wait)
             });
             events.clear();
             match epoll::wait(

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use garonne_rails::tcp::trusted::{self, Porch, Trusted};
 use garonne_rails::tcp::{House, listen};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 
 use super::key;
 use super::{Exchange, Standing};
@@ -285,10 +285,7 @@ impl Line {
 
 /// Until one of them is ready, or for so long.
 fn wait(fds: &[(std::os::fd::BorrowedFd<'_>, PollFlags)], limit: Option<Duration>) {
-    let limit = limit.map(|limit| Timespec {
-        tv_sec: limit.as_secs() as i64,
-        tv_nsec: i64::from(limit.subsec_nanos()),
-    });
+    let limit = limit.map(crate::sys::timespec);
     let mut fds: Vec<_> = fds
         .iter()
         .map(|(fd, flags)| PollFd::from_borrowed_fd(fd.as_fd(), *flags))

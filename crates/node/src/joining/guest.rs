@@ -3,11 +3,10 @@
 //! Runs in `garonne join`, which is to this host's ranks what `garonne run` is to those of the first: their launcher, whose end is theirs.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::time::Duration;
 
 use garonne_rails::tcp::House;
 use garonne_rails::tcp::trusted::Trusted;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 
 use super::key::{JoinKey, Whereabouts};
 use super::{NO_NODE, Offer, ToGuest, house};
@@ -86,11 +85,7 @@ fn wait(line: &mut Trusted, tell: &mut dyn FnMut(News)) -> Result<Errand> {
             }
         }
         // That the other host is gone the kernel finds out by its probes; a look now and then costs nothing.
-        let look: Duration = GUEST_LOOK;
-        let limit = Timespec {
-            tv_sec: look.as_secs() as i64,
-            tv_nsec: 0,
-        };
+        let limit = crate::sys::timespec(GUEST_LOOK);
         let _ = rustix::event::poll(
             &mut [PollFd::from_borrowed_fd(line.fd(), PollFlags::IN)],
             Some(&limit),

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use garonne_rails::tcp::trusted::{Porch, Trusted};
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 
 use super::gate::hosts;
 use super::key::{JoinKey, Whereabouts};
@@ -174,10 +174,7 @@ impl Waiting {
                 .chain(self.guests.iter().flatten().filter_map(Guest::due))
                 .min();
             let left = due.unwrap_or(self.until).saturating_duration_since(now);
-            let limit = Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: i64::from(left.subsec_nanos()),
-            };
+            let limit = sys::timespec(left);
             events.clear();
             match epoll::wait(
                 &self.epoll,
