@@ -151,8 +151,13 @@ impl Client {
             return Err(no_room());
         };
         let outward = fds.next().zip(fds.next());
-        sys::die_with(lifeline.as_fd())
-            .map_err(|e| Error::system(codes::G0209, "cannot arm the lifeline to the agent", e))?;
+        sys::die_with(lifeline.as_fd()).map_err(|e| match e.kind() {
+            std::io::ErrorKind::BrokenPipe => Error::peer(
+                codes::G0204,
+                "the agent of this job ended while this rank registered".to_owned(),
+            ),
+            _ => Error::system(codes::G0209, "cannot arm the lifeline to the agent", e),
+        })?;
         let (shape, board) = memory::open(file.as_fd(), Access::ReadWrite)?;
         if rank >= shape.size {
             return Err(Error::peer(

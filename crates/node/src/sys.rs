@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use rustix::event::Timespec;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -124,7 +124,7 @@ pub fn adopt_socket(number: RawFd, inode: u64) -> Option<OwnedFd> {
 /// `fcntl` command that chooses the signal of asynchronous input; the same number on all architectures of Linux.
 const F_SETSIG: i32 = 10;
 
-/// Has the kernel kill this process when the other end of `lifeline` closes, whatever the process does then.
+/// Has the kernel kill this process when the other end of `lifeline` closes, whatever the process does then. `BrokenPipe` if it has closed already.
 pub fn die_with(lifeline: BorrowedFd<'_>) -> io::Result<()> {
     let fd = lifeline.as_raw_fd();
     // SAFETY: fcntl on an open descriptor with integer arguments.
@@ -134,9 +134,18 @@ pub fn die_with(lifeline: BorrowedFd<'_>) -> io::Result<()> {
             || libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) != 0
     };
     if failed {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
+        return Err(io::Error::last_os_error());
+    }
+    // A signal is sent for what happens from now on: an end before it is looked for.
+    let mut ends = [PollFd::new(&lifeline, PollFlags::empty())];
+    while let Err(error) = rustix::event::poll(&mut ends, Some(&timespec(Duration::ZERO))) {
+        if error != rustix::io::Errno::INTR {
+            return Err(error.into());
+        }
+    }
+    match ends[0].revents().is_empty() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::BrokenPipe.into()),
     }
 }
 
@@ -508,6 +517,15 @@ mod tests {
             0,
             "the child took itself for the owner"
         );
+    }
+
+    #[test]
+    fn a_lifeline_that_has_ended_cannot_be_armed() {
+        use std::os::fd::AsFd;
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(writer);
+        let armed = die_with(reader.as_fd());
+        assert_eq!(armed.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[test]
