@@ -28,8 +28,9 @@ class MarkedJob:
         try:
             output, _ = self.process.communicate(input=input, timeout=limit)
         except subprocess.TimeoutExpired:
+            left = self.alive()
             self.sweep()
-            raise Failure(f"the job hangs; it printed:\n{self.process.communicate()[0].decode(errors='replace')[-2000:]}") from None
+            raise Failure(f"the job hangs with {left}; it printed:\n{self.process.communicate()[0].decode(errors='replace')[-2000:]}") from None
         self.nothing_left(limit)
         return self.process.returncode, output.decode(errors="replace")
 

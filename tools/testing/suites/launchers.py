@@ -150,11 +150,20 @@ def within_slurm(context, talk, fails):
             expect(code != 0, f"success after the death of {victim}", output)
 
 
+def leads_session(pid):
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
+
+
 def parts(engine, job, talk):
     """What of a job may be killed, by kind."""
     kinds = {}
     for pid, command in sorted(job.alive().items()):
         part = next((part for part in engine.parts if part in command.split(" ")[0]), None)
+        if "agent --adopt" in command and not leads_session(pid):
+            continue  # on its way to start the agent, which may do without it already
         kind = "agent" if "agent --adopt" in command else "rank" if command.startswith(str(talk)) else part
         if kind:
             kinds.setdefault(kind, []).append((pid, command))
