@@ -1,16 +1,22 @@
-/* Rank 1 fails in the way that its argument names, while the others wait for it; without an argument all wait for ever. With `starts` each rank starts a
- * process, which is a world of its own. */
+/* Rank 1 fails in the way that its argument names, while the others wait for it; without an argument all wait for ever. With `poor` it has no descriptor to
+ * reach its agent with. With `starts` each rank starts a process, which is a world of its own. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 int main(int argc, char **argv)
 {
     int rank, size;
     const char *how = argc > 1 ? argv[1] : "";
+    const char *number = getenv("PMI_RANK");
+    if (!strcmp(how, "poor") && number && atoi(number) == 1) {
+        struct rlimit none = {3, 3};
+        setrlimit(RLIMIT_NOFILE, &none);
+    }
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);

@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use crate::codes;
+use crate::error::{Error, Result};
 use crate::limits::ADDRESSES_MAX;
 use crate::orders::Place;
 use crate::sys::{self, Interface};
@@ -31,27 +33,38 @@ fn needs_scope(address: IpAddr) -> bool {
 }
 
 /// Identity of this process's network: of the kernel and of the network namespace. Two processes with the same share all addresses.
-pub fn home() -> u64 {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+/// An error where there is no descriptor left to find it out with.
+pub fn home() -> Result<u64> {
+    let boot = match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Ok(boot) => boot,
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+            return Err(Error::system(
+                codes::G0302,
+                "cannot find out on which host this is",
+                error,
+            ));
+        }
+        Err(_) => String::new(),
+    };
     let space = rustix::fs::stat("/proc/self/ns/net").map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
     // FNV-1a: nobody gains from a collision, which would have the two try addresses in vain.
     let bytes = boot
         .bytes()
         .chain(space.0.to_le_bytes())
         .chain(space.1.to_le_bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+    Ok(bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    }))
 }
 
 /// A place's addresses in the order in which to try them from here.
 pub fn ordered(place: &Place) -> Vec<IpAddr> {
-    order(place, home(), &sys::interfaces().unwrap_or_default())
+    order(place, home().ok(), &sys::interfaces().unwrap_or_default())
 }
 
-fn order(place: &Place, home: u64, own: &[Interface]) -> Vec<IpAddr> {
+fn order(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
     let is_own = |address: &IpAddr| own.iter().any(|interface| interface.address == *address);
-    if place.home == home {
+    if home == Some(place.home) {
         // One host: its own address for itself is there always, and not watched by firewalls.
         let (inner, outer): (Vec<&IpAddr>, Vec<&IpAddr>) =
             place.addresses.iter().partition(|address| address.is_loopback());
@@ -111,7 +124,10 @@ mod tests {
             interface("10.0.0.1", "255.255.255.0"),
         ];
         let other = place(2, &["172.17.0.1", "192.168.7.2", "10.0.0.2", "127.0.0.1"]);
-        let order: Vec<String> = order(&other, 1, &own).iter().map(IpAddr::to_string).collect();
+        let order: Vec<String> = order(&other, Some(1), &own)
+            .iter()
+            .map(IpAddr::to_string)
+            .collect();
         assert_eq!(order, ["10.0.0.2", "192.168.7.2"]);
     }
 
@@ -121,7 +137,7 @@ mod tests {
             interface("127.0.0.1", "255.0.0.0"),
             interface("10.0.0.1", "255.255.255.0"),
         ];
-        let order = order(&place(1, &["10.0.0.1", "127.0.0.1"]), 1, &own);
+        let order = order(&place(1, &["10.0.0.1", "127.0.0.1"]), Some(1), &own);
         assert_eq!(order[0].to_string(), "127.0.0.1");
     }
 
@@ -140,6 +156,6 @@ mod tests {
     #[test]
     fn this_host_knows_its_addresses_and_its_home() {
         assert!(own().contains(&IpAddr::from([127, 0, 0, 1])) || own().contains(&"::1".parse().unwrap()));
-        assert_eq!(home(), home());
+        assert_eq!(home().unwrap(), home().unwrap());
     }
 }

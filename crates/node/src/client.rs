@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use crate::agent::HOSTS_KEY;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::foreign::meeting::{self, Met};
+use crate::foreign::meeting;
 use crate::foreign::{self, Exchange};
 use crate::layout::{self, Card, JobId, Shape, State};
 use crate::orders::{Place, decode_places};
@@ -55,6 +55,21 @@ impl WorldInfo {
     pub fn oversubscribed(&self) -> bool {
         u64::from(self.here) * 1000 > u64::from(self.cpus_milli)
     }
+}
+
+/// The launcher of a rank that could not register.
+static STRANDED: Mutex<Option<Box<dyn Exchange>>> = Mutex::new(None);
+
+/// Tells the other launcher that started this process, if there is one and [`Client::from_env`] has failed, that the job is to end: its other ranks would wait
+/// for this one. It may end this process, too.
+pub fn give_up(code: i32) {
+    if let Some(mut exchange) = lock(&STRANDED).take() {
+        exchange.abort(code);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// A registered rank.
@@ -102,18 +117,22 @@ impl Client {
     }
 
     /// As a rank of another launcher's.
-    fn adopted(exchange: Box<dyn Exchange>, version: &str) -> Result<Option<Self>> {
-        let Met {
-            invitation,
-            exchange,
-            line,
-        } = meeting::meet(exchange)?;
-        let client = Self::register(&invitation, version)?.map(|client| Self {
-            exchange: Mutex::new(Some(exchange)),
-            ..client
+    fn adopted(mut exchange: Box<dyn Exchange>, version: &str) -> Result<Option<Self>> {
+        let registered = meeting::meet(exchange.as_mut()).and_then(|met| {
+            let client = Self::register(&met.invitation, version);
+            drop(met.line);
+            client
         });
-        drop(line);
-        Ok(client)
+        match registered {
+            Ok(client) => Ok(client.map(|client| Self {
+                exchange: Mutex::new(Some(exchange)),
+                ..client
+            })),
+            Err(error) => {
+                *lock(&STRANDED) = Some(exchange);
+                Err(error)
+            }
+        }
     }
 
     fn register(invitation: &Invitation, version: &str) -> Result<Option<Self>> {
@@ -229,10 +248,7 @@ impl Client {
 
     /// What the way to other hosts begins with; `None` in a job of one, and when it was taken.
     pub fn take_outward(&self) -> Option<Outward> {
-        self.outward
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .take()
+        lock(&self.outward).take()
     }
 
     /// The job's hosts, by node.
@@ -318,10 +334,7 @@ impl Client {
 
     fn control(&self) -> Result<MutexGuard<'_, OwnedFd>> {
         self.check_owner()?;
-        Ok(self
-            .control
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner()))
+        Ok(lock(&self.control))
     }
 
     fn tell(&self, message: &ToAgent) -> Result<()> {
@@ -381,11 +394,7 @@ impl Client {
     }
 
     fn take_exchange(&self) -> Option<Box<dyn Exchange>> {
-        let mut exchange = self
-            .exchange
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        exchange.take()
+        lock(&self.exchange).take()
     }
 
     /// Leaves the text to print as this rank's last words should it end before MPI_Finalize.

@@ -93,11 +93,13 @@ impl Agent<'_> {
             }
             self.tell_leader(&first.encode())?;
         }
-        let home = addresses::home();
+        let home = addresses::home()?;
         self.tell_leader(&Settled { name, home }.encode())?;
         let first = self.await_first()?;
         self.id = JobId(first.job);
         self.gather_from_now();
+        // Whose end is to be seen also while others are waited for.
+        self.listen(self.link.as_fd(), Token::Link)?;
         if several {
             let beginning = match self.node {
                 0 => Beginning::Plain,
@@ -113,7 +115,6 @@ impl Agent<'_> {
         }
         // From now on: who came before has waited.
         self.listen(self.hello.as_fd(), Token::Hello)?;
-        self.listen(self.link.as_fd(), Token::Link)?;
         if let Some(above) = self.adopted.as_ref().and_then(|adopted| adopted.above.as_ref()) {
             self.listen(above.as_fd(), Token::Above)?;
         }
@@ -236,6 +237,10 @@ impl Agent<'_> {
 
     /// The rank that asked for this agent says nothing more: its end, before it has registered, is the end of all.
     pub(super) fn leader_silent(&mut self) {
+        // Nobody has registered while the agents meet: there is nobody to serve, and the other agents see this one's end.
+        if self.gathering {
+            sys::exit_now(1);
+        }
         let _ = epoll::delete(&self.epoll, self.link);
         let leader = self.adopted.as_ref().map_or(0, |adopted| adopted.leader);
         let came = self

@@ -53,13 +53,13 @@ pub(crate) fn listen_at(port: u16) -> Result<(TcpListener, u16)> {
 }
 
 /// This host as others see it.
-pub(crate) fn own_place() -> Place {
-    Place {
+pub(crate) fn own_place() -> Result<Place> {
+    Ok(Place {
         name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        home: addresses::home(),
+        home: addresses::home()?,
         addresses: addresses::own(),
         guest: false,
-    }
+    })
 }
 
 impl Agent<'_> {
@@ -95,7 +95,7 @@ impl Agent<'_> {
                 }));
                 let place = Place {
                     guest: outer.guest,
-                    ..own_place()
+                    ..own_place()?
                 };
                 self.report(&Report::Ready { place, ports });
                 // Orders may have come together with the job, of which the socket tells nothing more.
@@ -115,7 +115,7 @@ impl Agent<'_> {
     }
 
     /// The agents have met: tells the others, if this is the first, and keeps what ranks need to know.
-    pub(super) fn settle_hosts(&mut self, listeners: HashMap<u32, TcpListener>) {
+    pub(super) fn settle_hosts(&mut self, listeners: HashMap<u32, TcpListener>) -> Result<()> {
         let port = |rank: &u32| {
             listeners
                 .get(rank)
@@ -128,7 +128,7 @@ impl Agent<'_> {
             .collect();
         let (mut places, ports) = match self.up.as_mut().and_then(|up| up.go.take()) {
             Some(told) => told,
-            None => self.go((own_place(), ports)),
+            None => self.go((own_place()?, ports)),
         };
         for place in &mut places {
             place.addresses = addresses::ordered(place);
@@ -147,6 +147,7 @@ impl Agent<'_> {
             ports,
             listeners,
         });
+        Ok(())
     }
 
     /// Addresses of a node, in the order in which to try them from here.

@@ -296,7 +296,7 @@ impl<'a> Agent<'a> {
         let ended = self.serve_until(|agent| agent.has_met())?;
         if ended.is_none() {
             self.gathering = false;
-            self.settle_hosts(listeners);
+            self.settle_hosts(listeners)?;
         }
         Ok(ended)
     }

@@ -29,21 +29,19 @@ fn key_of_node(node: u32) -> String {
 pub(crate) struct Met {
     /// Where its agent is.
     pub invitation: Invitation,
-    /// Its launcher.
-    pub exchange: Box<dyn Exchange>,
     /// The line to the agent that this rank has started; to be kept until it has registered.
     pub line: Option<OwnedFd>,
 }
 
 /// Brings this rank to its agent. All ranks of the job must call it.
-pub(crate) fn meet(mut exchange: Box<dyn Exchange>) -> Result<Met> {
+pub(crate) fn meet(exchange: &mut dyn Exchange) -> Result<Met> {
     let Standing { rank, size } = exchange.standing();
     if size > RANKS_MAX {
         let text = format!("{size} ranks: a job has 1 to {RANKS_MAX}");
         return Err(Error::misuse(codes::G0211, text));
     }
-    let home = addresses::home();
-    let nodes = nodes(exchange.as_mut(), home)?;
+    let home = addresses::home()?;
+    let nodes = nodes(exchange, home)?;
     let count = nodes.iter().max().map_or(1, |last| last + 1);
     if count as usize > HOSTS_MAX {
         let text = format!(
@@ -54,9 +52,7 @@ pub(crate) fn meet(mut exchange: Box<dyn Exchange>) -> Result<Met> {
     }
     let node = nodes[rank as usize];
     let leader = nodes.iter().position(|other| *other == node).unwrap_or(0) as u32;
-    let started = (leader == rank)
-        .then(|| lead(exchange.as_mut(), &nodes))
-        .transpose();
+    let started = (leader == rank).then(|| lead(exchange, &nodes)).transpose();
     if let Err(error) = &started {
         let told = format!("!{}", hex(error.to_string().as_bytes(), EXCHANGE_VALUE_MIN - 1));
         exchange.put(&key_of_node(node), &told)?;
@@ -66,7 +62,7 @@ pub(crate) fn meet(mut exchange: Box<dyn Exchange>) -> Result<Met> {
     }
     exchange.fence()?;
     let started = started?;
-    let first = First::decode(&told(exchange.as_mut(), FIRST, 0)?)?;
+    let first = First::decode(&told(exchange, FIRST, 0)?)?;
     if first.version != LIBRARY_VERSION {
         let text = format!(
             "rank {rank} loaded Garonne {LIBRARY_VERSION}, rank 0 loaded {}",
@@ -74,7 +70,7 @@ pub(crate) fn meet(mut exchange: Box<dyn Exchange>) -> Result<Met> {
         );
         return Err(Error::peer(codes::G0203, text));
     }
-    let settled = Settled::decode(&told(exchange.as_mut(), &key_of_node(node), leader)?)?;
+    let settled = Settled::decode(&told(exchange, &key_of_node(node), leader)?)?;
     if settled.home != home {
         let text = format!(
             "{} says that ranks {rank} and {leader} share a host, but they do not share its network: they run in containers or namespaces of their own",
@@ -91,7 +87,6 @@ pub(crate) fn meet(mut exchange: Box<dyn Exchange>) -> Result<Met> {
             agent: settled.name,
             inherited: None,
         },
-        exchange,
         line,
     })
 }
