@@ -4,32 +4,68 @@
 //! Written by the rank when it joins and when a trace begins, read by the agent and by tools of the same user, who take it for words that may be
 //! wrong. Bounded by [`layout::NOTES_BYTES`].
 
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use garonne_sync::shm::Segment;
 
-use crate::layout;
+use crate::{layout, sys};
 
 /// The text behind its length.
 const TEXT: usize = 8;
+/// By which loaded parts are aligned at least.
+const PAGE: u64 = 4096;
 
 /// What a rank left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
     /// The first word of its command line; empty if it did not say.
     pub program: String,
-    /// Lines of its `maps` file.
+    /// Lines as in its `maps` file.
     pub objects: String,
 }
 
 /// Leaves notes about this process in `area`, which is as long as notes are.
 pub fn write(area: &Segment) {
     let program = std::env::args_os().next().unwrap_or_default();
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let text = compose(&program.to_string_lossy(), &maps);
+    let text = compose(&program.to_string_lossy(), &objects());
     area.write(TEXT, text.as_bytes());
     // SYNC(trace-notes): whoever sees the length sees the text.
     area.atomic_u64(0).store(text.len() as u64, Release);
+}
+
+/// What the `maps` file says of all loaded objects. That file takes the kernel ten times as long.
+fn objects() -> String {
+    let mut text = String::with_capacity(layout::NOTES_BYTES);
+    for (name, parts) in sys::loaded_objects() {
+        let path = match name.is_empty() {
+            true => std::env::current_exe(),
+            false => std::path::absolute(OsStr::from_bytes(&name)),
+        };
+        let path = path.unwrap_or_default();
+        let path = path.to_string_lossy();
+        if path.contains('\n') {
+            continue;
+        }
+        for part in parts {
+            // Whole pages, as they are mapped.
+            let before = part.range.start % PAGE;
+            let right = |bit, letter| if part.rights & bit != 0 { letter } else { '-' };
+            let _ = writeln!(
+                text,
+                "{:x}-{:x} {}{}{}p {:08x} 00:00 0 {path}",
+                part.range.start - before,
+                part.range.end.next_multiple_of(PAGE),
+                right(libc::PF_R, 'r'),
+                right(libc::PF_W, 'w'),
+                right(libc::PF_X, 'x'),
+                part.offset - before.min(part.offset),
+            );
+        }
+    }
+    text
 }
 
 fn compose(program: &str, maps: &str) -> String {
@@ -88,6 +124,32 @@ mod tests {
         let object = std::env::current_exe().unwrap();
         assert_eq!(notes.program, own);
         assert!(notes.objects.contains(&object.display().to_string()), "{notes:?}");
+    }
+
+    #[test]
+    fn code_is_noted_where_it_lies() {
+        let here = code_is_noted_where_it_lies as fn() as usize as u64;
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let of = |text: &str| {
+            let lines = text
+                .lines()
+                .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+            let mut lines = lines.filter_map(|line| {
+                let (start, end) = line[0].split_once('-')?;
+                let number = |text| u64::from_str_radix(text, 16).unwrap();
+                let holds = number(start) <= here && here < number(end);
+                holds.then(|| {
+                    (
+                        number(start),
+                        line[1].to_owned(),
+                        number(line[2]),
+                        line[5].to_owned(),
+                    )
+                })
+            });
+            lines.next().unwrap()
+        };
+        assert_eq!(of(&objects()), of(&maps));
     }
 
     #[test]

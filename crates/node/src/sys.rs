@@ -3,6 +3,8 @@
 //!
 //! Only this crate calls it. Every function is a thin layer whose contract is in its comment.
 
+mod loaded;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -16,6 +18,8 @@ use rustix::net::{
 };
 
 use crate::limits::MESSAGE_BYTES_MAX;
+
+pub use loaded::loaded_objects;
 
 /// A wait for so long, as the kernel wants it said.
 pub fn timespec(duration: Duration) -> Timespec {
@@ -60,7 +64,16 @@ pub fn send(
 
 /// Receives one message. Descriptors for which there is no room in this process are dropped by the kernel.
 pub fn recv(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Received> {
-    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    // Room for what is there only: the longest message takes eight pages, which a rank that starts would touch for a few bytes.
+    let there = loop {
+        let flags = flags | RecvFlags::PEEK | RecvFlags::TRUNC;
+        match rustix::net::recv(socket, &mut [0u8; 0], flags) {
+            Ok((_, there)) => break there,
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => continue,
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let mut bytes = vec![0; there.clamp(1, MESSAGE_BYTES_MAX)];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = loop {

@@ -102,9 +102,9 @@ impl CostModel {
     /// The copy routine that is quickest over the lengths of packets, and from where on streaming is clearly quicker.
     pub fn routine(&self) -> (Routine, usize) {
         let packets = self.copies.iter().filter(|cost| cost.bytes <= PACKET_MAX * 2);
-        // Lengths count alike: each ratio says how much the vector loop saves there.
-        let ratio: f64 = packets.map(|cost| (cost.vector_ns / cost.library_ns).ln()).sum();
-        let routine = if ratio <= 0.0 {
+        // Lengths count alike: each ratio says how much the vector loop saves there. No logarithms, for which alone every rank would load the library of mathematics.
+        let ratio: f64 = packets.map(|cost| cost.vector_ns / cost.library_ns).product();
+        let routine = if ratio <= 1.0 {
             Routine::Vector
         } else {
             Routine::Library
