@@ -4,6 +4,8 @@
 //! Written by the rank when it joins and when a trace begins, read by the agent and by tools of the same user, who take it for words that may be
 //! wrong. Bounded by [`layout::NOTES_BYTES`].
 
+mod sys;
+
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +13,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use garonne_sync::shm::Segment;
 
-use crate::{layout, sys};
+use crate::layout;
 
 /// The text behind its length.
 const TEXT: usize = 8;

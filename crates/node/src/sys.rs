@@ -3,8 +3,6 @@
 //!
 //! Only this crate calls it. Every function is a thin layer whose contract is in its comment.
 
-mod loaded;
-
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -18,8 +16,6 @@ use rustix::net::{
 };
 
 use crate::limits::MESSAGE_BYTES_MAX;
-
-pub use loaded::loaded_objects;
 
 /// A wait for so long, as the kernel wants it said.
 pub fn timespec(duration: Duration) -> Timespec {
