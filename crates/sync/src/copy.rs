@@ -63,16 +63,22 @@ static PAST_CACHES_FROM: AtomicU64 = AtomicU64::new(0);
 /// ordinary stores would first fetch from memory what they overwrite.
 #[inline]
 pub fn stores_for_message(total: u64) -> Stores {
+    if total >= past_caches_from() {
+        Stores::Streamed
+    } else {
+        Stores::Cached
+    }
+}
+
+/// Bytes of what is moved together from which on caches keep nothing of it: where it comes from and where it goes do not fit.
+#[inline]
+pub fn past_caches_from() -> u64 {
     let mut from = PAST_CACHES_FROM.load(Ordering::Relaxed);
     if from == 0 {
         from = last_level_cache() / LAST_LEVEL_SHARE;
         PAST_CACHES_FROM.store(from, Ordering::Relaxed);
     }
-    if total >= from {
-        Stores::Streamed
-    } else {
-        Stores::Cached
-    }
+    from
 }
 
 /// A message of this part of the last-level cache and more does not stay in it: its source is there, too, and so are other cores' data.

@@ -18,6 +18,8 @@ pub mod futex;
 pub mod hands;
 pub mod journal;
 #[cfg(not(loom))]
+pub mod local;
+#[cfg(not(loom))]
 pub mod mailbox;
 pub mod pad;
 #[cfg(not(loom))]
