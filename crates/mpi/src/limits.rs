@@ -153,10 +153,13 @@ pub mod coll {
     /// Calls in a row that take half as long again as usual until that counts as the new usual: two may be preemptions.
     pub const WAYS_TURNED: u8 = 3;
 
-    /// What a member takes may bypass its caches from this length on: they would hold only the end of it, and what was there before is gone.
-    pub const STREAMED_RESULT: u64 = 4 << 20;
+    /// Part of the time of calls that tries of ways other than the usual one may lose.
+    pub const WAYS_EARNED_SHARE: i64 = 16;
 
-    /// The same where two members combine what they exchange: a meeting costs more there than it saves up to this.
+    /// Calls whose time may be saved up for such tries: a way eight times as slow says nothing that is worth more.
+    pub const WAYS_EARNED_MAX: i64 = 8;
+
+    /// The shortest piece where two members combine what they exchange: a meeting costs more there than it saves up to this.
     pub const COMBINE_PIECE_MIN: u64 = 64 << 10;
 
     /// Shortest piece that is made for two cores to copy at once.

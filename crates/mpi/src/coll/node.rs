@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::limits::coll as limit;
 use garonne_engine::api::Origin;
 use garonne_sync::board::{Board, CELL_BYTES};
+use garonne_sync::copy::{self, Routine};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -149,6 +150,10 @@ pub(crate) struct Place {
     /// Doorbells of the other members.
     pub(super) bells: Vec<Segment>,
     pub(super) style: Style,
+    /// Bytes that all move in a call from which on caches keep nothing; all members go by what the lender found, as for the next.
+    pub(super) past_caches_from: u64,
+    /// The C library copies in another way than all else.
+    pub(super) library: bool,
     /// Whether all members can read what any of them lends, once they have agreed on it.
     pub(super) reads: OnceLock<bool>,
     /// Which ways long collectives go.
@@ -195,8 +200,9 @@ pub(super) fn place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&P
     Ok(meeting.place.get_or_init(|| place).as_ref())
 }
 
-/// The name of the board for messages: offset in the lender's commons, plus one (0: none), length of lanes, and style.
-const NAME_BYTES: u64 = 24;
+/// The name of the board for messages: offset in the lender's commons, plus one (0: none), length of lanes, style, and what the lender says of
+/// copies: from where on caches keep nothing, and whether the C library has a routine of its own.
+const NAME_BYTES: u64 = 40;
 
 /// What the lender of a board says of it.
 #[derive(Clone, Copy)]
@@ -204,6 +210,8 @@ struct Name {
     offset: u64,
     lane: u64,
     style: Style,
+    past_caches_from: u64,
+    library: bool,
 }
 
 /// Rank 0 lends a board and tells all; it is used if all could reach it.
@@ -227,6 +235,10 @@ fn take_place(comm: &Comm, wire: (u32, Origin)) -> Result<Option<Place>> {
     words.mem().write(0, &name.to_ne_bytes());
     words.mem().write(8, &lane.to_ne_bytes());
     words.mem().write(16, &u64::from(flags).to_ne_bytes());
+    words.mem().write(24, &copy::past_caches_from().to_ne_bytes());
+    words
+        .mem()
+        .write(32, &u64::from(Routine::available().len() > 1).to_ne_bytes());
     internal(comm, wire, |p| {
         algo::bcast::binomial(p, 0, &Data::contiguous(words.mem(), NAME_BYTES))
     })?;
@@ -239,6 +251,8 @@ fn take_place(comm: &Comm, wire: (u32, Origin)) -> Result<Option<Place>> {
         offset: word(0),
         lane: word(8),
         style: if word(16) == 0 { Style::Gate } else { Style::Flags },
+        past_caches_from: word(24),
+        library: word(32) != 0,
     };
     let place = reach(comm, commons, name, lent);
     // All must have got there if anybody is to use it: the least of all answers.
@@ -352,6 +366,8 @@ fn reach(
         told: AtomicU32::new(0),
         bells: bells?,
         style: name.style,
+        past_caches_from: name.past_caches_from,
+        library: name.library,
         reads: OnceLock::new(),
         ways: Mutex::default(),
         spins: process.host.spins().min(limit::BOARD_SPINS),

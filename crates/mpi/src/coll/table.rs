@@ -22,7 +22,36 @@ use garonne_sync::board::{Arrival, DEPTH, NOTE_BYTES, Words};
 use garonne_sync::doorbell::Doorbell;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+/// When a member began and when it was done, in nanoseconds of the clock that all processes of a node share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub begin: u64,
+    pub end: u64,
+}
+
+impl Span {
+    /// That clock. The system may set it: then one measurement is wrong, or left out.
+    pub fn now() -> u64 {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        since.map_or(0, |since| since.as_nanos() as u64)
+    }
+
+    /// From when the first of two began to when the last was done.
+    fn with(self, other: Self) -> Self {
+        Self {
+            begin: self.begin.min(other.begin),
+            end: self.end.max(other.end),
+        }
+    }
+
+    /// `None`: the clock was set in between.
+    fn len(self) -> Option<Duration> {
+        let len = self.end.checked_sub(self.begin)?;
+        Some(Duration::from_nanos(len.max(1)))
+    }
+}
 
 /// One collective on a board, as one of its members takes part.
 pub struct Table<'a> {
@@ -136,22 +165,33 @@ impl<'a> Table<'a> {
         Ok(*reads.get_or_init(|| all))
     }
 
-    /// Meets the others, and learns how long the slowest took; `None`: somebody cannot say.
+    /// Meets the others, and learns how long it was from when the first began to when the last was done; `None`: somebody cannot say.
+    ///
+    /// Members that share a core begin and end one after the other: each one's own time would leave out what the others do before and after.
     ///
     /// # Errors
     /// As [`Self::pass`].
-    pub(super) fn slowest(&self, took: Option<Duration>) -> Result<Option<Duration>> {
+    pub(super) fn span(&self, own: Option<Span>) -> Result<Option<Duration>> {
         let (board, epoch) = (&self.place.board, self.next());
-        let own = took.map_or(0, |took| (took.as_nanos() as u64).max(1));
-        board.cell(self.place.me, epoch).write(0, &own.to_ne_bytes());
+        let own = own.unwrap_or(Span { begin: 0, end: 0 });
+        let cell = board.cell(self.place.me, epoch);
+        cell.write(0, &own.begin.to_ne_bytes());
+        cell.write(8, &own.end.to_ne_bytes());
         self.pass(epoch, || {})?;
         let told = (0..board.members()).map(|member| {
-            let mut bytes = [0; 8];
-            board.cell(member, epoch).read(0, &mut bytes);
-            Some(u64::from_ne_bytes(bytes)).filter(|took| *took > 0)
+            let word = |at| {
+                let mut bytes = [0; 8];
+                board.cell(member, epoch).read(at, &mut bytes);
+                u64::from_ne_bytes(bytes)
+            };
+            let span = Span {
+                begin: word(0),
+                end: word(8),
+            };
+            (span.begin > 0).then_some(span)
         });
-        let slowest = told.reduce(|most, took| Some(most?.max(took?))).flatten();
-        Ok(slowest.map(Duration::from_nanos))
+        let whole = told.reduce(|whole, span| Some(whole?.with(span?))).flatten();
+        Ok(whole.and_then(Span::len))
     }
 
     /// Meets the others only to learn whether they mean the same.
@@ -416,5 +456,39 @@ impl<'a> Table<'a> {
                  help: all ranks of a communicator call the same collectives in the same order, with the same root and matching sizes",
             ),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_that_take_turns_at_a_core_took_as_long_as_both_together() {
+        let (first, second) = (
+            Span {
+                begin: 1000,
+                end: 1300,
+            },
+            Span {
+                begin: 1290,
+                end: 1600,
+            },
+        );
+        for whole in [first.with(second), second.with(first)] {
+            assert_eq!(whole.len(), Some(Duration::from_nanos(600)));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_measured_nothing() {
+        assert_eq!(
+            Span {
+                begin: 1000,
+                end: 900
+            }
+            .len(),
+            None
+        );
     }
 }

@@ -3,9 +3,11 @@
 //! Owned by `coll`. The two traits are all that an algorithm may ask, which keeps algorithms and their simulator free of
 //! the datatype engine. Nothing here allocates except [`slice`] of a non-contiguous [`Data`].
 
+use super::ways::Stroke;
 use crate::datatype::Datatype;
 use crate::error::Result;
-use garonne_sync::copy::{Stores, copy_mem_with};
+use garonne_sync::copy::{Routine, copy_mem_by};
+use garonne_sync::local::copy_local;
 use garonne_sync::user::{Data, Layout, Packed, UserMem};
 use std::sync::Arc;
 
@@ -187,11 +189,26 @@ pub fn copy(src: &Data, dst: &Data) {
     }
 }
 
-/// As [`copy`], with these stores where neither side has gaps. The two sides must not overlap.
-pub fn copy_with(stores: Stores, src: &Data, dst: &Data) {
-    match (stores, &src.layout, &dst.layout) {
-        (Stores::Streamed, None, None) if src.mem != dst.mem => {
-            copy_mem_with(stores, dst.mem, src.mem, src.len.min(dst.len) as usize);
+/// As [`copy`], between two places of this process's own memory that do not overlap unless they are the same.
+pub fn copy_own(src: &Data, dst: &Data) {
+    match (&src.layout, &dst.layout) {
+        (None, None) if src.mem != dst.mem => {
+            copy_local(dst.mem, src.mem, src.len.min(dst.len) as usize);
+        }
+        _ => copy(src, dst),
+    }
+}
+
+/// As [`copy`], in this way where neither side has gaps. The two sides must not overlap.
+pub(super) fn copy_by(stroke: Stroke, src: &Data, dst: &Data) {
+    let routine = match stroke {
+        Stroke::Cached => None,
+        Stroke::Streamed => Some(Routine::Streaming),
+        Stroke::Library => Some(Routine::Library),
+    };
+    match (routine, &src.layout, &dst.layout) {
+        (Some(routine), None, None) if src.mem != dst.mem => {
+            copy_mem_by(routine, dst.mem, src.mem, src.len.min(dst.len) as usize);
         }
         _ => copy(src, dst),
     }

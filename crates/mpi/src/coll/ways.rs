@@ -2,17 +2,17 @@
 //!
 //! Owned by a communicator's place at its board; used by [`super::lanes`]. Cores that share a cache hand lines over through it, others get them
 //! sooner from memory, and on some machines the kernel copies from process to process quicker than two cores do; virtual cores move while a
-//! job runs. So all ways stay known, for each pattern and each doubling of length: every way is tried at first and again now and then. A timed call
-//! begins and ends with a meeting: its time is that of the slowest member, since all had come, and no member's lateness counts.
-//! In the last meeting all show how long they took, so that every member learns the same numbers in the same order and decides the same
+//! job runs. So all ways stay known, for each pattern and each doubling of length: short calls try every way at first and again now and then, long ones
+//! begin with what shorter ones say and try another way when the calls before have earned what it is expected to lose. A timed call
+//! begins and ends with a meeting: its time is that from when the first went on to when the last was done, since all had come, and no member's lateness counts.
+//! In the last meeting all show when they began and were done, so that every member learns the same numbers in the same order and decides the same
 //! without being told. Untimed calls, the most, read no clock. Bounded by patterns, classes and ways.
 
-use super::table::Table;
+use super::table::{Span, Table};
 use crate::error::{Class, Result};
 use crate::limits::coll as limit;
-use garonne_sync::copy::Stores;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A way of the data of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,28 +25,63 @@ pub(super) enum Way {
     Messages,
 }
 
-/// The stores of a way through lanes.
+/// How a copy into a lane or out of it is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stroke {
+    /// By the routine of all copies, through the caches.
+    #[default]
+    Cached,
+    /// By stores that bypass the caches.
+    Streamed,
+    /// By the C library's, which on some processors need not fetch what it overwrites, and on others is far behind between cores.
+    Library,
+}
+
+/// The copies of a way through lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Strokes {
     /// Those that fill lanes.
-    pub put: Stores,
+    pub put: Stroke,
     /// Those that write to where the data stays.
-    pub take: Stores,
+    pub take: Stroke,
 }
 
-const fn lanes(put: Stores, take: Stores) -> Way {
+const fn lanes(put: Stroke, take: Stroke) -> Way {
     Way::Lanes(Strokes { put, take })
 }
 
 /// All ways, in the order in which they are tried. The first one is nowhere bad, so it serves a call that stays alone.
-const WAYS: [Way; 6] = [
-    lanes(Stores::Streamed, Stores::Cached),
-    lanes(Stores::Cached, Stores::Cached),
+const WAYS: [Way; 7] = [
+    lanes(Stroke::Streamed, Stroke::Cached),
+    lanes(Stroke::Cached, Stroke::Cached),
     Way::Direct,
     Way::Messages,
-    lanes(Stores::Cached, Stores::Streamed),
-    lanes(Stores::Streamed, Stores::Streamed),
+    lanes(Stroke::Cached, Stroke::Streamed),
+    lanes(Stroke::Streamed, Stroke::Streamed),
+    lanes(Stroke::Library, Stroke::Library),
 ];
+
+/// The place of [`Way::Direct`] among them: with it a long call begins of which nothing is known, since it touches no lane for the first time.
+const DIRECT: usize = 2;
+
+/// The way that comes nearest to one of which nothing is known, and what it takes beside that, in quarters: past the caches nothing is fetched that is
+/// overwritten, which a fair guess does not hold against a way that is only open where caches keep nothing.
+fn kin(way: usize) -> Option<(usize, u32)> {
+    match WAYS[way] {
+        Way::Lanes(Strokes {
+            put: Stroke::Cached,
+            take: Stroke::Streamed,
+        }) => Some((1, 3)),
+        Way::Lanes(Strokes {
+            put: Stroke::Streamed,
+            take: Stroke::Streamed,
+        }) => Some((0, 3)),
+        Way::Lanes(Strokes {
+            put: Stroke::Library, ..
+        }) => Some((1, 4)),
+        _ => None,
+    }
+}
 
 /// What moves where: calls of one pattern take about as long for the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +116,24 @@ pub(super) struct Sort {
     pub len: u64,
 }
 
+/// Nanoseconds of so many bytes at a pace.
+fn price(ps: u32, len: u64) -> i64 {
+    (u128::from(ps) * u128::from(len) / 1000).min(1 << 50) as i64
+}
+
 impl Sort {
     fn class(self) -> usize {
         (self.len.max(1).ilog2().saturating_sub(limit::WAYS_FROM_LOG2) as usize).min(limit::WAYS_CLASSES - 1)
+    }
+
+    /// A program may make only a handful of such calls.
+    fn is_long(self) -> bool {
+        self.len >= limit::WAYS_TIMED_ALL
+    }
+
+    /// Measurements that make a way known.
+    fn sure(self) -> u8 {
+        if self.is_long() { 1 } else { limit::WAYS_SURE }
     }
 }
 
@@ -92,8 +142,10 @@ impl Sort {
 pub(super) struct Open {
     pub direct: bool,
     pub messages: bool,
-    /// What a member takes is so long that no cache keeps it.
+    /// What all move together is so much that no cache keeps it.
     pub streamed: bool,
+    /// The C library copies in another way than all else here does.
+    pub library: bool,
 }
 
 impl Open {
@@ -101,7 +153,10 @@ impl Open {
         match way {
             Way::Direct => self.direct,
             Way::Messages => self.messages,
-            Way::Lanes(strokes) => self.streamed || strokes.take == Stores::Cached,
+            Way::Lanes(Strokes {
+                put: Stroke::Library, ..
+            }) => self.library,
+            Way::Lanes(strokes) => self.streamed || strokes.take != Stroke::Streamed,
         }
     }
 }
@@ -155,6 +210,8 @@ impl Pace {
 struct Known {
     paces: [Pace; WAYS.len()],
     turns: u32,
+    /// Nanoseconds that tries may lose: a share of what calls took.
+    earned: i64,
     /// The way of the last call.
     last: Option<usize>,
     /// Tries of ways that are known but not usual.
@@ -179,13 +236,38 @@ impl Ways {
         &mut classes[sort.class()]
     }
 
-    /// The pace of a way for this length, or for the nearest shorter one that has one; 0: none.
-    fn guess(&self, sort: Sort, way: usize) -> u32 {
+    /// The pace of a way for this length, or what the nearest shorter one that has one lets expect; 0: none.
+    fn learned(&self, sort: Sort, way: usize) -> u32 {
         let classes = self
             .known(sort)
             .map_or(&[][..], |classes| &classes[..=sort.class()]);
-        let paces = classes.iter().rev().map(|known| known.paces[way].ps);
-        paces.into_iter().find(|ps| *ps > 0).unwrap_or(0)
+        let Some((here, shorter)) = classes.split_last() else {
+            return 0;
+        };
+        if here.paces[way].ps > 0 {
+            return here.paces[way].ps;
+        }
+        let Some(near) = shorter.iter().rev().find(|known| known.paces[way].ps > 0) else {
+            return 0;
+        };
+        // Longer calls find other caches, and the first ones cold ones: how ways compare carries over, not how long they take.
+        let both = (0..WAYS.len()).filter(|other| here.paces[*other].ps > 0 && near.paces[*other].ps > 0);
+        let (now, then) = both
+            .map(|other| (here.paces[other].ps, near.paces[other].ps))
+            .min()
+            .unwrap_or((1, 1));
+        let ps = u64::from(near.paces[way].ps) * u64::from(now) / u64::from(then);
+        ps.clamp(1, u64::from(u32::MAX)) as u32
+    }
+
+    /// The same, or what the way next to it lets expect.
+    fn guess(&self, sort: Sort, way: usize) -> u32 {
+        match (self.learned(sort, way), kin(way)) {
+            (0, Some((near, quarters))) => {
+                (u64::from(self.learned(sort, near)) * u64::from(quarters) / 4) as u32
+            }
+            (ps, _) => ps,
+        }
     }
 
     /// The quickest way that is open and that anything is known of.
@@ -194,7 +276,20 @@ impl Ways {
         let known = ways
             .map(|way| (self.guess(sort, way), way))
             .filter(|(ps, _)| *ps > 0);
-        known.min().map_or(0, |(_, way)| way)
+        let first = if sort.is_long() && open.direct { DIRECT } else { 0 };
+        known.min().map_or(first, |(_, way)| way)
+    }
+
+    /// What a try of a way is expected to lose; of one that nothing is known of, as much as the usual one takes, of which something has to be known.
+    fn loss(&self, sort: Sort, way: usize, usual: usize) -> i64 {
+        let (usually, guess) = (self.guess(sort, usual), self.guess(sort, way));
+        let more = match (usually, guess) {
+            _ if way == usual => 0,
+            (0, _) => return i64::MAX,
+            (_, 0) => usually,
+            _ => guess.saturating_sub(usually),
+        };
+        price(more, sort.len)
     }
 
     /// How the next call of this sort goes, and whether it is timed. Changes nothing.
@@ -205,24 +300,34 @@ impl Ways {
             .unwrap_or_default();
         let seen = |way: usize| known.paces[way].seen;
         let ways = || (0..WAYS.len()).filter(|way| open.has(WAYS[*way]));
-        let unsure = || ways().filter(|way| seen(*way) < limit::WAYS_SURE);
+        let unsure = || ways().filter(|way| seen(*way) < sort.sure());
         if let Some(way) = known.again.filter(|way| open.has(WAYS[*way])) {
             return (way, true);
         }
-        // What nothing at all is known of is tried at once, the rest in its turn.
-        if let Some(way) = unsure().find(|way| self.guess(sort, *way) == 0 || seen(*way) > 0) {
+        // What nothing at all is known of is tried at once, the rest in its turn. A long call is too dear for that.
+        let at_once = |way: &usize| seen(*way) > 0 || !sort.is_long() && self.guess(sort, *way) == 0;
+        if let Some(way) = unsure().find(at_once) {
             return (way, true);
         }
         let usual = self.usual(sort, open);
-        if known.turns % limit::WAYS_LEARN_EVERY == limit::WAYS_LEARN_EVERY - 1
-            && let Some(way) = unsure().min_by_key(|way| self.guess(sort, *way))
+        let affordable = |way: &usize| self.loss(sort, *way, usual) <= known.earned;
+        // Of long calls there may be few: what is next to the usual way by what is known need not wait.
+        let due = sort.is_long() || known.turns % limit::WAYS_LEARN_EVERY == limit::WAYS_LEARN_EVERY - 1;
+        if due
+            && let Some(way) = unsure()
+                .min_by_key(|way| self.loss(sort, *way, usual))
+                .filter(affordable)
         {
             return (way, true);
         }
         if is_retry(known.turns) {
             let others = ways().filter(|way| *way != usual);
             let count = others.clone().count().max(1);
-            if let Some(way) = others.clone().nth(known.retries as usize % count) {
+            if let Some(way) = others
+                .clone()
+                .nth(known.retries as usize % count)
+                .filter(affordable)
+            {
                 return (way, true);
             }
         }
@@ -233,19 +338,28 @@ impl Ways {
     /// A call of this sort is over. If it was timed and all could say how long they took, the slowest took so long.
     fn over(&mut self, (sort, open): (Sort, Open), way: usize, took: Option<Duration>) {
         let usual = self.usual(sort, open);
+        let (guess, learned) = (self.guess(sort, usual), self.learned(sort, way) > 0);
         let known = self.known_mut(sort);
         known.retries = known.retries.wrapping_add(u32::from(is_retry(known.turns)));
         known.turns = known.turns.wrapping_add(1);
         let follows = known.last.replace(way) == Some(way);
         let was_again = known.again.take().is_some();
+        let usually = price(guess, sort.len);
+        let most = usually.saturating_mul(limit::WAYS_EARNED_MAX);
+        known.earned = (known.earned + usually / limit::WAYS_EARNED_SHARE).min(most);
         let Some(took) = took else { return };
-        if !follows {
-            // It found pages and caches as another way had left them.
+        let now =
+            (took.as_nanos() * 1000 / u128::from(sort.len.max(1))).clamp(1, u128::from(u32::MAX)) as u32;
+        if way != usual {
+            known.earned = (known.earned - price(now.saturating_sub(guess), sort.len)).max(0);
+        }
+        // A long call that is so much slower is not made again only because it found pages and caches as another way had left them, unless its
+        // lanes may have been touched for the first time.
+        let hopeless = sort.is_long() && way != usual && learned && now > guess.saturating_add(guess / 2);
+        if !follows && !hopeless {
             known.again = (way != usual && !was_again).then_some(way);
             return;
         }
-        let now =
-            (took.as_nanos() * 1000 / u128::from(sort.len.max(1))).clamp(1, u128::from(u32::MAX)) as u32;
         known.paces[way].learn(now);
         let best = known.paces[usual].ps;
         known.again = (way != usual && now < best && known.paces[way].ps >= best).then_some(way);
@@ -265,7 +379,7 @@ pub(super) struct Course {
     of: (Sort, Open),
     way: usize,
     timed: bool,
-    start: Option<Instant>,
+    begin: Option<u64>,
 }
 
 impl Course {
@@ -278,7 +392,7 @@ impl Course {
             of: (sort, open),
             way,
             timed,
-            start: None,
+            begin: None,
         }
     }
 
@@ -297,7 +411,7 @@ impl Course {
     pub fn begin(&mut self, table: &Table<'_>) -> Result<()> {
         if self.timed {
             table.agree()?;
-            self.start = Some(Instant::now());
+            self.begin = Some(Span::now());
         }
         Ok(())
     }
@@ -311,8 +425,11 @@ impl Course {
         if matches!(&outcome, Err(error) if error.class == Class::NotSame) {
             return outcome;
         }
-        let took = match self.start {
-            Some(start) => table.slowest(outcome.is_ok().then(|| start.elapsed()))?,
+        let took = match self.begin {
+            Some(begin) => table.span(outcome.is_ok().then(|| Span {
+                begin,
+                end: Span::now(),
+            }))?,
             None => None,
         };
         lock(&table.place.ways).over(self.of, self.way, took);
@@ -325,132 +442,4 @@ fn lock(ways: &Mutex<Ways>) -> MutexGuard<'_, Ways> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SORT: Sort = Sort {
-        pattern: Pattern::Alltoall,
-        len: 1 << 18,
-    };
-    const TWO: Open = Open {
-        direct: false,
-        messages: false,
-        streamed: false,
-    };
-    const THREE: Open = Open { direct: true, ..TWO };
-    const ALL: Open = Open {
-        direct: true,
-        messages: true,
-        streamed: true,
-    };
-
-    /// Calls of a sort, each way taking so many nanoseconds: how often each was gone.
-    fn calls(ways: &mut Ways, open: Open, count: u32, ns: [u64; WAYS.len()]) -> [u32; WAYS.len()] {
-        let mut gone = [0; WAYS.len()];
-        for _ in 0..count {
-            let (way, timed) = ways.decide(SORT, open);
-            gone[way] += 1;
-            ways.over((SORT, open), way, timed.then(|| Duration::from_nanos(ns[way])));
-        }
-        gone
-    }
-
-    fn others_than(way: usize, gone: [u32; WAYS.len()]) -> u32 {
-        gone.iter().sum::<u32>() - gone[way]
-    }
-
-    #[test]
-    fn every_open_way_is_tried_and_the_quickest_is_kept_to() {
-        for best in 0..WAYS.len() {
-            let mut ns = [300_000; WAYS.len()];
-            ns[best] = 100_000;
-            let mut ways = Ways::default();
-            let gone = calls(&mut ways, ALL, 1000, ns);
-            assert!(
-                gone.iter().all(|count| *count >= u32::from(limit::WAYS_SURE)),
-                "{gone:?}"
-            );
-            assert!(others_than(best, gone) <= 50, "{best}: {gone:?}");
-        }
-    }
-
-    #[test]
-    fn a_way_that_is_not_open_is_never_gone() {
-        let mut ways = Ways::default();
-        let gone = calls(&mut ways, TWO, 1000, [9, 9, 1, 1, 1, 1]);
-        assert_eq!(gone[2..], [0; 4]);
-        calls(&mut ways, ALL, 1000, [9, 9, 1, 1, 1, 1].map(|us| us * 10_000));
-        let gone = calls(&mut ways, TWO, 1000, [9, 9, 1, 1, 1, 1]);
-        assert_eq!(gone[2..], [0; 4]);
-    }
-
-    #[test]
-    fn one_slow_call_changes_nothing_but_other_cores_do_and_back_again() {
-        let (near, far) = (
-            [110_000, 80_000, 130_000, 0, 0, 0],
-            [90_000, 250_000, 140_000, 0, 0, 0],
-        );
-        let mut ways = Ways::default();
-        calls(&mut ways, THREE, 500, near);
-        assert_eq!(ways.usual(SORT, THREE), 1);
-        ways.over((SORT, THREE), 1, Some(Duration::from_millis(10)));
-        assert_eq!(ways.usual(SORT, THREE), 1);
-        for _ in 0..3 {
-            calls(&mut ways, THREE, 50, far);
-            assert_eq!(ways.usual(SORT, THREE), 0);
-            calls(&mut ways, THREE, 400, near);
-            assert_eq!(ways.usual(SORT, THREE), 1);
-        }
-    }
-
-    #[test]
-    fn most_short_calls_read_no_clock() {
-        let mut ways = Ways::default();
-        calls(&mut ways, THREE, 100, [90_000, 80_000, 70_000, 0, 0, 0]);
-        let mut timed = 0;
-        for _ in 0..800 {
-            let (way, time) = ways.decide(SORT, THREE);
-            timed += u32::from(time);
-            ways.over(
-                (SORT, THREE),
-                way,
-                time.then(|| Duration::from_nanos(70_000 + way as u64 * 10_000)),
-            );
-        }
-        assert!(timed <= 130, "{timed}");
-    }
-
-    #[test]
-    fn a_length_never_seen_goes_the_way_of_shorter_ones_and_learns_in_its_turn() {
-        let mut ways = Ways::default();
-        calls(&mut ways, THREE, 200, [300_000, 100_000, 200_000, 0, 0, 0]);
-        let longer = Sort {
-            len: 16 * SORT.len,
-            ..SORT
-        };
-        assert_eq!(ways.decide(longer, THREE).0, 1);
-        let other = Sort {
-            pattern: Pattern::Allgather,
-            ..longer
-        };
-        assert_eq!(ways.decide(other, THREE).0, 0);
-    }
-
-    #[test]
-    fn nothing_is_learned_of_a_call_that_somebody_could_not_time() {
-        let mut ways = Ways::default();
-        for _ in 0..100 {
-            let (way, _) = ways.decide(SORT, THREE);
-            ways.over((SORT, THREE), way, None);
-        }
-        assert_eq!(ways.usual(SORT, THREE), 0);
-        assert_eq!(ways.decide(SORT, THREE), (0, true));
-    }
-
-    #[test]
-    fn lengths_fall_into_classes_of_powers_of_two() {
-        let class = |len| Sort { len, ..SORT }.class();
-        assert_eq!([class(0), class(8192), class(16383), class(16384)], [0, 0, 0, 1]);
-        assert_eq!(class(u64::MAX), limit::WAYS_CLASSES - 1);
-    }
-}
+mod tests;

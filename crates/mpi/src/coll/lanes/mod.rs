@@ -17,7 +17,7 @@ use super::node::{Place, Style};
 use super::table::Table;
 use super::tag::Kind;
 use super::typed;
-use super::ways::{Course, Open, Pattern, Sort, Strokes, Way};
+use super::ways::{Course, Open, Pattern, Sort, Stroke, Strokes, Way};
 use crate::error::Result;
 use crate::limits::coll as limit;
 use combine::slots;
@@ -116,16 +116,15 @@ impl Large<'_> {
         let members = lanes.members();
         let Sort { pattern, len } = self.sort(members);
         let by_one = len / u64::from(members);
-        let (read, taken) = match pattern {
-            Pattern::Allgather | Pattern::Alltoall => (len, len.saturating_mul(u64::from(members))),
-            Pattern::Allreduce if lanes.place.style == Style::Flags => (by_one, 0),
-            Pattern::Bcast | Pattern::Scatter => (0, len),
-            _ => (0, 0),
+        let read = match pattern {
+            Pattern::Allgather | Pattern::Alltoall => len,
+            Pattern::Allreduce if lanes.place.style == Style::Flags => by_one,
+            _ => 0,
         };
         Ok(Open {
             direct: read >= limit::DIRECT_BYTES && lanes.table.reads()?,
             messages: pattern == Pattern::Bcast && members == 2 && len >= limit::SINGLE_COPY,
-            streamed: taken >= limit::STREAMED_RESULT,
+            ..lanes.open(pattern, len)
         })
     }
 
@@ -220,12 +219,20 @@ impl<'a> Lanes<'a> {
 
     /// Puts into a lane what another member takes.
     fn put(&self, part: &Data, there: &Data) {
-        typed::copy_with(self.strokes.put, part, there);
+        typed::copy_by(self.strokes.put, part, there);
     }
 
     /// Takes what is to stay.
     fn take(&self, part: &Data, here: &Data) {
-        typed::copy_with(self.strokes.take, part, here);
+        typed::copy_by(self.strokes.take, part, here);
+    }
+
+    /// Moves what stays with this member.
+    fn keep(&self, part: &Data, here: &Data) {
+        match self.strokes.take {
+            Stroke::Streamed => self.take(part, here),
+            Stroke::Cached | Stroke::Library => typed::copy_own(part, here),
+        }
     }
 
     fn members(&self) -> u32 {
@@ -234,6 +241,24 @@ impl<'a> Lanes<'a> {
 
     fn lane_len(&self) -> u64 {
         self.place.board.lane_len() as u64
+    }
+
+    /// What is open to all calls of a pattern.
+    fn open(&self, pattern: Pattern, len: u64) -> Open {
+        let n = u64::from(self.members());
+        // What all read and write, where the copies out of lanes are to where the data stays.
+        let blocks = match pattern {
+            Pattern::Alltoall => 2 * n * n,
+            Pattern::Allgather => n + n * n,
+            Pattern::Scatter => 2 * n,
+            Pattern::Bcast => n,
+            _ => 0,
+        };
+        Open {
+            streamed: len.saturating_mul(blocks) >= self.place.past_caches_from,
+            library: self.place.library,
+            ..Open::default()
+        }
     }
 
     /// Reads from where it lies what is wanted. `false`: lanes must serve, and nothing was moved.

@@ -6,7 +6,7 @@ use crate::coll::blocks::Blocks;
 use crate::coll::node::Style;
 use crate::coll::tag::Kind;
 use crate::coll::typed::{self, slice};
-use crate::coll::ways::{Open, Pattern, Sort};
+use crate::coll::ways::{Pattern, Sort};
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
 use garonne_sync::board::DEPTH;
@@ -91,7 +91,7 @@ impl Lanes<'_> {
             }
             self.pass_doing(epoch, || {
                 if takes && mine.is_some() {
-                    self.take(&part, &some(&blocks.one(me), at, most));
+                    self.keep(&part, &some(&blocks.one(me), at, most));
                 }
             })?;
             if takes {
@@ -118,7 +118,7 @@ impl Lanes<'_> {
         });
         let keep = || {
             if mine.is_some() {
-                typed::copy(&own, &blocks.one(me));
+                typed::copy_own(&own, &blocks.one(me));
             }
         };
         self.read_directly(&Offer::Lend(own.clone()), &mut wanted, keep)
@@ -170,7 +170,7 @@ impl Lanes<'_> {
             offset: u64::from(me) * block,
             into: recv.one(from),
         });
-        let keep = || typed::copy(&send.one(me), &recv.one(me));
+        let keep = || typed::copy_own(&send.one(me), &recv.one(me));
         self.read_directly(&offer, &mut wanted, keep)
     }
 
@@ -191,7 +191,7 @@ impl Lanes<'_> {
                 self.put(&part, &self.shared((me, to), epoch, (piece, part.len)));
             }
             self.pass_doing(epoch, || {
-                self.take(&some(&send.one(me), at, most), &some(&recv.one(me), at, most));
+                self.keep(&some(&send.one(me), at, most), &some(&recv.one(me), at, most));
             })?;
             for from in self.place.others() {
                 let part = some(&recv.one(from), at, most.min(sent(from).saturating_sub(at)));
@@ -229,10 +229,7 @@ impl Lanes<'_> {
             pattern: Pattern::Alltoall,
             len: longest,
         };
-        let open = Open {
-            streamed: longest.saturating_mul(u64::from(n)) >= limit::STREAMED_RESULT,
-            ..Open::default()
-        };
+        let open = self.open(Pattern::Alltoall, longest);
         self.in_course(sort, open, |lanes, _| {
             lanes.exchange_blocks(longest, send, recv, &sent)
         })?;
