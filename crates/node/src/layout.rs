@@ -308,6 +308,8 @@ pub enum Background {
     Unneeded,
     /// The rank's helper does it.
     Helper,
+    /// The rank's helper does what the rank left alone for a time slice or two: no core is to spare.
+    Late,
     /// It is not switched on ([`crate::rank::ENV_BACKGROUND`]).
     Off,
     /// The system gave no thread, with this error number.
@@ -320,6 +322,7 @@ impl Background {
             Self::Unneeded => 0,
             Self::Helper => 1,
             Self::Off => 2,
+            Self::Late => 4,
             Self::Refused(errno) => 3 | (errno as u32) << 8,
         }
     }
@@ -329,6 +332,7 @@ impl Background {
             0 => Self::Unneeded,
             1 => Self::Helper,
             2 => Self::Off,
+            4 => Self::Late,
             _ => Self::Refused((code >> 8) as i32),
         }
     }

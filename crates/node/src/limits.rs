@@ -78,6 +78,11 @@ pub const CONTROL_FD_MIN: i32 = 100;
 pub const SPINS: u32 = 2000;
 /// The same where messages come from other hosts, too: about the price of two wake-ups, of the thread that watches the sockets and of the rank.
 pub const SPINS_FAR: u32 = 4 * SPINS;
+/// How long what a rank leaves open is left to it where no core is to spare: a time slice. Less than this is computed between most messages, and a look in each costs a thousandth of
+/// a core.
+pub const GRACE: Duration = Duration::from_millis(4);
+/// The longest such time, in times of the shortest: a quarter of a second.
+pub const GRACES_MAX: u64 = 64;
 /// Times that a waiter gives way before it sleeps, while ranks exceed cores: one round lets a partner on the same core
 /// answer without a sleep and a wake-up.
 pub const YIELDS_CROWDED: u32 = 2;

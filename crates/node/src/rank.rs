@@ -10,6 +10,7 @@ pub use outward::ENV_STRATEGY;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error as EngineError, Peer};
@@ -85,6 +86,13 @@ impl Rank {
             tracer: Some(tracer.clone()),
             patience: patience(world.oversubscribed(), world.nodes > 1),
             lends_always: background() == Wish::Always,
+            grace: match background() {
+                Wish::Always => None,
+                _ => grace(
+                    u64::from(world.here) * u64::from(computing_threads()),
+                    world.cpus_milli,
+                ),
+            },
         };
         client.card(world.rank).set_paces(rail.paces_at() as u64);
         let (rail, hosts) = match outward {
@@ -124,6 +132,7 @@ impl Rank {
             tracer: None,
             patience: patience(false, false),
             lends_always: false,
+            grace: None,
         };
         let host = Arc::new(EngineHost::new(
             Shard::new(ComposedRail::of_node(rail), 0, 1, Quotas::for_world(1)),
@@ -188,7 +197,7 @@ impl Rank {
     }
 }
 
-/// Whether communication advances also while the program computes: if this is `1`, `on` or `yes`; with `always` also where a call site never computed before it waited.
+/// Whether communication advances also while the program computes: unless this is `0`, `off` or `no`; with `always` at once, and also where a call site never computed before it waited.
 pub const ENV_BACKGROUND: &str = "GARONNE_BACKGROUND";
 
 /// Checks that cost something and are made where this names them, separated by commas: `types`.
@@ -204,10 +213,25 @@ enum Wish {
 fn background() -> Wish {
     let said = std::env::var(ENV_BACKGROUND).unwrap_or_default();
     match said.trim().to_ascii_lowercase().as_str() {
-        "1" | "on" | "yes" => Wish::On,
+        "0" | "off" | "no" => Wish::Off,
         "always" => Wish::Always,
-        _ => Wish::Off,
+        _ => Wish::On,
     }
+}
+
+/// Threads of each rank that compute, as far as its environment says so.
+fn computing_threads() -> u32 {
+    let said = std::env::var("OMP_NUM_THREADS").unwrap_or_default();
+    let first = said.split(',').next().and_then(|first| first.trim().parse().ok());
+    first.unwrap_or(1).max(1)
+}
+
+/// How long what a rank left open is left to it where its ranks' threads leave no core to the helper: longer where more ranks share a core, so that all helpers together
+/// look as often.
+fn grace(threads: u64, cpus_milli: u32) -> Option<Duration> {
+    let (wanted, there) = (threads * 1000, u64::from(cpus_milli.max(1)));
+    let share = wanted.div_ceil(there).min(limits::GRACES_MAX).max(1);
+    (wanted + 1000 > there).then(|| limits::GRACE * share as u32)
 }
 
 fn no_rail(error: EngineError) -> Error {
@@ -239,6 +263,7 @@ pub struct Place {
     tracer: Option<Arc<Tracer>>,
     patience: Patience,
     lends_always: bool,
+    grace: Option<Duration>,
 }
 
 impl Place {
@@ -254,11 +279,15 @@ impl Surroundings for Place {
         self.patience
     }
 
+    fn grace(&self) -> Option<Duration> {
+        self.grace
+    }
+
     fn lends_always(&self) -> bool {
         self.lends_always
     }
 
-    fn retry(&self) -> Option<std::time::Duration> {
+    fn retry(&self) -> Option<Duration> {
         // Readers ring writers that found no room; this only bounds what a lost ring would cost.
         Some(limits::ROOM_RETRY)
     }
@@ -283,6 +312,7 @@ impl Surroundings for Place {
         let Some(client) = &self.client else { return };
         let card = client.card(client.world().rank);
         match news {
+            Lent::Started if self.grace.is_some() => card.set_background(Background::Late),
             Lent::Started => card.set_background(Background::Helper),
             Lent::Refused(errno) => card.set_background(Background::Refused(errno)),
             Lent::Worked => card.count_helper_turn(),

@@ -1,12 +1,10 @@
 //! Whether a program computes between a call that leaves something open and the wait for it, learned at each call site.
 //!
 //! Owned by the engine's host. Lending hands costs some hundred nanoseconds here, and peers a wake-up for each answer; a program that waits at once has nothing of it. So each site
-//! that left something open [`SHORTS`] times in a row for a moment only is not lent hands until a longer time is seen, which is measured whether they were lent or not. Where ranks
-//! exceed cores a thread may be away from its core for milliseconds between two calls, so there the time counts that it computed itself, and only a time that no scheduler takes
-//! counts otherwise (a program that sleeps). Bounded: a table of sites. Two that belong to one entry take it from each other and are unknown again, so that none is judged by what
-//! another does.
+//! that left something open [`SHORTS`] times in a row for less than what is worth it is not lent hands until a longer time is seen, which is measured whether they were lent or not.
+//! Bounded: a table of sites. Two that belong to one entry take it from each other and are unknown again, so that none is judged by what another does.
 
-use crate::limits::{SHORTS, WORTH, WORTH_AWAY, WORTH_CROWDED};
+use crate::limits::SHORTS;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -16,13 +14,13 @@ const SITES: usize = 32;
 /// The site of what a wait for something else left open.
 pub(crate) const AGAIN: u64 = u64::MAX;
 
-/// A moment on the clocks of the thread that asks.
-#[derive(Clone, Copy, Debug, Default)]
+/// A moment, and what is judged at it.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     /// Since any fixed point.
-    pub wall: Duration,
-    /// What the thread computed, where ranks exceed cores.
-    pub own: Option<Duration>,
+    pub at: Duration,
+    /// Being away for less is not worth hands.
+    pub worth: Duration,
 }
 
 /// See the module's paragraph. Relaxed everywhere: a stale value costs one needless or missed lending.
@@ -35,8 +33,7 @@ pub(crate) struct Habit {
     /// Those that left something open since the last wait.
     away: AtomicU32,
     /// When the last of them did, in nanoseconds.
-    wall: AtomicU64,
-    own: AtomicU64,
+    since: AtomicU64,
 }
 
 fn entry(site: u64) -> usize {
@@ -65,9 +62,7 @@ impl Habit {
 
     /// The call returns to the program now: what it did itself is no computing.
     pub(crate) fn go(&self, now: Moment) {
-        self.wall.store(now.wall.as_nanos() as u64, Ordering::Relaxed);
-        let own = now.own.unwrap_or_default();
-        self.own.store(own.as_nanos() as u64, Ordering::Relaxed);
+        self.since.store(now.at.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// Whether something was left open since the last wait.
@@ -79,20 +74,15 @@ impl Habit {
     /// The program waits for something.
     pub(crate) fn back(&self, now: Moment) {
         let sites = self.away.swap(0, Ordering::Relaxed);
-        let since = |then: &AtomicU64, now: Duration| {
-            now.saturating_sub(Duration::from_nanos(then.load(Ordering::Relaxed)))
-        };
-        let wall = since(&self.wall, now.wall);
-        let long = match now.own {
-            None => wall >= WORTH,
-            Some(own) => since(&self.own, own) >= WORTH_CROWDED || wall >= WORTH_AWAY,
-        };
-        for (entry, shorts) in self.shorts.iter().enumerate() {
-            if sites & 1 << entry != 0 {
-                let count = shorts.load(Ordering::Relaxed);
-                let count = if long { 0 } else { count.saturating_add(1) };
-                shorts.store(count, Ordering::Relaxed);
-            }
+        let since = Duration::from_nanos(self.since.load(Ordering::Relaxed));
+        let long = now.at.saturating_sub(since) >= now.worth;
+        let mut left = sites;
+        while left != 0 {
+            let shorts = &self.shorts[left.trailing_zeros() as usize];
+            let count = shorts.load(Ordering::Relaxed);
+            let count = if long { 0 } else { count.saturating_add(1) };
+            shorts.store(count, Ordering::Relaxed);
+            left &= left - 1;
         }
     }
 }
@@ -101,10 +91,12 @@ impl Habit {
 mod tests {
     use super::*;
 
+    const WORTH: Duration = Duration::from_micros(50);
+
     fn at(nanos: u128) -> Moment {
         Moment {
-            wall: Duration::from_nanos(nanos as u64),
-            own: None,
+            at: Duration::from_nanos(nanos as u64),
+            worth: WORTH,
         }
     }
 
@@ -164,23 +156,5 @@ mod tests {
         }
         assert!(!habit.leave(1, at(0), false) && !habit.leave(2, at(0), false));
         assert!(habit.leave(3, at(0), false), "others are not");
-    }
-
-    #[test]
-    fn where_ranks_exceed_cores_the_time_on_the_core_counts_or_a_long_sleep() {
-        let crowded = |wall, own| Moment { wall, own: Some(own) };
-        let none = Duration::ZERO;
-        for (now, worth) in [
-            (crowded(WORTH_AWAY / 2, none), false),
-            (crowded(WORTH_CROWDED, WORTH_CROWDED), true),
-            (crowded(WORTH_AWAY, none), true),
-        ] {
-            let habit = Habit::default();
-            for _ in 0..SHORTS {
-                habit.leave(1, crowded(none, none), false);
-                habit.back(now);
-            }
-            assert_eq!(habit.leave(1, crowded(none, none), false), worth);
-        }
     }
 }

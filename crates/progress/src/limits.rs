@@ -105,14 +105,17 @@ pub const OPEN_FEW: usize = 32;
 /// Times in a row that a call site leaves something open for a moment only before it is lent no hands: one or two may be chance.
 pub const SHORTS: u8 = 3;
 
-/// Computing for less than this hides less than lending hands and waking them costs both sides together.
+/// Computing for less than this hides less than lending hands and waking them costs both sides together, where there is a core to spare.
 pub const WORTH: std::time::Duration = std::time::Duration::from_micros(50);
 
-/// The same where ranks exceed cores: a woken helper takes its core from somebody who computes, which costs more.
-pub const WORTH_CROWDED: std::time::Duration = std::time::Duration::from_micros(200);
+/// The same where there is none, in graces of the helper: it acts in the second at the latest.
+pub const WORTH_GRACES: u32 = 2;
 
-/// A program that was away from the library for this long sleeps or waits for something else: no scheduler keeps a thread waiting so long as a rule.
-pub const WORTH_AWAY: std::time::Duration = std::time::Duration::from_millis(30);
+/// Graces in a row that a helper lets pass because hands were lent in each: a program that lends so often comes back as a rule.
+pub const PUT_OFF_MOST: u32 = 4;
+
+/// Graces in a row with nothing lent after which the helper rests: a program that lends often does not wake it each time, and one that has ceased to is not bothered for long.
+pub const GRACES_BEFORE_REST: u32 = 25;
 
 /// Looks of the helper for bytes that are on their way before it sleeps: some ten microseconds, which is what being called costs. None on the core that the program computes on.
 pub const HELPER_SPINS: u32 = 1_000;

@@ -103,6 +103,12 @@ pub trait Surroundings: Send + Sync {
     /// There is a communicator of this number, name and members now, or (`None`) no more: for those who watch from outside.
     fn communicator(&self, _number: u32, _known: Option<&Known<'_>>) {}
 
+    /// How long what was left open is left to the program before its helper looks after it: for where the helper would take its core from somebody who computes. `None`: there
+    /// is a core to spare, and peers call the helper at once.
+    fn grace(&self) -> Option<Duration> {
+        None
+    }
+
     /// Whether hands are lent also where the program never computed between leaving something open and waiting for it. For tests and measurements.
     fn lends_always(&self) -> bool {
         false

@@ -11,7 +11,7 @@ use garonne_progress::host::Host;
 use garonne_progress::surroundings::{Patience, Surroundings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One rank's host.
 pub type Rank = EngineHost<LocalRail, Thread>;
@@ -47,11 +47,20 @@ impl Surroundings for Thread {
 
 /// Where a test's own thread runs that waits for as long as this before it sleeps, and lends hands wherever something is left open.
 #[derive(Clone, Copy, Debug)]
-pub struct Lending(pub Patience);
+pub struct Lending {
+    /// How it waits.
+    pub patience: Patience,
+    /// See [`Surroundings::grace`].
+    pub grace: Option<Duration>,
+}
 
 impl Surroundings for Lending {
     fn patience(&self) -> Patience {
-        self.0
+        self.patience
+    }
+
+    fn grace(&self) -> Option<Duration> {
+        self.grace
     }
 
     fn lends_always(&self) -> bool {

@@ -3,12 +3,14 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
+use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::{Host, Stepper};
 use garonne_progress::surroundings::Patience;
 use garonne_sim::Lending;
 use garonne_sim::local::{Fabric, LocalRail};
+use garonne_sync::hands::Call;
 use garonne_sync::trylock::OneThread;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -23,6 +25,10 @@ const ROUNDS: u32 = 6;
 const GIVE_UP: Duration = Duration::from_secs(60);
 
 const PATIENCE: Patience = Patience { spins: 20, yields: 2 };
+
+/// With a core to spare, and without.
+const GRACES: [Option<Duration>; 2] = [None, Some(Duration::from_micros(50))];
+const WORLDS: u32 = GRACES.len() as u32;
 
 type Rank = EngineHost<LocalRail, Lending>;
 
@@ -239,6 +245,13 @@ fn rings(host: &Rank) {
 }
 
 fn world(seed: u64, threads: Threads, program: impl Fn(&Arc<Rank>) + Sync) {
+    let patience = PATIENCE;
+    for grace in GRACES {
+        world_of(Lending { patience, grace }, seed, threads, &program);
+    }
+}
+
+fn world_of(lending: Lending, seed: u64, threads: Threads, program: impl Fn(&Arc<Rank>) + Sync) {
     let fabric = Fabric::shaken(WORLD, seed);
     let leaving = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -246,7 +259,7 @@ fn world(seed: u64, threads: Threads, program: impl Fn(&Arc<Rank>) + Sync) {
             let (fabric, leaving, program) = (&fabric, &leaving, &program);
             scope.spawn(move || {
                 let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-                let host = Arc::new(EngineHost::new(shard, me, WORLD, Lending(PATIENCE)));
+                let host = Arc::new(EngineHost::new(shard, me, WORLD, lending));
                 host.lend_hands(None);
                 if threads == Threads::One {
                     // SAFETY: one thread of this test uses the host, and its helper keeps to the gate.
@@ -280,7 +293,10 @@ fn what_one_thread_leaves_open_comes_about_by_itself() {
     for seed in seeds() {
         let done: Vec<AtomicU32> = (0..ROUNDS).map(|_| AtomicU32::new(0)).collect();
         world(seed, Threads::One, |host| exchange(host, 0, &done));
-        assert!(done.iter().all(|done| done.load(Ordering::Acquire) == WORLD));
+        assert!(
+            done.iter()
+                .all(|done| done.load(Ordering::Acquire) == WORLDS * WORLD)
+        );
     }
 }
 
@@ -296,7 +312,10 @@ fn what_several_threads_leave_open_comes_about_by_itself() {
                 }
             });
         });
-        assert!(done.iter().all(|done| done.load(Ordering::Acquire) == 3 * WORLD));
+        assert!(
+            done.iter()
+                .all(|done| done.load(Ordering::Acquire) == WORLDS * 3 * WORLD)
+        );
     }
 }
 
@@ -319,4 +338,56 @@ fn hands_that_are_kept_can_be_lent_again() {
             exchange(host, 1, &done);
         });
     }
+}
+
+#[test]
+fn a_helper_that_rests_is_woken_when_hands_are_lent_again() {
+    let (patience, grace) = (PATIENCE, Duration::from_micros(50));
+    let lending = Lending {
+        patience,
+        grace: Some(grace),
+    };
+    let done = AtomicU32::new(0);
+    world_of(lending, 1, Threads::One, |host| {
+        let (right, left) = ((host.me() + 1) % WORLD, (host.me() + WORLD - 1) % WORLD);
+        for round in 0..ROUNDS {
+            // Longer than it looks in vain.
+            std::thread::sleep(100 * grace);
+            let (out, into) = (buffer(round), Scratch::new(LARGE).unwrap());
+            let open = [
+                recv(host, left, round as i32, &into),
+                send(host, right, round as i32, &out, LARGE),
+            ];
+            comes("a large message after a rest", || has_come(&into, round));
+            wait(host, open);
+        }
+        done.fetch_add(1, Ordering::AcqRel);
+    });
+    assert_eq!(done.load(Ordering::Acquire), WORLD);
+}
+
+#[test]
+fn where_no_core_is_to_spare_nobody_calls_the_helper_of_a_rank_that_soon_comes_back() {
+    let lending = Lending {
+        patience: PATIENCE,
+        grace: Some(Duration::from_secs(3600)),
+    };
+    let done = AtomicU32::new(0);
+    world_of(lending, 1, Threads::One, |host| {
+        let (right, left) = ((host.me() + 1) % WORLD, (host.me() + WORLD - 1) % WORLD);
+        for round in 0..ROUNDS {
+            let (out, into) = (buffer(round), Scratch::new(LARGE).unwrap());
+            let open = [
+                recv(host, left, round as i32, &into),
+                send(host, right, round as i32, &out, LARGE),
+            ];
+            let words = host.inspect(|shard| shard.rail().hands()).unwrap();
+            let (word, all) = (words.word(0), words.word(4));
+            assert!(!Call::new(&word, &all).is_armed(), "peers would call it");
+            wait(host, open);
+            assert!(has_come(&into, round));
+        }
+        done.fetch_add(1, Ordering::AcqRel);
+    });
+    assert_eq!(done.load(Ordering::Acquire), WORLD);
 }

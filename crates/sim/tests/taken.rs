@@ -26,7 +26,10 @@ const MANY: i32 = 3000;
 /// Longer than anything here takes on a machine that does much else.
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-const PATIENCE: Patience = Patience { spins: 5, yields: 1 };
+const LENDING: Lending = Lending {
+    patience: Patience { spins: 5, yields: 1 },
+    grace: None,
+};
 
 type Rank = EngineHost<LocalRail, Lending>;
 
@@ -34,7 +37,7 @@ fn ranks() -> [Arc<Rank>; 2] {
     let fabric = Fabric::new(WORLD);
     [0, 1].map(|me| {
         let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-        Arc::new(EngineHost::new(shard, me, WORLD, Lending(PATIENCE)))
+        Arc::new(EngineHost::new(shard, me, WORLD, LENDING))
     })
 }
 

@@ -3,7 +3,8 @@
 //! The [`Gate`] lies between the program's thread, which promised to be the only one and so takes locks without atomic operations, and a helper of the
 //! library. While the gate is kept the helper stays outside; the program's thread lends before it goes away and takes back when it waits, so locks
 //! may change their ways in between. A helper that is inside is not waited for: until it has left, both are at the engine, with real locks. The [`Call`] is two words in shared memory by which peers wake the helper. It is armed while something is open that
-//! needs hands; only what needs hands looks at it, so a small message never does.
+//! needs hands; only what needs hands looks at it, so a small message never does. Where nobody is to call at once, [`Lendings`] lets the helper look by itself now and then,
+//! and rest while nothing is lent.
 
 use crate::doorbell::Doorbell;
 use crate::facade::{AtomicBool, AtomicU32, Ordering, fence};
@@ -97,6 +98,56 @@ impl Drop for Inside<'_> {
     fn drop(&mut self) {
         // Release: SYNC(hands-gate).
         self.0.state.store(LENT, Ordering::Release);
+    }
+}
+
+/// How often hands were lent, for a helper that looks by itself: it acts on what stays lent from one look to the next, and rests while nothing is.
+#[derive(Debug)]
+pub struct Lendings {
+    times: AtomicU32,
+    resting: AtomicBool,
+}
+
+impl Lendings {
+    /// None so far, and the helper looks.
+    #[allow(clippy::new_without_default, reason = "loom's atomics are made at run time")]
+    pub fn new() -> Self {
+        Self {
+            times: AtomicU32::new(0),
+            resting: AtomicBool::new(false),
+        }
+    }
+
+    /// Hands are lent. `true`: the helper rests, and the caller is the one who must wake it.
+    #[inline]
+    pub fn count(&self) -> bool {
+        self.times.fetch_add(1, Ordering::Relaxed);
+        // The count before the look: SYNC(hands-rest).
+        fence(Ordering::SeqCst);
+        self.is_resting() && self.resting.swap(false, Ordering::Relaxed)
+    }
+
+    /// How often so far.
+    pub fn times(&self) -> u32 {
+        self.times.load(Ordering::Relaxed)
+    }
+
+    /// Whether the helper has to be woken.
+    #[inline]
+    pub fn is_resting(&self) -> bool {
+        self.resting.load(Ordering::Relaxed)
+    }
+
+    /// The helper is about to rest. `false`: hands were lent since there were `seen` lendings.
+    pub fn rest(&self, seen: u32) -> bool {
+        self.resting.store(true, Ordering::Relaxed);
+        // SYNC(hands-rest).
+        fence(Ordering::SeqCst);
+        let rests = self.times() == seen;
+        if !rests {
+            self.resting.store(false, Ordering::Relaxed);
+        }
+        rests
     }
 }
 
@@ -310,6 +361,19 @@ mod loom_tests {
             call.arm(For::Everything);
             thread.join().unwrap();
             assert!(call.claim(For::Everything), "steps would wait for ever");
+        });
+    }
+
+    #[test]
+    fn a_helper_that_goes_to_rest_sees_a_lending_or_is_woken_for_it() {
+        loom::model(|| {
+            let lendings = Arc::new(Lendings::new());
+            let helper = lendings.clone();
+            let thread = loom::thread::spawn(move || helper.rest(0));
+            let woken = lendings.count();
+            let rests = thread.join().unwrap();
+            assert!(!rests || woken, "the helper would rest on");
+            assert!(!lendings.count(), "who was woken does not rest");
         });
     }
 

@@ -156,9 +156,13 @@ fn because(state: Background) -> String {
         Background::Helper => {
             "a thread of the library advances what is open while the program computes".into()
         }
+        Background::Late => {
+            "a thread of the library advances what is open once the program has computed for some milliseconds: the ranks leave no core to it"
+                .into()
+        }
         Background::Off => {
             format!(
-                "only calls advance communication: {}=1 switches the rest on",
+                "only calls advance communication: {}=0 says so",
                 rank::ENV_BACKGROUND
             )
         }

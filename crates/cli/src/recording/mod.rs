@@ -286,7 +286,9 @@ impl World {
 
 fn known(background: layout::Background) -> Background {
     match background {
-        layout::Background::Unneeded | layout::Background::Helper => Background::On,
+        layout::Background::Unneeded | layout::Background::Helper | layout::Background::Late => {
+            Background::On
+        }
         layout::Background::Off => Background::Off,
         layout::Background::Refused(_) => Background::Refused,
     }

@@ -4,25 +4,30 @@
 //! the engine's lock is a real one, the gate is lent, and peers call the helper when what they send needs an answer. A thread that waits takes all that back
 //! before it polls, so that nobody is called in vain and its locks cost nothing again. With several threads in MPI the locks are real anyway, and the poller only
 //! takes back the call. Nothing here is paid by a program that leaves nothing open, or only small messages.
+//!
+//! Where no core is to spare ([`Surroundings::grace`]) a helper that is called takes its core from a rank that computes, for what the rank would do itself soon. There nobody calls it
+//! at first: it looks by itself, and acts on what the program has left alone for longer. From then on, until the program comes back, it is called.
 
 use super::advancing::Look;
 use super::{By, EngineHost, lock};
 use crate::backoff::Backoff;
 use crate::habit::{AGAIN, Habit, Moment};
 use crate::helper::{Helper, Next, Words};
-use crate::limits::{HANDED_OVER_FROM, HELPER_SPINS, OPEN_FEW};
+use crate::limits::{
+    GRACES_BEFORE_REST, HANDED_OVER_FROM, HELPER_SPINS, OPEN_FEW, PUT_OFF_MOST, WORTH, WORTH_GRACES,
+};
 use crate::surroundings::{Lent, Surroundings};
 use crate::sys;
 use crate::ticket::pause;
 use garonne_engine::api::Request;
 use garonne_engine::rail::Rail;
-use garonne_sync::hands::{For, Gate, Inside};
+use garonne_sync::hands::{For, Gate, Inside, Lendings};
 use garonne_sync::trylock::OneThread;
 use garonne_topology::CpuSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// There is no helper and never will be.
 const OFF: u8 = 0;
@@ -44,6 +49,11 @@ pub(super) struct Lending {
     relied_on: AtomicBool,
     /// Something was left open, and when somebody last looked was not over.
     any_open: AtomicBool,
+    lendings: Lendings,
+    /// How many of those the helper knew when it last looked by itself, the looks in a row at which there were more, and those with nothing lent.
+    known: AtomicU32,
+    put_off: AtomicU32,
+    vain: AtomicU32,
     habit: Habit,
     /// The processor that the program's thread was on when it lent.
     cpu: AtomicU32,
@@ -69,6 +79,10 @@ impl Lending {
             all_over: AtomicBool::new(false),
             relied_on: AtomicBool::new(false),
             any_open: AtomicBool::new(false),
+            lendings: Lendings::new(),
+            known: AtomicU32::new(0),
+            put_off: AtomicU32::new(0),
+            vain: AtomicU32::new(0),
             habit: Habit::default(),
             cpu: AtomicU32::new(u32::MAX),
             trust: Backoff::default(),
@@ -178,9 +192,15 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     fn moment(&self) -> Moment {
-        Moment {
-            wall: self.lending.epoch.elapsed(),
-            own: (self.surroundings.patience().spins == 0).then(sys::own_time),
+        match self.surroundings.grace() {
+            None => Moment {
+                at: self.lending.epoch.elapsed(),
+                worth: WORTH,
+            },
+            Some(grace) => Moment {
+                at: sys::coarse_time(),
+                worth: grace * WORTH_GRACES,
+            },
         }
     }
 
@@ -240,10 +260,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// Lets the helper in, and has peers call it.
     pub(super) fn lend(&self, what: For) {
-        if self.lending.gate.is_kept()
-            && self.lending.trust.begin().is_none()
-            && !self.surroundings.lends_always()
-        {
+        let kept = self.lending.gate.is_kept();
+        if kept && self.lending.trust.begin().is_none() && !self.surroundings.lends_always() {
             return;
         }
         let Some(words) = self.words() else { return };
@@ -254,7 +272,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             if self.polling.load(Ordering::SeqCst) {
                 return;
             }
-        } else if self.lending.gate.is_kept() {
+        } else if kept {
             // Small messages take the lock from now on, as everything does.
             self.enter().allow_runs(false);
             self.shard.share();
@@ -262,6 +280,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.lending.cpu.store(sys::cpu(), Ordering::Relaxed);
         self.lending.all_over.store(false, Ordering::SeqCst);
         self.lending.gate.lend();
+        if self.surroundings.grace().is_some() {
+            // One that looks already will see this, too.
+            if self.lending.lendings.count() {
+                call.rouse();
+            }
+            return;
+        }
         let known = call.is_armed() && what == For::Answers;
         if !known {
             call.arm(what);
@@ -389,6 +414,37 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// The helper was called, or looks by itself.
     pub(crate) fn take_turn(&self) -> Next {
+        match self.surroundings.grace() {
+            None => self.work(),
+            Some(grace) => self.work_late(grace),
+        }
+    }
+
+    /// As `work`, but what was lent since the last look is left to the program until the next.
+    fn work_late(&self, grace: Duration) -> Next {
+        let times = self.lending.lendings.times();
+        if self.lending.known.swap(times, Ordering::Relaxed) != times {
+            self.lending.vain.store(0, Ordering::Relaxed);
+            // A program may leave more and more open and never come back.
+            if self.lending.put_off.fetch_add(1, Ordering::Relaxed) < PUT_OFF_MOST {
+                return Next::Nap(grace);
+            }
+        }
+        self.lending.put_off.store(0, Ordering::Relaxed);
+        let next = match self.lending.gate.is_kept() {
+            false => self.work(),
+            true if self.lending.vain.fetch_add(1, Ordering::Relaxed) < GRACES_BEFORE_REST => {
+                Next::Nap(grace)
+            }
+            true => Next::Sleep,
+        };
+        match next {
+            Next::Sleep if !self.lending.lendings.rest(times) => Next::Nap(grace),
+            next => next,
+        }
+    }
+
+    fn work(&self) -> Next {
         let Some(inside) = self.lending.gate.enter() else {
             return Next::Sleep;
         };
@@ -438,6 +494,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let (mut moved, mut idle) = (0u32, 0);
         let most = match self.surroundings.patience().spins {
             // What this spins, the program's thread does not compute.
+            _ if self.surroundings.grace().is_some() => 0,
             _ if sys::cpu() == self.lending.cpu.load(Ordering::Relaxed) => 0,
             spins => spins.min(HELPER_SPINS),
         };
