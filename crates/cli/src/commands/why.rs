@@ -162,7 +162,7 @@ fn because(state: Background) -> String {
         }
         Background::Off => {
             format!(
-                "only calls advance communication: {}=0 says so",
+                "only calls advance communication: {}=1 switches the rest on",
                 rank::ENV_BACKGROUND
             )
         }
