@@ -483,3 +483,21 @@ impl Neighbours for OfJob {
         self.client.collective_area().ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn helpers_are_called_at_once_only_where_a_core_is_left_and_look_as_often_together_however_many_share_one()
+     {
+        assert_eq!(grace(2, 3000), None);
+        assert_eq!(grace(2, 2999), Some(limits::GRACE));
+        assert_eq!(grace(2, 2000), Some(limits::GRACE));
+        assert_eq!(grace(64, 2000), Some(32 * limits::GRACE));
+        assert_eq!(
+            grace(100_000, 500),
+            Some(limits::GRACES_MAX as u32 * limits::GRACE)
+        );
+    }
+}

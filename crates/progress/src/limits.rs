@@ -108,9 +108,6 @@ pub const SHORTS: u8 = 3;
 /// Computing for less than this hides less than lending hands and waking them costs both sides together, where there is a core to spare.
 pub const WORTH: std::time::Duration = std::time::Duration::from_micros(50);
 
-/// The same where there is none, in graces of the helper: it acts in the second at the latest.
-pub const WORTH_GRACES: u32 = 2;
-
 /// Graces in a row that a helper lets pass because hands were lent in each: a program that lends so often comes back as a rule.
 pub const PUT_OFF_MOST: u32 = 4;
 

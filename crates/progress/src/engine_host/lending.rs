@@ -13,9 +13,7 @@ use super::{By, EngineHost, lock};
 use crate::backoff::Backoff;
 use crate::habit::{AGAIN, Habit, Moment};
 use crate::helper::{Helper, Next, Words};
-use crate::limits::{
-    GRACES_BEFORE_REST, HANDED_OVER_FROM, HELPER_SPINS, OPEN_FEW, PUT_OFF_MOST, WORTH, WORTH_GRACES,
-};
+use crate::limits::{GRACES_BEFORE_REST, HANDED_OVER_FROM, HELPER_SPINS, OPEN_FEW, PUT_OFF_MOST, WORTH};
 use crate::surroundings::{Lent, Surroundings};
 use crate::sys;
 use crate::ticket::pause;
@@ -199,7 +197,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             },
             Some(grace) => Moment {
                 at: sys::coarse_time(),
-                worth: grace * WORTH_GRACES,
+                // Whatever the helper had to do counts.
+                worth: grace,
             },
         }
     }
