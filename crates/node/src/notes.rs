@@ -4,6 +4,7 @@
 //! Written by the rank when it joins and when a trace begins, read by the agent and by tools of the same user, who take it for words that may be
 //! wrong. Bounded by [`layout::NOTES_BYTES`].
 
+#[allow(unsafe_code)]
 mod sys;
 
 use std::ffi::OsStr;
