@@ -230,7 +230,7 @@ fn computing_threads() -> u32 {
 /// look as often.
 fn grace(threads: u64, cpus_milli: u32) -> Option<Duration> {
     let (wanted, there) = (threads * 1000, u64::from(cpus_milli.max(1)));
-    let share = wanted.div_ceil(there).min(limits::GRACES_MAX).max(1);
+    let share = wanted.div_ceil(there).clamp(1, limits::GRACES_MAX);
     (wanted + 1000 > there).then(|| limits::GRACE * share as u32)
 }
 
