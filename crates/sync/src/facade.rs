@@ -11,6 +11,10 @@ pub(crate) use loom::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 
+/// A thread's sleep until it is called.
+#[cfg(loom)]
+pub(crate) use loom::sync::Notify;
+
 /// A cell whose accesses loom checks for races.
 #[cfg(loom)]
 #[derive(Debug)]

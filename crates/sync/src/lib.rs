@@ -19,6 +19,7 @@ pub mod hands;
 pub mod journal;
 #[cfg(not(loom))]
 pub mod local;
+pub mod looks;
 #[cfg(not(loom))]
 pub mod mailbox;
 pub mod pad;
@@ -30,6 +31,7 @@ mod ring;
 pub mod roster;
 #[cfg(not(loom))]
 pub mod run;
+pub mod seats;
 #[cfg(not(loom))]
 pub mod shm;
 pub mod submission;

@@ -1,0 +1,169 @@
+//! Looks that a thread lends to the one that polls for it: how to see whether what it waits for lies in memory that others write.
+//!
+//! The poller cannot know of such memory by itself, and who sleeps cannot look. So who waits leaves its look here while it sleeps, and the poller takes it whenever it would ask for itself.
+//! A look that said yes is not taken again. Looks exclude each other, take no lock and wait for nothing. Bounded by the threads that wait.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What sees whether something has come.
+type Look<'a> = dyn FnMut() -> bool + Send + 'a;
+
+struct Entry {
+    id: u32,
+    look: *mut Look<'static>,
+    came: bool,
+}
+
+// SAFETY: the look is `Send`, and is taken by one thread at a time.
+unsafe impl Send for Entry {}
+
+impl Entry {
+    fn take(&mut self) -> bool {
+        // SAFETY: who lent it is in `lend` until the entry is gone, does not touch it there, and entries are reached under their lock only.
+        self.came = self.came || unsafe { (*self.look)() };
+        self.came
+    }
+}
+
+/// See the module's paragraph.
+#[derive(Default)]
+pub struct Looks {
+    /// How many there are.
+    count: AtomicU32,
+    next: AtomicU32,
+    entries: Mutex<Vec<Entry>>,
+}
+
+impl std::fmt::Debug for Looks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Looks({})", self.count.load(Ordering::Relaxed))
+    }
+}
+
+/// A look that was lent, in the hands of who lent it.
+#[derive(Debug)]
+pub struct Lent<'a> {
+    looks: &'a Looks,
+    id: u32,
+}
+
+impl Looks {
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `body` while `look` is lent.
+    pub fn lend<T>(&self, look: &mut Look<'_>, body: impl FnOnce(&Lent<'_>) -> T) -> T {
+        let look: *mut Look<'_> = look;
+        let lent = Lent {
+            looks: self,
+            id: self.next.fetch_add(1, Ordering::Relaxed),
+        };
+        self.lock().push(Entry {
+            id: lent.id,
+            // SAFETY: only the lifetime changes, and the entry is gone before this function is left: `Lent` takes it out, and `body` only borrows that.
+            look: unsafe { std::mem::transmute::<*mut Look<'_>, *mut Look<'static>>(look) },
+            came: false,
+        });
+        self.count.fetch_add(1, Ordering::SeqCst);
+        body(&lent)
+    }
+
+    /// Whether none is lent.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
+    /// Takes all looks; `each` hears which have just said yes.
+    pub fn take(&self, mut each: impl FnMut(u32)) {
+        for entry in self.lock().iter_mut() {
+            if !entry.came && entry.take() {
+                each(entry.id);
+            }
+        }
+    }
+}
+
+impl Lent<'_> {
+    /// Its name; no other that is lent has it.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Whether it says or said yes.
+    pub fn came(&self) -> bool {
+        let mut entries = self.looks.lock();
+        let own = entries.iter_mut().find(|entry| entry.id == self.id);
+        own.is_some_and(Entry::take)
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.looks.lock().retain(|entry| entry.id != self.id);
+        self.looks.count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_look_says_yes_once_and_whoever_lent_it_hears_of_it() {
+        let (looks, flag) = (Looks::default(), AtomicBool::new(false));
+        let mut asked = 0;
+        let mut look = || {
+            asked += 1;
+            flag.load(Ordering::Acquire)
+        };
+        assert!(looks.is_empty());
+        looks.lend(&mut look, |lent| {
+            let mut said = Vec::new();
+            looks.take(|id| said.push(id));
+            assert!(!lent.came() && said.is_empty() && !looks.is_empty());
+            flag.store(true, Ordering::Release);
+            looks.take(|id| said.push(id));
+            flag.store(false, Ordering::Release);
+            looks.take(|id| said.push(id));
+            assert!(lent.came());
+            assert_eq!(said, [lent.id()]);
+        });
+        assert!(looks.is_empty());
+        assert_eq!(asked, 3);
+    }
+
+    #[test]
+    fn a_panic_takes_the_look_back() {
+        let looks = Looks::default();
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            looks.lend(&mut || false, |_| panic!("on purpose"));
+        }));
+        assert!(caught.is_err() && looks.is_empty() && looks.lock().is_empty());
+    }
+
+    #[test]
+    fn another_thread_takes_the_look_of_one_that_waits() {
+        let (looks, flag) = (Looks::default(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let mut turns = 0;
+                looks.lend(&mut || flag.load(Ordering::Acquire), |lent| {
+                    while !lent.came() {
+                        turns += 1;
+                        std::thread::yield_now();
+                    }
+                });
+                turns
+            });
+            flag.store(true, Ordering::Release);
+            while !waiter.is_finished() {
+                looks.take(|_| {});
+            }
+            waiter.join().unwrap();
+        });
+    }
+}
