@@ -21,7 +21,8 @@ use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
 use garonne_mpi::request::{Request, Status};
 use garonne_node::rank::RankHost;
-use garonne_progress::host::Host;
+use garonne_progress::host::{Awaits, Host};
+use std::cell::Cell;
 use std::ffi::c_int;
 
 /// The request of every send that was over when it started: no code of the standard's, no handle of a table's.
@@ -59,6 +60,11 @@ fn name(handle: MPI_Request) -> Option<api::Request> {
         index: (word & SLOT_MASK) as u32,
         generation: (word >> SLOT_BITS) as u32,
     })
+}
+
+/// What a thread that waits for this request waits for.
+fn awaits(handle: MPI_Request) -> Awaits {
+    name(handle).map_or(Awaits::Anything, Awaits::Operation)
 }
 
 /// Whether no table has an entry for this handle, although it may be that of a request.
@@ -115,7 +121,7 @@ pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<b
         return Ok(false);
     };
     if let Stand::Waits = stands {
-        host.wait_until(&mut || {
+        host.wait_for(&|| awaits(handle), &mut || {
             stands = host.ending(|shard| stand(shard, handle));
             !matches!(stands, Stand::Waits)
         });
@@ -154,11 +160,11 @@ fn conclude(stands: Stand, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> 
 #[inline]
 pub(crate) fn wait_all(count: usize, places: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<usize> {
     let Some(host) = world::host() else { return Ok(0) };
-    let (mut next, mut fault) = (0, None);
+    let (next, mut fault) = (Cell::new(0), None);
     // Receives mostly complete in order, so one cursor looks at each request about once.
-    let mut pass = || match end_in_order(host, (next, count), places, statuses) {
+    let mut pass = || match end_in_order(host, (next.get(), count), places, statuses) {
         Ok((at, over)) => {
-            next = at;
+            next.set(at);
             over
         }
         Err(error) => {
@@ -167,9 +173,16 @@ pub(crate) fn wait_all(count: usize, places: Ptr<MPI_Request>, statuses: Ptr<MPI
         }
     };
     if !pass() {
-        host.wait_until(&mut pass);
+        // The last one: when it is over, those before it mostly are; if it is over already, the one at the cursor.
+        let last = || {
+            let last = places.at(count - 1).ok().and_then(name);
+            let last = last.filter(|name| host.plain_ended_at(*name).is_none());
+            let cursor = || places.at(next.get()).map_or(Awaits::Anything, awaits);
+            last.map_or_else(cursor, Awaits::Operation)
+        };
+        host.wait_for(&last, &mut pass);
     }
-    fault.map_or(Ok(next), Err)
+    fault.map_or(Ok(next.get()), Err)
 }
 
 /// The engine, if these requests are all plain or null.

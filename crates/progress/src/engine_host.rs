@@ -2,19 +2,20 @@
 //!
 //! Owned by the process (or thread, or simulated rank) that is the rank; shared by its threads. A thread that finds the engine busy
 //! leaves its operation in the ring; whoever holds the engine executes what is there before its own and looks again
-//! afterwards. One thread polls for all: a waiter that finds another polling sleeps until that one sees something happen or
-//! leaves. The poller spins by its budget, then arms the rail, polls once more and sleeps on the rail's wake source. While a
-//! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the ring.
+//! afterwards. One thread polls for all: a waiter that finds another polling sleeps in a seat until what it waits for has come, or
+//! the poller leaves and hands its role over. The poller spins by its budget, then arms the rail, polls once more and sleeps on the rail's wake source. While a
+//! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine, the ring and the seats.
 
 mod advancing;
 mod held;
 mod lending;
+mod seated;
 mod together;
 mod waiting;
 mod watching;
 
 use crate::backoff::Backoff;
-use crate::host::{Host, Stepper};
+use crate::host::{Awaits, Host, Stepper};
 use crate::limits::SUBMISSIONS;
 use crate::surroundings::{Known, Senders, Surroundings};
 use crate::ticket::{Operation, Ticket};
@@ -28,12 +29,14 @@ use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::Shard;
 use garonne_engine::track::Track;
 use garonne_engine::watch::Watcher;
+use garonne_sync::looks::Looks;
+use garonne_sync::seats::Seats;
 use garonne_sync::submission::Submission;
 use garonne_sync::trylock::{OneThread, TryLock};
 use garonne_sync::user::Data;
 use lending::Lending;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use watching::Watching;
 
 /// See the module's paragraph.
@@ -55,19 +58,15 @@ pub struct EngineHost<R, S> {
     stepping: AtomicU32,
     /// A thread had news for the steppers while another ran them.
     missed: AtomicBool,
-    /// Somebody is the poller.
-    polling: AtomicBool,
+    /// Where threads wait while another polls, and who polls.
+    seats: Seats,
+    /// What the poller looks at for those who wait for memory that others write.
+    looks: Looks,
     /// The poller sleeps or is about to: what other threads do must wake it.
     dozing: AtomicBool,
-    /// Changes whenever something happened that a waiter may wait for.
-    happened: AtomicU64,
     /// The engine's completions when the steppers last ran.
     stepped_at: AtomicU64,
-    /// Threads asleep because another polls.
-    asleep: AtomicU32,
     spin_on: Backoff,
-    door: Mutex<()>,
-    bell: Condvar,
     /// What the layer above said it waits for beside messages.
     meeting: Mutex<Option<Meeting>>,
     parks: AtomicU32,
@@ -107,14 +106,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             newcomers: Mutex::new(Vec::new()),
             stepping: AtomicU32::new(0),
             missed: AtomicBool::new(false),
-            polling: AtomicBool::new(false),
+            seats: Seats::default(),
+            looks: Looks::default(),
             dozing: AtomicBool::new(false),
-            happened: AtomicU64::new(0),
             stepped_at: AtomicU64::new(0),
-            asleep: AtomicU32::new(0),
             spin_on: Backoff::default(),
-            door: Mutex::new(()),
-            bell: Condvar::new(),
             meeting: Mutex::new(None),
             parks: AtomicU32::new(0),
             lending: Lending::new(),
@@ -150,19 +146,22 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     /// The poller is not to fall asleep before it has looked once more.
     fn stir(&self) {
-        self.happened.fetch_add(1, Ordering::SeqCst);
+        self.seats.note();
+        self.rouse();
+    }
+
+    /// The poller looks again if it sleeps or is about to. Something was counted before.
+    fn rouse(&self) {
         if self.dozing.load(Ordering::SeqCst) {
             self.source.wake();
         }
     }
 
-    /// Something happened: threads asleep ask again.
+    /// Something happened outside the engine: whoever does not wait for an operation of the engine asks again.
     fn announce(&self) {
-        self.stir();
-        if self.asleep.load(Ordering::SeqCst) != 0 {
-            drop(lock(&self.door));
-            self.bell.notify_all();
-        }
+        self.seats
+            .tell(|awaited| Awaits::decode(awaited) == Awaits::Anything);
+        self.rouse();
     }
 
     /// Sends a small contiguous message the shortest way; `false`: use `send`.
@@ -389,33 +388,23 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         if !self.shared.load(Ordering::Relaxed) {
             return self.wait_alone(done);
         }
-        loop {
-            let seen = self.happened.load(Ordering::SeqCst);
-            if done() {
-                return;
-            }
-            self.come_back();
-            if self
-                .polling
-                .compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst)
-                .is_ok()
-            {
-                if !self.lending.gate.is_kept() {
-                    self.polls_itself();
-                }
-                self.poll_until(done, self.surroundings.patience());
-                self.polling.store(false, Ordering::SeqCst);
-                // A follower takes over.
-                self.announce();
-                // Asked again: another thread may have left something open meanwhile, and trusted the poller.
-                if !self.lending.gate.is_kept() || self.lending.was_relied_on() || self.lending.is_any_open()
-                {
-                    self.lend_again();
-                }
-                return;
-            }
-            self.follow(seen);
+        self.wait_among(&|| Awaits::Anything, done);
+    }
+
+    #[inline]
+    fn wait_for(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
+        if !self.shared.load(Ordering::Relaxed) {
+            return self.wait_alone(done);
         }
+        self.wait_among(awaits, done);
+    }
+
+    #[inline]
+    fn wait_for_memory(&self, come: &mut (dyn FnMut() -> bool + std::marker::Send)) {
+        if !self.shared.load(Ordering::Relaxed) {
+            return self.wait_alone(&mut || come());
+        }
+        self.wait_for_memory_among(come);
     }
 
     fn wake(&self) {

@@ -8,6 +8,7 @@ use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
 };
 use garonne_engine::event::{Meeting, Sent};
+use garonne_engine::limits::SHORT_GENERATION_BITS;
 use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::rail::{Bulk, Descriptor, Token};
 use garonne_engine::watch::Watcher;
@@ -30,6 +31,48 @@ pub trait Stepper: std::marker::Send + Sync {
     /// Return address of the program's call that made it; 0: unknown.
     fn site(&self) -> u64 {
         0
+    }
+}
+
+/// What a thread waits for, as far as the one that polls for it can tell without asking it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaits {
+    /// It is to be asked after whatever happened.
+    Anything,
+    /// The end of this operation. Of the name's generation only the low bits need to be right.
+    Operation(Request),
+    /// What a look at memory sees that it lent, by the name of the look.
+    Memory(u32),
+}
+
+impl Awaits {
+    const OPERATION: u64 = 1 << 63;
+    const MEMORY: u64 = 1 << 62;
+    const GENERATION: u32 = (1 << SHORT_GENERATION_BITS) - 1;
+
+    /// As one word.
+    pub(crate) fn encode(self) -> u64 {
+        match self {
+            Awaits::Anything => 0,
+            Awaits::Operation(Request { index, generation }) => {
+                Self::OPERATION | u64::from(generation & Self::GENERATION) << 32 | u64::from(index)
+            }
+            Awaits::Memory(id) => Self::MEMORY | u64::from(id),
+        }
+    }
+
+    /// The other way round; of a generation the low bits are left.
+    pub(crate) fn decode(word: u64) -> Self {
+        if word & Self::OPERATION != 0 {
+            return Awaits::Operation(Request {
+                index: word as u32,
+                generation: (word >> 32) as u32 & Self::GENERATION,
+            });
+        }
+        match word {
+            0 => Awaits::Anything,
+            _ => Awaits::Memory(word as u32),
+        }
     }
 }
 
@@ -168,7 +211,20 @@ pub trait Host: Together + std::marker::Send + Sync {
     /// Makes progress until `done` says so: spins by the measured budget, then sleeps. `done` is asked again after
     /// whatever could have changed it (a completion, a stepper's move, `wake`), and never again after it said yes: it may
     /// have taken what it found.
+    ///
+    /// What `done` looks at is changed by operations of the engine, by steppers, or by whoever calls `wake` afterwards; for memory that other processes write there is
+    /// `wait_for_memory`.
     fn wait_until(&self, done: &mut dyn FnMut() -> bool);
+    /// The same for a thread that can say what it waits for, which need not be woken for anything else. `awaits` is asked after each no of `done`.
+    fn wait_for(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
+        let _ = awaits;
+        self.wait_until(done);
+    }
+    /// The same for what others write into memory, and then ring this rank's doorbell if it is armed. Any thread of this rank may ask `come`, which looks at memory only, calls
+    /// nothing of this host and takes no lock.
+    fn wait_for_memory(&self, come: &mut (dyn FnMut() -> bool + std::marker::Send)) {
+        self.wait_until(&mut || come());
+    }
     /// Wakes the threads in `wait_until` so that they ask `done` again (for completions made outside the engine).
     fn wake(&self);
     /// Advances `stepper` on every later progress until it is finished; steps it once now.

@@ -59,9 +59,14 @@ pub const NAP_LONGEST: std::time::Duration = std::time::Duration::from_millis(50
 /// A sleeping waiter looks for work itself this often, for systems that refuse workers; as cheap as the longest nap.
 pub const WAIT_NAP: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// A thread that sleeps while another polls asks again this often: the poller does not see flags that other processes raise (collectives of one node). Short enough to go
-/// unnoticed, and a hundred threads that sleep so use about one per cent of a core.
-pub const FOLLOWER_NAP: std::time::Duration = std::time::Duration::from_millis(10);
+/// A thread that finds no seat asks again this often: more than four thousand threads that wait at once are no case to be quick in.
+pub const SEATLESS_NAP: std::time::Duration = std::time::Duration::from_millis(10);
+
+/// Looks of the thread that polls for others before it gives its core away to one of them, again and again while somebody takes it: a microsecond or two, which is what a switch costs.
+pub const GIVE_WAY_FIRST: u32 = 32;
+
+/// The same at most, when nobody took it for some times: about fifty microseconds, with which giving way costs less than a hundredth.
+pub const GIVE_WAY_LAST: u32 = 1024;
 
 /// How soon the timer looks after tasks for which somebody was called: a time slice or less, and at most one look of some microseconds in each.
 pub const TICK: std::time::Duration = std::time::Duration::from_millis(1);

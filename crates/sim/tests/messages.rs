@@ -2,6 +2,7 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::rail::Rail;
 use garonne_progress::host::Host;
 use garonne_sim::{Setup, threads, threads_with};
 use garonne_sync::user::{Data, Scratch};
@@ -352,7 +353,11 @@ fn a_thread_that_waits_for_memory_is_asked_again_while_another_polls() {
     use std::sync::atomic::{AtomicBool, Ordering};
     // Each rank's poller polls until both ranks' other threads have waited.
     let waited = std::sync::Barrier::new(2);
-    threads(2, |host| {
+    let setup = Setup {
+        world: 2,
+        quotas: Quotas::for_world(2),
+    };
+    threads_with(setup, |host| {
         let host = &*host;
         let raised = AtomicBool::new(false);
         let room = Scratch::new(8).unwrap();
@@ -361,12 +366,15 @@ fn a_thread_that_waits_for_memory_is_asked_again_while_another_polls() {
             let receive = recv_op(host, Some(1 - host.me()), Some(7), &room);
             scope.spawn(|| wait(host, receive));
             std::thread::sleep(std::time::Duration::from_millis(5));
-            // Nobody rings for the flag, as for those that other processes raise.
-            scope.spawn(|| {
+            // The doorbell is all that whoever raises the flag knows of this rank, as where that is another process.
+            let bell = host.inspect(|shard| shard.rail().wake_source());
+            let raised = &raised;
+            scope.spawn(move || {
                 std::thread::sleep(std::time::Duration::from_millis(5));
                 raised.store(true, Ordering::Release);
+                bell.wake();
             });
-            host.wait_until(&mut || raised.load(Ordering::Acquire));
+            host.wait_for_memory(&mut || raised.load(Ordering::Acquire));
             waited.wait();
             wait(
                 host,

@@ -11,10 +11,12 @@ use crate::error::{Class, Error, Result};
 use crate::request::{Completion, Outcome, Status};
 use garonne_engine::api::{self, Mode, Origin, Pattern, Source, Started};
 use garonne_engine::watch::{Does, Watched};
+use garonne_progress::host::Awaits;
 use garonne_progress::host::{Host, Stepper};
 use garonne_sync::user::{Data, Scratch, UserMem};
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -242,6 +244,12 @@ impl Flight {
         token.0 < self.base || self.over(wire, (token.0 - self.base) as usize)
     }
 
+    /// What keeps those from being over that `is_over` or `all_over` just found not to be.
+    fn awaits(&self, index: usize) -> Awaits {
+        let open = self.pending.get(index).copied().flatten();
+        open.map_or(Awaits::Anything, Awaits::Operation)
+    }
+
     /// Whether all operations are over.
     pub fn all_over(&mut self, wire: &Wire<'_>) -> bool {
         while self.settled < self.pending.len() {
@@ -354,7 +362,9 @@ impl Plan for Immediate<'_> {
     fn wait(&mut self, token: Token) -> Result<()> {
         let (wire, flight) = (&self.wire, &mut self.afloat.flight);
         if !flight.is_over(wire, token) {
-            wire.host().wait_until(&mut || flight.is_over(wire, token));
+            let awaits = flight.awaits((token.0 - flight.base) as usize);
+            wire.host()
+                .wait_for(&|| awaits, &mut || flight.is_over(wire, token));
         }
         Ok(())
     }
@@ -362,7 +372,12 @@ impl Plan for Immediate<'_> {
     fn fence(&mut self) -> Result<()> {
         let (wire, flight) = (&self.wire, &mut self.afloat.flight);
         if !flight.all_over(wire) {
-            wire.host().wait_until(&mut || flight.all_over(wire));
+            let awaits = Cell::new(flight.awaits(flight.settled));
+            wire.host().wait_for(&|| awaits.get(), &mut || {
+                let over = flight.all_over(wire);
+                awaits.set(flight.awaits(flight.settled));
+                over
+            });
         }
         Ok(())
     }

@@ -120,9 +120,9 @@ impl<'a> Table<'a> {
     /// Waits until all have come to meeting number `epoch`.
     #[cold]
     fn settle(&self, epoch: u32) {
-        let board = &self.place.board;
+        let Place { board, style, .. } = self.place;
         let mut awaited = self.place.others().peekable();
-        self.wait(Awaited::Members, &mut || match self.place.style {
+        self.wait(Awaited::Members, &mut || match style {
             Style::Gate => board.gate(epoch).passed(epoch),
             Style::Flags => {
                 while awaited
@@ -265,10 +265,10 @@ impl<'a> Table<'a> {
             // Somebody may wait for all to have come.
             self.ring();
         }
-        let mut theirs = None;
+        let (mut theirs, board) = (None, &self.place.board);
         let peer = self.comm.group().peer(leader);
         self.wait(peer.map_or(Awaited::Members, Awaited::Leader), &mut || {
-            theirs = self.place.board.flag(leader, epoch).raised(epoch);
+            theirs = board.flag(leader, epoch).raised(epoch);
             theirs.is_some()
         });
         let words = match came_last {
@@ -335,14 +335,14 @@ impl<'a> Table<'a> {
             .iter()
             .for_each(|bell| Doorbell::new(bell.atomic_u32(0)).ring());
         meanwhile();
-        let mut words = Words::Same;
+        let (mut words, own) = (Words::Same, self.word.get());
         let mut others = self.place.others();
         let mut awaited = others.next();
         self.wait(Awaited::Members, &mut || {
             while let Some(member) = awaited {
                 match board.flag(member, epoch).raised(epoch) {
                     None => return false,
-                    Some(theirs) if theirs != self.word.get() => words = Words::Different,
+                    Some(theirs) if theirs != own => words = Words::Different,
                     Some(_) => {}
                 }
                 awaited = others.next();
@@ -353,7 +353,7 @@ impl<'a> Table<'a> {
     }
 
     #[inline]
-    fn wait(&self, awaited: Awaited, come: &mut dyn FnMut() -> bool) {
+    fn wait(&self, awaited: Awaited, come: &mut (dyn FnMut() -> bool + Send)) {
         for _ in 0..=self.place.spins {
             if come() {
                 return;
@@ -367,7 +367,7 @@ impl<'a> Table<'a> {
             tag: self.call.tag(Inside::Whole),
             origin: self.origin,
         }));
-        host.wait_until(come);
+        host.wait_for_memory(come);
         host.meets(None);
     }
 

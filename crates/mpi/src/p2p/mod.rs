@@ -21,6 +21,7 @@ use garonne_engine::api::{self, Mode, Origin, Pattern, Peer, Source, Started};
 use garonne_engine::event::Sent;
 use garonne_engine::limits::AHEAD_FROM;
 use garonne_engine::quick::{ANY_PEER, Catch, Small};
+use garonne_progress::host::Awaits;
 use garonne_progress::limits::HANDS_FROM;
 use garonne_sync::user::{Data, UserMem};
 
@@ -317,7 +318,7 @@ impl Comm {
         let host = &self.0.process.host;
         let mut answer = host.take(name);
         if let Ok(None) = answer {
-            host.wait_until(&mut || {
+            host.wait_for(&|| Awaits::Operation(name), &mut || {
                 answer = host.take(name);
                 !matches!(answer, Ok(None))
             });

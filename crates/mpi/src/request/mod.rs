@@ -23,6 +23,7 @@ use crate::error::{Class, Error, Result};
 use crate::process::Process;
 use garonne_engine::api;
 use garonne_engine::quick::Caught;
+use garonne_progress::host::Awaits;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a completed operation tells (`MPI_Status`).
@@ -325,6 +326,18 @@ impl Request {
                 None => Some(0),
             },
             Kind::Shared(..) => self.ready().then_some(0),
+        }
+    }
+
+    /// What a thread that waits for this waits for.
+    pub(crate) fn awaits(&self) -> Awaits {
+        match &self.0 {
+            Kind::Send(_, name) | Kind::Recv(_, name) => Awaits::Operation(*name),
+            Kind::Persistent(_, persistent) => {
+                let active = persistent.active();
+                active.as_ref().map_or(Awaits::Anything, Request::awaits)
+            }
+            Kind::Done(..) | Kind::Shared(..) => Awaits::Anything,
         }
     }
 

@@ -4,6 +4,8 @@
 //! statuses in place.
 
 use super::{Outcome, Request, Status};
+use garonne_progress::host::Awaits;
+use std::cell::Cell;
 
 /// What `MPI_Testany` and `MPI_Request_get_status_any` found.
 #[derive(Debug)]
@@ -37,26 +39,27 @@ pub fn wait(request: &Request) -> Outcome {
         return outcome;
     }
     let mut outcome = None;
-    request.process().host.wait_until(&mut || {
+    let mut done = || {
         outcome = request.take();
         outcome.is_some()
-    });
+    };
+    request.process().host.wait_for(&|| request.awaits(), &mut done);
     outcome.unwrap_or(Ok(Status::EMPTY))
 }
 
 /// `MPI_Waitall`: calls `each` once for every request in the list, null ones with the empty status.
 pub fn wait_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) {
     // Sends and receives mostly complete in order, so one cursor looks at each request about once.
-    let mut next = 0;
+    let at = Cell::new(0);
     let mut pass = || {
-        while let Some(slot) = list.get(next) {
+        while let Some(slot) = list.get(at.get()) {
             let outcome = match slot {
                 Some(request) => request.take(),
                 None => Some(Ok(Status::EMPTY)),
             };
             let Some(outcome) = outcome else { return false };
-            each(next, outcome);
-            next += 1;
+            each(at.get(), outcome);
+            at.set(at.get() + 1);
         }
         true
     };
@@ -64,7 +67,22 @@ pub fn wait_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) {
         return;
     }
     if let Some(request) = list.iter().flatten().next() {
-        request.process().host.wait_until(&mut pass);
+        // Of operations the last one: when it is over, those before it mostly are; if it is over already, the one at the cursor.
+        let awaits = || {
+            let cursor = list.get(at.get()).copied().flatten();
+            let cursor = cursor.map_or(Awaits::Anything, Request::awaits);
+            let last = list.iter().rev().find_map(|slot| *slot);
+            let is_operation = |awaits| matches!(awaits, Awaits::Operation(_));
+            match last.map(|last| (last, last.awaits())) {
+                Some((last, awaits))
+                    if is_operation(cursor) && is_operation(awaits) && last.finished_at().is_none() =>
+                {
+                    awaits
+                }
+                _ => cursor,
+            }
+        };
+        request.process().host.wait_for(&awaits, &mut pass);
     }
 }
 

@@ -4,6 +4,7 @@
 //! nobody meanwhile (a woken thread may get the waker's core), and executes what those who came in vain left in the ring.
 
 use super::{EngineHost, lock};
+use crate::host::Awaits;
 use crate::limits::COURTESY_SPINS;
 use crate::surroundings::Surroundings;
 use crate::ticket::{Operation, Ticket, pause, perform};
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex};
 pub(super) struct Held<'a, R> {
     // In this order: first it is free, then others wake.
     shard: Guard<'a, Shard<R>>,
-    _wakes: Option<Postponed>,
+    wakes: Option<Postponed>,
     /// No other thread can want it.
     alone: bool,
 }
@@ -54,7 +55,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         match self.shard.try_alone() {
             Some(shard) => Some(Held {
                 shard,
-                _wakes: None,
+                wakes: None,
                 alone: true,
             }),
             None => self.try_enter_shared(),
@@ -67,7 +68,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let shard = self.shard.try_lock()?;
         Some(Held {
             shard,
-            _wakes: wakes,
+            wakes,
             alone: false,
         })
     }
@@ -121,7 +122,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     pub(super) fn serve(&self, shard: &mut Held<'_, R>) {
         // With one thread in MPI there is nobody who could have submitted anything.
         if !shard.is_alone() && !self.submitted.is_empty() && self.serve_all(shard) {
-            self.announce();
+            self.tell(shard);
+            self.rouse();
         }
     }
 
@@ -142,6 +144,17 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         shard.completions() != before || shard.has_work()
     }
 
+    /// Something happened in the engine: those whose operations are over ask again, and those who wait for anything. They wake when it is free.
+    fn tell(&self, held: &mut Held<'_, R>) {
+        let Held { shard, wakes, .. } = held;
+        wakes.get_or_insert_with(Postponed::new);
+        self.seats.tell(|awaited| match Awaits::decode(awaited) {
+            Awaits::Anything => true,
+            Awaits::Operation(request) => shard.plain_ended_at(request).is_some(),
+            Awaits::Memory(_) => false,
+        });
+    }
+
     /// Gives the engine back, looks into the ring once more, and tells waiters if something completed.
     #[inline]
     pub(super) fn depart(&self, shard: Held<'_, R>, before: u64) {
@@ -152,23 +165,28 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     #[inline]
     pub(super) fn leave(&self, shard: Held<'_, R>, changed: bool) {
-        let alone = shard.is_alone();
-        drop(shard);
-        if !alone {
-            self.depart_shared(changed);
+        if !shard.is_alone() {
+            self.leave_shared(shard, changed);
         }
     }
 
     #[inline(never)]
-    fn depart_shared(&self, mut changed: bool) {
+    fn leave_shared(&self, mut shard: Held<'_, R>, mut changed: bool) {
+        if changed {
+            self.tell(&mut shard);
+        }
+        drop(shard);
         // A submitter whose try came before the lock was free also tries again itself; this only spares it the wait.
         while !self.submitted.is_empty()
             && let Some(mut shard) = self.try_enter()
         {
-            changed |= self.serve_all(&mut shard);
+            if self.serve_all(&mut shard) {
+                changed = true;
+                self.tell(&mut shard);
+            }
         }
         if changed {
-            self.announce();
+            self.rouse();
         }
     }
 

@@ -268,7 +268,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if self.shared.load(Ordering::Relaxed) {
             // The poller looks at this after it has ceased to be one.
             self.lending.relied_on.store(true, Ordering::SeqCst);
-            if self.polling.load(Ordering::SeqCst) {
+            if self.seats.is_polled() {
                 return;
             }
         } else if kept {
@@ -314,7 +314,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// A thread of the program may be about to go away from work that is left: the helper is called, if nobody else sees to it.
     #[inline]
     pub(super) fn hand_over(&self) {
-        if self.lending.gate.is_lent() && !self.polling.load(Ordering::SeqCst) {
+        if self.lending.gate.is_lent() && !self.seats.is_polled() {
             self.hand_over_lent();
         }
     }
@@ -479,13 +479,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// A poller may have gone to sleep while the helper was at the engine: what is left to do is its work.
     fn hand_back(&self) {
         if self.enter().has_work() {
-            self.announce();
+            self.stir();
         }
     }
 
     /// Somebody of the rank waits or is about to: the work is theirs.
     fn is_attended(&self, inside: &Inside<'_>) -> bool {
-        inside.recalled() || self.polling.load(Ordering::SeqCst)
+        inside.recalled() || self.seats.is_polled()
     }
 
     /// Advances what is open until nothing moves. Returns how often something did.

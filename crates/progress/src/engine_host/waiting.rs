@@ -1,13 +1,12 @@
-//! How a thread waits: one polls for all, spins by its budget, arms the rail, polls once more, sleeps; the others follow it.
+//! How a thread waits that polls: it spins by its budget, arms the rail, polls once more, sleeps.
 //!
-//! Part of `engine_host`, whose module says what a wait promises.
+//! Part of `engine_host`, whose module says what a wait promises. How several threads share the waiting is in `seated`.
 
 use super::advancing::Look;
-use super::{By, EngineHost, lock};
+use super::seated::Courtesy;
+use super::{By, EngineHost};
 use crate::host::Host;
-use crate::limits::{
-    FOLLOWER_NAP, PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, YIELDS_IN_VAIN,
-};
+use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, YIELDS_IN_VAIN};
 use crate::surroundings::{Given, Patience, Surroundings};
 use garonne_engine::rail::Rail;
 use std::sync::atomic::Ordering;
@@ -20,17 +19,23 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if open {
             self.take_back_from_away();
         }
-        self.poll_until(done, self.surroundings.patience());
+        self.poll_until::<false>(done, self.surroundings.patience());
         if open {
             self.lend_again();
         }
     }
 
     /// The poller's turn: until `done`, or until nothing happens for longer than the patience lasts.
-    pub(super) fn poll_until(&self, done: &mut dyn FnMut() -> bool, patience: Patience) {
+    /// `AMONG`: others may sit and rely on it.
+    pub(super) fn poll_until<const AMONG: bool>(&self, done: &mut dyn FnMut() -> bool, patience: Patience) {
         let (mut idle, mut parks, mut spins, mut spinning_on) = (0u32, 0u32, patience.spins, None);
         let (mut looks, mut taken) = (false, 0);
+        let mut courtesy = Courtesy::new(&self.seats);
         while !done() {
+            if AMONG {
+                self.look_for_others();
+                self.let_run(&mut courtesy);
+            }
             if self.progress() {
                 (idle, parks, spins, taken) = (0, self.awake(parks), patience.spins, 0);
                 if let Some(begun) = spinning_on.take() {
@@ -67,7 +72,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                     self.source.look_away();
                 }
                 // Unless this brings something, the next look is followed by sleep at once.
-                if self.park(done) {
+                if self.park::<AMONG>(done) {
                     break;
                 }
                 parks = parks.saturating_add(1);
@@ -89,11 +94,14 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// Arm, look once more, sleep. Returns the answer of `done`, if it was asked.
-    fn park(&self, done: &mut dyn FnMut() -> bool) -> bool {
-        let happened = self.happened.load(Ordering::SeqCst);
+    fn park<const AMONG: bool>(&self, done: &mut dyn FnMut() -> bool) -> bool {
+        let happened = self.seats.news();
         let ticket = self.enter().rail().arm();
         let moved = self.advance(By::Program, Look::Surely);
         let over = !moved && done();
+        if AMONG && !over {
+            self.look_for_others();
+        }
         if !moved && !over {
             if self
                 .parks
@@ -106,7 +114,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             // Queued work that found no room is tried again even if nobody rings.
             let limit = if work { self.surroundings.retry() } else { None };
             self.dozing.store(true, Ordering::SeqCst);
-            if self.happened.load(Ordering::SeqCst) == happened {
+            if self.seats.news() == happened {
                 self.surroundings.sleeps(true);
                 self.source.sleep(ticket, limit);
                 self.surroundings.sleeps(false);
@@ -115,18 +123,5 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
         self.enter().rail().disarm();
         over
-    }
-
-    /// Another thread polls: sleeps until it sees something or leaves.
-    pub(super) fn follow(&self, seen: u64) {
-        let guard = lock(&self.door);
-        self.asleep.fetch_add(1, Ordering::SeqCst);
-        if self.happened.load(Ordering::SeqCst) == seen && self.polling.load(Ordering::SeqCst) {
-            // What it waits for may be memory that others change, of which the poller knows nothing.
-            drop(self.bell.wait_timeout(guard, FOLLOWER_NAP));
-        } else {
-            drop(guard);
-        }
-        self.asleep.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -1,0 +1,150 @@
+//! How several threads of a rank wait: one polls for all, the others sleep in their seats.
+//!
+//! Part of `engine_host`. Who sits says what it waits for, so that the poller, or whichever thread brings that about, wakes it and nobody else. Who waits for memory that other processes
+//! write lends its look: the poller looks for it whenever it asks for itself, also between arming the bell and sleeping. A poller that leaves hands its role over to one that sits.
+//! With one thread in MPI nothing of this is used. `garonne_sync::seats` says why no wake-up is lost.
+
+use super::EngineHost;
+use crate::host::Awaits;
+use crate::limits::{GIVE_WAY_FIRST, GIVE_WAY_LAST, SEATLESS_NAP};
+use crate::surroundings::{Given, Surroundings};
+use garonne_engine::rail::Rail;
+use garonne_sync::postponed::Postponed;
+use garonne_sync::seats::{Called, Seats, Who};
+
+/// The poller's role. Whoever holds it hands it over when it drops this.
+struct Role<'a>(&'a Seats);
+
+impl Drop for Role<'_> {
+    fn drop(&mut self) {
+        self.0.hand_over();
+    }
+}
+
+/// The calling thread: the address of something that each has of its own.
+fn myself() -> Who {
+    thread_local! {
+        static OWN: u64 = const { 0 };
+    }
+    OWN.with(|own| Who::new(std::ptr::from_ref(own).addr()))
+}
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    /// The wait of one of several threads.
+    #[inline(never)]
+    pub(super) fn wait_among(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
+        let (who, mut seat) = (myself(), None);
+        loop {
+            // Before asking: SYNC(seats-news).
+            let seen = self.seats.news();
+            if done() {
+                return;
+            }
+            self.come_back();
+            if self.seats.begin(who) {
+                drop(seat);
+                return self.poll_for_all(done);
+            }
+            if self.seats.is_polled_by(who) {
+                // A callback of the program's waits while its thread polls: nobody else would.
+                return self.poll_until::<true>(done, self.surroundings.patience());
+            }
+            if seat.is_none() {
+                seat = self.seats.take(who);
+            }
+            match seat.as_mut().map(|seat| seat.wait(awaits().encode(), seen)) {
+                Some(Called::Ask) => {}
+                Some(Called::Poll) => {
+                    drop(seat);
+                    // Whoever left goes on, perhaps on this very core.
+                    self.surroundings.give_way();
+                    return self.poll_for_all(done);
+                }
+                None => std::thread::sleep(SEATLESS_NAP),
+            }
+        }
+    }
+
+    /// The same for memory that other processes write.
+    #[inline(never)]
+    pub(super) fn wait_for_memory_among(&self, come: &mut (dyn FnMut() -> bool + Send)) {
+        if come() {
+            return;
+        }
+        if self.seats.begin(myself()) {
+            self.come_back();
+            return self.poll_for_all(&mut || come());
+        }
+        self.looks.lend(come, |lent| {
+            self.wait_among(&|| Awaits::Memory(lent.id()), &mut || lent.came());
+        });
+    }
+
+    /// The wait of the thread that has the poller's role.
+    fn poll_for_all(&self, done: &mut dyn FnMut() -> bool) {
+        let role = Role(&self.seats);
+        if !self.lending.gate.is_kept() {
+            self.polls_itself();
+        }
+        self.poll_until::<true>(done, self.surroundings.patience());
+        drop(role);
+        // Asked again: another thread may have left something open meanwhile, and trusted the poller.
+        if !self.lending.gate.is_kept() || self.lending.was_relied_on() || self.lending.is_any_open() {
+            self.lend_again();
+        }
+    }
+
+    /// Takes the looks of those who wait for memory, and wakes those for whom it has come.
+    #[inline]
+    pub(super) fn look_for_others(&self) {
+        if self.looks.is_empty() {
+            return;
+        }
+        // They want the lock of the looks at once.
+        let _wakes = Postponed::new();
+        self.looks.take(|id| {
+            let word = Awaits::Memory(id).encode();
+            self.seats.tell(|awaited| awaited == word);
+        });
+    }
+
+    /// The poller is about to look again: another thread of its rank may need its core first.
+    #[inline]
+    pub(super) fn let_run(&self, courtesy: &mut Courtesy) {
+        let called = self.seats.called();
+        if std::mem::replace(&mut courtesy.called, called) != called {
+            (courtesy.gap, courtesy.left) = (GIVE_WAY_FIRST, 0);
+        }
+        if courtesy.left > 0 {
+            courtesy.left -= 1;
+            return;
+        }
+        courtesy.gap = match self.surroundings.give_way() {
+            Given::Taken => GIVE_WAY_FIRST,
+            Given::InVain => (courtesy.gap * 2).min(GIVE_WAY_LAST),
+        };
+        courtesy.left = courtesy.gap;
+    }
+}
+
+/// When the poller gives its core away, which a thread of this rank may want that it called, or that handed the role over and goes on: after each call, and then ever more rarely
+/// while nobody takes it.
+pub(super) struct Courtesy {
+    /// What was called so far.
+    called: u32,
+    /// Looks between two times.
+    gap: u32,
+    /// Looks until the next time.
+    left: u32,
+}
+
+impl Courtesy {
+    /// For a poller that begins now.
+    pub(super) fn new(seats: &Seats) -> Self {
+        Self {
+            called: seats.called(),
+            gap: GIVE_WAY_FIRST,
+            left: GIVE_WAY_FIRST,
+        }
+    }
+}
