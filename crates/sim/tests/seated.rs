@@ -200,7 +200,15 @@ fn world(seed: u64, patience: Patience) {
             let (fabric, flags, leaving) = (&fabric, &flags, &leaving);
             scope.spawn(move || {
                 let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-                let host = Arc::new(EngineHost::new(shard, me, WORLD, Lending(patience)));
+                let host = Arc::new(EngineHost::new(
+                    shard,
+                    me,
+                    WORLD,
+                    Lending {
+                        patience,
+                        grace: None,
+                    },
+                ));
                 if seed.is_multiple_of(3) {
                     host.lend_hands(None);
                 }
@@ -272,7 +280,15 @@ fn a_callback_that_waits_while_its_thread_polls_is_polled_for() {
             scope.spawn(move || {
                 let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
                 let patience = Patience { spins: 0, yields: 0 };
-                let host = EngineHost::new(shard, me, WORLD, Lending(patience));
+                let host = EngineHost::new(
+                    shard,
+                    me,
+                    WORLD,
+                    Lending {
+                        patience,
+                        grace: None,
+                    },
+                );
                 if me == 1 {
                     return (1..3).for_each(|tag| {
                         wait(&host, Way::Named, 10 * tag, &AtomicU32::new(0));

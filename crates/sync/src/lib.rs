@@ -19,6 +19,7 @@ pub mod hands;
 pub mod journal;
 #[cfg(not(loom))]
 pub mod local;
+#[cfg(not(loom))]
 pub mod looks;
 #[cfg(not(loom))]
 pub mod mailbox;
