@@ -11,4 +11,4 @@ mod regions;
 mod threads;
 
 pub use rail::Memory;
-pub use threads::{Lending, Rank, Setup, threads, threads_with};
+pub use threads::{Lending, Rank, Setup, leave_together, seeds, threads, threads_with};

@@ -5,6 +5,7 @@
 
 use crate::local::{Fabric, LocalRail};
 use garonne_engine::Quotas;
+use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
@@ -12,6 +13,9 @@ use garonne_progress::surroundings::{Patience, Surroundings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+/// When a rank counts as hanging.
+const GIVE_UP: Duration = Duration::from_secs(120);
 
 /// One rank's host.
 pub type Rank = EngineHost<LocalRail, Thread>;
@@ -145,6 +149,34 @@ pub fn threads_with(setup: Setup, program: impl Fn(Arc<Rank>) + Send + Sync) {
             .into_iter()
             .for_each(|rank| rank.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
     });
+}
+
+/// A rank with hands to lend has run its program: serves the others until all of them have, then keeps its hands.
+///
+/// # Panics
+/// When another rank takes longer than anything that goes on, or something is left pending.
+pub fn leave_together<R: Rail + Send + 'static, S: Surroundings + 'static>(
+    host: &EngineHost<R, S>,
+    leaving: &AtomicU32,
+    world: u32,
+) {
+    leaving.fetch_add(1, Ordering::AcqRel);
+    let until = Instant::now() + GIVE_UP;
+    while leaving.load(Ordering::Acquire) < world {
+        assert!(Instant::now() < until, "another rank does not leave");
+        host.progress();
+        std::thread::yield_now();
+    }
+    while host.progress() {}
+    host.keep_hands();
+    assert!(host.inspect(|shard| shard.is_idle()), "{:?}", host.waiting());
+}
+
+/// Seeds for a test by random schedules: `usual` many, or as many as the variable GARONNE_SEEDS says.
+pub fn seeds(usual: u64) -> impl Iterator<Item = u64> {
+    let many = std::env::var("GARONNE_SEEDS").ok();
+    let many = many.and_then(|seeds| seeds.parse().ok()).unwrap_or(usual);
+    (1..=many).map(|seed: u64| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// A rank leaves its program; by a panic it is dead for the others, so that they do not wait for it.

@@ -8,8 +8,8 @@ use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::{Host, Stepper};
 use garonne_progress::surroundings::Patience;
-use garonne_sim::Lending;
 use garonne_sim::local::{Fabric, LocalRail};
+use garonne_sim::{Lending, leave_together, seeds};
 use garonne_sync::hands::Call;
 use garonne_sync::trylock::OneThread;
 use garonne_sync::user::{Data, Scratch};
@@ -266,31 +266,15 @@ fn world_of(lending: Lending, seed: u64, threads: Threads, program: impl Fn(&Arc
                     host.elide(unsafe { OneThread::promise() });
                 }
                 program(&host);
-                leaving.fetch_add(1, Ordering::AcqRel);
-                let until = Instant::now() + GIVE_UP;
-                while leaving.load(Ordering::Acquire) < WORLD {
-                    assert!(Instant::now() < until, "another rank does not leave");
-                    host.progress();
-                    std::thread::yield_now();
-                }
-                while host.progress() {}
-                host.keep_hands();
-                assert!(host.inspect(|shard| shard.is_idle()), "{:?}", host.waiting());
+                leave_together(&host, leaving, WORLD);
             });
         }
     });
 }
 
-fn seeds() -> impl Iterator<Item = u64> {
-    let many = std::env::var("GARONNE_SEEDS")
-        .ok()
-        .and_then(|seeds| seeds.parse().ok());
-    (1..=many.unwrap_or(12)).map(|seed: u64| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-}
-
 #[test]
 fn what_one_thread_leaves_open_comes_about_by_itself() {
-    for seed in seeds() {
+    for seed in seeds(12) {
         let done: Vec<AtomicU32> = (0..ROUNDS).map(|_| AtomicU32::new(0)).collect();
         world(seed, Threads::One, |host| exchange(host, 0, &done));
         assert!(
@@ -302,7 +286,7 @@ fn what_one_thread_leaves_open_comes_about_by_itself() {
 
 #[test]
 fn what_several_threads_leave_open_comes_about_by_itself() {
-    for seed in seeds() {
+    for seed in seeds(12) {
         let done: Vec<AtomicU32> = (0..ROUNDS).map(|_| AtomicU32::new(0)).collect();
         world(seed, Threads::Several, |host| {
             std::thread::scope(|scope| {
@@ -321,7 +305,7 @@ fn what_several_threads_leave_open_comes_about_by_itself() {
 
 #[test]
 fn steppers_go_on_by_themselves_but_for_those_with_the_programs_own_code() {
-    for seed in seeds() {
+    for seed in seeds(12) {
         for threads in [Threads::One, Threads::Several] {
             world(seed, threads, |host| rings(host));
         }
@@ -330,7 +314,7 @@ fn steppers_go_on_by_themselves_but_for_those_with_the_programs_own_code() {
 
 #[test]
 fn hands_that_are_kept_can_be_lent_again() {
-    for seed in seeds() {
+    for seed in seeds(12) {
         let done: Vec<AtomicU32> = (0..ROUNDS).map(|_| AtomicU32::new(0)).collect();
         world(seed, Threads::One, |host| {
             exchange(host, 0, &done);

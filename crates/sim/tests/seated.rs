@@ -9,21 +9,18 @@ use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::{Awaits, Host, Stepper};
 use garonne_progress::surroundings::Patience;
-use garonne_sim::Lending;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::random::Random;
+use garonne_sim::{Lending, leave_together, seeds};
 use garonne_sync::user::{Data, Scratch};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 const WORLD: u32 = 2;
 const THREADS: usize = 7;
 const ROUNDS: usize = 40;
 const LARGE: usize = 60_000;
-/// Longer than anything here takes on a machine that does much else.
-const GIVE_UP: Duration = Duration::from_secs(120);
 
 type Rank = EngineHost<LocalRail, Lending>;
 
@@ -190,6 +187,15 @@ fn serve(host: &Rank, way: Way, tag: i32, flag: &AtomicU32) {
     }
 }
 
+fn rank(fabric: &Arc<Fabric>, me: u32, patience: Patience) -> Rank {
+    let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
+    let lending = Lending {
+        patience,
+        grace: None,
+    };
+    EngineHost::new(shard, me, WORLD, lending)
+}
+
 /// All threads of both ranks; each waits in some rounds and serves its partner in the others.
 fn world(seed: u64, patience: Patience) {
     let fabric = Fabric::shaken(WORLD, seed);
@@ -199,16 +205,7 @@ fn world(seed: u64, patience: Patience) {
         for me in 0..WORLD {
             let (fabric, flags, leaving) = (&fabric, &flags, &leaving);
             scope.spawn(move || {
-                let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-                let host = Arc::new(EngineHost::new(
-                    shard,
-                    me,
-                    WORLD,
-                    Lending {
-                        patience,
-                        grace: None,
-                    },
-                ));
+                let host = Arc::new(rank(fabric, me, patience));
                 if seed.is_multiple_of(3) {
                     host.lend_hands(None);
                 }
@@ -231,31 +228,15 @@ fn world(seed: u64, patience: Patience) {
                         });
                     }
                 });
-                leaving.fetch_add(1, Ordering::AcqRel);
-                let until = Instant::now() + GIVE_UP;
-                while leaving.load(Ordering::Acquire) < WORLD {
-                    assert!(Instant::now() < until, "another rank does not leave");
-                    host.progress();
-                    std::thread::yield_now();
-                }
-                while host.progress() {}
-                host.keep_hands();
-                assert!(host.inspect(|shard| shard.is_idle()), "{:?}", host.waiting());
+                leave_together(&host, leaving, WORLD);
             });
         }
     });
 }
 
-fn seeds() -> impl Iterator<Item = u64> {
-    let many = std::env::var("GARONNE_SEEDS")
-        .ok()
-        .and_then(|seeds| seeds.parse().ok());
-    (1..=many.unwrap_or(12)).map(|seed: u64| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-}
-
 #[test]
 fn threads_that_wait_in_every_way_are_all_woken_where_the_poller_spins() {
-    seeds().for_each(|seed| {
+    seeds(12).for_each(|seed| {
         world(
             seed,
             Patience {
@@ -268,7 +249,7 @@ fn threads_that_wait_in_every_way_are_all_woken_where_the_poller_spins() {
 
 #[test]
 fn threads_that_wait_in_every_way_are_all_woken_where_the_poller_sleeps() {
-    seeds().for_each(|seed| world(seed, Patience { spins: 0, yields: 0 }));
+    seeds(12).for_each(|seed| world(seed, Patience { spins: 0, yields: 0 }));
 }
 
 #[test]
@@ -278,17 +259,7 @@ fn a_callback_that_waits_while_its_thread_polls_is_polled_for() {
         for me in 0..WORLD {
             let fabric = &fabric;
             scope.spawn(move || {
-                let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-                let patience = Patience { spins: 0, yields: 0 };
-                let host = EngineHost::new(
-                    shard,
-                    me,
-                    WORLD,
-                    Lending {
-                        patience,
-                        grace: None,
-                    },
-                );
+                let host = rank(fabric, me, Patience { spins: 0, yields: 0 });
                 if me == 1 {
                     return (1..3).for_each(|tag| {
                         wait(&host, Way::Named, 10 * tag, &AtomicU32::new(0));
