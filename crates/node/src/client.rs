@@ -17,13 +17,14 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use crate::agent::HOSTS_KEY;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::foreign::meeting;
-use crate::foreign::{self, Exchange};
+use crate::foreign::{self, Exchange, meeting, stranded};
 use crate::layout::{self, Card, JobId, Shape, State};
 use crate::orders::{Place, decode_places};
 use crate::rendezvous::{self, Invitation};
 use crate::wire::{self, ToAgent, ToRank};
 use crate::{limits, memory, probe, sys};
+
+pub use crate::foreign::stranded::give_up;
 
 /// What a rank knows about its world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,17 +55,6 @@ impl WorldInfo {
     /// Whether there are more ranks than cores here: then waiting by spinning takes time from a rank that could run.
     pub fn oversubscribed(&self) -> bool {
         u64::from(self.here) * 1000 > u64::from(self.cpus_milli)
-    }
-}
-
-/// The launcher of a rank that could not register.
-static STRANDED: Mutex<Option<Box<dyn Exchange>>> = Mutex::new(None);
-
-/// Tells the other launcher that started this process, if there is one and [`Client::from_env`] has failed, that the job is to end: its other ranks would wait
-/// for this one. It may end this process, too.
-pub fn give_up(code: i32) {
-    if let Some(mut exchange) = lock(&STRANDED).take() {
-        exchange.abort(code);
     }
 }
 
@@ -129,7 +119,7 @@ impl Client {
                 ..client
             })),
             Err(error) => {
-                *lock(&STRANDED) = Some(exchange);
+                stranded::keep(exchange);
                 Err(error)
             }
         }

@@ -9,6 +9,7 @@ mod mapping;
 pub(crate) mod meeting;
 mod pmi;
 mod pmix;
+pub(crate) mod stranded;
 mod variables;
 
 use std::fmt::Debug;

@@ -67,6 +67,9 @@ pub const ABSENCE_WAIT: Duration = Duration::from_millis(300);
 /// How long output is still collected after the last rank has gone but something holds its pipe open.
 pub const DRAIN_WAIT: Duration = Duration::from_millis(100);
 
+/// How long a rank that could not join waits for its launcher to read why, before it has the job ended.
+pub const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
+
 /// How long killed processes may take to disappear (one may sit in the kernel, waiting for a disk) before the agent gives up.
 pub const SWEEP_WAIT: Duration = Duration::from_secs(5);
 
