@@ -67,7 +67,7 @@ pub const ABSENCE_WAIT: Duration = Duration::from_millis(300);
 /// How long output is still collected after the last rank has gone but something holds its pipe open.
 pub const DRAIN_WAIT: Duration = Duration::from_millis(100);
 
-/// How long a rank that could not join waits for its launcher to read why, before it has the job ended.
+/// How long last words wait to be read by another launcher before it is asked to end the job.
 pub const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 
 /// How long killed processes may take to disappear (one may sit in the kernel, waiting for a disk) before the agent gives up.
@@ -132,7 +132,7 @@ pub const AGENT_START_WAIT: Duration = Duration::from_secs(30);
 pub const ADOPTED_WAIT: Duration = Duration::from_secs(20);
 
 /// How long a rank that has called MPI_Abort under another launcher waits for its agent to print why, before it asks the launcher for the end.
-pub const ABORT_WAIT: Duration = Duration::from_millis(200);
+pub const ABORT_WAIT: Duration = Duration::from_secs(2);
 
 /// How long a rank of another launcher's that was killed is not blamed, while others may turn out to have failed before: launchers kill within milliseconds.
 pub const BLAME_WAIT: Duration = Duration::from_millis(100);

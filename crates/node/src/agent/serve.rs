@@ -9,6 +9,7 @@ use rustix::process::{Pid, PidfdFlags};
 use super::{Agent, Member, Token};
 use crate::codes;
 use crate::error::{Error, Result};
+use crate::foreign::stranded::let_be_read;
 use crate::layout::{Card, State};
 use crate::orders::Callback;
 use crate::processes::{self, Ended};
@@ -311,6 +312,7 @@ impl Agent<'_> {
                 self.members[index as usize].leaves = self.adopted.is_some();
                 self.aborted(rank, code, &text);
                 if self.adopted.is_some() {
+                    let_be_read(std::io::stderr().as_fd());
                     self.answer(index, &ToRank::Heard);
                 }
             }

@@ -28,7 +28,7 @@ pub fn give_up(code: i32) {
 }
 
 /// Waits until a pipe has been read empty, not for ever: launchers that are asked to abort do not look for last words.
-fn let_be_read(pipe: BorrowedFd<'_>) {
+pub(crate) fn let_be_read(pipe: BorrowedFd<'_>) {
     let is_pipe =
         rustix::fs::fstat(pipe).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
     let until = Instant::now() + LAST_WORDS_WAIT;
