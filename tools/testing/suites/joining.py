@@ -163,7 +163,9 @@ def kills(context, talk):
         for number in range(SOAK_ROUNDS if context.soak else ROUNDS):
             job = Job(context, hosts, ["-n", 4, "--join-timeout", 5, talk, "0"], [1, 2])
             time.sleep(dice.uniform(0, 0.8))
-            victims = sorted(job.alive().items())
+            # On a busy machine nothing may have begun yet.
+            while not (victims := sorted(job.alive().items())):
+                time.sleep(0.02)
             kinds = {}
             for pid, command in victims:
                 kind = "guest" if " join " in command else "launcher" if " run " in command else "rank"
