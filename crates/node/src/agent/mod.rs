@@ -30,6 +30,7 @@ mod stamp;
 pub(crate) mod start;
 mod token;
 mod trunk;
+mod vigil;
 
 use std::collections::HashMap;
 use std::net::TcpListener;

@@ -7,7 +7,7 @@ use garonne_rails::tcp::trusted::{Lost, Trusted};
 use rustix::event::epoll;
 
 use super::Token;
-use crate::limits::{AGENT_SILENCE_MAX, PING_EVERY};
+use super::vigil::Vigil;
 
 /// See the module's paragraph.
 #[derive(Debug)]
@@ -15,20 +15,17 @@ pub(super) struct Trunk {
     line: Trusted,
     token: Token,
     wants_room: bool,
-    heard: Instant,
-    said: Instant,
+    vigil: Vigil,
 }
 
 impl Trunk {
     /// Has the epoll watch a line; its socket may be watched already, under another token.
     pub fn new(line: Trusted, token: Token, epoll: &OwnedFd) -> Self {
-        let now = Instant::now();
         let mut trunk = Self {
             line,
             token,
             wants_room: false,
-            heard: now,
-            said: now,
+            vigil: Vigil::new(Instant::now()),
         };
         trunk.watch(epoll);
         trunk
@@ -47,7 +44,7 @@ impl Trunk {
 
     /// Sends a message, now or when there is room.
     pub fn send(&mut self, epoll: &OwnedFd, message: &[u8]) -> Result<(), Lost> {
-        self.said = Instant::now();
+        self.vigil.say(Instant::now());
         self.line.send(message)?;
         self.watch_room(epoll);
         Ok(())
@@ -72,29 +69,29 @@ impl Trunk {
     pub fn receive(&mut self) -> Result<Option<Vec<u8>>, Lost> {
         let message = self.line.receive()?;
         if message.is_some() {
-            self.heard = Instant::now();
+            self.vigil.hear(Instant::now());
         }
         Ok(message)
     }
 
-    /// When the other side was last heard.
+    /// When the other side was last heard, in time in which this side could hear.
     pub fn heard(&self) -> Instant {
-        self.heard
+        self.vigil.heard()
     }
 
     /// When a sign of life is due, from either side.
     pub fn due(&self) -> Instant {
-        (self.said + PING_EVERY).min(self.heard + AGENT_SILENCE_MAX)
+        self.vigil.due()
     }
 
     /// Says that this side lives, if it is time.
     pub fn keep_alive(&mut self, epoll: &OwnedFd, ping: &[u8], now: Instant) -> Result<(), Lost> {
-        if now >= self.heard + AGENT_SILENCE_MAX {
+        if self.vigil.is_over(now) {
             return Err(Lost);
         }
-        if now >= self.said + PING_EVERY {
+        if self.vigil.must_speak(now) {
             // Behind what waits already it would say nothing new.
-            self.said = now;
+            self.vigil.say(now);
             if !self.wants_room {
                 return self.send(epoll, ping);
             }

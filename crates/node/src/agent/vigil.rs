@@ -1,0 +1,109 @@
+//! How long the other end of a line has been silent, and when this end has to say something.
+
+use std::time::{Duration, Instant};
+
+use crate::limits::{AGENT_SILENCE_MAX, PING_EVERY};
+
+/// Who looks later than this was kept from it, and so may have been those it listens for: by a stop, a frozen container, a machine that slept.
+const AWAY: Duration = PING_EVERY.saturating_mul(2);
+
+/// See the module's paragraph. Only time in which this end could hear counts as silence.
+#[derive(Debug)]
+pub(super) struct Vigil {
+    heard: Instant,
+    said: Instant,
+    looked: Instant,
+}
+
+impl Vigil {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            heard: now,
+            said: now,
+            looked: now,
+        }
+    }
+
+    /// The other side was heard.
+    pub fn hear(&mut self, now: Instant) {
+        self.heard = now;
+    }
+
+    /// This side has said something.
+    pub fn say(&mut self, now: Instant) {
+        self.said = now;
+    }
+
+    /// When the other side was last heard, later by the time for which this side did not listen.
+    pub fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// When somebody has to look.
+    pub fn due(&self) -> Instant {
+        (self.said + PING_EVERY)
+            .min(self.heard + AGENT_SILENCE_MAX)
+            .min(self.looked + PING_EVERY)
+    }
+
+    /// Whether the other side has been silent for too long.
+    pub fn is_over(&mut self, now: Instant) -> bool {
+        let since = now.saturating_duration_since(self.looked);
+        if since > AWAY {
+            self.heard = (self.heard + since).min(now);
+        }
+        self.looked = now;
+        now >= self.heard + AGENT_SILENCE_MAX
+    }
+
+    /// Whether this side has to say that it is there.
+    pub fn must_speak(&self, now: Instant) -> bool {
+        now >= self.said + PING_EVERY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks whenever it is due until the vigil is over, and says after how long that was.
+    fn silence(vigil: &mut Vigil, mut now: Instant) -> Duration {
+        let start = now;
+        while !vigil.is_over(now) {
+            if vigil.must_speak(now) {
+                vigil.say(now);
+            }
+            assert!(vigil.due() > now, "a look that is due at once");
+            now = vigil.due();
+        }
+        now - start
+    }
+
+    #[test]
+    fn who_says_nothing_is_lost_in_time() {
+        let now = Instant::now();
+        assert_eq!(silence(&mut Vigil::new(now), now), AGENT_SILENCE_MAX);
+    }
+
+    #[test]
+    fn who_was_stopped_itself_listens_anew() {
+        let start = Instant::now();
+        let mut vigil = Vigil::new(start);
+        assert!(!vigil.is_over(start + PING_EVERY));
+        let thawed = start + PING_EVERY + 10 * AGENT_SILENCE_MAX;
+        assert!(!vigil.is_over(thawed), "both may have been frozen");
+        let left = silence(&mut vigil, thawed);
+        assert!(
+            left <= AGENT_SILENCE_MAX && left >= AGENT_SILENCE_MAX - PING_EVERY,
+            "{left:?}"
+        );
+    }
+
+    #[test]
+    fn a_sign_of_life_is_due_before_the_other_side_misses_it() {
+        let now = Instant::now();
+        let mut vigil = Vigil::new(now);
+        vigil.hear(now + PING_EVERY);
+        assert!(vigil.due() <= now + PING_EVERY && vigil.must_speak(vigil.due()));
+    }
+}
