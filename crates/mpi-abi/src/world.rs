@@ -68,6 +68,11 @@ pub(crate) fn enter() -> Result<Config> {
         || Group::world(host.world_size()),
         |hosts| Group::compact(hosts.near.clone()),
     );
+    let mut config = Config::plain(host.clone());
+    if let (Some(client), Some(_)) = (&rank.client, hosts) {
+        let client = client.clone();
+        config.node_of = Arc::new(move |peer| client.card(peer).host().0);
+    }
     Ok(Config {
         node,
         appnum: ProgramPlace::from_env()
@@ -80,7 +85,7 @@ pub(crate) fn enter() -> Result<Config> {
         call_name: |call| Call(call).name(),
         site_name: site::of,
         boards: BOARDS.clone(),
-        ..Config::plain(host)
+        ..config
     })
 }
 

@@ -24,6 +24,8 @@ pub struct Config {
     pub host: Arc<dyn Host>,
     /// The processes that share this rank's node, itself included.
     pub node: Group,
+    /// A number for the node of each process of the world, the same on all of them.
+    pub node_of: Arc<dyn Fn(api::Peer) -> u32 + Send + Sync>,
     /// Index of the program within a job of several programs (`MPI_APPNUM`).
     pub appnum: Option<i32>,
     /// Processes that the job could have (`MPI_UNIVERSE_SIZE`).
@@ -47,6 +49,7 @@ impl Config {
         Self {
             host,
             node,
+            node_of: Arc::new(|_| 0),
             appnum: None,
             universe_size: None,
             processor_name: "localhost".into(),

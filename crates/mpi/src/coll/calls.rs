@@ -6,6 +6,7 @@
 use super::algo::{allgather, alltoall, barrier, bcast, gather, inter};
 use super::blocks::Blocks;
 use super::buffers::{Elements, Mixed, Uneven};
+use super::by_node;
 use super::choose::{Algorithm, Ask, choose};
 use super::lanes::{self, Large};
 use super::plan::{Plan, Side};
@@ -62,6 +63,7 @@ pub(super) fn ask(p: &impl Plan, bytes: u64, even: bool) -> Ask {
         elements: 0,
         commutative: true,
         together: p.together(),
+        spread: p.spread().map(|spread| spread.grouping()),
         even,
     }
 }
@@ -80,9 +82,11 @@ impl Planned for Barrier {
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         if p.across() > 0 {
-            inter::barrier(p)
-        } else {
-            barrier::dissemination(p)
+            return inter::barrier(p);
+        }
+        match (choose(Kind::Barrier, ask(p, 0, true)), p.spread()) {
+            (Algorithm::ByNode, Some(spread)) => by_node::barrier(p, &spread),
+            _ => barrier::dissemination(p),
         }
     }
 
@@ -143,10 +147,12 @@ impl Planned for Bcast<'_> {
 
 /// The root's data to all of the own group, by the algorithm that suits.
 pub(super) fn bcast_in_group(p: &mut impl Plan, root: u32, data: &Data) -> Result<()> {
-    match choose(Kind::Bcast, ask(p, data.len, true)) {
-        Algorithm::Flat => bcast::flat(p, root, data),
-        Algorithm::ScatterAllgather => bcast::scatter_allgather(p, root, data),
-        Algorithm::Chain { segment } => bcast::chain(p, root, data, segment),
+    match (choose(Kind::Bcast, ask(p, data.len, true)), p.spread()) {
+        (Algorithm::ByNode, Some(spread)) => by_node::bcast(p, &spread, root, data),
+        (Algorithm::Chain { segment }, Some(spread)) => by_node::chain(p, &spread, root, data, segment),
+        (Algorithm::Chain { segment }, None) => bcast::chain(p, root, data, segment),
+        (Algorithm::Flat, _) => bcast::flat(p, root, data),
+        (Algorithm::ScatterAllgather, _) => bcast::scatter_allgather(p, root, data),
         _ => bcast::binomial(p, root, data),
     }
 }
@@ -236,7 +242,7 @@ impl Planned for Allgatherv<'_> {
     }
 }
 
-fn plan_allgather(
+pub(super) fn plan_allgather(
     p: &mut impl Plan,
     mine: Option<Data>,
     blocks: &Blocks<'_>,
@@ -258,12 +264,13 @@ fn plan_allgather(
         return Ok(());
     }
     allgather::own(p, mine.as_ref(), blocks)?;
-    match choose(Kind::Allgather, ask(p, block, even)) {
+    match (choose(Kind::Allgather, ask(p, block, even)), p.spread()) {
         _ if p.size() == 1 => Ok(()),
-        Algorithm::RecursiveDoubling => allgather::recursive_doubling(p, blocks),
-        Algorithm::Bruck => allgather::bruck(p, blocks),
-        Algorithm::NeighbourExchange => allgather::neighbour_exchange(p, blocks),
-        Algorithm::Linear { .. } => allgather::linear(p, blocks),
+        (Algorithm::ByNode, Some(spread)) => by_node::allgather(p, &spread, blocks),
+        (Algorithm::RecursiveDoubling, _) => allgather::recursive_doubling(p, blocks),
+        (Algorithm::Bruck, _) => allgather::bruck(p, blocks),
+        (Algorithm::NeighbourExchange, _) => allgather::neighbour_exchange(p, blocks),
+        (Algorithm::Linear { .. }, _) => allgather::linear(p, blocks),
         _ => allgather::ring(p, blocks),
     }
 }

@@ -1,9 +1,10 @@
 //! Which algorithm serves a collective: a pure function of what all its processes know alike.
 //!
 //! Used by the calls and by `garonne why`, which prints the same decisions. Only facts that are equal on every process may enter
-//! (ranks, packed bytes, whether the operation commutes, whether all share a node), since all must decide alike. The
+//! (ranks, packed bytes, whether the operation commutes, how ranks are spread over nodes), since all must decide alike. The
 //! thresholds are in `limits.rs`.
 
+use super::spread::Grouping;
 use super::tag::Kind;
 use crate::limits::coll as limit;
 use std::fmt;
@@ -22,6 +23,8 @@ pub struct Ask {
     pub commutative: bool,
     /// Whether all processes share one node's memory.
     pub together: bool,
+    /// How they are spread over nodes; `None` where it makes no difference.
+    pub spread: Option<Grouping>,
     /// Whether all blocks have the same length.
     pub even: bool,
 }
@@ -54,6 +57,10 @@ pub enum Algorithm {
     Bruck,
     /// Pairs of blocks to both neighbours in turn.
     NeighbourExchange,
+    /// Inside each node, between nodes, and inside each again: little crosses the network, and that once.
+    ByNode,
+    /// The same, with a slice of the data for each of a node's ranks, which all talk to other nodes at once.
+    ByNodeInSlices,
     /// Every pair of ranks directly, so many partners at a time.
     Linear {
         /// Partners at a time.
@@ -75,6 +82,10 @@ impl fmt::Display for Algorithm {
             Algorithm::Sliced => f.write_str("one slice per rank, taken directly"),
             Algorithm::Bruck => f.write_str("Bruck"),
             Algorithm::NeighbourExchange => f.write_str("neighbour exchange"),
+            Algorithm::ByNode => f.write_str("inside nodes, between them, inside them"),
+            Algorithm::ByNodeInSlices => {
+                f.write_str("inside nodes, between them in a slice per rank, inside them")
+            }
             Algorithm::Linear { batch } => write!(f, "linear, {batch} partners at a time"),
         }
     }
@@ -83,6 +94,7 @@ impl fmt::Display for Algorithm {
 /// The algorithm for a collective of this kind within one group.
 pub fn choose(kind: Kind, ask: Ask) -> Algorithm {
     match kind {
+        Kind::Barrier if ask.spread.is_some() => Algorithm::ByNode,
         Kind::Internal | Kind::Barrier => Algorithm::Dissemination,
         Kind::Bcast => bcast(ask),
         Kind::Gather | Kind::Scatter => rooted(ask),
@@ -112,6 +124,7 @@ fn segment(bytes: u64) -> u64 {
 fn bcast(ask: Ask) -> Algorithm {
     match ask {
         _ if ask.ranks <= 2 => Algorithm::Flat,
+        _ if ask.spread.is_some() && ask.bytes <= limit::CHAIN_BYTES => Algorithm::ByNode,
         _ if ask.bytes <= limit::TREE_BYTES => Algorithm::Binomial,
         _ if few_together(ask) => Algorithm::Flat,
         _ if ask.bytes <= limit::CHAIN_BYTES => Algorithm::ScatterAllgather,
@@ -133,6 +146,7 @@ fn allgather(ask: Ask) -> Algorithm {
     let total = ask.bytes.saturating_mul(u64::from(ask.ranks));
     match ask {
         _ if ask.ranks <= 2 => Algorithm::Linear { batch: 1 },
+        _ if total <= limit::TREE_BYTES && ask.spread.is_some() => Algorithm::ByNode,
         _ if total <= limit::TREE_BYTES && ask.even && ask.ranks.is_power_of_two() => {
             Algorithm::RecursiveDoubling
         }
@@ -155,9 +169,15 @@ fn alltoall(ask: Ask) -> Algorithm {
     }
 }
 
+/// Whether operands may be combined node by node: in any order, or because that is the order of ranks.
+fn by_node(ask: Ask) -> Option<Grouping> {
+    ask.spread.filter(|spread| ask.commutative || spread.runs)
+}
+
 fn reduce(ask: Ask) -> Algorithm {
     let few = ask.ranks <= limit::SLICED_RANKS;
     match ask {
+        _ if by_node(ask).is_some() => Algorithm::ByNode,
         _ if ask.ranks <= 2
             || ask.bytes <= limit::REDUCE_TREE_BYTES
             || ask.elements < u64::from(ask.ranks) =>
@@ -170,6 +190,22 @@ fn reduce(ask: Ask) -> Algorithm {
 }
 
 fn allreduce(ask: Ask) -> Algorithm {
+    match (by_node(ask), ask) {
+        (Some(spread), _) => allreduce_by_node(spread, ask),
+        (None, ask) => allreduce_alike(ask),
+    }
+}
+
+fn allreduce_by_node(spread: Grouping, ask: Ask) -> Algorithm {
+    let each = u64::from(spread.each);
+    let sliced = (2..=u64::from(limit::SLICED_RANKS)).contains(&each) && ask.elements >= u64::from(ask.ranks);
+    match sliced && ask.bytes / each.max(1) > limit::REDUCE_TREE_BYTES {
+        true => Algorithm::ByNodeInSlices,
+        false => Algorithm::ByNode,
+    }
+}
+
+fn allreduce_alike(ask: Ask) -> Algorithm {
     match ask {
         _ if ask.bytes <= limit::REDUCE_TREE_BYTES || ask.elements < u64::from(ask.ranks) => {
             Algorithm::RecursiveDoubling
@@ -211,6 +247,7 @@ mod tests {
             elements: bytes / 8,
             commutative: true,
             together: true,
+            spread: None,
             even: true,
         }
     }

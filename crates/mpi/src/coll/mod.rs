@@ -7,6 +7,7 @@
 mod algo;
 pub mod blocks;
 mod buffers;
+mod by_node;
 mod calls;
 pub mod choose;
 mod lanes;
@@ -17,12 +18,14 @@ mod rooted;
 mod run;
 mod scans;
 mod small;
+pub(crate) mod spread;
 mod start;
 mod statement;
 mod table;
 pub mod tag;
 pub(crate) mod typed;
 mod ways;
+mod within;
 
 pub use blocks::Numbers;
 pub use buffers::{Elements, Mixed, Uneven};

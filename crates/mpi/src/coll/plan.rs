@@ -10,6 +10,7 @@
 //! envelope order of the engine then matches them); a buffer that is being sent is not changed, and one that is being received
 //! is not read, before a `wait` or `fence` that covers it.
 
+use super::spread::Spread;
 use super::typed::{self, Fold, Shape, Typed};
 use crate::error::{Class, Error, Result};
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -47,6 +48,8 @@ pub trait Plan {
     fn across(&self) -> u32;
     /// Whether all processes share one node's memory.
     fn together(&self) -> bool;
+    /// How the processes are spread over nodes, if that makes a difference to algorithms.
+    fn spread(&self) -> Option<Arc<Spread>>;
 
     /// Starts a send.
     fn send_to(&mut self, site: Site, data: Data) -> Result<Token>;
@@ -169,6 +172,7 @@ pub struct Recorder {
     size: u32,
     across: u32,
     together: bool,
+    spread: Option<Arc<Spread>>,
     started: u32,
     schedule: Schedule,
     last_fold: Option<Arc<dyn Fold>>,
@@ -179,6 +183,7 @@ impl Recorder {
     pub fn after(like: &impl Plan, started: u32) -> Self {
         Self {
             together: like.together(),
+            spread: like.spread(),
             started,
             ..Self::new(like.me(), like.size(), like.across())
         }
@@ -191,10 +196,18 @@ impl Recorder {
             size,
             across,
             together: true,
+            spread: None,
             started: 0,
             schedule: Schedule::default(),
             last_fold: None,
         }
+    }
+
+    /// From here on its processes are spread over nodes.
+    #[cfg(test)]
+    pub fn spread_over(&mut self, spread: Option<Spread>) {
+        self.together = false;
+        self.spread = spread.map(Arc::new);
     }
 
     /// The steps stated, closed by a fence.
@@ -224,6 +237,10 @@ impl Plan for Recorder {
 
     fn together(&self) -> bool {
         self.together
+    }
+
+    fn spread(&self) -> Option<Arc<Spread>> {
+        self.spread.clone()
     }
 
     fn send_to(&mut self, site: Site, data: Data) -> Result<Token> {

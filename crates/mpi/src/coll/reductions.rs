@@ -4,7 +4,7 @@
 
 use super::algo::{Reduction, allreduce, inter, reduce, reduce_scatter};
 use super::blocks::Numbers;
-use super::calls::bcast_in_group;
+use super::by_node;
 use super::choose::{Algorithm, Ask, choose};
 use super::lanes::{self, Large};
 use super::plan::Plan;
@@ -119,6 +119,7 @@ pub(super) fn ask(p: &impl Plan, r: &Reduction<'_>) -> Ask {
         elements: r.count,
         commutative: r.fold.commutative(),
         together: p.together(),
+        spread: p.spread().map(|spread| spread.grouping()),
         even: true,
     }
 }
@@ -206,10 +207,7 @@ impl Planned for Reduce<'_> {
         // A result address that a process without result passed by chance must not look like an in-place call.
         let root = self.root as u32;
         let r = if p.me() == root { r } else { r.to(UserMem::null()) };
-        match choose(Kind::Reduce, ask(p, &r)) {
-            Algorithm::Sliced => reduce::sliced(p, root, &r),
-            _ => reduce::binomial(p, root, &r),
-        }
+        reduce_in_group(p, root, &r)
     }
 
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
@@ -276,16 +274,23 @@ impl Planned for Allreduce<'_> {
     }
 }
 
-fn allreduce_in_group(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
-    match choose(Kind::Allreduce, ask(p, r)) {
-        Algorithm::Sliced => allreduce::sliced(p, r),
-        Algorithm::HalvingDoubling => allreduce::halving_doubling(p, r),
-        Algorithm::Ring => allreduce::ring(p, r),
-        Algorithm::Binomial => {
-            reduce::binomial(p, 0, r)?;
-            p.fence()?;
-            bcast_in_group(p, 0, &r.whole(r.output))
-        }
+/// Combines what the own group has at one of its ranks, by the algorithm that suits.
+pub(super) fn reduce_in_group(p: &mut impl Plan, root: u32, r: &Reduction<'_>) -> Result<()> {
+    match (choose(Kind::Reduce, ask(p, r)), p.spread()) {
+        (Algorithm::ByNode, Some(spread)) => by_node::reduce(p, &spread, root, r),
+        (Algorithm::Sliced, _) => reduce::sliced(p, root, r),
+        _ => reduce::binomial(p, root, r),
+    }
+}
+
+/// The same at all of them.
+pub(super) fn allreduce_in_group(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
+    match (choose(Kind::Allreduce, ask(p, r)), p.spread()) {
+        (Algorithm::ByNode, Some(spread)) => by_node::allreduce(p, &spread, r),
+        (Algorithm::ByNodeInSlices, Some(spread)) => by_node::allreduce_in_slices(p, &spread, r),
+        (Algorithm::Sliced, _) => allreduce::sliced(p, r),
+        (Algorithm::HalvingDoubling, _) => allreduce::halving_doubling(p, r),
+        (Algorithm::Ring, _) => allreduce::ring(p, r),
         _ => allreduce::recursive_doubling(p, r),
     }
 }

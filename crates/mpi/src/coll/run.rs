@@ -4,6 +4,7 @@
 //! a blocking call; [`Running`], which [`super::start`] makes, is shared by its request and the host's list of steppers. Bounded by the steps between two fences.
 
 use super::plan::{self, Plan, Schedule, Side, Site, Step, Token};
+use super::spread::Spread;
 use super::tag::{Call, Inside};
 use super::typed::{self, Fold};
 use crate::comm::Comm;
@@ -107,6 +108,11 @@ impl<'a> Wire<'a> {
     /// Whether all processes that take part share one node's memory.
     pub fn together(&self) -> bool {
         self.comm.is_on_node()
+    }
+
+    /// How those of the own group are spread over nodes, if that makes a difference.
+    pub fn spread(&self) -> Option<Arc<Spread>> {
+        self.comm.spread().cloned()
     }
 
     fn inside(&self, side: Side) -> Inside {
@@ -349,6 +355,10 @@ impl Plan for Immediate<'_> {
 
     fn together(&self) -> bool {
         self.wire.together()
+    }
+
+    fn spread(&self) -> Option<Arc<Spread>> {
+        self.wire.spread()
     }
 
     fn send_to(&mut self, site: Site, data: Data) -> Result<Token> {

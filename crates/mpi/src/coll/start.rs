@@ -6,6 +6,7 @@
 
 use super::plan::{self, Plan, Recorder, Schedule, Site, Token};
 use super::run::{Afloat, Running, Wire};
+use super::spread::Spread;
 use super::typed::{self, Fold};
 use crate::error::Result;
 use garonne_sync::user::{Data, UserMem};
@@ -76,6 +77,10 @@ impl Plan for Starting {
 
     fn together(&self) -> bool {
         self.wire.together()
+    }
+
+    fn spread(&self) -> Option<Arc<Spread>> {
+        self.wire.spread()
     }
 
     fn send_to(&mut self, site: Site, data: Data) -> Result<Token> {

@@ -68,6 +68,27 @@ impl Shape for Datatype {
     }
 }
 
+/// Packed bytes.
+pub struct Bytes;
+
+impl Shape for Bytes {
+    fn size(&self) -> u64 {
+        1
+    }
+
+    fn extent(&self) -> i64 {
+        1
+    }
+
+    fn true_bounds(&self) -> (i64, i64) {
+        (0, 1)
+    }
+
+    fn data(&self, mem: UserMem, count: u64) -> Data {
+        Data::contiguous(mem, count)
+    }
+}
+
 /// Refuses a number of elements that does not fit the address space.
 pub fn check_count(datatype: &Datatype, count: u64) -> Result<()> {
     if count > 1 {

@@ -18,6 +18,7 @@ pub use make::{FromGroup, SplitType};
 
 use crate::attr::{self, Attrs, Target};
 use crate::coll::node::Meeting;
+use crate::coll::spread::Spread;
 use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
 use crate::group::{Comparison, Group};
@@ -59,6 +60,8 @@ pub(crate) struct Inner {
     pub meeting: Meeting,
     /// Whether all its processes share one node, once somebody asked.
     pub on_node: OnceLock<bool>,
+    /// How its processes are spread over nodes, likewise.
+    pub spread: OnceLock<Option<Arc<Spread>>>,
     /// Number of constructors started, which gives their messages their tag.
     pub constructions: AtomicU32,
     /// The edge's handle, 0 while it has none.
@@ -211,6 +214,7 @@ impl Comm {
             started: AtomicU32::new(0),
             meeting: Meeting::default(),
             on_node: OnceLock::new(),
+            spread: OnceLock::new(),
             constructions: AtomicU32::new(0),
             handle: AtomicUsize::new(0),
             name: Mutex::default(),
@@ -281,6 +285,19 @@ impl Comm {
                 };
                 within(&self.0.local) && self.0.remote.as_ref().is_none_or(within)
             })
+    }
+
+    /// How the processes of its group are spread over nodes, if that makes a difference to collectives: all of them know it alike.
+    pub(crate) fn spread(&self) -> Option<&Arc<Spread>> {
+        if self.is_on_node() || self.is_inter() {
+            return None;
+        }
+        let of = || {
+            let (node_of, group) = (&self.0.process.config.node_of, &self.0.local);
+            let of_rank = |rank| group.peer(rank).map_or(u32::MAX, |peer| node_of(peer));
+            Spread::of(group.size(), of_rank, self.0.rank).map(Arc::new)
+        };
+        self.0.spread.get_or_init(of).as_ref()
     }
 
     /// Whether this is an intercommunicator.

@@ -219,6 +219,14 @@ pub(crate) fn sliced(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
     if r.in_place() {
         p.fence()?;
     }
+    spread_slices(p, r)
+}
+
+/// Every rank hands its slice of the result to all others.
+pub(crate) fn spread_slices(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
+    let (me, n) = (p.me(), p.size());
+    let slice = |rank: u32| part(r.count, n, rank);
+    let mine = slice(me);
     for distance in 1..n {
         let from = minus(me, distance, n);
         let theirs = run(&r.output(), &slice(from));

@@ -1,6 +1,6 @@
 //! Barriers: no rank passes before all have come.
 
-use super::{minus, plus};
+use super::{Binomial, minus, plus};
 use crate::coll::plan::Plan;
 use crate::error::Result;
 use garonne_sync::user::Data;
@@ -16,4 +16,17 @@ pub(crate) fn dissemination(p: &mut impl Plan) -> Result<()> {
         distance <<= 1;
     }
     Ok(())
+}
+
+/// Up a tree: rank 0 is through when all have come.
+pub(crate) fn arrive(p: &mut impl Plan) -> Result<()> {
+    let place = Binomial::new(p.me(), p.size());
+    for (child, _) in place.children() {
+        p.recv(child, Data::empty())?;
+    }
+    p.fence()?;
+    match place.parent() {
+        Some(parent) => p.send(parent, Data::empty()).map(drop),
+        None => Ok(()),
+    }
 }

@@ -3,6 +3,7 @@
 
 mod across;
 mod board;
+mod by_node;
 mod gathers;
 mod inter;
 mod lanes;

@@ -6,6 +6,7 @@ use crate::coll::sim::{Random, packed};
 use crate::coll::typed::{Shape, Typed};
 use crate::coll::*;
 use crate::datatype::{Constructor, Datatype, Form, codes};
+use crate::group::Group;
 use crate::op::{Commutes, Op, Predefined, UserOp};
 use crate::process::{Config, Process, ThreadLevel};
 use crate::request;
@@ -496,8 +497,24 @@ fn reduce_scatters(rank: &mut Rank) {
 }
 
 pub(super) fn with_world(n: u32, seed: u64, program: impl Fn(&mut Rank) + Send + Sync) {
+    on_nodes(n, |_| 0, seed, program);
+}
+
+/// The same with ranks that believe to be on several nodes.
+fn on_nodes(
+    n: u32,
+    node_of: impl Fn(u32) -> u32 + Copy + Send + Sync + 'static,
+    seed: u64,
+    program: impl Fn(&mut Rank) + Send + Sync,
+) {
     garonne_sim::threads(n, |host| {
-        let process = Process::new(Config::plain(host));
+        let own = node_of(host.me());
+        let near = (0..n).filter(|rank| node_of(*rank) == own).collect();
+        let process = Process::new(Config {
+            node: Group::compact(near),
+            node_of: Arc::new(node_of),
+            ..Config::plain(host)
+        });
         process.init(ThreadLevel::Multiple).unwrap();
         let comm = process.world().unwrap();
         let types = SHAPES.map(datatype);
@@ -512,25 +529,37 @@ pub(super) fn with_world(n: u32, seed: u64, program: impl Fn(&mut Rank) + Send +
     });
 }
 
+const CALLS: [fn(&mut Rank); 8] = [
+    |rank| rank.go(&Barrier),
+    broadcast,
+    gather_and_scatter,
+    uneven_gathers,
+    all_gather,
+    all_to_all,
+    reductions,
+    reduce_scatters,
+];
+
+fn call_at_random(rank: &mut Rank) {
+    for _ in 0..16 {
+        let call = CALLS[rank.random.below(CALLS.len())];
+        call(rank);
+    }
+}
+
 #[test]
 fn random_sequences_of_collectives_give_what_the_model_says() {
-    let calls: [fn(&mut Rank); 8] = [
-        |rank| rank.go(&Barrier),
-        broadcast,
-        gather_and_scatter,
-        uneven_gathers,
-        all_gather,
-        all_to_all,
-        reductions,
-        reduce_scatters,
-    ];
     for (seed, n) in [1, 2, 3, 4, 5, 8, 9].into_iter().enumerate() {
-        with_world(n, seed as u64, |rank| {
-            for _ in 0..16 {
-                let call = calls[rank.random.below(calls.len())];
-                call(rank);
-            }
-        });
+        with_world(n, seed as u64, call_at_random);
+    }
+}
+
+#[test]
+fn random_sequences_of_collectives_between_nodes_give_what_the_model_says() {
+    for (seed, n) in [3, 4, 6, 9].into_iter().enumerate() {
+        on_nodes(n, |rank| rank / 2, seed as u64, call_at_random);
+        on_nodes(n, |rank| rank % 3, seed as u64 + 10, call_at_random);
+        on_nodes(n, |rank| u32::from(rank > 1), seed as u64 + 20, call_at_random);
     }
 }
 

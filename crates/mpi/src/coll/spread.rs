@@ -1,0 +1,192 @@
+//! How the ranks of a communicator are spread over nodes, as all of them know it alike.
+//!
+//! Made when a communicator that spans nodes has its first collective, in time linear in its ranks, since each has to be asked for once. Kept
+//! as one number per node where the ranks of each node follow each other, as launchers place them; as one per rank beside that where they do not.
+
+use std::collections::HashMap;
+
+/// See the module's paragraph. Nodes are numbered in the order of their first ranks.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// Where each node's ranks begin in node order, and how many ranks there are.
+    starts: Vec<u32>,
+    /// The ranks in node order, unless that is the order of ranks.
+    order: Option<Vec<u32>>,
+    /// The calling process's node, and its place among the ranks there.
+    mine: (u32, u32),
+    grouping: Grouping,
+}
+
+/// What decisions depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grouping {
+    /// Nodes.
+    pub nodes: u32,
+    /// Ranks of every node; 0 if there are not equally many.
+    pub each: u32,
+    /// Whether the ranks of each node follow each other.
+    pub runs: bool,
+}
+
+impl Spread {
+    /// From the node of each of so many ranks. `None` where it makes no difference: all share a node, or no two do.
+    pub fn of(ranks: u32, node_of: impl Fn(u32) -> u32, me: u32) -> Option<Self> {
+        let mut numbers: HashMap<u32, u32> = HashMap::new();
+        let mut sizes: Vec<u32> = Vec::new();
+        let (mut runs, mut last) = (true, 0);
+        for rank in 0..ranks {
+            let number = *numbers.entry(node_of(rank)).or_insert(sizes.len() as u32);
+            if number as usize == sizes.len() {
+                sizes.push(0);
+            }
+            runs &= number >= last;
+            last = number;
+            sizes[number as usize] += 1;
+        }
+        if sizes.len() < 2 || sizes.iter().all(|&size| size == 1) {
+            return None;
+        }
+        let mut starts = vec![0];
+        for size in &sizes {
+            starts.push(starts[starts.len() - 1] + size);
+        }
+        let mut next = starts.clone();
+        let mut order = (!runs).then(|| vec![0; starts[sizes.len()] as usize]);
+        let mut mine = (0, 0);
+        for rank in 0..ranks {
+            let node = numbers[&node_of(rank)];
+            let at = next[node as usize];
+            next[node as usize] += 1;
+            if rank == me {
+                mine = (node, at - starts[node as usize]);
+            }
+            if let Some(order) = &mut order {
+                order[at as usize] = rank;
+            }
+        }
+        let even = sizes.iter().all(|&size| size == sizes[0]);
+        let grouping = Grouping {
+            nodes: sizes.len() as u32,
+            each: if even { sizes[0] } else { 0 },
+            runs,
+        };
+        Some(Self {
+            starts,
+            order,
+            mine,
+            grouping,
+        })
+    }
+
+    /// The facts for a decision.
+    pub fn grouping(&self) -> Grouping {
+        self.grouping
+    }
+
+    /// Number of nodes.
+    pub fn nodes(&self) -> u32 {
+        self.starts.len() as u32 - 1
+    }
+
+    /// Number of ranks on all nodes.
+    pub fn ranks(&self) -> u32 {
+        self.starts[self.starts.len() - 1]
+    }
+
+    /// Number of ranks of a node.
+    pub fn size(&self, node: u32) -> u32 {
+        self.starts[node as usize + 1] - self.starts[node as usize]
+    }
+
+    /// Where a node's ranks begin in node order.
+    pub fn start(&self, node: u32) -> u32 {
+        self.starts[node as usize]
+    }
+
+    /// The rank at a place in node order.
+    pub fn rank_at(&self, place: u32) -> u32 {
+        self.order.as_ref().map_or(place, |order| order[place as usize])
+    }
+
+    /// The rank that is so many places behind the first of a node.
+    pub fn rank(&self, node: u32, index: u32) -> u32 {
+        self.rank_at(self.starts[node as usize] + index)
+    }
+
+    /// The node of a rank, and its place among the ranks there.
+    pub fn place_of(&self, rank: u32) -> (u32, u32) {
+        // Ranks of a node rise; nodes are few beside ranks.
+        let node = match &self.order {
+            None => self.starts.partition_point(|&start| start <= rank) as u32 - 1,
+            Some(_) => (0..self.nodes())
+                .find(|&node| self.index_in(node, rank).is_some())
+                .unwrap_or(0),
+        };
+        (node, self.index_in(node, rank).unwrap_or(0))
+    }
+
+    fn index_in(&self, node: u32, rank: u32) -> Option<u32> {
+        let run = self.start(node)..self.start(node) + self.size(node);
+        match &self.order {
+            None => run.contains(&rank).then(|| rank - run.start),
+            Some(order) => order[run.start as usize..run.end as usize]
+                .binary_search(&rank)
+                .ok()
+                .map(|index| index as u32),
+        }
+    }
+
+    /// The calling process's node, and its place among the ranks there.
+    pub fn mine(&self) -> (u32, u32) {
+        self.mine
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(nodes: &[u32], me: u32) -> Option<Spread> {
+        Spread::of(nodes.len() as u32, |rank| nodes[rank as usize], me)
+    }
+
+    #[test]
+    fn ranks_of_one_node_or_each_of_its_own_are_no_spread() {
+        assert_eq!(of(&[7, 7, 7], 0), None);
+        assert_eq!(of(&[3, 1, 2], 0), None);
+        assert_eq!(of(&[3], 0), None);
+    }
+
+    #[test]
+    fn every_rank_has_one_place() {
+        for nodes in [
+            &[5u32, 5, 2, 2, 2, 9][..],
+            &[0, 1, 0, 1, 0],
+            &[4, 4, 1, 4],
+            &[1, 0, 0],
+        ] {
+            for me in 0..nodes.len() as u32 {
+                let spread = of(nodes, me).unwrap();
+                let mut seen: Vec<_> = (0..spread.ranks()).map(|place| spread.rank_at(place)).collect();
+                seen.sort_unstable();
+                assert_eq!(seen, (0..nodes.len() as u32).collect::<Vec<_>>());
+                for rank in 0..nodes.len() as u32 {
+                    let (node, index) = spread.place_of(rank);
+                    assert_eq!(spread.rank(node, index), rank);
+                    let first = spread.rank(node, 0);
+                    assert_eq!(nodes[first as usize], nodes[rank as usize]);
+                    assert_eq!(spread.mine() == (node, index), rank == me);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_decisions_see_is_told() {
+        let grouping = |nodes: &[u32]| of(nodes, 0).unwrap().grouping();
+        let told = |nodes, each, runs| Grouping { nodes, each, runs };
+        assert_eq!(grouping(&[0, 0, 1, 1, 2, 2]), told(3, 2, true));
+        assert_eq!(grouping(&[1, 1, 0]), told(2, 0, true));
+        assert_eq!(grouping(&[0, 1, 0, 1]), told(2, 2, false));
+    }
+}
