@@ -3,7 +3,10 @@
 //! One rank of each node, its head, speaks for it: the first one, on the root's node the root. What a node's ranks say is brought together before it leaves the
 //! node, so a network carries about one copy of the data per node, and as many rounds as the nodes ask for, whatever the ranks per node.
 
-use super::algo::{Reduction, allreduce, barrier as tokens, bcast as from_root, len, part, reduce_scatter};
+use super::algo::{
+    Reduction, allgather as own_blocks, allreduce, barrier as tokens, bcast as from_root, len, part,
+    reduce_scatter,
+};
 use super::blocks::{Blocks, Numbers};
 use super::calls::{bcast_in_group, plan_allgather};
 use super::plan::Plan;
@@ -100,6 +103,17 @@ pub(super) fn bcast(p: &mut dyn Plan, spread: &Spread, root: u32, data: &Data) -
     inside(p, spread, |p| bcast_in_group(p, heads.own(), data))
 }
 
+/// All ranks as one plan, `me` being the own place in a new order of theirs.
+fn reordered<'a>(p: &'a mut dyn Plan, me: u32, size: u32, rank: &'a dyn Fn(u32) -> u32) -> Within<'a> {
+    Within {
+        plan: p,
+        me,
+        size,
+        together: false,
+        rank,
+    }
+}
+
 /// A chain through all ranks, node after node from the root's on, so that it enters and leaves each node once.
 pub(super) fn chain(p: &mut dyn Plan, spread: &Spread, root: u32, data: &Data, segment: u64) -> Result<()> {
     let (node, index) = spread.place_of(root);
@@ -112,14 +126,7 @@ pub(super) fn chain(p: &mut dyn Plan, spread: &Spread, root: u32, data: &Data, s
         (own, mine) if own == node => (mine + size - index) % size,
         (own, mine) => size + (spread.start(own) + mine + ranks - first - size) % ranks,
     };
-    let mut ordered = Within {
-        plan: p,
-        me,
-        size: ranks,
-        together: false,
-        rank: &rank,
-    };
-    from_root::chain(&mut ordered, 0, data, segment)
+    from_root::chain(&mut reordered(p, me, ranks, &rank), 0, data, segment)
 }
 
 /// What each node has at its head, and what the heads have at the root. An operation that does not commute wants the ranks of nodes to follow each other.
@@ -185,6 +192,14 @@ pub(super) fn allreduce_in_slices(p: &mut dyn Plan, spread: &Spread, r: &Reducti
     // The slice is complete, and in place the others' have left before they are received over.
     p.fence()?;
     inside(p, spread, |p| allreduce::spread_slices(p, r))
+}
+
+/// Blocks travel round a ring that enters and leaves each node once. The own block is in its place already.
+pub(super) fn ring(p: &mut dyn Plan, spread: &Spread, blocks: &Blocks<'_>) -> Result<()> {
+    let (node, index) = spread.mine();
+    let rank = |at| spread.rank_at(at);
+    let mut ordered = reordered(p, spread.start(node) + index, spread.ranks(), &rank);
+    own_blocks::ring(&mut ordered, &|at| blocks.one(rank(at)))
 }
 
 /// Packed blocks to the head, those of nodes to all heads, and from each to its node. The own block is in its place already. For small data.

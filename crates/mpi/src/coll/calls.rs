@@ -271,7 +271,8 @@ pub(super) fn plan_allgather(
         (Algorithm::Bruck, _) => allgather::bruck(p, blocks),
         (Algorithm::NeighbourExchange, _) => allgather::neighbour_exchange(p, blocks),
         (Algorithm::Linear { .. }, _) => allgather::linear(p, blocks),
-        _ => allgather::ring(p, blocks),
+        (_, Some(spread)) => by_node::ring(p, &spread, blocks),
+        _ => allgather::ring(p, &|rank| blocks.one(rank)),
     }
 }
 

@@ -152,6 +152,8 @@ fn allgather(ask: Ask) -> Algorithm {
         }
         _ if total <= limit::TREE_BYTES => Algorithm::Bruck,
         _ if few_together(ask) => Algorithm::Linear { batch: ask.ranks - 1 },
+        // In the order of nodes, which neighbours by rank are not.
+        _ if ask.spread.is_some_and(|spread| !spread.runs) => Algorithm::Ring,
         _ if ask.ranks.is_multiple_of(2) && total <= limit::CHAIN_BYTES => Algorithm::NeighbourExchange,
         _ => Algorithm::Ring,
     }

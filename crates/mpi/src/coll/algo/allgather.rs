@@ -71,13 +71,13 @@ pub(crate) fn bruck(p: &mut impl Plan, blocks: &Blocks<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Blocks travel round a ring: `n - 1` steps, each between neighbours. For large data on many ranks.
-pub(crate) fn ring(p: &mut impl Plan, blocks: &Blocks<'_>) -> Result<()> {
+/// Blocks travel round a ring: `n - 1` steps, each between neighbours. For large data on many ranks. `block` is each rank's.
+pub(crate) fn ring(p: &mut impl Plan, block: &dyn Fn(u32) -> Data) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let (left, right) = (minus(me, 1, n), plus(me, 1, n));
     for step in 0..n - 1 {
-        let incoming = blocks.one(minus(me, step + 1, n));
-        let outgoing = blocks.one(minus(me, step, n));
+        let incoming = block(minus(me, step + 1, n));
+        let outgoing = block(minus(me, step, n));
         let token = if incoming.len > 0 {
             Some(p.recv(left, incoming)?)
         } else {

@@ -212,29 +212,34 @@ fn an_allgather_of_nodes_gives_all_the_blocks_of_all() {
                     .map(|rank| (0..rank).map(len).sum::<u64>() as i64)
                     .collect();
                 let total = (0..n).map(len).sum();
-                let results: Vec<_> = (0..n)
-                    .map(|rank| {
-                        let result = Buffer::new(SHAPES[rank as usize % 2], total);
-                        let own = result.typed().data(displs[rank as usize], len(rank));
-                        own.unpack(0, &bytes(&contribution(rank, len(rank))));
-                        result
-                    })
-                    .collect();
-                everywhere(nodes, total, |p, spread, rank| {
-                    let typed = results[rank as usize].typed();
-                    let blocks = match even {
-                        true => Blocks::Even { typed, count },
-                        false => Blocks::Uneven {
-                            typed,
-                            counts: Numbers::Wide(&counts),
-                            displs: Numbers::Wide(&displs),
-                        },
-                    };
-                    by_node::allgather(p, spread, &blocks)
-                });
-                let want: Vec<_> = (0..n).flat_map(|rank| contribution(rank, len(rank))).collect();
-                for result in &results {
-                    assert_eq!(result.elements(), want, "{nodes:?} {count} {even}");
+                for round in [false, true] {
+                    let results: Vec<_> = (0..n)
+                        .map(|rank| {
+                            let result = Buffer::new(SHAPES[rank as usize % 2], total);
+                            let own = result.typed().data(displs[rank as usize], len(rank));
+                            own.unpack(0, &bytes(&contribution(rank, len(rank))));
+                            result
+                        })
+                        .collect();
+                    everywhere(nodes, total, |p, spread, rank| {
+                        let typed = results[rank as usize].typed();
+                        let blocks = match even {
+                            true => Blocks::Even { typed, count },
+                            false => Blocks::Uneven {
+                                typed,
+                                counts: Numbers::Wide(&counts),
+                                displs: Numbers::Wide(&displs),
+                            },
+                        };
+                        match round {
+                            true => by_node::ring(p, spread, &blocks),
+                            false => by_node::allgather(p, spread, &blocks),
+                        }
+                    });
+                    let want: Vec<_> = (0..n).flat_map(|rank| contribution(rank, len(rank))).collect();
+                    for result in &results {
+                        assert_eq!(result.elements(), want, "{nodes:?} {count} {even}");
+                    }
                 }
             }
         }

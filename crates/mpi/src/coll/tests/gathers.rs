@@ -107,7 +107,7 @@ type Fits = fn(u32) -> bool;
 fn every_allgather_brings_all_blocks_to_all_ranks() {
     let algorithms: [(Allgather, Fits); 5] = [
         (|p, b| allgather::linear(p, b), |_| true),
-        (|p, b| allgather::ring(p, b), |_| true),
+        (|p, b| allgather::ring(p, &|rank| b.one(rank)), |_| true),
         (|p, b| allgather::bruck(p, b), |_| true),
         (
             |p, b| allgather::neighbour_exchange(p, b),
@@ -145,13 +145,13 @@ fn every_allgather_brings_all_blocks_to_all_ranks() {
 fn every_allgather_of_uneven_blocks_keeps_to_counts_and_displacements() {
     let algorithms: [Allgather; 4] = [
         |p, b| allgather::linear(p, b),
-        |p, b| allgather::ring(p, b),
+        |p, b| allgather::ring(p, &|rank| b.one(rank)),
         |p, b| allgather::bruck(p, b),
         |p, b| {
             if p.size_is_even() {
                 allgather::neighbour_exchange(p, b)
             } else {
-                allgather::ring(p, b)
+                allgather::ring(p, &|rank| b.one(rank))
             }
         },
     ];
