@@ -205,3 +205,40 @@ fn a_stopped_agent_keeps_nobody_from_looking_at_other_jobs() {
         unseen.err
     );
 }
+
+/// What `ping --json` tells: which way, and lengths with their times.
+fn pinged(line: &str) -> (String, Vec<(u64, f64, f64)>) {
+    let told = json(line);
+    let exchanges = told["exchanges"].as_array().unwrap().iter();
+    let exchanges = exchanges.map(|one| {
+        let number = |what: &str| one[what].as_f64().unwrap();
+        (number("bytes") as u64, number("median_ns"), number("p99_ns"))
+    });
+    assert!(told["stream"].as_f64().unwrap() > 0.0, "{told}");
+    (told["over"].as_str().unwrap().to_owned(), exchanges.collect())
+}
+
+#[test]
+fn a_ping_says_which_way_messages_go_and_how_long_they_take() {
+    let directory = tempfile::tempdir().unwrap();
+    // Another host that is this one.
+    let launcher = directory.path().join("launcher");
+    std::fs::write(&launcher, "#!/bin/sh\nshift\nexec \"$@\"\n").unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&launcher, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let far = format!("ping elsewhere --ms 5 --json --launcher {}", launcher.display());
+    for (line, way) in [
+        ("ping --ms 5 --json", "shared memory"),
+        (far.as_str(), "TCP from "),
+    ] {
+        let (over, exchanges) = pinged(line);
+        assert!(over.starts_with(way), "{line}: {over}");
+        let lengths: Vec<u64> = exchanges.iter().map(|one| one.0).collect();
+        assert_eq!(lengths, [8, 1 << 10, 64 << 10, 1 << 20], "{line}");
+        for (bytes, median, p99) in exchanges {
+            assert!(median > 0.0 && p99 >= median, "{line}: {bytes} {median} {p99}");
+        }
+    }
+    let nobody = run("ping nobody.invalid --ms 5 --launcher /bin/false");
+    assert!(nobody.code == 1 && nobody.err.contains("G0216"), "{nobody:?}");
+}

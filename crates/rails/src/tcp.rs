@@ -221,6 +221,15 @@ impl TcpRail {
         Sockets::new(self.wake.clone())
     }
 
+    /// The own and the peer's end of the connection that packets take, while there is one.
+    pub fn ends_of(&self, peer: Peer) -> Option<(SocketAddr, SocketAddr)> {
+        let remote = self.remotes.get(peer as usize)?.as_ref()?;
+        let socket = remote.fd(Stream::Small)?;
+        let own = rustix::net::getsockname(socket).ok()?;
+        let other = rustix::net::getpeername(socket).ok()??;
+        Some((own.try_into().ok()?, other.try_into().ok()?))
+    }
+
     /// Does what is due with sockets, and delivers nothing: what a helper does for a rank that computes.
     pub fn drive(&mut self) {
         self.let_go();

@@ -8,7 +8,9 @@ mod jobs;
 mod join;
 mod map;
 mod overlap;
+mod pair;
 mod picture;
+mod ping;
 mod top;
 mod trace;
 mod tune;
@@ -58,6 +60,8 @@ enum Command {
     Trace(trace::Args),
     /// Measure what moving bytes costs on this machine, and keep it
     Tune(tune::Args),
+    /// How long messages take between two hosts, and which way they go: garonne ping A B
+    Ping(ping::Args),
     /// Why something is as it is: binding, settings, costs
     Why(why::Args),
     /// Measure against other MPIs (--against mpich,openmpi), or the task engine alone (tasks)
@@ -92,6 +96,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Overlap(args) => overlap::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Tune(args) => tune::run(&args),
+        Command::Ping(args) => ping::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Explain(args) => explain::run(&args),

@@ -6,12 +6,14 @@
 
 use std::process::Command;
 
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Send, Source, Started};
+use garonne_engine::api::Mode;
 use garonne_node::rank::{Rank, RankHost};
 use garonne_progress::host::Host;
 use garonne_rails::cost::WaysCost;
 use garonne_rails::shm::pace::WAYS;
 use garonne_sync::user::{Data, Scratch};
+
+use super::pair;
 
 /// Lengths that are measured: from the shortest that are fetched to where nothing changes any more.
 const LENGTHS: [u64; 8] = [
@@ -28,8 +30,6 @@ const LENGTHS: [u64; 8] = [
 const ROUNDS: usize = 12;
 /// The rank that receives; the other sends.
 const RECEIVER: u32 = 0;
-/// A context that no communicator has: there is none in this job.
-const CONTEXT: u32 = 0;
 
 /// Starts the job of two ranks and reads what they found. The error is a line for the user.
 pub fn measure() -> Result<Vec<WaysCost>, String> {
@@ -76,9 +76,9 @@ fn exchange(host: &RankHost) -> Result<Vec<WaysCost>, String> {
         let data = Data::contiguous(memory.mem(), len);
         for _ in 0..ROUNDS * WAYS.len() {
             if host.me() == RECEIVER {
-                receive(host, tag as i32, data.clone())?;
+                pair::receive_announced(host, tag as i32, data.clone())?;
             } else {
-                send(host, tag as i32, data.clone())?;
+                pair::send(host, tag as i32, data.clone(), Mode::Synchronous)?;
             }
         }
         found.extend(host.inspect(|shard| known(shard.rail().shm(), len)));
@@ -95,59 +95,4 @@ fn known(rail: &mut garonne_rails::shm::ShmRail, len: u64) -> Option<WaysCost> {
         bytes: len as usize,
         ns,
     })
-}
-
-fn send(host: &RankHost, tag: i32, data: Data) -> Result<(), String> {
-    let send = Send {
-        context: CONTEXT,
-        peer: RECEIVER,
-        source: 1 - RECEIVER,
-        tag,
-        data,
-        mode: Mode::Synchronous,
-        origin: Origin::default(),
-    };
-    finish(host, host.send(send))
-}
-
-fn receive(host: &RankHost, tag: i32, data: Data) -> Result<(), String> {
-    let peer = 1 - RECEIVER;
-    let pattern = Pattern {
-        context: CONTEXT,
-        source: Some(Source { rank: peer, peer }),
-        tag: Some(tag),
-    };
-    let mut there = Ok(None);
-    host.wait_until(&mut || {
-        there = host.probe(pattern);
-        !matches!(there, Ok(None))
-    });
-    there.map_err(|error| format!("{error:?}"))?;
-    finish(
-        host,
-        host.recv(Recv {
-            pattern,
-            data,
-            origin: Origin::default(),
-        }),
-    )
-}
-
-fn finish(host: &RankHost, started: Result<Started, garonne_engine::api::Error>) -> Result<(), String> {
-    let mut status = match started {
-        Ok(Started::Done(status)) => Ok(Some(status)),
-        Ok(Started::Pending(request)) => {
-            let mut status = Ok(None);
-            host.wait_until(&mut || {
-                status = host.take(request);
-                !matches!(status, Ok(None))
-            });
-            status
-        }
-        Err(error) => Err(error),
-    };
-    match status.as_mut() {
-        Ok(Some(status)) if status.error.is_none() => Ok(()),
-        other => Err(format!("{other:?}")),
-    }
 }

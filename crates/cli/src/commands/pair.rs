@@ -1,0 +1,88 @@
+//! Messages between the two ranks of a job that this command starts of itself, below MPI.
+
+use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
+use garonne_node::rank::RankHost;
+use garonne_progress::host::Host;
+use garonne_sync::user::Data;
+
+/// A context that no communicator has: there is none in such a job.
+const CONTEXT: u32 = 0;
+
+/// The other rank.
+fn other(host: &RankHost) -> u32 {
+    1 - host.me()
+}
+
+fn pattern(host: &RankHost, tag: i32) -> Pattern {
+    let peer = other(host);
+    Pattern {
+        context: CONTEXT,
+        source: Some(Source { rank: peer, peer }),
+        tag: Some(tag),
+    }
+}
+
+/// What was started, until it is over. The error is a line for the user.
+pub fn finish(host: &RankHost, started: Result<Started, Error>) -> Result<(), String> {
+    match started {
+        Ok(Started::Done(status)) => status.error.map_or(Ok(()), |error| Err(format!("{error:?}"))),
+        Ok(Started::Pending(request)) => wait(host, request),
+        Err(error) => Err(format!("{error:?}")),
+    }
+}
+
+fn wait(host: &RankHost, request: Request) -> Result<(), String> {
+    let mut status = Ok(None);
+    host.wait_until(&mut || {
+        status = host.take(request);
+        !matches!(status, Ok(None))
+    });
+    match status.as_mut() {
+        Ok(Some(status)) if status.error.is_none() => Ok(()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+/// Starts a message to the other rank.
+pub fn start_send(host: &RankHost, tag: i32, data: Data, mode: Mode) -> Result<Started, Error> {
+    host.send(Send {
+        context: CONTEXT,
+        peer: other(host),
+        source: host.me(),
+        tag,
+        data,
+        mode,
+        origin: Origin::default(),
+    })
+}
+
+/// Starts to receive one.
+pub fn start_receive(host: &RankHost, tag: i32, data: Data) -> Result<Started, Error> {
+    host.recv(Recv {
+        pattern: pattern(host, tag),
+        data,
+        origin: Origin::default(),
+    })
+}
+
+/// A message to the other rank.
+pub fn send(host: &RankHost, tag: i32, data: Data, mode: Mode) -> Result<(), String> {
+    finish(host, start_send(host, tag, data, mode))
+}
+
+/// A message from it.
+pub fn receive(host: &RankHost, tag: i32, data: Data) -> Result<(), String> {
+    finish(host, start_receive(host, tag, data))
+}
+
+/// A message from it that is received only when it has been announced.
+pub fn receive_announced(host: &RankHost, tag: i32, data: Data) -> Result<(), String> {
+    let pattern = pattern(host, tag);
+    let mut there = Ok(None);
+    host.wait_until(&mut || {
+        there = host.probe(pattern);
+        !matches!(there, Ok(None))
+    });
+    there.map_err(|error| format!("{error:?}"))?;
+    receive(host, tag, data)
+}

@@ -1,0 +1,349 @@
+//! `garonne ping`: how long messages take between two hosts, or on this one, and which way they go.
+//!
+//! The command starts itself as a job of two ranks, one on each host, as `garonne run` would; they exchange messages as ranks of any job do. So what answers is
+//! all that a job needs: the launcher, the agents, the addresses, the rail. Times are those of the messages alone, start-up is not in them.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use comfy_table::{Table, presets};
+use garonne_engine::api::Mode;
+use garonne_node::rank::{Rank, RankHost};
+use garonne_progress::host::Host;
+use garonne_sync::user::{Data, Scratch};
+use serde::{Deserialize, Serialize};
+
+use super::pair;
+
+/// What one rank says to the other of the next message.
+const WORD: i32 = 0;
+/// Messages of which one answers the other.
+const PING: i32 = 1;
+/// Messages in one direction.
+const STREAM: i32 = 2;
+
+/// The rank that counts.
+const COUNTS: u32 = 0;
+
+const LENGTHS: [u64; 4] = [8, 1 << 10, 64 << 10, 1 << 20];
+/// Exchanges before any is counted: connections are made at the first, ways of large messages are tried at the next.
+const WARM: u64 = 20;
+/// Exchanges between two looks at the time.
+const TURN: u64 = 20;
+/// Messages under way in a stream, and their length.
+const WINDOW: usize = 8;
+const STREAM_BYTES: u64 = 1 << 20;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Two hosts; one: this host and that one; none: two ranks of this host
+    #[arg(num_args = 0..=2, value_name = "HOST")]
+    hosts: Vec<String>,
+    /// What starts an agent on another host, as for `garonne run`
+    #[arg(long)]
+    launcher: Option<String>,
+    /// Milliseconds for each length of messages
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    ms: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Be one of the two ranks
+    #[arg(long, hide = true)]
+    as_rank: bool,
+}
+
+/// What the ranks found.
+#[derive(Debug, Serialize, Deserialize)]
+struct Found {
+    /// `shared memory`, or `TCP` and both ends of its connection.
+    over: String,
+    exchanges: Vec<Exchanges>,
+    /// Bytes per second of long messages, several under way.
+    stream: f64,
+}
+
+/// Half round trips of one length, in nanoseconds.
+#[derive(Debug, Serialize, Deserialize)]
+struct Exchanges {
+    bytes: u64,
+    count: usize,
+    median_ns: f64,
+    p99_ns: f64,
+}
+
+pub fn run(args: &Args) -> i32 {
+    let done = match args.as_rank {
+        true => as_rank(Duration::from_millis(args.ms)),
+        false => measure(args).and_then(|found| match args.json {
+            true => Ok(super::print_json(&found)),
+            false => Ok(print(args, &found)),
+        }),
+    };
+    done.unwrap_or_else(|text| {
+        errln!("error: {text}");
+        1
+    })
+}
+
+/// Starts the job and reads what its ranks found. What went wrong there it says itself.
+fn measure(args: &Args) -> Result<Found, String> {
+    let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
+    let mut command = Command::new(&program);
+    command.args(["run", "-n", "2"]);
+    match &args.hosts[..] {
+        [] => {}
+        [other] => drop(
+            command
+                .args(["--map-by", "node", "--host"])
+                .arg(format!("localhost,{other}")),
+        ),
+        [one, other, ..] => drop(
+            command
+                .args(["--map-by", "node", "--host"])
+                .arg(format!("{one},{other}")),
+        ),
+    }
+    if let Some(launcher) = &args.launcher {
+        command.args(["--launcher", launcher]);
+    }
+    command
+        .arg(&program)
+        .args(["ping", "--as-rank", "--ms"])
+        .arg(args.ms.to_string());
+    let output = command
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cannot start a job: {error}"))?;
+    if !output.status.success() {
+        return Err("the job of two ranks failed, as it says above".to_owned());
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("the ranks said something else: {error}"))
+}
+
+fn print(args: &Args, found: &Found) -> i32 {
+    let between = match &args.hosts[..] {
+        [] => "two ranks of this host".to_owned(),
+        [other] => format!("this host and {other}"),
+        [one, other, ..] => format!("{one} and {other}"),
+    };
+    outln!("between {between}, over {}", found.over);
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["bytes", "half round trip", "99 of 100 below", "exchanges"]);
+    for one in &found.exchanges {
+        table.add_row([
+            one.bytes.to_string(),
+            time(one.median_ns),
+            time(one.p99_ns),
+            one.count.to_string(),
+        ]);
+    }
+    outln!("{}", table.trim_fmt());
+    outln!(
+        "stream of 1 MB messages, {WINDOW} under way: {:.0} MB/s",
+        found.stream / 1e6
+    );
+    0
+}
+
+fn time(ns: f64) -> String {
+    match ns {
+        _ if ns < 1e3 => format!("{ns:.0} ns"),
+        _ if ns < 1e6 => format!("{:.1} us", ns / 1e3),
+        _ => format!("{:.2} ms", ns / 1e6),
+    }
+}
+
+/// One of the two ranks.
+fn as_rank(each: Duration) -> Result<i32, String> {
+    let rank = Rank::enter().map_err(|error| error.to_string())?;
+    if rank.host.world_size() != 2 {
+        return Err(format!("{} ranks; two are needed", rank.host.world_size()));
+    }
+    let found = match rank.host.me() {
+        COUNTS => Some(count(&rank.host, each)?),
+        _ => {
+            answer(&rank.host)?;
+            None
+        }
+    };
+    rank.leave().map_err(|error| error.to_string())?;
+    Ok(found.map_or(0, |found| super::print_json(&found)))
+}
+
+fn room() -> Result<Scratch, String> {
+    let most = LENGTHS.into_iter().max().unwrap_or(0).max(STREAM_BYTES);
+    Scratch::new(most as usize).ok_or_else(|| "no memory".to_owned())
+}
+
+/// What the other rank is asked for next: so many messages of a length to be answered, a stream of so many, or nothing more.
+#[derive(Clone, Copy)]
+enum Word {
+    Answer { len: u64, times: u64 },
+    Take(u64),
+    End,
+}
+
+impl Word {
+    const BYTES: u64 = 24;
+
+    fn tell(self, host: &RankHost) -> Result<(), String> {
+        let words = match self {
+            Word::Answer { len, times } => [1, times, len],
+            Word::Take(messages) => [2, messages, 0],
+            Word::End => [0; 3],
+        };
+        let room = Scratch::new(Self::BYTES as usize).ok_or("no memory")?;
+        room.mem().write(0, words.map(u64::to_le_bytes).as_flattened());
+        pair::send(
+            host,
+            WORD,
+            Data::contiguous(room.mem(), Self::BYTES),
+            Mode::Standard,
+        )
+    }
+
+    fn hear(host: &RankHost) -> Result<Self, String> {
+        let room = Scratch::new(Self::BYTES as usize).ok_or("no memory")?;
+        pair::receive(host, WORD, Data::contiguous(room.mem(), Self::BYTES))?;
+        let mut words = [[0; 8]; 3];
+        room.mem().read(0, words.as_flattened_mut());
+        Ok(match words.map(u64::from_le_bytes) {
+            [1, times, len] => Word::Answer { len, times },
+            [2, messages, _] => Word::Take(messages),
+            _ => Word::End,
+        })
+    }
+}
+
+/// Sends, and counts how long answers take.
+fn count(host: &RankHost, each: Duration) -> Result<Found, String> {
+    let memory = room()?;
+    let mut exchanges = Vec::new();
+    for len in LENGTHS {
+        let data = Data::contiguous(memory.mem(), len);
+        exchange(host, &data, WARM)?;
+        let (mut halves, until) = (Vec::new(), Instant::now() + each);
+        while halves.is_empty() || Instant::now() < until {
+            halves.extend(exchange(host, &data, TURN)?);
+        }
+        halves.sort_by(f64::total_cmp);
+        exchanges.push(Exchanges {
+            bytes: len,
+            count: halves.len(),
+            median_ns: halves[halves.len() / 2],
+            p99_ns: halves[(halves.len() * 99 / 100).min(halves.len() - 1)],
+        });
+    }
+    let stream = stream(host, &memory, each)?;
+    Word::End.tell(host)?;
+    Ok(Found {
+        over: over(host),
+        exchanges,
+        stream,
+    })
+}
+
+/// Half round trips, one after the other.
+fn exchange(host: &RankHost, data: &Data, times: u64) -> Result<Vec<f64>, String> {
+    Word::Answer { len: data.len, times }.tell(host)?;
+    // The other has heard it and waits.
+    pair::receive(host, WORD, Data::empty())?;
+    let mut halves = Vec::new();
+    for _ in 0..times {
+        let begin = Instant::now();
+        pair::send(host, PING, data.clone(), Mode::Standard)?;
+        pair::receive(host, PING, data.clone())?;
+        halves.push(begin.elapsed().as_nanos() as f64 / 2.0);
+    }
+    Ok(halves)
+}
+
+/// Bytes per second of messages in one direction: as many as take about as long as is given.
+fn stream(host: &RankHost, memory: &Scratch, each: Duration) -> Result<f64, String> {
+    let mut messages = WINDOW as u64;
+    loop {
+        let begin = Instant::now();
+        Word::Take(messages).tell(host)?;
+        window(
+            messages,
+            |_| {
+                pair::start_send(
+                    host,
+                    STREAM,
+                    Data::contiguous(memory.mem(), STREAM_BYTES),
+                    Mode::Standard,
+                )
+            },
+            host,
+        )?;
+        // The last has arrived.
+        pair::receive(host, PING, Data::empty())?;
+        let took = begin.elapsed();
+        if took >= each / 2 {
+            return Ok((messages * STREAM_BYTES) as f64 / took.as_secs_f64());
+        }
+        messages *= 2;
+    }
+}
+
+/// Starts so many messages, at most a window of them under way.
+fn window(
+    messages: u64,
+    mut start: impl FnMut(u64) -> Result<garonne_engine::api::Started, garonne_engine::api::Error>,
+    host: &RankHost,
+) -> Result<(), String> {
+    let mut under_way = std::collections::VecDeque::new();
+    for number in 0..messages {
+        if under_way.len() == WINDOW
+            && let Some(oldest) = under_way.pop_front()
+        {
+            pair::finish(host, oldest)?;
+        }
+        under_way.push_back(start(number));
+    }
+    under_way
+        .into_iter()
+        .try_for_each(|started| pair::finish(host, started))
+}
+
+/// Does what it is asked for until there is nothing more.
+fn answer(host: &RankHost) -> Result<(), String> {
+    let memory = room()?;
+    // Several messages arrive at once, each in a place of its own.
+    let places: Vec<Scratch> = (0..WINDOW).map(|_| room()).collect::<Result<_, _>>()?;
+    loop {
+        match Word::hear(host)? {
+            Word::Answer { len, times } => {
+                let data = Data::contiguous(memory.mem(), len.min(memory.len() as u64));
+                pair::send(host, WORD, Data::empty(), Mode::Standard)?;
+                for _ in 0..times {
+                    pair::receive(host, PING, data.clone())?;
+                    pair::send(host, PING, data.clone(), Mode::Standard)?;
+                }
+            }
+            Word::Take(messages) => {
+                window(
+                    messages,
+                    |number| {
+                        let place = &places[number as usize % WINDOW];
+                        pair::start_receive(host, STREAM, Data::contiguous(place.mem(), STREAM_BYTES))
+                    },
+                    host,
+                )?;
+                pair::send(host, PING, Data::empty(), Mode::Standard)?;
+            }
+            Word::End => return Ok(()),
+        }
+    }
+}
+
+/// Which way messages go.
+fn over(host: &RankHost) -> String {
+    let ends = host.inspect(|shard| shard.rail().tcp().map(|tcp| tcp.ends_of(1 - COUNTS)));
+    match ends {
+        None | Some(None) => "shared memory".to_owned(),
+        Some(Some((own, other))) => format!("TCP from {own} to {other}"),
+    }
+}
