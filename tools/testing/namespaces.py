@@ -50,6 +50,19 @@ class Hosts(Judged):
         namespaces.ip("-n", self.switch, "link", "set", f"port{index}", "up")
 
 
+class Six(Judged):
+    """On one bridge, where nobody speaks IPv4."""
+
+    def build(self):
+        super().build()
+        if not os.path.exists("/proc/net/if_inet6"):
+            raise Skip("this kernel has no IPv6")
+        for index, (name, address) in enumerate(zip(self.names, self.addresses), 1):
+            namespaces.ip("-n", name, "address", "del", f"{address}/24", "dev", "net0")
+            # Without waiting for whether somebody else has the address.
+            namespaces.ip("-n", name, "address", "add", f"fd00:77::{index}/64", "dev", "net0", "nodad")
+
+
 TUN = "/dev/net/tun"
 # linux/if_tun.h: TUNSETIFF; a device of packets without a header.
 SET_INTERFACE, PACKETS_ALONE = 0x400454CA, 0x1001

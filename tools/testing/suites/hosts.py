@@ -11,7 +11,7 @@ import subprocess
 import time
 
 from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
-from ..namespaces import Hosts
+from ..namespaces import Hosts, Six
 from ..runner import Case, Failure, check
 from . import c as programs
 from . import mpi4py
@@ -47,7 +47,7 @@ def suite(context):
         yield python(context, PART)
     else:
         yield python(context, [])
-    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program):
+    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
@@ -184,6 +184,15 @@ def second_program(context, talk):
     with Hosts(2) as hosts:
         code, output = run(context, hosts, ["--host", f"localhost,{hosts.names[1]}", "sh", "-c", f"{talk} && {talk}"])
         expect(code != 0 and "G0218" in output, f"exit code {code}", output)
+
+
+def ipv6_alone(context, talk):
+    with Six(2) as hosts:
+        code, output = run(context, hosts, ["--host", f"localhost:2,{hosts.names[1]}:2", talk, "20"])
+        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+        ping = [context.prefix / "bin" / "garonne", "ping", "--as-rank", "--ms", "5"]
+        code, output = run(context, hosts, ["--map-by", "node", "--host", f"localhost,{hosts.names[1]}", *ping])
+        expect(code == 0 and "TCP from [fd00:77::1]" in output and "to [fd00:77::2]" in output, f"exit code {code}", output)
 
 
 def link_flaps(context, talk):
