@@ -242,3 +242,51 @@ fn a_ping_says_which_way_messages_go_and_how_long_they_take() {
     let nobody = run("ping nobody.invalid --ms 5 --launcher /bin/false");
     assert!(nobody.code == 1 && nobody.err.contains("G0216"), "{nobody:?}");
 }
+
+#[test]
+fn why_gate_tells_which_way_messages_of_a_rank_go() {
+    let elsewhere = "sh -c 'shift; exec \"$@\"' sh";
+    for (hosts, over) in [
+        (
+            &["--launcher", elsewhere, "--host", "localhost,elsewhere"][..],
+            "TCP",
+        ),
+        (&[], "shared memory"),
+    ] {
+        let mut job = command("run");
+        job.args(["-n", "2", "--map-by", "node"]).args(hosts);
+        job.arg(support::garonne())
+            .args(["ping", "--as-rank", "--ms", "20000"]);
+        let child = job.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        let mut told = serde_json::Value::Null;
+        until("the ranks have spoken", || {
+            let said = run(&format!("why gate 0 {pid} --json"));
+            told = serde_json::from_str(&said.out).unwrap_or_default();
+            // Large messages come last, so nothing has been measured of those yet.
+            told[0]["over"] == over && (over != "TCP" || told[0]["connection"]["open"]["packets"] == true)
+        });
+        assert_eq!(told.as_array().map(Vec::len), Some(1), "{told}");
+        if over == "TCP" {
+            let end = |which: &str| {
+                told[0]["connection"][which]
+                    .as_str()
+                    .unwrap()
+                    .parse::<std::net::SocketAddr>()
+            };
+            assert!(end("from").is_ok() && end("to").is_ok(), "{told}");
+            assert_eq!(told[0]["connection"]["opened"]["packets"], 1, "{told}");
+            let of_another_host = run(&format!("why gate 1 {pid}"));
+            assert!(
+                of_another_host.code == 1 && of_another_host.err.contains("another host"),
+                "{of_another_host:?}"
+            );
+        }
+        let shown = run(&format!("why gate 0 {pid}"));
+        assert!(shown.code == 0 && shown.out.contains(over), "{shown:?}");
+        let nobody = run(&format!("why gate 9 {pid}"));
+        assert!(nobody.code == 1 && nobody.err.contains("no rank 9"), "{nobody:?}");
+        kill(pid as i32, libc::SIGINT);
+        finish(child);
+    }
+}

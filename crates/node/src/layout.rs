@@ -58,6 +58,7 @@ mod card {
     pub const PID_SPACE: usize = 24;
     pub const STARTED_NS: usize = 32;
     pub const PORT: usize = 40;
+    pub const LINKS: usize = 48;
     pub const DOORBELL: usize = 64;
     pub const SLEEPERS: usize = 68;
     pub const HANDS: usize = 72;
@@ -528,6 +529,15 @@ impl Card {
 
     pub(crate) fn set_paces(&self, address: u64) {
         self.at.atomic_u64(card::PACES).store(address, Relaxed);
+    }
+
+    /// Where the table of the rank's connections to other hosts lies in its own memory; 0: not told, or there are none.
+    pub fn links(&self) -> u64 {
+        self.at.atomic_u64(card::LINKS).load(Relaxed)
+    }
+
+    pub(crate) fn set_links(&self, address: u64) {
+        self.at.atomic_u64(card::LINKS).store(address, Relaxed);
     }
 
     /// Where the rank's book ([`crate::book`]) lies in its own memory; 0: not told.

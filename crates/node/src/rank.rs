@@ -99,6 +99,7 @@ impl Rank {
             None => (ComposedRail::of_node(rail), None),
             Some(outward) => {
                 let hosts = outward.hosts;
+                client.card(world.rank).set_links(outward.rail.shown_at() as u64);
                 (ComposedRail::new(rail, outward.rail, outward.near), Some(hosts))
             }
         };

@@ -233,6 +233,9 @@ pub const TCP_GIVE_WAY_AFTER: std::time::Duration = std::time::Duration::from_se
 /// A connection with bytes under way whose host acknowledges nothing for this long is broken: the kernel of a living host always answers, whatever its processes do.
 pub const TCP_SILENCE_MAX: std::time::Duration = std::time::Duration::from_secs(8);
 
+/// Peers whose connections a rank shows to those who watch: as many hosts as a job may have, and more ranks than one talks to as a rule.
+pub const TCP_SHOWN: usize = 64;
+
 /// Between two looks for such silence.
 pub const TCP_SILENCE_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
 

@@ -22,6 +22,7 @@ mod line;
 mod link;
 mod log;
 mod remote;
+pub mod shown;
 #[cfg(test)]
 mod tests;
 pub mod trusted;
@@ -41,6 +42,7 @@ use crate::tcp::gather::{Brisk, Gathering};
 use crate::tcp::intake::Streams;
 use crate::tcp::log::{BEFORE, Blocks};
 use crate::tcp::remote::Remote;
+use crate::tcp::shown::Shown;
 pub(crate) use crate::tcp::wake::Sockets;
 use crate::tcp::wake::TcpWake;
 use garonne_engine::api::{Error, Peer};
@@ -124,6 +126,7 @@ pub struct TcpRail {
     faults: Vec<(Peer, Fault)>,
     gathering: Gathering,
     brisk: Brisk,
+    shown: Shown,
 }
 
 impl std::fmt::Debug for TcpRail {
@@ -190,6 +193,7 @@ impl TcpRail {
             faults: Vec::new(),
             gathering: Gathering::default(),
             brisk: Brisk::default(),
+            shown: Shown::default(),
             house,
             hosts,
         };
@@ -221,10 +225,19 @@ impl TcpRail {
         Sockets::new(self.wake.clone())
     }
 
+    /// The address of the table of connections that [`shown::read_shown`] reads; it stays as long as the rail lives.
+    pub fn shown_at(&self) -> usize {
+        self.shown.at()
+    }
+
     /// The own and the peer's end of the connection that packets take, while there is one.
     pub fn ends_of(&self, peer: Peer) -> Option<(SocketAddr, SocketAddr)> {
+        self.ends(peer, Stream::Small)
+    }
+
+    fn ends(&self, peer: Peer, stream: Stream) -> Option<(SocketAddr, SocketAddr)> {
         let remote = self.remotes.get(peer as usize)?.as_ref()?;
-        let socket = remote.fd(Stream::Small)?;
+        let socket = remote.fd(stream)?;
         let own = rustix::net::getsockname(socket).ok()?;
         let other = rustix::net::getpeername(socket).ok()??;
         Some((own.try_into().ok()?, other.try_into().ok()?))

@@ -17,6 +17,7 @@ mod tune;
 mod tune_ranks;
 mod who;
 mod why;
+mod why_gate;
 
 use std::ffi::OsString;
 

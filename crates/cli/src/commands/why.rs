@@ -44,6 +44,16 @@ enum Thing {
         #[arg(long)]
         json: bool,
     },
+    /// Which way the messages of a rank of a running job go to each peer: rail, addresses, connections
+    Gate {
+        /// The rank; of a job on several hosts, one of this host
+        rank: u32,
+        /// Process id of the job's launcher; not needed if one job runs
+        job: Option<u32>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Whether the communication of each rank of a running job advances while the rank computes, and if not, why not
     Background {
         /// Process id of the job's launcher; not needed if one job runs
@@ -65,6 +75,9 @@ pub fn run(args: &Args) -> i32 {
         Thing::Binding { n, json } => binding(n, json),
         Thing::Costs { json } => super::tune::show_kept(json),
         Thing::Paces { job, json } => of_world(job, |shape, board| running(shape, board, json)),
+        Thing::Gate { rank, job, json } => of_world(job, |shape, board| {
+            super::why_gate::show(shape, board, rank, json)
+        }),
         Thing::Background { job, json } => of_world(job, |shape, board| background(shape, board, json)),
         Thing::Settings { json } => settings(json),
     }

@@ -221,6 +221,7 @@ impl TcpRail {
         if !honest {
             return self.lose(peer);
         }
+        self.shown.opened(peer, stream, self.ends(peer, stream));
         self.mark_ready(peer);
         self.flush(peer, stream);
     }
@@ -289,6 +290,7 @@ impl TcpRail {
             Stream::Small => remote.link.cut(),
             Stream::Bulk => remote.bulk.cut(),
         }
+        self.shown.closed(peer, stream);
         if remote.condemned {
             return;
         }
@@ -324,6 +326,8 @@ impl TcpRail {
             return;
         }
         if let Some(mut remote) = self.remotes[peer as usize].take() {
+            self.shown.closed(peer, Stream::Small);
+            self.shown.closed(peer, Stream::Bulk);
             let reads = remote.bulk.take_reads();
             self.fail(peer, reads);
             remote.link.log.clear(&mut self.blocks);

@@ -1,0 +1,167 @@
+//! `garonne why gate N`: which way the messages of one rank go to each peer, and what decides it.
+
+use comfy_table::{Table, presets};
+use garonne_node::layout::{Card, Shape};
+use garonne_node::rank::{self, ENV_STRATEGY};
+use garonne_rails::shm::paces;
+use garonne_rails::tcp::shown::{self, Seen};
+use garonne_sync::shm::Segment;
+use serde_json::json;
+
+/// Bandwidth found for the longest messages from a peer of this host: bytes, megabytes per second, and the way.
+struct Fetched {
+    bytes: u64,
+    mb_per_s: f64,
+    way: String,
+}
+
+/// A peer of the rank.
+struct Gate {
+    peer: u32,
+    node: u32,
+    over: Over,
+}
+
+enum Over {
+    Memory(Option<Fetched>),
+    Tcp(Option<Seen>),
+}
+
+/// Shows the gates of a rank of this host.
+pub fn show(shape: &Shape, board: &Segment, rank: u32, as_json: bool) -> i32 {
+    let refused = match () {
+        () if rank >= shape.size => Some(format!("no rank {rank}: the job has {}", shape.size)),
+        () if Card::of(board, rank).host().0 != shape.node => {
+            Some(format!("rank {rank} runs on another host; ask there"))
+        }
+        () if Card::of(board, rank).pid() == 0 => Some(format!("rank {rank} has not called MPI_Init yet")),
+        () => None,
+    };
+    if let Some(text) = refused {
+        errln!("error: {text}");
+        return 1;
+    }
+    let gates = gates(shape, board, rank);
+    match as_json {
+        true => super::print_json(&gates.iter().map(told).collect::<Vec<_>>()),
+        false => print(shape, rank, &gates),
+    }
+}
+
+fn gates(shape: &Shape, board: &Segment, rank: u32) -> Vec<Gate> {
+    let card = Card::of(board, rank);
+    let table = |address: u64, len: usize| {
+        let table = (address != 0).then(|| rank::memory_of(card.pid(), address, len));
+        table.flatten().unwrap_or_default()
+    };
+    let links = shown::read_shown(&table(card.links(), shown::SHOWN_BYTES));
+    let paces = paces::read_shown(&table(card.paces(), paces::SHOWN_BYTES));
+    let of =
+        |peer: u32| {
+            let node = Card::of(board, peer).host().0;
+            let over =
+                match node == shape.node {
+                    true => Over::Memory(paces.iter().find(|(from, _)| *from == peer).and_then(
+                        |(_, known)| {
+                            let (bytes, known) = known.last()?;
+                            let pace = known.paces.iter().flatten().copied().min_by(f64::total_cmp)?;
+                            Some(Fetched {
+                                bytes: *bytes,
+                                // The paces are nanoseconds for 1024 bytes.
+                                mb_per_s: 1024.0 * 1000.0 / pace,
+                                way: format!("{:?}", known.preferred).to_lowercase(),
+                            })
+                        },
+                    )),
+                    false => Over::Tcp(links.iter().find(|seen| seen.peer == peer).copied()),
+                };
+            Gate { peer, node, over }
+        };
+    (0..shape.size).filter(|peer| *peer != rank).map(of).collect()
+}
+
+fn told(gate: &Gate) -> serde_json::Value {
+    match &gate.over {
+        Over::Memory(fetched) => json!({
+            "peer": gate.peer, "node": gate.node, "over": "shared memory",
+            "fetched": fetched.as_ref().map(|one| json!({ "bytes": one.bytes, "mb_per_s": one.mb_per_s, "way": one.way })),
+        }),
+        Over::Tcp(seen) => json!({
+            "peer": gate.peer, "node": gate.node, "over": "TCP",
+            "connection": seen.map(|seen| json!({
+                "from": seen.ends.0.to_string(), "to": seen.ends.1.to_string(),
+                "open": { "packets": seen.open[0], "bulk": seen.open[1] },
+                "opened": { "packets": seen.opened[0], "bulk": seen.opened[1] },
+            })),
+        }),
+    }
+}
+
+fn print(shape: &Shape, rank: u32, gates: &[Gate]) -> i32 {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_header(["peer", "node", "over", ""]);
+    let (mut far, mut strangers) = (false, 0);
+    for gate in gates {
+        let (over, what) = match &gate.over {
+            Over::Memory(Some(one)) => (
+                "shared memory",
+                format!(
+                    "fetches messages of {} KB at {:.0} MB/s ({})",
+                    one.bytes / 1024,
+                    one.mb_per_s,
+                    one.way
+                ),
+            ),
+            Over::Memory(None) => ("shared memory", "no large message fetched yet".to_owned()),
+            Over::Tcp(None) => {
+                (far, strangers) = (true, strangers + 1);
+                continue;
+            }
+            Over::Tcp(Some(seen)) => {
+                far = true;
+                ("TCP", connection(seen))
+            }
+        };
+        table.add_row([
+            gate.peer.to_string(),
+            gate.node.to_string(),
+            over.to_owned(),
+            what,
+        ]);
+    }
+    outln!("rank {rank}, on node {} of {}", shape.node, shape.nodes);
+    outln!("{}", table.trim_fmt());
+    if strangers > 0 {
+        outln!(
+            "{strangers} more on other hosts, not spoken to yet or not shown (a rank shows {} connections)",
+            garonne_rails::limits::TCP_SHOWN
+        );
+    }
+    outln!(
+        "why: peers of one host share its memory, which no network is quicker than; others are reached by TCP, the one network there is"
+    );
+    outln!("shared memory: which way long messages are fetched is measured (garonne why paces)");
+    if far {
+        outln!(
+            "TCP: small messages leave as {ENV_STRATEGY} says (garonne why settings); how long messages take, garonne ping measures"
+        );
+    }
+    0
+}
+
+fn connection(seen: &Seen) -> String {
+    let state = match seen.open {
+        [true, true] => "open, for packets and bulk data",
+        [true, false] => "open, for packets",
+        [false, true] => "broken, bulk data alone is open",
+        [false, false] => "closed",
+    };
+    let again: u32 = seen.opened.iter().map(|times| times.saturating_sub(1)).sum();
+    let again = match again {
+        0 => String::new(),
+        times => format!("; opened again {times} times"),
+    };
+    format!("{} to {}: {state}{again}", seen.ends.0, seen.ends.1)
+}

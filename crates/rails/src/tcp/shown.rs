@@ -1,0 +1,186 @@
+//! The connections of a rank in a table at a fixed place, for those who watch from outside.
+//!
+//! Owned by the rail, which writes it when a connection opens or breaks. Readers are other processes, which copy it and believe nothing. Bounded
+//! by its rows: peers beyond them are not shown.
+
+use crate::limits::TCP_SHOWN;
+use crate::tcp::frame::Stream;
+use garonne_engine::api::Peer;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Words of a row: the peer plus one (0: none), bits of the streams that are open, how often each was opened, both ports, both addresses.
+const ROW: usize = 13;
+const OPEN: usize = 1;
+const OPENED: usize = 2;
+const PORTS: usize = 4;
+const OWN: usize = 5;
+const OTHER: usize = 9;
+
+/// Bytes of the table.
+pub const SHOWN_BYTES: usize = TCP_SHOWN * ROW * 4;
+
+/// A peer in such a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The peer.
+    pub peer: Peer,
+    /// Its streams for packets and for bulk data are open.
+    pub open: [bool; 2],
+    /// How often each was opened.
+    pub opened: [u32; 2],
+    /// The own and the peer's end of the one that was opened last.
+    pub ends: (SocketAddr, SocketAddr),
+}
+
+/// The peers in a table that was read from another process, which may be anything.
+pub fn read_shown(table: &[u8]) -> Vec<Seen> {
+    let words: Vec<u32> = table
+        .as_chunks()
+        .0
+        .iter()
+        .take(TCP_SHOWN * ROW)
+        .map(|bytes| u32::from_le_bytes(*bytes))
+        .collect();
+    let seen = |row: &[u32]| {
+        let address = |at: usize| {
+            let octets: Vec<u8> = row[at..at + 4]
+                .iter()
+                .flat_map(|word| word.to_be_bytes())
+                .collect();
+            let octets: [u8; 16] = octets.try_into().unwrap_or_default();
+            IpAddr::from(octets).to_canonical()
+        };
+        Some(Seen {
+            peer: row[0].checked_sub(1)?,
+            open: [row[OPEN] & 1 != 0, row[OPEN] & 2 != 0],
+            opened: [row[OPENED], row[OPENED + 1]],
+            ends: (
+                SocketAddr::new(address(OWN), (row[PORTS] >> 16) as u16),
+                SocketAddr::new(address(OTHER), row[PORTS] as u16),
+            ),
+        })
+    };
+    words.chunks_exact(ROW).filter_map(seen).collect()
+}
+
+/// See the module's paragraph. Relaxed: each word is right by itself, and a reader may find a row half old.
+#[derive(Debug)]
+pub(crate) struct Shown(Box<[AtomicU32]>);
+
+impl Default for Shown {
+    fn default() -> Self {
+        Self((0..TCP_SHOWN * ROW).map(|_| AtomicU32::new(0)).collect())
+    }
+}
+
+impl Shown {
+    /// The table's address, which stays as long as this lives.
+    pub fn at(&self) -> usize {
+        self.0.as_ptr().expose_provenance()
+    }
+
+    fn row(&self, peer: Peer) -> Option<&[AtomicU32]> {
+        let row = self.0.chunks_exact(ROW).find(|row| {
+            let owner = row[0].load(Relaxed);
+            owner == 0 || owner == peer + 1
+        })?;
+        row[0].store(peer + 1, Relaxed);
+        Some(row)
+    }
+
+    /// A stream of a peer was opened between these ends.
+    pub fn opened(&self, peer: Peer, stream: Stream, ends: Option<(SocketAddr, SocketAddr)>) {
+        let Some(row) = self.row(peer) else { return };
+        let index = number(stream);
+        row[OPEN].fetch_or(1 << index, Relaxed);
+        row[OPENED + index].fetch_add(1, Relaxed);
+        let Some((own, other)) = ends else { return };
+        row[PORTS].store(u32::from(own.port()) << 16 | u32::from(other.port()), Relaxed);
+        for (at, end) in [(OWN, own), (OTHER, other)] {
+            for (word, bytes) in row[at..at + 4].iter().zip(octets(end.ip()).as_chunks().0) {
+                word.store(u32::from_be_bytes(*bytes), Relaxed);
+            }
+        }
+    }
+
+    /// A stream of a peer is not open any more.
+    pub fn closed(&self, peer: Peer, stream: Stream) {
+        if let Some(row) = self.row(peer) {
+            row[OPEN].fetch_and(!(1 << number(stream)), Relaxed);
+        }
+    }
+}
+
+fn number(stream: Stream) -> usize {
+    match stream {
+        Stream::Small => 0,
+        Stream::Bulk => 1,
+    }
+}
+
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(four) => four.to_ipv6_mapped(),
+        IpAddr::V6(six) => six,
+    }
+    .octets()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(shown: &Shown) -> Vec<Seen> {
+        let bytes: Vec<u8> = shown
+            .0
+            .iter()
+            .flat_map(|word| word.load(Relaxed).to_le_bytes())
+            .collect();
+        assert_eq!(bytes.len(), SHOWN_BYTES);
+        read_shown(&bytes)
+    }
+
+    #[test]
+    fn what_is_shown_is_read() {
+        let shown = Shown::default();
+        assert_eq!(read(&shown), []);
+        let four: (SocketAddr, SocketAddr) = (
+            "10.0.0.1:4000".parse().unwrap(),
+            "10.0.0.2:65535".parse().unwrap(),
+        );
+        let six: (SocketAddr, SocketAddr) =
+            ("[fd00::1]:1".parse().unwrap(), "[fd00::2:3]:2".parse().unwrap());
+        shown.opened(7, Stream::Small, Some(four));
+        shown.opened(0, Stream::Small, Some(six));
+        shown.opened(0, Stream::Bulk, Some(six));
+        shown.closed(0, Stream::Small);
+        shown.opened(0, Stream::Small, None);
+        shown.closed(7, Stream::Small);
+        let told = |peer, open, opened, ends| Seen {
+            peer,
+            open,
+            opened,
+            ends,
+        };
+        assert_eq!(
+            read(&shown),
+            [
+                told(7, [false, false], [1, 0], four),
+                told(0, [true, true], [2, 1], six)
+            ]
+        );
+    }
+
+    #[test]
+    fn peers_beyond_the_table_are_not_shown_and_rubbish_is_read_without_harm() {
+        let shown = Shown::default();
+        for peer in 0..2 * TCP_SHOWN as u32 {
+            shown.opened(peer, Stream::Small, None);
+        }
+        assert_eq!(read(&shown).len(), TCP_SHOWN);
+        for len in [0, 1, 51, 52, SHOWN_BYTES, SHOWN_BYTES + 77] {
+            assert!(read_shown(&vec![0xff; len]).len() <= TCP_SHOWN);
+        }
+    }
+}
