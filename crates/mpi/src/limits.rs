@@ -87,6 +87,10 @@ pub mod coll {
     /// Longest block of a Bruck all-to-all: each is copied twice in every one of log2 n steps.
     pub const BRUCK_BLOCK: u64 = 256;
 
+    /// Longest block of an all-to-all that is brought together node by node: each is copied five times, which costs less than a message between nodes
+    /// as long as it is short.
+    pub const BY_NODE_BLOCK: u64 = 1024;
+
     /// Blocks up to this go to many partners at once: latency counts.
     pub const ALLTOALL_BLOCK: u64 = 32 * 1024;
 

@@ -3,6 +3,10 @@
 //! One rank of each node, its head, speaks for it: the first one, on the root's node the root. What a node's ranks say is brought together before it leaves the
 //! node, so a network carries about one copy of the data per node, and as many rounds as the nodes ask for, whatever the ranks per node.
 
+mod alltoall;
+
+pub(super) use alltoall::alltoall;
+
 use super::algo::{
     Reduction, allgather as own_blocks, allreduce, barrier as tokens, bcast as from_root, len, part,
     reduce_scatter,

@@ -302,11 +302,15 @@ impl Planned for Alltoall<'_> {
         if p.across() > 0 {
             return inter::alltoall(p, &send, &recv);
         }
-        match choose(Kind::Alltoall, ask(p, self.recv.bytes(), true)) {
+        match (
+            choose(Kind::Alltoall, ask(p, self.recv.bytes(), true)),
+            p.spread(),
+        ) {
             _ if self.recv.bytes() == 0 => Ok(()),
-            Algorithm::Bruck => alltoall::bruck(p, &send, &recv),
+            (Algorithm::ByNode, Some(spread)) => by_node::alltoall(p, &spread, &send, &recv),
+            (Algorithm::Bruck, _) => alltoall::bruck(p, &send, &recv),
             _ if self.send.is_none() => alltoall::in_place(p, &recv),
-            Algorithm::Linear { batch } => alltoall::linear(p, &send, &recv, batch),
+            (Algorithm::Linear { batch }, _) => alltoall::linear(p, &send, &recv, batch),
             _ => alltoall::linear(p, &send, &recv, 1),
         }
     }

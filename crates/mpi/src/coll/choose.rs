@@ -161,6 +161,7 @@ fn allgather(ask: Ask) -> Algorithm {
 
 fn alltoall(ask: Ask) -> Algorithm {
     match ask {
+        _ if ask.spread.is_some() && ask.bytes <= limit::BY_NODE_BLOCK => Algorithm::ByNode,
         _ if ask.ranks >= limit::BRUCK_RANKS && ask.bytes <= limit::BRUCK_BLOCK => Algorithm::Bruck,
         _ if ask.bytes <= limit::ALLTOALL_BLOCK => Algorithm::Linear {
             batch: limit::ALLTOALL_PARTNERS,

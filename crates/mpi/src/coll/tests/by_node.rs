@@ -6,6 +6,7 @@ use crate::coll::blocks::{Blocks, Numbers};
 use crate::coll::by_node;
 use crate::coll::plan::{Plan, Recorder, Side, Step};
 use crate::coll::spread::Spread;
+use crate::coll::typed::{Shape, Typed};
 use crate::error::Result;
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ const PLACEMENTS: [&[u32]; 9] = [
 ];
 
 const SHAPES: [Test; 2] = [Test::Dense, Test::Gappy];
+const SHAPE_OF: [&dyn Shape; 2] = [&Test::Dense, &Test::Gappy];
 const COUNTS: [u64; 3] = [1, 5, 40];
 
 fn runs(nodes: &[u32]) -> bool {
@@ -246,6 +248,43 @@ fn an_allgather_of_nodes_gives_all_the_blocks_of_all() {
     }
 }
 
+#[test]
+fn an_alltoall_of_nodes_transposes_the_blocks_also_in_place() {
+    let block = |from: u32, to: u32, count: u64| contribution(100 * from + to, count);
+    for nodes in PLACEMENTS {
+        let n = nodes.len() as u32;
+        for (count, in_place) in [(1, false), (1, true), (3, false), (3, true)] {
+            let blocks_of = |me: u32| (0..n).flat_map(|to| block(me, to, count)).collect::<Vec<_>>();
+            let inputs: Vec<_> = (0..n)
+                .map(|me| Buffer::of(SHAPES[me as usize % 2], &blocks_of(me)))
+                .collect();
+            let outputs: Vec<_> = (0..n)
+                .map(|me| match in_place {
+                    true => Buffer::of(Test::Gappy, &blocks_of(me)),
+                    false => Buffer::new(Test::Gappy, u64::from(n) * count),
+                })
+                .collect();
+            everywhere(nodes, u64::from(n) + count, |p, spread, me| {
+                let even = |buffer: &Buffer| Blocks::Even {
+                    typed: Typed::new(buffer.mem(), SHAPE_OF[(buffer.shape == Test::Gappy) as usize]),
+                    count,
+                };
+                let recv = even(&outputs[me as usize]);
+                let send = if in_place {
+                    recv
+                } else {
+                    even(&inputs[me as usize])
+                };
+                by_node::alltoall(p, spread, &send, &recv)
+            });
+            for (me, output) in (0..).zip(&outputs) {
+                let want: Vec<_> = (0..n).flat_map(|from| block(from, me, count)).collect();
+                assert_eq!(output.elements(), want, "{nodes:?} {me} {in_place}");
+            }
+        }
+    }
+}
+
 /// Messages and bytes that leave a node.
 fn crossing(nodes: &[u32], plan: impl Fn(&mut Recorder, &Spread) -> Result<()>) -> (usize, u64) {
     let mut crossed = (0, 0);
@@ -298,6 +337,13 @@ fn what_crosses_the_network_grows_with_nodes_and_not_with_their_ranks() {
             )),
             (7, 7 * data.len)
         );
+        // One message from each node to each other.
+        let blocks = Blocks::Even {
+            typed: buffer.typed(),
+            count: 1,
+        };
+        let (messages, sent) = crossing(&nodes, |p, spread| by_node::alltoall(p, spread, &blocks, &blocks));
+        assert_eq!((messages, sent), (8 * 7, 8 * 7 * u64::from(each * each) * 8));
         // Each rank's slice goes as the algorithm for eight has it: twice seven eighths of it out of each node.
         let long = Reduction { count: 4096, ..r };
         let (_, sent) = crossing(&nodes, |p, spread| by_node::allreduce_in_slices(p, spread, &long));
