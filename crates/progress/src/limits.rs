@@ -119,5 +119,12 @@ pub const PUT_OFF_MOST: u32 = 4;
 /// Graces in a row with nothing lent after which the helper rests: a program that lends often does not wake it each time, and one that has ceased to is not bothered for long.
 pub const GRACES_BEFORE_REST: u32 = 25;
 
+/// How long a helper sleeps before it asks whether it is needed at all: starting another costs some tens of microseconds, so a program that computes for seconds between two messages
+/// does not notice, and one that left something open once has no second thread soon afterwards.
+pub const REST: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// How many times as long it sleeps at most, when it was needed: something stays open, and nobody calls.
+pub const REST_TIMES: u32 = 64;
+
 /// Looks of the helper for bytes that are on their way before it sleeps: some ten microseconds, which is what being called costs. None on the core that the program computes on.
 pub const HELPER_SPINS: u32 = 1_000;

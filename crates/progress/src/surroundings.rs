@@ -2,7 +2,7 @@
 //!
 //! Implemented by `node` for real processes and by `sim` for threads and simulated ranks; called by the engine host.
 
-use crate::limits::YIELD_TAKEN_FROM;
+use crate::limits::{REST, YIELD_TAKEN_FROM};
 use garonne_engine::api::{Origin, Peer};
 use garonne_engine::event::{Sent, Waiting};
 use std::time::{Duration, Instant};
@@ -113,6 +113,12 @@ pub trait Surroundings: Send + Sync {
     fn lends_always(&self) -> bool {
         false
     }
+
+    /// How long a helper that nobody calls stays before it asks whether it is needed.
+    fn rest(&self) -> Duration {
+        REST
+    }
+
     /// The calling thread is about to sleep, or (`false`) awake again. For those who watch from outside.
     fn sleeps(&self, _asleep: bool) {}
 

@@ -1,11 +1,11 @@
 //! What the kernel and the C library offer that has no safe form elsewhere: the idle class, binding a thread, its CPU, blocked signals around a
-//! thread's start, and knowing that this process is a forked child. Called by `tasks` and `events` only.
+//! thread's start, threads that leave nothing behind, and knowing that this process is a forked child. Called by `tasks`, `events` and the helper only.
 
 use garonne_topology::CpuSet;
 use std::io;
 use std::mem::MaybeUninit;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 /// Puts the calling thread into the class that runs only where nobody else wants to; where that is refused, it is made as nice as can be.
@@ -61,6 +61,76 @@ pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
     // SAFETY: written by the first call.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     result
+}
+
+/// What a thread of [`start`] does.
+pub(crate) trait Work: Send + Sync + 'static {
+    /// All of it.
+    fn work(self: Arc<Self>);
+}
+
+/// A thread that was started and is neither joined nor left to itself yet.
+#[derive(Debug)]
+pub(crate) struct Started(libc::pthread_t);
+
+/// Starts a thread that does `work`, takes no signals, and has a stack of this size, or of the usual one where the program's thread-local data need more. Other than with the
+/// standard library's threads, nothing is allocated that only the new thread's stack knows of: checkers of leaks do not see that stack in a forked child.
+pub(crate) fn start<W: Work>(work: &Arc<W>, stack: usize) -> io::Result<Started> {
+    extern "C" fn run<W: Work>(work: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: the count that `start` gave away for this thread alone.
+        let work = unsafe { Arc::from_raw(work.cast_const().cast::<W>()) };
+        // A panic has been told of; the thread ends.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.work()));
+        std::ptr::null_mut()
+    }
+    let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
+    let mut create = |stack: Option<usize>| {
+        let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+        let its = Arc::into_raw(work.clone());
+        // SAFETY: the attributes are initialised first and destroyed last; the argument is a count of its own, which the thread takes over.
+        unsafe {
+            libc::pthread_attr_init(attributes.as_mut_ptr());
+            if let Some(stack) = stack {
+                libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack);
+            }
+            let argument = its.cast_mut().cast();
+            let error = libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), run::<W>, argument);
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
+            if error != 0 {
+                drop(Arc::from_raw(its));
+            }
+            error
+        }
+    };
+    let error = without_signals(|| match create(Some(stack)) {
+        libc::EINVAL => create(None),
+        error => error,
+    });
+    match error {
+        // SAFETY: written by the call that succeeded.
+        0 => Ok(Started(unsafe { thread.assume_init() })),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+impl Started {
+    /// Waits for its end.
+    pub(crate) fn join(self) {
+        // SAFETY: it was neither joined nor detached, which this value's being there says.
+        unsafe { libc::pthread_join(self.0, std::ptr::null_mut()) };
+    }
+
+    /// Nobody waits for it.
+    pub(crate) fn detach(self) {
+        // SAFETY: it was neither joined nor detached, which this value's being there says.
+        unsafe { libc::pthread_detach(self.0) };
+    }
+}
+
+/// Names the calling thread, for those who look.
+pub(crate) fn name_thread(name: &std::ffi::CStr) {
+    // SAFETY: the name ends with a zero and is copied; one that is too long is refused.
+    unsafe { libc::pthread_setname_np(libc::pthread_self(), name.as_ptr()) };
 }
 
 /// How many forks lie between the first call of [`forks`] and this process.

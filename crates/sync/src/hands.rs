@@ -10,8 +10,10 @@ use crate::doorbell::Doorbell;
 use crate::facade::{AtomicBool, AtomicU32, Ordering, fence};
 
 const KEPT: u32 = 0;
-const LENT: u32 = 1;
-const INSIDE: u32 = 2;
+/// Kept, and nobody is there to whom it could be lent.
+const DESERTED: u32 = 1;
+const LENT: u32 = 2;
+const INSIDE: u32 = 3;
 
 /// See the module's paragraph.
 #[derive(Debug)]
@@ -34,19 +36,40 @@ impl Gate {
         }
     }
 
-    /// Lets the helper in from now on, and lets one stay that was asked to leave. For the one who keeps and lends.
-    pub fn lend(&self) {
+    /// Lets the helper in from now on, and lets one stay that was asked to leave. For the one who keeps and lends. `false`: the helper has retired, nothing is lent.
+    pub fn lend(&self) -> bool {
         self.recalled.store(false, Ordering::SeqCst);
         // Release: the helper sees what the lender did, the change of its locks included. SYNC(hands-gate).
-        let _ = self
+        let lent = self
             .state
             .compare_exchange(KEPT, LENT, Ordering::Release, Ordering::Relaxed);
+        lent != Err(DESERTED)
+    }
+
+    /// The helper goes for good, if nothing is lent. `false`: it is needed.
+    pub fn retire(&self) -> bool {
+        self.state
+            .compare_exchange(KEPT, DESERTED, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Whether the last helper has retired.
+    #[inline]
+    pub fn is_deserted(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == DESERTED
+    }
+
+    /// There is a helper again.
+    pub fn attend(&self) {
+        let _ = self
+            .state
+            .compare_exchange(DESERTED, KEPT, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Whether it is kept. Exact for the one who lends and takes back.
     #[inline]
     pub fn is_kept(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == KEPT
+        self.state.load(Ordering::Relaxed) < LENT
     }
 
     /// Whether it is lent, and not asked back. Exact for the one who lends and takes back.
@@ -65,7 +88,7 @@ impl Gate {
         let taken = self
             .state
             .compare_exchange(LENT, KEPT, Ordering::Acquire, Ordering::Relaxed);
-        matches!(taken, Ok(_) | Err(KEPT))
+        matches!(taken, Ok(_) | Err(KEPT | DESERTED))
     }
 
     /// As `try_keep`, but a helper that is inside is asked to leave soon. It may still be inside, even put aside by the kernel: who gets `false` goes on with
@@ -276,6 +299,23 @@ mod loom_tests {
         });
     }
 
+    /// A helper that nobody needed for a while goes at the moment at which hands are lent.
+    #[test]
+    fn what_is_lent_has_a_helper_or_the_lender_knows_that_it_has_gone() {
+        loom::model(|| {
+            let gate = Arc::new(Gate::new());
+            let helper = gate.clone();
+            let thread = loom::thread::spawn(move || helper.retire() || helper.enter().is_some());
+            let lent = gate.lend();
+            thread.join().unwrap();
+            assert_eq!(lent, !gate.is_deserted() && !gate.is_kept());
+            if !lent {
+                gate.attend();
+                assert!(gate.lend() && gate.enter().is_some());
+            }
+        });
+    }
+
     /// The program's thread does not wait for a helper that is inside: its lock is elided only if the gate is kept.
     #[test]
     fn a_thread_that_comes_back_works_beside_a_helper_that_has_not_left() {
@@ -415,6 +455,17 @@ mod tests {
         gate.lend();
         assert!(!inside.recalled() && gate.is_lent(), "it may stay");
         assert!(!gate.take_back() && !gate.is_lent());
+    }
+
+    #[test]
+    fn a_helper_retires_only_while_the_gate_is_kept_and_nothing_is_lent_until_there_is_another() {
+        let gate = Gate::new();
+        assert!(gate.lend() && !gate.retire());
+        assert!(gate.take_back() && gate.retire() && !gate.retire());
+        assert!(gate.is_kept() && gate.is_deserted() && gate.take_back());
+        assert!(!gate.lend() && gate.is_kept() && gate.enter().is_none());
+        gate.attend();
+        assert!(gate.lend() && gate.lend() && gate.enter().is_some());
     }
 
     #[test]

@@ -4,7 +4,8 @@ on its way.
 Callgrind counts the calls in a short and in a longer run of tests/hotpath/small_messages.c; the difference over the messages
 between them is the price of one, without what only the first ones pay (mapping an inbox, growing a table). Instructions do not
 depend on the machine's load, so the ceilings are tests, with room for other compilers; allocating, a system call or a look at the
-clock would show as calls into the C library, of which none may remain.
+clock would show as calls into the C library, of which none may remain. The same is counted with communication that advances by itself
+switched on and off: who leaves nothing open that needs hands pays nothing for it, to the instruction.
 """
 
 import re
@@ -20,6 +21,9 @@ WAYS = {
     "nonblocking": (("MPI_Isend", "MPI_Waitall"), ("MPI_Irecv", "MPI_Waitall")),
 }
 CEILINGS = {"blocking": (90, 235), "nonblocking": (130, 350)}
+# How far the prices with and without may differ: what returns of credits that come a message sooner or later make of it.
+SAME = 0.5
+BACKGROUND = {"on": "1", "off": "0"}
 LIMIT_S = 240
 FORBIDDEN = re.compile(
     r"(_int_malloc|malloc|calloc|realloc|_int_free|free|mmap|munmap|madvise|syscall|clock_gettime|gettimeofday|nanosleep|sched_yield|"
@@ -41,13 +45,23 @@ def run(context, way):
     program = work / "small_messages"
     source = context.root / "tests" / "hotpath" / "small_messages.c"
     check(context.execute(f"hotpath build {way}", [context.mpicc(), "-O2", source, "-o", program], timeout=60))
-    short, long = (measure(context, (work, program), way, count) for count in (SHORT, LONG))
+    prices = {name: priced(context, (work, program), way, setting) for name, setting in BACKGROUND.items()}
+    for rank, calls in enumerate(WAYS[way]):
+        on, off = (prices[name][rank] for name in BACKGROUND)
+        if abs(on - off) > SAME:
+            raise Failure(f"a small message costs {on:.1f} instructions in {' and '.join(calls)} where communication advances by itself, and {off:.1f} where it does not")
+
+
+def priced(context, where, way, setting):
+    """The price of a message in each rank's calls, with this setting, and no trace of what must not be there."""
+    short, long = (measure(context, where, way, count, setting) for count in (SHORT, LONG))
+    prices = []
     for rank, calls in enumerate(WAYS[way]):
         what = " and ".join(calls)
         names = short[rank].keys() | long[rank].keys()
         grown = {name: long[rank].get(name, 0) - short[rank].get(name, 0) for name in names}
         price = sum(grown.values()) / (LONG - SHORT)
-        print(f"    {what}: {price:.0f} instructions", flush=True)
+        print(f"    {what}, GARONNE_BACKGROUND={setting}: {price:.1f} instructions", flush=True)
         # A few calls in some hundred messages are for the return of credits, which queues, and to wake a receiver that sleeps; less
         # than one instruction for each message is less than one call in ten messages.
         worst = {name: cost / (LONG - SHORT) for name, cost in grown.items() if FORBIDDEN.fullmatch(name) and cost > (LONG - SHORT)}
@@ -55,20 +69,23 @@ def run(context, way):
             raise Failure(f"a small message goes through {worst} in {what}")
         if not 0 < price <= CEILINGS[way][rank]:
             raise Failure(f"a small message costs {price:.0f} instructions in {what}; the ceiling is {CEILINGS[way][rank]}")
+        prices.append(price)
+    return prices
 
 
-def measure(context, where, way, count):
+def measure(context, where, way, count, setting):
     """Instructions by function inside the calls, for each rank."""
     work, program = where
-    tool = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={work}/{count}.%p"]
+    tool = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={work}/{setting}.{count}.%p"]
     tool += [f"--toggle-collect={call}" for call in sorted({call for calls in WAYS[way] for call in calls})]
-    arguments = [program, work / f"count.{count}", count, way]
-    done = context.execute(f"hotpath {way} {count}", context.launcher(2) + tool + arguments, timeout=LIMIT_S)
+    arguments = [program, work / f"count.{setting}.{count}", count, way]
+    done = context.execute(f"hotpath {way} {count} {setting}", context.launcher(2) + tool + arguments, timeout=LIMIT_S,
+                           env=context.environment({"GARONNE_BACKGROUND": setting}))
     check(done)
     ranks = {int(rank): pid for rank, pid in re.findall(r"rank (\d) is process (\d+)", done.output)}
     if sorted(ranks) != [0, 1]:
         raise Failure(f"the program did not name its ranks (log: {done.log})")
-    return [costs(work / f"{count}.{ranks[rank]}") for rank in (0, 1)]
+    return [costs(work / f"{setting}.{count}.{ranks[rank]}") for rank in (0, 1)]
 
 
 def costs(path):

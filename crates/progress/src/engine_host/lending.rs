@@ -12,7 +12,7 @@ use super::advancing::Look;
 use super::{By, EngineHost, lock};
 use crate::backoff::Backoff;
 use crate::habit::{AGAIN, Habit, Moment};
-use crate::helper::{Helper, Next, Words};
+use crate::helper::{Because, Helper, Next, Words};
 use crate::limits::{GRACES_BEFORE_REST, HANDED_OVER_FROM, HELPER_SPINS, OPEN_FEW, PUT_OFF_MOST, WORTH};
 use crate::surroundings::{Lent, Surroundings};
 use crate::sys;
@@ -117,11 +117,11 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
             word: memory.word(0),
             all: memory.word(4),
         };
-        let (host, its_words) = (Arc::downgrade(self), words.clone());
+        let (host, its_words, rest) = (Arc::downgrade(self), words.clone(), self.surroundings.rest());
         let starter = move || {
             let host = host.clone();
-            Helper::start(its_words.clone(), cpus.clone(), move || {
-                host.upgrade().map_or(Next::Leave, |host| host.take_turn())
+            Helper::start(its_words.clone(), cpus.clone(), rest, move |because| {
+                host.upgrade().map_or(Next::Leave, |host| host.take_turn(because))
             })
         };
         if self.lending.words.set(words).is_ok() && self.lending.starter.set(Box::new(starter)).is_ok() {
@@ -236,10 +236,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     fn words(&self) -> Option<&Words> {
         match self.lending.phase.load(Ordering::Acquire) {
             OFF => return None,
-            RUNNING => {}
+            RUNNING if !self.lending.gate.is_deserted() => {}
             _ => {
                 let mut helper = lock(&self.lending.helper);
-                if helper.is_none() {
+                if helper.is_none() || self.lending.gate.is_deserted() {
+                    // Before there is one that could retire.
+                    self.lending.gate.attend();
                     match self.lending.starter.get()?() {
                         Ok(started) => *helper = Some(started),
                         Err(error) => {
@@ -278,7 +280,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
         self.lending.cpu.store(sys::cpu(), Ordering::Relaxed);
         self.lending.all_over.store(false, Ordering::SeqCst);
-        self.lending.gate.lend();
+        while !self.lending.gate.lend() {
+            // It has gone since it was asked for.
+            if self.words().is_none() {
+                self.take_back();
+                return;
+            }
+        }
         if self.surroundings.grace().is_some() {
             // One that looks already will see this, too.
             if self.lending.lendings.count() {
@@ -411,8 +419,15 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// The helper was called, or looks by itself.
-    pub(crate) fn take_turn(&self) -> Next {
+    /// The helper was called, or looks by itself, or asks whether it is needed.
+    pub(crate) fn take_turn(&self, because: Because) -> Next {
+        if because == Because::Idle {
+            // While something is lent it stays, since peers may call.
+            return match self.lending.gate.retire() {
+                true => Next::Leave,
+                false => Next::Sleep,
+            };
+        }
         match self.surroundings.grace() {
             None => self.work(),
             Some(grace) => self.work_late(grace),
