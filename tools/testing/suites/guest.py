@@ -1,4 +1,4 @@
-"""A good guest in its process: forks and programs that a rank starts, debuggers, checkers of memory, sanitizers."""
+"""A good guest in its process: forks and programs that a rank starts, the library's own thread, debuggers, checkers of memory, sanitizers."""
 
 import os
 import shutil
@@ -13,6 +13,7 @@ NAMESPACE = ["unshare", "-Urm"]
 ORDINARY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
 # Output goes to a pipe first, since the log is a file as well.
 NO_FILES = 'set -o pipefail; (ulimit -f 0 && "$@") 2>&1 | cat'
+HANDS = {"GARONNE_BACKGROUND": "1"}
 SANITIZERS = {"address": ["talks", "forks"], "undefined": ["talks"], "thread": ["talks", "forks"]}
 
 # What sanitizers and debuggers say of a kernel or a container in which they cannot work at all.
@@ -24,10 +25,15 @@ def suite(context):
     if context.foreign:
         return  # what others do with MPI in a forked child is theirs
     context.installed()
-    for program in ("talks", "forks"):
+    for program in ("talks", "forks", "hands"):
         check(build(context, program))
     for ranks in (1, 2, 4):
         yield job(context, f"forks on {ranks}", ranks, [program_of(context, "forks")], "ok")
+    hands = program_of(context, "hands")
+    for ranks in (2, 4):
+        yield job(context, f"the library's thread on {ranks}", ranks, [hands], "ok", HANDS)
+    yield job(context, "no thread for the library", 2, [*ORDINARY, hands, "refused"], "ok", HANDS)
+    yield Case("guest/no end but the library's thread", lambda: no_end(context))
     talks = program_of(context, "talks")
     yield job(context, "under gdb", 2, ["gdb", "-batch", "-ex", "run", "-ex", "thread apply all bt", "--args", talks], "good")
     yield job(context, "under valgrind", 2, ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", talks], "good")
@@ -38,6 +44,14 @@ def suite(context):
     for sanitizer, programs in SANITIZERS.items():
         for program in programs:
             yield sanitized(context, sanitizer, program)
+
+
+def no_end(context):
+    """A rank that leaves by exit() beside the library's thread ends, and is told of as any other that does so."""
+    command = [*context.launcher(2), program_of(context, "hands"), "exit"]
+    result = context.execute("guest no end", command, timeout=LIMIT_S, env=context.environment(HANDS))
+    if result.timed_out or result.code != 3 or "ok" not in result.output:
+        raise Failure(f"exit code {result.code}\n{result.output}")
 
 
 def no_files(context):
@@ -58,8 +72,8 @@ def build(context, program, name=None, more=()):
     return context.execute(f"guest build {name or program}", command, timeout=60)
 
 
-def run(context, name, ranks, command, word):
-    result = context.execute(f"guest {name}", context.launcher(ranks) + command, timeout=LIMIT_S)
+def run(context, name, ranks, command, word, env=None):
+    result = context.execute(f"guest {name}", context.launcher(ranks) + command, timeout=LIMIT_S, env=context.environment(env))
     for trouble in TROUBLE:
         if trouble in result.output:
             raise Skip(f"not possible here: {trouble}")
@@ -68,11 +82,11 @@ def run(context, name, ranks, command, word):
         raise Failure(f"'{word}' was not said (log: {result.log})")
 
 
-def job(context, name, ranks, command, word):
+def job(context, name, ranks, command, word, env=None):
     def case():
         if not shutil.which(command[0]):
             raise Skip(f"{command[0]} is not installed")
-        run(context, name, ranks, command, word)
+        run(context, name, ranks, command, word, env)
 
     return Case(f"guest/{name}", case)
 
