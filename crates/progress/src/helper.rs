@@ -38,6 +38,7 @@ pub(crate) struct Helper {
     cpus: Option<CpuSet>,
     rest: Duration,
     turn: Turn,
+    checker: Option<sys::Checker>,
     over: AtomicBool,
     /// Not zero: its work is over.
     left: AtomicU32,
@@ -86,6 +87,7 @@ impl Helper {
             cpus,
             rest,
             turn: Box::new(turn),
+            checker: sys::Checker::find(),
             over: AtomicBool::new(false),
             left: AtomicU32::new(0),
             thread: Mutex::new(None),
@@ -158,7 +160,7 @@ impl sys::Work for Helper {
             // Elsewhere it is as right, only slower.
             let _ = sys::bind(cpus);
         }
-        self.take_turns();
+        sys::Checker::looks_away(self.checker, || self.take_turns());
         if !self.over.load(Ordering::SeqCst)
             && let Some(thread) = self.thread().take()
         {

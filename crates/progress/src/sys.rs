@@ -127,6 +127,43 @@ impl Started {
     }
 }
 
+/// A checker of races that may be in this process. It cannot see the locks of a library that is built without it, and would call the memory that passes from
+/// thread to thread under them a race.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checker {
+    begin: extern "C" fn(),
+    end: extern "C" fn(),
+}
+
+impl Checker {
+    /// The one that is there. The answer no allocates for the calling thread, so a thread of the library's own is told by the one that starts it.
+    pub(crate) fn find() -> Option<Self> {
+        let [begin, end] = [c"__tsan_ignore_thread_begin", c"__tsan_ignore_thread_end"].map(|name| {
+            // SAFETY: the name ends with a zero; functions of these names, if there are any, are the thread sanitizer's, without arguments.
+            unsafe {
+                let function = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+                std::mem::transmute::<*mut libc::c_void, Option<extern "C" fn()>>(function)
+            }
+        });
+        // One without the other would be an error at the thread's end.
+        Some(Self {
+            begin: begin?,
+            end: end?,
+        })
+    }
+
+    /// Calls `f` while it leaves the calling thread alone.
+    pub(crate) fn looks_away(checker: Option<Self>, f: impl FnOnce()) {
+        if let Some(checker) = checker {
+            (checker.begin)();
+        }
+        f();
+        if let Some(checker) = checker {
+            (checker.end)();
+        }
+    }
+}
+
 /// Names the calling thread, for those who look.
 pub(crate) fn name_thread(name: &std::ffi::CStr) {
     // SAFETY: the name ends with a zero and is copied; one that is too long is refused.

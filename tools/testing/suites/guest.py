@@ -32,7 +32,7 @@ def suite(context):
     hands = program_of(context, "hands")
     for ranks in (2, 4):
         yield job(context, f"the library's thread on {ranks}", ranks, [hands], "ok", HANDS)
-    yield job(context, "no thread for the library", 2, [*ORDINARY, hands, "refused"], "ok", HANDS)
+    yield Case("guest/no thread for the library", lambda: no_thread(context))
     yield Case("guest/no end but the library's thread", lambda: no_end(context))
     talks = program_of(context, "talks")
     yield job(context, "under gdb", 2, ["gdb", "-batch", "-ex", "run", "-ex", "thread apply all bt", "--args", talks], "good")
@@ -44,6 +44,15 @@ def suite(context):
     for sanitizer, programs in SANITIZERS.items():
         for program in programs:
             yield sanitized(context, sanitizer, program)
+
+
+def no_thread(context):
+    """A rank that is given no thread does what it would do without."""
+    command = [*ORDINARY, *context.launcher(2), program_of(context, "hands"), "refused"]
+    result = context.execute("guest no thread", command, timeout=LIMIT_S, env=context.environment(HANDS))
+    check(result)
+    if result.output.count("ok") != 2:
+        raise Failure(f"not all ranks came to a good end (log: {result.log})")
 
 
 def no_end(context):

@@ -21,7 +21,7 @@ WAYS = {
     "nonblocking": (("MPI_Isend", "MPI_Waitall"), ("MPI_Irecv", "MPI_Waitall")),
 }
 CEILINGS = {"blocking": (90, 235), "nonblocking": (130, 350)}
-# How far the prices with and without may differ: what returns of credits that come a message sooner or later make of it.
+# How far the prices with and without may differ, but for what does not happen at each message: a return of credits that comes sooner or later, a table that grows.
 SAME = 0.5
 BACKGROUND = {"on": "1", "off": "0"}
 LIMIT_S = 240
@@ -69,7 +69,7 @@ def priced(context, where, way, setting):
             raise Failure(f"a small message goes through {worst} in {what}")
         if not 0 < price <= CEILINGS[way][rank]:
             raise Failure(f"a small message costs {price:.0f} instructions in {what}; the ceiling is {CEILINGS[way][rank]}")
-        prices.append(price)
+        prices.append(sum(cost for cost in grown.values() if cost >= LONG - SHORT) / (LONG - SHORT))
     return prices
 
 
