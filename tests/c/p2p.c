@@ -430,6 +430,53 @@ static void bad_arguments_are_refused_by_class(void)
     MPI_Comm_free(&comm);
 }
 
+static int general_queries, general_frees;
+
+static int query_general(void *extra, MPI_Status *status)
+{
+    general_queries++;
+    return MPI_Status_set_elements(status, MPI_INT, *(int *)extra);
+}
+
+static int free_general(void *extra)
+{
+    (void)extra;
+    general_frees++;
+    return MPI_SUCCESS;
+}
+
+static int cancel_general(void *extra, int complete)
+{
+    (void)extra;
+    (void)complete;
+    return MPI_SUCCESS;
+}
+
+/* The program's own copy of the handle is good until the request was both freed and completed. */
+static void a_generalized_request_may_be_freed_before_it_is_completed(void)
+{
+    int three = 3;
+    MPI_Request request, copy;
+    general_queries = general_frees = 0;
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    MPI_Grequest_start(query_general, free_general, cancel_general, &three, &request);
+    copy = request;
+    CHECK_EQ(MPI_Request_free(&request), MPI_SUCCESS);
+    CHECK(request == MPI_REQUEST_NULL);
+    CHECK_EQ(general_frees, 0);
+    CHECK_EQ(MPI_Grequest_complete(copy), MPI_SUCCESS);
+    CHECK_EQ(general_frees, 1);
+    CHECK_CLASS(MPI_Grequest_complete(copy), MPI_ERR_REQUEST);
+    MPI_Grequest_start(query_general, free_general, cancel_general, &three, &request);
+    copy = request;
+    CHECK_EQ(MPI_Grequest_complete(request), MPI_SUCCESS);
+    CHECK_EQ(MPI_Request_free(&request), MPI_SUCCESS);
+    CHECK_EQ(general_frees, 2);
+    CHECK_CLASS(MPI_Grequest_complete(copy), MPI_ERR_REQUEST);
+    CHECK_EQ(general_queries, 0);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -456,6 +503,7 @@ int main(int argc, char **argv)
     RUN(proc_null_completes_at_once);
     RUN(receives_can_be_cancelled);
     RUN(truncation_is_an_error_and_the_next_message_is_sound);
+    RUN(a_generalized_request_may_be_freed_before_it_is_completed);
     RUN(bad_arguments_are_refused_by_class);
     free(out);
     free(in);

@@ -5,10 +5,12 @@ use crate::callback::General;
 use crate::edge::{Buf, Callback, Ptr};
 use crate::handle::*;
 use crate::plain::is_plain;
-use crate::request::{entry, give_general};
+use crate::request::{entry, forget, give_general};
 use crate::state;
 use garonne_mpi::error::Class;
+use garonne_mpi::request::Completion;
 use garonne_mpi::request::general;
+use std::sync::Arc;
 
 pub(crate) fn grequest_start(
     _: Call,
@@ -36,5 +38,22 @@ pub(crate) fn grequest_complete(_: Call, handle: MPI_Request) -> Result<()> {
     };
     let general =
         general.ok_or_else(|| Fault::new(Class::Request, "this request is not a generalized one"))?;
-    Ok(general.complete()?)
+    let completed = general.complete();
+    forget_if_over(handle, &general);
+    Ok(completed?)
+}
+
+/// `MPI_Request_free`. Until the operation is completed, too, the program's copies of the handle are good for
+/// `MPI_Grequest_complete` (MPI 5.0, section 13.2).
+pub(crate) fn free(handle: MPI_Request, operation: &Arc<general::General>) -> Result<()> {
+    let operation = operation.clone();
+    let freed = operation.free();
+    forget_if_over(handle, &operation);
+    Ok(freed?)
+}
+
+fn forget_if_over(handle: MPI_Request, operation: &general::General) {
+    if operation.is_over() {
+        forget(handle);
+    }
 }

@@ -11,7 +11,7 @@ use crate::handle::*;
 use crate::objects::{publish, unknown};
 use crate::status::{encode, give_empty, give_outcome};
 use crate::thunk::call_site;
-use crate::{failures, plain};
+use crate::{failures, grequest, plain};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::{Class, Error};
 use garonne_mpi::request::general::General;
@@ -581,9 +581,18 @@ pub(crate) fn request_free(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
         place.set(MPI_REQUEST_NULL)?;
         return Ok(request.free()?);
     }
+    if let Some(general) = &entry(handle)?.general {
+        place.set(MPI_REQUEST_NULL)?;
+        return grequest::free(handle, general);
+    }
     let Some(entry) = REQUESTS.remove(handle) else {
         return Err(unknown(Class::Request, "request", handle.0, MPI_REQUEST_NULL.0));
     };
     place.set(MPI_REQUEST_NULL)?;
     Ok(entry.request.free()?)
+}
+
+/// Takes back a handle that nobody needs any more.
+pub(crate) fn forget(handle: MPI_Request) {
+    REQUESTS.remove(handle);
 }

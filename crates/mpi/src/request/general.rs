@@ -50,6 +50,11 @@ impl General {
         }
     }
 
+    /// Whether it was both freed and completed: nobody needs it any more.
+    pub fn is_over(&self) -> bool {
+        self.state.load(Ordering::Acquire) == DONE | FREED
+    }
+
     fn release(&self) -> Result<()> {
         let freed = self.operations.free();
         freed.map_err(|code| {
