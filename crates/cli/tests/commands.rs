@@ -162,6 +162,8 @@ fn the_binding_of_a_job_is_explained() {
     let why = json("why binding -n 100000 --json");
     assert_eq!(why["bound_to"].as_array().unwrap().len(), 0);
     assert!(why["reason"].as_str().unwrap().contains("100000 cores wanted"));
+    let one = run("why binding -n 1").out;
+    assert!(one.lines().any(|line| line.starts_with("1 rank ")), "{one}");
     let nothing = tempfile::tempdir().unwrap();
     let costs = said(
         command("why costs --json")

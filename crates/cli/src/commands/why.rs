@@ -199,13 +199,13 @@ fn binding(ranks: u32, as_json: bool) -> i32 {
         }));
     }
     outln!(
-        "usable CPUs        {} ({} cores)",
+        "usable CPUs        {} ({})",
         machine.cpus(),
-        machine.cores().len()
+        counted(machine.cores().len() as f64, "core")
     );
     outln!(
         "quota              {}",
-        quota.map_or("none".into(), |cores| format!("{cores} cores"))
+        quota.map_or("none".into(), |cores| counted(cores, "core"))
     );
     outln!(
         "taken by others    {}",
@@ -215,15 +215,17 @@ fn binding(ranks: u32, as_json: bool) -> i32 {
             taken.to_string()
         }
     );
+    let ranks = counted(f64::from(ranks), "rank");
     match sets.is_empty() {
-        true => outln!("{ranks} ranks          not bound: {}", placed.reason),
-        false => outln!(
-            "{ranks} ranks          bound to CPU {}: {}",
-            sets.join(" | "),
-            placed.reason
-        ),
+        true => outln!("{ranks:<18} not bound: {}", placed.reason),
+        false => outln!("{ranks:<18} bound to CPU {}: {}", sets.join(" | "), placed.reason),
     }
     0
+}
+
+/// A number with its noun.
+fn counted(number: f64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1.0 { "" } else { "s" })
 }
 
 /// Variables that change what `garonne run` and the library do.
