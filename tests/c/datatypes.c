@@ -388,6 +388,22 @@ static void large_counts_survive(void)
     MPI_Type_free(&huge);
 }
 
+/* Programs may not free these, so asking again must not make more of them. */
+static void types_of_fortran_kinds_are_made_once(void)
+{
+    MPI_Datatype first, again, other;
+    MPI_Type_create_f90_real(15, 300, &first);
+    MPI_Type_create_f90_real(15, 300, &again);
+    CHECK(first == again);
+    MPI_Type_create_f90_complex(15, 300, &other);
+    CHECK(first != other);
+    MPI_Type_create_f90_integer(9, &first);
+    MPI_Type_create_f90_integer(9, &again);
+    CHECK(first == again);
+    MPI_Type_create_f90_integer(8, &other);
+    CHECK(first != other);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -406,5 +422,6 @@ int main(int argc, char **argv)
     RUN(partial_receives_count_elements);
     RUN(strided_to_strided_between_ranks);
     RUN(large_counts_survive);
+    RUN(types_of_fortran_kinds_are_made_once);
     return check_end();
 }

@@ -9,6 +9,7 @@ use crate::objects::{datatype, publish_type};
 use garonne_mpi::datatype::{Contents, Datatype, TypeClass};
 use garonne_mpi::error::Class;
 use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
 
 pub(crate) fn get_address(_: Call, location: Buf, address: Ptr<MPI_Aint>) -> Result<()> {
     address.set(location.addr() as MPI_Aint)
@@ -196,7 +197,9 @@ pub(crate) fn type_create_f90_real(
     range: c_int,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
-    out.set(publish_type(Datatype::f90_real(precision, range)?)?)
+    out.set(kind_once(("real", precision, range), || {
+        Datatype::f90_real(precision, range)
+    })?)
 }
 
 pub(crate) fn type_create_f90_complex(
@@ -205,9 +208,30 @@ pub(crate) fn type_create_f90_complex(
     range: c_int,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
-    out.set(publish_type(Datatype::f90_complex(precision, range)?)?)
+    out.set(kind_once(("complex", precision, range), || {
+        Datatype::f90_complex(precision, range)
+    })?)
 }
 
 pub(crate) fn type_create_f90_integer(_: Call, range: c_int, out: Ptr<MPI_Datatype>) -> Result<()> {
-    out.set(publish_type(Datatype::f90_integer(range)?)?)
+    out.set(kind_once(("integer", 0, range), || Datatype::f90_integer(range))?)
+}
+
+/// Fortran's class, precision and range, as a program asked for them.
+type Asked = (&'static str, c_int, c_int);
+
+/// The types given out for kinds of Fortran. Programs must not free them and may ask as often as they like, so each is made once.
+static KINDS: Mutex<Vec<(Asked, MPI_Datatype)>> = Mutex::new(Vec::new());
+
+fn kind_once(
+    asked: Asked,
+    make: impl FnOnce() -> garonne_mpi::error::Result<Datatype>,
+) -> Result<MPI_Datatype> {
+    let mut kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, handle)) = kinds.iter().find(|(known, _)| *known == asked) {
+        return Ok(*handle);
+    }
+    let handle = publish_type(make()?)?;
+    kinds.push((asked, handle));
+    Ok(handle)
 }
