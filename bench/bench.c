@@ -29,6 +29,42 @@ static void pingpong(int bytes, long times)
     }
 }
 
+/* What the receiver reads of its messages: so that it does read them. */
+static volatile uint64_t seen;
+
+static void write_anew(int bytes, long turn)
+{
+    uint64_t *words = (uint64_t *)out, value = (uint64_t)turn;
+    for (int i = 0; i < bytes / 8; i++)
+        words[i] = value + (uint64_t)i;
+}
+
+static void read_all(int bytes)
+{
+    const uint64_t *words = (const uint64_t *)in;
+    uint64_t sum = 0;
+    for (int i = 0; i < bytes / 8; i++)
+        sum += words[i];
+    seen = sum;
+}
+
+/* Half a round trip of what its sender wrote right before and its receiver reads right after, both within the time. */
+static void fresh(int bytes, long times)
+{
+    for (long i = 0; i < times && rank < 2; i += 2) {
+        if (rank == 0) {
+            write_anew(bytes, i);
+            MPI_Send(out, bytes, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
+        }
+        MPI_Recv(in, bytes, MPI_BYTE, 1 - rank, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        read_all(bytes);
+        if (rank == 1) {
+            write_anew(bytes, i);
+            MPI_Send(out, bytes, MPI_BYTE, 0, TAG, MPI_COMM_WORLD);
+        }
+    }
+}
+
 /* One message of a window is one operation; the receiver acknowledges each window. */
 static void rate(int bytes, long times)
 {
@@ -101,9 +137,10 @@ static const struct what {
     operation *run;
     int step;
 } WHATS[] = {
-    {"pingpong", pingpong, 2},   {"rate", rate, WINDOW},       {"contiguous", typed, 2}, {"indexed", typed, 2},
-    {"vector8", typed, 2},       {"vector64", typed, 2},       {"barrier", barrier, 1},  {"allreduce", allreduce, 1},
-    {"bcast", bcast, 1},         {"alltoall", alltoall, 1},    {"allgather", allgather, 1}, {"memory", memory, 1},
+    {"pingpong", pingpong, 2},   {"fresh", fresh, 2},          {"rate", rate, WINDOW},   {"contiguous", typed, 2},
+    {"indexed", typed, 2},       {"vector8", typed, 2},        {"vector64", typed, 2},   {"barrier", barrier, 1},
+    {"allreduce", allreduce, 1}, {"bcast", bcast, 1},          {"alltoall", alltoall, 1}, {"allgather", allgather, 1},
+    {"memory", memory, 1},
 };
 
 /* A type of `bytes` bytes of data: plain, a small block and a large one, or strided blocks with gaps of their size. */

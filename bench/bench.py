@@ -24,6 +24,7 @@ from stats import Samples  # noqa: E402
 PARTS = {"overlap": "overlap", "collectives": "nonblocking", "oversubscribed": "oversubscribed", "threads": "threads", "flows": "flows"}
 SMALL, MIDDLE = [8], [64, 256, 1024, 4096, 8192, 16384, 65536]
 LARGE = [262144, 1 << 20, 4 << 20, 16 << 20]
+FRESH = [4096, 8192, 16384, 65536, 262144, 1 << 20]
 COLLECTIVES = ["allreduce", "bcast", "alltoall", "allgather"]
 
 
@@ -33,6 +34,8 @@ def plan(quick):
     counts = [2, 4] if quick else [2, 4, 16, 64]
     yield "latency", 2, [f"pingpong:{n}" for n in SMALL + (MIDDLE if not quick else [4096])]
     yield "bandwidth", 2, [f"pingpong:{n}" for n in (LARGE if not quick else [1 << 20])]
+    # A job of its own: what one learns of a length from buffers that nobody writes says nothing here, nor the other way round.
+    yield "fresh", 2, [f"fresh:{n}" for n in (FRESH if not quick else [65536])]
     yield "rate", 2, ["rate:8"]
     yield "types", 2, ["contiguous:262208", "indexed:262208", "contiguous:65536", "vector8:65536", "vector64:65536"]
     for ranks in counts:
@@ -46,7 +49,7 @@ def arguments():
     parser = argparse.ArgumentParser(prog="garonne bench", description=__doc__.split("\n\n")[0].partition(": ")[2],
                                      epilog=f"Further parts, each with its own --help: garonne bench {' | '.join([*PARTS, 'tasks'])}")
     add_options(parser, rounds=6, samples=12, sample_ms=2.0, out="garonne-bench")
-    parser.add_argument("--only", metavar="GROUPS", default="", help="some of: latency, bandwidth, rate, types, collectives, large collectives, launch, memory, floor")
+    parser.add_argument("--only", metavar="GROUPS", default="", help="some of: latency, bandwidth, fresh, rate, types, collectives, large collectives, launch, memory, floor")
     return parser.parse_args()
 
 

@@ -16,6 +16,7 @@ COLOURS = {"garonne": "#0a5", "mpich": "#c60", "mpich-async": "#fa4", "openmpi":
 # What a row's name means, for the headings of tables.
 MEANINGS = {
     "pingpong": "Half round trip",
+    "fresh": "Half round trip of what its sender has just written and its receiver then reads, with the writing and the reading",
     "rate": "Time per message, window of 64",
     "contiguous": "Half round trip, as one contiguous datatype",
     "indexed": "Half round trip, indexed datatype of one block of 64 B and one of 256 KB",
