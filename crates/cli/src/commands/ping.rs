@@ -75,9 +75,9 @@ struct Exchanges {
 pub fn run(args: &Args) -> i32 {
     let done = match args.as_rank {
         true => as_rank(Duration::from_millis(args.ms)),
-        false => measure(args).and_then(|found| match args.json {
-            true => Ok(super::print_json(&found)),
-            false => Ok(print(args, &found)),
+        false => measure(args).map(|found| match args.json {
+            true => super::print_json(&found),
+            false => print(args, &found),
         }),
     };
     done.unwrap_or_else(|text| {
