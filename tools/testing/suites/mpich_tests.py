@@ -137,7 +137,7 @@ def program_case(context, place, program):
             raise Skip(f"it needs {program.memory_gib} GiB of memory")
         executable = place / program.directory / program.name
         if not executable.exists():
-            raise Failure(f"it cannot be built (log: {context.work}/logs/mpich-tests.build_{program.directory.replace('/', '.')}.log)")
+            raise Failure(f"it cannot be built (log: {context.work}/logs/mpich-tests_build_{program.directory.replace('/', '.')}.log)")
         command = [*context.launcher(program.ranks), str(executable), *program.arguments]
         # The launcher is to end what takes too long, as the suite's own runner has it; init/timeout tests just that.
         environment = context.environment({**program.environment, "MPIEXEC_TIMEOUT": str(program.limit_s)})
