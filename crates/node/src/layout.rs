@@ -311,7 +311,7 @@ pub enum Background {
     Helper,
     /// The rank's helper does what the rank left alone for a time slice or two: no core is to spare.
     Late,
-    /// It is not switched on ([`crate::rank::ENV_BACKGROUND`]).
+    /// It is switched off ([`crate::rank::ENV_BACKGROUND`]).
     Off,
     /// The system gave no thread, with this error number.
     Refused(i32),

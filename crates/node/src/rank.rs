@@ -198,7 +198,7 @@ impl Rank {
     }
 }
 
-/// Whether communication advances also while the program computes: if this is `1`, `on` or `yes`; with `always` at once, and also where a call site never computed before it waited.
+/// Whether communication advances also while the program computes: unless this is `0`, `off` or `no`; with `always` at once, and also where a call site never computed before it waited.
 pub const ENV_BACKGROUND: &str = "GARONNE_BACKGROUND";
 
 /// Checks that cost something and are made where this names them, separated by commas: `types`.
@@ -214,9 +214,9 @@ enum Wish {
 fn background() -> Wish {
     let said = std::env::var(ENV_BACKGROUND).unwrap_or_default();
     match said.trim().to_ascii_lowercase().as_str() {
-        "1" | "on" | "yes" => Wish::On,
+        "0" | "off" | "no" => Wish::Off,
         "always" => Wish::Always,
-        _ => Wish::Off,
+        _ => Wish::On,
     }
 }
 

@@ -175,7 +175,7 @@ fn because(state: Background) -> String {
         }
         Background::Off => {
             format!(
-                "only calls advance communication: {}=1 switches the rest on",
+                "only calls advance communication: {}=0 switches the rest off",
                 rank::ENV_BACKGROUND
             )
         }

@@ -75,7 +75,7 @@ impl Reason {
                 "the other side should start its part earlier; the ranks may be out of balance"
             }
             Reason::BackgroundOff => {
-                "set GARONNE_BACKGROUND=1, or call MPI_Test now and then while computing"
+                "do not set GARONNE_BACKGROUND=0, or call MPI_Test now and then while computing"
             }
             Reason::NoThread => {
                 "the system refuses threads (ulimit -u, cgroup pids.max); garonne why background says more"
