@@ -39,6 +39,17 @@ fn inside(p: &mut dyn Plan, spread: &Spread, step: impl FnOnce(&mut Within<'_>) 
     })
 }
 
+/// Steps among `size` ranks of several nodes, in an order of which the own rank has place `me`.
+fn among<'a>(p: &'a mut dyn Plan, me: u32, size: u32, rank: &'a dyn Fn(u32) -> u32) -> Within<'a> {
+    Within {
+        plan: p,
+        me,
+        size,
+        together: false,
+        rank,
+    }
+}
+
 /// Who speaks for each node.
 #[derive(Clone, Copy)]
 struct Heads<'a> {
@@ -79,13 +90,10 @@ impl<'a> Heads<'a> {
         if !self.am_one() {
             return Ok(());
         }
-        step(&mut Within {
-            plan: p,
-            me: self.spread.mine().0,
-            size: self.spread.nodes(),
-            together: false,
-            rank: &|node| self.spread.rank(node, self.index(node)),
-        })
+        let (me, nodes) = (self.spread.mine().0, self.spread.nodes());
+        step(&mut among(p, me, nodes, &|node| {
+            self.spread.rank(node, self.index(node))
+        }))
     }
 }
 
@@ -107,17 +115,6 @@ pub(super) fn bcast(p: &mut dyn Plan, spread: &Spread, root: u32, data: &Data) -
     inside(p, spread, |p| bcast_in_group(p, heads.own(), data))
 }
 
-/// All ranks as one plan, `me` being the own place in a new order of theirs.
-fn reordered<'a>(p: &'a mut dyn Plan, me: u32, size: u32, rank: &'a dyn Fn(u32) -> u32) -> Within<'a> {
-    Within {
-        plan: p,
-        me,
-        size,
-        together: false,
-        rank,
-    }
-}
-
 /// A chain through all ranks, node after node from the root's on, so that it enters and leaves each node once.
 pub(super) fn chain(p: &mut dyn Plan, spread: &Spread, root: u32, data: &Data, segment: u64) -> Result<()> {
     let (node, index) = spread.place_of(root);
@@ -130,7 +127,7 @@ pub(super) fn chain(p: &mut dyn Plan, spread: &Spread, root: u32, data: &Data, s
         (own, mine) if own == node => (mine + size - index) % size,
         (own, mine) => size + (spread.start(own) + mine + ranks - first - size) % ranks,
     };
-    from_root::chain(&mut reordered(p, me, ranks, &rank), 0, data, segment)
+    from_root::chain(&mut among(p, me, ranks, &rank), 0, data, segment)
 }
 
 /// What each node has at its head, and what the heads have at the root. An operation that does not commute wants the ranks of nodes to follow each other.
@@ -185,13 +182,8 @@ pub(super) fn allreduce_in_slices(p: &mut dyn Plan, spread: &Spread, r: &Reducti
         count: len(&mine),
         ..*r
     };
-    let mut alike = Within {
-        plan: p,
-        me: node,
-        size: spread.nodes(),
-        together: false,
-        rank: &|node| spread.rank(node, index),
-    };
+    let rank = |node| spread.rank(node, index);
+    let mut alike = among(p, node, spread.nodes(), &rank);
     allreduce_in_group(&mut alike, &of_node)?;
     // The slice is complete, and in place the others' have left before they are received over.
     p.fence()?;
@@ -202,7 +194,7 @@ pub(super) fn allreduce_in_slices(p: &mut dyn Plan, spread: &Spread, r: &Reducti
 pub(super) fn ring(p: &mut dyn Plan, spread: &Spread, blocks: &Blocks<'_>) -> Result<()> {
     let (node, index) = spread.mine();
     let rank = |at| spread.rank_at(at);
-    let mut ordered = reordered(p, spread.start(node) + index, spread.ranks(), &rank);
+    let mut ordered = among(p, spread.start(node) + index, spread.ranks(), &rank);
     own_blocks::ring(&mut ordered, &|at| blocks.one(rank(at)))
 }
 

@@ -11,7 +11,7 @@ use super::algo::Reduction;
 use super::plan::scratch;
 use super::run::{Immediate, Wire};
 use super::tag::{Call, Kind, Series};
-use super::typed::{Fold, Shape};
+use super::typed::{Bytes, Fold, Shape};
 use super::ways::Ways;
 use crate::comm::Comm;
 use crate::error::Result;
@@ -273,24 +273,6 @@ fn take_place(comm: &Comm, wire: (u32, Origin)) -> Result<Option<Place>> {
 #[derive(Debug)]
 struct Both;
 
-impl Shape for Both {
-    fn size(&self) -> u64 {
-        1
-    }
-
-    fn extent(&self) -> i64 {
-        1
-    }
-
-    fn true_bounds(&self) -> (i64, i64) {
-        (0, 1)
-    }
-
-    fn data(&self, mem: UserMem, count: u64) -> Data {
-        Data::contiguous(mem, count)
-    }
-}
-
 impl Fold for Both {
     fn fold(&self, left: UserMem, into: UserMem, count: u64) {
         for index in 0..count as isize {
@@ -310,7 +292,7 @@ impl Fold for Both {
     }
 
     fn shape(&self) -> &dyn Shape {
-        self
+        &Bytes
     }
 
     fn keep(&self) -> Arc<dyn Fold> {
