@@ -91,18 +91,13 @@ fn measure(args: &Args) -> Result<Found, String> {
     let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
     let mut command = Command::new(&program);
     command.args(["run", "-n", "2"]);
-    match &args.hosts[..] {
-        [] => {}
-        [other] => drop(
-            command
-                .args(["--map-by", "node", "--host"])
-                .arg(format!("localhost,{other}")),
-        ),
-        [one, other, ..] => drop(
-            command
-                .args(["--map-by", "node", "--host"])
-                .arg(format!("{one},{other}")),
-        ),
+    let hosts = match &args.hosts[..] {
+        [] => None,
+        [other] => Some(format!("localhost,{other}")),
+        both => Some(both.join(",")),
+    };
+    if let Some(hosts) = hosts {
+        command.args(["--map-by", "node", "--host", &hosts]);
     }
     if let Some(launcher) = &args.launcher {
         command.args(["--launcher", launcher]);
