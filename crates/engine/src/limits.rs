@@ -137,3 +137,15 @@ pub const ORDER_LOOK_AHEAD: usize = 64;
 
 /// One message in so many of a plan is the oldest that waits: small ones have most of the rail, and large ones still move.
 pub const ORDER_FAIR: usize = 8;
+
+/// Ways over which large data are split at most: with more, shares of what is just worth splitting would be too small for any way to take them.
+pub const SPLIT_WAYS: usize = 4;
+
+/// Bytes of a piece at least, where data are split: on a fast network the request costs about as much as moving them.
+pub const SPLIT_LEAST: u64 = 64 * 1024;
+
+/// Bytes of a piece at most: what a connection that breaks may keep of a transfer.
+pub const SPLIT_MOST: u64 = 8 << 20;
+
+/// Microseconds that a piece should take at most: ten of them are soon enough to learn that a way has become slower, and rare enough to cost nothing.
+pub const SPLIT_MICROSECONDS: f64 = 20_000.0;

@@ -5,6 +5,7 @@
 
 pub mod leave;
 pub mod order;
+pub mod split;
 
 /// What a strategy sees of a window's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

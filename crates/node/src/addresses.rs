@@ -81,6 +81,45 @@ fn order(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
     far
 }
 
+/// A place's address on each network that this host is on as well, one for each interface of this host; in an order that both hosts find, if they have the same
+/// networks. None of this host's own node.
+pub fn common(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
+    if home == Some(place.home) {
+        return Vec::new();
+    }
+    let is_own = |address: &IpAddr| own.iter().any(|interface| interface.address == *address);
+    let mut found: Vec<(&Interface, IpAddr)> = own
+        .iter()
+        .filter(|interface| !interface.loopback && !needs_scope(interface.address))
+        .filter_map(|interface| {
+            let there = |address: &&IpAddr| is_neighbour(interface, **address) && !is_own(address);
+            Some((interface, *place.addresses.iter().find(there)?))
+        })
+        .collect();
+    let network = |(interface, _): &(&Interface, IpAddr)| match (interface.address, interface.mask) {
+        (IpAddr::V4(own), Some(IpAddr::V4(mask))) => (0, u128::from(own.to_bits() & mask.to_bits())),
+        (IpAddr::V6(own), Some(IpAddr::V6(mask))) => (1, own.to_bits() & mask.to_bits()),
+        _ => (2, 0),
+    };
+    found.sort_by_key(network);
+    // A second address of an interface, as a rule that of the other family, is no second wire; neither is a second interface in one network, for the system
+    // sends by one of them.
+    let (mut names, mut networks) = (Vec::new(), Vec::new());
+    found.retain(|entry| {
+        let is_new = !names.contains(&entry.0.name) && !networks.contains(&network(entry));
+        names.push(entry.0.name.clone());
+        networks.push(network(entry));
+        is_new
+    });
+    found.into_iter().map(|(_, there)| there).collect()
+}
+
+/// [`common`], for all of these places, as this host's interfaces are now.
+pub fn common_of(places: &[Place]) -> Vec<Vec<IpAddr>> {
+    let (home, own) = (home().ok(), sys::interfaces().unwrap_or_default());
+    places.iter().map(|place| common(place, home, &own)).collect()
+}
+
 /// Whether the interface's network has that address.
 fn is_neighbour(interface: &Interface, address: IpAddr) -> bool {
     match (interface.address, interface.mask, address) {
@@ -101,6 +140,7 @@ mod tests {
     fn interface(address: &str, mask: &str) -> Interface {
         let address: IpAddr = address.parse().unwrap();
         Interface {
+            name: format!("if{address}"),
             address,
             mask: mask.parse().ok(),
             loopback: address.is_loopback(),
@@ -129,6 +169,50 @@ mod tests {
             .map(IpAddr::to_string)
             .collect();
         assert_eq!(order, ["10.0.0.2", "192.168.7.2"]);
+    }
+
+    #[test]
+    fn networks_in_common_are_found_alike_from_both_sides_once_each() {
+        let here = [
+            interface("127.0.0.1", "255.0.0.0"),
+            interface("172.17.0.1", "255.255.0.0"),
+            interface("10.0.9.1", "255.255.255.0"),
+            interface("10.0.1.1", "255.255.255.0"),
+            Interface {
+                name: "if10.0.1.1".to_owned(),
+                ..interface("fd00::1", "ffff:ffff:ffff:ffff::")
+            },
+            interface("192.168.4.1", "255.255.255.0"),
+        ];
+        let there = [
+            interface("10.0.1.2", "255.255.255.0"),
+            interface("172.17.0.1", "255.255.0.0"),
+            Interface {
+                name: "if10.0.1.2".to_owned(),
+                ..interface("fd00::2", "ffff:ffff:ffff:ffff::")
+            },
+            interface("10.0.9.2", "255.255.255.0"),
+            interface("10.0.9.3", "255.255.255.0"),
+        ];
+        let texts = |all: &[Interface]| -> Vec<String> {
+            all.iter()
+                .map(|interface| interface.address.to_string())
+                .collect()
+        };
+        let (here_texts, there_texts) = (texts(&here), texts(&there));
+        let refs =
+            |texts: &'static [String]| -> Vec<&'static str> { texts.iter().map(String::as_str).collect() };
+        let here_place = place(1, &refs(here_texts.leak()));
+        let there_place = place(2, &refs(there_texts.leak()));
+        let found = |place: &Place, home, own: &[Interface]| -> Vec<String> {
+            common(place, Some(home), own)
+                .iter()
+                .map(IpAddr::to_string)
+                .collect()
+        };
+        assert_eq!(found(&there_place, 1, &here), ["10.0.1.2", "10.0.9.2"]);
+        assert_eq!(found(&here_place, 2, &there), ["10.0.1.1", "10.0.9.1"]);
+        assert_eq!(found(&here_place, 1, &here), [""; 0]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! Only this crate calls it. Every function is a thin layer whose contract is in its comment.
 
+use std::ffi::CStr;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -395,8 +396,10 @@ pub fn exit_now(code: i32) -> ! {
 }
 
 /// An address of this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
+    /// Its name.
+    pub name: String,
     /// The address.
     pub address: IpAddr,
     /// Its network's mask.
@@ -420,7 +423,9 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
             if entry.ifa_flags & libc::IFF_UP as u32 == 0 {
                 continue;
             }
+            let name = CStr::from_ptr(entry.ifa_name).to_string_lossy();
             found.extend(ip_of(entry.ifa_addr).map(|address| Interface {
+                name: name.clone().into_owned(),
                 address,
                 mask: ip_of(entry.ifa_netmask),
                 loopback: entry.ifa_flags & libc::IFF_LOOPBACK as u32 != 0,

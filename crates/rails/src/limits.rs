@@ -233,8 +233,8 @@ pub const TCP_GIVE_WAY_AFTER: std::time::Duration = std::time::Duration::from_se
 /// A connection with bytes under way whose host acknowledges nothing for this long is broken: the kernel of a living host always answers, whatever its processes do.
 pub const TCP_SILENCE_MAX: std::time::Duration = std::time::Duration::from_secs(8);
 
-/// Peers whose connections a rank shows to those who watch: as many hosts as a job may have, and more ranks than one talks to as a rule.
-pub const TCP_SHOWN: usize = 64;
+/// Connections that a rank shows to those who watch: two to a rank of each of as many hosts as a job may have, which is more than one talks to as a rule.
+pub const TCP_SHOWN: usize = 128;
 
 /// Between two looks for such silence.
 pub const TCP_SILENCE_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
@@ -308,3 +308,15 @@ pub const TCP_ASK_EVERY: std::time::Duration = std::time::Duration::from_secs(1)
 
 /// A pair of which neither side has reached the other for this long, and both know it, will not: links that fail for ten seconds are waited for.
 pub const TCP_HIDDEN_LIMIT: std::time::Duration = std::time::Duration::from_secs(12);
+
+/// Pieces that one of several ways is asked for at once: the next is under way to its server while one comes.
+pub const TCP_PIECES: usize = 2;
+
+/// Bytes from which on further networks are used: below, what another connection would save is less than its first call and its own latency.
+pub const TCP_SPREAD_LEAST: u64 = 512 * 1024;
+
+/// Bytes per microsecond that a way is taken to move before anything has moved: about a ten-gigabit network. The first pieces are as short as that makes them.
+pub const TCP_PATH_RATE: f64 = 1000.0;
+
+/// Between two calls by a further network that does not answer: a connection that would help is tried as often as people notice, and a network that is none costs little.
+pub const TCP_FURTHER_AGAIN: std::time::Duration = std::time::Duration::from_secs(2);

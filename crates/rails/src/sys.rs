@@ -182,9 +182,8 @@ pub fn unacknowledged(fd: BorrowedFd<'_>) -> Result<usize> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// How long the other side of a TCP socket has left unanswered what a living host's kernel answers whatever its processes do; `None`: it owes no
-/// answer. Bytes under way count, and probes of a closed window.
-pub fn unanswered(fd: BorrowedFd<'_>) -> Option<std::time::Duration> {
+/// What the kernel knows of a TCP socket.
+fn tcp_info(fd: BorrowedFd<'_>) -> Option<libc::tcp_info> {
     let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: `info` has room for `len` bytes; the kernel stores at most that many.
@@ -197,13 +196,21 @@ pub fn unanswered(fd: BorrowedFd<'_>) -> Option<std::time::Duration> {
             &raw mut len,
         )
     };
-    if rc < 0 {
-        return None;
-    }
     // SAFETY: all fields are integers, for which zeros are values; the kernel has overwritten some.
-    let info = unsafe { info.assume_init() };
+    (rc == 0).then(|| unsafe { info.assume_init() })
+}
+
+/// How long the other side of a TCP socket has left unanswered what a living host's kernel answers whatever its processes do; `None`: it owes no
+/// answer. Bytes under way count, and probes of a closed window.
+pub fn unanswered(fd: BorrowedFd<'_>) -> Option<std::time::Duration> {
+    let info = tcp_info(fd)?;
     let owed = info.tcpi_unacked > 0 || info.tcpi_probes > 1;
     owed.then(|| std::time::Duration::from_millis(info.tcpi_last_ack_recv.into()))
+}
+
+/// Microseconds of a round trip of a TCP socket, as the kernel has seen it last.
+pub fn round_trip(fd: BorrowedFd<'_>) -> Option<u32> {
+    tcp_info(fd).map(|info| info.tcpi_rtt)
 }
 
 /// Starts a thread that takes no signals of the program: they are blocked in the calling thread while `start` runs, which a new thread inherits.

@@ -21,6 +21,7 @@ mod intake;
 mod line;
 mod link;
 mod log;
+mod paths;
 mod remote;
 pub mod shown;
 #[cfg(test)]
@@ -28,7 +29,7 @@ mod tests;
 pub mod trusted;
 mod wake;
 
-pub use frame::{LIBRARY, Process, VERSIONS};
+pub use frame::{LIBRARY, Process, Stream, VERSIONS};
 pub use handshake::{Fault, House, SECRET_BYTES, Secret};
 
 use crate::limits::{
@@ -37,7 +38,7 @@ use crate::limits::{
 };
 use crate::sys;
 use crate::tcp::door::Door;
-use crate::tcp::frame::{Ask, HEADER, Kind, Stream};
+use crate::tcp::frame::{Ask, HEADER, Kind};
 use crate::tcp::gather::{Brisk, Gathering};
 use crate::tcp::intake::Streams;
 use crate::tcp::log::{BEFORE, Blocks};
@@ -67,6 +68,11 @@ pub trait Hosts: Send + Sync {
     fn incarnation(&self, peer: Peer) -> u32;
     /// Where it listens, in the order in which to try; none: this rail does not reach it.
     fn addresses(&self, peer: Peer) -> Vec<SocketAddr>;
+    /// Where it listens on each network that this host is on as well, in an order that both hosts find: ways for large data beside those of
+    /// [`Hosts::addresses`]. Fewer than two: there are no others.
+    fn networks(&self, _peer: Peer) -> Vec<SocketAddr> {
+        Vec::new()
+    }
     /// Whether it is known to have ended without finishing properly.
     fn is_gone(&self, peer: Peer) -> bool;
     /// Asks a peer that this side does not reach for its call, by another way than this rail.
@@ -228,6 +234,12 @@ impl TcpRail {
     /// The address of the table of connections that [`shown::read_shown`] reads; it stays as long as the rail lives.
     pub fn shown_at(&self) -> usize {
         self.shown.at()
+    }
+
+    /// Bytes of large data that each way from a peer has brought, the first way first.
+    pub fn brought_by(&self, peer: Peer) -> Vec<u64> {
+        let remote = self.remotes.get(peer as usize).and_then(Option::as_ref);
+        remote.map_or_else(Vec::new, |remote| remote.paths.bytes_brought())
     }
 
     /// The own and the peer's end of the connection that packets take, while there is one.
@@ -508,8 +520,10 @@ impl Rail for TcpRail {
         if let Some((cookie, peer)) = found {
             self.regions.remove(&cookie);
             if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
-                remote.bulk.revoke(cookie);
-                self.flush(peer, Stream::Bulk);
+                remote.paths.revoke(cookie);
+                for path in remote.paths.numbers() {
+                    self.flush(peer, Stream::Bulk(path));
+                }
             }
         }
         Ending::Now
@@ -538,13 +552,10 @@ impl Rail for TcpRail {
             len: bulk.len,
         };
         remote
-            .bulk
+            .paths
             .read(bulk.token, ask, (bulk.local.clone(), bulk.local_offset));
-        if remote.bulk.channel().is_some() {
-            self.flush(peer, Stream::Bulk);
-        } else {
-            self.want(peer, Stream::Bulk);
-        }
+        self.widen(peer);
+        self.spread(peer);
         Ok(Ending::Later)
     }
 

@@ -4,6 +4,7 @@ use comfy_table::{Table, presets};
 use garonne_node::layout::{Card, Shape};
 use garonne_node::rank::{self, ENV_STRATEGY};
 use garonne_rails::shm::paces;
+use garonne_rails::tcp::Stream;
 use garonne_rails::tcp::shown::{self, Seen};
 use garonne_sync::shm::Segment;
 use serde_json::json;
@@ -24,7 +25,7 @@ struct Gate {
 
 enum Over {
     Memory(Option<Fetched>),
-    Tcp(Option<Seen>),
+    Tcp(Vec<Seen>),
 }
 
 /// Shows the gates of a rank of this host.
@@ -73,7 +74,7 @@ fn gates(shape: &Shape, board: &Segment, rank: u32) -> Vec<Gate> {
                             })
                         },
                     )),
-                    false => Over::Tcp(links.iter().find(|seen| seen.peer == peer).copied()),
+                    false => Over::Tcp(links.iter().filter(|seen| seen.peer == peer).copied().collect()),
                 };
             Gate { peer, node, over }
         };
@@ -86,13 +87,13 @@ fn told(gate: &Gate) -> serde_json::Value {
             "peer": gate.peer, "node": gate.node, "over": "shared memory",
             "fetched": fetched.as_ref().map(|one| json!({ "bytes": one.bytes, "mb_per_s": one.mb_per_s, "way": one.way })),
         }),
-        Over::Tcp(seen) => json!({
+        Over::Tcp(links) => json!({
             "peer": gate.peer, "node": gate.node, "over": "TCP",
-            "connection": seen.map(|seen| json!({
+            "connections": links.iter().map(|seen| json!({
+                "for": if seen.stream == Stream::Small { "packets" } else { "bulk" },
                 "from": seen.ends.0.to_string(), "to": seen.ends.1.to_string(),
-                "open": { "packets": seen.open[0], "bulk": seen.open[1] },
-                "opened": { "packets": seen.opened[0], "bulk": seen.opened[1] },
-            })),
+                "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
+            })).collect::<Vec<_>>(),
         }),
     }
 }
@@ -115,13 +116,18 @@ fn print(shape: &Shape, rank: u32, gates: &[Gate]) -> i32 {
                 ),
             ),
             Over::Memory(None) => ("shared memory", "no large message fetched yet".to_owned()),
-            Over::Tcp(None) => {
-                (far, strangers) = (true, strangers + 1);
-                continue;
-            }
-            Over::Tcp(Some(seen)) => {
+            Over::Tcp(links) => {
                 far = true;
-                ("TCP", connection(seen))
+                strangers += usize::from(links.is_empty());
+                for seen in links {
+                    table.add_row([
+                        gate.peer.to_string(),
+                        gate.node.to_string(),
+                        "TCP".to_owned(),
+                        connection(seen),
+                    ]);
+                }
+                continue;
             }
         };
         table.add_row([
@@ -152,16 +158,21 @@ fn print(shape: &Shape, rank: u32, gates: &[Gate]) -> i32 {
 }
 
 fn connection(seen: &Seen) -> String {
-    let state = match seen.open {
-        [true, true] => "open, for packets and bulk data",
-        [true, false] => "open, for packets",
-        [false, true] => "broken, bulk data alone is open",
-        [false, false] => "closed",
+    let what = match seen.stream {
+        Stream::Small => "packets",
+        Stream::Bulk(_) => "bulk data",
     };
-    let again: u32 = seen.opened.iter().map(|times| times.saturating_sub(1)).sum();
-    let again = match again {
+    let state = if seen.open { "" } else { ", closed" };
+    let again = match seen.opened.saturating_sub(1) {
         0 => String::new(),
         times => format!("; opened again {times} times"),
     };
-    format!("{} to {}: {state}{again}", seen.ends.0, seen.ends.1)
+    let brought = match (seen.rate, seen.moved) {
+        (0, _) => String::new(),
+        (rate, moved) => format!("; brought {moved} MB, at {rate} MB/s last"),
+    };
+    format!(
+        "{} to {}: {what}{state}{again}{brought}",
+        seen.ends.0, seen.ends.1
+    )
 }

@@ -1,6 +1,6 @@
 //! A rank's way to the other hosts of its job: made from what its agent handed over, where there are any.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use garonne_engine::api::Peer;
@@ -8,6 +8,7 @@ use garonne_engine::strategy::leave::Leaving;
 use garonne_rails::tcp::{self, House, Process, TcpRail};
 
 use super::Hosts;
+use crate::addresses;
 use crate::client::{Client, WorldInfo};
 use crate::codes;
 use crate::error::{Error, Result};
@@ -50,6 +51,7 @@ impl Outward {
         let others = Others {
             client: client.clone(),
             world,
+            common: addresses::common_of(&places),
             places,
         };
         let rail = TcpRail::new(house, Arc::new(others), begin.listener);
@@ -85,6 +87,8 @@ struct Others {
     client: Arc<Client>,
     world: WorldInfo,
     places: Vec<Place>,
+    /// By node: its addresses on networks in common.
+    common: Vec<Vec<IpAddr>>,
 }
 
 impl tcp::Hosts for Others {
@@ -104,6 +108,16 @@ impl tcp::Hosts for Others {
             .get(node as usize)
             .filter(|_| port != 0 && node != self.world.node);
         let addresses = place.map_or(&[][..], |place| &place.addresses);
+        addresses
+            .iter()
+            .map(|address| SocketAddr::new(*address, port))
+            .collect()
+    }
+
+    fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
+        let (node, port) = self.client.card(peer).host();
+        let common = self.common.get(node as usize).filter(|_| port != 0);
+        let addresses = common.map_or(&[][..], |common| common);
         addresses
             .iter()
             .map(|address| SocketAddr::new(*address, port))

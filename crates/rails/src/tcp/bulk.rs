@@ -1,7 +1,7 @@
-//! Stream 1 of a pair: large data, asked for by its receiver and streamed from the sender's memory straight into the receiver's.
+//! One connection for large data, asked for by its receiver and streamed from the sender's memory straight into the receiver's.
 //!
-//! Owned by the rail, one per peer with large messages. Nothing is logged: what is missing when a connection breaks is asked for again on the next one. Bounded
-//! by what the engine asks for and by [`TCP_ASKS_MAX`] on the serving side; requests take turns by frames, so none starves another.
+//! Owned by the pair's `paths`, which say what is asked for here. Nothing is logged: what is missing when a connection breaks goes back to them. Bounded
+//! by what they ask for and by [`TCP_ASKS_MAX`] on the serving side; requests take turns by frames, so none starves another.
 
 use crate::limits::{TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME};
 use crate::sys::{Block, Way};
@@ -9,21 +9,43 @@ use crate::tcp::channel::{Channel, Io, Then};
 use crate::tcp::frame::{ASK, Ask, HEAD, Head, Kind, Stream};
 use crate::tcp::link::Sent;
 use crate::tcp::log::Violation;
-use garonne_engine::rail::Token;
 use garonne_sync::user::Data;
 use std::collections::VecDeque;
+
+/// A range of something that this side reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Of what.
+    pub(crate) whole: u64,
+    /// Its first byte there.
+    pub(crate) at: u64,
+    /// Its bytes.
+    pub(crate) len: u64,
+}
 
 /// A request of this side.
 #[derive(Debug)]
 struct Read {
     number: u32,
-    token: Token,
+    piece: Piece,
     ask: Ask,
-    local: Data,
+    /// Where it goes; `None`: nobody waits for it any more.
+    local: Option<Data>,
     local_offset: u64,
-    /// Bytes that came under this number.
+    /// Bytes that came.
     done: u64,
     asked: bool,
+}
+
+impl Read {
+    /// What has not come.
+    fn rest(&self) -> Piece {
+        Piece {
+            whole: self.piece.whole,
+            at: self.piece.at + self.done,
+            len: self.piece.len - self.done,
+        }
+    }
 }
 
 /// What is asked of this side.
@@ -69,9 +91,9 @@ pub(crate) enum Told {
     /// The peer asks; the rail answers with [`Bulk::serve`] or [`Bulk::refuse`].
     Asks(u32, Ask),
     /// A request of this side is served.
-    Done(Token),
+    Done(Piece),
     /// Or refused.
-    Refused(Token),
+    Refused(Piece),
 }
 
 /// See the module's paragraph.
@@ -92,6 +114,8 @@ pub(crate) struct Bulk {
     coming: Option<Coming>,
     bounce: Vec<u8>,
     blocks: Blocks,
+    /// Bytes of bodies that came, ever.
+    moved: u64,
 }
 
 /// Where a part of shaped data lies.
@@ -127,7 +151,22 @@ impl Bulk {
 
     /// This side waits for something: it keeps the connection.
     pub(crate) fn is_wanted(&self) -> bool {
-        !self.reads.is_empty()
+        self.reads.iter().any(|read| read.local.is_some())
+    }
+
+    /// Requests of this side that are not served.
+    pub(crate) fn asked(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// Bytes that it still has to bring.
+    pub(crate) fn backlog(&self) -> u64 {
+        self.reads.iter().map(|read| read.rest().len).sum()
+    }
+
+    /// Bytes that it has brought.
+    pub(crate) fn moved(&self) -> u64 {
+        self.moved
     }
 
     /// Bytes are to leave.
@@ -140,46 +179,48 @@ impl Bulk {
         self.is_serving() || !self.staged.is_empty() || !self.next.is_empty()
     }
 
-    pub(crate) fn adopt(&mut self, channel: Channel) {
-        self.cut();
+    /// Goes on with a new connection. What the old one has not brought goes back.
+    pub(crate) fn adopt(&mut self, channel: Channel) -> Vec<Piece> {
+        let rest = self.cut();
         self.channel = Some(channel);
+        rest
     }
 
-    /// The connection has ended: whoever asked asks again.
-    pub(crate) fn cut(&mut self) {
+    /// The connection has ended. What it has not brought goes back.
+    pub(crate) fn cut(&mut self) -> Vec<Piece> {
         self.channel = None;
         self.serving.clear();
         self.staged.clear();
         self.next.clear();
         self.staged_at = 0;
         (self.leaving, self.coming, self.came_len) = (None, None, 0);
-        for read in &mut self.reads {
-            read.ask.offset += read.done;
-            read.ask.len -= read.done;
-            read.local_offset += read.done;
-            (read.done, read.asked) = (0, false);
-            read.number = self.next_number;
-            self.next_number = self.next_number.wrapping_add(1);
-        }
+        let waited = self.reads.drain(..).filter(|read| read.local.is_some());
+        waited.map(|read| read.rest()).collect()
     }
 
-    /// Starts a request. The local range is valid until it is told of.
-    pub(crate) fn read(&mut self, token: Token, ask: Ask, local: (Data, u64)) {
+    /// Gives back what the connection has not brought, without ending it: what still comes goes nowhere.
+    pub(crate) fn give_up(&mut self) -> Vec<Piece> {
+        let mut rest = Vec::new();
+        for read in self.reads.iter_mut().filter(|read| read.local.is_some()) {
+            rest.push(read.rest());
+            read.local = None;
+        }
+        self.reads.retain(|read| read.asked);
+        rest
+    }
+
+    /// Starts a request. The local range is valid until it is told of or given back.
+    pub(crate) fn read(&mut self, piece: Piece, ask: Ask, local: (Data, u64)) {
         self.reads.push(Read {
             number: self.next_number,
-            token,
+            piece,
             ask,
-            local: local.0,
+            local: Some(local.0),
             local_offset: local.1,
             done: 0,
             asked: false,
         });
         self.next_number = self.next_number.wrapping_add(1);
-    }
-
-    /// The requests of this side, which will not be served any more.
-    pub(crate) fn take_reads(&mut self) -> Vec<Token> {
-        self.reads.drain(..).map(|read| read.token).collect()
     }
 
     /// Serves a request from `data`, of which the range is known to be part.
@@ -385,8 +426,9 @@ impl Bulk {
                     .reads
                     .iter()
                     .position(|read| read.number == head.number && read.asked);
-                let read = self.reads.swap_remove(at.ok_or(Violation)?);
-                Ok((got, Some(Told::Refused(read.token))))
+                let read = self.reads.remove(at.ok_or(Violation)?);
+                let told = read.local.is_some().then_some(Told::Refused(read.rest()));
+                Ok((got, told))
             }
         }
     }
@@ -394,7 +436,7 @@ impl Bulk {
     fn head(&self) -> Result<Option<Head>, Violation> {
         match self.came.0[..self.came_len].first_chunk::<HEAD>() {
             None => Ok(None),
-            Some(bytes) => Head::decode(bytes, Stream::Bulk).map(Some).ok_or(Violation),
+            Some(bytes) => Head::decode(bytes, Stream::Bulk(0)).map(Some).ok_or(Violation),
         }
     }
 
@@ -406,31 +448,41 @@ impl Bulk {
         let read = &mut self.reads[at];
         let offset = read.local_offset + read.done;
         let most = coming.left.min(most as u64);
-        let got = if read.local.layout.is_none() {
-            channel.recv_into(read.local.mem, offset as isize, most as usize)
-        } else {
-            let blocks = self.blocks.of(&read.local, offset, most);
-            let direct = blocks.and_then(|blocks| channel.move_blocks(Way::Read, blocks));
-            direct.unwrap_or_else(|| {
-                self.bounce.resize(most.min(TCP_BOUNCE as u64) as usize, 0);
-                let got = channel.recv(&mut self.bounce);
-                if let Io::Moved(moved) = got {
-                    read.local.unpack(offset, &self.bounce[..moved]);
-                }
-                got
-            })
+        let bounced = most.min(TCP_BOUNCE as u64) as usize;
+        let got = match &read.local {
+            None => {
+                self.bounce.resize(bounced, 0);
+                channel.recv(&mut self.bounce)
+            }
+            Some(local) if local.layout.is_none() => {
+                channel.recv_into(local.mem, offset as isize, most as usize)
+            }
+            Some(local) => {
+                let blocks = self.blocks.of(local, offset, most);
+                let direct = blocks.and_then(|blocks| channel.move_blocks(Way::Read, blocks));
+                direct.unwrap_or_else(|| {
+                    self.bounce.resize(bounced, 0);
+                    let got = channel.recv(&mut self.bounce);
+                    if let Io::Moved(moved) = got {
+                        local.unpack(offset, &self.bounce[..moved]);
+                    }
+                    got
+                })
+            }
         };
         let Io::Moved(moved) = got else {
             return Ok((got, None));
         };
         read.done += moved as u64;
+        self.moved += moved as u64;
         let left = coming.left - moved as u64;
         self.coming = (left > 0).then_some(Coming { left, ..coming });
         if read.done < read.ask.len || left > 0 {
             return Ok((got, None));
         }
-        let read = self.reads.swap_remove(at);
-        Ok((got, Some(Told::Done(read.token))))
+        let read = self.reads.remove(at);
+        let told = read.local.is_some().then_some(Told::Done(read.piece));
+        Ok((got, told))
     }
 }
 

@@ -2,15 +2,16 @@
 //!
 //! Part of [`TcpRail`]; called from its polls and before it sleeps. Nothing here delivers to the engine.
 
-use crate::limits::{TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
+use crate::limits::{TCP_FURTHER_AGAIN, TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
 use crate::sys;
 use crate::tcp::TcpRail;
 use crate::tcp::door::Newcomer;
 use crate::tcp::frame::{ASKED, Process, Reason, Stream};
 use crate::tcp::line::{Failure, Line, Step};
 use crate::tcp::link::Sent;
-use crate::tcp::remote::{Call, Verdict};
+use crate::tcp::remote::{Call, Calls, Verdict};
 use garonne_engine::api::{Error, Peer};
+use garonne_engine::limits::SPLIT_WAYS;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::os::fd::BorrowedFd;
@@ -34,8 +35,7 @@ impl Watched {
             Self::Door => 0,
             Self::Bell => 1,
             Self::Stranger(place) => 2 | (place as u64) << 8,
-            Self::Peer(peer, Stream::Small) => 3 | u64::from(peer) << 8,
-            Self::Peer(peer, Stream::Bulk) => 4 | u64::from(peer) << 8,
+            Self::Peer(peer, stream) => 3 + u64::from(stream.code()) | u64::from(peer) << 8,
         })
     }
 
@@ -45,13 +45,13 @@ impl Watched {
             0 => Self::Door,
             1 => Self::Bell,
             2 => Self::Stranger(index as usize),
-            3 => Self::Peer(index as Peer, Stream::Small),
-            _ => Self::Peer(index as Peer, Stream::Bulk),
+            _ => {
+                let stream = Stream::from_code((kind - 3) as u8);
+                Self::Peer(index as Peer, stream.unwrap_or(Stream::Small))
+            }
         }
     }
 }
-
-const STREAMS: [Stream; 2] = [Stream::Small, Stream::Bulk];
 
 impl TcpRail {
     /// Watches the rail's own descriptors.
@@ -103,9 +103,14 @@ impl TcpRail {
             Call::At(at) => return self.remind(at),
             _ => return,
         }
-        let addresses = self.hosts.addresses(peer);
-        let Some(address) = calls.address(&addresses) else {
-            return self.lose(peer);
+        let address = match stream {
+            Stream::Small | Stream::Bulk(0) => calls.address(&self.hosts.addresses(peer)),
+            Stream::Bulk(path) => self.hosts.networks(peer).get(usize::from(path) - 1).copied(),
+        };
+        let Some(address) = address else {
+            calls.call = Call::Rest;
+            // Of a further network nobody needs to know why it is not there any more.
+            return if stream.is_further() { () } else { self.lose(peer) };
         };
         let to = (peer, self.hosts.incarnation(peer));
         match Line::begin(&self.house, (address, to, stream), now) {
@@ -116,7 +121,7 @@ impl TcpRail {
                     return self.failed(peer, stream, Failure::Unreachable, now);
                 }
                 calls.call = Call::Out(Box::new(line));
-                if let Some(due) = remote.call_of(stream).due() {
+                if let Some(due) = remote.due(stream) {
                     self.remind(due);
                 }
             }
@@ -129,6 +134,9 @@ impl TcpRail {
             return;
         };
         let calls = remote.calls(stream);
+        if stream.is_further() {
+            return self.failed_further(peer, stream, &failure, now);
+        }
         let verdict = match self.hosts.may_be_hidden(peer) {
             true => calls.failed_hidden(&failure, now),
             false if calls.failed(&failure, now) => Verdict::Gone,
@@ -154,15 +162,26 @@ impl TcpRail {
         }
     }
 
+    /// The call by a further network failed: that says nothing of the peer, and it is tried again later as long as there is much to move.
+    fn failed_further(&mut self, peer: Peer, stream: Stream, failure: &Failure, now: Instant) {
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        let calls = remote.calls(stream);
+        let _ = calls.failed(failure, now);
+        calls.put_off(now + TCP_FURTHER_AGAIN);
+        self.remind(now + TCP_FURTHER_AGAIN);
+    }
+
     /// Asks a peer for its call, since ours does not get through, unless it was asked just now.
     fn ask(&mut self, peer: Peer, stream: Stream, now: Instant) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
-        if remote.calls(stream).asks(now) {
-            self.hosts.ask(peer, stream == Stream::Bulk);
+        if !stream.is_further() && remote.calls(stream).asks(now) {
+            self.hosts.ask(peer, stream != Stream::Small);
         }
-        if let Some(due) = remote.call_of(stream).due() {
+        if let Some(due) = remote.due(stream) {
             self.remind(due);
         }
     }
@@ -174,7 +193,7 @@ impl TcpRail {
         };
         let expected = match stream {
             Stream::Small => remote.link.expected(),
-            Stream::Bulk => 0,
+            Stream::Bulk(_) => 0,
         };
         let calls = remote.calls(stream);
         let line = match std::mem::take(&mut calls.call) {
@@ -213,8 +232,8 @@ impl TcpRail {
         remote.calls(stream).opened();
         let honest = match stream {
             Stream::Small => remote.link.adopt(channel, theirs, &mut self.blocks).is_ok(),
-            Stream::Bulk => {
-                remote.bulk.adopt(channel);
+            Stream::Bulk(path) => {
+                remote.paths.adopt(path, channel);
                 true
             }
         };
@@ -224,6 +243,7 @@ impl TcpRail {
         self.shown.opened(peer, stream, self.ends(peer, stream));
         self.mark_ready(peer);
         self.flush(peer, stream);
+        self.spread(peer);
     }
 
     /// A stranger's socket is ready.
@@ -243,12 +263,12 @@ impl TcpRail {
             let Some(remote) = remotes[peer as usize].as_ref().filter(|_| !asked) else {
                 return Ok(0);
             };
-            if me < peer && remote.call_of(stream).stands(now) {
+            if me < peer && remote.call_of(stream).is_some_and(|calls| calls.stands(now)) {
                 return Err(Reason::Busy);
             }
             Ok(match stream {
                 Stream::Small => remote.link.expected(),
-                Stream::Bulk => 0,
+                Stream::Bulk(_) => 0,
             })
         };
         if let Some(newcomer) = self.door.look(place, &self.house, admit) {
@@ -288,7 +308,7 @@ impl TcpRail {
         };
         match stream {
             Stream::Small => remote.link.cut(),
-            Stream::Bulk => remote.bulk.cut(),
+            Stream::Bulk(path) => remote.paths.cut(path),
         }
         self.shown.closed(peer, stream);
         if remote.condemned {
@@ -296,17 +316,74 @@ impl TcpRail {
         }
         if remote.link.heard_bye {
             // It left in good order; whoever still asks it for something asks in vain.
-            let reads = remote.bulk.take_reads();
+            let reads = remote.paths.take_reads();
             self.fail(peer, reads);
             return;
         }
         if remote.is_wanted(stream) {
             let now = Instant::now();
             remote.calls(stream).broke(now, self.house.me.rank > peer);
-            if let Some(due) = remote.call_of(stream).due() {
+            if let Some(due) = remote.due(stream) {
                 self.remind(due);
             }
             self.must_look = true;
+        }
+        self.spread(peer);
+    }
+
+    /// What is to be read and nobody is asked for is asked for, and ways are opened that are worth it.
+    pub(super) fn spread(&mut self, peer: Peer) {
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        if !remote.paths.is_wanted() {
+            return;
+        }
+        let mut asked = remote.paths.spread();
+        if let Some(ended) = remote.paths.refused_whole() {
+            self.tell_of(peer, ended);
+        }
+        while asked != 0 {
+            self.flush(peer, Stream::Bulk(asked.trailing_zeros() as u8));
+            asked &= asked - 1;
+        }
+    }
+
+    /// Looks for ways that bring nothing while others could.
+    fn listen(&mut self, peer: Peer) {
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        if remote.paths.listen() {
+            self.spread(peer);
+        }
+    }
+
+    /// Opens the ways that large data to read are worth.
+    pub(super) fn widen(&mut self, peer: Peer) {
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        if remote.fd(Stream::Bulk(0)).is_none() {
+            self.want(peer, Stream::Bulk(0));
+        }
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        if !remote.paths.is_much() {
+            return;
+        }
+        let networks = self.hosts.networks(peer);
+        // The network that every pair's connection takes counts once.
+        let first = self.ends(peer, Stream::Bulk(0)).map(|(_, other)| other.ip());
+        for (network, path) in networks.iter().zip(1..SPLIT_WAYS as u8) {
+            let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+                return;
+            };
+            if first.is_some_and(|first| first != network.ip()) {
+                remote.paths.expect_several();
+                self.want(peer, Stream::Bulk(path));
+            }
         }
     }
 
@@ -326,9 +403,10 @@ impl TcpRail {
             return;
         }
         if let Some(mut remote) = self.remotes[peer as usize].take() {
-            self.shown.closed(peer, Stream::Small);
-            self.shown.closed(peer, Stream::Bulk);
-            let reads = remote.bulk.take_reads();
+            for stream in remote.streams() {
+                self.shown.closed(peer, stream);
+            }
+            let reads = remote.paths.take_reads();
             self.fail(peer, reads);
             remote.link.log.clear(&mut self.blocks);
             self.open.retain(|open| *open != peer);
@@ -340,14 +418,14 @@ impl TcpRail {
     pub(super) fn flush(&mut self, peer: Peer, stream: Stream) {
         let slice = match stream {
             Stream::Small => 0,
-            Stream::Bulk => self.brisk.slice(),
+            Stream::Bulk(_) => self.brisk.slice(),
         };
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
         let sent = match stream {
             Stream::Small => remote.link.flush(),
-            Stream::Bulk => remote.bulk.flush(slice),
+            Stream::Bulk(path) => remote.paths.at(path).bulk.flush(slice),
         };
         if sent == Sent::Over {
             // What the other side sent before it cut is taken first.
@@ -442,21 +520,26 @@ impl TcpRail {
             self.listened = now;
         }
         for peer in self.open.clone() {
-            for stream in STREAMS {
+            if listen {
+                self.listen(peer);
+            }
+            let Some(Some(remote)) = self.remotes.get(peer as usize) else {
+                continue;
+            };
+            for stream in remote.streams() {
                 if listen && self.is_silent(peer, stream) {
                     self.broke(peer, stream);
                 }
                 let Some(Some(remote)) = self.remotes.get(peer as usize) else {
                     break;
                 };
-                match remote.call_of(stream).due() {
+                let calls = remote.call_of(stream);
+                match calls.and_then(Calls::due) {
                     Some(due) if due > now => self.remind(due),
-                    Some(_) if remote.call_of(stream).is_late(now) => {
+                    Some(_) if calls.is_some_and(|calls| calls.is_late(now)) => {
                         self.failed(peer, stream, Failure::Unreachable, now);
                     }
-                    Some(_) if matches!(remote.call_of(stream).call, Call::Out(_)) => {
-                        self.ask(peer, stream, now);
-                    }
+                    Some(_) if calls.is_some_and(Calls::is_out) => self.ask(peer, stream, now),
                     Some(_) => self.call(peer, stream, now),
                     None => {}
                 }

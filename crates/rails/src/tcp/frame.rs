@@ -4,6 +4,7 @@
 //! a length or a number; what is understood is written as it was read. Bounded by [`OPENING_MAX`] and, for frames, by what the rail's kinds allow.
 
 use crate::limits::{TCP_BULK_FRAME, TCP_PACKET_MAX};
+use garonne_engine::limits::SPLIT_WAYS;
 use garonne_engine::rail::Header;
 
 /// Format versions that this library speaks, lowest and highest.
@@ -41,19 +42,32 @@ pub enum Kind {
 
 /// Which of a pair's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Stream {
     /// Packets.
-    Small = 0,
-    /// Bulk data and requests for it.
-    Bulk = 1,
+    Small,
+    /// Bulk data and requests for it: 0 the one that every pair has, the others one for each further network that both hosts are on, below [`SPLIT_WAYS`].
+    Bulk(u8),
 }
 
 impl Stream {
-    fn from_code(code: u8) -> Option<Self> {
+    /// It is by a further network: whether it is there decides about speed alone.
+    pub fn is_further(self) -> bool {
+        matches!(self, Self::Bulk(1..))
+    }
+
+    /// As it travels.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Small => 0,
+            Self::Bulk(path) => 1 + path,
+        }
+    }
+
+    /// The stream of that code.
+    pub fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::Small),
-            1 => Some(Self::Bulk),
+            1.. if usize::from(code) <= SPLIT_WAYS => Some(Self::Bulk(code - 1)),
             _ => None,
         }
     }
@@ -98,9 +112,9 @@ impl Head {
             (Stream::Small, 2) => (Kind::Ring, len == 0),
             (Stream::Small, 3) => (Kind::Acknowledge, len == 0 && word(8) == 0),
             (Stream::Small, 4) => (Kind::Bye, len == 0),
-            (Stream::Bulk, 16) => (Kind::Ask, len as usize == ASK),
-            (Stream::Bulk, 17) => (Kind::Bulk, (1..=TCP_BULK_FRAME).contains(&u64::from(len))),
-            (Stream::Bulk, 18) => (Kind::Refused, len == 0),
+            (Stream::Bulk(_), 16) => (Kind::Ask, len as usize == ASK),
+            (Stream::Bulk(_), 17) => (Kind::Bulk, (1..=TCP_BULK_FRAME).contains(&u64::from(len))),
+            (Stream::Bulk(_), 18) => (Kind::Refused, len == 0),
             _ => return None,
         };
         (right && (stream == Stream::Small || word(12) == 0)).then_some(Self {
@@ -332,7 +346,7 @@ impl Opening {
                 for word in [from.world, from.rank, from.incarnation, to.0, to.1] {
                     bytes.extend_from_slice(&word.to_le_bytes());
                 }
-                bytes.extend_from_slice(&[*stream as u8, u8::from(*sealed), 0, 0, 0, 0, 0, 0]);
+                bytes.extend_from_slice(&[stream.code(), u8::from(*sealed), 0, 0, 0, 0, 0, 0]);
                 bytes.extend_from_slice(first);
                 1
             }
@@ -444,7 +458,7 @@ pub fn read_anything(bytes: &[u8]) {
         let _ = opening.library.name();
     }
     if let Some(head) = bytes.first_chunk::<HEAD>() {
-        for stream in [Stream::Small, Stream::Bulk] {
+        for stream in [Stream::Small, Stream::Bulk(0)] {
             if let Some(known) = Head::decode(head, stream) {
                 assert_eq!(&known.encode(), head);
             }
@@ -470,7 +484,7 @@ mod tests {
                 incarnation: 3,
             },
             to: (4, 5),
-            stream: Stream::Bulk,
+            stream: Stream::Bulk(3),
             sealed: true,
             first: [9; FIRST],
         })
@@ -534,7 +548,7 @@ mod tests {
         let small = TCP_PACKET_MAX as u32 + HEADER as u32;
         for (kind, stream, longest) in [
             (Kind::Packet, Stream::Small, small),
-            (Kind::Bulk, Stream::Bulk, TCP_BULK_FRAME as u32),
+            (Kind::Bulk, Stream::Bulk(0), TCP_BULK_FRAME as u32),
         ] {
             assert!(Head::decode(&head(kind, longest).encode(), stream).is_some());
             for len in [longest + 1, u32::MAX, 0] {
@@ -555,6 +569,6 @@ mod tests {
             expected: 0,
         };
         assert_eq!(Head::decode(&ask.encode(), Stream::Small), None);
-        assert_eq!(Head::decode(&ask.encode(), Stream::Bulk), Some(ask));
+        assert_eq!(Head::decode(&ask.encode(), Stream::Bulk(1)), Some(ask));
     }
 }

@@ -171,7 +171,7 @@ fn noise<'a>(secret: &'a Secret, clear: &'a [u8]) -> Option<Builder<'a>> {
 fn inner(expected: u32, stream: Stream, sealed: bool) -> [u8; INNER] {
     let mut bytes = [0; INNER];
     bytes[..4].copy_from_slice(&expected.to_le_bytes());
-    bytes[4] = stream as u8;
+    bytes[4] = stream.code();
     bytes[5] = u8::from(sealed);
     bytes[6..].copy_from_slice(&VERSIONS.1.to_le_bytes());
     bytes

@@ -3,12 +3,14 @@
 //! Part of [`TcpRail`]; called from its polls alone. Packets first, then a slice of bulk data, so that a small message stands behind one slice at most.
 
 use crate::tcp::TcpRail;
-use crate::tcp::bulk::Told;
+use crate::tcp::bulk::{Bulk, Told};
 use crate::tcp::channel::Io;
 use crate::tcp::frame::{Ask, Stream};
 use crate::tcp::link::{Came, Sent};
+use crate::tcp::paths::{Ended, Path};
 use crate::tcp::remote::Remote;
 use garonne_engine::api::{Error, Peer};
+use garonne_engine::limits::SPLIT_WAYS;
 use garonne_engine::rail::Sink;
 
 /// Which streams of a peer to look at.
@@ -45,19 +47,30 @@ impl TcpRail {
         };
         let mut told = 0;
         let small = self.take_packets(&mut remote, (peer, budget, &mut told), sink);
-        let bulk = if streams == Streams::Both || remote.bulk.is_wanted() {
-            let slice = self.brisk.slice();
-            self.take_bulk(&mut remote, peer, slice)
-        } else {
-            Taken::All
-        };
-        if bulk == Taken::Some {
-            self.brisk.moved();
+        let mut bulk = [Taken::All; SPLIT_WAYS];
+        let paths = remote.paths.numbers();
+        let reads_done = self.done.len();
+        for path in paths.clone() {
+            let is_wanted = |path: &Path| path.bulk.is_wanted();
+            if streams == Streams::Both || remote.paths.get(path).is_some_and(is_wanted) {
+                bulk[usize::from(path)] = self.take_bulk(&mut remote, (peer, path));
+            }
         }
+        if self.done.len() > reads_done && remote.paths.are_several() {
+            for path in paths.clone() {
+                self.shown
+                    .moved(peer, Stream::Bulk(path), remote.paths.brought(path));
+            }
+        }
+        let taken = || {
+            paths
+                .clone()
+                .map(|path| (Stream::Bulk(path), bulk[usize::from(path)]))
+        };
         let condemned = remote.condemned;
         self.remotes[peer as usize] = Some(remote);
         let mut more = false;
-        for (stream, taken) in [(Stream::Small, small), (Stream::Bulk, bulk)] {
+        for (stream, taken) in std::iter::once((Stream::Small, small)).chain(taken()) {
             match taken {
                 Taken::Some => more = true,
                 Taken::All => {}
@@ -71,16 +84,22 @@ impl TcpRail {
         } else if condemned {
             self.lose(peer);
         }
-        if bulk == Taken::Some || self.serves(peer) {
-            self.flush(peer, Stream::Bulk);
+        for (stream, taken) in taken() {
+            if taken == Taken::Some || self.serves(peer, stream) {
+                self.flush(peer, stream);
+            }
         }
+        self.spread(peer);
         told
     }
 
-    fn serves(&self, peer: Peer) -> bool {
-        self.remotes[peer as usize]
-            .as_ref()
-            .is_some_and(|remote| remote.bulk.has_to_send() && !remote.call_of(Stream::Bulk).watches_room)
+    fn serves(&self, peer: Peer, stream: Stream) -> bool {
+        let Some(remote) = self.remotes[peer as usize].as_ref() else {
+            return false;
+        };
+        let Stream::Bulk(path) = stream else { return false };
+        let path = remote.paths.get(path);
+        path.is_some_and(|path| path.bulk.has_to_send() && !path.calls.watches_room)
     }
 
     fn take_packets(
@@ -125,24 +144,24 @@ impl TcpRail {
         result
     }
 
-    fn take_bulk(&mut self, remote: &mut Remote, peer: Peer, slice: usize) -> Taken {
-        if remote.bulk.channel().is_none() {
-            return Taken::All;
-        }
-        let mut left = slice;
+    fn take_bulk(&mut self, remote: &mut Remote, (peer, path): (Peer, u8)) -> Taken {
+        let mut left = self.brisk.slice();
         while left > 0 {
-            let (got, told) = match remote.bulk.fill(left) {
+            let (got, told) = match remote.paths.at(path).bulk.fill(left) {
                 Ok(step) => step,
                 Err(_) => return Taken::Wrong,
             };
-            match told {
-                None => {}
-                Some(Told::Done(token)) => self.done.push((token, Ok(()))),
-                Some(Told::Refused(token)) => {
-                    let what = "it has withdrawn the memory that it had announced";
-                    self.done.push((token, Err(Error::Peer { peer, what })));
+            let ended = match told {
+                None => None,
+                Some(Told::Done(piece)) => remote.paths.ended(path, piece, false),
+                Some(Told::Refused(piece)) => remote.paths.ended(path, piece, true),
+                Some(Told::Asks(number, ask)) => {
+                    self.asked(&mut remote.paths.at(path).bulk, peer, (number, ask));
+                    None
                 }
-                Some(Told::Asks(number, ask)) => self.asked(remote, peer, (number, ask)),
+            };
+            if let Some(ended) = ended {
+                self.tell_of(peer, ended);
             }
             match got {
                 Io::Moved(moved) => left = left.saturating_sub(moved),
@@ -150,15 +169,27 @@ impl TcpRail {
                 Io::Over => return Taken::Over,
             }
         }
+        self.brisk.moved();
         Taken::Some
     }
 
-    fn asked(&self, remote: &mut Remote, peer: Peer, (number, ask): (u32, Ask)) {
+    /// A read is over.
+    pub(super) fn tell_of(&mut self, peer: Peer, ended: Ended) {
+        self.done.push(match ended {
+            Ended::Done(token) => (token, Ok(())),
+            Ended::Refused(token) => {
+                let what = "it has withdrawn the memory that it had announced";
+                (token, Err(Error::Peer { peer, what }))
+            }
+        });
+    }
+
+    fn asked(&self, bulk: &mut Bulk, peer: Peer, (number, ask): (u32, Ask)) {
         let region = self.regions.get(&ask.cookie).filter(|region| region.peer == peer);
         let within = |len: u64| ask.len > 0 && ask.offset.checked_add(ask.len).is_some_and(|end| end <= len);
         match region {
-            Some(region) if within(region.data.len) => remote.bulk.serve(number, &ask, region.data.clone()),
-            _ => remote.bulk.refuse(number),
+            Some(region) if within(region.data.len) => bulk.serve(number, &ask, region.data.clone()),
+            _ => bulk.refuse(number),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One peer of the TCP rail: its two streams, and the calls that open them again.
+//! One peer of the TCP rail: its streams, and the calls that open them again.
 //!
 //! Owned by the rail; made when the peer is first spoken to or calls. Says when a peer counts as gone: by its closed port, by silence, by calls that come to
 //! nothing. Time is an argument.
@@ -8,12 +8,12 @@ use crate::limits::{
     TCP_GIVE_WAY_AFTER, TCP_HIDDEN_LIMIT, TCP_HIGHER_WAITS, TCP_LOST_LIMIT, TCP_REFUSED_LIMIT,
     TCP_RETRY_FIRST, TCP_RETRY_MAX,
 };
-use crate::tcp::bulk::Bulk;
 use crate::tcp::frame::{Reason, Stream};
 use crate::tcp::gather::Keeping;
 use crate::tcp::handshake::Fault;
 use crate::tcp::line::{Failure, Line};
 use crate::tcp::link::Link;
+use crate::tcp::paths::Paths;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -178,6 +178,16 @@ impl Calls {
         }
     }
 
+    /// An attempt is under way.
+    pub(crate) fn is_out(&self) -> bool {
+        matches!(self.call, Call::Out(_))
+    }
+
+    /// The next attempt is not before this time.
+    pub(crate) fn put_off(&mut self, at: Instant) {
+        self.call = Call::At(at);
+    }
+
     /// The attempt under way has lasted as long as one may.
     pub(crate) fn is_late(&self, now: Instant) -> bool {
         matches!(&self.call, Call::Out(line) if now >= line.begun() + TCP_CONNECT_LIMIT)
@@ -203,8 +213,8 @@ impl Calls {
 #[derive(Debug, Default)]
 pub(crate) struct Remote {
     pub(crate) link: Link,
-    pub(crate) bulk: Bulk,
-    calls: [Calls; 2],
+    pub(crate) paths: Paths,
+    calls: Calls,
     /// It counts as gone once everything that came from it was delivered.
     pub(crate) condemned: bool,
     pub(crate) keeping: Keeping,
@@ -212,18 +222,35 @@ pub(crate) struct Remote {
 
 impl Remote {
     pub(crate) fn calls(&mut self, stream: Stream) -> &mut Calls {
-        &mut self.calls[stream as usize]
+        match stream {
+            Stream::Small => &mut self.calls,
+            Stream::Bulk(path) => &mut self.paths.at(path).calls,
+        }
     }
 
-    pub(crate) fn call_of(&self, stream: Stream) -> &Calls {
-        &self.calls[stream as usize]
+    /// The calls of a stream, if it was ever wanted.
+    pub(crate) fn call_of(&self, stream: Stream) -> Option<&Calls> {
+        match stream {
+            Stream::Small => Some(&self.calls),
+            Stream::Bulk(path) => self.paths.get(path).map(|path| &path.calls),
+        }
+    }
+
+    /// When a stream has something to do.
+    pub(crate) fn due(&self, stream: Stream) -> Option<Instant> {
+        self.call_of(stream)?.due()
+    }
+
+    /// Those that were ever wanted.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = Stream> + use<> {
+        std::iter::once(Stream::Small).chain(self.paths.numbers().map(Stream::Bulk))
     }
 
     /// The socket of a stream, if it is open.
     pub(crate) fn fd(&self, stream: Stream) -> Option<BorrowedFd<'_>> {
         match stream {
             Stream::Small => self.link.channel(),
-            Stream::Bulk => self.bulk.channel(),
+            Stream::Bulk(path) => self.paths.get(path)?.bulk.channel(),
         }
         .map(|channel| channel.fd())
     }
@@ -232,13 +259,13 @@ impl Remote {
     pub(crate) fn is_wanted(&self, stream: Stream) -> bool {
         match stream {
             Stream::Small => true,
-            Stream::Bulk => self.bulk.is_wanted(),
+            Stream::Bulk(path) => self.paths.is_wanted_on(path),
         }
     }
 
     /// Bytes are under way on an open stream.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.link.is_up() && !self.link.log.is_settled() || self.bulk.is_serving() || self.bulk.is_wanted()
+        self.link.is_up() && !self.link.log.is_settled() || self.paths.is_serving() || self.paths.is_wanted()
     }
 }
 

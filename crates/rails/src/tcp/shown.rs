@@ -1,7 +1,7 @@
 //! The connections of a rank in a table at a fixed place, for those who watch from outside.
 //!
-//! Owned by the rail, which writes it when a connection opens or breaks. Readers are other processes, which copy it and believe nothing. Bounded
-//! by its rows: peers beyond them are not shown.
+//! Owned by the rail, which writes it when a connection opens, breaks, or has moved much. Readers are other processes, which copy it and believe nothing. Bounded
+//! by its rows: connections beyond them are not shown.
 
 use crate::limits::TCP_SHOWN;
 use crate::tcp::frame::Stream;
@@ -9,31 +9,40 @@ use garonne_engine::api::Peer;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Words of a row: the peer plus one (0: none), bits of the streams that are open, how often each was opened, both ports, both addresses.
-const ROW: usize = 13;
-const OPEN: usize = 1;
-const OPENED: usize = 2;
+/// Words of a row: the peer plus one (0: none), the stream's code, whether it is open, how often it was opened, both ports, both addresses, what it moves and has moved.
+const ROW: usize = 15;
+const STREAM: usize = 1;
+const OPEN: usize = 2;
+const OPENED: usize = 3;
 const PORTS: usize = 4;
 const OWN: usize = 5;
 const OTHER: usize = 9;
+const RATE: usize = 13;
+const MOVED: usize = 14;
 
 /// Bytes of the table.
 pub const SHOWN_BYTES: usize = TCP_SHOWN * ROW * 4;
 
-/// A peer in such a table.
+/// A connection in such a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The peer.
+    /// To whom.
     pub peer: Peer,
-    /// Its streams for packets and for bulk data are open.
-    pub open: [bool; 2],
-    /// How often each was opened.
-    pub opened: [u32; 2],
-    /// The own and the peer's end of the one that was opened last.
+    /// What for.
+    pub stream: Stream,
+    /// It is open.
+    pub open: bool,
+    /// How often it was opened.
+    pub opened: u32,
+    /// The own and the peer's end.
     pub ends: (SocketAddr, SocketAddr),
+    /// Megabytes of large data that it was seen to bring in a second; 0: not measured, since there is no other to compare with.
+    pub rate: u32,
+    /// Megabytes of large data that it has brought.
+    pub moved: u32,
 }
 
-/// The peers in a table that was read from another process, which may be anything.
+/// The connections in a table that was read from another process, which may be anything.
 pub fn read_shown(table: &[u8]) -> Vec<Seen> {
     let words: Vec<u32> = table
         .as_chunks()
@@ -53,12 +62,15 @@ pub fn read_shown(table: &[u8]) -> Vec<Seen> {
         };
         Some(Seen {
             peer: row[0].checked_sub(1)?,
-            open: [row[OPEN] & 1 != 0, row[OPEN] & 2 != 0],
-            opened: [row[OPENED], row[OPENED + 1]],
+            stream: Stream::from_code(u8::try_from(row[STREAM]).ok()?)?,
+            open: row[OPEN] != 0,
+            opened: row[OPENED],
             ends: (
                 SocketAddr::new(address(OWN), (row[PORTS] >> 16) as u16),
                 SocketAddr::new(address(OTHER), row[PORTS] as u16),
             ),
+            rate: row[RATE],
+            moved: row[MOVED],
         })
     };
     words.chunks_exact(ROW).filter_map(seen).collect()
@@ -80,21 +92,24 @@ impl Shown {
         self.0.as_ptr().expose_provenance()
     }
 
-    fn row(&self, peer: Peer) -> Option<&[AtomicU32]> {
+    fn row(&self, peer: Peer, stream: Stream) -> Option<&[AtomicU32]> {
+        let code = u32::from(stream.code());
         let row = self.0.chunks_exact(ROW).find(|row| {
             let owner = row[0].load(Relaxed);
-            owner == 0 || owner == peer + 1
+            owner == 0 || owner == peer + 1 && row[STREAM].load(Relaxed) == code
         })?;
+        row[STREAM].store(code, Relaxed);
         row[0].store(peer + 1, Relaxed);
         Some(row)
     }
 
     /// A stream of a peer was opened between these ends.
     pub fn opened(&self, peer: Peer, stream: Stream, ends: Option<(SocketAddr, SocketAddr)>) {
-        let Some(row) = self.row(peer) else { return };
-        let index = number(stream);
-        row[OPEN].fetch_or(1 << index, Relaxed);
-        row[OPENED + index].fetch_add(1, Relaxed);
+        let Some(row) = self.row(peer, stream) else {
+            return;
+        };
+        row[OPEN].store(1, Relaxed);
+        row[OPENED].fetch_add(1, Relaxed);
         let Some((own, other)) = ends else { return };
         row[PORTS].store(u32::from(own.port()) << 16 | u32::from(other.port()), Relaxed);
         for (at, end) in [(OWN, own), (OTHER, other)] {
@@ -104,18 +119,19 @@ impl Shown {
         }
     }
 
-    /// A stream of a peer is not open any more.
-    pub fn closed(&self, peer: Peer, stream: Stream) {
-        if let Some(row) = self.row(peer) {
-            row[OPEN].fetch_and(!(1 << number(stream)), Relaxed);
+    /// A stream of a peer has brought so many megabytes in all, at so many in a second.
+    pub fn moved(&self, peer: Peer, stream: Stream, (rate, moved): (u32, u32)) {
+        if let Some(row) = self.row(peer, stream) {
+            row[RATE].store(rate, Relaxed);
+            row[MOVED].store(moved, Relaxed);
         }
     }
-}
 
-fn number(stream: Stream) -> usize {
-    match stream {
-        Stream::Small => 0,
-        Stream::Bulk => 1,
+    /// A stream of a peer is not open any more.
+    pub fn closed(&self, peer: Peer, stream: Stream) {
+        if let Some(row) = self.row(peer, stream) {
+            row[OPEN].store(0, Relaxed);
+        }
     }
 }
 
@@ -153,34 +169,40 @@ mod tests {
             ("[fd00::1]:1".parse().unwrap(), "[fd00::2:3]:2".parse().unwrap());
         shown.opened(7, Stream::Small, Some(four));
         shown.opened(0, Stream::Small, Some(six));
-        shown.opened(0, Stream::Bulk, Some(six));
+        shown.opened(0, Stream::Bulk(3), Some(six));
         shown.closed(0, Stream::Small);
         shown.opened(0, Stream::Small, None);
         shown.closed(7, Stream::Small);
-        let told = |peer, open, opened, ends| Seen {
+        shown.moved(0, Stream::Bulk(3), (1200, 77));
+        let told = |peer, stream, (open, opened), ends, (rate, moved)| Seen {
             peer,
+            stream,
             open,
             opened,
             ends,
+            rate,
+            moved,
         };
         assert_eq!(
             read(&shown),
             [
-                told(7, [false, false], [1, 0], four),
-                told(0, [true, true], [2, 1], six)
+                told(7, Stream::Small, (false, 1), four, (0, 0)),
+                told(0, Stream::Small, (true, 2), six, (0, 0)),
+                told(0, Stream::Bulk(3), (true, 1), six, (1200, 77)),
             ]
         );
     }
 
     #[test]
-    fn peers_beyond_the_table_are_not_shown_and_rubbish_is_read_without_harm() {
+    fn connections_beyond_the_table_are_not_shown_and_rubbish_is_read_without_harm() {
         let shown = Shown::default();
         for peer in 0..2 * TCP_SHOWN as u32 {
             shown.opened(peer, Stream::Small, None);
         }
         assert_eq!(read(&shown).len(), TCP_SHOWN);
-        for len in [0, 1, 51, 52, SHOWN_BYTES, SHOWN_BYTES + 77] {
+        for len in [0, 1, 59, 60, SHOWN_BYTES, SHOWN_BYTES + 77] {
             assert!(read_shown(&vec![0xff; len]).len() <= TCP_SHOWN);
+            assert!(read_shown(&vec![1; len]).len() <= TCP_SHOWN);
         }
     }
 }

@@ -158,9 +158,9 @@ fn a_peer_that_breaks_the_format_counts_as_gone() {
         (Stream::Small, head(Kind::Ring, 0, (1, 0))),
         (Stream::Small, head(Kind::Acknowledge, 0, (0, 5))),
         (Stream::Small, head(Kind::Bulk, 8, (0, 0))),
-        (Stream::Bulk, head(Kind::Bulk, 8, (0, 0))),
-        (Stream::Bulk, head(Kind::Refused, 0, (0, 0))),
-        (Stream::Bulk, head(Kind::Packet, 24, (0, 0))),
+        (Stream::Bulk(0), head(Kind::Bulk, 8, (0, 0))),
+        (Stream::Bulk(0), head(Kind::Refused, 0, (0, 0))),
+        (Stream::Bulk(0), head(Kind::Packet, 24, (0, 0))),
     ];
     for (stream, bytes) in cases {
         let mut stage = stage();
@@ -208,7 +208,7 @@ fn what_is_not_exposed_cannot_be_read() {
     let Exposing::Ready(descriptor) = stage.rail.expose(9, 1, &Data::contiguous(memory.mem(), 100)) else {
         panic!("there is room")
     };
-    let mut socket = stage.connected(Stream::Bulk);
+    let mut socket = stage.connected(Stream::Bulk(0));
     let cookie = descriptor.cookie;
     let wrong = [
         (cookie + 1, 0, 10),

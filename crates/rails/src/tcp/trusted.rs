@@ -228,7 +228,7 @@ impl Call {
     /// # Errors
     /// It cannot even be tried; why.
     pub fn ask(house: &House, (address, to): (SocketAddr, u32), bulk: bool) -> Result<Self, String> {
-        let stream = if bulk { Stream::Bulk } else { Stream::Small };
+        let stream = if bulk { Stream::Bulk(0) } else { Stream::Small };
         Self::begin_on(house, (address, to, stream))
     }
 

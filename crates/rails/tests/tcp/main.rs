@@ -11,3 +11,4 @@ mod support;
 mod traffic;
 #[path = "../support/vector.rs"]
 mod vector;
+mod ways;

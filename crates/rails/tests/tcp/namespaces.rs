@@ -94,7 +94,7 @@ pub fn rails(hosts: &[Net; 2], sealed: bool) -> [TcpRail; 2] {
         .collect();
     let mut listeners = listeners.into_iter();
     [0, 1].map(|me| {
-        let book = Arc::new(Book(addresses.clone()));
+        let book = Arc::new(Book(addresses.clone(), Vec::new()));
         TcpRail::new(house(&secret, me, sealed), book, listeners.next().unwrap()).unwrap()
     })
 }

@@ -1,11 +1,11 @@
-//! Something between two hosts that can go wrong: forwards connections and cuts them where its seed says.
+//! Something between two hosts that can go wrong: forwards connections, and cuts or holds them where its seed says.
 
 use crate::traffic::mix;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the proxies of a test share.
 #[derive(Default)]
@@ -15,6 +15,18 @@ pub struct Weather {
     pub stop: AtomicBool,
     /// Connections cut so far.
     pub cuts: AtomicU32,
+    /// Connections held so far.
+    pub holds: AtomicU32,
+}
+
+/// A connection that is forwarded.
+struct Forwarded {
+    near: TcpStream,
+    far: TcpStream,
+    /// Bytes until something happens to it.
+    left: u64,
+    /// It is held until then: both ends live, and nothing passes.
+    held: Option<Instant>,
 }
 
 /// Starts a proxy to `to` in `scope`; connections are cut after some of `bytes` bytes, often within a frame.
@@ -24,11 +36,26 @@ pub fn start<'scope>(
     weather: Arc<Weather>,
     (seed, bytes): (u64, u64),
 ) -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    start_on(
+        scope,
+        (Ipv4Addr::LOCALHOST, to),
+        weather,
+        (seed, bytes, Duration::ZERO),
+    )
+}
+
+/// The same on an address of its own. One in two is held for the time that is given instead of being cut.
+pub fn start_on<'scope>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    (on, to): (Ipv4Addr, SocketAddr),
+    weather: Arc<Weather>,
+    (seed, bytes, hold): (u64, u64, Duration),
+) -> SocketAddr {
+    let listener = TcpListener::bind((on, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     listener.set_nonblocking(true).unwrap();
     scope.spawn(move || {
-        let mut pairs: Vec<(TcpStream, TcpStream, u64)> = Vec::new();
+        let mut pairs: Vec<Forwarded> = Vec::new();
         let (mut buffer, mut roll) = (vec![0; 64 * 1024], seed);
         while !weather.stop.load(Ordering::Acquire) {
             let mut moved = false;
@@ -38,21 +65,29 @@ pub fn start<'scope>(
                 near.set_nonblocking(true).unwrap();
                 far.set_nonblocking(true).unwrap();
                 roll = mix(roll + 1);
-                pairs.push((near, far, 1 + roll % bytes));
+                pairs.push(Forwarded {
+                    near,
+                    far,
+                    left: 1 + roll % bytes,
+                    held: None,
+                });
                 moved = true;
             }
-            pairs.retain_mut(|(near, far, left)| {
+            pairs.retain_mut(|pair| {
+                if pair.held.is_some_and(|until| Instant::now() < until) {
+                    return true;
+                }
                 for way in 0..2 {
                     let (from, into) = if way == 0 {
-                        (&mut *near, &mut *far)
+                        (&mut pair.near, &mut pair.far)
                     } else {
-                        (&mut *far, &mut *near)
+                        (&mut pair.far, &mut pair.near)
                     };
                     let calm = weather.calm.load(Ordering::Acquire);
                     let most = if calm {
                         buffer.len()
                     } else {
-                        buffer.len().min(*left as usize)
+                        buffer.len().min(pair.left as usize)
                     };
                     match from.read(&mut buffer[..most]) {
                         Ok(0) => return false,
@@ -61,12 +96,21 @@ pub fn start<'scope>(
                             if !pass(into, &buffer[..got], &weather) {
                                 return false;
                             }
-                            *left = left.saturating_sub(got as u64);
-                            if *left == 0 && !calm {
-                                weather.cuts.fetch_add(1, Ordering::AcqRel);
-                                let _ = (near.shutdown(Shutdown::Both), far.shutdown(Shutdown::Both));
-                                return false;
+                            pair.left = pair.left.saturating_sub(got as u64);
+                            if pair.left > 0 || calm {
+                                continue;
                             }
+                            roll = mix(roll + 1);
+                            if !hold.is_zero() && roll % 2 == 0 {
+                                weather.holds.fetch_add(1, Ordering::AcqRel);
+                                pair.held = Some(Instant::now() + hold);
+                                pair.left = 1 + (roll >> 8) % bytes;
+                                return true;
+                            }
+                            weather.cuts.fetch_add(1, Ordering::AcqRel);
+                            let _ = pair.near.shutdown(Shutdown::Both);
+                            let _ = pair.far.shutdown(Shutdown::Both);
+                            return false;
                         }
                         Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                         Err(_) => return false,

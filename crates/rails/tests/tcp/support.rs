@@ -5,8 +5,8 @@ use garonne_rails::tcp::{Hosts, House, Process, Secret, TcpRail, listen};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
-/// Where everybody listens.
-pub struct Book(pub Vec<Vec<SocketAddr>>);
+/// Where everybody listens: by the first network, and by further ones, if there are any.
+pub struct Book(pub Vec<Vec<SocketAddr>>, pub Vec<Vec<SocketAddr>>);
 
 impl Hosts for Book {
     fn size(&self) -> u32 {
@@ -17,6 +17,9 @@ impl Hosts for Book {
     }
     fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
         self.0[peer as usize].clone()
+    }
+    fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
+        self.1.get(peer as usize).cloned().unwrap_or_default()
     }
     fn is_gone(&self, _peer: Peer) -> bool {
         false
@@ -60,7 +63,14 @@ pub fn ranks_with(
             .zip(&addresses)
             .map(|(to, address)| vec![between(me, to, *address)])
             .collect();
-        rails.push(TcpRail::new(house(&secret, me, sealed), Arc::new(Book(book)), listener).unwrap());
+        rails.push(
+            TcpRail::new(
+                house(&secret, me, sealed),
+                Arc::new(Book(book, Vec::new())),
+                listener,
+            )
+            .unwrap(),
+        );
     }
     rails
 }

@@ -1,0 +1,207 @@
+//! How large data are split over several ways between two ranks.
+//!
+//! Pure functions, asked by whoever moves the data each time that a way has room for another piece: water-filling by rate, latency and backlog says what part
+//! of the rest a way should carry so that all end together, and a piece is half of that, so that pieces shrink towards the end and what was misjudged is
+//! made good by the next ones. A way that would end after the others have carried everything carries nothing.
+
+use crate::limits::{SPLIT_LEAST, SPLIT_MICROSECONDS, SPLIT_MOST};
+
+/// One of the ways as it stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Way {
+    /// Bytes that it moves in a microsecond; above 0.
+    pub rate: f64,
+    /// Microseconds from a request to its first byte.
+    pub latency: f64,
+    /// Bytes that it still has to move.
+    pub backlog: u64,
+}
+
+impl Way {
+    /// When something asked now would begin to come.
+    fn begins(&self) -> f64 {
+        self.latency.max(self.backlog as f64 / self.rate)
+    }
+
+    /// When it would have moved so many bytes more.
+    fn ends(&self, len: u64) -> f64 {
+        self.begins() + len as f64 / self.rate
+    }
+}
+
+/// When all is over, if `left` bytes more are split so that all ways which take part end together.
+pub fn ends_together(ways: &[Way], left: u64) -> f64 {
+    let mut end = f64::INFINITY;
+    // Those that would begin after the end are left out, which makes the end later; so this settles after as many turns as there are ways.
+    for _ in 0..=ways.len() {
+        let (mut rate, mut debt) = (0.0, left as f64);
+        for way in ways.iter().filter(|way| way.begins() < end) {
+            rate += way.rate;
+            debt += way.rate * way.begins();
+        }
+        let next = if rate > 0.0 { debt / rate } else { end };
+        if next == end {
+            break;
+        }
+        end = next;
+    }
+    end
+}
+
+/// The way that would have moved so many bytes first, if it took them alone.
+pub fn first(ways: &[Way], len: u64) -> usize {
+    let by_end = |a: &usize, b: &usize| ways[*a].ends(len).total_cmp(&ways[*b].ends(len));
+    (0..ways.len()).min_by(by_end).unwrap_or(0)
+}
+
+/// Bytes that way `at` should be asked for now, of `left` that nobody was asked for; 0: none, others are quicker. As long as bytes are left, some way gets some once
+/// all backlogs are gone.
+pub fn piece(ways: &[Way], at: usize, left: u64) -> u64 {
+    let Some(way) = ways.get(at) else { return 0 };
+    if ways.len() == 1 {
+        return left.min(most(way));
+    }
+    let share = (ends_together(ways, left) - way.begins()) * way.rate;
+    if left < 2 * SPLIT_LEAST || share < least(way) as f64 / 2.0 {
+        // Not worth two requests: whoever has it first.
+        return if first(ways, left) == at {
+            left.min(most(way))
+        } else {
+            0
+        };
+    }
+    let piece = (share / 2.0) as u64;
+    piece.clamp(least(way), most(way)).min(left)
+}
+
+/// What keeps a way busy until the next piece that is asked then begins to come.
+fn least(way: &Way) -> u64 {
+    ((way.rate * way.latency) as u64).clamp(SPLIT_LEAST, SPLIT_MOST)
+}
+
+/// A piece should not take longer than this, so that a way that gets slower or breaks keeps little.
+fn most(way: &Way) -> u64 {
+    ((way.rate * SPLIT_MICROSECONDS.max(way.latency)) as u64).clamp(SPLIT_LEAST, SPLIT_MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::SPLIT_WAYS;
+    use proptest::prelude::*;
+
+    fn way(rate: f64, latency: f64, backlog: u64) -> Way {
+        Way {
+            rate,
+            latency,
+            backlog,
+        }
+    }
+
+    /// Moves `total` bytes over ways of these rates, of which each really moves as fast as `truth` says, with at most `depth` pieces asked of each. The time it
+    /// took, and what each carried.
+    fn run(believed: &[Way], truth: &[f64], total: u64, depth: usize) -> (f64, Vec<u64>) {
+        let mut left = total;
+        let mut asked: Vec<std::collections::VecDeque<(f64, u64)>> = vec![Default::default(); truth.len()];
+        let mut carried = vec![0; truth.len()];
+        let mut now = 0.0;
+        loop {
+            loop {
+                let mut moved = false;
+                for at in 0..truth.len() {
+                    let ways: Vec<Way> = believed
+                        .iter()
+                        .zip(&asked)
+                        .map(|(way, asked)| Way {
+                            backlog: asked.iter().map(|(_, len)| len).sum(),
+                            ..*way
+                        })
+                        .collect();
+                    if asked[at].len() >= depth || left == 0 {
+                        continue;
+                    }
+                    let len = piece(&ways, at, left);
+                    assert!(len <= left);
+                    if len > 0 {
+                        let begins = asked[at].back().map_or(now + believed[at].latency, |(end, _)| {
+                            f64::max(*end, now + believed[at].latency)
+                        });
+                        asked[at].push_back((begins + len as f64 / truth[at], len));
+                        left -= len;
+                        moved = true;
+                    }
+                }
+                if !moved {
+                    break;
+                }
+            }
+            let next = (0..truth.len())
+                .filter(|at| !asked[*at].is_empty())
+                .min_by(|a, b| asked[*a][0].0.total_cmp(&asked[*b][0].0));
+            let Some(at) = next else {
+                assert_eq!(left, 0, "bytes are left and nobody is asked for them");
+                return (now, carried);
+            };
+            let (end, len) = asked[at].pop_front().unwrap();
+            now = end;
+            carried[at] += len;
+        }
+    }
+
+    #[test]
+    fn ways_of_one_to_four_and_one_to_ten_give_nearly_their_sum() {
+        for slow in [0.25, 0.1, 1.0] {
+            let ways = [way(1000.0, 100.0, 0), way(1000.0 * slow, 100.0, 0)];
+            let total = 64 << 20;
+            let (took, carried) = run(&ways, &[1000.0, 1000.0 * slow], total, 2);
+            let ideal = total as f64 / (1000.0 * (1.0 + slow));
+            assert!(took < ideal * 1.05, "{slow}: {took} {ideal} {carried:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_misjudged_is_made_good() {
+        // Both are believed equal; one is four times as slow.
+        let ways = [way(1000.0, 100.0, 0), way(1000.0, 100.0, 0)];
+        let total = 256 << 20;
+        let (took, _) = run(&ways, &[1000.0, 250.0], total, 2);
+        let ideal = total as f64 / 1250.0;
+        assert!(took < ideal * 1.15, "{took} {ideal}");
+    }
+
+    #[test]
+    fn a_way_that_begins_late_carries_nothing_of_a_short_message() {
+        let ways = [way(1000.0, 50.0, 0), way(1000.0, 50_000.0, 0)];
+        assert_eq!(piece(&ways, 1, 1 << 20), 0);
+        assert!(piece(&ways, 0, 1 << 20) > 0);
+        assert!(piece(&ways, 1, 1 << 30) > 0);
+        // A long queue is as bad as a long way.
+        let ways = [way(1000.0, 50.0, 0), way(1000.0, 50.0, 50 << 20)];
+        assert_eq!(piece(&ways, 1, 1 << 20), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn all_is_carried_and_never_later_than_by_the_best_way_alone(
+            rates in prop::collection::vec((1.0f64..5000.0, 1.0f64..5000.0), 1..=SPLIT_WAYS),
+            total in 1u64..200_000_000,
+            depth in 2usize..4,
+        ) {
+            let ways: Vec<Way> = rates.iter().map(|(rate, latency)| way(*rate, *latency, 0)).collect();
+            let truth: Vec<f64> = rates.iter().map(|(rate, _)| *rate).collect();
+            let (took, carried) = run(&ways, &truth, total, depth);
+            prop_assert_eq!(carried.iter().sum::<u64>(), total);
+            let alone = ways
+                .iter()
+                .zip(&truth)
+                .map(|(only, truth)| run(&[*only], &[*truth], total, depth).0)
+                .fold(f64::INFINITY, f64::min);
+            // One piece more than the best way's share may be on the others when it ends.
+            let last = |way: &Way| way.latency + least(way) as f64 / way.rate;
+            let slack = ways.iter().filter(|way| way.ends(0) < alone).map(last).fold(0.0, f64::max);
+            prop_assert!(took <= alone * 1.01 + slack, "{} {} {}", took, alone, slack);
+            let sum: f64 = truth.iter().sum();
+            prop_assert!(took * sum >= total as f64 * 0.999);
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! The ways of large data between a pair: one connection that every pair has, and one for each further network that both hosts are on.
+//!
+//! Owned by the rail, one per peer. What is to be read is cut into pieces, and each is asked for on whichever connection has room for it, as the engine's strategy says
+//! (`strategy::split`) from what each has moved so far; so ratios follow what networks do while they do it. A piece whose connection breaks, or brings nothing while others do, is
+//! asked for again elsewhere. With one way, a read is one piece and no clock is read. Time is an argument. Bounded by what the engine asks for.
+
+use crate::limits::{TCP_PATH_RATE, TCP_PIECES, TCP_SPREAD_LEAST};
+use crate::sys;
+use crate::tcp::bulk::{Bulk, Piece};
+use crate::tcp::channel::Channel;
+use crate::tcp::frame::Ask;
+use crate::tcp::remote::Calls;
+use garonne_engine::limits::SPLIT_WAYS;
+use garonne_engine::rail::Token;
+use garonne_engine::strategy::split::{self, Way};
+use garonne_sync::user::Data;
+use std::ops::Range;
+use std::time::Instant;
+
+/// Something that the engine reads.
+#[derive(Debug)]
+struct Whole {
+    key: u64,
+    token: Token,
+    ask: Ask,
+    local: Data,
+    local_offset: u64,
+    /// Ranges that nobody is asked for, from the last to the first.
+    left: Vec<(u64, u64)>,
+    /// Pieces that somebody is asked for.
+    asked: u32,
+    refused: bool,
+}
+
+/// What a connection has moved, and how fast.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Bytes per microsecond; 0: unknown.
+    rate: f64,
+    /// Microseconds from a request on an idle connection to its first byte.
+    latency: f64,
+    /// Since when something is asked for, and what had been moved then.
+    since: Option<(Instant, u64)>,
+    /// What had been moved when silence was last looked for.
+    heard: u64,
+    /// It brings nothing while others do.
+    stalls: bool,
+}
+
+impl Pace {
+    /// Something is asked for.
+    fn asks(&mut self, now: Instant, moved: u64) {
+        self.since.get_or_insert((now, moved));
+    }
+
+    /// A piece came; `more`: others are asked for.
+    fn came(&mut self, now: Instant, moved: u64, more: bool) {
+        self.stalls = false;
+        let Some((since, before)) = self.since else {
+            return;
+        };
+        let (took, bytes) = ((now - since).as_secs_f64() * 1e6, (moved - before) as f64);
+        self.since = more.then_some((now, moved));
+        if bytes < TCP_SPREAD_LEAST as f64 / 8.0 || took <= 0.0 {
+            return;
+        }
+        let rate = bytes / took;
+        // A fourth of what is new: a disturbed piece is forgotten after some others, a network that has become slower learned after as many.
+        self.rate += (rate - self.rate) * if self.rate > 0.0 { 0.25 } else { 1.0 };
+    }
+}
+
+/// One of the ways.
+#[derive(Debug, Default)]
+pub(crate) struct Path {
+    pub(crate) bulk: Bulk,
+    pub(crate) calls: Calls,
+    pace: Pace,
+}
+
+impl Path {
+    fn is_usable(&self) -> bool {
+        self.bulk.channel().is_some() && !self.pace.stalls
+    }
+}
+
+/// What became of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Done(Token),
+    Refused(Token),
+}
+
+/// See the module's paragraph.
+#[derive(Debug, Default)]
+pub(crate) struct Paths {
+    paths: Vec<Path>,
+    wholes: Vec<Whole>,
+    next_key: u64,
+    /// More ways than the first are there or may be.
+    several: bool,
+}
+
+impl Paths {
+    pub(crate) fn get(&self, path: u8) -> Option<&Path> {
+        self.paths.get(usize::from(path))
+    }
+
+    /// The way of this number, which is below [`SPLIT_WAYS`]: streams have no others.
+    pub(crate) fn at(&mut self, path: u8) -> &mut Path {
+        let path = usize::from(path).min(SPLIT_WAYS - 1);
+        while self.paths.len() <= path {
+            self.paths.push(Path::default());
+        }
+        self.several |= path > 0;
+        &mut self.paths[path]
+    }
+
+    /// Numbers of the ways that there are.
+    pub(crate) fn numbers(&self) -> Range<u8> {
+        0..self.paths.len() as u8
+    }
+
+    /// Further networks are there.
+    pub(crate) fn expect_several(&mut self) {
+        self.several = true;
+    }
+
+    /// More ways than the first are there or may be.
+    pub(crate) fn are_several(&self) -> bool {
+        self.several
+    }
+
+    /// This side waits for something.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.wholes.is_empty()
+    }
+
+    /// So much that further ways are worth opening.
+    pub(crate) fn is_much(&self) -> bool {
+        let asked: u64 = self.paths.iter().map(|path| path.bulk.backlog()).sum();
+        self.left() + asked >= TCP_SPREAD_LEAST
+    }
+
+    /// Something is asked for on this way, or would be on the first.
+    pub(crate) fn is_wanted_on(&self, path: u8) -> bool {
+        match path {
+            0 => self.is_wanted(),
+            _ => self.is_much(),
+        }
+    }
+
+    pub(crate) fn is_serving(&self) -> bool {
+        self.paths.iter().any(|path| path.bulk.is_serving())
+    }
+
+    /// Starts a read. The local range is valid until it is told of.
+    pub(crate) fn read(&mut self, token: Token, ask: Ask, local: (Data, u64)) {
+        self.wholes.push(Whole {
+            key: self.next_key,
+            token,
+            ask,
+            local: local.0,
+            local_offset: local.1,
+            left: vec![(0, ask.len)],
+            asked: 0,
+            refused: false,
+        });
+        self.next_key += 1;
+    }
+
+    /// The reads of this side, which will not be served any more.
+    pub(crate) fn take_reads(&mut self) -> Vec<Token> {
+        for path in &mut self.paths {
+            path.bulk.give_up();
+        }
+        self.wholes.drain(..).map(|whole| whole.token).collect()
+    }
+
+    /// Memory of this region is not touched any more.
+    pub(crate) fn revoke(&mut self, cookie: u64) {
+        for path in &mut self.paths {
+            path.bulk.revoke(cookie);
+        }
+    }
+
+    /// A connection of this way is open.
+    pub(crate) fn adopt(&mut self, path: u8, channel: Channel) {
+        let path = self.at(path);
+        // Before anything queues; later it would be the time that this side's own bytes wait.
+        let latency = sys::round_trip(channel.fd()).unwrap_or(0);
+        path.pace = Pace {
+            rate: path.pace.rate,
+            latency: latency.into(),
+            ..Pace::default()
+        };
+        let rest = path.bulk.adopt(channel);
+        self.give_back(rest);
+    }
+
+    /// A connection has ended.
+    pub(crate) fn cut(&mut self, path: u8) {
+        let rest = self.at(path).bulk.cut();
+        self.at(path).pace.since = None;
+        self.give_back(rest);
+    }
+
+    fn give_back(&mut self, rest: Vec<Piece>) {
+        for piece in rest {
+            if let Some(whole) = self.wholes.iter_mut().find(|whole| whole.key == piece.whole) {
+                whole.asked -= 1;
+                if !whole.refused {
+                    whole.left.push((piece.at, piece.len));
+                }
+            }
+        }
+        // Of a refused one this may have been the last piece: the next that is told of its whole says so.
+    }
+
+    /// A piece came, or was refused.
+    pub(crate) fn ended(&mut self, path: u8, piece: Piece, refused: bool) -> Option<Ended> {
+        if self.several {
+            let path = self.at(path);
+            let more = path.bulk.asked() > 0;
+            path.pace.came(Instant::now(), path.bulk.moved(), more);
+        }
+        let at = self.wholes.iter().position(|whole| whole.key == piece.whole)?;
+        let whole = &mut self.wholes[at];
+        whole.asked -= 1;
+        if refused {
+            whole.refused = true;
+            whole.left.clear();
+        }
+        self.is_over(at)
+    }
+
+    fn is_over(&mut self, at: usize) -> Option<Ended> {
+        let whole = &self.wholes[at];
+        if whole.asked > 0 || !whole.left.is_empty() {
+            return None;
+        }
+        let whole = self.wholes.remove(at);
+        Some(match whole.refused {
+            true => Ended::Refused(whole.token),
+            false => Ended::Done(whole.token),
+        })
+    }
+
+    /// A read of which a piece was refused, and whose other pieces went back.
+    pub(crate) fn refused_whole(&mut self) -> Option<Ended> {
+        let at = self
+            .wholes
+            .iter()
+            .position(|whole| whole.refused && whole.asked == 0)?;
+        self.is_over(at)
+    }
+
+    /// Asks for what nobody is asked for, where there is room. The ways on which something is to be sent now, as bits.
+    pub(crate) fn spread(&mut self) -> u32 {
+        if self.wholes.iter().all(|whole| whole.left.is_empty()) {
+            return 0;
+        }
+        let usable: Vec<usize> = (0..self.paths.len())
+            .filter(|path| self.paths[*path].is_usable())
+            .collect();
+        match usable[..] {
+            [] => 0,
+            [only] if !self.several => {
+                while let Some((at, len)) = self.next_left() {
+                    self.ask(only, at, len);
+                }
+                1 << only
+            }
+            _ => self.spread_over(&usable),
+        }
+    }
+
+    fn spread_over(&mut self, usable: &[usize]) -> u32 {
+        let now = Instant::now();
+        let (mut asked, mut moved) = (0, true);
+        while moved {
+            moved = false;
+            for (index, path) in usable.iter().enumerate() {
+                let Some((at, len)) = self.next_left() else {
+                    return asked;
+                };
+                let ways = self.ways(usable);
+                let len = if self.wholes[at].ask.len < TCP_SPREAD_LEAST {
+                    if split::first(&ways, len) == index { len } else { 0 }
+                } else if self.paths[*path].bulk.asked() >= TCP_PIECES {
+                    0
+                } else {
+                    split::piece(&ways, index, self.left())
+                };
+                if len > 0 {
+                    self.ask(*path, at, len);
+                    let path = &mut self.paths[*path];
+                    path.pace.asks(now, path.bulk.moved());
+                    (moved, asked) = (true, asked | 1 << usable[index]);
+                }
+            }
+        }
+        asked
+    }
+
+    fn ways(&self, usable: &[usize]) -> Vec<Way> {
+        let fastest = usable
+            .iter()
+            .map(|path| self.paths[*path].pace.rate)
+            .fold(0.0, f64::max);
+        let guess = if fastest > 0.0 { fastest } else { TCP_PATH_RATE };
+        let way = |path: &usize| {
+            let Path { bulk, pace, .. } = &self.paths[*path];
+            Way {
+                rate: if pace.rate > 0.0 { pace.rate } else { guess },
+                latency: pace.latency,
+                backlog: bulk.backlog(),
+            }
+        };
+        usable.iter().map(way).collect()
+    }
+
+    /// Bytes that nobody is asked for.
+    fn left(&self) -> u64 {
+        let ranges = self.wholes.iter().flat_map(|whole| &whole.left);
+        ranges.map(|(_, len)| len).sum()
+    }
+
+    /// The next range that nobody is asked for: the index of its read, and its length.
+    fn next_left(&self) -> Option<(usize, u64)> {
+        let at = self.wholes.iter().position(|whole| !whole.left.is_empty())?;
+        Some((at, self.wholes[at].left.last()?.1))
+    }
+
+    /// Asks for so much of the next range of a read, at most.
+    fn ask(&mut self, path: usize, at: usize, most: u64) {
+        let whole = &mut self.wholes[at];
+        let Some((from, len)) = whole.left.pop() else {
+            return;
+        };
+        let taken = len.min(most);
+        if taken < len {
+            whole.left.push((from + taken, len - taken));
+        }
+        whole.asked += 1;
+        let piece = Piece {
+            whole: whole.key,
+            at: from,
+            len: taken,
+        };
+        let ask = Ask {
+            cookie: whole.ask.cookie,
+            offset: whole.ask.offset + from,
+            len: taken,
+        };
+        let local = (whole.local.clone(), whole.local_offset + from);
+        self.paths[path].bulk.read(piece, ask, local);
+    }
+
+    /// Looks for ways that have brought nothing since the last such look although something was asked for, while another could: what they owe is asked for elsewhere.
+    /// `true`: there is some.
+    pub(crate) fn listen(&mut self) -> bool {
+        let mut silent = Vec::new();
+        for (number, path) in self.paths.iter_mut().enumerate() {
+            let moved = path.bulk.moved();
+            let waits = path.bulk.asked() > 0 && path.bulk.channel().is_some();
+            if waits && path.pace.heard == moved && !path.pace.stalls {
+                silent.push(number);
+            }
+            if path.pace.heard != moved {
+                path.pace.stalls = false;
+            }
+            // What is asked for only now has until the next look.
+            path.pace.heard = if waits { moved } else { u64::MAX };
+        }
+        let others = |silent: &[usize]| {
+            (0..self.paths.len()).any(|path| !silent.contains(&path) && self.paths[path].is_usable())
+        };
+        if silent.is_empty() || !others(&silent) {
+            return false;
+        }
+        for path in silent {
+            let path = &mut self.paths[path];
+            path.pace.stalls = true;
+            path.pace.since = None;
+            let rest = path.bulk.give_up();
+            self.give_back(rest);
+        }
+        true
+    }
+
+    /// Bytes that each way has brought.
+    pub(crate) fn bytes_brought(&self) -> Vec<u64> {
+        self.paths.iter().map(|path| path.bulk.moved()).collect()
+    }
+
+    /// Megabytes that a way was seen to bring in a second, and has brought; 0: not known.
+    pub(crate) fn brought(&self, path: u8) -> (u32, u32) {
+        let brought = |path: &Path| (path.pace.rate as u32, (path.bulk.moved() / 1_000_000) as u32);
+        self.get(path).map_or((0, 0), brought)
+    }
+}
