@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::ADDRESSES_MAX;
@@ -25,6 +27,19 @@ fn offered(interfaces: &[Interface]) -> Vec<IpAddr> {
     all.truncate(ADDRESSES_MAX - 1);
     all.extend(inner.first().map(|interface| interface.address));
     all
+}
+
+/// The networks of this host's interfaces, by the interfaces' names; none that leads to this host only.
+pub fn networks() -> Vec<(String, IpNet)> {
+    let interfaces = sys::interfaces().unwrap_or_default();
+    let outer = interfaces.into_iter().filter(|interface| {
+        !interface.loopback && !interface.address.is_loopback() && !needs_scope(interface.address)
+    });
+    let network = |interface: Interface| {
+        let network = IpNet::with_netmask(interface.address, interface.mask?).ok()?;
+        Some((interface.name, network.trunc()))
+    };
+    outer.filter_map(network).collect()
 }
 
 /// An address that means nothing without the name of an interface.

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use garonne_rails::tcp::Secret;
 use garonne_sync::shm::{Access, Segment};
+use ipnet::IpNet;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
@@ -516,6 +517,8 @@ fn pid_space() -> u64 {
 /// A read-only look at a running job, for tools.
 #[derive(Debug)]
 pub struct Visit {
+    /// Its name.
+    pub name: rendezvous::JobName,
     /// Command line of the job.
     pub command: String,
     /// Process id of its launcher.
@@ -530,16 +533,25 @@ pub struct Visit {
     pub file: Option<OwnedFd>,
 }
 
-/// Asks the agent of the job named `name` (see [`rendezvous::jobs`]) for a look.
+/// Asks the agent of the job named `name` to have a network left alone between hosts, on all of them, or used again.
 ///
 /// # Errors
-/// [`Error::Timeout`] where it does not answer: somebody may have stopped it.
-pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
+/// [`Error::Timeout`] where it does not answer.
+pub fn drain(name: &rendezvous::JobName, network: IpNet, drained: bool) -> Result<()> {
+    match ask(name, &ToAgent::Drain { network, drained })?.0 {
+        ToRank::Heard => Ok(()),
+        ToRank::Refused { code, text } => Err(refusal(&code, text)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Sends one message to the agent of a job, and gives its answer with what that carries.
+fn ask(name: &rendezvous::JobName, message: &ToAgent) -> Result<(ToRank, Vec<OwnedFd>)> {
     let hello = rendezvous::connect(name)?;
     let (ours, theirs) = private_pair()?;
     sys::send(
         hello.as_fd(),
-        &ToAgent::Attach.encode(),
+        &message.encode(),
         &[theirs.as_fd()],
         SendFlags::DONTWAIT,
     )
@@ -554,7 +566,15 @@ pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
         },
         _ => Error::system(codes::G0209, "cannot hear the agent of that job", error),
     })?;
-    let answer = decode(&reply)?;
+    Ok((decode(&reply)?, reply.fds))
+}
+
+/// Asks the agent of the job named `name` (see [`rendezvous::jobs`]) for a look.
+///
+/// # Errors
+/// [`Error::Timeout`] where it does not answer: somebody may have stopped it.
+pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
+    let (answer, fds) = ask(name, &ToAgent::Attach)?;
     match answer {
         ToRank::Attached {
             command,
@@ -562,12 +582,13 @@ pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
             ranks,
             hosts,
         } => {
-            let file = reply.fds.into_iter().next();
+            let file = fds.into_iter().next();
             let world = file
                 .as_ref()
                 .map(|file| memory::open(file.as_fd(), Access::Read))
                 .transpose()?;
             Ok(Visit {
+                name: name.clone(),
                 command,
                 launcher,
                 ranks,

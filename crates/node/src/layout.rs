@@ -46,6 +46,7 @@ mod header {
     pub const TRACE_OFFSET: usize = 104;
     pub const NODES: usize = 112;
     pub const NODE: usize = 116;
+    pub const DRAINED: usize = 128;
 }
 
 mod card {
@@ -83,6 +84,8 @@ mod card {
 
 /// Where the word lies in the board that is not zero while somebody may be tracing the ranks. It has a cache line with nothing that changes otherwise.
 pub const TRACE_WORD: usize = header::TRACE_WORD;
+/// Where the table of networks that are not to be used lies in the board (`drained`).
+pub(crate) const DRAINED: usize = header::DRAINED;
 /// Bytes of what a rank says of its objects, in front of its journal: a length, and text.
 pub const NOTES_BYTES: usize = 64 * 1024;
 /// The journal of a rank.

@@ -12,13 +12,14 @@
     reason = "they panic where the stream cannot be written"
 )]
 
-mod addresses;
+pub mod addresses;
 pub mod adoption;
 pub mod agent;
 pub mod book;
 pub mod calls;
 pub mod client;
 pub mod codes;
+pub mod drained;
 pub mod error;
 mod foreign;
 pub mod job;

@@ -110,6 +110,12 @@ pub const HOSTS_MAX: usize = 64;
 /// Addresses of one host that others are told: real ones have a few; one with a bridge for each container would have hundreds.
 pub const ADDRESSES_MAX: usize = 16;
 
+/// Networks of a job that may be out of use at once: hosts have fewer.
+pub const DRAINED_MAX: usize = 8;
+
+/// Looks at the table of such networks while it is written, which takes well below a microsecond.
+pub const DRAINED_READS: u32 = 100_000;
+
 /// Words, variables or programs of one job that an agent of another host accepts: more than a kernel passes to a program.
 pub const JOB_WORDS_MAX: usize = 1 << 20;
 

@@ -15,7 +15,8 @@ use crate::error::Result;
 use crate::job::{Job, Program, Stdin, Streams};
 use crate::limits;
 use crate::nodes::Nodes;
-use crate::wire::{Reader, Writer, damaged};
+use crate::wire::{Reader, Writer, damaged, network, put_network};
+use ipnet::IpNet;
 
 /// What an agent that is started on another host is told first, on its standard input.
 #[derive(Clone, Debug)]
@@ -98,6 +99,8 @@ pub enum Order {
     Ended(Vec<u32>),
     /// A rank of that node is to call another.
     Call(Callback),
+    /// Ranks are not to use these networks, and may use all others.
+    Drained(Vec<IpNet>),
     /// Nothing; the line is alive.
     Ping,
 }
@@ -137,6 +140,8 @@ pub enum Report {
     Done,
     /// A rank of another node is to call one of this.
     Call(Callback),
+    /// Somebody wants a network out of use, or in use again.
+    Drain(IpNet, bool),
     /// Nothing; the line is alive.
     Ping,
 }
@@ -306,6 +311,10 @@ impl Order {
             Order::Ended(ranks) => put_numbers(Writer::new(308), ranks.iter().map(|rank| rank.to_le_bytes())),
             Order::Ping => Writer::new(309),
             Order::Call(call) => put_callback(Writer::new(310), call),
+            Order::Drained(networks) => {
+                let writer = Writer::new(311).raw((networks.len() as u32).to_le_bytes());
+                networks.iter().fold(writer, put_network)
+            }
         }
         .0
     }
@@ -333,6 +342,10 @@ impl Order {
             308 => Order::Ended(ranks(&mut r)?),
             309 => Order::Ping,
             310 => Order::Call(callback(&mut r)?),
+            311 => {
+                let count = count(&mut r, 6, limits::DRAINED_MAX)?;
+                Order::Drained((0..count).map(|_| network(&mut r)).collect::<Result<_>>()?)
+            }
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(order)
@@ -369,6 +382,9 @@ impl Report {
             Report::Done => Writer::new(327),
             Report::Ping => Writer::new(328),
             Report::Call(call) => put_callback(Writer::new(329), call),
+            Report::Drain(network, drained) => {
+                put_network(Writer::new(330), network).raw([u8::from(*drained)])
+            }
         }
         .0
     }
@@ -398,6 +414,7 @@ impl Report {
             327 => Report::Done,
             328 => Report::Ping,
             329 => Report::Call(callback(&mut r)?),
+            330 => Report::Drain(network(&mut r)?, r.raw()? != [0]),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(report)

@@ -4,6 +4,10 @@
 //! byte strings with a 32-bit length before them. One message is one datagram. Decoding never trusts a length; a
 //! message that is too short, too long or of an unknown kind is an error that names it.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
 use crate::codes;
 use crate::error::{Error, Result};
 
@@ -15,6 +19,25 @@ pub const PROTOCOL_MAX: u16 = 1;
 pub const LIBRARY_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const MAGIC: u32 = u32::from_le_bytes(*b"GARc");
+
+/// A network: what kind of address, the address, how many of its bits are the network's.
+pub(crate) fn put_network(writer: Writer, network: &IpNet) -> Writer {
+    let writer = match network.addr() {
+        IpAddr::V4(four) => writer.raw([4]).raw(four.octets()),
+        IpAddr::V6(six) => writer.raw([6]).raw(six.octets()),
+    };
+    writer.raw([network.prefix_len()])
+}
+
+pub(crate) fn network(r: &mut Reader<'_>) -> Result<IpNet> {
+    let address = match r.raw::<1>()? {
+        [4] => IpAddr::from(r.raw::<4>()?),
+        [6] => IpAddr::from(r.raw::<16>()?),
+        _ => return Err(damaged("an address is of no known kind")),
+    };
+    let [bits] = r.raw()?;
+    IpNet::new(address, bits).map_err(|_| damaged("a network has more bits than its address"))
+}
 
 /// From a rank (or a tool that asks about the job) to the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +98,13 @@ pub enum ToAgent {
     Apart {
         /// That rank.
         peer: u32,
+    },
+    /// A tool wants a network out of use between hosts, or in use again; answered with `Heard`. Carries the agent's end of a private socket.
+    Drain {
+        /// The network.
+        network: IpNet,
+        /// Out of use.
+        drained: bool,
     },
 }
 
@@ -264,6 +294,9 @@ impl ToAgent {
                 .raw(peer.to_le_bytes())
                 .raw(u32::from(*bulk).to_le_bytes()),
             ToAgent::Apart { peer } => Writer::new(11).raw(peer.to_le_bytes()),
+            ToAgent::Drain { network, drained } => {
+                put_network(Writer::new(12), network).raw([u8::from(*drained)])
+            }
         }
         .0
     }
@@ -298,6 +331,10 @@ impl ToAgent {
                 bulk: r.u32()? != 0,
             },
             11 => ToAgent::Apart { peer: r.u32()? },
+            12 => ToAgent::Drain {
+                network: network(&mut r)?,
+                drained: r.raw()? != [0],
+            },
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(value)
@@ -428,6 +465,10 @@ mod tests {
             ToAgent::Resumed,
             ToAgent::Call { peer: 3, bulk: true },
             ToAgent::Apart { peer: 3 },
+            ToAgent::Drain {
+                network: "10.7.0.0/16".parse().unwrap(),
+                drained: true,
+            },
         ]
     }
 

@@ -55,7 +55,7 @@ use garonne_engine::rail::{
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -72,6 +72,14 @@ pub trait Hosts: Send + Sync {
     /// [`Hosts::addresses`]. Fewer than two: there are no others.
     fn networks(&self, _peer: Peer) -> Vec<SocketAddr> {
         Vec::new()
+    }
+    /// Changes whenever [`Hosts::is_drained`] says something else.
+    fn drained(&self) -> u32 {
+        0
+    }
+    /// Whether that address is on a network that is to be left alone. [`Hosts::addresses`] gives such ones last.
+    fn is_drained(&self, _address: IpAddr) -> bool {
+        false
     }
     /// Whether it is known to have ended without finishing properly.
     fn is_gone(&self, peer: Peer) -> bool;
@@ -133,6 +141,8 @@ pub struct TcpRail {
     gathering: Gathering,
     brisk: Brisk,
     shown: Shown,
+    /// What the hosts said last of networks that are to be left alone.
+    drained: u32,
 }
 
 impl std::fmt::Debug for TcpRail {
@@ -142,6 +152,11 @@ impl std::fmt::Debug for TcpRail {
             .field("open", &self.open)
             .finish_non_exhaustive()
     }
+}
+
+/// An address of IPv4 as such, also at a socket of IPv6.
+fn plain(end: SocketAddr) -> SocketAddr {
+    SocketAddr::new(end.ip().to_canonical(), end.port())
 }
 
 /// A listening socket for a rank, on an address of which the port may be 0.
@@ -200,6 +215,7 @@ impl TcpRail {
             gathering: Gathering::default(),
             brisk: Brisk::default(),
             shown: Shown::default(),
+            drained: hosts.drained(),
             house,
             hosts,
         };
@@ -252,7 +268,7 @@ impl TcpRail {
         let socket = remote.fd(stream)?;
         let own = rustix::net::getsockname(socket).ok()?;
         let other = rustix::net::getpeername(socket).ok()??;
-        Some((own.try_into().ok()?, other.try_into().ok()?))
+        Some((plain(own.try_into().ok()?), plain(other.try_into().ok()?)))
     }
 
     /// Does what is due with sockets, and delivers nothing: what a helper does for a rank that computes.

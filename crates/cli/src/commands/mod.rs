@@ -11,6 +11,7 @@ mod overlap;
 mod pair;
 mod picture;
 mod ping;
+mod rail;
 mod top;
 mod trace;
 mod tune;
@@ -63,6 +64,8 @@ enum Command {
     Tune(tune::Args),
     /// How long messages take between two hosts, and which way they go: garonne ping A B
     Ping(ping::Args),
+    /// The networks that a running job uses between hosts; take one out of use, or back
+    Rail(rail::Args),
     /// Why something is as it is: binding, settings, costs
     Why(why::Args),
     /// Measure against other MPIs (--against mpich,openmpi), or the task engine alone (tasks)
@@ -98,6 +101,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Trace(args) => trace::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Ping(args) => ping::run(&args),
+        Command::Rail(args) => rail::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Explain(args) => explain::run(&args),

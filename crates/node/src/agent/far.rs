@@ -404,6 +404,7 @@ impl Agent<'_> {
                 self.no_more_of(node);
             }
             Report::Call(call) => self.have_called(call),
+            Report::Drain(network, drained) => self.set_drained(network, drained),
             Report::Ping => {}
         }
     }

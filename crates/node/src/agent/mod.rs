@@ -11,6 +11,7 @@ mod adopted;
 mod branch;
 mod callback;
 mod closing;
+mod drained;
 mod ending;
 mod far;
 mod hosts;
@@ -39,6 +40,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use garonne_sync::shm::Segment;
+use ipnet::IpNet;
 use rustix::event::epoll;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -175,6 +177,8 @@ struct Agent<'a> {
     revived: Vec<(Kind, u32)>,
     /// Calls to ranks of this node on behalf of those that wait for theirs.
     callbacks: Callbacks,
+    /// Networks that ranks are not to use.
+    drained: Vec<IpNet>,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which is told the code
@@ -280,6 +284,7 @@ impl<'a> Agent<'a> {
             gathering: false,
             revived: Vec::new(),
             callbacks: Callbacks::default(),
+            drained: Vec::new(),
         };
         agent.listen(signals.as_fd(), Token::Signals)?;
         Ok(agent)
@@ -579,6 +584,7 @@ impl<'a> Agent<'a> {
             store,
             waiting: vec![],
         };
+        crate::drained::write(&world.board, &self.drained);
         self.worlds.push(world);
         Ok(())
     }

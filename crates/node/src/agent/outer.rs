@@ -125,6 +125,7 @@ impl Agent<'_> {
             Order::Input(bytes) => self.feed_rank(&bytes),
             Order::Ended(ranks) => ranks.into_iter().for_each(|rank| self.mark_ended_elsewhere(rank)),
             Order::Call(call) => self.have_called(call),
+            Order::Drained(networks) => self.drained_are(networks),
             Order::Job(_) | Order::Ping => {}
         }
     }

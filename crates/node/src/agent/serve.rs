@@ -72,6 +72,10 @@ impl Agent<'_> {
                 );
             }
             Ok(ToAgent::Attach) => self.attach(&socket),
+            Ok(ToAgent::Drain { network, drained }) => {
+                self.set_drained(network, drained);
+                reply(socket.as_fd(), &ToRank::Heard, &[]);
+            }
             _ => {}
         }
     }
@@ -346,7 +350,7 @@ impl Agent<'_> {
                 bulk,
             }),
             ToAgent::Apart { peer } => self.apart(rank, peer),
-            ToAgent::Register { .. } | ToAgent::Attach => {}
+            ToAgent::Register { .. } | ToAgent::Attach | ToAgent::Drain { .. } => {}
         }
     }
 

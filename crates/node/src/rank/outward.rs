@@ -2,15 +2,19 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use garonne_engine::api::Peer;
 use garonne_engine::strategy::leave::Leaving;
 use garonne_rails::tcp::{self, House, Process, TcpRail};
+use garonne_sync::shm::Segment;
+use ipnet::IpNet;
 
 use super::Hosts;
 use crate::addresses;
 use crate::client::{Client, WorldInfo};
 use crate::codes;
+use crate::drained;
 use crate::error::{Error, Result};
 use crate::layout::State;
 use crate::orders::Place;
@@ -50,6 +54,7 @@ impl Outward {
         };
         let others = Others {
             client: client.clone(),
+            board: client.board(),
             world,
             common: addresses::common_of(&places),
             places,
@@ -82,9 +87,14 @@ fn strategy() -> Result<Leaving> {
     })
 }
 
+fn has(networks: &[IpNet], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(&address))
+}
+
 /// The ranks of other hosts, as the agent knows them.
 struct Others {
     client: Arc<Client>,
+    board: Segment,
     world: WorldInfo,
     places: Vec<Place>,
     /// By node: its addresses on networks in common.
@@ -108,10 +118,13 @@ impl tcp::Hosts for Others {
             .get(node as usize)
             .filter(|_| port != 0 && node != self.world.node);
         let addresses = place.map_or(&[][..], |place| &place.addresses);
-        addresses
+        let mut addresses: Vec<_> = addresses
             .iter()
             .map(|address| SocketAddr::new(*address, port))
-            .collect()
+            .collect();
+        let drained = drained::read(&self.board);
+        addresses.sort_by_key(|address| has(&drained, address.ip()));
+        addresses
     }
 
     fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
@@ -122,6 +135,14 @@ impl tcp::Hosts for Others {
             .iter()
             .map(|address| SocketAddr::new(*address, port))
             .collect()
+    }
+
+    fn drained(&self) -> u32 {
+        drained::number(&self.board).load(Relaxed)
+    }
+
+    fn is_drained(&self, address: IpAddr) -> bool {
+        has(&drained::read(&self.board), address)
     }
 
     fn is_gone(&self, peer: Peer) -> bool {

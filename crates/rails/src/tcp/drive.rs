@@ -35,7 +35,7 @@ impl Watched {
             Self::Door => 0,
             Self::Bell => 1,
             Self::Stranger(place) => 2 | (place as u64) << 8,
-            Self::Peer(peer, stream) => 3 + u64::from(stream.code()) | u64::from(peer) << 8,
+            Self::Peer(peer, stream) => (3 + u64::from(stream.code())) | (u64::from(peer) << 8),
         })
     }
 
@@ -110,7 +110,10 @@ impl TcpRail {
         let Some(address) = address else {
             calls.call = Call::Rest;
             // Of a further network nobody needs to know why it is not there any more.
-            return if stream.is_further() { () } else { self.lose(peer) };
+            if !stream.is_further() {
+                self.lose(peer);
+            }
+            return;
         };
         let to = (peer, self.hosts.incarnation(peer));
         match Line::begin(&self.house, (address, to, stream), now) {
@@ -240,7 +243,14 @@ impl TcpRail {
         if !honest {
             return self.lose(peer);
         }
-        self.shown.opened(peer, stream, self.ends(peer, stream));
+        let ends = self.ends(peer, stream);
+        if let (Stream::Bulk(path @ 1..), Some((own, other))) = (stream, ends)
+            && let Some(Some(remote)) = self.remotes.get_mut(peer as usize)
+        {
+            let drained = self.hosts.is_drained(own.ip()) || self.hosts.is_drained(other.ip());
+            remote.paths.set_drained(path, drained);
+        }
+        self.shown.opened(peer, stream, ends);
         self.mark_ready(peer);
         self.flush(peer, stream);
         self.spread(peer);
@@ -349,6 +359,40 @@ impl TcpRail {
         }
     }
 
+    /// Leaves the networks that are to be left alone, and may use all others again. What every pair needs is opened anew if there is another network; what was under way is sent
+    /// and asked for again there.
+    fn leave_drained(&mut self) {
+        for peer in self.open.clone() {
+            let Some(Some(remote)) = self.remotes.get(peer as usize) else {
+                continue;
+            };
+            for stream in remote.streams() {
+                let Some((own, other)) = self.ends(peer, stream) else {
+                    continue;
+                };
+                let drained = self.hosts.is_drained(own.ip()) || self.hosts.is_drained(other.ip());
+                let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+                    break;
+                };
+                match stream {
+                    Stream::Bulk(path @ 1..) => remote.paths.set_drained(path, drained),
+                    _ if drained
+                        && self
+                            .hosts
+                            .addresses(peer)
+                            .first()
+                            .is_some_and(|first| !self.hosts.is_drained(first.ip())) =>
+                    {
+                        remote.calls(stream).start_over();
+                        self.broke(peer, stream);
+                    }
+                    _ => {}
+                }
+            }
+            self.spread(peer);
+        }
+    }
+
     /// Looks for ways that bring nothing while others could.
     fn listen(&mut self, peer: Peer) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
@@ -380,7 +424,7 @@ impl TcpRail {
             let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
                 return;
             };
-            if first.is_some_and(|first| first != network.ip()) {
+            if first.is_some_and(|first| first != network.ip()) && !self.hosts.is_drained(network.ip()) {
                 remote.paths.expect_several();
                 self.want(peer, Stream::Bulk(path));
             }
@@ -457,6 +501,11 @@ impl TcpRail {
     /// Looks at all sockets and at the clock.
     pub(super) fn look(&mut self) {
         self.must_look = false;
+        let drained = self.hosts.drained();
+        if drained != self.drained {
+            self.drained = drained;
+            self.leave_drained();
+        }
         let mut events = Vec::with_capacity(EVENTS);
         let now_or_never = Timespec::default();
         let spare = rustix::buffer::spare_capacity(&mut events);

@@ -10,7 +10,7 @@ use crate::tcp::bulk::{Bulk, Piece};
 use crate::tcp::channel::Channel;
 use crate::tcp::frame::Ask;
 use crate::tcp::remote::Calls;
-use garonne_engine::limits::SPLIT_WAYS;
+use garonne_engine::limits::{SPLIT_LEAST, SPLIT_WAYS};
 use garonne_engine::rail::Token;
 use garonne_engine::strategy::split::{self, Way};
 use garonne_sync::user::Data;
@@ -45,6 +45,8 @@ struct Pace {
     heard: u64,
     /// It brings nothing while others do.
     stalls: bool,
+    /// It is to be left alone.
+    drained: bool,
 }
 
 impl Pace {
@@ -61,7 +63,7 @@ impl Pace {
         };
         let (took, bytes) = ((now - since).as_secs_f64() * 1e6, (moved - before) as f64);
         self.since = more.then_some((now, moved));
-        if bytes < TCP_SPREAD_LEAST as f64 / 8.0 || took <= 0.0 {
+        if bytes < SPLIT_LEAST as f64 / 2.0 || took <= 0.0 {
             return;
         }
         let rate = bytes / took;
@@ -80,7 +82,7 @@ pub(crate) struct Path {
 
 impl Path {
     fn is_usable(&self) -> bool {
-        self.bulk.channel().is_some() && !self.pace.stalls
+        self.bulk.channel().is_some() && !self.pace.stalls && !self.pace.drained
     }
 }
 
@@ -198,6 +200,11 @@ impl Paths {
         self.give_back(rest);
     }
 
+    /// Nothing more is asked for on this way, or something may be again.
+    pub(crate) fn set_drained(&mut self, path: u8, drained: bool) {
+        self.at(path).pace.drained = drained;
+    }
+
     /// A connection has ended.
     pub(crate) fn cut(&mut self, path: u8) {
         let rest = self.at(path).bulk.cut();
@@ -290,7 +297,10 @@ impl Paths {
                 } else if self.paths[*path].bulk.asked() >= TCP_PIECES {
                     0
                 } else {
-                    split::piece(&ways, index, self.left())
+                    let piece = split::piece(&ways, index, self.left());
+                    // Of a way that nobody knows little is asked until it has shown what it does.
+                    let known = self.paths[*path].pace.rate > 0.0;
+                    if known { piece } else { piece.min(SPLIT_LEAST) }
                 };
                 if len > 0 {
                     self.ask(*path, at, len);

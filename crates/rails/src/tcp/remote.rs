@@ -92,6 +92,11 @@ impl Calls {
         };
     }
 
+    /// The first address is tried again first.
+    pub(crate) fn start_over(&mut self) {
+        self.address = 0;
+    }
+
     /// The stream broke; who is to call again does.
     pub(crate) fn broke(&mut self, now: Instant, higher: bool) {
         self.lost_since = Some(now);

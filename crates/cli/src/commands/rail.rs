@@ -1,0 +1,203 @@
+//! `garonne rail`: which networks a running job uses between hosts, and what moves on each; takes one out of use while the job runs, or back into use.
+
+use std::net::IpAddr;
+
+use comfy_table::{Table, presets};
+use garonne_node::layout::{Card, Shape};
+use garonne_node::{addresses, client, drained, rank};
+use garonne_rails::tcp::Stream;
+use garonne_rails::tcp::shown::{self, Seen};
+use garonne_sync::shm::Segment;
+use ipnet::IpNet;
+use serde_json::json;
+
+use super::jobs;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// Process id of the job's launcher; not needed if one job runs
+    #[arg(long, global = true)]
+    job: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Leave a network alone from now on, on all hosts of the job: what is under way there is finished, or sent again by another
+    #[command(visible_alias = "remove")]
+    Drain {
+        /// 10.0.1.0/24, or the name of an interface of this host
+        network: String,
+    },
+    /// Use a network again
+    Add {
+        /// 10.0.1.0/24, or the name of an interface of this host
+        network: String,
+    },
+}
+
+pub fn run(args: &Args) -> i32 {
+    match go(args) {
+        Ok(code) => code,
+        Err(text) => {
+            errln!("error: {text}");
+            1
+        }
+    }
+}
+
+fn go(args: &Args) -> Result<i32, String> {
+    let visit = jobs::choose(args.job)?;
+    let world = visit.world.as_ref();
+    let (shape, board) = world.ok_or("no rank of the job has called MPI_Init yet")?;
+    if shape.nodes < 2 {
+        return Err("the job runs on this host alone: it uses shared memory, and no network".into());
+    }
+    let (network, drained) = match &args.what {
+        None => return Ok(show(shape, board, args.json)),
+        Some(What::Drain { network }) => (find(network)?, true),
+        Some(What::Add { network }) => (find(network)?, false),
+    };
+    let mut out_of_use = drained::read(board);
+    if drained {
+        let others = |known: &&(String, IpNet)| known.1 != network && !out_of_use.contains(&known.1);
+        if !addresses::networks().iter().any(|known| others(&known)) {
+            return Err(format!(
+                "{network} is the last network of this host in use; garonne rail add another first"
+            ));
+        }
+    }
+    client::drain(&visit.name, network, drained).map_err(|error| error.to_string())?;
+    out_of_use.retain(|known| *known != network);
+    outln!(
+        "{network} is {} between the hosts of the job",
+        if drained {
+            "left alone from now on"
+        } else {
+            "used again"
+        }
+    );
+    Ok(0)
+}
+
+/// The network that the user names.
+fn find(word: &str) -> Result<IpNet, String> {
+    let known = addresses::networks();
+    if let Ok(network) = word.parse::<IpNet>() {
+        return Ok(network.trunc());
+    }
+    if let Ok(address) = word.parse::<IpAddr>() {
+        let of = known.iter().find(|(_, network)| network.contains(&address));
+        return of.map(|(_, network)| *network).ok_or_else(|| {
+            format!("{word} is on no network of this host; write the network, such as 10.0.1.0/24")
+        });
+    }
+    let mut named = known.iter().filter(|(name, _)| name == word);
+    match (named.next(), named.next()) {
+        (Some((_, network)), None) => Ok(*network),
+        (Some(_), Some(_)) => Err(format!(
+            "{word} has several networks; write one, such as 10.0.1.0/24"
+        )),
+        (None, _) => {
+            let names: Vec<_> = known
+                .iter()
+                .map(|(name, network)| format!("{network} ({name})"))
+                .collect();
+            Err(format!(
+                "no network or interface {word}; this host has {}",
+                names.join(", ")
+            ))
+        }
+    }
+}
+
+/// A network and what the ranks of this host have on it.
+struct Row {
+    network: IpNet,
+    interface: String,
+    drained: bool,
+    packets: usize,
+    bulk: usize,
+    moved: u64,
+    rate: u64,
+}
+
+fn rows(shape: &Shape, board: &Segment) -> Vec<Row> {
+    let mut links: Vec<Seen> = Vec::new();
+    for rank in 0..shape.size {
+        let card = Card::of(board, rank);
+        if card.host().0 == shape.node && card.pid() != 0 && card.links() != 0 {
+            let table = rank::memory_of(card.pid(), card.links(), shown::SHOWN_BYTES);
+            links.extend(shown::read_shown(&table.unwrap_or_default()));
+        }
+    }
+    let out_of_use = drained::read(board);
+    let row = |(interface, network): (String, IpNet)| {
+        let here = || {
+            links
+                .iter()
+                .filter(|seen| seen.open && network.contains(&seen.ends.0.ip()))
+        };
+        Row {
+            network,
+            interface,
+            drained: out_of_use.contains(&network),
+            packets: here().filter(|seen| seen.stream == Stream::Small).count(),
+            bulk: here().filter(|seen| seen.stream != Stream::Small).count(),
+            moved: here().map(|seen| u64::from(seen.moved)).sum(),
+            rate: here().map(|seen| u64::from(seen.rate)).sum(),
+        }
+    };
+    addresses::networks().into_iter().map(row).collect()
+}
+
+fn show(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
+    let rows = rows(shape, board);
+    if as_json {
+        let row = |row: &Row| {
+            json!({
+                "network": row.network.to_string(), "interface": row.interface, "in_use": !row.drained,
+                "connections": { "packets": row.packets, "bulk": row.bulk }, "mb_brought": row.moved, "mb_per_s": row.rate,
+            })
+        };
+        return super::print_json(&rows.iter().map(row).collect::<Vec<_>>());
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header([
+        "network",
+        "interface",
+        "",
+        "connections",
+        "large data brought",
+    ]);
+    for row in &rows {
+        let state = match (row.drained, row.packets + row.bulk) {
+            (true, _) => "left alone",
+            (false, 0) => "not needed yet",
+            (false, _) => "in use",
+        };
+        let brought = match (row.moved, row.rate) {
+            (0, _) => String::new(),
+            (moved, 0) => format!("{moved} MB"),
+            (moved, rate) => format!("{moved} MB, at {rate} MB/s last"),
+        };
+        let connections = match (row.packets, row.bulk) {
+            (0, 0) => String::new(),
+            (packets, bulk) => format!("{packets} for packets, {bulk} for bulk data"),
+        };
+        table.add_row([
+            row.network.to_string(),
+            row.interface.clone(),
+            state.to_owned(),
+            connections,
+            brought,
+        ]);
+    }
+    outln!("{}", table.trim_fmt());
+    outln!("what the ranks of this host have; one rank: garonne why gate N");
+    0
+}

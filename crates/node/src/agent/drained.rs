@@ -1,0 +1,52 @@
+//! `garonne rail`: networks are taken out of use, and into use again, on all hosts of a running job.
+//!
+//! Whoever is asked passes the change to the first agent, which keeps the list, and tells all; each agent writes it into its own board and rings its ranks.
+
+use garonne_sync::doorbell::Doorbell;
+use ipnet::IpNet;
+
+use super::Agent;
+use crate::drained;
+use crate::layout::{Card, State};
+use crate::limits::DRAINED_MAX;
+use crate::orders::{Order, Report};
+
+impl Agent<'_> {
+    /// A network is to be used or not.
+    pub(super) fn set_drained(&mut self, network: IpNet, drained: bool) {
+        if self.up.is_some() {
+            return self.report(&Report::Drain(network, drained));
+        }
+        let known = self.drained.iter().position(|known| *known == network);
+        match (known, drained) {
+            (None, true) if self.drained.len() < DRAINED_MAX => self.drained.push(network),
+            (Some(known), false) => {
+                self.drained.remove(known);
+            }
+            _ => return,
+        }
+        let order = Order::Drained(self.drained.clone());
+        for node in 1..self.job.nodes.names.len() as u32 {
+            self.order(node, &order);
+        }
+        self.show_drained();
+    }
+
+    /// The first agent says which networks are not to be used.
+    pub(super) fn drained_are(&mut self, networks: Vec<IpNet>) {
+        self.drained = networks;
+        self.show_drained();
+    }
+
+    fn show_drained(&self) {
+        for world in &self.worlds {
+            drained::write(&world.board, &self.drained);
+            for rank in 0..world.shape.size {
+                let card = Card::of(&world.board, rank);
+                if self.is_here(rank) && card.state() == State::Running {
+                    Doorbell::new(card.doorbell()).ring_fenced();
+                }
+            }
+        }
+    }
+}
