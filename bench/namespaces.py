@@ -70,6 +70,47 @@ class Hosts:
             ip("-n", name, "link", "set", "net0", "up")
 
 
+class Wires(Hosts):
+    """Two hosts on several wires; wire N is 10.77.N.0/24 and net{N} on both. `rates` are what `tc` understands (400mbit), or None: as quick as it goes."""
+
+    def __init__(self, rates):
+        super().__init__(2)
+        self.rates = rates
+
+    def build(self):
+        for name in self.names:
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+        for wire, rate in enumerate(self.rates):
+            device = f"net{wire}"
+            ip("link", "add", device, "netns", self.names[0], "type", "veth", "peer", "name", device, "netns", self.names[1])
+            for index, name in enumerate(self.names, 1):
+                ip("-n", name, "address", "add", f"10.77.{wire}.{index}/24", "dev", device)
+                ip("-n", name, "link", "set", device, "up")
+                if rate:
+                    shape(name, device, rate)
+
+    def cut(self, wire: int):
+        """Both ends of a wire stay up, and nothing comes through."""
+        for name in self.names:
+            shape(name, f"net{wire}", "8bit")
+
+    def mend(self, wire: int):
+        for name in self.names:
+            shape(name, f"net{wire}", self.rates[wire] or "100gbit")
+
+
+def shape(name, device, rate):
+    """What leaves a host by a device is limited to a rate."""
+    words = ["ip", "netns", "exec", name, "tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "20ms"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise Impossible(str(error)) from None
+    if done.returncode != 0:
+        raise Impossible(f"no wire can be shaped here: {' '.join(words[4:])}: {done.stderr.strip()}")
+
+
 def refusal():
     """Why there can be no namespaces here; None: there can."""
     if os.geteuid() != 0:

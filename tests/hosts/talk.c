@@ -1,11 +1,20 @@
-/* Ranks of several hosts that talk: says where each is, then as many rounds as asked for (0: for ever) of small and large messages and
- * collectives whose contents are checked. */
+/* Ranks of several hosts that talk: says where each is, then as many rounds as asked for (0: until SIGUSR1 comes) of small and large messages and
+ * collectives whose contents are checked. A second argument is the length of large ones. */
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { LARGE = 300000, SMALL = 64 };
+
+static volatile sig_atomic_t enough;
+
+static void stop(int number)
+{
+    (void)number;
+    enough = 1;
+}
 
 static void fail(const char *what, int round)
 {
@@ -20,7 +29,7 @@ static unsigned char byte_of(int rank, int round, int at)
 
 int main(int argc, char **argv)
 {
-    int rank, size, here, name_len, rounds = argc > 1 ? atoi(argv[1]) : 1;
+    int rank, size, here, name_len, rounds = argc > 1 ? atoi(argv[1]) : 1, large = argc > 2 ? atoi(argv[2]) : LARGE;
     char name[MPI_MAX_PROCESSOR_NAME];
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -31,9 +40,11 @@ int main(int argc, char **argv)
     MPI_Comm_size(node, &here);
     printf("rank %d of %d on %s with %d\n", rank, size, name, here);
     fflush(stdout);
-    unsigned char *out = malloc(LARGE), *in = malloc(LARGE);
+    unsigned char *out = malloc((size_t)large), *in = malloc((size_t)large);
     int right = (rank + 1) % size, left = (rank + size - 1) % size;
-    for (int round = 0; rounds == 0 || round < rounds; round++) {
+    signal(SIGUSR1, stop);
+    int all_enough = 0;
+    for (int round = 0; rounds == 0 ? !all_enough : round < rounds; round++) {
         int sums[SMALL], mine[SMALL], near = 0, one = 1;
         for (int i = 0; i < SMALL; i++)
             mine[i] = rank + i + round;
@@ -42,13 +53,15 @@ int main(int argc, char **argv)
             if (sums[i] != size * (size - 1) / 2 + size * (i + round))
                 fail("a sum", round);
         MPI_Allreduce(&one, &near, 1, MPI_INT, MPI_SUM, node);
+        int mine_enough = enough;
+        MPI_Allreduce(&mine_enough, &all_enough, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
         if (near != here)
             fail("a sum of the node", round);
-        int len = round % 3 == 0 ? LARGE : 1 + round * 977 % LARGE;
+        int len = round % 3 == 0 ? large : 1 + (int)((long)round * 977 % large);
         for (int i = 0; i < len; i++)
             out[i] = byte_of(rank, round, i);
-        memset(in, 0, LARGE);
-        MPI_Sendrecv(out, len, MPI_UNSIGNED_CHAR, right, 3, in, LARGE, MPI_UNSIGNED_CHAR, left, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        memset(in, 0, (size_t)large);
+        MPI_Sendrecv(out, len, MPI_UNSIGNED_CHAR, right, 3, in, large, MPI_UNSIGNED_CHAR, left, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         for (int i = 0; i < len; i++)
             if (in[i] != byte_of(left, round, i))
                 fail("a message", round);

@@ -63,6 +63,10 @@ class Six(Judged):
             namespaces.ip("-n", name, "address", "add", f"fd00:77::{index}/64", "dev", "net0", "nodad")
 
 
+class Wires(Judged, namespaces.Wires):
+    """Two on several wires of their own."""
+
+
 TUN = "/dev/net/tun"
 # linux/if_tun.h: TUNSETIFF; a device of packets without a header.
 SET_INTERFACE, PACKETS_ALONE = 0x400454CA, 0x1001

@@ -11,9 +11,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use garonne_rails::tcp::Secret;
 use garonne_sync::shm::{Access, Segment};
-use ipnet::IpNet;
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::agent::HOSTS_KEY;
 use crate::codes;
@@ -21,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::foreign::{self, Exchange, meeting, stranded};
 use crate::layout::{self, Card, JobId, Shape, State};
 use crate::orders::{Place, decode_places};
-use crate::rendezvous::{self, Invitation};
+use crate::rendezvous::Invitation;
 use crate::wire::{self, ToAgent, ToRank};
 use crate::{limits, memory, probe, sys};
 
@@ -474,7 +473,7 @@ fn receive(control: &OwnedFd) -> Result<ToRank> {
     decode(&message)
 }
 
-fn decode(message: &sys::Received) -> Result<ToRank> {
+pub(crate) fn decode(message: &sys::Received) -> Result<ToRank> {
     if message.bytes.is_empty() {
         return Err(Error::peer(
             codes::G0209,
@@ -484,7 +483,7 @@ fn decode(message: &sys::Received) -> Result<ToRank> {
     ToRank::decode(&message.bytes)
 }
 
-fn refusal(code: &str, text: String) -> Error {
+pub(crate) fn refusal(code: &str, text: String) -> Error {
     let code = codes::find(code).map_or(codes::G0209, |code| code.id);
     if code == codes::G0205 {
         Error::misuse(code, text)
@@ -493,7 +492,7 @@ fn refusal(code: &str, text: String) -> Error {
     }
 }
 
-fn unexpected(message: &ToRank) -> Error {
+pub(crate) fn unexpected(message: &ToRank) -> Error {
     Error::peer(
         codes::G0209,
         format!("unexpected answer from the agent: {message:?}"),
@@ -512,92 +511,4 @@ fn cut(text: &str) -> String {
 /// Identity of this process's PID namespace; 0 if /proc does not say.
 fn pid_space() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
-}
-
-/// A read-only look at a running job, for tools.
-#[derive(Debug)]
-pub struct Visit {
-    /// Its name.
-    pub name: rendezvous::JobName,
-    /// Command line of the job.
-    pub command: String,
-    /// Process id of its launcher.
-    pub launcher: u32,
-    /// Ranks started.
-    pub ranks: u32,
-    /// Names of the job's hosts, by node; none where there is one.
-    pub hosts: Vec<String>,
-    /// Shape and board of its newest world; `None` before any rank called MPI_Init.
-    pub world: Option<(Shape, Segment)>,
-    /// The memory file of that world.
-    pub file: Option<OwnedFd>,
-}
-
-/// Asks the agent of the job named `name` to have a network left alone between hosts, on all of them, or used again.
-///
-/// # Errors
-/// [`Error::Timeout`] where it does not answer.
-pub fn drain(name: &rendezvous::JobName, network: IpNet, drained: bool) -> Result<()> {
-    match ask(name, &ToAgent::Drain { network, drained })?.0 {
-        ToRank::Heard => Ok(()),
-        ToRank::Refused { code, text } => Err(refusal(&code, text)),
-        other => Err(unexpected(&other)),
-    }
-}
-
-/// Sends one message to the agent of a job, and gives its answer with what that carries.
-fn ask(name: &rendezvous::JobName, message: &ToAgent) -> Result<(ToRank, Vec<OwnedFd>)> {
-    let hello = rendezvous::connect(name)?;
-    let (ours, theirs) = private_pair()?;
-    sys::send(
-        hello.as_fd(),
-        &message.encode(),
-        &[theirs.as_fd()],
-        SendFlags::DONTWAIT,
-    )
-    .map_err(|error| Error::system(codes::G0209, "cannot talk to the agent of that job", error))?;
-    drop((hello, theirs));
-    sockopt::set_socket_timeout(&ours, sockopt::Timeout::Recv, Some(limits::VISIT_WAIT))
-        .map_err(|error| Error::system(codes::G0209, "cannot limit the wait for an agent", error))?;
-    let reply = sys::recv(ours.as_fd(), RecvFlags::empty()).map_err(|error| match error.kind() {
-        std::io::ErrorKind::WouldBlock => Error::Timeout {
-            code: codes::G0209,
-            text: "the agent of that job does not answer; somebody may have stopped it".into(),
-        },
-        _ => Error::system(codes::G0209, "cannot hear the agent of that job", error),
-    })?;
-    Ok((decode(&reply)?, reply.fds))
-}
-
-/// Asks the agent of the job named `name` (see [`rendezvous::jobs`]) for a look.
-///
-/// # Errors
-/// [`Error::Timeout`] where it does not answer: somebody may have stopped it.
-pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
-    let (answer, fds) = ask(name, &ToAgent::Attach)?;
-    match answer {
-        ToRank::Attached {
-            command,
-            launcher,
-            ranks,
-            hosts,
-        } => {
-            let file = fds.into_iter().next();
-            let world = file
-                .as_ref()
-                .map(|file| memory::open(file.as_fd(), Access::Read))
-                .transpose()?;
-            Ok(Visit {
-                name: name.clone(),
-                command,
-                launcher,
-                ranks,
-                hosts: hosts.lines().map(str::to_owned).collect(),
-                world,
-                file,
-            })
-        }
-        ToRank::Refused { code, text } => Err(refusal(&code, text)),
-        other => Err(unexpected(&other)),
-    }
 }

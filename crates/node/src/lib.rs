@@ -41,6 +41,7 @@ pub mod rendezvous;
 mod sys;
 pub mod traced;
 pub mod tracing;
+pub mod visit;
 pub mod wire;
 
 pub use error::{Error, Result};

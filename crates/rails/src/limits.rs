@@ -320,3 +320,6 @@ pub const TCP_PATH_RATE: f64 = 1000.0;
 
 /// Between two calls by a further network that does not answer: a connection that would help is tried as often as people notice, and a network that is none costs little.
 pub const TCP_FURTHER_AGAIN: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Microseconds after which what a way has moved counts a third: a network that becomes slower is known for that soon, and a burst is not taken for its rate.
+pub const TCP_PACE_MEMORY: f64 = 100_000.0;

@@ -15,6 +15,7 @@ mod drive;
 pub(crate) mod frame;
 #[cfg(fuzzing)]
 pub mod frame;
+mod further;
 mod gather;
 mod handshake;
 mod intake;

@@ -3,6 +3,7 @@
 """
 
 import hashlib
+import json
 import os
 import random
 import re
@@ -11,7 +12,7 @@ import subprocess
 import time
 
 from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
-from ..namespaces import Hosts, Six
+from ..namespaces import Hosts, Six, Wires
 from ..runner import Case, Failure, check
 from . import c as programs
 from . import mpi4py
@@ -47,7 +48,7 @@ def suite(context):
         yield python(context, PART)
     else:
         yield python(context, [])
-    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone):
+    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
@@ -193,6 +194,58 @@ def ipv6_alone(context, talk):
         ping = [context.prefix / "bin" / "garonne", "ping", "--as-rank", "--ms", "5"]
         code, output = run(context, hosts, ["--map-by", "node", "--host", f"localhost,{hosts.names[1]}", *ping])
         expect(code == 0 and "TCP from [fd00:77::1]" in output and "to [fd00:77::2]" in output, f"exit code {code}", output)
+
+
+def several_networks(context, talk):
+    """Two wires: large data take both, in the proportion of their rates; one is taken out of use and back while the job runs; one stands still for a while, the first, too;
+    nothing is lost."""
+
+    def rail(*words):
+        command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "rail", *words]
+        done = subprocess.run(command, env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def networks():
+        code, output = rail("--json")
+        expect(code == 0, f"exit code {code}", output)
+        return {row["interface"]: row for row in json.loads(output)}
+
+    def wait_until(what, is_so):
+        until = time.monotonic() + PATIENCE_S
+        while not is_so(seen := networks()):
+            expect(time.monotonic() < until, f"{what} never came", str(seen))
+            time.sleep(0.2)
+        return seen
+
+    with Wires(["400mbit", "200mbit"]) as hosts:
+        # Four megabytes at a time.
+        job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", talk, "0", "4000000"])
+        job.wait_for_ranks(talk, 2)
+        wait_until("large data on both wires", lambda seen: all(seen[wire]["mb_brought"] > 20 for wire in ("net0", "net1")))
+        code, output = rail("drain", "net1")
+        expect(code == 0 and "10.77.1.0/24" in output, f"exit code {code}", output)
+        before = wait_until("net1 out of use", lambda seen: not seen["net1"]["in_use"])
+        later = wait_until("data on net0 alone", lambda seen: seen["net0"]["mb_brought"] > before["net0"]["mb_brought"] + 20)
+        # What was under way when it was drained still came.
+        expect(later["net1"]["mb_brought"] <= before["net1"]["mb_brought"] + 8, "data moved by a network that is left alone", f"{before}\n{later}")
+        code, output = rail("drain", "10.77.0.0/24")
+        expect(code == 1 and "the last network" in output, f"exit code {code}: the last network was taken out of use", output)
+        expect(rail("add", "net1")[0] == 0, "net1 is not taken back")
+        wait_until("data on net1 again", lambda seen: seen["net1"]["mb_brought"] > later["net1"]["mb_brought"] + 20)
+        # The network that the first connections took: packets move to the other, too.
+        expect(rail("drain", "net0")[0] == 0, "net0 cannot be drained")
+        wait_until("packets on net1", lambda seen: seen["net1"]["connections"]["packets"] == 1 and seen["net0"]["connections"]["packets"] == 0)
+        expect(rail("add", "net0")[0] == 0, "net0 is not taken back")
+        for wire in (1, 0):
+            at = wait_until("data on both wires again", lambda seen: seen["net0"]["connections"]["bulk"] and seen["net1"]["connections"]["bulk"])
+            hosts.cut(wire)
+            time.sleep(3)
+            hosts.mend(wire)
+            wait_until("data after a wire stood still", lambda seen: sum(row["mb_brought"] for row in seen.values()) > sum(row["mb_brought"] for row in at.values()) + 40)
+        for pid in job.ranks(talk):
+            os.kill(pid, signal.SIGUSR1)
+        code, output = job.end(limit=2 * SILENCE_S)
+        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
 
 
 def link_flaps(context, talk):

@@ -2,10 +2,10 @@
 
 use clap_complete::engine::CompletionCandidate;
 use garonne_node::Error;
-use garonne_node::client::{self, Visit};
 use garonne_node::layout::{Card, State, Wait};
 use garonne_node::nodes::listed;
 use garonne_node::rendezvous;
+use garonne_node::visit::{self, Visit};
 
 /// The running jobs of this user whose agents answer.
 fn visits() -> Vec<Visit> {
@@ -19,7 +19,7 @@ fn answers() -> (Vec<Visit>, usize) {
     let all: Vec<_> = std::thread::scope(|scope| {
         let asked: Vec<_> = jobs
             .iter()
-            .map(|name| scope.spawn(|| client::visit(name)))
+            .map(|name| scope.spawn(|| visit::visit(name)))
             .collect();
         asked.into_iter().filter_map(|visit| visit.join().ok()).collect()
     });

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use comfy_table::{Table, presets};
 use garonne_node::layout::{Card, Shape};
-use garonne_node::{addresses, client, drained, rank};
+use garonne_node::{addresses, drained, rank, visit};
 use garonne_rails::tcp::Stream;
 use garonne_rails::tcp::shown::{self, Seen};
 use garonne_sync::shm::Segment;
@@ -51,8 +51,8 @@ pub fn run(args: &Args) -> i32 {
 }
 
 fn go(args: &Args) -> Result<i32, String> {
-    let visit = jobs::choose(args.job)?;
-    let world = visit.world.as_ref();
+    let job = jobs::choose(args.job)?;
+    let world = job.world.as_ref();
     let (shape, board) = world.ok_or("no rank of the job has called MPI_Init yet")?;
     if shape.nodes < 2 {
         return Err("the job runs on this host alone: it uses shared memory, and no network".into());
@@ -71,7 +71,7 @@ fn go(args: &Args) -> Result<i32, String> {
             ));
         }
     }
-    client::drain(&visit.name, network, drained).map_err(|error| error.to_string())?;
+    visit::drain(&job.name, network, drained).map_err(|error| error.to_string())?;
     out_of_use.retain(|known| *known != network);
     outln!(
         "{network} is {} between the hosts of the job",

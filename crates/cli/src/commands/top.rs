@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::Table;
-use garonne_node::client::Visit;
+use garonne_node::visit::Visit;
 use serde_json::json;
 
 use super::jobs::{self, Rank};

@@ -4,7 +4,7 @@
 //! (`strategy::split`) from what each has moved so far; so ratios follow what networks do while they do it. A piece whose connection breaks, or brings nothing while others do, is
 //! asked for again elsewhere. With one way, a read is one piece and no clock is read. Time is an argument. Bounded by what the engine asks for.
 
-use crate::limits::{TCP_PATH_RATE, TCP_PIECES, TCP_SPREAD_LEAST};
+use crate::limits::{TCP_PACE_MEMORY, TCP_PATH_RATE, TCP_PIECES, TCP_SPREAD_LEAST};
 use crate::sys;
 use crate::tcp::bulk::{Bulk, Piece};
 use crate::tcp::channel::Channel;
@@ -35,8 +35,9 @@ struct Whole {
 /// What a connection has moved, and how fast.
 #[derive(Debug, Default)]
 struct Pace {
-    /// Bytes per microsecond; 0: unknown.
-    rate: f64,
+    /// Bytes that came lately, and microseconds that this took while something was asked for.
+    bytes: f64,
+    took: f64,
     /// Microseconds from a request on an idle connection to its first byte.
     latency: f64,
     /// Since when something is asked for, and what had been moved then.
@@ -63,12 +64,15 @@ impl Pace {
         };
         let (took, bytes) = ((now - since).as_secs_f64() * 1e6, (moved - before) as f64);
         self.since = more.then_some((now, moved));
-        if bytes < SPLIT_LEAST as f64 / 2.0 || took <= 0.0 {
-            return;
-        }
-        let rate = bytes / took;
-        // A fourth of what is new: a disturbed piece is forgotten after some others, a network that has become slower learned after as many.
-        self.rate += (rate - self.rate) * if self.rate > 0.0 { 0.25 } else { 1.0 };
+        // By time, not by pieces: what a queue on the way lets through at once in the beginning says little of what it lets through in the long run.
+        let kept = (-took / TCP_PACE_MEMORY).exp();
+        self.bytes = self.bytes * kept + bytes;
+        self.took = self.took * kept + took;
+    }
+
+    /// Bytes per microsecond; `None`: not known.
+    fn rate(&self) -> Option<f64> {
+        (self.took > 0.0 && self.bytes > 0.0).then(|| self.bytes / self.took)
     }
 }
 
@@ -192,7 +196,8 @@ impl Paths {
         // Before anything queues; later it would be the time that this side's own bytes wait.
         let latency = sys::round_trip(channel.fd()).unwrap_or(0);
         path.pace = Pace {
-            rate: path.pace.rate,
+            bytes: path.pace.bytes,
+            took: path.pace.took,
             latency: latency.into(),
             ..Pace::default()
         };
@@ -299,7 +304,7 @@ impl Paths {
                 } else {
                     let piece = split::piece(&ways, index, self.left());
                     // Of a way that nobody knows little is asked until it has shown what it does.
-                    let known = self.paths[*path].pace.rate > 0.0;
+                    let known = self.paths[*path].pace.rate().is_some();
                     if known { piece } else { piece.min(SPLIT_LEAST) }
                 };
                 if len > 0 {
@@ -314,15 +319,13 @@ impl Paths {
     }
 
     fn ways(&self, usable: &[usize]) -> Vec<Way> {
-        let fastest = usable
-            .iter()
-            .map(|path| self.paths[*path].pace.rate)
-            .fold(0.0, f64::max);
+        let known = usable.iter().filter_map(|path| self.paths[*path].pace.rate());
+        let fastest = known.fold(0.0, f64::max);
         let guess = if fastest > 0.0 { fastest } else { TCP_PATH_RATE };
         let way = |path: &usize| {
             let Path { bulk, pace, .. } = &self.paths[*path];
             Way {
-                rate: if pace.rate > 0.0 { pace.rate } else { guess },
+                rate: pace.rate().unwrap_or(guess),
                 latency: pace.latency,
                 backlog: bulk.backlog(),
             }
@@ -406,7 +409,12 @@ impl Paths {
 
     /// Megabytes that a way was seen to bring in a second, and has brought; 0: not known.
     pub(crate) fn brought(&self, path: u8) -> (u32, u32) {
-        let brought = |path: &Path| (path.pace.rate as u32, (path.bulk.moved() / 1_000_000) as u32);
+        let brought = |path: &Path| {
+            (
+                path.pace.rate().unwrap_or(0.0) as u32,
+                (path.bulk.moved() / 1_000_000) as u32,
+            )
+        };
         self.get(path).map_or((0, 0), brought)
     }
 }

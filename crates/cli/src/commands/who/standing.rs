@@ -8,9 +8,9 @@ use std::time::Duration;
 use garonne_engine::event::Pending;
 use garonne_mpi::coll::tag::Call;
 use garonne_node::book::{BOOK_BYTES, Copied, Group};
-use garonne_node::client::Visit;
 use garonne_node::layout::{State, Wait};
 use garonne_node::rank::memory_of;
+use garonne_node::visit::Visit;
 
 use super::verdict::{Need, Standing};
 use crate::commands::jobs::{self, Rank};
