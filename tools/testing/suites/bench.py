@@ -84,6 +84,13 @@ def flows(data):
     yield "notes", not any("failed" in note or "did not" in note for note in data["notes"])
 
 
+def ways(data):
+    refused = any("nothing is measured" in note for note in data["notes"])
+    yield "rows", refused or [(row["rates"], row["bytes"], row["name"]) for row in data["rows"]] == [([400, 100], 1000000, "garonne")]
+    yield "rates", all(min(row["mb_per_s"]) > 0 for row in data["rows"])
+    yield "notes", not any("failed" in note or "did not" in note for note in data["notes"])
+
+
 # Samples during which cores moved are dropped, so rows by regime may be missing on a busy machine; what is checked is there always.
 PARTS = [
     ("overlap", ["overlap", *TINY, "--sizes", "64,32768", "--percents", "0,100", "--shapes", "strided"], overlap),
@@ -91,6 +98,7 @@ PARTS = [
     ("oversubscribed", ["oversubscribed", *TINY], oversubscribed),
     ("threads", ["threads", *TINY], threads),
     ("flows", ["flows", *TINY], flows),
+    ("ways", ["ways", *TINY], ways),
 ]
 
 

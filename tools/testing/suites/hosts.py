@@ -230,12 +230,12 @@ def several_networks(context, talk):
         expect(later["net1"]["mb_brought"] <= before["net1"]["mb_brought"] + 8, "data moved by a network that is left alone", f"{before}\n{later}")
         code, output = rail("drain", "10.77.0.0/24")
         expect(code == 1 and "the last network" in output, f"exit code {code}: the last network was taken out of use", output)
-        expect(rail("add", "net1")[0] == 0, "net1 is not taken back")
+        expect(rail("add", "net1")[0] == 0, "net1 is not taken back", "")
         wait_until("data on net1 again", lambda seen: seen["net1"]["mb_brought"] > later["net1"]["mb_brought"] + 20)
         # The network that the first connections took: packets move to the other, too.
-        expect(rail("drain", "net0")[0] == 0, "net0 cannot be drained")
+        expect(rail("drain", "net0")[0] == 0, "net0 cannot be drained", "")
         wait_until("packets on net1", lambda seen: seen["net1"]["connections"]["packets"] == 1 and seen["net0"]["connections"]["packets"] == 0)
-        expect(rail("add", "net0")[0] == 0, "net0 is not taken back")
+        expect(rail("add", "net0")[0] == 0, "net0 is not taken back", "")
         for wire in (1, 0):
             at = wait_until("data on both wires again", lambda seen: seen["net0"]["connections"]["bulk"] and seen["net1"]["connections"]["bulk"])
             hosts.cut(wire)

@@ -11,7 +11,7 @@ use std::process::Command;
 /// Arguments are the benchmark's own.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// See `garonne bench --help`; parts with their own help: `overlap`, `collectives --overlap`, `threads`, `oversubscribed`, `flows`, `tasks`
+    /// See `garonne bench --help`; parts with their own help: `overlap`, `collectives --overlap`, `threads`, `oversubscribed`, `flows`, `ways`, `tasks`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }

@@ -1,0 +1,107 @@
+"""`garonne bench ways`: large messages between two hosts that have two networks in common, by each alone and by both.
+
+The hosts are network namespaces, the networks wires that `tc` limits to the rates that are given. A job measures 4 messages of BYTES out of a window (flows.c, stream) with the one
+wire, with the other, and with both; what both give together by the sum of what each gives alone is what is to be known. Needs root.
+"""
+
+import argparse
+import contextlib
+import statistics
+
+import between
+import namespaces
+import peers
+import report
+from flows import LINE
+from session import Session, add_options, numbers
+from stats import Samples, ratio_interval
+
+WINDOW = 4
+AIM = 0.9
+
+
+def arguments(argv):
+    parser = argparse.ArgumentParser(prog="garonne bench ways", description=__doc__.split("\n\n")[0].partition(": ")[2])
+    add_options(parser, rounds=2, samples=5, sample_ms=3.0, out="garonne-bench/ways")
+    parser.add_argument("--rates", metavar="PAIRS", default="400:400,400:100,400:40", help="megabits per second of both wires, pairs by comma (default %(default)s)")
+    parser.add_argument("--sizes", type=numbers, metavar="BYTES", help="of a message, by comma (default 1000000,4000000)")
+    args = parser.parse_args(argv)
+    try:
+        args.rates = [tuple(int(rate) for rate in pair.split(":")) for pair in args.rates.split(",")]
+        assert all(len(pair) == 2 and min(pair) > 0 for pair in args.rates)
+    except (ValueError, AssertionError):
+        parser.error(f"--rates: '{args.rates}' are no pairs such as 400:100")
+    args.sizes = args.sizes or ([1000000] if args.quick else [1000000, 4000000])
+    if args.quick:
+        args.rates = args.rates[1:2] or args.rates
+    return args
+
+
+class Ways(Session):
+    def __init__(self, args):
+        super().__init__(args)
+        self.samples = Samples()
+        # (rates of the pair, rates of the wires that are there, bytes, name): nanoseconds per message
+        self.times = {}
+
+    def one(self, pair, wires, programs):
+        """Jobs of all MPIs where these wires are there."""
+        devices = [f"net{wire}" for wire in range(len(wires))]
+        with contextlib.ExitStack() as stack:
+            two = between.Between(stack.enter_context(namespaces.Wires([f"{rate}mbit" for rate in wires])), devices)
+            for peer, program in programs:
+                try:
+                    able = two.peer(peer, self.state, self.args.wheels)
+                except peers.Unavailable as why:
+                    self.note(str(why))
+                    continue
+                words = [f"stream:{WINDOW}:{size}" for size in self.args.sizes]
+                for _, _, size, ns, *_ in LINE.findall(self.run(able, program, 2, [*self.sample_words(), *words])):
+                    self.times.setdefault((pair, wires, int(size), peer.name), []).append(float(ns))
+
+    def measure(self):
+        programs = self.build("flows.c")
+        try:
+            for turn in range(self.args.rounds):
+                self.say(f"round {turn + 1} of {self.args.rounds}")
+                for pair in self.args.rates:
+                    for wires in ((pair[0],), (pair[1],), pair):
+                        self.one(pair, wires, programs)
+        except namespaces.Refused as why:
+            self.note(f"nothing is measured: {why}")
+
+    def rows(self):
+        """What each MPI reaches, in megabytes per second, and the share of the sum."""
+        rows = []
+        for (pair, wires, size, name), both in self.times.items():
+            alone = [self.times.get((pair, (rate,), size, name)) for rate in pair]
+            if len(wires) != 2 or not all(alone):
+                continue
+            # The sum of the rates is a rate of its own, with the noise of both.
+            together = [1 / (1 / a + 1 / b) for a in alone[0] for b in alone[1]]
+            interval = ratio_interval(together, both)
+            rates = [size * 1e3 / statistics.median(times) for times in (*alone, both)]
+            share = dict(zip(("median", "low", "high"), interval)) if interval else None
+            rows.append({"rates": list(pair), "bytes": size, "name": name, "mb_per_s": rates, "share": share})
+        return rows
+
+
+def tables(data):
+    lines = report.title(data, "Two networks at once")[:5]
+    lines += ["| wires, Mbit/s | bytes | | one alone, MB/s | the other | both | of the sum (95 % interval) |", "|---|---|---|---|---|---|---|"]
+    for row in data["rows"]:
+        share = "too few samples"
+        if row["share"]:
+            share = "{median:.2f} [{low:.2f}, {high:.2f}]".format(**row["share"])
+            share += "" if row["name"] != "garonne" or row["share"]["median"] >= AIM else ", missed"
+        rates = " | ".join(f"{rate:.1f}" for rate in row["mb_per_s"])
+        lines.append(f"| {row['rates'][0]}, {row['rates'][1]} | {row['bytes']} | {row['name']} | {rates} | {share} |")
+    return report.finish(data, [*lines, ""])
+
+
+def main(argv):
+    bench = Ways(arguments(argv))
+    bench.measure()
+    data = {**report.head(bench, bench.samples), "aim": AIM, "rows": bench.rows()}
+    bench.keep(data, tables(data), {})
+    return 0
