@@ -30,12 +30,12 @@ mod tests;
 pub mod trusted;
 mod wake;
 
+pub use door::listen;
 pub use frame::{LIBRARY, Process, Stream, VERSIONS};
 pub use handshake::{Fault, House, SECRET_BYTES, Secret};
 
 use crate::limits::{
-    TCP_BACKLOG, TCP_EAGER_MAX, TCP_INLINE_MAX, TCP_LINGER, TCP_LOOK_EVERY, TCP_PACKED_MAX, TCP_PACKET_MAX,
-    TCP_REGIONS,
+    TCP_EAGER_MAX, TCP_INLINE_MAX, TCP_LINGER, TCP_LOOK_EVERY, TCP_PACKED_MAX, TCP_PACKET_MAX, TCP_REGIONS,
 };
 use crate::sys;
 use crate::tcp::door::Door;
@@ -158,29 +158,6 @@ impl std::fmt::Debug for TcpRail {
 /// An address of IPv4 as such, also at a socket of IPv6.
 fn plain(end: SocketAddr) -> SocketAddr {
     SocketAddr::new(end.ip().to_canonical(), end.port())
-}
-
-/// A listening socket for a rank, on an address of which the port may be 0.
-///
-/// # Errors
-/// The address cannot be listened on.
-pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
-    let failed = |errno: rustix::io::Errno| Error::System {
-        what: "cannot listen for ranks of other hosts",
-        errno: errno.raw_os_error(),
-    };
-    use rustix::net::{AddressFamily, SocketFlags, SocketType};
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(failed)?;
-    rustix::net::sockopt::set_socket_reuseaddr(&socket, true).map_err(failed)?;
-    rustix::net::bind(&socket, &address).map_err(failed)?;
-    rustix::net::listen(&socket, TCP_BACKLOG).map_err(failed)?;
-    Ok(TcpListener::from(socket))
 }
 
 impl TcpRail {

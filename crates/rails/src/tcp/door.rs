@@ -3,14 +3,39 @@
 //! Owned by the rail. Strangers are bounded in number, bytes and time, and the kernel's queue before them too: a flood costs the job no more than the turns
 //! of [`TCP_ACCEPTS_PER_POLL`]. Who has shown the secret stays when room is needed; a replayed call shows it, too, but gets no further.
 
-use crate::limits::{TCP_ACCEPTS_PER_POLL, TCP_STRANGER_LIMIT, TCP_STRANGERS_MAX};
+use crate::limits::{TCP_ACCEPTS_PER_POLL, TCP_BACKLOG, TCP_STRANGER_LIMIT, TCP_STRANGERS_MAX};
 use crate::tcp::channel::{self, Channel, Io, Then};
 use crate::tcp::frame::{OPENING_MAX, Process, Reason, Stream};
 use crate::tcp::handshake::{Callee, Heard, House};
 use crate::tcp::line::prepare;
+use garonne_engine::api::Error;
 use rustix::net::SocketFlags;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
+
+/// A listening socket for a rank, on an address of which the port may be 0.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    let failed = |errno: rustix::io::Errno| Error::System {
+        what: "cannot listen for ranks of other hosts",
+        errno: errno.raw_os_error(),
+    };
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(failed)?;
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true).map_err(failed)?;
+    rustix::net::bind(&socket, &address).map_err(failed)?;
+    rustix::net::listen(&socket, TCP_BACKLOG).map_err(failed)?;
+    Ok(TcpListener::from(socket))
+}
 
 #[derive(Debug)]
 struct Stranger {
