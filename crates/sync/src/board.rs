@@ -49,6 +49,21 @@ pub enum Words {
 }
 
 impl<'a> Gate<'a> {
+    /// The gate of these words, for a place where members meet in another way.
+    pub(crate) fn new(
+        arrived: &'a AtomicU64,
+        epoch: &'a AtomicU32,
+        odd: &'a AtomicU32,
+        members: u32,
+    ) -> Self {
+        Self {
+            arrived,
+            epoch,
+            odd,
+            members,
+        }
+    }
+
     /// Arrives with a word.
     #[inline(always)]
     pub fn arrive(self, word: u32) -> Arrival {
@@ -97,7 +112,13 @@ impl<'a> Gate<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Flag<'a>(&'a AtomicU64);
 
-impl Flag<'_> {
+impl<'a> Flag<'a> {
+    /// The flag of this word.
+    #[cfg(not(loom))]
+    pub(crate) fn new(word: &'a AtomicU64) -> Self {
+        Self(word)
+    }
+
     /// Says that its owner has come to meeting number `epoch` with `word`.
     #[inline(always)]
     pub fn raise(self, epoch: u32, word: u32) {

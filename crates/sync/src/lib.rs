@@ -30,6 +30,7 @@ pub mod rack;
 #[cfg_attr(loom, allow(dead_code, unused_imports))]
 mod ring;
 pub mod roster;
+pub mod round;
 #[cfg(not(loom))]
 pub mod run;
 pub mod seats;
