@@ -56,6 +56,8 @@ pub struct EngineHost<R, S> {
     newcomers: Mutex<Vec<Arc<dyn Stepper>>>,
     /// Attached and not yet finished, wherever they are.
     stepping: AtomicU32,
+    /// Those among them that look at memory which others write.
+    looking: AtomicU32,
     /// A thread had news for the steppers while another ran them.
     missed: AtomicBool,
     /// Where threads wait while another polls, and who polls.
@@ -105,6 +107,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             steppers: Mutex::new(Vec::new()),
             newcomers: Mutex::new(Vec::new()),
             stepping: AtomicU32::new(0),
+            looking: AtomicU32::new(0),
             missed: AtomicBool::new(false),
             seats: Seats::default(),
             looks: Looks::default(),
@@ -407,6 +410,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.wait_for_memory_among(come);
     }
 
+    fn waits_alone(&self) -> bool {
+        !self.shared.load(Ordering::Relaxed)
+    }
+
     fn wake(&self) {
         self.announce();
         self.source.wake();
@@ -423,6 +430,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     fn drive(&self, stepper: Arc<dyn Stepper>) {
         // Before anybody can finish it.
+        self.looking
+            .fetch_add(u32::from(stepper.looks_at_memory()), Ordering::SeqCst);
         self.stepping.fetch_add(1, Ordering::SeqCst);
         lock(&self.newcomers).push(stepper);
         self.stepped_at.store(u64::MAX, Ordering::Release);

@@ -28,6 +28,11 @@ pub trait Stepper: std::marker::Send + Sync {
         false
     }
 
+    /// Whether it advances by memory that other processes write: it is stepped at every progress, whether or not anything happened here.
+    fn looks_at_memory(&self) -> bool {
+        false
+    }
+
     /// Return address of the program's call that made it; 0: unknown.
     fn site(&self) -> u64 {
         0
@@ -224,6 +229,11 @@ pub trait Host: Together + std::marker::Send + Sync {
     /// nothing of this host and takes no lock.
     fn wait_for_memory(&self, come: &mut (dyn FnMut() -> bool + std::marker::Send)) {
         self.wait_until(&mut || come());
+    }
+    /// Whether a thread that waits asks `done` itself whenever it may have been rung for: no other thread of this rank polls for it. Otherwise what looks at
+    /// memory that others write is to be a stepper while somebody waits for it.
+    fn waits_alone(&self) -> bool {
+        false
     }
     /// Wakes the threads in `wait_until` so that they ask `done` again (for completions made outside the engine).
     fn wake(&self);

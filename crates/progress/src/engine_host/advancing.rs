@@ -72,11 +72,13 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         moved
     }
 
-    /// Runs the steppers if something happened since they last ran. `true` if any finished or something happened meanwhile.
+    /// Runs the steppers if something happened since they last ran, or if one looks at memory. `true` if any finished or something happened meanwhile.
     pub(super) fn step(&self, completions: u64, by: By) -> bool {
-        if self.stepping.load(Ordering::SeqCst) == 0
-            || self.stepped_at.swap(completions, Ordering::AcqRel) == completions
-        {
+        if self.stepping.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        let old = self.stepped_at.swap(completions, Ordering::AcqRel) == completions;
+        if old && self.looking.load(Ordering::SeqCst) == 0 {
             return false;
         }
         self.run_steppers(by)
@@ -121,6 +123,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
                 }
                 let over = stepper.step(self);
                 finished += u32::from(over);
+                if over && stepper.looks_at_memory() {
+                    self.looking.fetch_sub(1, Ordering::SeqCst);
+                }
                 !over
             });
             if lock(&self.newcomers).is_empty() {
