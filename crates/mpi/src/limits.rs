@@ -106,6 +106,13 @@ pub mod coll {
     /// Members up to which a meeting is by flags, if each has a core: more flags take longer to look at than the one word of a gate.
     pub const FLAG_RANKS: u32 = 4;
 
+    /// Longest wide cell of a round, in which a member puts down what a nonblocking collective needs of it: up to here two copies take less than the
+    /// messages of its algorithm, each of which may be a wake-up.
+    pub const ROUND_CELL_MAX: usize = 4 << 10;
+
+    /// Bytes of the wide cells of one board, all together: 64 ranks have cells of 4 KB. Virtual until touched.
+    pub const ROUNDS_BYTES: usize = 4 << 20;
+
     /// Bytes of the lanes of one board, all together: what a second-level cache or two holds, and 64 ranks take 64 blocks of 1 KB.
     pub const LANES_BYTES: usize = 8 << 20;
 

@@ -11,6 +11,7 @@ use super::choose::{Algorithm, Ask, choose};
 use super::lanes::{self, Large};
 use super::plan::{Plan, Side};
 use super::role;
+use super::rounds::errand::{Errand, Filled, Part, Ragged};
 use super::sealed::Planned;
 use super::small::{self, Small};
 use super::statement::Statement;
@@ -97,6 +98,10 @@ impl Planned for Barrier {
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
         small::meet(table, &Small::Barrier)
     }
+
+    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
+        Some(Errand::Barrier)
+    }
 }
 
 /// `MPI_Bcast`.
@@ -142,6 +147,11 @@ impl Planned for Bcast<'_> {
             1..=limit::BOARD_BYTES => small::meet(table, &Small::Bcast(root, data)),
             _ => lanes::meet(table, &Large::Bcast(root, data)),
         }
+    }
+
+    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
+        let part = Part::of(&self.buffer);
+        (self.buffer.bytes() > 0).then_some(Errand::Bcast(self.root as u32, part))
     }
 }
 
@@ -202,6 +212,12 @@ impl Planned for Allgather<'_> {
         let put = |cell: &Data| typed::copy(&mine, cell);
         small::meet(table, &Small::Allgather(len, &put, &get))
     }
+
+    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
+        let send = self.send.as_ref().map(Part::of);
+        let filled = Filled::Even(Part::of(&self.recv));
+        (self.recv.bytes() > 0).then_some(Errand::Allgather(send, filled))
+    }
 }
 
 /// `MPI_Allgatherv`.
@@ -239,6 +255,12 @@ impl Planned for Allgatherv<'_> {
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
         let mine = self.send.map(|send| send.data());
         lanes::meet(table, &Large::Allgatherv(mine, self.recv.blocks()))
+    }
+
+    fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
+        let send = self.send.as_ref().map(Part::of);
+        let ragged = Ragged::of(&self.recv, comm.size());
+        (ragged.longest() > 0).then_some(Errand::Allgather(send, Filled::Ragged(ragged)))
     }
 }
 
@@ -323,6 +345,11 @@ impl Planned for Alltoall<'_> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
         lanes::meet(table, &Large::Alltoall(self.recv.bytes(), send, recv))
+    }
+
+    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
+        let send = self.send.as_ref().map(Part::of);
+        (self.recv.bytes() > 0).then(|| Errand::Alltoall(send, Part::of(&self.recv)))
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod node;
 pub(crate) mod plan;
 mod reductions;
 mod rooted;
+mod rounds;
 mod run;
 mod scans;
 mod small;
@@ -42,6 +43,7 @@ use crate::request::{Request, Status};
 use algo::inter::Role;
 use garonne_engine::api::Origin;
 use plan::Plan;
+use rounds::errand::Errand;
 use run::{Immediate, Wire};
 use start::{Start, Starting};
 use statement::Statement;
@@ -76,6 +78,10 @@ pub(crate) mod sealed {
         /// says and by nothing else, so that ranks with equal statements decide alike.
         fn meet(&self, _table: &Table<'_>) -> Result<bool> {
             Ok(false)
+        }
+        /// What it has to do in a round of the communicator's board, if it may meet there when it does not wait; decided likewise.
+        fn errand(&self, _comm: &Comm) -> Option<Errand<'_>> {
+            None
         }
     }
 }
@@ -132,6 +138,9 @@ impl Comm {
         let number = self.number(Series::Nonblocking, call.kind());
         let wire = Wire::keeping(self, number, origin);
         wire.tell_start();
+        if let Some(started) = rounds::start(call, &wire) {
+            return started;
+        }
         let mut starting = Starting::new(wire);
         call.plan(&mut starting)?;
         let running = match starting.finish()? {

@@ -9,6 +9,7 @@
 use super::algo;
 use super::algo::Reduction;
 use super::plan::scratch;
+use super::rounds::Visits;
 use super::run::{Immediate, Wire};
 use super::tag::{Call, Kind, Series};
 use super::typed::{Bytes, Fold, Shape};
@@ -19,6 +20,8 @@ use crate::limits::coll as limit;
 use garonne_engine::api::Origin;
 use garonne_sync::board::{Board, CELL_BYTES};
 use garonne_sync::copy::{self, Routine};
+use garonne_sync::doorbell::Doorbell;
+use garonne_sync::round::{ROUNDS, Rounds};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,20 +42,52 @@ struct Lot {
     in_use: bool,
 }
 
+/// What was lent, and where it begins.
+struct Lent {
+    offset: usize,
+    board: Arc<Board>,
+    rounds: Rounds,
+}
+
+/// Bytes of a wide cell.
+fn wide_len(members: u32) -> usize {
+    let cells = (members as usize + 1) * ROUNDS as usize;
+    let each = (limit::ROUNDS_BYTES / cells).min(limit::ROUND_CELL_MAX);
+    each / CELL_BYTES * CELL_BYTES
+}
+
+/// Bytes of a board with its rounds.
+fn bytes(members: u32, lane: usize, wide: usize) -> usize {
+    Board::bytes(members, lane)
+        .next_multiple_of(CELL_BYTES)
+        .saturating_add(Rounds::bytes(members, wide))
+        .next_multiple_of(CELL_BYTES)
+}
+
+/// Both in memory of [`bytes`].
+fn parts(memory: &Segment, members: u32, (lane, wide): (usize, usize)) -> Option<(Arc<Board>, Rounds)> {
+    let (first, second) = (Board::bytes(members, lane), Rounds::bytes(members, wide));
+    let board = Board::new(memory.part(0, first), members, lane)?;
+    let rounds = memory.part(first.next_multiple_of(CELL_BYTES), second);
+    Some((Arc::new(board), Rounds::new(rounds, members, wide)?))
+}
+
 impl Boards {
     fn lots(&self) -> std::sync::MutexGuard<'_, Vec<Lot>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A cleared board for `members` and its place, with lanes if there is room; `None`: no room even without.
-    fn lend(&self, commons: &Segment, members: u32) -> Option<(usize, Arc<Board>)> {
-        self.lend_with(commons, members, super::lanes::lane_len(members))
-            .or_else(|| self.lend_with(commons, members, 0))
+    /// A cleared board for `members` and its place, with lanes and wide cells if there is room; `None`: no room even without.
+    fn lend(&self, commons: &Segment, members: u32) -> Option<Lent> {
+        let (lane, wide) = (super::lanes::lane_len(members), wide_len(members));
+        [(lane, wide), (0, wide), (0, 0)]
+            .into_iter()
+            .find_map(|(lane, wide)| self.lend_with(commons, members, (lane, wide)))
     }
 
-    fn lend_with(&self, commons: &Segment, members: u32, lane: usize) -> Option<(usize, Arc<Board>)> {
+    fn lend_with(&self, commons: &Segment, members: u32, (lane, wide): (usize, usize)) -> Option<Lent> {
         let mut lots = self.lots();
-        let len = Board::bytes(members, lane);
+        let len = bytes(members, lane, wide);
         let old = lots
             .iter()
             .find(|lot| !lot.in_use && lot.len >= len && lot.board.is_deserted());
@@ -63,8 +98,9 @@ impl Boards {
         if offset + len > commons.len() {
             return None;
         }
-        let board = Arc::new(Board::new(commons.part(offset, len), members, lane)?);
+        let (board, rounds) = parts(&commons.part(offset, len), members, (lane, wide))?;
         board.clear();
+        rounds.clear();
         let lot = Lot {
             offset,
             len: room,
@@ -75,7 +111,11 @@ impl Boards {
             Some(old) => *old = lot,
             None => lots.push(lot),
         }
-        Some((offset, board))
+        Some(Lent {
+            offset,
+            board,
+            rounds,
+        })
     }
 
     /// The communicator of this board is gone here; others may still look at it.
@@ -147,6 +187,9 @@ pub(crate) struct Place {
     pub(super) together: AtomicU32,
     /// The last meeting that ranks disagreed in, as far as this one's program was told.
     pub(super) told: AtomicU32,
+    /// Where nonblocking collectives meet.
+    pub(super) rounds: Rounds,
+    pub(super) visits: Visits,
     /// Doorbells of the other members.
     pub(super) bells: Vec<Segment>,
     pub(super) style: Style,
@@ -186,6 +229,12 @@ impl Drop for Place {
     }
 }
 
+/// This process's place at the board of `comm`, if a blocking collective has made it. All processes call blocking and nonblocking ones in one order, and so
+/// find it in the same ones.
+pub(super) fn known(comm: &Comm) -> Option<&Place> {
+    comm.0.meeting.place.get().and_then(Option::as_ref)
+}
+
 /// This process's place at the board of `comm`, which is made when it is asked for first: all processes ask alike, at
 /// each blocking collective.
 pub(super) fn place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>> {
@@ -200,15 +249,16 @@ pub(super) fn place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&P
     Ok(meeting.place.get_or_init(|| place).as_ref())
 }
 
-/// The name of the board for messages: offset in the lender's commons, plus one (0: none), length of lanes, style, and what the lender says of
-/// copies: from where on caches keep nothing, and whether the C library has a routine of its own.
-const NAME_BYTES: u64 = 40;
+/// The name of the board for messages: offset in the lender's commons, plus one (0: none), length of lanes, style, what the lender says of
+/// copies (from where on caches keep nothing, and whether the C library has a routine of its own), and the length of the rounds' wide cells.
+const NAME_BYTES: u64 = 48;
 
 /// What the lender of a board says of it.
 #[derive(Clone, Copy)]
 struct Name {
     offset: u64,
     lane: u64,
+    wide: u64,
     style: Style,
     past_caches_from: u64,
     library: bool,
@@ -229,8 +279,9 @@ fn take_place(comm: &Comm, wire: (u32, Origin)) -> Result<Option<Place>> {
         _ => None,
     };
     let words = scratch(NAME_BYTES)?;
-    let name = lent.as_ref().map_or(0, |(offset, _)| *offset as u64 + 1);
-    let lane = lent.as_ref().map_or(0, |(_, board)| board.lane_len() as u64);
+    let name = lent.as_ref().map_or(0, |lent| lent.offset as u64 + 1);
+    let lane = lent.as_ref().map_or(0, |lent| lent.board.lane_len() as u64);
+    let wide = lent.as_ref().map_or(0, |lent| lent.rounds.wide_len() as u64);
     let flags = comm.size() <= limit::FLAG_RANKS && process.host.spins() > 0;
     words.mem().write(0, &name.to_ne_bytes());
     words.mem().write(8, &lane.to_ne_bytes());
@@ -239,6 +290,7 @@ fn take_place(comm: &Comm, wire: (u32, Origin)) -> Result<Option<Place>> {
     words
         .mem()
         .write(32, &u64::from(Routine::available().len() > 1).to_ne_bytes());
+    words.mem().write(40, &wide.to_ne_bytes());
     internal(comm, wire, |p| {
         algo::bcast::binomial(p, 0, &Data::contiguous(words.mem(), NAME_BYTES))
     })?;
@@ -250,6 +302,7 @@ fn take_place(comm: &Comm, wire: (u32, Origin)) -> Result<Option<Place>> {
     let name = Name {
         offset: word(0),
         lane: word(8),
+        wide: word(40),
         style: if word(16) == 0 { Style::Gate } else { Style::Flags },
         past_caches_from: word(24),
         library: word(32) != 0,
@@ -313,27 +366,26 @@ fn internal(
     immediate.finish()
 }
 
-fn reach(
-    comm: &Comm,
-    commons: Option<Segment>,
-    name: Name,
-    lent: Option<(usize, Arc<Board>)>,
-) -> Option<Place> {
+fn reach(comm: &Comm, commons: Option<Segment>, name: Name, lent: Option<Lent>) -> Option<Place> {
     let (process, members, me) = (comm.process(), comm.size(), comm.rank());
     let is_lender = lent.is_some();
-    let board = match lent {
-        Some((_, board)) => board,
+    let (board, rounds) = match lent {
+        Some(lent) => (lent.board, lent.rounds),
         None => {
             let commons = commons?;
             let offset = usize::try_from(name.offset.checked_sub(1)?).ok()?;
             let lane = usize::try_from(name.lane).ok()?;
-            let len = Board::bytes(members, lane);
+            let wide = usize::try_from(name.wide).ok()?;
+            let len = bytes(members, lane, wide);
             let fits = offset.checked_add(len).is_some_and(|end| end <= commons.len());
             // A mad lender's place must not lie askew.
-            if !fits || !offset.is_multiple_of(CELL_BYTES) || !lane.is_multiple_of(CELL_BYTES) {
+            let straight = [offset, lane, wide]
+                .iter()
+                .all(|at| at.is_multiple_of(CELL_BYTES));
+            if !fits || !straight {
                 return None;
             }
-            Arc::new(Board::new(commons.part(offset, len), members, lane)?)
+            parts(&commons.part(offset, len), members, (lane, wide))?
         }
     };
     let others = (0..members).filter(|&rank| rank != me);
@@ -346,6 +398,8 @@ fn reach(
         epoch: AtomicU32::new(0),
         together: AtomicU32::new(0),
         told: AtomicU32::new(0),
+        rounds,
+        visits: Visits::default(),
         bells: bells?,
         style: name.style,
         past_caches_from: name.past_caches_from,
@@ -361,6 +415,30 @@ fn reach(
 }
 
 impl Place {
+    /// Wakes all others that sleep. The fence inside orders what was written before the look at the first bell; sleepers look once more after arming.
+    pub(super) fn ring(&self) {
+        for (index, bell) in self.bells.iter().enumerate() {
+            let bell = Doorbell::new(bell.atomic_u32(0));
+            if index == 0 {
+                bell.ring_fenced()
+            } else {
+                bell.ring()
+            }
+        }
+    }
+
+    /// The same for one other member.
+    pub(super) fn ring_one(&self, member: u32) {
+        let index = if member < self.me {
+            member
+        } else {
+            member.wrapping_sub(1)
+        };
+        if let Some(bell) = self.bells.get(index as usize) {
+            Doorbell::new(bell.atomic_u32(0)).ring_fenced();
+        }
+    }
+
     /// Number of the meeting that this process came to last.
     pub(super) fn last(&self) -> u32 {
         self.epoch.load(Ordering::Relaxed)
@@ -385,16 +463,16 @@ mod tests {
 
     #[test]
     fn a_board_is_lent_again_only_when_all_have_left_it() {
-        let commons = Segment::anonymous(Board::bytes(2, 0) * 2).unwrap();
+        let commons = Segment::anonymous(bytes(2, 0, 0) * 2).unwrap();
         let boards = Boards::default();
-        let (first, board) = boards.lend(&commons, 2).unwrap();
-        let (second, _other) = boards.lend(&commons, 2).unwrap();
-        assert_ne!(first, second);
+        let first = boards.lend(&commons, 2).unwrap();
+        let second = boards.lend(&commons, 2).unwrap();
+        assert_ne!(first.offset, second.offset);
         assert!(boards.lend(&commons, 2).is_none());
-        boards.give_back(&board);
-        board.leave(0);
+        boards.give_back(&first.board);
+        first.board.leave(0);
         assert!(boards.lend(&commons, 2).is_none());
-        board.leave(1);
-        assert_eq!(boards.lend(&commons, 2).unwrap().0, first);
+        first.board.leave(1);
+        assert_eq!(boards.lend(&commons, 2).unwrap().offset, first.offset);
     }
 }

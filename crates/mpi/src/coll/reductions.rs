@@ -9,6 +9,7 @@ use super::choose::{Algorithm, Ask, choose};
 use super::lanes::{self, Large};
 use super::plan::Plan;
 use super::role;
+use super::rounds::errand::{Combined, Errand, To};
 use super::sealed::Planned;
 use super::small::{self, Small};
 use super::statement::Statement;
@@ -20,6 +21,7 @@ use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
 use crate::op::Op;
 use garonne_sync::user::UserMem;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -141,6 +143,22 @@ fn meet_on_board(
         && (small::meet(table, &Small::Reduce(r, root))? || lanes::meet(table, &Large::Reduce(r, root))?))
 }
 
+/// What a reduction combines in a round, if it may.
+pub(super) fn for_rounds<'a>(
+    (op, datatype): (&'a Op, &'a Datatype),
+    (send, recv): (Option<UserMem>, UserMem),
+    count: u64,
+) -> Option<Combined<'a>> {
+    let fold = OpOn::new(op, datatype);
+    is_for_boards(&fold.reduction(send, recv, count), datatype).then(|| Combined {
+        op: Cow::Borrowed(op),
+        datatype: Cow::Borrowed(datatype),
+        input: send.unwrap_or(recv),
+        output: recv,
+        count,
+    })
+}
+
 /// What ranks say of `count` elements combined.
 pub(super) fn said(kind: Kind, (op, datatype): (&Op, &Datatype), count: u64) -> Statement {
     Statement::of(kind)
@@ -216,6 +234,12 @@ impl Planned for Reduce<'_> {
         meet_on_board(table, &r, self.datatype, u32::try_from(self.root).ok())
     }
 
+    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
+        let recv = self.recv.unwrap_or_else(UserMem::null);
+        let combined = for_rounds((self.op, self.datatype), (self.send, recv), self.count)?;
+        Some(Errand::Reduce(combined, To::One(self.root as u32)))
+    }
+
     fn statement(&self, _: &Comm) -> Statement {
         said(Kind::Reduce, (self.op, self.datatype), self.count).root(self.root)
     }
@@ -267,6 +291,11 @@ impl Planned for Allreduce<'_> {
         let fold = OpOn::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
         meet_on_board(table, &r, self.datatype, None)
+    }
+
+    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
+        let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), self.count)?;
+        Some(Errand::Reduce(combined, To::All))
     }
 
     fn statement(&self, _: &Comm) -> Statement {
@@ -472,6 +501,12 @@ impl Planned for ReduceScatterBlock<'_> {
 
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
         self.general().meet_as(table)
+    }
+
+    fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
+        let count = self.count.checked_mul(comm.size().into())?;
+        let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), count)?;
+        Some(Errand::Reduce(combined, To::Slices(self.count)))
     }
 }
 

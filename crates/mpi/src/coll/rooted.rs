@@ -10,6 +10,7 @@ use super::choose::{Algorithm, choose};
 use super::lanes::{self, Large};
 use super::plan::Plan;
 use super::role;
+use super::rounds::errand::{Errand, Part};
 use super::sealed::Planned;
 use super::statement::Statement;
 use super::table::Table;
@@ -66,6 +67,8 @@ trait PerRank<'a>: Copy {
     fn check(&self, ranks: u32) -> Result<()>;
     /// Packed bytes of a block where all are alike.
     fn alike(&self) -> Option<u64>;
+    /// The same blocks for a round, likewise.
+    fn part(&self) -> Option<Part<'a>>;
 }
 
 impl<'a> PerRank<'a> for Elements<'a> {
@@ -80,6 +83,10 @@ impl<'a> PerRank<'a> for Elements<'a> {
     fn alike(&self) -> Option<u64> {
         Some(self.bytes())
     }
+
+    fn part(&self) -> Option<Part<'a>> {
+        Some(Part::of(self))
+    }
 }
 
 impl<'a> PerRank<'a> for Uneven<'a> {
@@ -92,6 +99,10 @@ impl<'a> PerRank<'a> for Uneven<'a> {
     }
 
     fn alike(&self) -> Option<u64> {
+        None
+    }
+
+    fn part(&self) -> Option<Part<'a>> {
         None
     }
 }
@@ -222,6 +233,25 @@ impl<'a, B: PerRank<'a>> Rooted<'a, B> {
     }
 }
 
+impl<'a, B: PerRank<'a>> Rooted<'a, B> {
+    fn errand(&self, comm: &Comm) -> Option<Errand<'a>> {
+        if self.block(self.post(comm))? == 0 {
+            return None;
+        }
+        // At the root only the blocks of all say how long each is; elsewhere they are not significant.
+        let mine = self.mine.as_ref().map(Part::of);
+        let all = match self.post(comm) {
+            Post::Root => self.blocks.and_then(|blocks| blocks.part()),
+            Post::Elsewhere => None,
+        };
+        let root = self.root as u32;
+        Some(match self.gathers() {
+            true => Errand::Gather(root, mine, all),
+            false => Errand::Scatter(root, mine, all),
+        })
+    }
+}
+
 /// A call as a [`Rooted`]: its own block, and the buffer of all.
 macro_rules! rooted {
     ($call:ident, $mine:ident, $blocks:ident, $buffer:ident) => {
@@ -255,6 +285,10 @@ macro_rules! rooted {
 
             fn meet(&self, table: &Table<'_>) -> Result<bool> {
                 self.rooted().meet(table)
+            }
+
+            fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
+                self.rooted().errand(comm)
             }
         }
     };

@@ -11,6 +11,7 @@ use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::request::{Completion, Outcome, Status};
 use garonne_engine::api::{self, Mode, Origin, Pattern, Source, Started};
+use garonne_engine::event::{Awaited, Meeting};
 use garonne_engine::watch::{Does, Watched};
 use garonne_progress::host::Awaits;
 use garonne_progress::host::{Host, Stepper};
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where the messages of one collective go: communicator, tag, caller.
+#[derive(Clone)]
 pub(crate) struct Wire<'a> {
     comm: Cow<'a, Comm>,
     call: Call,
@@ -45,6 +47,30 @@ impl<'a> Wire<'a> {
             call,
             origin,
         }
+    }
+
+    pub fn comm(&self) -> &Comm {
+        &self.comm
+    }
+
+    /// What is called.
+    pub fn call(&self) -> Call {
+        self.call
+    }
+
+    /// A wait for those who take part in it, for those who watch from outside.
+    pub fn meeting(&self, awaited: Awaited) -> Meeting {
+        Meeting {
+            awaited,
+            context: self.comm.context() + COLLECTIVE,
+            tag: self.call.tag(Inside::Whole),
+            origin: self.origin,
+        }
+    }
+
+    /// The return address of the program's call.
+    pub fn site(&self) -> u64 {
+        self.origin.site
     }
 
     /// This operation as those know it who watch. No operation of the engine has a name with the highest bit set.

@@ -6,7 +6,8 @@ use super::algo::scan::{self, Own};
 use super::choose::{Algorithm, choose};
 use super::lanes::{self, Large};
 use super::plan::Plan;
-use super::reductions::{OpOn, ask, check, is_for_boards, said};
+use super::reductions::{OpOn, ask, check, for_rounds, is_for_boards, said};
+use super::rounds::errand::Errand;
 use super::sealed::Planned;
 use super::small::{self, Small};
 use super::statement::Statement;
@@ -127,6 +128,11 @@ impl Planned for Scan<'_> {
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
         self.meet_as(table, Own::Included)
     }
+
+    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
+        let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), self.count)?;
+        Some(Errand::Scan(combined, Own::Included))
+    }
 }
 
 impl Planned for Exscan<'_> {
@@ -148,5 +154,10 @@ impl Planned for Exscan<'_> {
 
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
         self.as_scan().meet_as(table, Own::Excluded)
+    }
+
+    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
+        let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), self.count)?;
+        Some(Errand::Scan(combined, Own::Excluded))
     }
 }

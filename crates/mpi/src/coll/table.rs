@@ -232,12 +232,12 @@ impl<'a> Table<'a> {
         let words = match self.place.style {
             Style::Gate => {
                 let words = self.arrive(epoch, || {}).unwrap_or(Words::Same);
-                self.ring();
+                self.place.ring();
                 words
             }
             Style::Flags => {
                 // The fence inside orders the own flag before the looks at the others': of two who both lead, one sees the other.
-                self.ring();
+                self.place.ring();
                 let differs = |member| {
                     let theirs = self.place.board.flag(member, epoch).raised(epoch);
                     theirs.is_some_and(|word| word != self.word.get())
@@ -263,7 +263,7 @@ impl<'a> Table<'a> {
         };
         if came_last.is_some() || self.place.style == Style::Flags {
             // Somebody may wait for all to have come.
-            self.ring();
+            self.place.ring();
         }
         let (mut theirs, board) = (None, &self.place.board);
         let peer = self.comm.group().peer(leader);
@@ -304,21 +304,9 @@ impl<'a> Table<'a> {
         Some(words)
     }
 
-    /// Wakes who sleeps. The fence inside orders what was written before the look at the first bell; sleepers look once more after arming.
-    fn ring(&self) {
-        for (index, bell) in self.place.bells.iter().enumerate() {
-            let bell = Doorbell::new(bell.atomic_u32(0));
-            if index == 0 {
-                bell.ring_fenced()
-            } else {
-                bell.ring()
-            }
-        }
-    }
-
     fn meet_at_gate(&self, epoch: u32, (last, meanwhile): (impl FnOnce(), impl FnOnce())) -> Words {
         if let Some(words) = self.arrive(epoch, last) {
-            self.ring();
+            self.place.ring();
             meanwhile();
             return words;
         }
@@ -441,22 +429,32 @@ impl<'a> Table<'a> {
             let theirs = self.shown(member, epoch).map(|(theirs, _)| theirs);
             (self.remembered(member, epoch) && theirs != Some(said)).then_some((member, theirs))
         });
-        let theirs = match other {
-            Some((member, Some(said))) => format!("rank {member}  {said}"),
-            Some((member, None)) => {
-                format!("rank {member}  something this version of the library does not know")
-            }
-            None => "another rank  something else".into(),
-        };
-        let (me, comm) = (self.place.me, self.comm.label());
-        Error::new(
-            Class::NotSame,
-            format!(
-                "error[G0112]: ranks disagree about collective {number} of {comm}\n  rank {me}  {said}\n  {theirs}\n  \
-                 help: all ranks of a communicator call the same collectives in the same order, with the same root and matching sizes",
-            ),
-        )
+        disagreement(self.comm, ("collective", number), (self.place.me, said), other)
     }
+}
+
+/// What this rank said of a collective, and what another did that means something else, as far as it is known.
+pub(super) fn disagreement(
+    comm: &Comm,
+    (what, number): (&str, u32),
+    (me, said): (u32, Statement),
+    other: Option<(u32, Option<Statement>)>,
+) -> Error {
+    let theirs = match other {
+        Some((member, Some(said))) => format!("rank {member}  {said}"),
+        Some((member, None)) => {
+            format!("rank {member}  something this version of the library does not know")
+        }
+        None => "another rank  something else".into(),
+    };
+    let comm = comm.label();
+    Error::new(
+        Class::NotSame,
+        format!(
+            "error[G0112]: ranks disagree about {what} {number} of {comm}\n  rank {me}  {said}\n  {theirs}\n  \
+             help: all ranks of a communicator call the same collectives in the same order, with the same root and matching sizes",
+        ),
+    )
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::process::Process;
 use garonne_engine::api;
+use garonne_engine::event::Meeting;
 use garonne_engine::quick::Caught;
 use garonne_progress::host::Awaits;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -113,6 +114,11 @@ pub trait Completion: Send + Sync {
 
     /// The communicator whose error handler errors belong to.
     fn comm(&self) -> Option<Comm> {
+        None
+    }
+
+    /// What its waiter waits for that the engine knows nothing of; `None`: nothing, or it is over.
+    fn meeting(&self) -> Option<Meeting> {
         None
     }
 }
@@ -338,6 +344,15 @@ impl Request {
                 active.as_ref().map_or(Awaits::Anything, Request::awaits)
             }
             Kind::Done(..) | Kind::Shared(..) => Awaits::Anything,
+        }
+    }
+
+    /// What a thread that waits for this waits for beside the engine.
+    fn meeting(&self) -> Option<Meeting> {
+        match &self.0 {
+            Kind::Persistent(_, persistent) => persistent.active().as_ref().and_then(Request::meeting),
+            Kind::Shared(_, completion) => completion.meeting(),
+            Kind::Done(..) | Kind::Send(..) | Kind::Recv(..) => None,
         }
     }
 

@@ -33,6 +33,28 @@ fn look_for(list: &List<'_>) {
     }
 }
 
+/// While it lives, those who watch from outside know what the thread waits for that the engine knows nothing of.
+struct Met<'a>(Option<&'a Request>);
+
+impl<'a> Met<'a> {
+    /// Of several the first.
+    fn tell(mut requests: impl Iterator<Item = &'a Request>) -> Self {
+        let found = requests.find_map(|request| request.meeting().map(|meeting| (request, meeting)));
+        Self(found.map(|(request, meeting)| {
+            request.process().host.meets(Some(meeting));
+            request
+        }))
+    }
+}
+
+impl Drop for Met<'_> {
+    fn drop(&mut self) {
+        if let Some(request) = self.0 {
+            request.process().host.meets(None);
+        }
+    }
+}
+
 /// `MPI_Wait`.
 pub fn wait(request: &Request) -> Outcome {
     if let Some(outcome) = request.take() {
@@ -43,6 +65,7 @@ pub fn wait(request: &Request) -> Outcome {
         outcome = request.take();
         outcome.is_some()
     };
+    let _met = Met::tell(std::iter::once(request));
     request.process().host.wait_for(&|| request.awaits(), &mut done);
     outcome.unwrap_or(Ok(Status::EMPTY))
 }
@@ -82,6 +105,7 @@ pub fn wait_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) {
                 _ => cursor,
             }
         };
+        let _met = Met::tell(list.iter().flatten().copied());
         request.process().host.wait_for(&awaits, &mut pass);
     }
 }
@@ -104,6 +128,7 @@ pub fn wait_any(list: &List<'_>) -> Option<(usize, Outcome)> {
         found.is_some()
     };
     if !pass() {
+        let _met = Met::tell(active(list).map(|(_, request)| request));
         first.process().host.wait_until(&mut pass);
     }
     found
@@ -118,6 +143,7 @@ pub fn wait_some(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> Optio
         count > 0
     };
     if !pass() {
+        let _met = Met::tell(active(list).map(|(_, request)| request));
         first.process().host.wait_until(&mut pass);
     }
     Some(count)

@@ -6,7 +6,7 @@ use crate::error::Result;
 
 /// Whether a rank's own contribution is part of its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Own {
+pub enum Own {
     /// `MPI_Scan`.
     Included,
     /// `MPI_Exscan`; rank 0 gets no result.

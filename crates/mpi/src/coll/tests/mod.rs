@@ -9,6 +9,7 @@ mod inter;
 mod lanes;
 mod reductions;
 mod refusals;
+mod rounds;
 mod support;
 mod user_operations;
 mod ways;

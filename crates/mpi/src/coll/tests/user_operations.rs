@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Composes the maps x -> ax + b of the integers modulo 2^16, of which a word holds a and b: the order of operands matters.
-struct Compose<'a> {
+pub(super) struct Compose<'a> {
     calls: &'a AtomicU32,
 }
 
-fn compose(left: u32, right: u32) -> u32 {
+pub(super) fn compose(left: u32, right: u32) -> u32 {
     let (a, b, c, d) = (left >> 16, left & 0xffff, right >> 16, right & 0xffff);
     (a.wrapping_mul(c) & 0xffff) << 16 | (b.wrapping_mul(c).wrapping_add(d) & 0xffff)
 }
@@ -50,7 +50,7 @@ fn product(ranks: std::ops::Range<u32>, index: u64) -> u32 {
     ranks.map(|rank| factor(rank, index)).reduce(compose).unwrap()
 }
 
-fn op(calls: &'static AtomicU32) -> Op {
+pub(super) fn op(calls: &'static AtomicU32) -> Op {
     Op::user(Arc::new(Compose { calls }), Commutes::No)
 }
 

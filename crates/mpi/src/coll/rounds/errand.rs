@@ -1,0 +1,408 @@
+//! What a nonblocking collective has to do in a round: what a member puts down, who waits for whom, and what it takes.
+//!
+//! Made by the calls ([`Planned::errand`](crate::coll::sealed::Planned::errand)) from the program's arguments, kept only where the call
+//! returns before it is over. Pure but for copying; knows no communicator.
+
+use super::super::algo::Reduction;
+use super::super::algo::scan::Own;
+use super::super::blocks::{Blocks, Numbers};
+use super::super::buffers::{Elements, Uneven};
+use super::super::reductions::OpOn;
+use super::super::statement::Statement;
+use super::super::typed::{self, Typed};
+use crate::datatype::Datatype;
+use crate::op::Op;
+use garonne_sync::user::{Data, Scratch, UserMem};
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+/// Elements as a call describes them, in a form that may be kept.
+#[derive(Clone)]
+pub struct Part<'a> {
+    mem: UserMem,
+    count: u64,
+    datatype: Cow<'a, Datatype>,
+}
+
+impl<'a> Part<'a> {
+    pub fn of(elements: &Elements<'a>) -> Self {
+        Self {
+            mem: elements.mem,
+            count: elements.count,
+            datatype: Cow::Borrowed(elements.datatype),
+        }
+    }
+
+    fn keep(self) -> Part<'static> {
+        Part {
+            mem: self.mem,
+            count: self.count,
+            datatype: Cow::Owned(self.datatype.into_owned()),
+        }
+    }
+
+    fn typed(&self) -> Typed<'_> {
+        Typed::new(self.mem, &*self.datatype)
+    }
+
+    fn data(&self) -> Data {
+        self.typed().data(0, self.count)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.datatype.size().saturating_mul(self.count)
+    }
+
+    fn blocks(&self) -> Blocks<'_> {
+        Blocks::Even {
+            typed: self.typed(),
+            count: self.count,
+        }
+    }
+}
+
+/// A block of its own length and place for every rank, likewise.
+#[derive(Clone)]
+pub struct Ragged<'a> {
+    mem: UserMem,
+    counts: Cow<'a, [i64]>,
+    displs: Cow<'a, [i64]>,
+    datatype: Cow<'a, Datatype>,
+    /// Bytes of the longest.
+    longest: u64,
+}
+
+impl<'a> Ragged<'a> {
+    pub fn of(uneven: &Uneven<'a>, ranks: u32) -> Self {
+        let numbers = |numbers: &Numbers<'a>| match *numbers {
+            Numbers::Wide(values) => Cow::Borrowed(values),
+            other => (0..ranks).map(|rank| other.get(rank)).collect(),
+        };
+        let blocks = uneven.blocks();
+        Self {
+            mem: uneven.mem,
+            counts: numbers(&uneven.counts),
+            displs: numbers(&uneven.displs),
+            datatype: Cow::Borrowed(uneven.datatype),
+            longest: (0..ranks).map(|rank| blocks.len(rank)).max().unwrap_or(0),
+        }
+    }
+
+    /// Bytes of the longest.
+    pub fn longest(&self) -> u64 {
+        self.longest
+    }
+
+    fn keep(self) -> Ragged<'static> {
+        Ragged {
+            mem: self.mem,
+            counts: Cow::Owned(self.counts.into_owned()),
+            displs: Cow::Owned(self.displs.into_owned()),
+            datatype: Cow::Owned(self.datatype.into_owned()),
+            longest: self.longest,
+        }
+    }
+
+    fn blocks(&self) -> Blocks<'_> {
+        Blocks::Uneven {
+            typed: Typed::new(self.mem, &*self.datatype),
+            counts: Numbers::Wide(&self.counts),
+            displs: Numbers::Wide(&self.displs),
+        }
+    }
+}
+
+/// Blocks of all ranks that an allgather fills.
+#[derive(Clone)]
+pub enum Filled<'a> {
+    Even(Part<'a>),
+    Ragged(Ragged<'a>),
+}
+
+impl Filled<'_> {
+    fn blocks(&self) -> Blocks<'_> {
+        match self {
+            Filled::Even(part) => part.blocks(),
+            Filled::Ragged(ragged) => ragged.blocks(),
+        }
+    }
+}
+
+/// An operation and what it works on.
+#[derive(Clone)]
+pub struct Combined<'a> {
+    pub op: Cow<'a, Op>,
+    pub datatype: Cow<'a, Datatype>,
+    /// Contribution and, where there is one, result.
+    pub input: UserMem,
+    pub output: UserMem,
+    /// Elements of a contribution.
+    pub count: u64,
+}
+
+impl Combined<'_> {
+    fn keep(self) -> Combined<'static> {
+        Combined {
+            op: Cow::Owned(self.op.into_owned()),
+            datatype: Cow::Owned(self.datatype.into_owned()),
+            ..self
+        }
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&Reduction<'_>) -> T) -> T {
+        let fold = OpOn::new(&self.op, &self.datatype);
+        f(&fold.reduction(Some(self.input), self.output, self.count))
+    }
+
+    /// Bytes that elements at an address occupy, gaps included.
+    fn len(&self) -> u64 {
+        match typed::span(&*self.datatype, self.count) {
+            (low, _) if low < 0 => u64::MAX,
+            (low, len) => low as u64 + len,
+        }
+    }
+}
+
+/// Alignment of what is combined: enough for any C type.
+const ALIGN: u64 = 64;
+
+/// Who gets what was combined.
+#[derive(Clone, Copy)]
+pub enum To {
+    All,
+    One(u32),
+    /// Each a slice of so many elements.
+    Slices(u64),
+}
+
+/// See the module's paragraph.
+#[derive(Clone)]
+pub enum Errand<'a> {
+    /// The data goes by messages.
+    Show,
+    Barrier,
+    Bcast(u32, Part<'a>),
+    Reduce(Combined<'a>, To),
+    Scan(Combined<'a>, Own),
+    /// Without a contribution it lies in the result already.
+    Allgather(Option<Part<'a>>, Filled<'a>),
+    Alltoall(Option<Part<'a>>, Part<'a>),
+    /// Own block (the root may have none) and, at the root, those of all.
+    Gather(u32, Option<Part<'a>>, Option<Part<'a>>),
+    Scatter(u32, Option<Part<'a>>, Option<Part<'a>>),
+}
+
+/// Which way data goes in a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Course {
+    /// All wait for all.
+    Among,
+    /// All wait for this one, which waits for nobody.
+    From(u32),
+    /// This one waits for all, who wait for nobody.
+    To(u32),
+    /// Nobody waits for anybody.
+    Alone,
+}
+
+/// A round as one of its members sees it.
+pub struct View<'a> {
+    pub me: u32,
+    pub members: u32,
+    /// Bytes that a member can put down.
+    pub room: u64,
+    /// What a member put down.
+    pub cell: &'a dyn Fn(u32) -> UserMem,
+    /// What the last combined.
+    pub result: UserMem,
+    /// For combining.
+    pub private: &'a Private,
+}
+
+/// A member's own room for two contributions, made at first use: shared memory is only copied.
+#[derive(Default)]
+pub struct Private(Mutex<Option<Scratch>>);
+
+impl Private {
+    /// Calls `f` with `len` bytes, always as many, unless there is no memory: without a few kilobytes nothing goes on in this process.
+    fn with(&self, len: u64, f: impl FnOnce(UserMem)) {
+        let mut scratch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if scratch.is_none() {
+            *scratch = Scratch::new(len as usize);
+        }
+        if let Some(scratch) = &*scratch {
+            f(scratch.mem());
+        }
+    }
+}
+
+impl Errand<'_> {
+    /// As it is kept after the call has returned.
+    pub fn keep(self) -> Errand<'static> {
+        match self {
+            Errand::Show => Errand::Show,
+            Errand::Barrier => Errand::Barrier,
+            Errand::Bcast(root, part) => Errand::Bcast(root, part.keep()),
+            Errand::Reduce(combined, to) => Errand::Reduce(combined.keep(), to),
+            Errand::Scan(combined, own) => Errand::Scan(combined.keep(), own),
+            Errand::Allgather(send, filled) => Errand::Allgather(
+                send.map(Part::keep),
+                match filled {
+                    Filled::Even(part) => Filled::Even(part.keep()),
+                    Filled::Ragged(ragged) => Filled::Ragged(ragged.keep()),
+                },
+            ),
+            Errand::Alltoall(send, recv) => Errand::Alltoall(send.map(Part::keep), recv.keep()),
+            Errand::Gather(root, mine, all) => {
+                Errand::Gather(root, mine.map(Part::keep), all.map(Part::keep))
+            }
+            Errand::Scatter(root, mine, all) => {
+                Errand::Scatter(root, mine.map(Part::keep), all.map(Part::keep))
+            }
+        }
+    }
+
+    /// Bytes of a cell that all of `members` must have room for; the same on all of them.
+    pub fn len(&self, members: u32) -> u64 {
+        let blocks = |mine: &Option<Part<'_>>, all: &Option<Part<'_>>| {
+            let block = mine.as_ref().or(all.as_ref());
+            block.map_or(0, Part::bytes)
+        };
+        match self {
+            Errand::Show | Errand::Barrier => 0,
+            Errand::Bcast(_, part) | Errand::Allgather(_, Filled::Even(part)) => part.bytes(),
+            Errand::Allgather(_, Filled::Ragged(ragged)) => ragged.longest,
+            Errand::Reduce(combined, _) | Errand::Scan(combined, _) => combined.len(),
+            Errand::Alltoall(_, recv) => recv.bytes().saturating_mul(members.into()),
+            Errand::Gather(_, mine, all) => blocks(mine, all),
+            Errand::Scatter(_, mine, all) => blocks(mine, all).saturating_mul(members.into()),
+        }
+    }
+
+    pub fn course(&self) -> Course {
+        match *self {
+            Errand::Show => Course::Alone,
+            Errand::Barrier | Errand::Scan(..) | Errand::Allgather(..) | Errand::Alltoall(..) => {
+                Course::Among
+            }
+            Errand::Reduce(_, To::All | To::Slices(_)) => Course::Among,
+            Errand::Bcast(root, _) | Errand::Scatter(root, ..) => Course::From(root),
+            Errand::Reduce(_, To::One(root)) | Errand::Gather(root, ..) => Course::To(root),
+        }
+    }
+
+    /// What the member says: the call's own statement, unless it brings another length to an allgather than its counts say.
+    pub fn said(&self, said: Statement, me: u32, members: u32) -> Statement {
+        let Errand::Allgather(Some(send), Filled::Ragged(ragged)) = self else {
+            return said;
+        };
+        let blocks = ragged.blocks();
+        let total = (0..members).map(|rank| match rank == me {
+            true => send.bytes(),
+            false => blocks.len(rank),
+        });
+        said.bytes(total.fold(0, u64::saturating_add))
+    }
+
+    /// Whether it runs code of the program's.
+    pub fn runs_user_code(&self) -> bool {
+        match self {
+            Errand::Reduce(combined, _) | Errand::Scan(combined, _) => combined.op.is_user(),
+            _ => false,
+        }
+    }
+
+    /// Puts down what the member brings.
+    pub fn put(&self, view: &View<'_>) {
+        let (me, members) = (view.me, view.members);
+        // What a mistaken program brings may be longer than what all said.
+        let put =
+            |data: &Data| typed::copy(data, &Data::contiguous((view.cell)(me), data.len.min(view.room)));
+        match self {
+            Errand::Show | Errand::Barrier => {}
+            Errand::Bcast(root, part) if *root == me => put(&part.data()),
+            Errand::Reduce(combined, _) | Errand::Scan(combined, _) => {
+                combined.with(|r| typed::copy(&r.whole(r.input), &r.whole((view.cell)(me))));
+            }
+            Errand::Allgather(Some(send), _) => put(&send.data()),
+            Errand::Allgather(None, filled) => put(&filled.blocks().one(me)),
+            Errand::Alltoall(send, recv) => {
+                put(&send.as_ref().unwrap_or(recv).blocks().run(0, members));
+            }
+            Errand::Gather(_, Some(mine), _) => put(&mine.data()),
+            Errand::Scatter(root, _, Some(all)) if *root == me => put(&all.blocks().run(0, members)),
+            Errand::Bcast(..) | Errand::Gather(..) | Errand::Scatter(..) => {}
+        }
+    }
+
+    /// What the last to arrive does for all.
+    pub fn combine(&self, view: &View<'_>) {
+        if let Errand::Reduce(combined, _) = self {
+            combine(combined, view, 0..view.members, view.result);
+        }
+    }
+
+    /// Takes what the member came for.
+    pub fn take(&self, view: &View<'_>) {
+        let me = view.me;
+        let get = |from: u32, at: u64, into: &Data| {
+            let cell = (view.cell)(from).offset(at as isize);
+            typed::copy(&Data::contiguous(cell, into.len), into);
+        };
+        match self {
+            Errand::Show | Errand::Barrier => {}
+            Errand::Bcast(root, part) if *root != me => get(*root, 0, &part.data()),
+            Errand::Reduce(_, To::One(root)) if *root != me => {}
+            Errand::Reduce(combined, to) => combined.with(|r| {
+                let (first, count) = match to {
+                    To::Slices(count) => (count * u64::from(me), *count),
+                    To::All | To::One(_) => (0, r.count),
+                };
+                let result = Typed::new(view.result, r.shape());
+                typed::copy(&result.data(first as i64, count), &r.output().data(0, count));
+            }),
+            Errand::Scan(combined, Own::Included) => combine(combined, view, 0..me + 1, combined.output),
+            Errand::Scan(combined, Own::Excluded) => combine(combined, view, 0..me, combined.output),
+            Errand::Allgather(send, filled) => {
+                let blocks = filled.blocks();
+                for rank in (0..view.members).filter(|&rank| send.is_some() || rank != me) {
+                    get(rank, 0, &blocks.one(rank));
+                }
+            }
+            Errand::Alltoall(_, recv) => {
+                let blocks = recv.blocks();
+                (0..view.members).for_each(|rank| get(rank, recv.bytes() * u64::from(me), &blocks.one(rank)));
+            }
+            Errand::Gather(root, mine, Some(all)) if *root == me => {
+                let blocks = all.blocks();
+                for rank in (0..view.members).filter(|&rank| mine.is_some() || rank != me) {
+                    get(rank, 0, &blocks.one(rank));
+                }
+            }
+            Errand::Scatter(root, Some(mine), all) => match all {
+                Some(all) if *root == me => typed::copy(&all.blocks().one(me), &mine.data()),
+                _ => get(*root, mine.bytes() * u64::from(me), &mine.data()),
+            },
+            Errand::Bcast(..) | Errand::Gather(..) | Errand::Scatter(..) => {}
+        }
+    }
+}
+
+/// Combines what these members put down in the order of ranks, if there are any. It is copied out first: peers may write it at any time.
+fn combine(combined: &Combined<'_>, view: &View<'_>, mut members: Range<u32>, into: UserMem) {
+    combined.with(|r| {
+        view.private.with(2 * (view.room + ALIGN), |private| {
+            let other = combined.len().next_multiple_of(ALIGN) as isize;
+            let (mut sum, mut next) = (private, private.offset(other));
+            let Some(first) = members.next() else { return };
+            typed::copy(&r.whole((view.cell)(first)), &r.whole(sum));
+            for member in members {
+                typed::copy(&r.whole((view.cell)(member)), &r.whole(next));
+                r.fold.fold(sum, next, r.count);
+                (sum, next) = (next, sum);
+            }
+            typed::copy(&r.whole(sum), &r.whole(into));
+        });
+    });
+}

@@ -1,0 +1,550 @@
+//! Nonblocking collectives in rounds: ranks are threads over the shared-memory rail, each with many open at once, waited for in an order of its own, between
+//! blocking collectives and messages.
+
+use super::board::{Words, word, world, world_of};
+use super::user_operations::{compose, op};
+use crate::coll::sim::Random;
+use crate::coll::*;
+use crate::datatype::{Datatype, codes};
+use crate::op::{Op, Predefined};
+use crate::p2p::{RecvArgs, SendArgs, SendMode};
+use crate::request::{self, Outcome};
+use garonne_sync::round::ROUNDS;
+use garonne_sync::user::Data;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static CALLS: AtomicU32 = AtomicU32::new(0);
+
+/// What all ranks start, in one order.
+#[derive(Clone, Copy, Debug)]
+struct Act {
+    what: u32,
+    /// Words of a block.
+    count: u64,
+    root: u32,
+    in_place: bool,
+    /// What tells its data from those of others.
+    salt: u32,
+}
+
+const ACTS: u32 = 17;
+
+impl Act {
+    fn random(random: &mut Random, n: u32, salt: u32) -> Self {
+        // Small cells, wide ones, and what goes by messages.
+        let counts = [1, 3, 63, 64, 65, 150, 1024, 1500];
+        Self {
+            what: random.below(ACTS as usize) as u32,
+            count: counts[random.below(counts.len())],
+            root: random.below(n as usize) as u32,
+            in_place: random.below(2) == 0,
+            salt,
+        }
+    }
+
+    fn word(&self, from: u32, to: u32, index: u64) -> u32 {
+        word(from, to, index).wrapping_add(self.salt.wrapping_mul(0x9e37_79b9))
+    }
+}
+
+/// Something open, with what is to be found when it is over.
+struct Started {
+    request: Request,
+    check: Box<dyn FnOnce()>,
+    /// The program's buffers beside what is checked.
+    _kept: Vec<Words>,
+}
+
+fn elements<'a>(words: &Words, count: u64, datatype: &'a Datatype) -> Elements<'a> {
+    Elements {
+        mem: words.0.mem(),
+        count,
+        datatype,
+    }
+}
+
+/// Starts it on this rank. `None`: it was a blocking call, and is over.
+fn start(comm: &Comm, act: Act) -> Option<Started> {
+    let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
+    let sum = &Op::predefined(Predefined::Sum as u16).unwrap();
+    let own_op = &op(&CALLS);
+    let (me, n) = (comm.rank(), comm.size());
+    let Act {
+        count,
+        root,
+        in_place,
+        ..
+    } = act;
+    let all = u64::from(n) * count;
+    let block = move |index: u64| ((index / count) as u32, index % count);
+    let call = Origin::default();
+    let to_each = move |index| act.word(me, block(index).0, block(index).1);
+    let from_each = move |index| act.word(block(index).0, me, block(index).1);
+    let from_all = move |index| act.word(block(index).0, 0, block(index).1);
+    let own = move |index| act.word(me, 0, index);
+    let total = move |index| (0..n).fold(0u32, |sum, from| sum.wrapping_add(act.word(from, 0, index)));
+    let whole = move |first: u32, last: u32, index| {
+        let words = (first..last).map(|from| act.word(from, 0, index));
+        words.reduce(compose).unwrap()
+    };
+    let (mine, out) = (Words::new(count, own), Words::new(all, to_each));
+    let at_root = me == root;
+    let (request, check): (_, Box<dyn FnOnce()>) = match act.what {
+        0 => (comm.start_collective(&Barrier, call), Box::new(|| {})),
+        1 => {
+            let buffer = Words::new(count, own);
+            let bcast = Bcast {
+                buffer: elements(&buffer, count, datatype),
+                root: root as i32,
+            };
+            let request = comm.start_collective(&bcast, call);
+            (
+                request,
+                Box::new(move || buffer.check(count, |index| act.word(root, 0, index))),
+            )
+        }
+        2 | 3 => {
+            let into = Words::new(count, own);
+            let allreduce = Allreduce {
+                send: (!in_place).then(|| mine.0.mem()),
+                recv: into.0.mem(),
+                count,
+                datatype,
+                op: if act.what == 2 { sum } else { own_op },
+            };
+            let request = comm.start_collective(&allreduce, call);
+            let ordered = act.what == 3;
+            let expected = move |index| if ordered { whole(0, n, index) } else { total(index) };
+            (request, Box::new(move || into.check(count, expected)))
+        }
+        4 => {
+            let into = Words::new(count, own);
+            let reduce = Reduce {
+                send: (!in_place || !at_root).then(|| mine.0.mem()),
+                recv: at_root.then(|| into.0.mem()),
+                count,
+                datatype,
+                op: own_op,
+                root: root as i32,
+            };
+            let request = comm.start_collective(&reduce, call);
+            let expected = move |index| if at_root { whole(0, n, index) } else { own(index) };
+            (request, Box::new(move || into.check(count, expected)))
+        }
+        5 | 6 => {
+            let into = Words::new(count, own);
+            let (send, recv, op) = ((!in_place).then(|| mine.0.mem()), into.0.mem(), own_op);
+            let request = match act.what {
+                5 => comm.start_collective(
+                    &Scan {
+                        send,
+                        recv,
+                        count,
+                        datatype,
+                        op,
+                    },
+                    call,
+                ),
+                _ => comm.start_collective(
+                    &Exscan {
+                        send,
+                        recv,
+                        count,
+                        datatype,
+                        op,
+                    },
+                    call,
+                ),
+            };
+            let last = if act.what == 5 { me + 1 } else { me };
+            let expected = move |index| {
+                if last > 0 {
+                    whole(0, last, index)
+                } else {
+                    own(index)
+                }
+            };
+            (request, Box::new(move || into.check(count, expected)))
+        }
+        7 => {
+            let into = Words::new(
+                all,
+                |index| if block(index).0 == me { from_all(index) } else { 0 },
+            );
+            let send = (!in_place).then(|| elements(&mine, count, datatype));
+            let recv = elements(&into, count, datatype);
+            let request = comm.start_collective(&Allgather { send, recv }, call);
+            (request, Box::new(move || into.check(all, from_all)))
+        }
+        8 => {
+            // Blocks of unequal lengths, which all know: that of rank r is r words shorter, and begins where it would otherwise.
+            let len = move |rank: u32| count.saturating_sub(rank.into());
+            let (counts, displs): (Vec<i32>, Vec<i32>) = (0..n)
+                .map(|rank| (len(rank) as i32, (u64::from(rank) * count) as i32))
+                .unzip();
+            let into = Words::new(
+                all,
+                |index| if block(index).0 == me { from_all(index) } else { 0 },
+            );
+            let send = (!in_place).then(|| elements(&mine, len(me), datatype));
+            let recv = Uneven {
+                mem: into.0.mem(),
+                counts: Numbers::Int(&counts),
+                displs: Numbers::Int(&displs),
+                datatype,
+            };
+            let request = comm.start_collective(&Allgatherv { send, recv }, call);
+            let expected = move |index| match block(index) {
+                (from, at) if from == me || at < len(from) => from_all(index),
+                _ => 0,
+            };
+            // What is beyond the own block was there before.
+            let expected = move |index| match block(index) {
+                (from, at) if from != me && at >= len(from) => 0,
+                _ => expected(index),
+            };
+            (request, Box::new(move || into.check(all, expected)))
+        }
+        9 => {
+            let into = Words::new(all, |index| if in_place { to_each(index) } else { 0 });
+            let send = (!in_place).then(|| elements(&out, count, datatype));
+            let recv = elements(&into, count, datatype);
+            let request = comm.start_collective(&Alltoall { send, recv }, call);
+            (request, Box::new(move || into.check(all, from_each)))
+        }
+        10 => {
+            let into = Words::new(
+                all,
+                |index| if block(index).0 == me { from_all(index) } else { 0 },
+            );
+            let gather = Gather {
+                send: (!in_place || !at_root).then(|| elements(&mine, count, datatype)),
+                recv: at_root.then(|| elements(&into, count, datatype)),
+                root: root as i32,
+            };
+            let request = comm.start_collective(&gather, call);
+            let check = move || {
+                if at_root {
+                    into.check(all, from_all)
+                }
+            };
+            (request, Box::new(check))
+        }
+        11 => {
+            let into = Words::new(count, |_| 0);
+            let gets = !in_place || !at_root;
+            let scatter = Scatter {
+                send: at_root.then(|| elements(&out, count, datatype)),
+                recv: gets.then(|| elements(&into, count, datatype)),
+                root: root as i32,
+            };
+            let request = comm.start_collective(&scatter, call);
+            let expected = move |index| if gets { act.word(root, me, index) } else { 0 };
+            (request, Box::new(move || into.check(count, expected)))
+        }
+        12 => {
+            let into = Words::new(all, to_each);
+            let reduce_scatter = ReduceScatterBlock {
+                send: (!in_place).then(|| out.0.mem()),
+                recv: into.0.mem(),
+                count,
+                datatype,
+                op: sum,
+            };
+            let request = comm.start_collective(&reduce_scatter, call);
+            let expected =
+                move |index| (0..n).fold(0u32, |sum, from| sum.wrapping_add(act.word(from, me, index)));
+            (request, Box::new(move || into.check(count, expected)))
+        }
+        13 => {
+            // To the next rank and from the one before, the receive first or last.
+            let (next, before) = ((me + 1) % n, (me + n - 1) % n);
+            let (tag, into) = (act.salt as i32, Words::new(count, |_| 0));
+            let (there, here) = (mine.0.mem(), into.0.mem());
+            let receive = || {
+                comm.irecv(RecvArgs {
+                    data: Data::contiguous(here, 4 * count),
+                    source: before as i32,
+                    tag,
+                    origin: call,
+                })
+            };
+            let send = || {
+                comm.isend(SendArgs {
+                    data: Data::contiguous(there, 4 * count),
+                    dest: next as i32,
+                    tag,
+                    mode: SendMode::Standard,
+                    origin: call,
+                })
+            };
+            let (sent, request) = match in_place {
+                true => (send(), receive()),
+                false => {
+                    let request = receive();
+                    (send(), request)
+                }
+            };
+            let sent = sent.unwrap();
+            let check = move || {
+                request::wait(&sent).unwrap();
+                into.check(count, |index| act.word(before, 0, index));
+            };
+            (request, Box::new(check))
+        }
+        14 => {
+            comm.collective(&Barrier, call).unwrap();
+            return None;
+        }
+        _ => {
+            let into = Words::new(count, own);
+            let (send, recv, op) = (Some(mine.0.mem()), into.0.mem(), sum);
+            let allreduce = Allreduce {
+                send,
+                recv,
+                count,
+                datatype,
+                op,
+            };
+            comm.collective(&allreduce, call).unwrap();
+            into.check(count, total);
+            return None;
+        }
+    };
+    Some(Started {
+        request: request.unwrap(),
+        check,
+        _kept: vec![mine, out],
+    })
+}
+
+fn end(started: Started, outcome: Outcome) {
+    outcome.unwrap();
+    (started.check)();
+}
+
+/// Ends one of those that are open, or some, in one of the ways that there are.
+fn end_some(open: &mut Vec<Started>, random: &mut Random) {
+    if open.is_empty() {
+        return;
+    }
+    let at = random.below(open.len());
+    match random.below(5) {
+        0 => {
+            let started = open.swap_remove(at);
+            let outcome = request::wait(&started.request);
+            end(started, outcome);
+        }
+        1 => {
+            let list: Vec<_> = open.iter().map(|started| Some(&started.request)).collect();
+            if let Some((at, outcome)) = request::wait_any(&list) {
+                end(open.swap_remove(at), outcome);
+            }
+        }
+        2 => {
+            let list: Vec<_> = open.iter().map(|started| Some(&started.request)).collect();
+            request::wait_all(&list, &mut |_, outcome| assert!(outcome.is_ok()));
+            open.drain(..).for_each(|started| (started.check)());
+        }
+        3 => {
+            let started = open.swap_remove(at);
+            let outcome = loop {
+                if let Some(outcome) = request::test(&started.request) {
+                    break outcome;
+                }
+                std::thread::yield_now();
+            };
+            end(started, outcome);
+        }
+        _ => {
+            if let Some(outcome) = request::test(&open[at].request) {
+                end(open.swap_remove(at), outcome);
+            }
+        }
+    }
+}
+
+/// What all ranks do, by a seed: they start the same in one order, and wait each in an order of its own.
+fn play(comm: &Comm, seed: u64, acts: u32, most_open: usize) {
+    let mut common = Random::new(seed);
+    let mut random = Random::new(seed * 1000 + u64::from(comm.rank()));
+    let mut open = Vec::new();
+    for salt in 0..acts {
+        let act = Act::random(&mut common, comm.size(), salt);
+        open.extend(start(comm, act));
+        match random.below(8) {
+            0 => std::thread::yield_now(),
+            1 => std::thread::sleep(std::time::Duration::from_micros(random.below(300) as u64)),
+            _ => {}
+        }
+        while open.len() > most_open || random.below(4) == 0 {
+            end_some(&mut open, &mut random);
+        }
+    }
+    while !open.is_empty() {
+        end_some(&mut open, &mut random);
+    }
+}
+
+#[test]
+fn calls_that_are_open_at_once_and_waited_for_in_any_order_give_what_messages_would() {
+    for (n, seeds, most_open) in [(2, 12, 20), (3, 8, 3), (5, 5, 20), (9, 3, 12), (16, 2, 20)] {
+        for seed in 1..=seeds {
+            world(n, |comm| {
+                comm.collective(&Barrier, Origin::default()).unwrap();
+                assert!(comm.0.meeting.has_board());
+                play(comm, seed * 31 + u64::from(n), 60, most_open);
+            });
+        }
+    }
+}
+
+/// Ranks of which some would meet and others send messages: somebody is told.
+#[test]
+fn ranks_that_would_go_different_ways_are_not_left_to_wait_for_each_other_untold() {
+    world(3, |comm| {
+        comm.collective(&Barrier, Origin::default()).unwrap();
+        let word = &Datatype::predefined(codes::UINT32_T).unwrap();
+        let buffer = Words::new(1 << 16, |_| 0);
+        // The odd one comes by messages, which wait for nobody as long as it is the root.
+        let long = comm.rank() == 1;
+        let bcast = Bcast {
+            buffer: elements(&buffer, if long { 3000 } else { 1 }, word),
+            root: 1,
+        };
+        let outcome = match comm.start_collective(&bcast, Origin::default()) {
+            Ok(request) if !long => request::wait(&request).map(drop),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if !long {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.class, Class::NotSame, "{error}");
+            assert!(error.detail.contains("MPI_Bcast(12000 B, root 1)"), "{error}");
+        }
+    });
+}
+
+/// A rank that is as far ahead as the rounds let it be, and further: those that come later find what it put down, and it goes on when they do.
+#[test]
+fn a_rank_that_starts_more_than_there_are_rounds_is_caught_up_with() {
+    let behind = AtomicU32::new(0);
+    world_of(3, 0, &|comm: &Comm| {
+        comm.collective(&Barrier, Origin::default()).unwrap();
+        let act = |what, salt| Act {
+            what,
+            count: 5,
+            root: 0,
+            in_place: false,
+            salt,
+        };
+        if comm.rank() != 0 {
+            while behind.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+        }
+        let started = (0..3 * ROUNDS).filter_map(|salt| start(comm, act(1 + salt % 2, salt)));
+        let mut started: Vec<_> = started.collect();
+        behind.store(1, Ordering::SeqCst);
+        // The last first: what is before it goes on in that wait.
+        while let Some(last) = started.pop() {
+            let outcome = request::wait(&last.request);
+            end(last, outcome);
+        }
+    });
+}
+
+/// One thread waits for a message and polls for both; what the other waits for comes first, in memory.
+#[test]
+fn a_thread_that_waits_for_a_call_is_woken_while_another_polls() {
+    world(3, |comm| {
+        comm.collective(&Barrier, Origin::default()).unwrap();
+        let (me, n, call) = (comm.rank(), comm.size(), Origin::default());
+        for tag in 0..60 {
+            let (there, here) = (Words::new(1, |_| me), Words::new(1, |_| n));
+            let receive = || {
+                let data = Data::contiguous(here.0.mem(), 4);
+                let source = ((me + 1) % n) as i32;
+                comm.recv(RecvArgs {
+                    data,
+                    source,
+                    tag,
+                    origin: call,
+                })
+                .unwrap();
+                here.check(1, |_| (me + 1) % n);
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(receive);
+                if tag % 2 == 0 {
+                    std::thread::sleep(std::time::Duration::from_micros(200));
+                }
+                let request = comm.start_collective(&Barrier, call).unwrap();
+                request::wait(&request).unwrap();
+                // Nobody's message comes before all have been woken.
+                comm.collective(&Barrier, call).unwrap();
+                let data = Data::contiguous(there.0.mem(), 4);
+                let (dest, mode) = (((me + n - 1) % n) as i32, SendMode::Standard);
+                comm.send(SendArgs {
+                    data,
+                    dest,
+                    tag,
+                    mode,
+                    origin: call,
+                })
+                .unwrap();
+            });
+        }
+    });
+}
+
+/// A request that is freed goes on, and its round is free again afterwards.
+#[test]
+fn a_request_that_is_freed_leaves_its_round() {
+    world(2, |comm| {
+        comm.collective(&Barrier, Origin::default()).unwrap();
+        for _ in 0..3 * ROUNDS {
+            let request = comm.start_collective(&Barrier, Origin::default()).unwrap();
+            request.free().unwrap();
+        }
+        let request = comm.start_collective(&Barrier, Origin::default()).unwrap();
+        request::wait(&request).unwrap();
+    });
+}
+
+#[test]
+fn ranks_that_disagree_about_a_call_that_does_not_wait_are_told_in_its_request() {
+    world(3, |comm| {
+        comm.collective(&Barrier, Origin::default()).unwrap();
+        let word = &Datatype::predefined(codes::UINT32_T).unwrap();
+        let (sum, max) = (Predefined::Sum as u16, Predefined::Max as u16);
+        let buffer = Words::new(4, |_| 0);
+        for round in 0..2 * ROUNDS {
+            let odd = comm.rank() == round % 3;
+            let op = &Op::predefined(if odd { max } else { sum }).unwrap();
+            let allreduce = Allreduce {
+                send: None,
+                recv: buffer.0.mem(),
+                count: 1,
+                datatype: word,
+                op,
+            };
+            let outcome = match comm.start_collective(&allreduce, Origin::default()) {
+                Ok(request) => request::wait(&request).map(drop),
+                Err(error) => Err(error),
+            };
+            let error = outcome.unwrap_err();
+            assert_eq!(error.class, Class::NotSame, "{error}");
+            let about = format!(
+                "error[G0112]: ranks disagree about nonblocking collective {}",
+                round + 1
+            );
+            assert!(error.detail.contains(&about), "{error}");
+            assert!(
+                error.detail.contains("MPI_MAX") && error.detail.contains("MPI_SUM"),
+                "{error}"
+            );
+        }
+        play(comm, 7, 20, 10);
+    });
+}
