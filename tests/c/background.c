@@ -248,26 +248,63 @@ static void collectives_of(size_t len)
 
 static void collectives_end_while_everybody_computes(void)
 {
-    collectives_of(1);
-    collectives_of(3000);
+    collectives_of(5000);
     collectives_of(300000);
 }
+
+/* What goes by shared memory lies there when its receiver waits for it. Nobody else is needed for that: in turn one rank ends all calls while the others compute. */
+static void short_collectives_need_nobody_who_computes(void)
+{
+    all_words_clear();
+    enum { LEN = 300 };
+    size_t size = (size_t)check_size, rank = (size_t)check_rank;
+    unsigned char *one = check_alloc(LEN), *out = check_alloc(LEN * size), *in = check_alloc(LEN * size);
+    for (int i = 0; i < ROUNDS; i++) {
+        MPI_Request requests[5];
+        atomic_int *ended = new_word();
+        int mine = 1, sum = 0, root = (i + 1) % check_size;
+        for (size_t to = 0; to < size; to++)
+            check_fill(out + to * LEN, LEN, rank * size + to);
+        if (check_rank == root)
+            check_fill(one, LEN, (size_t)i);
+        MPI_Ibarrier(MPI_COMM_WORLD, &requests[0]);
+        MPI_Ibcast(one, LEN, MPI_BYTE, root, MPI_COMM_WORLD, &requests[1]);
+        MPI_Ialltoall(out, LEN, MPI_BYTE, in, LEN, MPI_BYTE, MPI_COMM_WORLD, &requests[2]);
+        MPI_Iallreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[3]);
+        MPI_Ibarrier(MPI_COMM_WORLD, &requests[4]);
+        if (check_rank == i % check_size) {
+            MPI_Waitall(5, requests, MPI_STATUSES_IGNORE);
+            atomic_store(ended, 1);
+        } else {
+            CHECK(comes(is_set, ended, i % 2 ? computing : asleep));
+            MPI_Waitall(5, requests, MPI_STATUSES_IGNORE);
+        }
+        CHECK_EQ(sum, check_size);
+        CHECK(check_same(one, LEN, (size_t)i));
+        for (size_t from = 0; from < size; from++)
+            CHECK(check_same(in + from * LEN, LEN, from * size + rank));
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    free(one), free(out), free(in);
+}
+
+enum { SUMS = 2000 };
 
 static int sums_are_there(const void *argument)
 {
     const volatile int *sums = argument;
-    return sums[0] == check_size && sums[999] == check_size;
+    return sums[0] == check_size && sums[SUMS - 1] == check_size;
 }
 
 static void reductions_end_while_everybody_computes(void)
 {
-    int ones[1000], sums[1000];
-    for (int i = 0; i < 1000; i++)
+    int ones[SUMS], sums[SUMS];
+    for (int i = 0; i < SUMS; i++)
         ones[i] = 1;
     for (int i = 0; i < ROUNDS; i++) {
         MPI_Request request;
         memset(sums, 0, sizeof sums);
-        MPI_Iallreduce(ones, sums, 1000, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
+        MPI_Iallreduce(ones, sums, SUMS, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
         CHECK(comes(sums_are_there, sums, computing));
         MPI_Wait(&request, MPI_STATUS_IGNORE);
     }
@@ -376,6 +413,7 @@ int main(int argc, char **argv)
     RUN(a_message_comes_while_all_cores_compute);
     RUN(a_persistent_message_comes_while_both_sides_compute);
     RUN(collectives_end_while_everybody_computes);
+    RUN(short_collectives_need_nobody_who_computes);
     RUN(reductions_end_while_everybody_computes);
     RUN(the_programs_own_code_runs_on_its_own_thread);
     RUN(small_messages_pass_beside_a_large_one_that_is_open);
