@@ -110,6 +110,9 @@ pub mod coll {
     /// messages of its algorithm, each of which may be a wake-up.
     pub const ROUND_CELL_MAX: usize = 4 << 10;
 
+    /// Looks at a round that a wait for one nonblocking collective begins with, where each rank has a core: a few microseconds, in which no message is looked for.
+    pub const ROUND_SPINS: u32 = 64;
+
     /// Bytes of the wide cells of one board, all together: 64 ranks have cells of 4 KB. Virtual until touched.
     pub const ROUNDS_BYTES: usize = 4 << 20;
 

@@ -1,108 +1,90 @@
 //! Rounds: places on a board where collectives meet that members do not wait in.
 //!
-//! Used by nonblocking collectives, of which several may be open at once: number k of them meets in round k modulo [`ROUNDS`]. A member puts down what it brings and
-//! arrives; whoever arrives last may combine what all put down and opens. Each looks when it likes, takes what it came for, and leaves. A round is free for number
-//! k + [`ROUNDS`] when all have left number k: who comes earlier puts nothing down yet, asks to be told, and arrives later. Two counters on one line are all
-//! that members change together. Bounded: [`ROUNDS`] rounds, a small cell and a wide one per member in each; nothing grows.
+//! Used by nonblocking collectives, of which several may be open at once: number k of them meets in round k modulo [`ROUNDS`]. A member puts down what it brings and raises its
+//! flag; where members are many it arrives at a gate as well, and whoever arrives last may combine what all put down, and opens. Each looks when it likes, takes what it came for, and
+//! leaves. Round and cells are free for number k + [`ROUNDS`] when all have left number k: each member says up to where it has left all, in a word of its own, which
+//! others look at only when what they saw there last no longer suffices. Who comes earlier puts nothing down yet, asks to be told, and arrives later. Bounded: [`ROUNDS`] rounds, a
+//! small cell and a wide one per member in each; nothing grows.
 //!
 //! Nobody waits in a circle: number k waits for members to leave k - [`ROUNDS`], which they do when all have arrived there, which
 //! waits for still lower numbers only, and the first [`ROUNDS`] wait for nothing. A member that misbehaves can delay the others or change what they compute,
 //! nothing else: contents are only ever copied.
 
-use crate::board::{Arrival, Gate, Words};
-use crate::facade::{AtomicU32, Ordering, fence};
+use crate::facade::{AtomicU32, Ordering};
 
 /// Rounds of a board: collectives that one may have open before it has to wait for the slowest to leave. A power of two.
 pub const ROUNDS: u32 = 8;
 
-/// The words of one round.
+/// A member's word: all numbers up to that in it it has left.
 #[derive(Clone, Copy, Debug)]
-pub struct Round<'a> {
-    gate: Gate<'a>,
-    /// Members that have left.
+pub struct Exit<'a> {
     left: &'a AtomicU32,
-    /// Number of the last collective here that all have left.
-    through: &'a AtomicU32,
-    /// A member waits for the round to be free.
-    asked: &'a AtomicU32,
-    members: u32,
+    /// How many members ask for a number that is not free.
+    askers: &'a AtomicU32,
 }
 
-impl Round<'_> {
-    /// Whether number `number` may be put down here: all have left the one before it.
-    #[inline(always)]
-    pub fn is_free(self, number: u32) -> bool {
-        // Acquire: the last looks of all at what was put down before. SYNC(round-left). Numbers wrap; the first ones find a zero.
-        let through = self.through.load(Ordering::Acquire);
-        through.wrapping_sub(number.wrapping_sub(ROUNDS)) as i32 >= 0
-    }
-
-    /// As [`Self::is_free`]; after a no the caller is told (see [`Self::leave`]).
-    pub fn ask(self, number: u32) -> bool {
-        if self.is_free(number) {
-            return true;
-        }
-        self.asked.store(1, Ordering::Relaxed);
-        // Either this finds the round free, or who frees it finds this. SYNC(round-asked).
-        fence(Ordering::SeqCst);
-        self.is_free(number)
-    }
-
-    /// Arrives with a word, as at a [`Gate`].
-    #[inline(always)]
-    pub fn arrive(self, word: u32) -> Arrival {
-        self.gate.arrive(word)
-    }
-
-    /// Opens number `number`; the caller arrived last.
-    #[inline(always)]
-    pub fn open(self, number: u32, words: Words) {
-        self.gate.open(number, words);
-    }
-
-    /// Whether all have arrived for number `number`, which the caller has not left.
-    #[inline(always)]
-    pub fn is_open(self, number: u32) -> bool {
-        self.gate.passed(number)
-    }
-
-    /// Whether all brought the same word to number `number`, which is open and which the caller has not left.
-    #[inline(always)]
-    pub fn words(self, number: u32) -> Words {
-        self.gate.words(number)
-    }
-
-    /// The caller has arrived for number `number`, and looks at nothing there any more. `true`: the round is free now and a member asked for it, so all that
-    /// sleep are to be woken.
+impl Exit<'_> {
+    /// Its owner has left all numbers up to `number`: it looks at nothing there any more. `true`: somebody asked for that, so all that sleep are to be woken.
+    ///
+    /// There is no fence between both: who asks and goes to sleep on a [`Doorbell`](crate::doorbell::Doorbell) makes up for that, as for any other writer.
     #[inline(always)]
     #[must_use]
     pub fn leave(self, number: u32) -> bool {
-        // Release: the caller's looks; Acquire, for the last: those of all others. SYNC(round-left).
-        if self.left.fetch_add(1, Ordering::AcqRel).wrapping_add(1) < self.members {
-            return false;
-        }
-        // Ordered before the next time by `through`.
-        self.left.store(0, Ordering::Relaxed);
-        self.through.store(number, Ordering::Release);
-        // SYNC(round-asked).
-        fence(Ordering::SeqCst);
-        self.asked.load(Ordering::Relaxed) != 0 && self.asked.swap(0, Ordering::Relaxed) != 0
+        // Release: the owner's last looks. SYNC(round-left).
+        self.left.store(number, Ordering::Release);
+        self.askers.load(Ordering::Relaxed) != 0
     }
+
+    /// The word, after which what its owner has left may be written.
+    #[inline(always)]
+    pub fn left(self) -> u32 {
+        // Acquire: see `leave`. SYNC(round-left).
+        self.left.load(Ordering::Acquire)
+    }
+}
+
+/// Which numbers a member has left, in whatever order.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Left {
+    /// All up to this.
+    through: u32,
+    /// Of those after it, the lowest bit first.
+    beyond: u32,
+}
+
+impl Left {
+    /// Adds `number`, one of the [`ROUNDS`] after those that all have been left. Gives up to where all have been left now, if that is further than before.
+    #[inline]
+    pub fn add(&mut self, number: u32) -> Option<u32> {
+        let after = number.wrapping_sub(self.through).wrapping_sub(1);
+        debug_assert!(after < ROUNDS, "number {number} after {}", self.through);
+        self.beyond |= 1 << (after % ROUNDS);
+        let more = self.beyond.trailing_ones();
+        self.through = self.through.wrapping_add(more);
+        self.beyond >>= more;
+        (more > 0).then_some(self.through)
+    }
+}
+
+/// Whether `number` may be put down where all have left numbers up to `through`. Numbers wrap.
+#[inline(always)]
+pub fn is_free(number: u32, through: u32) -> bool {
+    through.wrapping_sub(number.wrapping_sub(ROUNDS)) as i32 >= 0
 }
 
 #[cfg(not(loom))]
 mod segment {
-    use super::{ROUNDS, Round};
+    use super::{Exit, ROUNDS};
     use crate::board::{CELL_BYTES, Flag, Gate, NOTE_BYTES};
+    use crate::facade::Ordering;
     use crate::shm::Segment;
     use crate::user::UserMem;
 
-    /// All that members change together lies on one line: who arrives and leaves at once has it once.
+    /// Members that ask, in front of the rounds; seldom written.
+    const ASKERS: usize = 0;
+    const ROUND_0: usize = 128;
     const ARRIVED: usize = 0;
-    const LEFT: usize = 8;
-    const THROUGH: usize = 12;
-    const ASKED: usize = 16;
-    /// On a line of its own: who comes and goes disturbs nobody who looks.
+    /// On a line of its own: who arrives disturbs nobody who looks.
     const OPEN: usize = 128;
     const ODD: usize = OPEN + 4;
     /// Begins on the line of `OPEN`: who sees the round open has a small result already.
@@ -113,6 +95,9 @@ mod segment {
     const CELL: usize = NOTE + NOTE_BYTES;
     const SLOT: usize = (CELL + CELL_BYTES).next_multiple_of(128);
     const ALIGN: usize = 256;
+    const SLOTS: usize = ROUND_0 + ROUNDS as usize * ROUND;
+    /// Where a member says what it has left: after the slots, each on lines of its own.
+    const EXIT: usize = 128;
 
     /// The rounds of a board in shared memory. Zeroed memory is one where nobody has met.
     #[derive(Debug)]
@@ -131,10 +116,8 @@ mod segment {
         }
 
         const fn wide_at(members: u32) -> usize {
-            let slots = (members as usize).saturating_mul(ROUNDS as usize * SLOT);
-            slots
-                .saturating_add(ROUNDS as usize * ROUND)
-                .next_multiple_of(ALIGN)
+            let slots = (members as usize).saturating_mul(ROUNDS as usize * SLOT + EXIT);
+            slots.saturating_add(SLOTS).next_multiple_of(ALIGN)
         }
 
         /// Those in `memory`; `None` if that is too small.
@@ -161,28 +144,51 @@ mod segment {
             self.wide.max(CELL_BYTES)
         }
 
-        /// The round of number `number`.
+        /// The gate of number `number`, for where members are many.
         #[inline]
-        pub fn round(&self, number: u32) -> Round<'_> {
-            let at = (number % ROUNDS) as usize * ROUND;
-            let word = |offset| self.memory.atomic_u32(at + offset);
-            Round {
-                gate: Gate::new(
-                    self.memory.atomic_u64(at + ARRIVED),
-                    word(OPEN),
-                    word(ODD),
-                    self.members,
-                ),
-                left: word(LEFT),
-                through: word(THROUGH),
-                asked: word(ASKED),
-                members: self.members,
+        pub fn gate(&self, number: u32) -> Gate<'_> {
+            let at = Self::round_at(number);
+            Gate::new(
+                self.memory.atomic_u64(at + ARRIVED),
+                self.memory.atomic_u32(at + OPEN),
+                self.memory.atomic_u32(at + ODD),
+                self.members,
+            )
+        }
+
+        const fn round_at(number: u32) -> usize {
+            ROUND_0 + (number % ROUNDS) as usize * ROUND
+        }
+
+        /// Where `member` says what it has left.
+        #[inline]
+        pub fn exit(&self, member: u32) -> Exit<'_> {
+            let slots = self.members as usize * ROUNDS as usize * SLOT;
+            Exit {
+                left: self.memory.atomic_u32(SLOTS + slots + member as usize * EXIT),
+                askers: self.memory.atomic_u32(ASKERS),
             }
+        }
+
+        /// Up to where all members have left all numbers.
+        pub fn through(&self) -> u32 {
+            let lower = |a: u32, b: u32| if b.wrapping_sub(a) as i32 > 0 { a } else { b };
+            let left = (0..self.members).map(|member| self.exit(member).left());
+            left.reduce(lower).unwrap_or(0)
+        }
+
+        /// One more asks to be told of what is left, or one less.
+        pub fn ask(&self, asks: bool) {
+            let askers = self.memory.atomic_u32(ASKERS);
+            match asks {
+                true => askers.fetch_add(1, Ordering::SeqCst),
+                false => askers.fetch_sub(1, Ordering::SeqCst),
+            };
         }
 
         fn slot(&self, member: u32, number: u32) -> usize {
             let index = (number % ROUNDS) as usize * self.members as usize + member as usize;
-            ROUNDS as usize * ROUND + index * SLOT
+            SLOTS + index * SLOT
         }
 
         /// The flag of `member` for number `number`.
@@ -210,10 +216,7 @@ mod segment {
         #[inline]
         pub fn result(&self, number: u32, len: usize) -> UserMem {
             match len <= CELL_BYTES {
-                true => {
-                    let at = (number % ROUNDS) as usize * ROUND;
-                    self.memory.mem(at + RESULT, CELL_BYTES)
-                }
+                true => self.memory.mem(Self::round_at(number) + RESULT, CELL_BYTES),
                 false => self.wide(self.members, number),
             }
         }
@@ -227,17 +230,20 @@ mod segment {
         /// Makes those of a deserted board new. The caller then tells its members.
         pub fn clear(&self) {
             use crate::facade::Ordering::Relaxed;
-            for at in (0..ROUNDS as usize).map(|index| index * ROUND) {
+            self.memory.atomic_u32(ASKERS).store(0, Relaxed);
+            for at in (0..ROUNDS).map(Self::round_at) {
                 self.memory.atomic_u64(at + ARRIVED).store(0, Relaxed);
-                for word in [OPEN, ODD, LEFT, THROUGH, ASKED] {
+                for word in [OPEN, ODD] {
                     self.memory.atomic_u32(at + word).store(0, Relaxed);
                 }
             }
-            for (member, number) in (0..self.members).flat_map(|member| (0..ROUNDS).map(move |n| (member, n)))
-            {
-                self.memory
-                    .atomic_u64(self.slot(member, number))
-                    .store(0, Relaxed);
+            for member in 0..self.members {
+                self.exit(member).left.store(0, Relaxed);
+                for number in 0..ROUNDS {
+                    self.memory
+                        .atomic_u64(self.slot(member, number))
+                        .store(0, Relaxed);
+                }
             }
         }
     }
@@ -249,6 +255,7 @@ pub use segment::Rounds;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::board::{Arrival, CELL_BYTES, Words};
     use crate::shm::Segment;
 
     /// A small generator of pseudo-random numbers, so that a seed names a run.
@@ -287,14 +294,14 @@ mod tests {
         [4, CELL_BYTES, CELL_BYTES + 1, 700][number as usize % 4]
     }
 
-    use crate::board::CELL_BYTES;
-
     #[derive(Default)]
     struct Member {
         /// The next number to come to.
         next: u32,
         /// Arrived and not left.
         open: Vec<u32>,
+        left: Left,
+        asks: bool,
     }
 
     /// Members move in any order, each with as many collectives open as it gets; a number is one whose first member others read, or
@@ -309,7 +316,7 @@ mod tests {
             let rounds = Rounds::new(memory, members, 1024).unwrap();
             let mut all: Vec<Member> = (0..members).map(|_| Member::default()).collect();
             all.iter_mut().for_each(|member| member.next = 1);
-            let (mut idle, mut told) = (0, true);
+            let (mut idle, mut told) = (0, 0);
             while all
                 .iter()
                 .any(|member| member.next <= LAST || !member.open.is_empty())
@@ -320,16 +327,19 @@ mod tests {
                 assert!(idle < 20_000, "seed {seed}: nothing moves");
                 let number = member.next;
                 if number <= LAST && random.below(2) == 0 {
-                    let round = rounds.round(number);
-                    if !round.ask(number) {
-                        told = false;
+                    let free = is_free(number, rounds.through());
+                    if member.asks == free {
+                        member.asks = !free;
+                        rounds.ask(!free);
+                    }
+                    if !free {
                         continue;
                     }
                     put(&rounds, me, number, len_of(number));
                     rounds.flag(me, number).raise(number, 5);
-                    if let Arrival::Last(words) = round.arrive(5) {
+                    if let Arrival::Last(words) = rounds.gate(number).arrive(5) {
                         assert_eq!(words, Words::Same);
-                        round.open(number, words);
+                        rounds.gate(number).open(number, words);
                     }
                     member.open.push(number);
                     member.next += 1;
@@ -338,28 +348,25 @@ mod tests {
                     let at = random.below(member.open.len() as u64) as usize;
                     let number = member.open[at];
                     let first = number % members;
-                    let by_first = number.is_multiple_of(3);
-                    let come = match by_first {
-                        true => rounds.flag(first, number).raised(number).is_some(),
-                        false => rounds.round(number).is_open(number),
+                    let come = match number % 3 {
+                        0 => rounds.flag(first, number).raised(number).is_some(),
+                        1 => rounds.gate(number).passed(number),
+                        _ => (0..members).all(|other| rounds.flag(other, number).raised(number).is_some()),
                     };
                     if come {
-                        for other in (0..members).filter(|&other| !by_first || other == first) {
+                        for other in (0..members).filter(|&other| number % 3 > 0 || other == first) {
                             check(&rounds, other, number, len_of(number));
                         }
                         member.open.swap_remove(at);
-                        told |= rounds.round(number).leave(number);
+                        if let Some(through) = member.left.add(number) {
+                            told += u32::from(rounds.exit(me).leave(through));
+                        }
                         idle = 0;
                     }
                 }
             }
-            assert!(told, "seed {seed}: who asked was not told");
-            assert!(
-                (1..=LAST)
-                    .rev()
-                    .take(ROUNDS as usize)
-                    .all(|number| rounds.round(number).is_free(number + ROUNDS))
-            );
+            assert!(told > 0 || members == 1, "seed {seed}: nobody was told");
+            assert_eq!(rounds.through(), LAST);
         }
     }
 
@@ -368,123 +375,98 @@ mod tests {
         let memory = Segment::anonymous(Rounds::bytes(2, 0)).unwrap();
         let rounds = Rounds::new(memory, 2, 0).unwrap();
         for number in 1..40u32 {
-            let round = rounds.round(number);
-            assert!(round.is_free(number));
+            let gate = rounds.gate(number);
+            assert!(is_free(number, rounds.through()));
             let odd = number.is_multiple_of(5);
-            assert_eq!(round.arrive(9), Arrival::Early);
-            assert!(!round.is_open(number));
-            let Arrival::Last(words) = round.arrive(9 + u32::from(odd)) else {
+            assert_eq!(gate.arrive(9), Arrival::Early);
+            assert!(!gate.passed(number));
+            let Arrival::Last(words) = gate.arrive(9 + u32::from(odd)) else {
                 panic!("two of two have come")
             };
-            round.open(number, words);
-            assert_eq!(round.words(number) == Words::Different, odd);
-            assert!(!round.is_free(number + ROUNDS));
-            let _ = (round.leave(number), round.leave(number));
+            gate.open(number, words);
+            assert_eq!(gate.words(number) == Words::Different, odd);
+            assert!(!is_free(number + ROUNDS, rounds.through()));
+            assert!((0..2).all(|member| !rounds.exit(member).leave(number)));
         }
         rounds.clear();
-        assert!(
-            rounds.round(1).is_free(1) && !rounds.round(1).is_open(1) && !rounds.round(1).is_free(1 + ROUNDS)
-        );
+        assert!(!rounds.gate(1).passed(1) && rounds.through() == 0);
+    }
+
+    #[test]
+    fn numbers_are_left_up_to_where_none_is_missing_and_wrap() {
+        let mut left = Left {
+            through: u32::MAX - 2,
+            beyond: 0,
+        };
+        assert_eq!(left.add(u32::MAX), None);
+        assert_eq!(left.add(u32::MAX - 1), Some(u32::MAX));
+        assert_eq!(left.add(1), None);
+        assert_eq!(left.add(0), Some(1));
+        assert!(is_free(9, 1) && !is_free(10, 1) && is_free(5, u32::MAX - 2) && !is_free(6, u32::MAX - 2));
     }
 }
 
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::board::{Arrival, Gate};
     use crate::facade::{AtomicU64, Cell};
     use loom::sync::Arc;
 
-    /// One round, which serves one number after the other, and a bell.
+    /// One round, which serves one number after the other.
     struct Model {
         arrived: AtomicU64,
         words: [AtomicU32; 5],
         cells: [Cell<u32>; 2],
-        rung: AtomicU32,
     }
 
     impl Model {
-        fn new() -> Arc<Self> {
-            Arc::new(Model {
-                arrived: AtomicU64::new(0),
-                words: std::array::from_fn(|_| AtomicU32::new(0)),
-                cells: [Cell::new(0), Cell::new(0)],
-                rung: AtomicU32::new(0),
-            })
+        fn gate(&self) -> Gate<'_> {
+            Gate::new(&self.arrived, &self.words[0], &self.words[1], 2)
         }
 
-        fn round(&self) -> Round<'_> {
-            let [open, odd, left, through, asked] = &self.words;
-            Round {
-                gate: Gate::new(&self.arrived, open, odd, 2),
-                left,
-                through,
-                asked,
-                members: 2,
+        fn exit(&self, member: usize) -> Exit<'_> {
+            Exit {
+                left: &self.words[2 + member],
+                askers: &self.words[4],
             }
         }
 
-        fn come(&self, me: usize, number: u32) {
-            // SAFETY: loom checks that nobody else accesses the cell meanwhile.
-            self.cells[me].with_mut(|cell| unsafe { *cell = number });
-            if let Arrival::Last(words) = self.round().arrive(7) {
-                self.round().open(number, words);
-            }
-        }
-
-        fn go(&self, number: u32) {
-            while !self.round().is_open(number) {
-                loom::thread::yield_now();
-            }
-            for cell in &self.cells {
-                // SAFETY: as above.
-                assert_eq!(cell.with(|cell| unsafe { *cell }), number);
-            }
-            if self.round().leave(number) {
-                self.rung.store(1, Ordering::Release);
+        fn take_part(&self, me: usize) {
+            for number in [ROUNDS, 2 * ROUNDS] {
+                // Oneself has left what one has left.
+                while !is_free(number, self.exit(1 - me).left()) {
+                    loom::thread::yield_now();
+                }
+                // SAFETY: loom checks that nobody else accesses the cell meanwhile.
+                self.cells[me].with_mut(|cell| unsafe { *cell = number });
+                if let Arrival::Last(words) = self.gate().arrive(7) {
+                    self.gate().open(number, words);
+                }
+                while !self.gate().passed(number) {
+                    loom::thread::yield_now();
+                }
+                for cell in &self.cells {
+                    // SAFETY: as above.
+                    assert_eq!(cell.with(|cell| unsafe { *cell }), number);
+                }
+                let _ = self.exit(me).leave(number);
             }
         }
     }
-
-    const FIRST: u32 = ROUNDS;
-    const SECOND: u32 = 2 * ROUNDS;
 
     /// What is put down stays until all have left, and the next number finds nothing of it.
     #[test]
     fn a_round_serves_again_when_all_have_left_it() {
         loom::model(|| {
-            let model = Model::new();
-            let take_part = |model: &Model, me: usize| {
-                for number in [FIRST, SECOND] {
-                    while !model.round().is_free(number) {
-                        loom::thread::yield_now();
-                    }
-                    model.come(me, number);
-                    model.go(number);
-                }
-            };
+            let model = Arc::new(Model {
+                arrived: AtomicU64::new(0),
+                words: std::array::from_fn(|_| AtomicU32::new(0)),
+                cells: [Cell::new(0), Cell::new(0)],
+            });
             let other = model.clone();
-            let thread = loom::thread::spawn(move || take_part(&other, 1));
-            take_part(&model, 0);
-            thread.join().unwrap();
-        });
-    }
-
-    /// A member that asked and was refused is told, by whoever leaves last.
-    #[test]
-    fn who_asks_for_a_round_that_is_not_free_is_told_when_it_is() {
-        loom::model(|| {
-            let model = Model::new();
-            let other = model.clone();
-            model.come(0, FIRST);
-            model.come(1, FIRST);
-            model.go(FIRST);
-            let thread = loom::thread::spawn(move || other.go(FIRST));
-            if !model.round().ask(SECOND) {
-                while model.rung.load(Ordering::Acquire) == 0 {
-                    loom::thread::yield_now();
-                }
-                assert!(model.round().is_free(SECOND));
-            }
+            let thread = loom::thread::spawn(move || other.take_part(1));
+            model.take_part(0);
             thread.join().unwrap();
         });
     }

@@ -91,6 +91,9 @@ pub trait Completion: Send + Sync {
     /// code (user operators). Most need nothing.
     fn advance(&self) {}
 
+    /// The thread waits for this alone: a moment of looking at nothing else, where that is worth it.
+    fn linger(&self) {}
+
     /// How it ended, for `MPI_Request_get_status`. Only called once `is_done`; may be called several times.
     fn peek(&self) -> Outcome;
 
@@ -344,6 +347,13 @@ impl Request {
                 active.as_ref().map_or(Awaits::Anything, Request::awaits)
             }
             Kind::Done(..) | Kind::Shared(..) => Awaits::Anything,
+        }
+    }
+
+    /// A thread begins to wait for this alone.
+    fn linger(&self) {
+        if let Kind::Shared(_, completion) = &self.0 {
+            completion.linger();
         }
     }
 

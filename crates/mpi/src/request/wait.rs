@@ -60,6 +60,7 @@ pub fn wait(request: &Request) -> Outcome {
     if let Some(outcome) = request.take() {
         return outcome;
     }
+    request.linger();
     let mut outcome = None;
     let mut done = || {
         outcome = request.take();

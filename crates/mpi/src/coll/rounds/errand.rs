@@ -214,8 +214,8 @@ pub struct View<'a> {
     pub room: u64,
     /// What a member put down.
     pub cell: &'a dyn Fn(u32) -> UserMem,
-    /// What the last combined.
-    pub result: UserMem,
+    /// What the last combined; `None`: each combines for itself.
+    pub result: Option<UserMem>,
     /// For combining.
     pub private: &'a Private,
 }
@@ -338,8 +338,12 @@ impl Errand<'_> {
 
     /// What the last to arrive does for all.
     pub fn combine(&self, view: &View<'_>) {
-        if let Errand::Reduce(combined, _) = self {
-            combine(combined, view, 0..view.members, view.result);
+        if let (Errand::Reduce(combined, _), Some(result)) = (self, view.result) {
+            combined.with(|r| {
+                combine(r, combined.len(), view, 0..view.members, |sum| {
+                    typed::copy(&r.whole(sum), &r.whole(result));
+                });
+            });
         }
     }
 
@@ -359,11 +363,24 @@ impl Errand<'_> {
                     To::Slices(count) => (count * u64::from(me), *count),
                     To::All | To::One(_) => (0, r.count),
                 };
-                let result = Typed::new(view.result, r.shape());
-                typed::copy(&result.data(first as i64, count), &r.output().data(0, count));
+                let get = |sum: UserMem| {
+                    let result = Typed::new(sum, r.shape());
+                    typed::copy(&result.data(first as i64, count), &r.output().data(0, count));
+                };
+                match view.result {
+                    Some(result) => get(result),
+                    None => combine(r, combined.len(), view, 0..view.members, get),
+                }
             }),
-            Errand::Scan(combined, Own::Included) => combine(combined, view, 0..me + 1, combined.output),
-            Errand::Scan(combined, Own::Excluded) => combine(combined, view, 0..me, combined.output),
+            Errand::Scan(combined, own) => combined.with(|r| {
+                let operands = match own {
+                    Own::Included => 0..me + 1,
+                    Own::Excluded => 0..me,
+                };
+                combine(r, combined.len(), view, operands, |sum| {
+                    typed::copy(&r.whole(sum), &r.whole(r.output));
+                });
+            }),
             Errand::Allgather(send, filled) => {
                 let blocks = filled.blocks();
                 for rank in (0..view.members).filter(|&rank| send.is_some() || rank != me) {
@@ -389,20 +406,17 @@ impl Errand<'_> {
     }
 }
 
-/// Combines what these members put down in the order of ranks, if there are any. It is copied out first: peers may write it at any time.
-fn combine(combined: &Combined<'_>, view: &View<'_>, mut members: Range<u32>, into: UserMem) {
-    combined.with(|r| {
-        view.private.with(2 * (view.room + ALIGN), |private| {
-            let other = combined.len().next_multiple_of(ALIGN) as isize;
-            let (mut sum, mut next) = (private, private.offset(other));
-            let Some(first) = members.next() else { return };
-            typed::copy(&r.whole((view.cell)(first)), &r.whole(sum));
-            for member in members {
-                typed::copy(&r.whole((view.cell)(member)), &r.whole(next));
-                r.fold.fold(sum, next, r.count);
-                (sum, next) = (next, sum);
-            }
-            typed::copy(&r.whole(sum), &r.whole(into));
-        });
+/// Combines what these members put down in the order of ranks, if there are any, each of `len` bytes. It is copied out first: peers may write it at any time.
+fn combine(r: &Reduction<'_>, len: u64, view: &View<'_>, mut members: Range<u32>, get: impl FnOnce(UserMem)) {
+    view.private.with(2 * (view.room + ALIGN), |private| {
+        let (mut sum, mut next) = (private, private.offset(len.next_multiple_of(ALIGN) as isize));
+        let Some(first) = members.next() else { return };
+        typed::copy(&r.whole((view.cell)(first)), &r.whole(sum));
+        for member in members {
+            typed::copy(&r.whole((view.cell)(member)), &r.whole(next));
+            r.fold.fold(sum, next, r.count);
+            (sum, next) = (next, sum);
+        }
+        get(sum);
     });
 }

@@ -1,8 +1,8 @@
 //! Nonblocking collectives that meet in shared memory: short ones, where all members share a node and have a board.
 //!
 //! Used by [`Comm::start_collective`](crate::comm::Comm::start_collective). What a member brings it puts down when it starts the call, unless the round is not free yet
-//! ([`garonne_sync::round`]); whoever comes last combines for all, so who computes meanwhile is waited for by nobody. Then nothing is left to do but to look, and to take:
-//! who waits or tests does so itself, and whoever brings about what others wait for rings once for those who sleep. Only who came too early for its round is a
+//! ([`garonne_sync::round`]); whoever comes last combines for all (where members are few and have a core each, every one for itself), so who computes meanwhile is waited for by nobody. Then nothing is left
+//! to do but to look, and to take: who waits or tests does so itself, and whoever brings about what others wait for rings once for those who sleep. Only who came too early for its round is a
 //! stepper, from the beginning; and where several threads wait, one that polls looks for all, so there a call becomes a stepper when it is first waited for.
 //!
 //! Which number meets in which round is a count of the communicator's nonblocking collectives, which all members make in the same order, and whether the data of a call goes this way follows from what
@@ -12,18 +12,19 @@
 pub(super) mod errand;
 
 use super::Collective;
-use super::node::{self, Place};
+use super::node::{self, Place, Style};
 use super::run::Wire;
 use super::statement::{STATEMENT_BYTES, Statement};
 use super::table::disagreement;
 use crate::comm::Comm;
 use crate::error::{Error, Result};
+use crate::limits::coll as limit;
 use crate::request::{Completion, Outcome, Request, Status};
 use errand::{Course, Errand, Private, View};
 use garonne_engine::event::{Awaited, Meeting};
 use garonne_progress::host::{Host, Stepper};
 use garonne_sync::board::{Arrival, NOTE_BYTES, Words};
-use garonne_sync::round::ROUNDS;
+use garonne_sync::round::{Left, ROUNDS, is_free};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
@@ -32,6 +33,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 pub(super) struct Visits {
     /// Number of the last call that met there.
     last: AtomicU32,
+    /// All members are known to have left all calls up to this one.
+    through: AtomicU32,
+    /// What this member has left.
+    left: Mutex<Left>,
     /// The calls that were not over when they returned, by round.
     open: Mutex<[Weak<Open>; ROUNDS as usize]>,
     /// For combining; made at first use.
@@ -75,11 +80,11 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
         wire,
     };
     let mut before = Weak::new();
-    let mut free = place.rounds.round(number).is_free(number);
+    let mut free = visit.is_free();
     if !free {
         before = lock(&visits.open)[(number % ROUNDS) as usize].clone();
         before.upgrade().iter().for_each(|open| open.look());
-        free = place.rounds.round(number).is_free(number);
+        free = visit.is_free();
     }
     let state = match free {
         true => {
@@ -95,6 +100,8 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
     let open = Open::new(errand.keep(), (number, said), state, wire);
     lock(&visits.open)[(number % ROUNDS) as usize] = Arc::downgrade(&open);
     if !free {
+        // Before it is looked at again: who leaves from now on wakes this process if it sleeps.
+        place.rounds.ask(true);
         open.kept.store(true, Ordering::Relaxed);
         comm.process().host.attach(open.clone());
     }
@@ -122,53 +129,105 @@ impl Visit<'_> {
             members,
             room: rounds.room() as u64,
             cell: &|member| rounds.cell(member, self.number, len),
-            result: rounds.result(self.number, len),
+            result: (self.place.style == Style::Gate).then(|| rounds.result(self.number, len)),
             private: &visits.private,
         })
     }
 
-    /// Puts down what this member brings, arrives, and wakes those who waited for that. Of the last to arrive: what the words of all were like.
+    /// Whether all have left the call that was in this one's round before.
+    fn is_free(&self) -> bool {
+        let known = &self.place.visits.through;
+        if is_free(self.number, known.load(Ordering::Relaxed)) {
+            return true;
+        }
+        let through = self.place.rounds.through();
+        known.store(through, Ordering::Relaxed);
+        is_free(self.number, through)
+    }
+
+    /// Puts down what this member brings, comes, and wakes those who waited for that. What the words of those are like whom it saw: at a gate the last to
+    /// come sees all.
     fn come(&self) -> Option<Words> {
-        let Place { rounds, me, .. } = self.place;
-        let (round, word) = (rounds.round(self.number), self.said.word());
+        let Place {
+            rounds, me, style, ..
+        } = self.place;
+        let word = self.said.word();
         let mut note = [0; NOTE_BYTES];
         note[..STATEMENT_BYTES].copy_from_slice(&self.said.to_bytes());
         rounds.note(*me, self.number).write(0, &note);
-        let last = self.view(|view| {
+        self.view(|view| {
             self.errand.put(view);
             rounds.flag(*me, self.number).raise(self.number, word);
-            let Arrival::Last(words) = round.arrive(word) else {
-                return None;
-            };
-            if words == Words::Same {
-                self.errand.combine(view);
+            match style {
+                Style::Gate => self.arrive(view, word),
+                Style::Flags => self.show(),
             }
-            round.open(self.number, words);
-            Some(words)
-        });
+        })
+    }
+
+    fn arrive(&self, view: &View<'_>, word: u32) -> Option<Words> {
+        let (place, gate) = (self.place, self.place.rounds.gate(self.number));
+        let last = match gate.arrive(word) {
+            Arrival::Early => None,
+            Arrival::Last(words) => {
+                if words == Words::Same {
+                    self.errand.combine(view);
+                }
+                gate.open(self.number, words);
+                Some(words)
+            }
+        };
         match (self.errand.course(), last) {
-            (_, Some(Words::Different)) | (Course::Among, Some(Words::Same)) => self.place.ring(),
-            (Course::From(root), _) if root == *me => self.place.ring(),
-            (Course::To(root), Some(Words::Same)) if root != *me => self.place.ring_one(root),
+            (_, Some(Words::Different)) | (Course::Among, Some(Words::Same)) => place.ring(),
+            (Course::From(root), _) if root == place.me => place.ring(),
+            (Course::To(root), Some(Words::Same)) if root != place.me => place.ring_one(root),
             _ => {}
         }
         last
     }
 
-    /// Whether what this member waits for has come, and what the words were like; `last` is what [`Self::come`] said.
-    fn has_come(&self, last: Option<Words>) -> Option<Words> {
-        let Place { rounds, me, .. } = self.place;
+    /// With flags everybody looks at everybody's, so each may be the one that a sleeper waits for.
+    fn show(&self) -> Option<Words> {
+        let place = self.place;
         match self.errand.course() {
-            Course::From(root) if root != *me => {
-                let theirs = rounds.flag(root, self.number).raised(self.number)?;
-                let same = theirs == self.said.word() && last != Some(Words::Different);
-                Some(if same { Words::Same } else { Words::Different })
+            // Others wait for all, or for this one.
+            Course::Among | Course::Alone => place.ring(),
+            Course::From(root) if root == place.me => place.ring(),
+            Course::To(root) if root != place.me => place.ring_one(root),
+            Course::From(_) | Course::To(_) => {}
+        }
+        let differs = |member| self.word_of(member).is_some_and(|word| word != self.said.word());
+        place.others().any(differs).then_some(Words::Different)
+    }
+
+    /// What `member` came with, if it has.
+    fn word_of(&self, member: u32) -> Option<u32> {
+        self.place.rounds.flag(member, self.number).raised(self.number)
+    }
+
+    /// Whether what this member waits for has come, and what the words were like; `seen` is what [`Self::come`] said.
+    fn has_come(&self, seen: Option<Words>) -> Option<Words> {
+        let place = self.place;
+        let own = self.said.word();
+        let words = |same| if same { Words::Same } else { Words::Different };
+        let alone = Some(seen.unwrap_or(Words::Same));
+        match (self.errand.course(), place.style) {
+            (Course::From(root), _) if root != place.me => {
+                let theirs = self.word_of(root)?;
+                Some(words(theirs == own && seen != Some(Words::Different)))
             }
-            Course::To(root) if root != *me => Some(last.unwrap_or(Words::Same)),
-            Course::From(_) | Course::Alone => Some(last.unwrap_or(Words::Same)),
-            Course::Among | Course::To(_) => {
-                let round = rounds.round(self.number);
-                round.is_open(self.number).then(|| round.words(self.number))
+            (Course::To(root), _) if root != place.me => alone,
+            (Course::From(_) | Course::Alone, _) => alone,
+            (Course::Among | Course::To(_), Style::Gate) => {
+                let gate = place.rounds.gate(self.number);
+                gate.passed(self.number).then(|| gate.words(self.number))
+            }
+            (Course::Among | Course::To(_), Style::Flags) => {
+                let mut same = true;
+                for member in place.others() {
+                    same &= self.word_of(member)? == own;
+                }
+                Some(words(same))
             }
         }
     }
@@ -185,7 +244,16 @@ impl Visit<'_> {
             }
             Words::Different => Err(self.disagreement()),
         };
-        if self.place.rounds.round(self.number).leave(self.number) {
+        let Place {
+            rounds, visits, me, ..
+        } = self.place;
+        let mut left = lock(&visits.left);
+        // Under the lock: what another thread leaves later is said later.
+        let asked = left
+            .add(self.number)
+            .is_some_and(|through| rounds.exit(*me).leave(through));
+        drop(left);
+        if asked {
             self.place.ring();
         }
         if self.errand.course() != Course::Alone {
@@ -198,7 +266,7 @@ impl Visit<'_> {
     fn disagreement(&self) -> Error {
         let Place { rounds, me, .. } = self.place;
         let other = self.place.others().find_map(|member| {
-            rounds.flag(member, self.number).raised(self.number)?;
+            self.word_of(member)?;
             let mut note = [0; NOTE_BYTES];
             rounds.note(member, self.number).read(0, &mut note);
             let theirs = note.first_chunk().and_then(Statement::from_bytes);
@@ -289,9 +357,10 @@ impl Open {
         };
         if let State::Early(before) = &*state {
             before.upgrade().iter().for_each(|before| before.look());
-            if !place.rounds.round(self.number).ask(self.number) {
+            if !visit.is_free() {
                 return;
             }
+            place.rounds.ask(false);
             *state = State::Come(visit.come());
         }
         let State::Come(last) = *state else { return };
@@ -345,6 +414,22 @@ impl Completion for Open {
         // Where another thread may be the one that polls, it has to look at this as well.
         if !self.is_over() && !self.wire.comm().process().host.waits_alone() {
             self.keep();
+        }
+    }
+
+    fn linger(&self) {
+        let Some(place) = node::known(self.wire.comm()) else {
+            return;
+        };
+        if place.spins == 0 || !self.wire.comm().process().host.waits_alone() {
+            return;
+        }
+        for _ in 0..limit::ROUND_SPINS {
+            self.look();
+            if self.is_over() {
+                return;
+            }
+            std::hint::spin_loop();
         }
     }
 
