@@ -4,8 +4,10 @@
 //! need to know of their surroundings (inboxes, doorbells, patience, how to end the job) is answered here from the
 //! [`Client`]; a world of one answers it from plain memory and never meets an agent.
 
+mod networks;
 mod outward;
-pub use outward::ENV_STRATEGY;
+pub use networks::ENV_NETWORKS;
+pub use outward::{ENV_ENCRYPT, ENV_STRATEGY};
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;

@@ -48,7 +48,7 @@ def suite(context):
         yield python(context, PART)
     else:
         yield python(context, [])
-    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks):
+    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, settings_of_networks):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
@@ -246,6 +246,24 @@ def several_networks(context, talk):
             os.kill(pid, signal.SIGUSR1)
         code, output = job.end(limit=2 * SILENCE_S)
         expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+
+
+def settings_of_networks(context, talk):
+    """GARONNE_NETWORKS and GARONNE_ENCRYPT: what is forbidden is not used, what is not understood ends the job, what is encrypted does not show."""
+    with Wires([None, None]) as hosts:
+        where = ["--host", f"localhost,{hosts.names[1]}"]
+        ping = [context.prefix / "bin" / "garonne", "ping", "--as-rank", "--ms", "5"]
+        for said, wire in (("^net0", 1), ("net0", 0), ("10.77.1.0/24", 1)):
+            code, output = run(context, hosts, [*where, "-x", f"GARONNE_NETWORKS={said}", *ping])
+            expect(code == 0 and f"TCP from 10.77.{wire}.1:" in output, f"exit code {code}", output)
+        code, output = run(context, hosts, [*where, "-x", "GARONNE_NETWORKS=ib0", talk, "1"])
+        expect(code != 0 and "G0225" in output and "net1 (10.77.1.0/24)" in output, f"exit code {code}", output)
+        code, output = run(context, hosts, [*where, "-x", "GARONNE_NETWORKS=10.99.0.0/16", talk, "1"])
+        expect(code != 0 and "leaves no way to" in output, f"exit code {code}", output)
+        code, output = run(context, hosts, [*where, "-x", "GARONNE_ENCRYPT=1", talk, "30", "3000000"])
+        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+        code, output = run(context, hosts, [*where, "-x", "GARONNE_ENCRYPT=maybe", talk, "1"])
+        expect(code != 0 and "G0225" in output, f"exit code {code}", output)
 
 
 def link_flaps(context, talk):

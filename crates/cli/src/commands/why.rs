@@ -229,7 +229,7 @@ fn counted(number: f64, noun: &str) -> String {
 }
 
 /// Variables that change what `garonne run` and the library do.
-const SETTINGS: [(&str, &str, &str); 6] = [
+const SETTINGS: [(&str, &str, &str); 8] = [
     (
         rank::ENV_BACKGROUND,
         "0",
@@ -244,6 +244,16 @@ const SETTINGS: [(&str, &str, &str); 6] = [
         ENV_KEY,
         "none",
         "file with the key by which ranks on several hosts know each other where no launcher can be asked",
+    ),
+    (
+        rank::ENV_ENCRYPT,
+        "0",
+        "whether what ranks on different hosts say to each other is encrypted (the same for all)",
+    ),
+    (
+        rank::ENV_NETWORKS,
+        "all",
+        "networks that ranks may use between hosts: networks, addresses, interfaces by comma; ^ forbids one",
     ),
     (
         rank::ENV_STRATEGY,

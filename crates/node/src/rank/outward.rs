@@ -11,6 +11,7 @@ use garonne_sync::shm::Segment;
 use ipnet::IpNet;
 
 use super::Hosts;
+use super::networks::Networks;
 use crate::addresses;
 use crate::client::{Client, WorldInfo};
 use crate::codes;
@@ -34,7 +35,8 @@ impl Outward {
         let Some(begin) = client.take_outward() else {
             return Ok(None);
         };
-        let places = client.places()?;
+        let mut places = client.places()?;
+        Networks::from_environment()?.limit(&mut places, world.node)?;
         let node_of = |rank: u32| client.card(rank).host().0;
         let near: Vec<bool> = (0..world.size).map(|rank| node_of(rank) == world.node).collect();
         let name = places.get(world.node as usize).map(|place| place.name.clone());
@@ -50,7 +52,7 @@ impl Outward {
                 rank: world.rank,
                 incarnation: 0,
             },
-            sealed: false,
+            sealed: sealed()?,
         };
         let others = Others {
             client: client.clone(),
@@ -73,6 +75,20 @@ impl Outward {
 
 /// When small messages to other hosts leave: one of [`Leaving::ALL`], by name.
 pub const ENV_STRATEGY: &str = "GARONNE_STRATEGY";
+
+/// Whether what ranks of different hosts say to each other is encrypted: the same for all ranks of a job.
+pub const ENV_ENCRYPT: &str = "GARONNE_ENCRYPT";
+
+fn sealed() -> Result<bool> {
+    match std::env::var(ENV_ENCRYPT).as_deref().map(str::trim) {
+        Ok("1" | "on" | "yes") => Ok(true),
+        Err(_) | Ok("" | "0" | "off" | "no") => Ok(false),
+        Ok(said) => Err(Error::misuse(
+            codes::G0225,
+            format!("{ENV_ENCRYPT}={said:?}; there are: 0, 1"),
+        )),
+    }
+}
 
 fn strategy() -> Result<Leaving> {
     let Ok(said) = std::env::var(ENV_STRATEGY) else {

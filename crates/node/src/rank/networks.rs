@@ -1,0 +1,156 @@
+//! Which networks the ranks may use between hosts: `GARONNE_NETWORKS`.
+//!
+//! Words by comma: a network (10.0.1.0/24), an address on one, or the name of an interface of this host; `^` in front of a word forbids it. Pure but for the
+//! environment and the interfaces' names. The lines between agents do not ask here.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::addresses;
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::orders::Place;
+
+/// The setting's name.
+pub const ENV_NETWORKS: &str = "GARONNE_NETWORKS";
+
+/// What may be used.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Networks {
+    said: String,
+    /// If there are any, an address must be on one.
+    wanted: Vec<IpNet>,
+    /// None of these.
+    forbidden: Vec<IpNet>,
+}
+
+impl Networks {
+    /// As the environment says; all if it says nothing.
+    pub fn from_environment() -> Result<Self> {
+        match std::env::var(ENV_NETWORKS) {
+            Ok(said) if !said.trim().is_empty() => Self::parse(&said, &addresses::networks()),
+            _ => Ok(Self::default()),
+        }
+    }
+
+    fn parse(said: &str, own: &[(String, IpNet)]) -> Result<Self> {
+        let mut networks = Self {
+            said: said.to_owned(),
+            ..Self::default()
+        };
+        for word in said.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            let (name, list) = match word.strip_prefix('^') {
+                Some(name) => (name, &mut networks.forbidden),
+                None => (word, &mut networks.wanted),
+            };
+            let before = list.len();
+            if let Ok(network) = name.parse::<IpNet>() {
+                list.push(network.trunc());
+            } else if let Ok(address) = name.parse::<IpAddr>() {
+                let of = own.iter().find(|(_, network)| network.contains(&address));
+                list.push(of.map_or(IpNet::from(address), |(_, network)| *network));
+            } else {
+                let named = own.iter().filter(|(interface, _)| interface == name);
+                list.extend(named.map(|(_, network)| *network));
+            }
+            if list.len() == before {
+                let known: Vec<_> = own
+                    .iter()
+                    .map(|(interface, network)| format!("{interface} ({network})"))
+                    .collect();
+                return Err(Error::misuse(
+                    codes::G0225,
+                    format!(
+                        "{ENV_NETWORKS}={said:?}: {word:?} is no network and no interface of this host; there are: {}",
+                        known.join(", ")
+                    ),
+                ));
+            }
+        }
+        Ok(networks)
+    }
+
+    fn allow(&self, address: IpAddr) -> bool {
+        let has = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&address));
+        (self.wanted.is_empty() || has(&self.wanted)) && !has(&self.forbidden)
+    }
+
+    /// Takes away the addresses that are not to be used. Those of this host's own `node` stay, since no network leads there.
+    pub fn limit(&self, places: &mut [Place], node: u32) -> Result<()> {
+        for (index, place) in places.iter_mut().enumerate() {
+            if index as u32 == node {
+                continue;
+            }
+            let had = std::mem::take(&mut place.addresses);
+            place.addresses = had
+                .iter()
+                .copied()
+                .filter(|address| self.allow(*address))
+                .collect();
+            if place.addresses.is_empty() && !had.is_empty() {
+                let had: Vec<_> = had.iter().map(IpAddr::to_string).collect();
+                return Err(Error::misuse(
+                    codes::G0225,
+                    format!(
+                        "{ENV_NETWORKS}={:?} leaves no way to {}, which has {}",
+                        self.said,
+                        place.name,
+                        had.join(", ")
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> Vec<(String, IpNet)> {
+        [
+            ("eth0", "10.0.0.0/24"),
+            ("eth1", "10.0.1.0/24"),
+            ("eth1", "fd00:1::/64"),
+        ]
+        .map(|(name, network)| (name.to_owned(), network.parse().unwrap()))
+        .into()
+    }
+
+    fn left(said: &str, addresses: &[&str]) -> Result<Vec<String>> {
+        let mut places = vec![Place::default(), Place::default()];
+        places[1].addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        Networks::parse(said, &own())?.limit(&mut places, 0)?;
+        Ok(places[1].addresses.iter().map(IpAddr::to_string).collect())
+    }
+
+    const ALL: [&str; 4] = ["10.0.0.2", "10.0.1.2", "fd00:1::2", "192.168.1.2"];
+
+    #[test]
+    fn what_is_named_is_used_and_what_is_forbidden_is_not() {
+        assert_eq!(left("eth1", &ALL).unwrap(), ["10.0.1.2", "fd00:1::2"]);
+        assert_eq!(left("^eth1", &ALL).unwrap(), ["10.0.0.2", "192.168.1.2"]);
+        assert_eq!(left("10.0.0.0/16, ^10.0.0.0/24", &ALL).unwrap(), ["10.0.1.2"]);
+        assert_eq!(
+            left("10.0.0.77,192.168.1.2", &ALL).unwrap(),
+            ["10.0.0.2", "192.168.1.2"]
+        );
+        assert_eq!(left("", &ALL).unwrap(), ALL);
+    }
+
+    #[test]
+    fn what_is_not_there_or_leaves_nothing_is_said() {
+        let error = left("ib0", &ALL).unwrap_err().to_string();
+        assert!(
+            error.contains("\"ib0\"") && error.contains("eth1 (10.0.1.0/24)"),
+            "{error}"
+        );
+        let error = left("172.16.0.0/12", &ALL).unwrap_err().to_string();
+        assert!(
+            error.contains("leaves no way") && error.contains("10.0.0.2"),
+            "{error}"
+        );
+    }
+}
