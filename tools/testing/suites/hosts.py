@@ -220,28 +220,32 @@ def several_networks(context, talk):
     with Wires(["400mbit", "200mbit"]) as hosts:
         # Four megabytes at a time.
         job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", talk, "0", "4000000"])
-        job.wait_for_ranks(talk, 2)
-        wait_until("large data on both wires", lambda seen: all(seen[wire]["mb_brought"] > 20 for wire in ("net0", "net1")))
-        code, output = rail("drain", "net1")
-        expect(code == 0 and "10.77.1.0/24" in output, f"exit code {code}", output)
-        before = wait_until("net1 out of use", lambda seen: not seen["net1"]["in_use"])
-        later = wait_until("data on net0 alone", lambda seen: seen["net0"]["mb_brought"] > before["net0"]["mb_brought"] + 20)
-        # What was under way when it was drained still came.
-        expect(later["net1"]["mb_brought"] <= before["net1"]["mb_brought"] + 8, "data moved by a network that is left alone", f"{before}\n{later}")
-        code, output = rail("drain", "10.77.0.0/24")
-        expect(code == 1 and "the last network" in output, f"exit code {code}: the last network was taken out of use", output)
-        expect(rail("add", "net1")[0] == 0, "net1 is not taken back", "")
-        wait_until("data on net1 again", lambda seen: seen["net1"]["mb_brought"] > later["net1"]["mb_brought"] + 20)
-        # The network that the first connections took: packets move to the other, too.
-        expect(rail("drain", "net0")[0] == 0, "net0 cannot be drained", "")
-        wait_until("packets on net1", lambda seen: seen["net1"]["connections"]["packets"] == 1 and seen["net0"]["connections"]["packets"] == 0)
-        expect(rail("add", "net0")[0] == 0, "net0 is not taken back", "")
-        for wire in (1, 0):
-            at = wait_until("data on both wires again", lambda seen: seen["net0"]["connections"]["bulk"] and seen["net1"]["connections"]["bulk"])
-            hosts.cut(wire)
-            time.sleep(3)
-            hosts.mend(wire)
-            wait_until("data after a wire stood still", lambda seen: sum(row["mb_brought"] for row in seen.values()) > sum(row["mb_brought"] for row in at.values()) + 40)
+        try:
+            job.wait_for_ranks(talk, 2)
+            wait_until("large data on both wires", lambda seen: all(seen[wire]["mb_brought"] > 20 for wire in ("net0", "net1")))
+            code, output = rail("drain", "net1")
+            expect(code == 0 and "10.77.1.0/24" in output, f"exit code {code}", output)
+            before = wait_until("net1 out of use", lambda seen: not seen["net1"]["in_use"])
+            later = wait_until("data on net0 alone", lambda seen: seen["net0"]["mb_brought"] > before["net0"]["mb_brought"] + 20)
+            # What was under way when it was drained still came.
+            expect(later["net1"]["mb_brought"] <= before["net1"]["mb_brought"] + 8, "data moved by a network that is left alone", f"{before}\n{later}")
+            code, output = rail("drain", "10.77.0.0/24")
+            expect(code == 1 and "the last network" in output, f"exit code {code}: the last network was taken out of use", output)
+            expect(rail("add", "net1")[0] == 0, "net1 is not taken back", "")
+            wait_until("data on net1 again", lambda seen: seen["net1"]["mb_brought"] > later["net1"]["mb_brought"] + 20)
+            # The network that the first connections took: packets move to the other, too.
+            expect(rail("drain", "net0")[0] == 0, "net0 cannot be drained", "")
+            wait_until("packets on net1", lambda seen: seen["net1"]["connections"]["packets"] == 1 and seen["net0"]["connections"]["packets"] == 0)
+            expect(rail("add", "net0")[0] == 0, "net0 is not taken back", "")
+            for wire in (1, 0):
+                at = wait_until("data on both wires again", lambda seen: seen["net0"]["connections"]["bulk"] and seen["net1"]["connections"]["bulk"])
+                hosts.cut(wire)
+                time.sleep(3)
+                hosts.mend(wire)
+                wait_until("data after a wire stood still", lambda seen: sum(row["mb_brought"] for row in seen.values()) > sum(row["mb_brought"] for row in at.values()) + 40)
+        except BaseException:
+            job.sweep()
+            raise
         for pid in job.ranks(talk):
             os.kill(pid, signal.SIGUSR1)
         code, output = job.end(limit=2 * SILENCE_S)
