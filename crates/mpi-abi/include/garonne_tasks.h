@@ -89,7 +89,7 @@ const char *garonne_tasks_error(int code);
 /* `how` may be null. */
 int garonne_task_init(garonne_task *task, garonne_tasks *tasks, const garonne_how *how, garonne_task_function function, void *state);
 int garonne_task_submit(garonne_task *task);
-/* Runs tasks while it waits, then sleeps. Returns the task's life. */
+/* Runs tasks while it waits, then sleeps. Returns the task's life. In the task's own run, whose end cannot be waited for there: GARONNE_PENDING, at once. */
 int garonne_task_wait(garonne_task *task);
 int garonne_task_life(const garonne_task *task);
 /* Takes it back: afterwards nobody runs it. Waits for a run that goes on; called from that run, it only keeps it from being run again. Returns its life. */
@@ -110,7 +110,7 @@ typedef int (*garonne_event_function)(void *state, uint32_t value, const garonne
 int garonne_on_descriptor(garonne_tasks *tasks, int fd, int interest, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
 /* After `first_ns`, and then every `period_ns` unless that is 0. */
 int garonne_on_alarm(garonne_tasks *tasks, uint64_t first_ns, uint64_t period_ns, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
-/* The signal is blocked in the calling thread; it is to be blocked in all others, too. No handler is installed. */
+/* The signal is blocked in the calling thread; it is to be blocked in all others, too. No handler is installed. What cannot be blocked (SIGKILL, SIGSTOP) is GARONNE_MISUSE. */
 int garonne_on_signal(garonne_tasks *tasks, int signal, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
 /* When *word is not `expected`; the word stays where it is until the watch ends. Whoever changes it wakes its sleepers (FUTEX_WAKE, not private). */
 int garonne_on_word(garonne_tasks *tasks, uint32_t *word, uint32_t expected, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);

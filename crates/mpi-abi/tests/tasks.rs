@@ -38,6 +38,7 @@ fn tasks_of_c_run_repeat_are_waited_for_withdrawn_and_refused() {
             runs++;
             return (*left)-- > 0 ? GARONNE_AGAIN : GARONNE_DONE;
         }
+        static int wait_for_itself(void *state, const garonne_at *at) { (void)at; CHECK(garonne_task_wait(state) == GARONNE_PENDING); return GARONNE_DONE; }
         static int forever(void *state, const garonne_at *at) { (void)state; (void)at; return GARONNE_AGAIN; }
         int main(void) {
             garonne_tasks *tasks;
@@ -62,6 +63,10 @@ fn tasks_of_c_run_repeat_are_waited_for_withdrawn_and_refused() {
             CHECK(garonne_tasks_schedule(tasks, GARONNE_SWITCH) >= 0);
             CHECK(garonne_task_withdraw(&task) == GARONNE_WITHDRAWN);
             CHECK(garonne_task_submit(&task) == GARONNE_OK);
+            garonne_task_destroy(&task);
+            CHECK(garonne_task_init(&task, tasks, NULL, wait_for_itself, &task) == GARONNE_OK);
+            CHECK(garonne_task_submit(&task) == GARONNE_OK);
+            CHECK(garonne_task_wait(&task) == GARONNE_FINISHED);
             garonne_task_destroy(&task);
             garonne_how wrong = {.place = 99};
             CHECK(garonne_task_init(&task, tasks, &wrong, forever, NULL) == GARONNE_MISUSE);

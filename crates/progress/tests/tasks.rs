@@ -1,11 +1,13 @@
 //! Tasks with real workers: who runs what, when threads exist, and what ends them.
 
-use garonne_progress::tasks::{At, Class, Error, How, Keypoint, Life, Place, Settings, Step, Tasks, Urgency};
+use garonne_progress::tasks::{
+    At, Class, Error, How, Keypoint, Life, Place, Settings, Step, Task, Tasks, Urgency,
+};
 use garonne_topology::{CpuSet, Kind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 fn settings() -> Settings {
@@ -244,6 +246,27 @@ fn a_task_that_repeats_is_looked_at_by_a_napping_worker_until_it_succeeds() {
         assert_eq!(task.life(), Life::Pending);
         ready.store(true, Ordering::Release);
         assert!(task.wait(None));
+    });
+}
+
+#[test]
+fn a_task_that_waits_for_itself_is_told_that_it_is_pending() {
+    exclusively(|| {
+        let tasks = Tasks::new(settings()).unwrap();
+        let (tell, told) = channel();
+        let itself = Arc::new_cyclic(|itself: &Weak<Task<Box<dyn Fn(&At) -> Step + Send + Sync>>>| {
+            let (itself, tell, its) = (itself.clone(), Mutex::new(tell), tasks.clone());
+            let work = move |_: &At| {
+                if let Some(task) = itself.upgrade() {
+                    tell.lock().unwrap().send(its.wait(&task)).unwrap();
+                }
+                Step::Done
+            };
+            tasks.task(&How::at(Place::Machine), Box::new(work) as _).unwrap()
+        });
+        tasks.submit_shared(&itself).unwrap();
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(Life::Pending));
+        assert_eq!(tasks.wait(&itself), Life::Done);
     });
 }
 

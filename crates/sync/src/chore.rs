@@ -261,10 +261,16 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
         Ok(self.racks.offer(seat))
     }
 
+    /// Whether the caller is within its run: then it cannot be waited for.
+    pub fn runs_here(&self) -> bool {
+        let me = me();
+        me != 0 && self.header.runner.load(Ordering::Relaxed) == me
+    }
+
     /// Takes it back: afterwards it is in no rack and nobody runs it. Waits for a run that goes on, but not for one that has not begun.
     pub fn withdraw(&self) -> Withdrawal {
         let header = &self.header;
-        if header.runner.load(Ordering::Relaxed) == me() && me() != 0 {
+        if self.runs_here() {
             header.flag(RETIRE);
             return Withdrawal::AfterThisRun;
         }

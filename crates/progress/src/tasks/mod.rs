@@ -289,8 +289,12 @@ impl Tasks {
         Ok(())
     }
 
-    /// Waits until a task is settled: runs tasks meanwhile, then sleeps. Returns what became of it.
+    /// Waits until a task is settled: runs tasks meanwhile, then sleeps. Returns what became of it; in the task's own run, whose end cannot be waited for there, at
+    /// once that it is pending.
     pub fn wait<W: Work<At>>(&self, task: &Task<W>) -> Life {
+        if task.runs_here() {
+            return task.life();
+        }
         self.scheduler()
             .wait_for(&|| task.life() != Life::Pending, &|limit| {
                 task.wait(limit);
