@@ -1,7 +1,7 @@
 //! Signals as events. Alone in its file: signals are the whole process's, and this needs all threads to block one.
 
 use garonne_progress::events::Next;
-use garonne_progress::tasks::{At, How, Place, Settings, Tasks};
+use garonne_progress::tasks::{At, Error, How, Place, Settings, Tasks};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
@@ -24,6 +24,10 @@ fn main() {
         assert_eq!(told.recv().unwrap(), signal.as_raw());
     }
     drop(watch);
+    for never_told in [libc::SIGKILL, libc::SIGSTOP] {
+        let refused = tasks.on_signals(&[libc::SIGUSR1, never_told], &how, |_, _: &At| Next::Stop);
+        assert!(matches!(refused, Err(Error::Misuse(_))), "{never_told}");
+    }
     assert!(tasks.on_signals(&[9999], &how, |_, _: &At| Next::Stop).is_err());
     println!("signals are told by number, without a handler");
 }

@@ -207,6 +207,13 @@ impl Tasks {
         let failed = |error: std::io::Error| {
             Error::System("cannot watch these signals", error.raw_os_error().unwrap_or(0))
         };
+        // The kernel takes them and never tells of them.
+        if signals
+            .iter()
+            .any(|signal| [libc::SIGKILL, libc::SIGSTOP].contains(signal))
+        {
+            return Err(Error::Misuse("SIGKILL and SIGSTOP cannot be watched"));
+        }
         let fd = sys::signal_descriptor(signals).map_err(failed)?;
         let read = fd.try_clone().map_err(failed)?;
         self.on_owned(fd, EventFlags::IN, how, move |at| {
