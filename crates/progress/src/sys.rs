@@ -193,6 +193,17 @@ pub(crate) fn forks_now() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
+/// Whether a program may watch this signal: there is such a one, the C library does not keep it for itself, and the kernel tells of it.
+pub(crate) fn is_told_of(signal: i32) -> bool {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is initialised first; a number that is no signal of the program's is refused by sigaddset.
+    let known = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal) == 0
+    };
+    known && ![libc::SIGKILL, libc::SIGSTOP].contains(&signal)
+}
+
 /// A descriptor from which these signals are read; the calling thread blocks them from now on.
 pub(crate) fn signal_descriptor(signals: &[i32]) -> io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd;

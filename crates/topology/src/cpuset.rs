@@ -18,7 +18,10 @@ impl CpuSet {
     /// Reads the kernel's list form. `None` if it is not one.
     pub fn parse(list: &str) -> Option<Self> {
         let mut set = Self::new();
-        for range in list.trim().split(',').filter(|range| !range.is_empty()) {
+        if list.trim().is_empty() {
+            return Some(set);
+        }
+        for range in list.trim().split(',') {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
             if first > last || last >= CPUS_MAX {
@@ -169,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_is_no_list_is_refused() {
-        for text in ["x", "3-1", "1-", "99999999", "-1"] {
+        for text in ["x", "3-1", "1-", "99999999", "-1", "0,,1", ",", "1,"] {
             assert_eq!(CpuSet::parse(text), None, "{text}");
         }
         assert_eq!(CpuSet::parse("\n"), Some(CpuSet::new()));

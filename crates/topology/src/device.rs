@@ -16,14 +16,22 @@ const CLASSES: [&str; 7] = [
     "bus/pci/devices",
 ];
 
-/// The CPUs near `device` (`eth0`, `mlx5_0`, `card0`, `nvme0n1`, a PCI address such as `0000:3b:00.0`) on this machine.
-/// `None`: there is no such device, or the kernel does not say where it is.
-pub fn local_cpus(device: &str) -> Option<CpuSet> {
+/// Where a device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Near {
+    /// Near these CPUs.
+    Cpus(CpuSet),
+    /// Nowhere in particular: it is no piece of hardware (`lo`, a bridge, an interface of a virtual machine), or the kernel does not say.
+    Anywhere,
+}
+
+/// Where `device` (`eth0`, `mlx5_0`, `card0`, `nvme0n1`, a PCI address such as `0000:3b:00.0`) is on this machine. `None`: there is no such device.
+pub fn find(device: &str) -> Option<Near> {
     read(Path::new("/sys"), device)
 }
 
 /// The same below another root, laid out as `/sys`.
-pub fn read(root: &Path, device: &str) -> Option<CpuSet> {
+pub fn read(root: &Path, device: &str) -> Option<Near> {
     if device.is_empty() || device.contains('/') || device.starts_with('.') {
         return None;
     }
@@ -32,9 +40,10 @@ pub fn read(root: &Path, device: &str) -> Option<CpuSet> {
         .map(|class| root.join(class).join(device))
         .find(|dir| dir.exists())?;
     // A class's entry links to the device that it stands for; a PCI address is the device itself.
-    [found.join("device"), found]
+    let told = [found.join("device"), found]
         .iter()
-        .find_map(|dir| near(root, dir))
+        .find_map(|dir| near(root, dir));
+    Some(told.map_or(Near::Anywhere, Near::Cpus))
 }
 
 fn near(root: &Path, dir: &Path) -> Option<CpuSet> {
@@ -69,11 +78,17 @@ mod tests {
         write("devices/system/node/online", "0-1");
         write("devices/system/node/node0/cpulist", "0-3");
         write("devices/system/node/node1/cpulist", "4-7");
-        let near = |name: &str| read(&root, name).map(|cpus| cpus.to_string());
+        let near = |name: &str| {
+            read(&root, name).map(|near| match near {
+                Near::Cpus(cpus) => cpus.to_string(),
+                Near::Anywhere => String::from("anywhere"),
+            })
+        };
         assert_eq!(near("eth7").as_deref(), Some("4-7"));
         assert_eq!(near("nvme3").as_deref(), Some("4-7"));
         assert_eq!(near("0000:3b:00.0").as_deref(), Some("0-3"));
-        for unknown in ["lo", "eth8", "", "../net/eth7", ".", "net/eth7"] {
+        assert_eq!(near("lo").as_deref(), Some("anywhere"));
+        for unknown in ["eth8", "", "../net/eth7", ".", "net/eth7"] {
             assert_eq!(near(unknown), None, "{unknown}");
         }
         fs::remove_dir_all(&root).unwrap();

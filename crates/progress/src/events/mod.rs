@@ -126,7 +126,7 @@ impl Tasks {
     fn events_thread(&self) -> Result<Arc<Reactor>, Error> {
         self.scheduler().alive()?;
         let refused = Error::Resource("the system gives no thread or descriptor for events");
-        self.scheduler().reactor().ok_or(refused)
+        self.scheduler().reactor().cloned().ok_or(refused)
     }
 
     /// Calls `action` whenever a descriptor is as asked. A duplicate of it is watched, so it may be closed meanwhile, but stays open in the kernel until the watch ends.
@@ -207,12 +207,8 @@ impl Tasks {
         let failed = |error: std::io::Error| {
             Error::System("cannot watch these signals", error.raw_os_error().unwrap_or(0))
         };
-        // The kernel takes them and never tells of them.
-        if signals
-            .iter()
-            .any(|signal| [libc::SIGKILL, libc::SIGSTOP].contains(signal))
-        {
-            return Err(Error::Misuse("SIGKILL and SIGSTOP cannot be watched"));
+        if !signals.iter().all(|signal| sys::is_told_of(*signal)) {
+            return Err(Error::Misuse("a signal that is not there or cannot be watched"));
         }
         let fd = sys::signal_descriptor(signals).map_err(failed)?;
         let read = fd.try_clone().map_err(failed)?;

@@ -1,7 +1,8 @@
 //! Where a task may run: what a submitter says, and the area of the machine that it comes to.
 
 use crate::tasks::Error;
-use garonne_topology::{CpuSet, Kind, Tree, device};
+use garonne_topology::device::{self, Near};
+use garonne_topology::{CpuSet, Kind, Tree};
 
 /// Where a task may run. It is queued at the smallest area of the machine that covers its place, and run by whoever is in that area.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,10 +50,11 @@ impl Place {
             Self::Around(kind, cpu) => tree.around(core(*cpu)?, *kind),
             Self::Cpus(cpus) => tree.covering(cpus).ok_or(unknown)?,
             Self::Device(name) => {
-                let near = device::local_cpus(name);
-                let near = near.ok_or(Error::Misuse("the system does not say where this device is"))?;
-                // Near a device of which this process may use no CPU: anywhere.
-                tree.covering(&near).unwrap_or(tree.root())
+                match device::find(name).ok_or(Error::Misuse("the system has no such device"))? {
+                    // Near a device of which this process may use no CPU: anywhere.
+                    Near::Cpus(cpus) => tree.covering(&cpus).unwrap_or(tree.root()),
+                    Near::Anywhere => tree.root(),
+                }
             }
             Self::Caller(kind) => return Ok(Spot::Caller(*kind)),
             Self::NearCaller => return Ok(Spot::NearCaller),
