@@ -45,7 +45,7 @@ enum {
     GARONNE_NUMA = 3,
     GARONNE_PACKAGE = 4,
     GARONNE_CPUS = 5,           /* any of the CPUs in `name`, a list as the kernel writes it: "0-3,8" */
-    GARONNE_DEVICE = 6,         /* near the device `name`: "eth0", "mlx5_0", "0000:3b:00.0" */
+    GARONNE_DEVICE = 6,         /* near the device `name`: "eth0", "mlx5_0", "0000:3b:00.0"; anywhere if it is nowhere in particular, as "lo" */
     GARONNE_NEAR_CALLER = 7,    /* the cores that share a cache with whoever submits it: for polling */
     GARONNE_NEAREST_IDLE = 8    /* the nearest core that is idle at submission: for small submissions */
 };
@@ -88,6 +88,8 @@ const char *garonne_tasks_error(int code);
 
 /* `how` may be null. */
 int garonne_task_init(garonne_task *task, garonne_tasks *tasks, const garonne_how *how, garonne_task_function function, void *state);
+/* May be called from a signal handler, as garonne_task_life may and nothing else here, once the library's own thread for events runs: after the first garonne_on_* or
+ * the first submission of a task that is GARONNE_NOW. A task that is being submitted or pending is GARONNE_MISUSE then, too. Saves no errno. */
 int garonne_task_submit(garonne_task *task);
 /* Runs tasks while it waits, then sleeps. Returns the task's life. In the task's own run, whose end cannot be waited for there: GARONNE_PENDING, at once. */
 int garonne_task_wait(garonne_task *task);
@@ -110,7 +112,8 @@ typedef int (*garonne_event_function)(void *state, uint32_t value, const garonne
 int garonne_on_descriptor(garonne_tasks *tasks, int fd, int interest, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
 /* After `first_ns`, and then every `period_ns` unless that is 0. */
 int garonne_on_alarm(garonne_tasks *tasks, uint64_t first_ns, uint64_t period_ns, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
-/* The signal is blocked in the calling thread; it is to be blocked in all others, too. No handler is installed. What cannot be blocked (SIGKILL, SIGSTOP) is GARONNE_MISUSE. */
+/* The signal is blocked in the calling thread; it is to be blocked in all others, too. No handler is installed. What is no signal, what cannot be blocked (SIGKILL, SIGSTOP)
+ * and what the C library keeps for itself (32, 33) is GARONNE_MISUSE. */
 int garonne_on_signal(garonne_tasks *tasks, int signal, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
 /* When *word is not `expected`; the word stays where it is until the watch ends. Whoever changes it wakes its sleepers (FUTEX_WAKE, not private). */
 int garonne_on_word(garonne_tasks *tasks, uint32_t *word, uint32_t expected, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);

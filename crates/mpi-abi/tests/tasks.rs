@@ -27,6 +27,50 @@ fn holds(name: &str, text: &str) {
 }
 
 #[test]
+fn a_signal_handler_submits_whatever_it_interrupts() {
+    holds(
+        "c-handler",
+        r#"
+        #include <sys/time.h>
+        enum { TASKS = 8 };
+        static garonne_task theirs[TASKS];
+        static atomic_int submitted, wrong;
+        static int nothing(void *state, const garonne_at *at) { (void)state; (void)at; return GARONNE_DONE; }
+        static void handler(int signal) {
+            (void)signal;
+            int before = errno, rc = garonne_task_submit(&theirs[submitted++ % TASKS]);
+            if (rc != GARONNE_OK && rc != GARONNE_MISUSE) wrong++;
+            errno = before;
+        }
+        int main(void) {
+            garonne_tasks *tasks;
+            garonne_how now = {.urgency = GARONNE_NOW};
+            CHECK(garonne_tasks_open(&tasks) == GARONNE_OK);
+            for (int i = 0; i < TASKS; i++) CHECK(garonne_task_init(&theirs[i], tasks, &now, nothing, NULL) == GARONNE_OK);
+            CHECK(garonne_task_submit(&theirs[0]) == GARONNE_OK);
+            CHECK(garonne_task_wait(&theirs[0]) == GARONNE_FINISHED);
+            signal(SIGALRM, handler);
+            struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+            CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+            for (int i = 0; submitted < 3000 || i < 1000; i++) {
+                garonne_task mine;
+                CHECK(garonne_task_init(&mine, tasks, i & 1 ? &now : NULL, nothing, NULL) == GARONNE_OK);
+                CHECK(garonne_task_submit(&mine) == GARONNE_OK);
+                if (i % 16 == 0) CHECK(garonne_task_wait(&mine) == GARONNE_FINISHED);
+                garonne_task_destroy(&mine);
+            }
+            CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+            CHECK(wrong == 0);
+            for (int i = 0; i < TASKS; i++) garonne_task_destroy(&theirs[i]);
+            garonne_tasks_close(tasks);
+            printf("ok");
+            return 0;
+        }
+        "#,
+    );
+}
+
+#[test]
 fn tasks_of_c_run_repeat_are_waited_for_withdrawn_and_refused() {
     holds(
         "c-tasks",

@@ -90,6 +90,11 @@ impl Tree {
         Self::read(Path::new("/sys/devices/system"), &allowed())
     }
 
+    /// These CPUs of this machine, whether or not this process may use them.
+    pub fn over(cpus: &CpuSet) -> Self {
+        Self::read(Path::new("/sys/devices/system"), cpus)
+    }
+
     /// The machine described below `root` (laid out as `/sys/devices/system`), restricted to `allowed`.
     pub fn read(root: &Path, allowed: &CpuSet) -> Self {
         let mut sets: Vec<(Kind, CpuSet)> = Vec::new();

@@ -37,6 +37,8 @@ pub(crate) struct Reactor {
     /// Queues in which something is wanted at once.
     urgent: Bits,
     areas: usize,
+    /// Homes whose workers are to be started.
+    homes: Bits,
     stop: AtomicBool,
     sources: Mutex<Sources>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -90,6 +92,7 @@ impl Reactor {
             alarm: timer()?,
             urgent: Bits::new(areas),
             areas,
+            homes: Bits::new(scheduler.pool.homes.len()),
             stop: AtomicBool::new(false),
             sources: Mutex::new(Sources {
                 next: FIRST_SOURCE,
@@ -126,6 +129,14 @@ impl Reactor {
     pub(crate) fn urgent(&self, area: usize) {
         self.urgent.set(area);
         self.ring();
+    }
+
+    /// Has the worker of a home started.
+    pub(crate) fn start_worker(&self, home: usize) {
+        // One that is asked for already comes.
+        if self.homes.set(home) {
+            self.ring();
+        }
     }
 
     fn ring(&self) {
@@ -259,7 +270,16 @@ impl Reactor {
                     id => self.fire(scheduler, id),
                 }
             }
+            self.start_workers(scheduler);
             self.run_urgent(scheduler);
+        }
+    }
+
+    fn start_workers(&self, scheduler: &Arc<Scheduler>) {
+        for home in 0..scheduler.pool.homes.len() {
+            if self.homes.word(home / 64) != 0 && self.homes.clear(home) {
+                scheduler.pool.start(scheduler, home);
+            }
         }
     }
 

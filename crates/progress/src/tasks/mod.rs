@@ -26,7 +26,7 @@ pub use garonne_sync::chore::{Life, Step, Withdrawal, Work};
 pub use garonne_sync::rack::Tally;
 pub use place::Place;
 pub use scheduler::{Lengthy, Poller};
-pub use worker_pool::{Class, Settings, WorkerCounts};
+pub use worker_pool::{Class, Settings, WorkerCounts, offer};
 
 use place::Spot;
 pub(crate) use scheduler::Scheduler;

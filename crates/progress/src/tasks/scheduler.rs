@@ -17,7 +17,7 @@ use garonne_sync::rack::{Racks, Tally};
 use garonne_sync::roster::Roster;
 use garonne_topology::Tree;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// See the module's paragraph.
@@ -39,7 +39,10 @@ pub(crate) struct Scheduler {
     /// Workers of the idle class that poll.
     pub(crate) idlers: AtomicU32,
     forks: u32,
-    reactor: Mutex<Option<Arc<Reactor>>>,
+    /// Read without a lock, so that a signal handler may submit.
+    reactor: OnceLock<Arc<Reactor>>,
+    /// Held while the reactor starts, and while all ends.
+    starting: Mutex<()>,
     pub(crate) words: Arc<Words>,
     pub(crate) blockers: Arc<Blockers>,
     /// Whether the timer runs, so that not every submission has to ask.
@@ -82,7 +85,8 @@ impl Scheduler {
             stopping: AtomicBool::new(false),
             idlers: AtomicU32::new(0),
             forks: sys::forks(),
-            reactor: Mutex::new(None),
+            reactor: OnceLock::new(),
+            starting: Mutex::new(()),
             words: Arc::new(Words::new()),
             blockers: Arc::default(),
             timing: AtomicBool::new(false),
@@ -184,7 +188,13 @@ impl Scheduler {
                 return reactor.urgent(area);
             }
         }
-        self.pool.call(self, area, self.core_here());
+        if let Some(home) = self.pool.call(&self.tree, area, self.core_here()) {
+            match self.running() {
+                // A thread is started by one: the caller may be a signal handler.
+                Some(reactor) => reactor.start_worker(home),
+                None => self.pool.start(self, home),
+            }
+        }
         // Whoever was called may not get a core.
         self.time();
     }
@@ -199,13 +209,21 @@ impl Scheduler {
         }
     }
 
-    /// The thread of the timer and of events, started when first wanted. `None`: the system refuses a thread or descriptors, or it is over.
-    pub(crate) fn reactor(self: &Arc<Self>) -> Option<Arc<Reactor>> {
-        let mut reactor = self.reactor.lock().unwrap_or_else(PoisonError::into_inner);
-        if reactor.is_none() && self.alive().is_ok() {
-            *reactor = Reactor::start(self).ok();
+    /// The thread of the timer and of events if it runs. Takes no lock.
+    fn running(&self) -> Option<&Arc<Reactor>> {
+        self.reactor.get().filter(|_| !self.stopping())
+    }
+
+    /// The thread of the timer and of events, started when first wanted. `None`: the system refuses a thread or descriptors, or it is over. Takes no lock once it runs.
+    pub(crate) fn reactor(self: &Arc<Self>) -> Option<&Arc<Reactor>> {
+        if let Some(reactor) = self.running() {
+            return Some(reactor);
         }
-        reactor.clone()
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.reactor.get().is_none() && self.alive().is_ok() {
+            let _ = self.reactor.set(Reactor::start(self).ok()?);
+        }
+        self.running()
     }
 
     /// A number that differs from walk to walk, for walks that are not a poller's.
@@ -283,8 +301,9 @@ impl Scheduler {
         if self.stopping.swap(true, Ordering::AcqRel) || sys::forks_now() != self.forks {
             return;
         }
-        let reactor = self.reactor.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(reactor) = reactor {
+        // One that starts is there afterwards, and no other starts.
+        drop(self.starting.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(reactor) = self.reactor.get() {
             reactor.stop();
         }
         self.words.stop();
@@ -413,6 +432,42 @@ impl Drop for Lengthy<'_> {
     fn drop(&mut self) {
         if let Some(core) = self.core {
             self.scheduler.roster.enter(core);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::{How, Place, Step, Tasks};
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_submission_takes_no_lock_once_the_reactor_runs() {
+        let tasks = Tasks::new(Settings::here()).unwrap();
+        let scheduler = tasks.scheduler();
+        assert!(scheduler.reactor().is_some());
+        let (tell, told) = channel();
+        for urgency in [Urgency::Now, Urgency::Idle] {
+            let (its, tell) = (tasks.clone(), tell.clone());
+            let _held = scheduler.starting.lock().unwrap();
+            let submitter = std::thread::spawn(move || {
+                let how = How {
+                    urgency,
+                    ..How::at(Place::Machine)
+                };
+                let task = its.task(
+                    &how,
+                    Box::new(|_: &At| Step::Done) as Box<dyn Fn(&At) -> Step + Send + Sync>,
+                );
+                let task = Arc::new(task.unwrap());
+                its.submit_shared(&task).unwrap();
+                tell.send(()).unwrap();
+                task
+            });
+            assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(()), "{urgency:?}");
+            drop(_held);
+            tasks.wait(&submitter.join().unwrap());
         }
     }
 }

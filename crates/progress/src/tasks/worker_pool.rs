@@ -10,9 +10,10 @@ use crate::tasks::worker;
 use garonne_sync::futex;
 use garonne_sync::pad::CachePadded;
 use garonne_sync::roster::Bits;
+use garonne_topology::machine::allowed;
 use garonne_topology::{CpuSet, Tree, quota};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -26,12 +27,20 @@ pub enum Class {
     Ordinary,
 }
 
+/// See [`offer`].
+static OFFERED: OnceLock<CpuSet> = OnceLock::new();
+
+/// Cores beside this process's own that its workers may use: the spare cores of a bound rank's NUMA node. Counts for tasks that are made afterwards; a second offer does not.
+pub fn offer(cpus: CpuSet) {
+    let _ = OFFERED.set(cpus);
+}
+
 /// What tasks run on.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The machine whose areas get queues.
     pub tree: Tree,
-    /// Where a worker may live, one each: the core that `topology::placement` gives a rank's worker, or for a program of its own every core.
+    /// Where a worker may live, one each.
     pub homes: Vec<CpuSet>,
     /// What the kernel thinks of workers.
     pub class: Class,
@@ -40,9 +49,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// For a program by itself on this machine: a worker may live on each core that it may use, as far as its quota of processor time goes.
+    /// For this process: a worker may live on each core that it may use, and on those that it was offered ([`offer`]), as far as its quota of processor time goes.
     pub fn here() -> Self {
-        let tree = Tree::discover();
+        let tree = match OFFERED.get() {
+            Some(cpus) => Tree::over(&allowed().union(cpus)),
+            None => Tree::discover(),
+        };
         let cores = tree.cores();
         let granted = quota::cpu_milli().map_or(cores, |milli| (milli as usize).div_ceil(1000));
         let homes = tree.areas()[..cores].iter().map(|core| core.cpus.clone());
@@ -132,9 +144,9 @@ impl WorkerPool {
         self.class
     }
 
-    /// Wakes or starts a worker for a queue, the nearest to `here` that there is.
-    pub(crate) fn call(&self, scheduler: &Arc<Scheduler>, area: usize, here: usize) {
-        for near in scheduler.tree.path(here) {
+    /// Wakes a worker for a queue, the nearest to `here` that there is. If none sleeps, the home of one that is to be started. Takes no lock.
+    pub(crate) fn call(&self, tree: &Tree, area: usize, here: usize) -> Option<usize> {
+        for near in tree.path(here) {
             for word in 0..self.reach[area].len() {
                 loop {
                     let able = self.sleepers.word(word) & self.reach[near][word] & self.reach[area][word];
@@ -143,20 +155,22 @@ impl WorkerPool {
                     }
                     let home = word * 64 + able.trailing_zeros() as usize;
                     if self.sleepers.clear(home) {
-                        return self.wake(home);
+                        self.wake(home);
+                        return None;
                     }
                 }
             }
         }
-        for near in scheduler.tree.path(here) {
+        for near in tree.path(here) {
             for word in 0..self.reach[area].len() {
                 let new = !self.started.word(word) & self.reach[near][word] & self.reach[area][word];
                 if new != 0 {
-                    return self.start(scheduler, word * 64 + new.trailing_zeros() as usize);
+                    return Some(word * 64 + new.trailing_zeros() as usize);
                 }
             }
         }
         // All are awake: one of them looks once more before it sleeps.
+        None
     }
 
     fn wake(&self, home: usize) {
@@ -165,7 +179,8 @@ impl WorkerPool {
         futex::wake(word, 1);
     }
 
-    fn start(&self, scheduler: &Arc<Scheduler>, home: usize) {
+    /// Starts the worker of a home, unless it was started or the system refused one just now.
+    pub(crate) fn start(&self, scheduler: &Arc<Scheduler>, home: usize) {
         let mut hands = self.hands.lock().unwrap_or_else(PoisonError::into_inner);
         if hands.over || hands.refused_at.is_some_and(|at| at.elapsed() < START_AGAIN) {
             return;
