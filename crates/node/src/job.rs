@@ -78,8 +78,9 @@ pub enum Stdin {
 pub struct Placement {
     /// Per rank the CPUs it is bound to, as words of a mask; empty: not bound. No entries: nobody is bound.
     pub masks: Vec<Vec<u64>>,
-    /// The CPUs on which helpers of bound ranks may run, as a list: those of the job's ranks, and those that nobody has. Empty: where their ranks may.
-    pub helpers: String,
+    /// Per rank, if ranks are bound, the CPUs on which its helper may run, as a list: the cores of its NUMA node that nobody has; if there is none, those of the job's ranks and those
+    /// that nobody has anywhere. Empty: where its rank may.
+    pub helpers: Vec<String>,
     /// Processor time that the job may use, in thousandths of a core.
     pub cpus_milli: u32,
 }

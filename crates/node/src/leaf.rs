@@ -88,8 +88,13 @@ pub fn spread(placed: &Placement, ranks: &[u32], size: u32) -> Placement {
     for (mask, rank) in placed.masks.iter().zip(ranks) {
         masks[*rank as usize].clone_from(mask);
     }
+    let mut helpers = vec![String::new(); size as usize];
+    for (cpus, rank) in placed.helpers.iter().zip(ranks) {
+        helpers[*rank as usize].clone_from(cpus);
+    }
     Placement {
         masks,
+        helpers,
         ..placed.clone()
     }
 }

@@ -552,7 +552,13 @@ const BINDS: [BindTo; 7] = [
     BindTo::Numa,
     BindTo::Package,
 ];
-const MAPS: [MapBy; 4] = [MapBy::Core, MapBy::Cache, MapBy::Numa, MapBy::Package];
+const MAPS: [MapBy; 5] = [
+    MapBy::Core,
+    MapBy::Cache,
+    MapBy::Numa,
+    MapBy::Package,
+    MapBy::Scatter,
+];
 
 fn bind_code(bind: BindTo) -> u8 {
     BINDS.iter().position(|known| *known == bind).unwrap_or(0) as u8

@@ -54,7 +54,7 @@ pub fn place(ranks: u32, policy: &Policy) -> Placed {
     let cpus_milli = quota::cpu_milli().map_or(threads, |quota| quota.min(threads));
     for _ in 0..ATTEMPTS {
         let taken = taken(None);
-        let Plan { sets, reason } = plan(
+        let Plan { sets, spare, reason } = plan(
             &Available {
                 machine: &machine,
                 taken: &taken,
@@ -67,10 +67,15 @@ pub fn place(ranks: u32, policy: &Policy) -> Placed {
         if sets.is_empty() {
             return placed(sets, cpus_milli, reason, None);
         }
-        // An idle core of another rank, or one to spare, serves a rank that computes better than its own.
+        // A core to spare near it serves a rank that computes best; then an idle core of another rank, or a spare one far away.
         let usable = machine.cpus();
         let free = usable.iter().filter(|cpu| !taken.contains(*cpu));
-        let helpers = free.collect::<CpuSet>().union(&wanted).to_string();
+        let anywhere = free.collect::<CpuSet>().union(&wanted);
+        let helpers = spare.iter().map(|near| match near.is_empty() {
+            true => anywhere.to_string(),
+            false => near.to_string(),
+        });
+        let helpers: Vec<String> = helpers.collect();
         let bound = |claim| {
             let mut placed = placed(sets, cpus_milli, reason, claim);
             placed.placement.helpers = helpers;
@@ -99,7 +104,7 @@ fn placed(sets: Vec<CpuSet>, cpus_milli: u32, reason: String, claim: Option<Owne
         placement: Placement {
             masks,
             cpus_milli,
-            helpers: String::new(),
+            helpers: Vec::new(),
         },
         reason,
         sets,

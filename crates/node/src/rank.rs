@@ -21,11 +21,13 @@ use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
 use garonne_progress::surroundings::{Known, Lent, Patience, Senders, Surroundings};
+use garonne_progress::tasks;
 use garonne_rails::composed::ComposedRail;
 use garonne_rails::cost::CostModel;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
 use garonne_topology::CpuSet;
+use garonne_topology::machine::allowed;
 use garonne_trace::record::Kind;
 
 use crate::book::Book;
@@ -111,9 +113,14 @@ impl Rank {
             .card(world.rank)
             .set_events(shard.events().address() as u64);
         let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
+        let helpers = std::env::var(ENV_HELPERS).ok();
+        let helpers = helpers.and_then(|cpus| CpuSet::parse(&cpus));
+        // Cores to spare, that is; where there are none, workers stay with their rank.
+        if let Some(spare) = helpers.as_ref().filter(|cpus| !cpus.meets(&allowed())) {
+            tasks::offer(spare.clone());
+        }
         if background() != Wish::Off {
-            let cpus = std::env::var(ENV_HELPERS).ok();
-            host.lend_hands(cpus.and_then(|cpus| CpuSet::parse(&cpus)));
+            host.lend_hands(helpers);
         } else {
             client.card(world.rank).set_background(Background::Off);
         }

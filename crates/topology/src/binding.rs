@@ -2,6 +2,7 @@
 
 use crate::cpuset::CpuSet;
 use crate::machine::Machine;
+use crate::placement::Nodes;
 
 /// What a rank is bound to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,8 +27,10 @@ pub enum BindTo {
 /// Which parts of the machine consecutive ranks go to in turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MapBy {
-    /// The next core: neighbours in rank are neighbours in the machine.
+    /// All NUMA nodes get their share of consecutive ranks, which spread out over the node's cores: memory and spare cores of all nodes are used.
     #[default]
+    Scatter,
+    /// The next core: neighbours in rank are neighbours in the machine.
     Core,
     /// The next last-level cache.
     Cache,
@@ -52,7 +55,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             bind: BindTo::Auto,
-            map: MapBy::Core,
+            map: MapBy::Scatter,
             cores_per_rank: 1,
         }
     }
@@ -74,6 +77,8 @@ pub struct Available<'a> {
 pub struct Plan {
     /// CPUs of each rank; empty if nobody is bound.
     pub sets: Vec<CpuSet>,
+    /// CPUs of the free cores of each rank's NUMA node that no rank has, for its helper; empty if there is none.
+    pub spare: Vec<CpuSet>,
     /// Why, in a few words.
     pub reason: String,
 }
@@ -82,6 +87,7 @@ impl Plan {
     fn unbound(reason: impl Into<String>) -> Self {
         Self {
             sets: Vec::new(),
+            spare: Vec::new(),
             reason: reason.into(),
         }
     }
@@ -117,7 +123,14 @@ pub fn plan(available: &Available<'_>, ranks: u32, policy: &Policy) -> Plan {
         _ => {}
     }
     let cores = in_order(available.machine, &free, policy.map);
-    let sets = match policy.bind {
+    let scattered = match (policy.bind, policy.map) {
+        (BindTo::Auto | BindTo::Core, MapBy::Scatter) => {
+            scattered(available.machine, &free, ranks, per_rank as usize)
+        }
+        _ => None,
+    };
+    let sets: Vec<CpuSet> = match policy.bind {
+        _ if scattered.is_some() => scattered.unwrap_or_default(),
         BindTo::Thread => threads(&cores, ranks),
         BindTo::Cache | BindTo::Numa | BindTo::Package => areas(available.machine, policy, ranks),
         _ => (0..ranks)
@@ -125,6 +138,7 @@ pub fn plan(available: &Available<'_>, ranks: u32, policy: &Policy) -> Plan {
             .collect(),
     };
     Plan {
+        spare: spare(available.machine, &free, &sets),
         sets,
         reason: String::from(if policy.bind == BindTo::Auto {
             "enough free cores"
@@ -132,6 +146,44 @@ pub fn plan(available: &Available<'_>, ranks: u32, policy: &Policy) -> Plan {
             "asked for"
         }),
     }
+}
+
+/// Algorithm 1 of [`crate::placement`] over the free cores, `per_rank` of them at a time. `None`: there are not enough.
+fn scattered(machine: &Machine, free: &[CpuSet], ranks: u32, per_rank: usize) -> Option<Vec<CpuSet>> {
+    let nodes = machine.grouped(|pu| pu.numa).into_iter().map(|node| {
+        let cores: Vec<CpuSet> = free.iter().filter(|core| core.meets(&node)).cloned().collect();
+        let places = cores.chunks_exact(per_rank).map(|cores| take(cores, 0, per_rank));
+        places.collect::<Vec<CpuSet>>()
+    });
+    let nodes: Vec<Vec<CpuSet>> = nodes.filter(|places| !places.is_empty()).collect();
+    let sizes: Vec<usize> = nodes.iter().map(Vec::len).collect();
+    if sizes.iter().sum::<usize>() < ranks as usize {
+        return None;
+    }
+    let shape = Nodes::new(&sizes)?;
+    (0..ranks)
+        .map(|rank| {
+            let spot = shape.rank(rank, ranks)?;
+            Some(nodes[spot.node][spot.core].clone())
+        })
+        .collect()
+}
+
+/// For each rank the cores to which Algorithm 2 may send its helper: all of its node that are free and no rank's. Which of them is idle the kernel knows best.
+fn spare(machine: &Machine, free: &[CpuSet], sets: &[CpuSet]) -> Vec<CpuSet> {
+    let busy = sets.iter().fold(CpuSet::new(), |sum, set| sum.union(set));
+    let left = |node: &CpuSet| {
+        free.iter()
+            .filter(|core| core.meets(node) && !core.meets(&busy))
+            .fold(CpuSet::new(), |sum, core| sum.union(core))
+    };
+    let nodes = machine.grouped(|pu| pu.numa).into_iter();
+    let nodes: Vec<(CpuSet, CpuSet)> = nodes.map(|node| (left(&node), node)).collect();
+    let near = |set: &CpuSet| {
+        let its = nodes.iter().find(|(_, node)| node.meets(set));
+        its.map_or_else(CpuSet::new, |(left, _)| left.clone())
+    };
+    sets.iter().map(near).collect()
 }
 
 /// `count` cores from position `first`, wrapping around.
@@ -163,7 +215,7 @@ fn parts(machine: &Machine, bind: BindTo) -> Vec<CpuSet> {
 /// One area per rank: in turn if ranks are mapped by areas, else filled one after the other, evenly.
 fn areas(machine: &Machine, policy: &Policy, ranks: u32) -> Vec<CpuSet> {
     let parts = parts(machine, policy.bind);
-    let in_turn = policy.map != MapBy::Core;
+    let in_turn = !matches!(policy.map, MapBy::Core | MapBy::Scatter);
     (0..ranks as usize)
         .map(|rank| match in_turn {
             true => parts[rank % parts.len()].clone(),
@@ -175,7 +227,7 @@ fn areas(machine: &Machine, policy: &Policy, ranks: u32) -> Vec<CpuSet> {
 /// The free cores in the order in which ranks take them.
 fn in_order(machine: &Machine, free: &[CpuSet], map: MapBy) -> Vec<CpuSet> {
     let parts = match map {
-        MapBy::Core => vec![machine.cpus()],
+        MapBy::Core | MapBy::Scatter => vec![machine.cpus()],
         MapBy::Cache => machine.grouped(|pu| pu.cache),
         MapBy::Numa => machine.grouped(|pu| pu.numa),
         MapBy::Package => machine.grouped(|pu| pu.package),
@@ -226,6 +278,30 @@ mod tests {
             ["0,4", "1,5", "2,6", "3,7"]
         );
         assert!(decide(&machine, "", 5, Policy::default()).sets.is_empty());
+    }
+
+    #[test]
+    fn fewer_ranks_than_cores_spread_out_and_leave_their_helpers_cores_of_their_node() {
+        let machine = regular(2, 4, 1);
+        let plan = decide(&machine, "", 4, Policy::default());
+        assert_eq!(texts(&plan), ["0", "2", "4", "6"]);
+        let spare: Vec<String> = plan.spare.iter().map(CpuSet::to_string).collect();
+        assert_eq!(spare, ["1,3", "1,3", "5,7", "5,7"]);
+        // What other jobs have is neither a rank's nor spare.
+        let plan = decide(&machine, "0-1,7", 3, Policy::default());
+        assert_eq!(texts(&plan), ["2", "3", "4"]);
+        let spare: Vec<String> = plan.spare.iter().map(CpuSet::to_string).collect();
+        assert_eq!(spare, ["", "", "5-6"]);
+        let two_each = Policy {
+            cores_per_rank: 2,
+            ..Policy::default()
+        };
+        assert_eq!(texts(&decide(&machine, "", 2, two_each)), ["0-1", "4-5"]);
+        let packed = Policy {
+            map: MapBy::Core,
+            ..Policy::default()
+        };
+        assert_eq!(texts(&decide(&machine, "", 4, packed)), ["0", "1", "2", "3"]);
     }
 
     #[test]
@@ -293,7 +369,7 @@ mod tests {
             let machine = regular(packages, cores, threads);
             let taken: CpuSet = (0..16).filter(|bit| taken >> bit & 1 == 1).collect();
             for bind in [BindTo::Auto, BindTo::Core, BindTo::Thread] {
-                for map in [MapBy::Core, MapBy::Cache, MapBy::Numa, MapBy::Package] {
+                for map in [MapBy::Scatter, MapBy::Core, MapBy::Cache, MapBy::Numa, MapBy::Package] {
                     let policy = Policy { bind, map, cores_per_rank: per_rank };
                     let available = Available { machine: &machine, taken: &taken, cpus_milli: u32::MAX };
                     let plan = plan(&available, ranks, &policy);
@@ -301,6 +377,9 @@ mod tests {
                     for set in &plan.sets {
                         prop_assert!(!set.is_empty() && !set.meets(&taken));
                         prop_assert!(set.iter().all(|cpu| machine.cpus().contains(cpu)));
+                    }
+                    for spare in &plan.spare {
+                        prop_assert!(!spare.meets(&taken) && plan.sets.iter().all(|set| !spare.meets(set)));
                     }
                     if bind == BindTo::Auto {
                         let total: usize = plan.sets.iter().map(CpuSet::len).sum();

@@ -1,5 +1,7 @@
 //! Trees and placement on real machines, recorded from their sysfs (`examples/describe.rs`).
 
+use garonne_topology::binding::{Available, Policy, plan};
+use garonne_topology::machine::{Machine, Pu};
 use garonne_topology::placement::place;
 use garonne_topology::{CpuSet, Kind, Tree};
 
@@ -93,6 +95,52 @@ fn ranks_get_cores_of_their_own_and_workers_spare_ones_of_the_same_node() {
                 let node = |cpus: &CpuSet| tree.around(tree.covering(cpus).expect("a core"), Kind::Numa);
                 assert_eq!(node(&pair.rank), node(&pair.worker), "{name}: {ranks} ranks");
                 assert_eq!(pair.spare, !all.meets(&pair.worker), "{name}: {ranks} ranks");
+            }
+        }
+    }
+}
+
+/// The same machine as binding sees it.
+fn machine(tree: &Tree) -> Machine {
+    let mut pus: Vec<Pu> = (0..tree.cores())
+        .flat_map(|core| {
+            let near = |kind| tree.around(core, kind) as u32;
+            let (cache, package, numa) = (near(Kind::Cache(3)), near(Kind::Package), near(Kind::Numa));
+            tree.areas()[core].cpus.iter().map(move |cpu| Pu {
+                cpu,
+                core: core as u32,
+                cache,
+                package,
+                numa,
+            })
+        })
+        .collect();
+    pus.sort_by_key(|pu| pu.cpu);
+    Machine { pus }
+}
+
+#[test]
+fn ranks_are_bound_by_default_as_placement_says_and_helpers_get_the_spare_cores_of_their_node() {
+    for (name, description, _) in MACHINES {
+        let tree = Tree::parse(description).expect(name);
+        let machine = machine(&tree);
+        for ranks in 1..=tree.cores() as u32 {
+            let available = Available {
+                machine: &machine,
+                taken: &CpuSet::new(),
+                cpus_milli: u32::MAX,
+            };
+            let plan = plan(&available, ranks, &Policy::default());
+            let pairs = place(&tree, ranks);
+            let sets: Vec<&CpuSet> = pairs.iter().map(|pair| &pair.rank).collect();
+            assert_eq!(
+                plan.sets.iter().collect::<Vec<_>>(),
+                sets,
+                "{name}: {ranks} ranks"
+            );
+            for (pair, spare) in pairs.iter().zip(&plan.spare) {
+                assert_eq!(pair.spare, !spare.is_empty(), "{name}: {ranks} ranks");
+                assert!(!pair.spare || spare.covers(&pair.worker), "{name}: {ranks} ranks");
             }
         }
     }

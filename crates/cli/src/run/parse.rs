@@ -522,7 +522,9 @@ impl Parser<'_> {
             match lower.as_str() {
                 // In `ppr:2:node` it is but the unit.
                 "node" if self.per_node.is_none() => self.mapping = Mapping::Turns,
-                "" | "core" | "slot" | "node" | "hwthread" | "hwt" | "machine" | "board" | "ppr" => {}
+                "core" | "slot" | "hwthread" | "hwt" => self.policy.map = MapBy::Core,
+                "scatter" | "spread" => self.policy.map = MapBy::Scatter,
+                "" | "node" | "machine" | "board" | "ppr" => {}
                 "numa" | "numanode" => self.policy.map = MapBy::Numa,
                 "socket" | "package" | "sockets" => self.policy.map = MapBy::Package,
                 "l1cache" | "l2cache" => {}

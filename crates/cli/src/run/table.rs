@@ -59,8 +59,8 @@ pub const OPTIONS: &[Entry] = &[
     entry(
         &["map-by"],
         Action::MapBy,
-        "core|numa|socket",
-        "which part of the machine the next rank goes to",
+        "scatter|core|numa|socket",
+        "where the next rank goes: scatter shares ranks out over the NUMA nodes and spreads them there (default), core packs them, numa and socket take these in turn",
     ),
     entry(
         &["timeout"],

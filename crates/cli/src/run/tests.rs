@@ -122,6 +122,11 @@ fn binding_output_time_and_input_are_understood() {
         (order.policy.bind, order.policy.map, order.policy.cores_per_rank),
         (BindTo::Numa, MapBy::Cache, 2)
     );
+    let map = |line: &str| self::order(line).policy.map;
+    assert_eq!(map("-n 2 app"), MapBy::Scatter);
+    assert_eq!(map("-n 2 --map-by core app"), MapBy::Core);
+    assert_eq!(map("-n 2 --map-by slot app"), MapBy::Core);
+    assert_eq!(map("-n 2 --map-by scatter app"), MapBy::Scatter);
     assert_eq!(order.job.tags, Tags::Rank);
     assert_eq!(order.job.timeout, Some(Duration::from_millis(1500)));
     assert_eq!(order.job.stdin, Stdin::Rank(1));

@@ -127,10 +127,6 @@ impl<'a> Starter<'a> {
             ranks: program.ranks,
         };
         env.retain(|(name, _)| name != rendezvous::ENV_PROGRAM && name != rendezvous::ENV_HELPERS);
-        if !self.job.placement.helpers.is_empty() {
-            let helpers = self.job.placement.helpers.clone();
-            env.push((rendezvous::ENV_HELPERS.into(), helpers.into()));
-        }
         env.push((rendezvous::ENV_PROGRAM.into(), place.to_string().into()));
         Ok(Ready {
             path: c_string(path.as_os_str())?,
@@ -150,11 +146,13 @@ impl<'a> Starter<'a> {
                 (here as u32, ranks.len() as u32)
             }
         };
+        let helpers = self.job.placement.helpers.get(rank as usize);
         PlaceOf {
             rank,
             size,
             here,
             all_here,
+            helpers: helpers.cloned().unwrap_or_default(),
         }
     }
 
@@ -292,6 +290,8 @@ struct PlaceOf {
     size: u32,
     here: u32,
     all_here: u32,
+    /// Where its helper may run; empty: where it may itself.
+    helpers: String,
 }
 
 /// The environment of one rank: the shared part, then its place, also under the names that scripts written for other
@@ -299,6 +299,7 @@ struct PlaceOf {
 fn environment(ready: &Ready, place: &PlaceOf) -> Result<Vec<CString>> {
     let (rank, size) = (place.rank.to_string(), place.size.to_string());
     let (here, all_here) = (place.here.to_string(), place.all_here.to_string());
+    let helpers = (!place.helpers.is_empty()).then_some((rendezvous::ENV_HELPERS, &place.helpers));
     let place = [
         (rendezvous::ENV_RANK, &rank),
         (rendezvous::ENV_SIZE, &size),
@@ -318,6 +319,7 @@ fn environment(ready: &Ready, place: &PlaceOf) -> Result<Vec<CString>> {
     let shared = shared.map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
     let place = place
         .iter()
+        .chain(&helpers)
         .map(|(name, value)| format!("{name}={value}").into_bytes());
     shared
         .chain(place)
