@@ -1,14 +1,16 @@
 //! `garonne run --trace FILE` and `--overlap`: records a job from its first rank to its last, in a thread of the launcher.
 
+use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
 use garonne_node::job::Job;
 use garonne_node::traced::{From, Traced};
-use garonne_node::{Result, launcher};
+use garonne_node::{Result, codes, launcher};
 
+use super::USAGE;
 use crate::recording::table::SHORT;
 use crate::recording::{self, Outcome, Recording, Wants};
 
@@ -36,6 +38,13 @@ pub fn launch(job: &mut Job, tracing: &Tracing) -> Result<i32> {
     if !tracing.is_wanted() {
         return launcher::launch(job);
     }
+    let empty = match tracing.timeline.as_deref().map(Claimed::new).transpose() {
+        Ok(empty) => empty,
+        Err(text) => {
+            errln!("error[{}]: {text}", codes::G0211);
+            return Ok(USAGE);
+        }
+    };
     job.traced = true;
     let mut recorder: Option<Recorder> = None;
     let code = launcher::launch_and_see(job, &mut |world| {
@@ -47,18 +56,62 @@ pub fn launch(job: &mut Job, tracing: &Tracing) -> Result<i32> {
         // A recorder that is gone has said why.
         let _ = worlds.send(world);
     });
-    match recorder {
-        None => errln!("garonne: nothing to trace: no process called MPI_Init"),
+    let whole = match recorder {
+        None => {
+            errln!("garonne: nothing to trace: no process called MPI_Init");
+            empty.iter().for_each(Claimed::leave);
+            true
+        }
         Some((worlds, thread)) => {
             drop(worlds);
             match thread.join() {
                 Ok(Ok(outcome)) => report(&outcome),
-                Ok(Err(text)) => errln!("garonne: {text}"),
-                Err(_) => errln!("garonne: the trace was not finished: its thread failed"),
+                Ok(Err(text)) => {
+                    errln!("garonne: {text}");
+                    false
+                }
+                Err(_) => {
+                    errln!("garonne: the trace was not finished: its thread failed");
+                    false
+                }
             }
         }
+    };
+    code.map(|code| if code == 0 && !whole { UNTRACED } else { code })
+}
+
+/// The exit code of a job that succeeded and whose trace could not be written.
+const UNTRACED: i32 = 1;
+
+/// A file that can be written, known before the job starts.
+struct Claimed {
+    path: PathBuf,
+    /// It was not there before.
+    new: bool,
+}
+
+impl Claimed {
+    /// Leaves what is in it alone until there is something to trace.
+    fn new(path: &Path) -> std::result::Result<Self, String> {
+        let new = !path.exists();
+        let opened = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
+        opened.map_err(|error| format!("cannot write the trace to '{}': {error}", path.display()))?;
+        Ok(Self {
+            path: path.to_owned(),
+            new,
+        })
     }
-    code
+
+    /// Nothing was written into it.
+    fn leave(&self) {
+        if self.new {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 /// Reads all worlds until the launcher says that there is no more.
@@ -82,9 +135,11 @@ fn record(worlds: &Receiver<OwnedFd>, tracing: &Tracing) -> std::result::Result<
     }
 }
 
-fn report(outcome: &Outcome) {
+/// Says what came of it. Returns whether the file is whole.
+fn report(outcome: &Outcome) -> bool {
     recording::complain(outcome);
     if let Some(table) = &outcome.table {
         err!("\n{}", table.text(SHORT));
     }
+    outcome.failed.is_none()
 }

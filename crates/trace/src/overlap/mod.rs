@@ -23,6 +23,8 @@ struct Open {
     site: Name,
     context: u32,
     moved: Vec<Span>,
+    /// Of a collective: bytes of its messages, sent and received.
+    bytes: u64,
     /// The collective that it is a part of.
     part_of: Option<u64>,
 }
@@ -150,9 +152,15 @@ impl Analysis {
             }
             What::Start { .. } => rank.start(seen),
             What::Work {
-                operation, since_ns, ..
+                operation,
+                since_ns,
+                bytes,
+                ..
             } => {
                 if let Some(open) = rank.open.get_mut(operation) {
+                    if open.side == Side::Collective {
+                        open.bytes = open.bytes.saturating_add(*bytes);
+                    }
                     add(&mut open.moved, Span::new(*since_ns, seen.at_ns));
                 }
             }
@@ -230,9 +238,11 @@ impl Analysis {
                     .and_then(|rank| rank.open.get_mut(&whole))
                 {
                     ended.moved.iter().for_each(|span| add(&mut open.moved, *span));
+                    open.bytes = open.bytes.saturating_add(ended.bytes);
                 }
                 return;
             };
+            collective.bytes = collective.bytes.saturating_add(ended.bytes);
             return ended
                 .moved
                 .iter()
@@ -312,6 +322,7 @@ impl Rank {
             site: site.clone(),
             context: *context,
             moved: Vec::new(),
+            bytes: 0,
             part_of,
         };
         self.open.insert(*operation, open);
@@ -339,7 +350,7 @@ impl Rank {
             side: open.side,
             call: open.call,
             site: open.site,
-            bytes,
+            bytes: bytes.saturating_add(open.bytes),
             moved: open.moved,
             in_mpi,
             part_of: open.part_of,

@@ -141,7 +141,7 @@ fn what_of_a_blocking_call_is_no_operation_to_hide() {
 }
 
 #[test]
-fn a_collective_has_the_moves_of_its_messages() {
+fn a_collective_has_the_moves_and_the_bytes_of_its_messages() {
     let mut analysis = Analysis::new(false);
     let mut rank = Teller(&mut analysis, 0);
     rank.enter("MPI_Ibcast", 0);
@@ -152,12 +152,18 @@ fn a_collective_has_the_moves_of_its_messages() {
     rank.work(20, 60, 9);
     rank.done(61, 9, Some(MESSAGE));
     rank.enter("MPI_Wait", 300);
-    rank.done(301, 70, None);
+    // It knows of no bytes itself.
+    let over = What::Done {
+        operation: 70,
+        message: None,
+        bytes: 0,
+    };
+    rank.tell(301, over);
     rank.leave("MPI_Wait", 302);
     let row = row(analysis, "MPI_Ibcast");
     assert_eq!(
-        (row.operations, row.moving_ns, row.percent()),
-        (1, 40 * US, Some(100))
+        (row.operations, row.bytes, row.moving_ns, row.percent()),
+        (1, 1 << 20, 40 * US, Some(100))
     );
 }
 
