@@ -591,19 +591,3 @@ fn output_for_a_slow_reader_survives_signals_that_only_pass_through() {
     child.stdout.take().unwrap().read_to_string(&mut all).unwrap();
     assert_eq!((child.wait().unwrap().code(), all.len()), (Some(0), 588_895));
 }
-
-#[test]
-fn a_trace_that_cannot_be_written_is_an_error_before_the_job_starts_or_at_its_end() {
-    let early = run("run --trace /nonexistent/trace.json -n 1 echo ran");
-    assert_eq!((early.code, early.out.as_str()), (2, ""), "{early:?}");
-    assert!(early.err.contains("/nonexistent/trace.json"), "{early:?}");
-    // A full disk is seen when there is something to write. The program's own failure counts for more.
-    let late = run("run --trace /dev/full -n 1 RANK fence finalize");
-    assert_eq!(late.code, 1, "{late:?}");
-    assert!(late.err.contains("/dev/full"), "{late:?}");
-    // Where nobody traces nothing is left.
-    let path = std::env::temp_dir().join(format!("garonne-untraced-{}", std::process::id()));
-    let none = run(&format!("run --trace {} -n 1 true", path.display()));
-    assert_eq!(none.code, 0, "{none:?}");
-    assert!(!path.exists());
-}
