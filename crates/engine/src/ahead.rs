@@ -3,8 +3,9 @@
 //! A receive of a large message from one named sender with one tag offers its memory (`Expect`), if nothing posted before it with a
 //! wildcard may take its message. The offer says which envelope it is for: of those with its tag, from a sequence number on, the one after
 //! `skip` others. The sender knows what it sent from its ring of events, so no message pays for that. Envelopes travel and match as ever; an
-//! offer only says where bytes may go, and the sender that uses it does so after its envelope left. The rail hands memory over once: a sender
-//! that begins to write has it until it says `Written`; a receiver that would rather fetch, or cancels, withdraws it. So a sender may
+//! offer only says where bytes may go, and the sender that uses it does so after its envelope left. The rail hands memory over once: of what a sender
+//! began to write the receiver takes parts like any other that is shared, if it comes to look for the message meanwhile; a receiver that would rather
+//! fetch, or cancels, withdraws it before. So a sender may
 //! forget offers as it likes, and those that became wrong are withdrawn: whenever a receive leaves its place without
 //! a message, and when windows are queried. Bounded by `AHEAD_MAX` offers of all peers together.
 
@@ -252,15 +253,26 @@ impl Core {
         if !known {
             return None;
         }
-        self.withdrawn(index);
-        self.pulls.retain(|&pull| pull != index);
-        let operation = self.requests.at(index);
-        operation.region = None;
+        let joined = operation.fetching == Some(Fetch::Share);
         if worked {
-            operation.moved = operation.total;
-            self.end(index, None);
-        } else {
+            operation.moved = operation
+                .moved
+                .checked_add(written.bytes)
+                .filter(|&moved| moved <= operation.total)?;
+        }
+        let (whole, total) = (operation.moved >= operation.total, operation.total);
+        if worked && !whole && !joined {
+            return None;
+        }
+        self.withdrawn(index);
+        if !worked {
+            self.fetch_is_over(index, false);
             self.ask_for_packets(index);
+        } else if whole {
+            self.pulls.retain(|&pull| pull != index);
+            self.requests.at(index).region = None;
+            // Whoever wrote all of it knows that its send is over.
+            self.fetch_ended(index, written.bytes < total);
         }
         Some(())
     }
@@ -302,10 +314,8 @@ impl<R: Rail> Shard<R> {
         if !fits || !self.rail.reach(peer).is_some_and(|reach| reach.can_write) {
             return;
         }
-        if self.share_with_sender(index, Fetch::Share) {
-            let operation = self.core.requests.at(index);
-            operation.fetching = Some(Fetch::Share);
-            operation.mark(Mark::Unasked);
+        if self.share_with_sender(index, Fetch::Late, 0) {
+            self.fetch_unasked(index);
         }
     }
 
@@ -351,7 +361,7 @@ impl<R: Rail> Shard<R> {
         let operation = self.core.requests.at(index);
         let region = self
             .rail
-            .share(token, source.peer, &operation.data, Fetch::Push)?;
+            .share(token, source.peer, &operation.data, Fetch::Late)?;
         operation.exposed = true;
         operation.mark(Mark::Announced);
         self.core.ahead.offered += 1;
@@ -436,8 +446,8 @@ impl<R: Rail> Shard<R> {
                 // It takes the message itself, or looks away again.
                 self.core.ahead.writes.push_back(write);
                 self.core.pending = true;
-            } else if let Some(worked) = self.write(index, &write.expect) {
-                self.end_write(index, write.expect.recv, worked);
+            } else if let Some(written) = self.write(index, &write.expect) {
+                self.end_write(index, write.expect.recv, written);
                 moved = true;
             }
         }
@@ -467,9 +477,9 @@ impl<R: Rail> Shard<R> {
         None
     }
 
-    /// Writes a whole message: who begins does not leave its receiver waiting for the rest. Whether that worked; `None`: the offer was
-    /// withdrawn.
-    fn write(&mut self, index: u32, expect: &Expect) -> Option<bool> {
+    /// Writes a message as far as its receiver does not: who begins does not leave it waiting for the rest. `None`: the offer was withdrawn; else how
+    /// many bytes, if that worked.
+    fn write(&mut self, index: u32, expect: &Expect) -> Option<Option<u64>> {
         let watch = self.core.stopwatch();
         let token = self.core.wire_name(index);
         let operation = self.core.requests.peek(index);
@@ -477,18 +487,18 @@ impl<R: Rail> Shard<R> {
         let bulk = || operation.bulk(token, &expect.region, 0, len);
         let mut step = match self.rail.write_ahead(bulk()) {
             Ok(step) => step?,
-            Err(_) => return Some(false),
+            Err(_) => return Some(None),
         };
         let mut written = step.bytes;
         while !step.last {
             step = match self.rail.push_part(bulk()) {
                 Ok(step) => step,
-                Err(_) => return Some(false),
+                Err(_) => return Some(None),
             };
             written += step.bytes;
         }
         watch.moved(token, operation.peer, written);
-        Some(written == len)
+        Some(Some(written))
     }
 
     /// A message that was written part by part is written, or could not be.
@@ -496,24 +506,26 @@ impl<R: Rail> Shard<R> {
         let operation = self.core.requests.at(index);
         operation.unmark(Mark::Ahead);
         operation.region = None;
-        let (recv, whole) = (operation.remote, operation.moved == operation.data.len);
-        self.end_write(index, recv, worked && whole);
+        let (recv, moved) = (operation.remote, operation.moved);
+        self.end_write(index, recv, worked.then_some(moved));
     }
 
-    /// Tells the receiver how the writing of its message ended.
-    fn end_write(&mut self, index: u32, recv: u64, worked: bool) {
+    /// Tells the receiver how the writing of its message ended. A send of which its receiver took a part ends with its word.
+    fn end_write(&mut self, index: u32, recv: u64, bytes: Option<u64>) {
         let header = Header {
             kind: Kind::Written as u8,
-            flags: if worked { 0 } else { FLAG_FAILED },
+            flags: if bytes.is_some() { 0 } else { FLAG_FAILED },
             ..Header::default()
         };
         let written = Written {
             recv,
             send: self.core.wire_name(index),
+            bytes: bytes.unwrap_or(0),
         };
-        let peer = self.core.requests.peek(index).peer;
+        let operation = self.core.requests.peek(index);
+        let (peer, len) = (operation.peer, operation.data.len);
         self.core.tell(peer, header, written.encode());
-        if worked {
+        if bytes == Some(len) {
             self.core.end(index, None);
         }
     }

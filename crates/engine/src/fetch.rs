@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::rail::{Ending, Fetch, Header, Kind, Rail};
 use crate::request::{Mark, Side, State, from_wire};
 use crate::shard::Shard;
-use crate::wire::{FLAG_FAILED, Push, Pushed};
+use crate::wire::{FLAG_FAILED, FLAG_UNCALLED, Push, Pushed};
 use garonne_sync::user::Data;
 
 /// What a message that is fetched does next.
@@ -87,7 +87,7 @@ impl Core {
     }
 
     /// All bytes of an announced message are here.
-    fn fetch_ended(&mut self, index: u32, needs_word: bool) {
+    pub(crate) fn fetch_ended(&mut self, index: u32, needs_word: bool) {
         let operation = self.requests.peek(index);
         let (peer, send) = (operation.peer, operation.remote);
         if needs_word {
@@ -128,7 +128,7 @@ impl<R: Rail> Shard<R> {
             moved |= match self.pull_turn(index) {
                 Turn::Idle => false,
                 Turn::Moved => true,
-                Turn::Read(from, len) => self.pull(index, from, len),
+                Turn::Read(from, len) => self.pull_parts(index, from, len),
             };
         }
         moved
@@ -145,8 +145,13 @@ impl<R: Rail> Shard<R> {
         let known = operation.fetching;
         let way = match known {
             Some(way) => way,
-            // Its sender writes it and will say so.
-            None if !self.withdraw(index) => return Turn::Idle,
+            // Its sender writes it and will say so; what it has not taken yet, this side takes.
+            None if !self.withdraw(index) => {
+                if !readable {
+                    return Turn::Idle;
+                }
+                self.fetch_unasked(index)
+            }
             None if !readable => {
                 self.core.ask_for_packets(index);
                 return Turn::Idle;
@@ -163,7 +168,7 @@ impl<R: Rail> Shard<R> {
                 let (from, total) = (operation.moved, operation.total);
                 Turn::Read(from, (total - from).min(chunk.max(1)))
             }
-            Fetch::Share => self.next_part(index),
+            Fetch::Share | Fetch::Late => self.next_part(index),
             Fetch::Push | Fetch::Packets => Turn::Moved,
         }
     }
@@ -174,9 +179,12 @@ impl<R: Rail> Shard<R> {
         let operation = self.core.requests.at(index);
         let (peer, total) = (operation.peer, operation.total);
         let mut way = self.rail.fetch(token, peer, total);
-        if matches!(way, Fetch::Push | Fetch::Share) && !self.share_with_sender(index, way) {
-            way = Fetch::Read;
-        }
+        way = match way {
+            Fetch::Late if self.share_with_sender(index, way, FLAG_UNCALLED) => Fetch::Share,
+            Fetch::Push | Fetch::Share if self.share_with_sender(index, way, 0) => way,
+            Fetch::Push | Fetch::Share | Fetch::Late => Fetch::Read,
+            Fetch::Read | Fetch::Packets => way,
+        };
         self.core.requests.at(index).fetching = Some(way);
         if way == Fetch::Packets {
             self.core.ask_for_packets(index);
@@ -184,8 +192,16 @@ impl<R: Rail> Shard<R> {
         way
     }
 
+    /// A message is fetched by both sides, without the rail's having been asked.
+    pub(crate) fn fetch_unasked(&mut self, index: u32) -> Fetch {
+        let operation = self.core.requests.at(index);
+        operation.fetching = Some(Fetch::Share);
+        operation.mark(Mark::Unasked);
+        Fetch::Share
+    }
+
     /// Lets the sender of an announced message write to its receive. `false`: that cannot be.
-    pub(crate) fn share_with_sender(&mut self, index: u32, way: Fetch) -> bool {
+    pub(crate) fn share_with_sender(&mut self, index: u32, way: Fetch, flags: u8) -> bool {
         let token = self.core.wire_name(index);
         let operation = self.core.requests.at(index);
         let peer = operation.peer;
@@ -205,6 +221,7 @@ impl<R: Rail> Shard<R> {
         };
         let header = Header {
             kind: Kind::Push as u8,
+            flags,
             ..Header::default()
         };
         self.core.tell(peer, header, push.encode());
@@ -216,7 +233,8 @@ impl<R: Rail> Shard<R> {
     /// The next part of a message that its sender writes at the same time.
     fn next_part(&mut self, index: u32) -> Turn {
         let token = self.core.wire_name(index);
-        match self.rail.take_part(token) {
+        let total = self.core.requests.peek(index).total;
+        match self.rail.take_part(token, total) {
             Ok(Some((from, len))) => Turn::Read(from, len),
             // The sender's word will tell when its parts are done.
             Ok(None) => Turn::Idle,
@@ -225,6 +243,29 @@ impl<R: Rail> Shard<R> {
                 Turn::Moved
             }
         }
+    }
+
+    /// Reads a part, and further ones of a message that is shared: all of what one read would be, so that as many calls end it.
+    fn pull_parts(&mut self, index: u32, from: u64, len: u64) -> bool {
+        let mut moved = self.pull(index, from, len);
+        let operation = self.core.requests.peek(index);
+        let most = self
+            .rail
+            .reach(operation.peer)
+            .map_or(0, |reach| reach.read_chunk);
+        let mut done = len;
+        while done < most && self.core.pulls.back() == Some(&index) {
+            if self.core.requests.peek(index).fetching != Some(Fetch::Share) {
+                break;
+            }
+            self.core.pulls.pop_back();
+            let Turn::Read(from, len) = self.pull_turn(index) else {
+                break;
+            };
+            moved |= self.pull(index, from, len);
+            done += len;
+        }
+        moved
     }
 
     /// Reads some bytes of a message from its sender's region.

@@ -11,7 +11,7 @@
 use crate::api::{Error, Peer};
 use crate::lift::{Lift, Lifted};
 use crate::limits::DESCRIPTOR_BLOB_MAX;
-use crate::wire::FLAG_FAILED;
+use crate::wire::{FLAG_FAILED, FLAG_UNCALLED};
 use garonne_sync::copy::Stores;
 use garonne_sync::run::Run;
 use garonne_sync::shm::Segment;
@@ -195,6 +195,8 @@ pub enum Fetch {
     Push,
     /// Both at once, each what the other has not taken yet.
     Share,
+    /// As `Share`, where one side is not there yet: the other goes on alone until it comes.
+    Late,
     /// The sender sends packets, which the receiver takes at the same time.
     Packets,
 }
@@ -230,6 +232,8 @@ pub enum Need {
 pub(crate) fn need_of(header: &Header) -> Option<Need> {
     use Kind::*;
     match Kind::from_code(header.kind)? {
+        // Its receiver is there, and goes on alone.
+        Push if header.flags & FLAG_UNCALLED != 0 => Some(Need::Look),
         Announce | EagerSync | Clear | Piece | Credit | Held | Query | Offer | Nothing | Take | Push
         | Pushed => Some(Need::Answer),
         // Packets are to be asked for.
@@ -370,9 +374,9 @@ pub trait Rail {
         None
     }
 
-    /// Takes the next part of shared data for this side: offset and length. `None`: nothing is left.
-    fn take_part(&mut self, token: Token) -> Result<Option<(u64, u64)>, Error> {
-        let _ = token;
+    /// Takes the next part of shared data, of which `len` bytes are to be filled, for this side: offset and length. `None`: nothing is left.
+    fn take_part(&mut self, token: Token, len: u64) -> Result<Option<(u64, u64)>, Error> {
+        let _ = (token, len);
         Ok(None)
     }
 
@@ -383,8 +387,8 @@ pub trait Rail {
         Err(Error::Misuse("this rail writes no regions"))
     }
 
-    /// Takes back data that was shared with [`Fetch::Push`] and that its peer may write with [`Rail::write_ahead`] unasked. Exactly one
-    /// side gets it. The answer `Mine` revokes it, too, as far as its peer may touch it.
+    /// Takes back data that was shared and that its peer may write with [`Rail::write_ahead`] unasked. The answer `Mine` revokes it, too, as far as
+    /// its peer may touch it; `Theirs`: its peer took a part of it already, and now it is shared like any other.
     fn withdraw(&mut self, token: Token) -> Handover {
         let _ = token;
         Handover::Mine

@@ -15,7 +15,10 @@ pub(crate) const FLAG_REGION: u8 = 1;
 /// Set in the flags of an envelope that its receiver took out of sequence.
 pub(crate) const FLAG_TAKEN: u8 = 2;
 
-/// Set in the flags of `Pushed`: the receiver's memory could not be written.
+/// Set in the flags of `Push`: the receiver copies by itself as long as it is alone, so nobody is called for it.
+pub(crate) const FLAG_UNCALLED: u8 = 1;
+
+/// Set in the flags of `Pushed` and `Written`: the receiver's memory could not be written.
 pub(crate) const FLAG_FAILED: u8 = 1;
 
 /// Bytes of a payload in the making or just copied out of a packet.
@@ -198,22 +201,24 @@ impl Expect {
     }
 }
 
-/// The message of this send lies in this receive.
+/// So many bytes of this send's message were written to this receive ahead, and its sender takes no more of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     pub recv: u64,
     pub send: u64,
+    pub bytes: u64,
 }
 
 impl Written {
     pub(crate) fn encode(&self) -> Bytes {
-        Bytes::new().word(self.recv).word(self.send)
+        Bytes::new().word(self.recv).word(self.send).word(self.bytes)
     }
 
     pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
         Some(Self {
             recv: bytes.read(0)?,
             send: bytes.read(8)?,
+            bytes: bytes.read(16)?,
         })
     }
 }
@@ -388,6 +393,7 @@ mod tests {
         let written = Written {
             recv: 5,
             send: 1 << 33,
+            bytes: 12,
         };
         assert_eq!(Written::decode(&written.encode()), Some(written));
     }

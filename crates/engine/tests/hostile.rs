@@ -84,15 +84,21 @@ impl Rail for Mouth {
         (len > 100).then_some(100)
     }
     fn fetch(&mut self, token: Token, _: Peer, len: u64) -> Fetch {
-        [Fetch::Read, Fetch::Push, Fetch::Share, Fetch::Packets][(token ^ len) as usize % 4]
+        [
+            Fetch::Read,
+            Fetch::Push,
+            Fetch::Share,
+            Fetch::Packets,
+            Fetch::Late,
+        ][(token ^ len) as usize % 5]
     }
     fn share(&mut self, _: Token, _: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
         self.left = data.len;
-        (way == Fetch::Share || data.len.is_multiple_of(2))
+        (way != Fetch::Push || data.len.is_multiple_of(2))
             .then(|| Descriptor::new(8, &[1; 16]))
             .flatten()
     }
-    fn take_part(&mut self, _: Token) -> Result<Option<(u64, u64)>, Error> {
+    fn take_part(&mut self, _: Token, _: u64) -> Result<Option<(u64, u64)>, Error> {
         let take = self.left.min(1000);
         self.left -= take;
         Ok((take > 0).then_some((self.left, take)))

@@ -450,8 +450,8 @@ impl Rail for ComposedRail {
         of!(self, peer, rail => rail.share(token, peer, data, way))
     }
 
-    fn take_part(&mut self, token: Token) -> Result<Option<(u64, u64)>, Error> {
-        self.shm.take_part(token)
+    fn take_part(&mut self, token: Token, len: u64) -> Result<Option<(u64, u64)>, Error> {
+        self.shm.take_part(token, len)
     }
 
     fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {

@@ -95,6 +95,9 @@ pub const PART_MIN: u64 = 32 * 1024;
 /// Largest part of a shared copy: what one side does at most while the other has nothing left to do.
 pub const SHARE_PART_MAX: u64 = 256 * 1024;
 
+/// Least part of a shared copy of more than two of them: each part costs a call, some fiftieth of copying so much.
+pub const SHARE_PART_LEAST: u64 = 64 * 1024;
+
 /// Shortest message that two sides may share: two parts.
 pub const SHARE_MIN: u64 = 2 * PART_MIN;
 

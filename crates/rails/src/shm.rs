@@ -27,7 +27,7 @@ pub use peers::{Neighbours, Process, Threads};
 
 use crate::limits::{
     COMMONS_ALIGN, EAGER_MAX, FLOW_FROM, FLOW_PIECE_MIN, FLOW_PIECES, HANDS_LOOK_BYTES, HANDS_LOOKS,
-    HANDS_LOOKS_MAX, INLINE_MAX, PACKET_MAX, RANKS_MAX,
+    HANDS_LOOKS_MAX, INLINE_MAX, PACKET_MAX, RANKS_MAX, SHARE_MIN,
 };
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::lift::{Lift, Lifted};
@@ -168,6 +168,12 @@ impl ShmRail {
             std::hint::spin_loop();
             looks()
         })
+    }
+
+    /// Whether a thread of a peer sleeps in a call, so that a packet wakes it.
+    fn sleeps(&self, peer: Peer) -> bool {
+        let bell = self.neighbours.doorbell(peer);
+        bell.is_some_and(|bell| Doorbell::new(bell.atomic_u32(0)).is_armed())
     }
 
     #[inline(always)]
@@ -446,10 +452,15 @@ impl Rail for ShmRail {
     fn fetch(&mut self, token: Token, peer: Peer, len: u64) -> Fetch {
         let means = self.regions.means(&*self.neighbours, peer);
         let hands = !means.can_read || self.has_hands(peer, len);
+        if !hands && means.can_write && len >= SHARE_MIN && !self.sleeps(peer) {
+            // It computes, and does its part if it comes back before this side is through. That says nothing of the way.
+            self.paces.begin_unmeasured();
+            return Fetch::Late;
+        }
         self.paces.begin(token, peer, len, |way| match way {
             Fetch::Read => means.can_read,
             // The peer has to write here; whether it can shows when it tries.
-            Fetch::Push | Fetch::Share => means.can_read && means.can_write && hands,
+            Fetch::Push | Fetch::Share | Fetch::Late => means.can_read && means.can_write && hands,
             Fetch::Packets => hands,
         })
     }
@@ -462,8 +473,8 @@ impl Rail for ShmRail {
         self.regions.share(token, peer, data, way)
     }
 
-    fn take_part(&mut self, token: Token) -> Result<Option<(u64, u64)>, Error> {
-        self.regions.take_part(token)
+    fn take_part(&mut self, token: Token, len: u64) -> Result<Option<(u64, u64)>, Error> {
+        self.regions.take_part(token, len)
     }
 
     fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {

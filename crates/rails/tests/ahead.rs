@@ -200,6 +200,64 @@ fn a_receiver_that_looks_for_messages_fetches_its_own() {
 }
 
 #[test]
+fn a_receiver_that_comes_back_takes_what_its_sender_has_not_taken_yet() {
+    for mut pair in Pair::each() {
+        for landed_first in [true, false] {
+            let (message, room) = (filled(1 << 20, 7), filled(ROOM, 1));
+            let receive = pair.post(&room);
+            pair.sender.progress();
+            let send = pair.send(&message);
+            pair.sender.progress_briefly();
+            let mut flight = pair.sender.lift().expect("its receiver computes");
+            if landed_first {
+                flight.carry();
+            }
+            for _ in 0..LOOKS {
+                pair.receiver.progress();
+            }
+            assert!(all(&room, 0, 500_000, 7), "it waited for its sender");
+            assert_eq!(
+                all(&room, 1_000_000, 1 << 20, 7),
+                landed_first,
+                "a part has one copier"
+            );
+            assert!(!pair.receiver.is_complete(receive), "its sender said nothing yet");
+            if !landed_first {
+                flight.carry();
+            }
+            pair.sender.land(flight);
+            assert!(!pair.sender.is_complete(send), "its memory may still be read");
+            let status = pair.both_end(send, receive);
+            assert_eq!((status.len, status.error), (1 << 20, None));
+            assert!(all(&room, 0, 1 << 20, 7) && all(&room, 1 << 20, ROOM, 1));
+        }
+        assert!(pair.sender.is_idle() && pair.receiver.is_idle());
+    }
+}
+
+#[test]
+fn a_sender_that_comes_back_takes_what_its_receiver_has_not_taken_yet() {
+    for mut pair in Pair::each() {
+        pair.receiver.rail().wake_source().look_on();
+        let (message, room) = (filled(ROOM, 7), filled(ROOM, 1));
+        let receive = pair.post(&room);
+        let send = pair.send(&message);
+        pair.receiver.progress_briefly();
+        let mut flight = pair.receiver.lift().expect("its sender computes");
+        flight.carry();
+        assert!(all(&room, 0, 200_000, 7) && all(&room, 1 << 20, ROOM, 1));
+        for _ in 0..LOOKS {
+            pair.sender.progress();
+        }
+        assert!(all(&room, 1 << 20, ROOM, 7), "it waited for its receiver");
+        pair.receiver.land(flight);
+        let status = pair.both_end(send, receive);
+        assert_eq!((status.len, status.error), (ROOM as u64, None));
+        pair.receiver.rail().wake_source().look_away();
+    }
+}
+
+#[test]
 fn a_cancelled_receive_is_not_written_and_the_message_goes_to_the_next() {
     for mut pair in Pair::each() {
         let (message, first, second) = (filled(1 << 20, 7), filled(ROOM, 1), filled(ROOM, 2));

@@ -217,7 +217,7 @@ proptest! {
                 let step = push(&mut writer, &descriptor, &from).unwrap();
                 theirs += step.bytes;
                 prop_assert_eq!(step.last, ours + theirs == len);
-            } else if let Some((at, part)) = owner.take_part(5).unwrap() {
+            } else if let Some((at, part)) = owner.take_part(5, len).unwrap() {
                 let part_bytes = &bytes[at as usize..(at + part) as usize];
                 target.mem().with_mut(at as isize, part as usize, |room| {
                     assert!(room.iter().all(|byte| *byte == 0), "nobody filled it before");
@@ -226,7 +226,7 @@ proptest! {
                 ours += part;
             }
         }
-        prop_assert_eq!(owner.take_part(5), Ok(None));
+        prop_assert_eq!(owner.take_part(5, len), Ok(None));
         prop_assert_eq!(push(&mut writer, &descriptor, &from), Ok(Step { bytes: 0, last: true }));
         target.mem().with(0, len as usize, |got| assert!(got == bytes));
         prop_assert_eq!(owner.revoke(5), Ending::Now);
@@ -281,7 +281,10 @@ fn a_division_that_cannot_be_true_is_the_peers_error_and_takes_nothing() {
     let word = inbox.atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64 + 8);
     for wrong in [1, 1000 << 32, u64::MAX, 1 << 63] {
         word.store(wrong, Ordering::Relaxed);
-        assert!(matches!(owner.take_part(5), Err(Error::Peer { .. })), "{wrong:x}");
+        assert!(
+            matches!(owner.take_part(5, 1 << 20), Err(Error::Peer { .. })),
+            "{wrong:x}"
+        );
         if let Ok(step) = push(&mut writer, &descriptor, &data) {
             assert!(step.bytes <= 1 << 20);
         }

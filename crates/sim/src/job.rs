@@ -74,6 +74,8 @@ pub struct Outcome {
     pub failure: Option<String>,
     /// Messages that senders began to write to receives announced ahead.
     pub written: u64,
+    /// Those of them that their receivers filled a part of.
+    pub joined: u64,
 }
 
 /// Runs `program` as every rank of a simulated job.
@@ -97,6 +99,7 @@ pub fn run(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome {
         hash: fabric.hash(),
         failure,
         written: fabric.regions(|regions| regions.written),
+        joined: fabric.regions(|regions| regions.joined),
     }
 }
 

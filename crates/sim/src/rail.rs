@@ -24,7 +24,7 @@ const EAGER_MAX: usize = 256;
 const POLLS_IN_VAIN: u32 = 3;
 
 /// Bytes that one side takes at most of data that both fill.
-const PART: u64 = 1000;
+const PART: u64 = 400;
 
 /// Whether ranks reach each other's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,7 +288,14 @@ impl Rail for SimRail {
         match self.memory {
             Memory::Apart => Fetch::Packets,
             Memory::Reached => {
-                [Fetch::Read, Fetch::Push, Fetch::Share, Fetch::Packets][self.fabric.draw(4) as usize]
+                let ways = [
+                    Fetch::Read,
+                    Fetch::Push,
+                    Fetch::Share,
+                    Fetch::Late,
+                    Fetch::Packets,
+                ];
+                ways[self.fabric.draw(ways.len() as u64) as usize]
             }
         }
     }
@@ -304,10 +311,10 @@ impl Rail for SimRail {
         }
     }
 
-    fn take_part(&mut self, token: Token) -> Result<Option<(u64, u64)>, Error> {
+    fn take_part(&mut self, token: Token, len: u64) -> Result<Option<(u64, u64)>, Error> {
         Ok(self
             .fabric
-            .regions(|regions| regions.take_front(self.me, token, PART)))
+            .regions(|regions| regions.take_front(self.me, token, len, PART)))
     }
 
     fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {
@@ -330,7 +337,7 @@ impl Rail for SimRail {
                 ..
             }) => Ok(None),
             Ok(Some(step)) => {
-                self.fabric.regions(|regions| regions.written += 1);
+                self.fabric.regions(|regions| regions.begun(cookie));
                 Ok(Some(step))
             }
             step => step,
@@ -353,7 +360,8 @@ impl Rail for SimRail {
             Err(error) => return Err(error),
         };
         if what == Lift::Ahead {
-            self.fabric.regions(|regions| regions.written += 1);
+            self.fabric
+                .regions(|regions| regions.begun(bulk.descriptor.cookie));
         }
         Ok(Lifted::Load(copy.step(), Box::new(copy)))
     }

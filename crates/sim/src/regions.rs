@@ -22,6 +22,8 @@ struct Region {
     front: u64,
     back: u64,
     withdrawn: bool,
+    /// Its peer writes it unasked.
+    ahead: bool,
     /// The owner waits to hear that it is its own again.
     told: bool,
 }
@@ -43,6 +45,8 @@ pub(crate) struct Regions {
     next: u64,
     /// Messages that were begun to be written to data offered ahead.
     pub written: u64,
+    /// Those of them of which the owner took a part, too.
+    pub joined: u64,
 }
 
 /// What a peer wants with a region.
@@ -74,6 +78,7 @@ impl Regions {
             front: 0,
             back: 0,
             withdrawn: false,
+            ahead: false,
             told: false,
         };
         self.by_cookie.insert(self.next, region);
@@ -114,12 +119,21 @@ impl Regions {
         Handover::Mine
     }
 
-    /// The owner takes up to `part` bytes from the front of what it shares.
-    pub(crate) fn take_front(&mut self, owner: Peer, token: Token, part: u64) -> Option<(u64, u64)> {
+    /// The owner takes up to `part` bytes from the front of what it shares, of which `all` are to be filled.
+    pub(crate) fn take_front(
+        &mut self,
+        owner: Peer,
+        token: Token,
+        all: u64,
+        part: u64,
+    ) -> Option<(u64, u64)> {
         let (_, region) = self.own(owner, token)?;
         let from = region.front;
-        let take = part.min(region.data.len - from - region.back);
+        let take = part.min(all - from - region.back);
         region.front += take;
+        if take > 0 && std::mem::take(&mut region.ahead) {
+            self.joined += 1;
+        }
         (take > 0).then_some((from, take))
     }
 
@@ -155,6 +169,14 @@ impl Regions {
             len,
             last,
         }))
+    }
+
+    /// A peer began to write data that was offered ahead.
+    pub(crate) fn begun(&mut self, cookie: u64) {
+        self.written += 1;
+        if let Some(region) = self.by_cookie.get_mut(&cookie) {
+            region.ahead = true;
+        }
     }
 
     /// Whether the memory of a lease is still there: its owner may have died.

@@ -527,27 +527,29 @@ fn job(seed: u64, world: u32) -> Job {
 
 #[test]
 fn between_two_ranks_every_message_goes_where_the_naive_model_says() {
-    let mut written = 0;
+    let (mut written, mut joined) = (0, 0);
     for seed in 0..200 {
         let plan = plan(seed, 2, 30);
-        written += check(&job(seed, 2), |host: Arc<SimHost>| play(&host, &plan, seed)).written;
+        let report = check(&job(seed, 2), |host: Arc<SimHost>| play(&host, &plan, seed));
+        (written, joined) = (written + report.written, joined + report.joined);
     }
     assert!(
-        written > 100,
-        "only {written} messages went the way that this is about"
+        written > 100 && joined > 20,
+        "only {written} messages went the way that this is about, and {joined} receivers took a part"
     );
 }
 
 #[test]
 fn among_several_ranks_no_message_goes_past_a_receive_that_it_belongs_to() {
-    let mut written = 0;
+    let (mut written, mut joined) = (0, 0);
     for seed in 5000..5100 {
         let world = 3 + (seed % 3) as u32;
         let plan = plan(seed, world, 40);
-        written += check(&job(seed, world), |host: Arc<SimHost>| play(&host, &plan, seed)).written;
+        let report = check(&job(seed, world), |host: Arc<SimHost>| play(&host, &plan, seed));
+        (written, joined) = (written + report.written, joined + report.joined);
     }
     assert!(
-        written > 50,
-        "only {written} messages went the way that this is about"
+        written > 50 && joined > 10,
+        "only {written} messages went the way that this is about, and {joined} receivers took a part"
     );
 }

@@ -21,6 +21,53 @@ pub struct Division<'a>(&'a AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 
+/// How much is taken at a time: a quarter of what is left, or half of it as long as the other side took nothing. So whoever comes late finds most of the
+/// rest still to be taken, and a side that is alone has it in few parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Portion {
+    /// Units at least, as far as there are so many.
+    pub least: u16,
+    /// Units at most.
+    pub most: u16,
+    /// Units at most as long as the other side took nothing.
+    pub alone: u16,
+}
+
+impl Portion {
+    /// Always so many.
+    pub fn fixed(units: u16) -> Self {
+        Self {
+            least: units,
+            most: units,
+            alone: units,
+        }
+    }
+
+    /// As a word of shared memory. `FORMAT`: 16 bits each, `most` lowest, then `least`, then `alone`.
+    pub fn to_word(self) -> u64 {
+        u64::from(self.most) | u64::from(self.least) << 16 | u64::from(self.alone) << 32
+    }
+
+    /// Whatever stands in a word, each number brought between 1 and `bound`.
+    pub fn from_word(word: u64, bound: u16) -> Self {
+        let number = |at: u32| ((word >> at) as u16).clamp(1, bound.max(1));
+        Self {
+            least: number(16),
+            most: number(0),
+            alone: number(32),
+        }
+    }
+
+    /// Of so many units that are left, where the other side took `others`.
+    fn of(self, left: u32, others: u32) -> u32 {
+        let (share, most) = match others {
+            0 => (left / 2, self.alone),
+            _ => (left / 4, self.most),
+        };
+        share.min(most.into()).max(self.least.into()).min(left)
+    }
+}
+
 /// Units that the peer took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Back {
@@ -43,18 +90,18 @@ impl<'a> Division<'a> {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// The owner, which took `ours` of `all` units before, takes up to `part` more: how many. 0: nothing is left.
+    /// The owner, which took `ours` of `all` units before, takes a portion more: how many. 0: nothing is left.
     ///
     /// # Errors
     /// When the word cannot be true.
-    pub fn take_front(self, ours: u32, all: u32, part: u32) -> Result<u32, Damaged> {
+    pub fn take_front(self, ours: u32, all: u32, portion: Portion) -> Result<u32, Damaged> {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
             let (front, back) = (seen as u32, (seen >> 32) as u32);
             if front != ours || back > all.saturating_sub(ours) {
                 return Err(Damaged);
             }
-            let take = part.min(all - ours - back);
+            let take = portion.of(all - ours - back, back);
             if take == 0 {
                 return Ok(0);
             }
@@ -68,13 +115,13 @@ impl<'a> Division<'a> {
         }
     }
 
-    /// The peer takes up to `part` of `all` units. `None`: nothing is left, or it was withdrawn.
-    pub fn take_back(self, all: u32, part: u32) -> Option<Back> {
+    /// The peer takes a portion of `all` units. `None`: nothing is left, or it was withdrawn.
+    pub fn take_back(self, all: u32, portion: Portion) -> Option<Back> {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
             let (front, back) = (seen as u32, (seen >> 32) as u32);
             let left = all.checked_sub(back)?.checked_sub(front)?;
-            let count = part.min(left);
+            let count = portion.of(left, front);
             if count == 0 {
                 return None;
             }
@@ -118,7 +165,7 @@ mod tests {
         let division = Division::new(&word);
         assert!(division.withdraw() && division.withdraw());
         for all in [0, 1, 7, UNITS_MAX] {
-            assert_eq!(division.take_back(all, 1), None);
+            assert_eq!(division.take_back(all, Portion::fixed(1)), None);
         }
         division.clear();
         let taken = Back {
@@ -126,13 +173,43 @@ mod tests {
             count: 2,
             last: false,
         };
-        assert_eq!(division.take_back(7, 2), Some(taken));
+        assert_eq!(division.take_back(7, Portion::fixed(2)), Some(taken));
         assert!(!division.withdraw());
-        assert_eq!(division.take_front(0, 7, 100), Ok(5));
+        assert_eq!(division.take_front(0, 7, Portion::fixed(100)), Ok(5));
         assert_eq!(
-            (division.take_front(5, 7, 1), division.take_back(7, 1)),
+            (
+                division.take_front(5, 7, Portion::fixed(1)),
+                division.take_back(7, Portion::fixed(1))
+            ),
             (Ok(0), None)
         );
+    }
+
+    #[test]
+    fn a_portion_is_half_or_a_quarter_of_what_is_left_within_its_bounds() {
+        let word = AtomicU64::new(0);
+        let division = Division::new(&word);
+        let portion = Portion {
+            least: 8,
+            most: 50,
+            alone: 120,
+        };
+        assert_eq!(Portion::from_word(portion.to_word(), 256), portion);
+        let mut counts = Vec::new();
+        for _ in 0..3 {
+            counts.extend(division.take_back(300, portion).map(|back| back.count));
+        }
+        counts.extend(division.take_front(0, 300, portion));
+        while let Some(back) = division.take_back(300, portion) {
+            counts.push(back.count);
+        }
+        assert_eq!(counts[..5], [120, 90, 45, 11, 8]);
+        assert_eq!(counts.iter().sum::<u32>(), 300);
+        // Bounds that contradict each other, as a peer may write them.
+        let wild = Portion::from_word(0xffff_0000, 256);
+        assert_eq!((wild.least, wild.most, wild.alone), (256, 1, 1));
+        division.clear();
+        assert_eq!(division.take_front(0, 7, wild), Ok(7));
     }
 
     #[test]
@@ -140,7 +217,7 @@ mod tests {
         for wrong in [1, 8 << 32, u64::MAX, 1 << 63] {
             let word = AtomicU64::new(wrong);
             assert_eq!(
-                Division::new(&word).take_front(0, 7, 1),
+                Division::new(&word).take_front(0, 7, Portion::fixed(1)),
                 Err(Damaged),
                 "{wrong:x}"
             );
@@ -180,7 +257,7 @@ mod loom_tests {
 
     /// The peer fills what it gets, and says so.
     fn peer(model: &Model) {
-        while let Some(back) = Division::new(&model.word).take_back(2, 1) {
+        while let Some(back) = Division::new(&model.word).take_back(2, Portion::fixed(1)) {
             fill(model, back.first, 2);
         }
         model.told.store(true, loom::sync::atomic::Ordering::Release);
@@ -216,7 +293,7 @@ mod loom_tests {
             let other = shared.clone();
             let thread = loom::thread::spawn(move || peer(&other));
             let mut ours = 0;
-            while let Ok(1) = Division::new(&shared.word).take_front(ours, 2, 1) {
+            while let Ok(1) = Division::new(&shared.word).take_front(ours, 2, Portion::fixed(1)) {
                 fill(&shared, ours, 1);
                 ours += 1;
             }

@@ -138,6 +138,12 @@ impl Paces {
         way
     }
 
+    /// A fetch begins whose time says nothing.
+    pub(crate) fn begin_unmeasured(&mut self) {
+        self.alive += 1;
+        self.running = None;
+    }
+
     /// A fetch is over; `worked` is false if its way cannot be gone.
     pub(crate) fn end(&mut self, token: Token, worked: bool) {
         self.alive = self.alive.saturating_sub(1);

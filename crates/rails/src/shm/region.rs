@@ -10,7 +10,9 @@
 mod ahead;
 mod lift;
 
-use crate::limits::{PART_MIN, READ_CHUNK, REGION_BLOCKS_MAX, REGIONS, SHARE_PART_MAX, VERDICT_WAIT};
+use crate::limits::{
+    PART_MIN, READ_CHUNK, REGION_BLOCKS_MAX, REGIONS, SHARE_PART_LEAST, SHARE_PART_MAX, VERDICT_WAIT,
+};
 use crate::shm::blocks::{Whereabouts, blocks, worthwhile};
 use crate::shm::layout::{self, REGION_BYTES, REGION_TABLE};
 use crate::shm::peers::wake;
@@ -19,7 +21,7 @@ use crate::shm::transfer::{Known, copy_blocks};
 use crate::sys::{self, Block, Way};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Fetch, Sink, Step, Token};
-use garonne_sync::division::{Back, Damaged, Division, UNITS_MAX};
+use garonne_sync::division::{Back, Damaged, Division, Portion, UNITS_MAX};
 use garonne_sync::hands::For;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
@@ -36,7 +38,7 @@ const LEASES: u64 = CLOSED - 1;
 
 /// Word of an entry: units taken by the owner (low half) and by the peer (high half).
 const TAKEN: usize = 8;
-/// Word of an entry: units of one part.
+/// Word of an entry: how many units are taken at a time ([`Portion::to_word`]).
 const PART: usize = 16;
 /// Bytes of a unit: a page, so that no two sides write to one.
 const PART_UNIT: u64 = 4096;
@@ -44,11 +46,10 @@ const PART_UNIT: u64 = 4096;
 /// What the owner of a shared region knows of it.
 #[derive(Clone, Copy, Debug)]
 struct Shared {
-    len: u64,
     /// Units that this side took.
     taken: u32,
     /// Units of a part.
-    part: u32,
+    portion: Portion,
 }
 
 /// Units of `len` bytes.
@@ -247,25 +248,29 @@ impl Regions {
         let Exposing::Ready(descriptor) = self.expose(token, peer, data) else {
             return None;
         };
-        let part = match way {
-            Fetch::Share => (data.len / 2).clamp(PART_MIN, SHARE_PART_MAX),
-            _ => READ_CHUNK,
+        let portion = match way {
+            Fetch::Share | Fetch::Late => Portion {
+                least: units((data.len / 2).clamp(PART_MIN, SHARE_PART_LEAST)) as u16,
+                most: units(SHARE_PART_MAX) as u16,
+                alone: units(if way == Fetch::Late {
+                    READ_CHUNK
+                } else {
+                    SHARE_PART_MAX
+                }) as u16,
+            },
+            _ => Portion::fixed(units(READ_CHUNK) as u16),
         };
         let index = descriptor.cookie as u32 as usize;
-        let shared = Shared {
-            len: data.len,
-            taken: 0,
-            part: units(part),
-        };
+        let shared = Shared { taken: 0, portion };
         // The peer looks at them once it was told the descriptor, by a packet.
         Self::division(&self.own, index).clear();
-        Self::word(&self.own, index, PART).store(u64::from(shared.part), Ordering::Relaxed);
+        Self::word(&self.own, index, PART).store(portion.to_word(), Ordering::Relaxed);
         self.exposed[index].as_mut()?.shared = Some(shared);
         Some(descriptor)
     }
 
-    /// Takes a part of shared data from its front for this side.
-    pub(crate) fn take_part(&mut self, token: Token) -> Result<Option<(u64, u64)>, Error> {
+    /// Takes a part of shared data, of which `len` bytes are filled, from its front for this side.
+    pub(crate) fn take_part(&mut self, token: Token, len: u64) -> Result<Option<(u64, u64)>, Error> {
         let mut entries = self.exposed.iter_mut().enumerate();
         let found = entries.find_map(|(index, entry)| {
             let entry = entry.as_mut().filter(|entry| entry.token == token)?;
@@ -274,9 +279,9 @@ impl Regions {
         let Some((index, peer, shared)) = found else {
             return Ok(None);
         };
-        let all = units(shared.len);
+        let all = units(len);
         let take = Self::division(&self.own, index)
-            .take_front(shared.taken, all, shared.part)
+            .take_front(shared.taken, all, shared.portion)
             .map_err(|Damaged| Error::Peer {
                 peer,
                 what: "it took more of a shared region than there is",
@@ -286,7 +291,7 @@ impl Regions {
         }
         let from = u64::from(shared.taken) * PART_UNIT;
         shared.taken += take;
-        Ok(Some((from, (u64::from(take) * PART_UNIT).min(shared.len - from))))
+        Ok(Some((from, (u64::from(take) * PART_UNIT).min(len - from))))
     }
 
     /// Takes a part of a region that a peer shares from its back, and writes it.
@@ -380,10 +385,9 @@ impl Regions {
 
 /// Takes units from the back of a shared region of `all` units. `None`: none is left, or its owner withdrew it.
 fn take_back(inbox: &Segment, index: usize, all: u32) -> Option<Back> {
-    let part = Regions::word(inbox, index, PART)
-        .load(Ordering::Relaxed)
-        .clamp(1, READ_CHUNK / PART_UNIT) as u32;
-    Regions::division(inbox, index).take_back(all, part)
+    let part = Regions::word(inbox, index, PART).load(Ordering::Relaxed);
+    let portion = Portion::from_word(part, (READ_CHUNK / PART_UNIT) as u16);
+    Regions::division(inbox, index).take_back(all, portion)
 }
 
 /// Takes a part from the back of a leased region for `bulk`, which holds all of it: offset, length, and whether nothing is left then.
