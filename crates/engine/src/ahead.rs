@@ -17,7 +17,7 @@ use crate::limits::{AHEAD_FROM, AHEAD_LOG, AHEAD_MAX, AHEAD_OFFERS, AHEAD_SKIP_M
 use crate::rail::{Fetch, Handover, Header, Kind, Rail};
 use crate::request::{Mark, Side, State, from_wire};
 use crate::shard::Shard;
-use crate::wire::{Expect, FLAG_FAILED, Written};
+use crate::wire::{Expect, FLAG_FAILED, FLAG_PART, Written};
 use std::collections::VecDeque;
 
 /// A peer's receive that may be written when its message is sent.
@@ -512,9 +512,15 @@ impl<R: Rail> Shard<R> {
 
     /// Tells the receiver how the writing of its message ended. A send of which its receiver took a part ends with its word.
     fn end_write(&mut self, index: u32, recv: u64, bytes: Option<u64>) {
+        let operation = self.core.requests.peek(index);
+        let (peer, len) = (operation.peer, operation.data.len);
         let header = Header {
             kind: Kind::Written as u8,
-            flags: if bytes.is_some() { 0 } else { FLAG_FAILED },
+            flags: match bytes {
+                None => FLAG_FAILED,
+                Some(bytes) if bytes < len => FLAG_PART,
+                Some(_) => 0,
+            },
             ..Header::default()
         };
         let written = Written {
@@ -522,8 +528,6 @@ impl<R: Rail> Shard<R> {
             send: self.core.wire_name(index),
             bytes: bytes.unwrap_or(0),
         };
-        let operation = self.core.requests.peek(index);
-        let (peer, len) = (operation.peer, operation.data.len);
         self.core.tell(peer, header, written.encode());
         if bytes == Some(len) {
             self.core.end(index, None);

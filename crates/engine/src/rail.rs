@@ -11,7 +11,7 @@
 use crate::api::{Error, Peer};
 use crate::lift::{Lift, Lifted};
 use crate::limits::DESCRIPTOR_BLOB_MAX;
-use crate::wire::{FLAG_FAILED, FLAG_UNCALLED};
+use crate::wire::{FLAG_FAILED, FLAG_PART, FLAG_UNCALLED};
 use garonne_sync::copy::Stores;
 use garonne_sync::run::Run;
 use garonne_sync::shm::Segment;
@@ -236,8 +236,8 @@ pub(crate) fn need_of(header: &Header) -> Option<Need> {
         Push if header.flags & FLAG_UNCALLED != 0 => Some(Need::Look),
         Announce | EagerSync | Clear | Piece | Credit | Held | Query | Offer | Nothing | Take | Push
         | Pushed => Some(Need::Answer),
-        // Packets are to be asked for.
-        Written if header.flags & FLAG_FAILED != 0 => Some(Need::Answer),
+        // Packets are to be asked for, or the sender is to be told that all is there.
+        Written if header.flags & (FLAG_FAILED | FLAG_PART) != 0 => Some(Need::Answer),
         Eager | Finish | Written => Some(Need::Look),
         // The pieces of a medium message: who sends them says when all have left. A receive announced ahead waits for a send.
         Head | Tail | Expect => None,
@@ -387,15 +387,13 @@ pub trait Rail {
         Err(Error::Misuse("this rail writes no regions"))
     }
 
-    /// Takes back data that was shared and that its peer may write with [`Rail::write_ahead`] unasked. The answer `Mine` revokes it, too, as far as
-    /// its peer may touch it; `Theirs`: its peer took a part of it already, and now it is shared like any other.
+    /// Takes back shared data that its peer may write with [`Rail::write_ahead`] unasked. `Mine` revokes it, too; `Theirs`: its peer took a part already.
     fn withdraw(&mut self, token: Token) -> Handover {
         let _ = token;
         Handover::Mine
     }
 
-    /// As the first [`Rail::push_part`] of data that its owner offered ahead. `None`: it was withdrawn or revoked, or cannot be
-    /// written from here; nothing was written.
+    /// As the first [`Rail::push_part`] of data that its owner offered ahead. `None`: it was withdrawn or revoked, or cannot be written from here.
     fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {
         let _ = bulk;
         Ok(None)

@@ -18,6 +18,9 @@ pub(crate) const FLAG_TAKEN: u8 = 2;
 /// Set in the flags of `Push`: the receiver copies by itself as long as it is alone, so nobody is called for it.
 pub(crate) const FLAG_UNCALLED: u8 = 1;
 
+/// Set in the flags of `Written`: its receiver took a part of the message, too, so its sender waits for word.
+pub(crate) const FLAG_PART: u8 = 2;
+
 /// Set in the flags of `Pushed` and `Written`: the receiver's memory could not be written.
 pub(crate) const FLAG_FAILED: u8 = 1;
 
