@@ -1,12 +1,13 @@
 /* Messages while their receiver is elsewhere: `elsewhere MANNER MILLISECONDS BYTES TIMES`, on two ranks.
  *
  * Rank 1 posts a receive, is away for so long, then waits; rank 0 starts its send when the other has gone and computes for as long before
- * it waits, too. MANNER: `sleep` (nanosleep), `read` (blocked on an empty pipe until another process writes), `compute` (all cores compute).
+ * it waits, too. MANNER: `sleep` (nanosleep), `read` (blocked on an empty socket until another process answers), `compute` (all cores compute).
  * Prints the median of the time that rank 1's MPI_Wait took. Nobody calls MPI_Test. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,14 +26,14 @@ static void compute(double seconds)
             sink = sink * 1.0000001;
 }
 
-static void be_away(const char *manner, double seconds, int pipe_out)
+static void be_away(const char *manner, double seconds, int other)
 {
     char byte;
     if (strcmp(manner, "sleep") == 0)
         pause_for(seconds);
     else if (strcmp(manner, "compute") == 0)
         compute(seconds);
-    else if (read(pipe_out, &byte, 1) != 1)
+    else if (write(other, "?", 1) != 1 || read(other, &byte, 1) != 1)
         MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
@@ -50,17 +51,21 @@ int main(int argc, char **argv)
     int bytes = atoi(argv[3]), times = atoi(argv[4]), ends[2] = {-1, -1}, rank;
     double *waited = calloc((size_t)times, sizeof *waited);
     char *data = calloc((size_t)bytes, 1);
-    if (!waited || !data || times < 1 || (strcmp(argv[1], "read") == 0 && pipe(ends) != 0))
+    if (!waited || !data || times < 1 || (strcmp(argv[1], "read") == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0))
         return 1;
     if (ends[0] >= 0 && fork() == 0) {
-        /* When the reader is gone its write ends it. */
+        char byte;
+        /* When the asker is gone its read ends it. */
         close(ends[0]);
-        for (;;) {
+        while (read(ends[1], &byte, 1) == 1) {
             pause_for(seconds);
-            if (write(ends[1], "x", 1) != 1)
-                _exit(0);
+            if (write(ends[1], &byte, 1) != 1)
+                break;
         }
+        _exit(0);
     }
+    if (ends[1] >= 0)
+        close(ends[1]);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     for (int i = 0; i < times; i++) {
