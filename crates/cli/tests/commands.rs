@@ -266,18 +266,19 @@ fn why_gate_tells_which_way_messages_of_a_rank_go() {
             let said = run(&format!("why gate 0 {pid} --json"));
             told = serde_json::from_str(&said.out).unwrap_or_default();
             // Large messages come last, so nothing has been measured of those yet.
-            told[0]["over"] == over && (over != "TCP" || told[0]["connection"]["open"]["packets"] == true)
+            told[0]["over"] == over && (over != "TCP" || told[0]["connections"][0]["open"] == true)
         });
         assert_eq!(told.as_array().map(Vec::len), Some(1), "{told}");
         if over == "TCP" {
             let end = |which: &str| {
-                told[0]["connection"][which]
+                told[0]["connections"][0][which]
                     .as_str()
                     .unwrap()
                     .parse::<std::net::SocketAddr>()
             };
             assert!(end("from").is_ok() && end("to").is_ok(), "{told}");
-            assert_eq!(told[0]["connection"]["opened"]["packets"], 1, "{told}");
+            let first = &told[0]["connections"][0];
+            assert!(first["for"] == "packets" && first["opened"] == 1, "{told}");
             let of_another_host = run(&format!("why gate 1 {pid}"));
             assert!(
                 of_another_host.code == 1 && of_another_host.err.contains("another host"),
