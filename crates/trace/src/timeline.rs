@@ -47,6 +47,8 @@ struct Operation {
     side: Side,
     call: Name,
     point: Point,
+    /// It started within a call that is shown.
+    in_slice: bool,
 }
 
 #[derive(Debug, Default)]
@@ -223,6 +225,7 @@ impl Timeline {
         else {
             return;
         };
+        let begins = self.in_slice(point);
         let Some(rank) = self.ranks.get_mut(&seen.rank) else {
             return;
         };
@@ -233,6 +236,7 @@ impl Timeline {
             side: *side,
             call: call.clone(),
             point,
+            in_slice: begins,
         };
         rank.open.insert(*operation, known);
         let side = match side {
@@ -260,6 +264,15 @@ impl Timeline {
         }
         self.out.push(event);
         let Some(message) = message else { return };
+        let bound = match known.side {
+            Side::Send => known.in_slice,
+            _ => self.in_slice(point),
+        };
+        if !bound {
+            // Its call began before anybody watched, or that record is lost: an arrow there would hang in the air.
+            self.arrows.remove(&message);
+            return;
+        }
         let arrow = self.arrows.entry(message).or_default();
         let fresh = arrow.from.is_none() && arrow.to.is_none();
         match known.side {
@@ -281,6 +294,11 @@ impl Timeline {
                 self.arrows.remove(&oldest);
             }
         }
+    }
+
+    /// Whether a slice is open on the point's thread: what viewers bind the end of an arrow to.
+    fn in_slice(&mut self, point: Point) -> bool {
+        self.thread(point).is_some_and(|thread| !thread.stack.is_empty())
     }
 
     fn draw(&mut self, from: Point, to: Point, bytes: u64) {
@@ -403,179 +421,4 @@ fn identity(rank: u32, operation: u64) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn seen(rank: u32, at_ns: u64, what: What) -> Seen {
-        Seen {
-            rank,
-            thread: 10 + rank,
-            cpu: 3,
-            at_ns,
-            what,
-        }
-    }
-
-    fn enter(call: &str) -> What {
-        What::Enter {
-            call: call.into(),
-            site: "halo.c:58".into(),
-        }
-    }
-
-    fn start(side: Side, operation: u64) -> What {
-        What::Start {
-            operation,
-            side,
-            call: "MPI_Isend".into(),
-            site: "halo.c:58".into(),
-            context: 0,
-            tag: 1,
-            peer: None,
-            bytes: 8,
-        }
-    }
-
-    fn done(operation: u64) -> What {
-        let message = Message {
-            context: 0,
-            from: 0,
-            to: 1,
-            sequence: 4,
-        };
-        What::Done {
-            operation,
-            message: Some(message),
-            bytes: 8,
-        }
-    }
-
-    fn events(timeline: &mut Timeline) -> Vec<Value> {
-        let text = format!("[{}]", timeline.take());
-        serde_json::from_str(&text).unwrap()
-    }
-
-    fn phases(events: &[Value], wanted: &str) -> Vec<String> {
-        let of = events
-            .iter()
-            .filter(|event| wanted.contains(event["ph"].as_str().unwrap()));
-        of.map(|event| {
-            format!(
-                "{}{}",
-                event["ph"].as_str().unwrap(),
-                event["name"].as_str().unwrap()
-            )
-        })
-        .collect()
-    }
-
-    #[test]
-    fn slices_nest_and_are_closed_with_what_is_within_them() {
-        let mut timeline = Timeline::new(0, 2);
-        timeline.see(&seen(
-            0,
-            1,
-            What::Leave {
-                call: "MPI_Send".into(),
-            },
-        ));
-        timeline.see(&seen(0, 2, enter("MPI_Allreduce")));
-        let name = "MPI_Allreduce 3".into();
-        timeline.see(&seen(0, 3, What::Collective { name }));
-        timeline.see(&seen(0, 4, What::SleepBegin));
-        timeline.see(&seen(
-            0,
-            9,
-            What::Leave {
-                call: "MPI_Allreduce".into(),
-            },
-        ));
-        timeline.see(&seen(0, 12, enter("MPI_Recv")));
-        timeline.finish();
-        let all = events(&mut timeline);
-        let expected = [
-            "BMPI_Allreduce",
-            "BMPI_Allreduce 3",
-            "Basleep",
-            "Easleep",
-            "EMPI_Allreduce 3",
-            "EMPI_Allreduce",
-            "BMPI_Recv",
-            "EMPI_Recv",
-        ];
-        assert_eq!(phases(&all, "BE"), expected);
-    }
-
-    #[test]
-    fn an_arrow_is_drawn_once_both_ends_are_known_in_either_order() {
-        for sender_first in [true, false] {
-            let mut timeline = Timeline::new(0, 2);
-            let mut sides = [(0, Side::Send, 10), (1, Side::Receive, 20)];
-            if !sender_first {
-                sides.reverse();
-            }
-            for (rank, side, at) in sides {
-                assert_eq!(phases(&events(&mut timeline), "sf"), [""; 0]);
-                timeline.see(&seen(rank, at, start(side, 7)));
-                timeline.see(&seen(rank, at + 5, done(7)));
-            }
-            let all = events(&mut timeline);
-            assert_eq!(phases(&all, "sf"), ["smessage", "fmessage"]);
-            let arrow: Vec<&Value> = all.iter().filter(|event| event["cat"] == "message").collect();
-            assert_eq!(arrow[0]["id"], arrow[1]["id"]);
-            assert_eq!(
-                (&arrow[0]["ts"], &arrow[0]["pid"]),
-                (&json!(0.01), &json!(0)),
-                "where the send was started"
-            );
-            assert_eq!(
-                (&arrow[1]["ts"], &arrow[1]["pid"]),
-                (&json!(0.025), &json!(1)),
-                "where the receive was over"
-            );
-        }
-    }
-
-    #[test]
-    fn what_was_lost_is_said_and_leaves_nothing_open() {
-        let mut timeline = Timeline::new(0, 2);
-        timeline.see(&seen(0, 2, enter("MPI_Wait")));
-        timeline.see(&seen(0, 3, start(Side::Send, 7)));
-        timeline.see(&seen(0, 0, What::Lost(12)));
-        timeline.see(&seen(
-            0,
-            9,
-            What::Leave {
-                call: "MPI_Wait".into(),
-            },
-        ));
-        timeline.see(&seen(0, 9, done(7)));
-        timeline.finish();
-        let all = events(&mut timeline);
-        assert_eq!(phases(&all, "BE"), ["BMPI_Wait", "EMPI_Wait"]);
-        assert_eq!(phases(&all, "be"), ["bMPI_Isend", "eMPI_Isend"]);
-        assert_eq!(phases(&all, "i"), ["i12 events lost"]);
-    }
-
-    #[test]
-    fn work_is_shown_where_it_is_done_and_for_both_ranks() {
-        let mut timeline = Timeline::new(1000, 2);
-        timeline.see(&seen(0, 2000, What::TurnBegin));
-        let work = What::Work {
-            operation: 7,
-            peer: Some(1),
-            since_ns: 2500,
-            bytes: 1 << 20,
-        };
-        timeline.see(&seen(0, 4000, work));
-        let all = events(&mut timeline);
-        let moves = all.iter().find(|event| event["ph"] == "X").unwrap();
-        assert_eq!(
-            (&moves["ts"], &moves["dur"], &moves["args"]["core"]),
-            (&json!(1.5), &json!(1.5), &json!(3))
-        );
-        let names = phases(&all, "be");
-        assert_eq!(names[0], "bown helper moves bytes");
-        assert_eq!(names[2], "brank 0's helper moves bytes");
-    }
-}
+mod tests;

@@ -1,0 +1,192 @@
+//! Timelines of short stories: what is shown, nested, connected and closed.
+
+use super::*;
+
+fn seen(rank: u32, at_ns: u64, what: What) -> Seen {
+    Seen {
+        rank,
+        thread: 10 + rank,
+        cpu: 3,
+        at_ns,
+        what,
+    }
+}
+
+fn enter(call: &str) -> What {
+    What::Enter {
+        call: call.into(),
+        site: "halo.c:58".into(),
+    }
+}
+
+fn start(side: Side, operation: u64) -> What {
+    What::Start {
+        operation,
+        side,
+        call: "MPI_Isend".into(),
+        site: "halo.c:58".into(),
+        context: 0,
+        tag: 1,
+        peer: None,
+        bytes: 8,
+    }
+}
+
+fn done(operation: u64) -> What {
+    let message = Message {
+        context: 0,
+        from: 0,
+        to: 1,
+        sequence: 4,
+    };
+    What::Done {
+        operation,
+        message: Some(message),
+        bytes: 8,
+    }
+}
+
+fn events(timeline: &mut Timeline) -> Vec<Value> {
+    let text = format!("[{}]", timeline.take());
+    serde_json::from_str(&text).unwrap()
+}
+
+fn phases(events: &[Value], wanted: &str) -> Vec<String> {
+    let of = events
+        .iter()
+        .filter(|event| wanted.contains(event["ph"].as_str().unwrap()));
+    of.map(|event| {
+        format!(
+            "{}{}",
+            event["ph"].as_str().unwrap(),
+            event["name"].as_str().unwrap()
+        )
+    })
+    .collect()
+}
+
+#[test]
+fn slices_nest_and_are_closed_with_what_is_within_them() {
+    let mut timeline = Timeline::new(0, 2);
+    timeline.see(&seen(
+        0,
+        1,
+        What::Leave {
+            call: "MPI_Send".into(),
+        },
+    ));
+    timeline.see(&seen(0, 2, enter("MPI_Allreduce")));
+    let name = "MPI_Allreduce 3".into();
+    timeline.see(&seen(0, 3, What::Collective { name }));
+    timeline.see(&seen(0, 4, What::SleepBegin));
+    timeline.see(&seen(
+        0,
+        9,
+        What::Leave {
+            call: "MPI_Allreduce".into(),
+        },
+    ));
+    timeline.see(&seen(0, 12, enter("MPI_Recv")));
+    timeline.finish();
+    let all = events(&mut timeline);
+    let expected = [
+        "BMPI_Allreduce",
+        "BMPI_Allreduce 3",
+        "Basleep",
+        "Easleep",
+        "EMPI_Allreduce 3",
+        "EMPI_Allreduce",
+        "BMPI_Recv",
+        "EMPI_Recv",
+    ];
+    assert_eq!(phases(&all, "BE"), expected);
+}
+
+#[test]
+fn an_arrow_is_drawn_once_both_ends_are_known_in_either_order() {
+    for sender_first in [true, false] {
+        let mut timeline = Timeline::new(0, 2);
+        let mut sides = [(0, Side::Send, 10), (1, Side::Receive, 20)];
+        if !sender_first {
+            sides.reverse();
+        }
+        for (rank, side, at) in sides {
+            assert_eq!(phases(&events(&mut timeline), "sf"), [""; 0]);
+            timeline.see(&seen(rank, at, enter("MPI_Sendrecv")));
+            timeline.see(&seen(rank, at, start(side, 7)));
+            timeline.see(&seen(rank, at + 5, done(7)));
+        }
+        let all = events(&mut timeline);
+        assert_eq!(phases(&all, "sf"), ["smessage", "fmessage"]);
+        let arrow: Vec<&Value> = all.iter().filter(|event| event["cat"] == "message").collect();
+        assert_eq!(arrow[0]["id"], arrow[1]["id"]);
+        assert_eq!(
+            (&arrow[0]["ts"], &arrow[0]["pid"]),
+            (&json!(0.01), &json!(0)),
+            "where the send was started"
+        );
+        assert_eq!(
+            (&arrow[1]["ts"], &arrow[1]["pid"]),
+            (&json!(0.025), &json!(1)),
+            "where the receive was over"
+        );
+    }
+}
+
+#[test]
+fn an_arrow_whose_call_was_not_seen_is_not_drawn() {
+    for seen_call in [0, 1] {
+        let mut timeline = Timeline::new(0, 2);
+        for (rank, side) in [(0, Side::Send), (1, Side::Receive)] {
+            if rank == seen_call {
+                timeline.see(&seen(rank, 1, enter("MPI_Sendrecv")));
+            }
+            timeline.see(&seen(rank, 2, start(side, 7)));
+            timeline.see(&seen(rank, 3, done(7)));
+        }
+        assert_eq!(phases(&events(&mut timeline), "sf"), [""; 0]);
+    }
+}
+
+#[test]
+fn what_was_lost_is_said_and_leaves_nothing_open() {
+    let mut timeline = Timeline::new(0, 2);
+    timeline.see(&seen(0, 2, enter("MPI_Wait")));
+    timeline.see(&seen(0, 3, start(Side::Send, 7)));
+    timeline.see(&seen(0, 0, What::Lost(12)));
+    timeline.see(&seen(
+        0,
+        9,
+        What::Leave {
+            call: "MPI_Wait".into(),
+        },
+    ));
+    timeline.see(&seen(0, 9, done(7)));
+    timeline.finish();
+    let all = events(&mut timeline);
+    assert_eq!(phases(&all, "BE"), ["BMPI_Wait", "EMPI_Wait"]);
+    assert_eq!(phases(&all, "be"), ["bMPI_Isend", "eMPI_Isend"]);
+    assert_eq!(phases(&all, "i"), ["i12 events lost"]);
+}
+
+#[test]
+fn work_is_shown_where_it_is_done_and_for_both_ranks() {
+    let mut timeline = Timeline::new(1000, 2);
+    timeline.see(&seen(0, 2000, What::TurnBegin));
+    let work = What::Work {
+        operation: 7,
+        peer: Some(1),
+        since_ns: 2500,
+        bytes: 1 << 20,
+    };
+    timeline.see(&seen(0, 4000, work));
+    let all = events(&mut timeline);
+    let moves = all.iter().find(|event| event["ph"] == "X").unwrap();
+    assert_eq!(
+        (&moves["ts"], &moves["dur"], &moves["args"]["core"]),
+        (&json!(1.5), &json!(1.5), &json!(3))
+    );
+    let names = phases(&all, "be");
+    assert_eq!(names[0], "bown helper moves bytes");
+    assert_eq!(names[2], "brank 0's helper moves bytes");
+}
