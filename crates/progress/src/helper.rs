@@ -121,7 +121,7 @@ impl Helper {
                 Because::Idle => rest.saturating_mul(2).min(self.rest * REST_TIMES),
                 Because::Called => self.rest,
             };
-            let next = (self.turn)(because);
+            let next = sys::while_nobody_forks(|| (self.turn)(because));
             let limit = match next {
                 Next::Sleep => rest,
                 Next::Nap(limit) => limit,

@@ -77,12 +77,20 @@ pub(crate) struct Started(libc::pthread_t);
 /// standard library's threads, nothing is allocated that only the new thread's stack knows of: checkers of leaks do not see that stack in a forked child.
 pub(crate) fn start<W: Work>(work: &Arc<W>, stack: usize) -> io::Result<Started> {
     extern "C" fn run<W: Work>(work: *mut libc::c_void) -> *mut libc::c_void {
+        BUSY.fetch_sub(1, Ordering::SeqCst);
         // SAFETY: the count that `start` gave away for this thread alone.
         let work = unsafe { Arc::from_raw(work.cast_const().cast::<W>()) };
         // A panic has been told of; the thread ends.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.work()));
         std::ptr::null_mut()
     }
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        // SAFETY: the functions live as long as the process, and only touch atomics and sleep.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child)) };
+    });
+    // Until it has begun.
+    BUSY.fetch_add(1, Ordering::SeqCst);
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     let mut create = |stack: Option<usize>| {
         let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
@@ -109,7 +117,10 @@ pub(crate) fn start<W: Work>(work: &Arc<W>, stack: usize) -> io::Result<Started>
     match error {
         // SAFETY: written by the call that succeeded.
         0 => Ok(Started(unsafe { thread.assume_init() })),
-        error => Err(io::Error::from_raw_os_error(error)),
+        error => {
+            BUSY.fetch_sub(1, Ordering::SeqCst);
+            Err(io::Error::from_raw_os_error(error))
+        }
     }
 }
 
@@ -175,6 +186,46 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Threads of [`start`] that are on their way into their work, or within [`while_nobody_forks`].
+static BUSY: AtomicU32 = AtomicU32::new(0);
+/// Threads that are about to fork.
+static FORKING: AtomicU32 = AtomicU32::new(0);
+/// How long a fork waits at most for such threads: a turn takes as long as the copies in it, and may wait for a lock that the forking thread holds.
+const FORK_WAITS: Duration = Duration::from_millis(100);
+const FORK_LOOKS: Duration = Duration::from_micros(20);
+
+extern "C" fn before_fork() {
+    FORKING.fetch_add(1, Ordering::SeqCst);
+    let mut waited = Duration::ZERO;
+    while BUSY.load(Ordering::SeqCst) > 0 && waited < FORK_WAITS {
+        std::thread::sleep(FORK_LOOKS);
+        waited += FORK_LOOKS;
+    }
+}
+
+extern "C" fn after_fork() {
+    FORKING.fetch_sub(1, Ordering::SeqCst);
+}
+
+extern "C" fn after_fork_in_child() {
+    FORKING.store(0, Ordering::SeqCst);
+    BUSY.store(0, Ordering::SeqCst);
+}
+
+/// Does something at a moment in which no thread forks, and has forks wait for it: a forked child finds no lock held by a thread that it does not have, neither ours
+/// nor those of allocators and checkers of memory.
+pub(crate) fn while_nobody_forks<T>(f: impl FnOnce() -> T) -> T {
+    BUSY.fetch_add(1, Ordering::SeqCst);
+    while FORKING.load(Ordering::SeqCst) > 0 {
+        BUSY.fetch_sub(1, Ordering::SeqCst);
+        std::thread::sleep(FORK_LOOKS);
+        BUSY.fetch_add(1, Ordering::SeqCst);
+    }
+    let result = f();
+    BUSY.fetch_sub(1, Ordering::SeqCst);
+    result
 }
 
 /// Changes in a forked child: its threads are gone. One load after the first call.
