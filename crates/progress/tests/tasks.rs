@@ -44,6 +44,8 @@ fn exclusively<T>(f: impl FnOnce() -> T) -> T {
     result
 }
 
+type Boxed = Box<dyn Fn(&At) -> Step + Send + Sync>;
+
 #[test]
 fn threads_begin_with_the_first_submission_that_needs_one_and_end_with_the_last_handle() {
     exclusively(|| {
@@ -254,7 +256,7 @@ fn a_task_that_waits_for_itself_is_told_that_it_is_pending() {
     exclusively(|| {
         let tasks = Tasks::new(settings()).unwrap();
         let (tell, told) = channel();
-        let itself = Arc::new_cyclic(|itself: &Weak<Task<Box<dyn Fn(&At) -> Step + Send + Sync>>>| {
+        let itself = Arc::new_cyclic(|itself: &Weak<Task<Boxed>>| {
             let (itself, tell, its) = (itself.clone(), Mutex::new(tell), tasks.clone());
             let work = move |_: &At| {
                 if let Some(task) = itself.upgrade() {
