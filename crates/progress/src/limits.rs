@@ -128,3 +128,9 @@ pub const REST_TIMES: u32 = 64;
 
 /// Looks of the helper for bytes that are on their way before it sleeps: some ten microseconds, which is what being called costs. None on the core that the program computes on.
 pub const HELPER_SPINS: u32 = 1_000;
+
+/// How long a fork waits at most for a turn of a helper: one takes as long as the copies in it, and may wait for a lock that the forking thread holds.
+pub const FORK_WAITS: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Between two looks whether that turn is over, or the fork: few enough not to disturb, and soon enough for a program that forks often.
+pub const FORK_LOOKS: std::time::Duration = std::time::Duration::from_micros(20);

@@ -1,6 +1,7 @@
 //! What the kernel and the C library offer that has no safe form elsewhere: the idle class, binding a thread, its CPU, blocked signals around a
 //! thread's start, threads that leave nothing behind, and knowing that this process is a forked child. Called by `tasks`, `events` and the helper only.
 
+use crate::limits::{FORK_LOOKS, FORK_WAITS};
 use garonne_topology::CpuSet;
 use std::io;
 use std::mem::MaybeUninit;
@@ -84,11 +85,7 @@ pub(crate) fn start<W: Work>(work: &Arc<W>, stack: usize) -> io::Result<Started>
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.work()));
         std::ptr::null_mut()
     }
-    static WATCH: Once = Once::new();
-    WATCH.call_once(|| {
-        // SAFETY: the functions live as long as the process, and only touch atomics and sleep.
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child)) };
-    });
+    watch_forks();
     // Until it has begun.
     BUSY.fetch_add(1, Ordering::SeqCst);
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
@@ -184,17 +181,10 @@ pub(crate) fn name_thread(name: &std::ffi::CStr) {
 /// How many forks lie between the first call of [`forks`] and this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-extern "C" fn forked() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-}
-
 /// Threads of [`start`] that are on their way into their work, or within [`while_nobody_forks`].
 static BUSY: AtomicU32 = AtomicU32::new(0);
 /// Threads that are about to fork.
 static FORKING: AtomicU32 = AtomicU32::new(0);
-/// How long a fork waits at most for such threads: a turn takes as long as the copies in it, and may wait for a lock that the forking thread holds.
-const FORK_WAITS: Duration = Duration::from_millis(100);
-const FORK_LOOKS: Duration = Duration::from_micros(20);
 
 extern "C" fn before_fork() {
     FORKING.fetch_add(1, Ordering::SeqCst);
@@ -210,6 +200,7 @@ extern "C" fn after_fork() {
 }
 
 extern "C" fn after_fork_in_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
     FORKING.store(0, Ordering::SeqCst);
     BUSY.store(0, Ordering::SeqCst);
 }
@@ -228,13 +219,17 @@ pub(crate) fn while_nobody_forks<T>(f: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Changes in a forked child: its threads are gone. One load after the first call.
-pub(crate) fn forks() -> u32 {
+fn watch_forks() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
-        // SAFETY: the function lives as long as the process and only touches an atomic.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        // SAFETY: the functions live as long as the process, and only touch atomics and sleep.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child)) };
     });
+}
+
+/// Changes in a forked child: its threads are gone. One load after the first call.
+pub(crate) fn forks() -> u32 {
+    watch_forks();
     FORKS.load(Ordering::Relaxed)
 }
 

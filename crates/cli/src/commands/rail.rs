@@ -62,8 +62,8 @@ fn go(args: &Args) -> Result<i32, String> {
         Some(What::Drain { network }) => (find(network)?, true),
         Some(What::Add { network }) => (find(network)?, false),
     };
-    let mut out_of_use = drained::read(board);
     if drained {
+        let out_of_use = drained::read(board);
         let others = |known: &&(String, IpNet)| known.1 != network && !out_of_use.contains(&known.1);
         if !addresses::networks().iter().any(|known| others(&known)) {
             return Err(format!(
@@ -72,7 +72,6 @@ fn go(args: &Args) -> Result<i32, String> {
         }
     }
     visit::drain(&job.name, network, drained).map_err(|error| error.to_string())?;
-    out_of_use.retain(|known| *known != network);
     outln!(
         "{network} is {} between the hosts of the job",
         if drained {
