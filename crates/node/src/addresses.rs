@@ -17,34 +17,49 @@ pub fn own() -> Vec<IpAddr> {
 }
 
 fn offered(interfaces: &[Interface]) -> Vec<IpAddr> {
-    let (inner, outer): (Vec<&Interface>, Vec<&Interface>) = interfaces
+    let inner = interfaces
         .iter()
-        .filter(|interface| !needs_scope(interface.address))
-        .partition(|interface| interface.loopback || interface.address.is_loopback());
-    let mut all: Vec<IpAddr> = outer.iter().map(|interface| interface.address).collect();
+        .find(|interface| interface.loopback || interface.address.is_loopback());
+    let outer = interfaces.iter().filter(|interface| leads_out(interface));
+    let mut all: Vec<IpAddr> = outer.map(|interface| interface.address).collect();
     // Plain IPv4 first where both are there: what firewalls of clusters know.
     all.sort_by_key(IpAddr::is_ipv6);
     all.truncate(ADDRESSES_MAX - 1);
-    all.extend(inner.first().map(|interface| interface.address));
+    all.extend(inner.map(|interface| interface.address));
     all
 }
 
 /// The networks of this host's interfaces, by the interfaces' names; none that leads to this host only.
 pub fn networks() -> Vec<(String, IpNet)> {
     let interfaces = sys::interfaces().unwrap_or_default();
-    let outer = interfaces.into_iter().filter(|interface| {
-        !interface.loopback && !interface.address.is_loopback() && !needs_scope(interface.address)
-    });
-    let network = |interface: Interface| {
-        let network = IpNet::with_netmask(interface.address, interface.mask?).ok()?;
-        Some((interface.name, network.trunc()))
-    };
-    outer.filter_map(network).collect()
+    let named = |interface: &Interface| Some((interface.name.clone(), network_of(interface)?));
+    let outer = interfaces.iter().filter(|interface| leads_out(interface));
+    outer.filter_map(named).collect()
 }
 
-/// An address that means nothing without the name of an interface.
-fn needs_scope(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V6(six) if six.is_unicast_link_local())
+/// The networks that a user means by a word: a network, an address (its network among `known`, or itself), or the name of an interface among `known`.
+/// None if it is nothing of these.
+pub fn named(word: &str, known: &[(String, IpNet)]) -> Vec<IpNet> {
+    if let Ok(network) = word.parse::<IpNet>() {
+        return vec![network.trunc()];
+    }
+    if let Ok(address) = word.parse::<IpAddr>() {
+        let of = known.iter().find(|(_, network)| network.contains(&address));
+        return vec![of.map_or(IpNet::from(address), |(_, network)| *network)];
+    }
+    let of = known.iter().filter(|(interface, _)| interface == word);
+    of.map(|(_, network)| *network).collect()
+}
+
+/// Whether other hosts may reach this one there. An address that means nothing without the name of an interface is of no use to them.
+fn leads_out(interface: &Interface) -> bool {
+    let needs_scope = matches!(interface.address, IpAddr::V6(six) if six.is_unicast_link_local());
+    !interface.loopback && !interface.address.is_loopback() && !needs_scope
+}
+
+fn network_of(interface: &Interface) -> Option<IpNet> {
+    let network = IpNet::with_netmask(interface.address, interface.mask?);
+    network.ok().map(|network| network.trunc())
 }
 
 /// Identity of this process's network: of the kernel and of the network namespace. Two processes with the same share all addresses.
@@ -92,7 +107,10 @@ fn order(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
         .filter(|address| !address.is_loopback() && !is_own(address))
         .copied()
         .collect();
-    far.sort_by_key(|address| !own.iter().any(|interface| is_neighbour(interface, *address)));
+    far.sort_by_key(|address| {
+        let is_near = |network: IpNet| network.contains(address);
+        !own.iter().filter_map(network_of).any(is_near)
+    });
     far
 }
 
@@ -103,49 +121,32 @@ pub fn common(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr
         return Vec::new();
     }
     let is_own = |address: &IpAddr| own.iter().any(|interface| interface.address == *address);
-    let mut found: Vec<(&Interface, IpAddr)> = own
+    let mut found: Vec<(IpNet, &Interface, IpAddr)> = own
         .iter()
-        .filter(|interface| !interface.loopback && !needs_scope(interface.address))
+        .filter(|interface| leads_out(interface))
         .filter_map(|interface| {
-            let there = |address: &&IpAddr| is_neighbour(interface, **address) && !is_own(address);
-            Some((interface, *place.addresses.iter().find(there)?))
+            let network = network_of(interface)?;
+            let there = |address: &&IpAddr| network.contains(*address) && !is_own(address);
+            Some((network, interface, *place.addresses.iter().find(there)?))
         })
         .collect();
-    let network = |(interface, _): &(&Interface, IpAddr)| match (interface.address, interface.mask) {
-        (IpAddr::V4(own), Some(IpAddr::V4(mask))) => (0, u128::from(own.to_bits() & mask.to_bits())),
-        (IpAddr::V6(own), Some(IpAddr::V6(mask))) => (1, own.to_bits() & mask.to_bits()),
-        _ => (2, 0),
-    };
-    found.sort_by_key(network);
+    found.sort_by_key(|(network, ..)| *network);
     // A second address of an interface, as a rule that of the other family, is no second wire; neither is a second interface in one network, for the system
     // sends by one of them.
     let (mut names, mut networks) = (Vec::new(), Vec::new());
-    found.retain(|entry| {
-        let is_new = !names.contains(&entry.0.name) && !networks.contains(&network(entry));
-        names.push(entry.0.name.clone());
-        networks.push(network(entry));
+    found.retain(|(network, interface, _)| {
+        let is_new = !names.contains(&interface.name) && !networks.contains(network);
+        names.push(interface.name.clone());
+        networks.push(*network);
         is_new
     });
-    found.into_iter().map(|(_, there)| there).collect()
+    found.into_iter().map(|(.., there)| there).collect()
 }
 
 /// [`common`], for all of these places, as this host's interfaces are now.
 pub fn common_of(places: &[Place]) -> Vec<Vec<IpAddr>> {
     let (home, own) = (home().ok(), sys::interfaces().unwrap_or_default());
     places.iter().map(|place| common(place, home, &own)).collect()
-}
-
-/// Whether the interface's network has that address.
-fn is_neighbour(interface: &Interface, address: IpAddr) -> bool {
-    match (interface.address, interface.mask, address) {
-        (IpAddr::V4(own), Some(IpAddr::V4(mask)), IpAddr::V4(other)) => {
-            own.to_bits() & mask.to_bits() == other.to_bits() & mask.to_bits()
-        }
-        (IpAddr::V6(own), Some(IpAddr::V6(mask)), IpAddr::V6(other)) => {
-            own.to_bits() & mask.to_bits() == other.to_bits() & mask.to_bits()
-        }
-        _ => false,
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! `garonne rail`: which networks a running job uses between hosts, and what moves on each; takes one out of use while the job runs, or back into use.
 
-use std::net::IpAddr;
-
 use comfy_table::{Table, presets};
 use garonne_node::layout::{Card, Shape};
 use garonne_node::{addresses, drained, rank, visit};
@@ -86,22 +84,9 @@ fn go(args: &Args) -> Result<i32, String> {
 /// The network that the user names.
 fn find(word: &str) -> Result<IpNet, String> {
     let known = addresses::networks();
-    if let Ok(network) = word.parse::<IpNet>() {
-        return Ok(network.trunc());
-    }
-    if let Ok(address) = word.parse::<IpAddr>() {
-        let of = known.iter().find(|(_, network)| network.contains(&address));
-        return of.map(|(_, network)| *network).ok_or_else(|| {
-            format!("{word} is on no network of this host; write the network, such as 10.0.1.0/24")
-        });
-    }
-    let mut named = known.iter().filter(|(name, _)| name == word);
-    match (named.next(), named.next()) {
-        (Some((_, network)), None) => Ok(*network),
-        (Some(_), Some(_)) => Err(format!(
-            "{word} has several networks; write one, such as 10.0.1.0/24"
-        )),
-        (None, _) => {
+    match addresses::named(word, &known).as_slice() {
+        [network] => Ok(*network),
+        [] => {
             let names: Vec<_> = known
                 .iter()
                 .map(|(name, network)| format!("{network} ({name})"))
@@ -111,6 +96,9 @@ fn find(word: &str) -> Result<IpNet, String> {
                 names.join(", ")
             ))
         }
+        _ => Err(format!(
+            "{word} has several networks; write one, such as 10.0.1.0/24"
+        )),
     }
 }
 

@@ -44,17 +44,8 @@ impl Networks {
                 Some(name) => (name, &mut networks.forbidden),
                 None => (word, &mut networks.wanted),
             };
-            let before = list.len();
-            if let Ok(network) = name.parse::<IpNet>() {
-                list.push(network.trunc());
-            } else if let Ok(address) = name.parse::<IpAddr>() {
-                let of = own.iter().find(|(_, network)| network.contains(&address));
-                list.push(of.map_or(IpNet::from(address), |(_, network)| *network));
-            } else {
-                let named = own.iter().filter(|(interface, _)| interface == name);
-                list.extend(named.map(|(_, network)| *network));
-            }
-            if list.len() == before {
+            let found = addresses::named(name, own);
+            if found.is_empty() {
                 let known: Vec<_> = own
                     .iter()
                     .map(|(interface, network)| format!("{interface} ({network})"))
@@ -67,6 +58,7 @@ impl Networks {
                     ),
                 ));
             }
+            list.extend(found);
         }
         Ok(networks)
     }

@@ -232,11 +232,11 @@ impl TcpRail {
             return self.lose(peer);
         }
         let ends = self.ends(peer, stream);
-        if let (Stream::Bulk(path @ 1..), Some((own, other))) = (stream, ends)
-            && let Some(Some(remote)) = self.remotes.get_mut(peer as usize)
-        {
-            let drained = self.hosts.is_drained(own.ip()) || self.hosts.is_drained(other.ip());
-            remote.paths.set_drained(path, drained);
+        if let (Stream::Bulk(path @ 1..), Some(ends)) = (stream, ends) {
+            let drained = self.is_drained(ends);
+            if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
+                remote.paths.set_drained(path, drained);
+            }
         }
         self.shown.opened(peer, stream, ends);
         self.mark_ready(peer);

@@ -8,6 +8,7 @@ use crate::tcp::frame::Stream;
 use crate::tcp::line::Failure;
 use garonne_engine::api::Peer;
 use garonne_engine::limits::SPLIT_WAYS;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 impl TcpRail {
@@ -37,10 +38,10 @@ impl TcpRail {
                 continue;
             };
             for stream in remote.streams() {
-                let Some((own, other)) = self.ends(peer, stream) else {
+                let Some(ends) = self.ends(peer, stream) else {
                     continue;
                 };
-                let drained = self.hosts.is_drained(own.ip()) || self.hosts.is_drained(other.ip());
+                let drained = self.is_drained(ends);
                 let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
                     break;
                 };
@@ -61,6 +62,11 @@ impl TcpRail {
             }
             self.spread(peer);
         }
+    }
+
+    /// Whether a connection between these ends is on a network that is to be left alone.
+    pub(super) fn is_drained(&self, (own, other): (SocketAddr, SocketAddr)) -> bool {
+        self.hosts.is_drained(own.ip()) || self.hosts.is_drained(other.ip())
     }
 
     /// Looks for ways that bring nothing while others could.
