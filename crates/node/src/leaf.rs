@@ -74,9 +74,10 @@ pub(crate) fn obey(errand: Errand, mut line: Trusted, (reached, manner): (IpAddr
         secret: errand.secret,
         line,
         reached,
+        port: errand.port,
         guest: manner == Manner::Guest,
     };
-    launcher::launch_as(&job, Beginning::Outer(outer), &mut drop)
+    launcher::launch_as(&job, Beginning::Outer(Box::new(outer)), &mut drop)
 }
 
 /// The placement of some of a job's ranks as one of all, of which the others are not here.
@@ -170,7 +171,7 @@ pub(crate) fn reach(
         let mut waiting = Vec::new();
         for ((address, mut call), ready) in calls.into_iter().zip(ready) {
             match if ready { call.look() } else { Called::Waits } {
-                Called::Open(line) => return Ok((line, address)),
+                Called::Open(line) => return Ok((*line, address)),
                 Called::Waits => waiting.push((address, call)),
                 Called::Failed(why) => failures.push(format!("{address}: {why}")),
             }

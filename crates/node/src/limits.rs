@@ -178,6 +178,19 @@ pub const PING_EVERY: Duration = Duration::from_secs(2);
 /// repeat what was lost meanwhile.
 pub const AGENT_SILENCE_MAX: Duration = Duration::from_secs(20);
 
+/// An agent that was not heard for this long is called again, by all its addresses: three signs of life are missing, which a link that fails for five seconds
+/// does not cost.
+pub const LINE_QUIET: Duration = Duration::from_secs(6);
+
+/// How long such calls are given before they are made anew: a first packet that was lost is repeated after one second.
+pub const RENEWAL_ROUND: Duration = Duration::from_secs(3);
+
+/// Rounds of calls that are to move a line off a network that is to be left alone: others may not lead there.
+pub const MOVE_ROUNDS: u32 = 3;
+
+/// How long there may be no connection where the network has cut it: the other side needs a sign of life that is refused, and a call.
+pub const LINE_DOWN_MAX: Duration = Duration::from_secs(6);
+
 /// Output of one stream of a rank on its way between agents, not yet passed on: what a pipe holds.
 pub const FAR_WINDOW: usize = 64 * 1024;
 

@@ -18,6 +18,7 @@ from . import c as programs
 from . import mpi4py
 
 # A silent agent is given up after 20 s by both sides.
+AGENT_SILENCE_S = 20
 SILENCE_S = 90
 ROUNDS, SOAK_ROUNDS = 10, 300
 # Programs of tests/c and on how many ranks. Not: what is promised for one node only (background, mismatch, overlap), and the flood, whose million of messages
@@ -48,7 +49,7 @@ def suite(context):
         yield python(context, PART)
     else:
         yield python(context, [])
-    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, settings_of_networks):
+    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_lost, settings_of_networks):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
@@ -249,6 +250,43 @@ def several_networks(context, talk):
         for pid in job.ranks(talk):
             os.kill(pid, signal.SIGUSR1)
         code, output = job.end(limit=2 * SILENCE_S)
+        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+
+
+def network_lost(context, talk):
+    """Two wires: everything leaves one that is drained, agents too; then the other one dies for good, and the job goes on by the one that is left."""
+
+    def connections(wire):
+        command = ["ip", "netns", "exec", hosts.names[1], "ss", "-Htn", "state", "established", "dst", f"10.77.{wire}.0/24"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    def wait_until(what, is_so):
+        until = time.monotonic() + PATIENCE_S
+        while not is_so():
+            expect(time.monotonic() < until, f"{what} never came", "\n".join(connections(0) + connections(1)))
+            time.sleep(0.2)
+
+    def rail(*words):
+        command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "rail", *words]
+        subprocess.run(command, env=context.environment(), capture_output=True, timeout=PATIENCE_S, check=True)
+
+    with Wires([None, None]) as hosts:
+        job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:2", talk, "0"])
+        try:
+            job.wait_for_ranks(talk, 3)
+            # Two ranks call one, and the agent the first one.
+            wait_until("connections", lambda: len(connections(0)) + len(connections(1)) >= 3)
+            rail("drain", "net0")
+            wait_until("a wire left alone by all", lambda: not connections(0))
+            rail("add", "net0")
+            hosts.cut(1)
+            time.sleep(AGENT_SILENCE_S + 4)
+        except BaseException:
+            job.sweep()
+            raise
+        for pid in job.ranks(talk):
+            os.kill(pid, signal.SIGUSR1)
+        code, output = job.end(limit=SILENCE_S)
         expect(code == 0 and "all is well" in output, f"exit code {code}", output)
 
 

@@ -103,7 +103,7 @@ impl Agent<'_> {
         if several {
             let beginning = match self.node {
                 0 => Beginning::Plain,
-                _ => Beginning::Outer(self.call_first(first)?),
+                _ => Beginning::Outer(Box::new(self.call_first(first)?)),
             };
             if let Some(code) = self.gather(beginning)? {
                 return Ok(code);
@@ -165,6 +165,7 @@ impl Agent<'_> {
             secret,
             line,
             reached,
+            port: first.port,
             guest: false,
         })
     }

@@ -36,6 +36,7 @@ impl Agent<'_> {
     pub(super) fn drained_are(&mut self, networks: Vec<IpNet>) {
         self.drained = networks;
         self.show_drained();
+        self.move_line();
     }
 
     fn show_drained(&self) {

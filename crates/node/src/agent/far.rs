@@ -242,14 +242,25 @@ impl Agent<'_> {
     pub(super) fn stranger_speaks(&mut self, place: u32) {
         let Some(far) = &mut self.far else { return };
         let branches = &far.branches;
-        let expected = |node: u32| {
-            branches
+        let expected = |node: u32, turn: u32| {
+            let branch = branches
                 .iter()
-                .any(|branch| branch.node == node && branch.trunk.is_none() && !branch.done)
+                .find(|branch| branch.node == node && !branch.done)?;
+            match &branch.trunk {
+                None => (turn == 0).then_some(0),
+                Some(trunk) => (turn > trunk.turn()).then(|| trunk.received()),
+            }
         };
-        let Some((node, line)) = far.porch.look(place as usize, expected) else {
+        let Some(((node, turn), line)) = far.porch.look_again(place as usize, expected) else {
             return;
         };
+        if let Some(trunk) = far.branch(node).and_then(|branch| branch.trunk.as_mut()) {
+            return match turn > trunk.turn() {
+                true if trunk.renew(&self.epoll, (line, turn)).is_err() => self.branch_lost(node),
+                true => self.branch_speaks(node),
+                false => {}
+            };
+        }
         let mut trunk = Trunk::new(line, Token::Trunk(node), &self.epoll);
         let sent = match self.adopted {
             // Its ranks run already, and have told it of the job.
@@ -347,7 +358,8 @@ impl Agent<'_> {
             let Some(trunk) = branch.trunk.as_mut() else {
                 return;
             };
-            let message = trunk.push(&self.epoll).and_then(|_| trunk.receive());
+            let _ = trunk.push(&self.epoll);
+            let message = trunk.receive(&self.epoll);
             let report = match message {
                 Ok(Some(message)) => Report::decode(&message),
                 Ok(None) => return,

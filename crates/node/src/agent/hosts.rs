@@ -7,6 +7,7 @@ use garonne_rails::tcp::{Secret, listen};
 use garonne_sync::shm::Segment;
 
 use super::outer::Up;
+use super::renewal::Renewal;
 use super::trunk::Trunk;
 use super::{Agent, Beginning, Token, start_error_code};
 use crate::addresses;
@@ -89,6 +90,8 @@ impl Agent<'_> {
                     trunk: Some(trunk),
                     secret: outer.secret,
                     reached: outer.reached,
+                    port: outer.port,
+                    renewal: Renewal::default(),
                     go: None,
                     feed: None,
                     guest: outer.guest,

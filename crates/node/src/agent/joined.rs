@@ -31,7 +31,7 @@ pub(crate) enum Beginning {
     /// It is the first, and these hosts have joined.
     Joined(Company),
     /// It is that of another host than the launcher's.
-    Outer(Outer),
+    Outer(Box<Outer>),
 }
 
 impl Beginning {
@@ -57,6 +57,8 @@ pub(crate) struct Outer {
     pub line: Trusted,
     /// The address at which it was made.
     pub reached: IpAddr,
+    /// Its port.
+    pub port: u16,
     /// Its host has joined with a key.
     pub guest: bool,
 }

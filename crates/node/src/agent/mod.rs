@@ -22,6 +22,7 @@ mod naming;
 mod outer;
 mod output;
 mod passing;
+mod renewal;
 mod serve;
 mod source;
 #[path = "spawn/sys.rs"]
@@ -440,6 +441,7 @@ impl<'a> Agent<'a> {
             Token::Gate => self.open_gate(),
             Token::Late(place) => self.late_speaks(place),
             Token::Callback(place) => self.callback_ready(place),
+            Token::Renewal(place) => self.renewal_ready(place),
         }
         Ok(())
     }

@@ -8,14 +8,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use garonne_rails::tcp::Secret;
+use garonne_rails::tcp::trusted::Lost;
 use rustix::event::epoll;
 
 use super::far::{kind, side};
 use super::input::Feed;
 use super::output::Kind;
+use super::renewal::Renewal;
 use super::trunk::Trunk;
 use super::{Agent, Token};
-use crate::limits::{DRAIN_READS, FAR_WINDOW, FINALIZED_GRACE, LEFTOVER_GRACE, PARTIAL_LINE_WAIT};
+use crate::limits::{
+    AGENT_SILENCE_MAX, DRAIN_READS, FAR_WINDOW, FINALIZED_GRACE, LEFTOVER_GRACE, PARTIAL_LINE_WAIT,
+};
 use crate::orders::{Order, Place, Report};
 use crate::processes;
 
@@ -23,8 +27,10 @@ use crate::processes;
 pub(super) struct Up {
     pub(super) trunk: Option<Trunk>,
     pub(super) secret: Secret,
-    /// The address at which the first agent was reached.
+    /// The address at which the first agent was reached, and its port.
     pub(super) reached: IpAddr,
+    pub(super) port: u16,
+    pub(super) renewal: Renewal,
     /// Where everybody is, once it was told to start.
     pub(super) go: Option<(Vec<Place>, Vec<u16>)>,
     pub(super) feed: Option<Feed>,
@@ -86,7 +92,8 @@ impl Agent<'_> {
             let Some(trunk) = up.trunk.as_mut().filter(|_| !to_start) else {
                 return;
             };
-            let message = trunk.push(&self.epoll).and_then(|_| trunk.receive());
+            let _ = trunk.push(&self.epoll);
+            let message = trunk.receive(&self.epoll);
             let order = match message {
                 Ok(Some(message)) => Order::decode(&message),
                 Ok(None) => return,
@@ -243,7 +250,8 @@ impl Agent<'_> {
 
     pub(super) fn up_due(&self) -> Option<Instant> {
         let trunk = self.up.as_ref()?.trunk.as_ref().map(Trunk::due);
-        trunk.into_iter().chain(self.tails_due()).min()
+        let due = trunk.into_iter().chain(self.tails_due());
+        due.chain(self.renewal_due()).min()
     }
 
     /// A sign of life, and the end of patience.
@@ -256,19 +264,26 @@ impl Agent<'_> {
         if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
             && trunk.keep_alive(&self.epoll, &ping, now).is_err()
         {
-            self.cut_off();
+            return self.cut_off();
         }
+        self.keep_line(now);
     }
 
     /// The last message: nothing runs here any more. Waits until it has left, or the first agent is gone.
     pub(super) fn say_done(&mut self) {
         processes::kill_all();
         self.report(&Report::Done);
-        let until = Instant::now() + crate::limits::AGENT_SILENCE_MAX;
+        let until = Instant::now() + AGENT_SILENCE_MAX;
         while Instant::now() < until
             && let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
-            && let Ok(false) = trunk.push(&self.epoll)
         {
+            match trunk.push(&self.epoll) {
+                Ok(true) | Err(Lost::Over) => return,
+                Ok(false) => {}
+                // Nobody waits for the epoll any more.
+                Err(Lost::Broke) if trunk.receive(&self.epoll).is_ok() => self.renew_at_once(),
+                Err(Lost::Broke) => return,
+            }
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }

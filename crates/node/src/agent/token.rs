@@ -34,6 +34,8 @@ pub(super) enum Token {
     Late(u32),
     /// A call to a rank of this node.
     Callback(u32),
+    /// A call that is to renew the line to the first agent.
+    Renewal(u32),
 }
 
 impl Token {
@@ -58,6 +60,7 @@ impl Token {
             Token::Gate => (16, 0),
             Token::Late(place) => (17, place),
             Token::Callback(place) => (18, place),
+            Token::Renewal(place) => (19, place),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
     }
@@ -83,6 +86,7 @@ impl Token {
             16 => Token::Gate,
             17 => Token::Late(index),
             18 => Token::Callback(index),
+            19 => Token::Renewal(index),
             _ => Token::Feed,
         }
     }

@@ -1,5 +1,8 @@
 //! One agent's line to another: messages, signs of life, and the agent's epoll told what to watch.
+//!
+//! It outlives its connection: when the way there fails, the outer agent makes another (`renewal`), and both sides go on where they were.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -8,6 +11,7 @@ use rustix::event::epoll;
 
 use super::Token;
 use super::vigil::Vigil;
+use crate::limits::LINE_DOWN_MAX;
 
 /// See the module's paragraph.
 #[derive(Debug)]
@@ -16,6 +20,10 @@ pub(super) struct Trunk {
     token: Token,
     wants_room: bool,
     vigil: Vigil,
+    /// Since when there is no connection.
+    down: Option<Instant>,
+    /// How many connections came before this one.
+    turn: u32,
 }
 
 impl Trunk {
@@ -26,6 +34,8 @@ impl Trunk {
             token,
             wants_room: false,
             vigil: Vigil::new(Instant::now()),
+            down: None,
+            turn: 0,
         };
         trunk.watch(epoll);
         trunk
@@ -42,7 +52,38 @@ impl Trunk {
         }
     }
 
-    /// Sends a message, now or when there is room.
+    /// Goes on over another connection, the `turn`th.
+    pub fn renew(&mut self, epoll: &OwnedFd, (by, turn): (Trusted, u32)) -> Result<(), Lost> {
+        let _ = epoll::delete(epoll, self.line.fd());
+        self.line.renew(by)?;
+        (self.down, self.turn) = (None, turn);
+        self.wants_room = self.line.waiting() > 0;
+        self.vigil.hear(Instant::now());
+        self.watch(epoll);
+        Ok(())
+    }
+
+    /// Whether there is no connection at the moment.
+    pub fn is_down(&self) -> bool {
+        self.down.is_some()
+    }
+
+    /// How many connections came before this one.
+    pub fn turn(&self) -> u32 {
+        self.turn
+    }
+
+    /// How many messages have come.
+    pub fn received(&self) -> u32 {
+        self.line.received()
+    }
+
+    /// The addresses of both ends, this one's first.
+    pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.line.ends()
+    }
+
+    /// Sends a message, now or when there is room. An error: it is too long.
     pub fn send(&mut self, epoll: &OwnedFd, message: &[u8]) -> Result<(), Lost> {
         self.vigil.say(Instant::now());
         self.line.send(message)?;
@@ -52,7 +93,7 @@ impl Trunk {
 
     fn watch_room(&mut self, epoll: &OwnedFd) {
         let wants_room = self.line.waiting() > 0;
-        if wants_room != self.wants_room {
+        if wants_room != self.wants_room && self.down.is_none() {
             self.wants_room = wants_room;
             self.watch(epoll);
         }
@@ -65,13 +106,24 @@ impl Trunk {
         Ok(!self.wants_room)
     }
 
-    /// The next message that is here.
-    pub fn receive(&mut self) -> Result<Option<Vec<u8>>, Lost> {
-        let message = self.line.receive()?;
-        if message.is_some() {
-            self.vigil.hear(Instant::now());
+    /// The next message that is here. An error: the other side has ended the line; a connection that fails only leaves it without one for a while.
+    pub fn receive(&mut self, epoll: &OwnedFd) -> Result<Option<Vec<u8>>, Lost> {
+        match self.line.receive() {
+            Ok(message) => {
+                if message.is_some() {
+                    self.vigil.hear(Instant::now());
+                }
+                Ok(message)
+            }
+            Err(Lost::Broke) => {
+                if self.down.is_none() {
+                    self.down = Some(Instant::now());
+                    let _ = epoll::delete(epoll, self.line.fd());
+                }
+                Ok(None)
+            }
+            Err(Lost::Over) => Err(Lost::Over),
         }
-        Ok(message)
     }
 
     /// When the other side was last heard, in time in which this side could hear.
@@ -81,18 +133,20 @@ impl Trunk {
 
     /// When a sign of life is due, from either side.
     pub fn due(&self) -> Instant {
-        self.vigil.due()
+        let patience = self.down.map(|since| since + LINE_DOWN_MAX);
+        patience.map_or(self.vigil.due(), |patience| patience.min(self.vigil.due()))
     }
 
     /// Says that this side lives, if it is time.
     pub fn keep_alive(&mut self, epoll: &OwnedFd, ping: &[u8], now: Instant) -> Result<(), Lost> {
-        if self.vigil.is_over(now) {
-            return Err(Lost);
+        let is_gone = self.down.is_some_and(|since| now >= since + LINE_DOWN_MAX);
+        if self.vigil.is_over(now) || is_gone {
+            return Err(Lost::Over);
         }
         if self.vigil.must_speak(now) {
             // Behind what waits already it would say nothing new.
             self.vigil.say(now);
-            if !self.wants_room {
+            if !self.wants_room && self.down.is_none() {
                 return self.send(epoll, ping);
             }
         }

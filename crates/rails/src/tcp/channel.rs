@@ -46,6 +46,15 @@ struct Seal {
     open_at: usize,
 }
 
+/// How a connection has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The other side has closed it, or broken its seal.
+    Closed,
+    /// The way there failed.
+    Broke,
+}
+
 /// See the module's paragraph.
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -53,6 +62,7 @@ pub(crate) struct Channel {
     /// Bytes that came behind the handshake's last message.
     ahead: Vec<u8>,
     seal: Option<Seal>,
+    end: Option<End>,
 }
 
 fn outcome(result: Result<usize, Errno>) -> Io {
@@ -64,23 +74,36 @@ fn outcome(result: Result<usize, Errno>) -> Io {
     }
 }
 
-/// Sends bytes on any socket of ours.
-pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], then: Then) -> Io {
+/// How the connection has ended, if that is what this says; the system says it once.
+fn end(result: Result<usize, Errno>, got: Io) -> Option<End> {
+    match (got, result) {
+        (Io::Over, Ok(_) | Err(Errno::PIPE)) => Some(End::Closed),
+        (Io::Over, Err(_)) => Some(End::Broke),
+        _ => None,
+    }
+}
+
+fn try_send(socket: &OwnedFd, bytes: &[u8], then: Then) -> Result<usize, Errno> {
     let more = if then == Then::More {
         SendFlags::MORE
     } else {
         SendFlags::empty()
     };
-    outcome(rustix::net::send(
-        socket,
-        bytes,
-        SendFlags::NOSIGNAL | SendFlags::DONTWAIT | more,
-    ))
+    rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT | more)
+}
+
+fn try_recv(socket: &OwnedFd, bytes: &mut [u8]) -> Result<usize, Errno> {
+    rustix::net::recv(socket, bytes, RecvFlags::DONTWAIT).map(|(_, got)| got)
+}
+
+/// Sends bytes on any socket of ours.
+pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], then: Then) -> Io {
+    outcome(try_send(socket, bytes, then))
 }
 
 /// Receives bytes on any socket of ours.
 pub(crate) fn recv(socket: &OwnedFd, bytes: &mut [u8]) -> Io {
-    outcome(rustix::net::recv(socket, bytes, RecvFlags::DONTWAIT).map(|(_, got)| got))
+    outcome(try_recv(socket, bytes))
 }
 
 impl Channel {
@@ -94,7 +117,31 @@ impl Channel {
             open: Vec::new(),
             open_at: 0,
         });
-        Self { socket, ahead, seal }
+        Self {
+            socket,
+            ahead,
+            seal,
+            end: None,
+        }
+    }
+
+    /// How it has ended, if it has.
+    pub(crate) fn end(&self) -> Option<End> {
+        self.end
+    }
+
+    fn receive(socket: &OwnedFd, how: &mut Option<End>, bytes: &mut [u8]) -> Io {
+        let result = try_recv(socket, bytes);
+        let got = outcome(result);
+        *how = how.or(end(result, got));
+        got
+    }
+
+    fn transmit(socket: &OwnedFd, how: &mut Option<End>, bytes: &[u8], then: Then) -> Io {
+        let result = try_send(socket, bytes, then);
+        let sent = outcome(result);
+        *how = how.or(end(result, sent));
+        sent
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -123,7 +170,12 @@ impl Channel {
             return Io::Moved(0);
         };
         while seal.out_at < seal.out.len() {
-            match send(&self.socket, &seal.out[seal.out_at..], Then::Nothing) {
+            match Self::transmit(
+                &self.socket,
+                &mut self.end,
+                &seal.out[seal.out_at..],
+                Then::Nothing,
+            ) {
                 Io::Moved(moved) => seal.out_at += moved,
                 other => return other,
             }
@@ -134,7 +186,7 @@ impl Channel {
     /// Takes some of these bytes, in order. `Then::More` is a hint.
     pub(crate) fn send(&mut self, bytes: &[u8], then: Then) -> Io {
         if self.seal.is_none() {
-            return send(&self.socket, bytes, then);
+            return Self::transmit(&self.socket, &mut self.end, bytes, then);
         }
         match self.push() {
             Io::Moved(_) => {}
@@ -184,7 +236,7 @@ impl Channel {
             return self.recv_sealed(bytes);
         }
         if self.ahead.is_empty() {
-            return recv(&self.socket, bytes);
+            return Self::receive(&self.socket, &mut self.end, bytes);
         }
         let take = self.ahead.len().min(bytes.len());
         bytes[..take].copy_from_slice(&self.ahead[..take]);
@@ -209,6 +261,7 @@ impl Channel {
                 seal.open.resize(len, 0);
                 seal.open_at = 0;
                 let Ok(opened) = seal.state.read_message(&seal.came[2..2 + len], &mut seal.open) else {
+                    self.end.get_or_insert(End::Closed);
                     return Io::Over;
                 };
                 seal.open.truncate(opened);
@@ -217,7 +270,7 @@ impl Channel {
             }
             let had = seal.came.len();
             seal.came.resize(had + 2 * RECORD, 0);
-            let got = recv(&self.socket, &mut seal.came[had..]);
+            let got = Self::receive(&self.socket, &mut self.end, &mut seal.came[had..]);
             match got {
                 Io::Moved(moved) => seal.came.truncate(had + moved),
                 other => {

@@ -8,7 +8,7 @@ use garonne_engine::limits::SPLIT_WAYS;
 use garonne_engine::rail::Header;
 
 /// Format versions that this library speaks, lowest and highest.
-pub const VERSIONS: (u16, u16) = (1, 1);
+pub const VERSIONS: (u16, u16) = (2, 2);
 
 /// This library by name: engines of different ones do not understand each other's packets.
 pub const LIBRARY: &str = concat!("garonne ", env!("CARGO_PKG_VERSION"));

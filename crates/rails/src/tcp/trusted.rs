@@ -2,13 +2,17 @@
 //!
 //! Used by `node`, never by an engine. A [`Porch`] takes calls in and a [`Call`] makes one; what either gives is a [`Trusted`], both of whose ends have proved the
 //! job's secret and which node they are. All of it is sealed. Never blocks; bounded by [`TRUSTED_MESSAGE_MAX`], and by what its user lets wait in [`Trusted::waiting`].
+//!
+//! Messages are numbered, and kept until the other side has said that it has them: when the way fails, both go on over another connection ([`Trusted::renew`]), and nothing
+//! is lost or comes twice. So what is kept is bounded by what its users let be under way without an answer.
 
 use crate::limits::TRUSTED_MESSAGE_MAX;
-use crate::tcp::channel::{Channel, Io, Then};
+use crate::tcp::channel::{Channel, End, Io, Then};
 use crate::tcp::door::Door;
 use crate::tcp::frame::{ASKED, Process, Reason, Stream};
 use crate::tcp::handshake::House;
 use crate::tcp::line::{Failure, Line, Step};
+use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
@@ -30,6 +34,15 @@ pub fn house(secret: crate::tcp::Secret, job: [u8; 16], node: u32) -> House {
     }
 }
 
+/// The same, to go on with a line by another connection, the `turn`th of them: who has taken a later one takes no earlier one any more.
+pub fn house_again(house: House, turn: u32) -> House {
+    let me = Process {
+        incarnation: turn,
+        ..house.me
+    };
+    House { me, ..house }
+}
+
 /// What an agent brings to a call to a rank of its node, on behalf of rank `from`, which does not reach that one and wants to be called.
 pub fn house_of_asking(secret: crate::tcp::Secret, job: [u8; 16], from: u32) -> House {
     House {
@@ -45,10 +58,10 @@ pub fn house_of_asking(secret: crate::tcp::Secret, job: [u8; 16], from: u32) -> 
     }
 }
 
-/// Bytes before a message: its length.
-const LENGTH: usize = 4;
+/// Bytes before a message: its length, its number, and how many the sender has received.
+const HEAD: usize = 12;
 
-/// A connection to another agent of the job.
+/// A line to another agent of the job.
 #[derive(Debug)]
 pub struct Trusted {
     channel: Channel,
@@ -56,20 +69,40 @@ pub struct Trusted {
     out_at: usize,
     came: Vec<u8>,
     came_at: usize,
+    /// Messages of which the other side has not said that it has them, the first of them number `kept_from`.
+    kept: VecDeque<Vec<u8>>,
+    kept_from: u32,
+    received: u32,
+    /// What the other side had received when this connection was made.
+    theirs: u32,
+    over: Option<Lost>,
+    /// The connection before, until something comes by this one: its end is none of the line as long as the other side may not know of this one.
+    before: Option<Channel>,
 }
 
-/// The other end is gone, or broke the rules.
+/// A line has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost;
+pub enum Lost {
+    /// The other end is gone, or broke the rules.
+    Over,
+    /// The way there failed; the line may go on over another connection.
+    Broke,
+}
 
 impl Trusted {
-    fn new(channel: Channel) -> Self {
+    fn new(channel: Channel, theirs: u32) -> Self {
         Self {
             channel,
             out: Vec::new(),
             out_at: 0,
             came: Vec::new(),
             came_at: 0,
+            kept: VecDeque::new(),
+            kept_from: 0,
+            received: 0,
+            theirs,
+            over: None,
+            before: None,
         }
     }
 
@@ -83,17 +116,75 @@ impl Trusted {
         self.out.len() - self.out_at + usize::from(self.channel.holds_back())
     }
 
-    /// Sends a message, now or when there is room.
+    /// How many messages have been received: what [`Call::begin_again`] and [`Porch::look`] tell the other side.
+    pub fn received(&self) -> u32 {
+        self.received
+    }
+
+    /// The addresses of both ends, this one's first.
+    pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let own = rustix::net::getsockname(self.fd()).ok()?;
+        let other = rustix::net::getpeername(self.fd()).ok()??;
+        Some((own.try_into().ok()?, other.try_into().ok()?))
+    }
+
+    /// Goes on over a new connection, on which nothing has been sent or received, with what the other side has not got.
     ///
     /// # Errors
-    /// It is longer than [`TRUSTED_MESSAGE_MAX`], or the connection is over.
+    /// The other side says that it has received what was never sent.
+    pub fn renew(&mut self, by: Trusted) -> Result<(), Lost> {
+        // It may have said more since, by the connection before.
+        let has = by.theirs.wrapping_sub(self.kept_from) as i32;
+        if has > self.kept.len() as i32 {
+            self.over = Some(Lost::Over);
+            return Err(Lost::Over);
+        }
+        self.forget(by.theirs);
+        self.before = Some(std::mem::replace(&mut self.channel, by.channel));
+        self.over = None;
+        self.came.clear();
+        self.came_at = 0;
+        self.out.clear();
+        self.out_at = 0;
+        for number in 0..self.kept.len() {
+            self.frame(number);
+        }
+        self.push()
+    }
+
+    /// The other side has received the messages before this one.
+    fn forget(&mut self, received: u32) {
+        let known = received.wrapping_sub(self.kept_from) as usize;
+        if known <= self.kept.len() {
+            self.kept.drain(..known);
+            self.kept_from = received;
+        }
+    }
+
+    /// Has a message leave that is kept.
+    fn frame(&mut self, at: usize) {
+        let message = &self.kept[at];
+        let number = self.kept_from.wrapping_add(at as u32);
+        for word in [message.len() as u32, number, self.received] {
+            self.out.extend_from_slice(&word.to_le_bytes());
+        }
+        self.out.extend_from_slice(message);
+    }
+
+    /// Sends a message, now or when there is room, or over the next connection. That this one is over, [`Trusted::receive`] tells behind what still came.
+    ///
+    /// # Errors
+    /// It is longer than [`TRUSTED_MESSAGE_MAX`].
     pub fn send(&mut self, message: &[u8]) -> Result<(), Lost> {
         if message.len() > TRUSTED_MESSAGE_MAX {
-            return Err(Lost);
+            return Err(Lost::Over);
         }
-        self.out.extend_from_slice(&(message.len() as u32).to_le_bytes());
-        self.out.extend_from_slice(message);
-        self.push()
+        self.kept.push_back(message.to_vec());
+        if self.over.is_none() {
+            self.frame(self.kept.len() - 1);
+            let _ = self.push();
+        }
+        Ok(())
     }
 
     /// Has what waits leave, as far as there is room.
@@ -101,19 +192,33 @@ impl Trusted {
     /// # Errors
     /// The connection is over.
     pub fn push(&mut self) -> Result<(), Lost> {
+        if let Some(lost) = self.over {
+            return Err(lost);
+        }
         while self.out_at < self.out.len() {
             match self.channel.send(&self.out[self.out_at..], Then::Nothing) {
                 Io::Moved(moved) => self.out_at += moved,
                 Io::Later => return Ok(()),
-                Io::Over => return Err(Lost),
+                Io::Over => return Err(self.broke()),
             }
         }
         self.out.clear();
         self.out_at = 0;
         match self.channel.push() {
-            Io::Over => Err(Lost),
+            Io::Over => Err(self.broke()),
             _ => Ok(()),
         }
+    }
+
+    /// The connection is over: by the other side, as far as it has said so.
+    fn broke(&mut self) -> Lost {
+        // Who cannot send any more may still be told why.
+        while let Io::Moved(_) = self.read() {}
+        let lost = match self.channel.end() {
+            Some(End::Broke) => Lost::Broke,
+            _ => Lost::Over,
+        };
+        *self.over.insert(lost)
     }
 
     /// The next message that is here whole. `None`: there is none yet.
@@ -122,36 +227,60 @@ impl Trusted {
     /// The connection is over and everything that came was given, or the other end broke the rules.
     pub fn receive(&mut self) -> Result<Option<Vec<u8>>, Lost> {
         loop {
-            if let Some(message) = self.whole()? {
+            if let Some(message) = self.whole().inspect_err(|lost| self.over = Some(*lost))? {
                 return Ok(Some(message));
             }
-            let mut bytes = [0; 16 * 1024];
-            match self.channel.recv(&mut bytes) {
-                Io::Moved(moved) => {
-                    self.came.drain(..std::mem::take(&mut self.came_at));
-                    self.came.extend_from_slice(&bytes[..moved]);
-                }
+            if let Some(lost) = self.over {
+                return Err(lost);
+            }
+            match self.read() {
+                Io::Moved(_) => {}
                 Io::Later => return Ok(None),
-                Io::Over => return Err(Lost),
+                Io::Over => {
+                    self.broke();
+                }
             }
         }
     }
 
-    fn whole(&mut self) -> Result<Option<Vec<u8>>, Lost> {
-        let rest = &self.came[self.came_at..];
-        let Some(head) = rest.first_chunk::<LENGTH>() else {
-            return Ok(None);
-        };
-        let len = u32::from_le_bytes(*head) as usize;
-        if len > TRUSTED_MESSAGE_MAX {
-            return Err(Lost);
+    fn read(&mut self) -> Io {
+        let mut bytes = [0; 16 * 1024];
+        let got = self.channel.recv(&mut bytes);
+        if let Io::Moved(moved) = got {
+            self.before = None;
+            self.came.drain(..std::mem::take(&mut self.came_at));
+            self.came.extend_from_slice(&bytes[..moved]);
         }
-        let Some(message) = rest.get(LENGTH..LENGTH + len) else {
-            return Ok(None);
-        };
-        let message = message.to_vec();
-        self.came_at += LENGTH + len;
-        Ok(Some(message))
+        got
+    }
+
+    fn whole(&mut self) -> Result<Option<Vec<u8>>, Lost> {
+        loop {
+            let rest = &self.came[self.came_at..];
+            let Some((head, rest)) = rest.split_first_chunk::<HEAD>() else {
+                return Ok(None);
+            };
+            let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+            let (len, number, received) = (word(0) as usize, word(4), word(8));
+            if len > TRUSTED_MESSAGE_MAX {
+                return Err(Lost::Over);
+            }
+            let Some(message) = rest.get(..len) else {
+                return Ok(None);
+            };
+            let message = message.to_vec();
+            self.came_at += HEAD + len;
+            self.forget(received);
+            // What came by an earlier connection while this one was made comes again.
+            match number.wrapping_sub(self.received) as i32 {
+                0 => {
+                    self.received = self.received.wrapping_add(1);
+                    return Ok(Some(message));
+                }
+                ..0 => {}
+                1.. => return Err(Lost::Over),
+            }
+        }
     }
 }
 
@@ -183,12 +312,25 @@ impl Porch {
 
     /// Goes on with the caller of a place. Gives it with the index of its node once it has proved who it is; `expected` says of a node whether it may come.
     pub fn look(&mut self, place: usize, expected: impl FnOnce(u32) -> bool) -> Option<(u32, Trusted)> {
+        let first = |node: u32, turn: u32| (turn == 0 && expected(node)).then_some(0);
+        let ((node, _), line) = self.look_again(place, first)?;
+        Some((node, line))
+    }
+
+    /// The same, for such as may go on with a line by a further connection: `expected` says, of a node and the turn that it names ([`house_again`]), how many messages
+    /// of it were received, if it may come.
+    pub fn look_again(
+        &mut self,
+        place: usize,
+        expected: impl FnOnce(u32, u32) -> Option<u32>,
+    ) -> Option<((u32, u32), Trusted)> {
         let admit = |from: &Process, stream: Stream| match stream {
-            Stream::Small if expected(from.rank) => Ok(0),
+            Stream::Small => expected(from.rank, from.incarnation).ok_or(Reason::Other),
             _ => Err(Reason::Other),
         };
         let newcomer = self.door.look(place, &self.house, admit)?;
-        Some((newcomer.from.rank, Trusted::new(newcomer.channel)))
+        let line = Trusted::new(newcomer.channel, newcomer.expected);
+        Some(((newcomer.from.rank, newcomer.from.incarnation), line))
     }
 
     /// Sends those away who take too long; when to ask again.
@@ -201,6 +343,8 @@ impl Porch {
 #[derive(Debug)]
 pub struct Call {
     line: Option<Line>,
+    /// Messages that were received before.
+    received: u32,
 }
 
 /// What became of a call.
@@ -209,7 +353,7 @@ pub enum Called {
     /// Nothing yet.
     Waits,
     /// It is answered.
-    Open(Trusted),
+    Open(Box<Trusted>),
     /// It came to nothing; why.
     Failed(String),
 }
@@ -220,7 +364,19 @@ impl Call {
     /// # Errors
     /// It cannot even be tried; why.
     pub fn begin(house: &House, address: SocketAddr, to: u32) -> Result<Self, String> {
-        Self::begin_on(house, (address, to, Stream::Small))
+        Self::begin_on(house, (address, to, Stream::Small), 0)
+    }
+
+    /// Calls it to go on with a line on which so many messages were received.
+    ///
+    /// # Errors
+    /// It cannot even be tried; why.
+    pub fn begin_again(
+        house: &House,
+        (address, to): (SocketAddr, u32),
+        received: u32,
+    ) -> Result<Self, String> {
+        Self::begin_on(house, (address, to, Stream::Small), received)
     }
 
     /// Asks rank `to` at an address to call the one that `house` names; for bulk data, or for packets.
@@ -229,13 +385,20 @@ impl Call {
     /// It cannot even be tried; why.
     pub fn ask(house: &House, (address, to): (SocketAddr, u32), bulk: bool) -> Result<Self, String> {
         let stream = if bulk { Stream::Bulk(0) } else { Stream::Small };
-        Self::begin_on(house, (address, to, stream))
+        Self::begin_on(house, (address, to, stream), 0)
     }
 
-    fn begin_on(house: &House, (address, to, stream): (SocketAddr, u32, Stream)) -> Result<Self, String> {
+    fn begin_on(
+        house: &House,
+        (address, to, stream): (SocketAddr, u32, Stream),
+        received: u32,
+    ) -> Result<Self, String> {
         let line = Line::begin(house, (address, (to, 0), stream), Instant::now());
-        line.map(|line| Self { line: Some(line) })
-            .map_err(|failure| tell(&failure))
+        let call = |line| Self {
+            line: Some(line),
+            received,
+        };
+        line.map(call).map_err(|failure| tell(&failure))
     }
 
     /// To be watched for reading, and for room until [`Call::has_called`].
@@ -250,12 +413,13 @@ impl Call {
 
     /// Goes on after its socket became ready.
     pub fn look(&mut self) -> Called {
-        match self.line.take().map(|line| line.step(0, Instant::now())) {
+        let received = self.received;
+        match self.line.take().map(|line| line.step(received, Instant::now())) {
             Some(Step::Wait(line)) => {
                 self.line = Some(line);
                 Called::Waits
             }
-            Some(Step::Open(channel, _)) => Called::Open(Trusted::new(channel)),
+            Some(Step::Open(channel, theirs)) => Called::Open(Box::new(Trusted::new(channel, theirs))),
             Some(Step::Failed(failure)) => Called::Failed(tell(&failure)),
             None => Called::Failed("it is over".into()),
         }
@@ -272,71 +436,4 @@ fn tell(failure: &Failure) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tcp::Secret;
-
-    fn pair(theirs: &Secret, mine: &Secret) -> Option<(Trusted, Trusted)> {
-        let listener = crate::tcp::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut porch = Porch::new(house(theirs.clone(), [7; 16], 0), listener);
-        let mut call = Call::begin(&house(mine.clone(), [7; 16], 3), address, 0).unwrap();
-        let mut place = None;
-        let mut far = None;
-        for _ in 0..2000 {
-            porch.open(&mut |at, _| {
-                place = Some(at);
-                true
-            });
-            if let Some(at) = place
-                && let Some(come) = porch.look(at, |node| node == 3)
-            {
-                assert_eq!(come.0, 3);
-                far = Some(come.1);
-            }
-            match call.look() {
-                Called::Waits => {}
-                Called::Failed(_) => return None,
-                Called::Open(near) => {
-                    while far.is_none() {
-                        far = porch.look(place.unwrap(), |node| node == 3).map(|(_, far)| far);
-                    }
-                    return far.map(|far| (near, far));
-                }
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        None
-    }
-
-    #[test]
-    fn messages_of_any_length_arrive_in_order_and_the_end_after_them() {
-        let secret = Secret::generate().unwrap();
-        let (mut near, mut far) = pair(&secret, &secret).unwrap();
-        let messages = [vec![], vec![1], vec![2; 300_000], vec![3; 5]];
-        for message in &messages {
-            near.send(message).unwrap();
-        }
-        let mut got = Vec::new();
-        while got.len() < messages.len() {
-            near.push().unwrap();
-            got.extend(far.receive().unwrap());
-        }
-        assert_eq!(got, messages);
-        assert_eq!(near.waiting(), 0);
-        drop(near);
-        while far.receive() != Err(Lost) {}
-    }
-
-    #[test]
-    fn who_does_not_know_the_secret_gets_no_connection() {
-        assert!(pair(&Secret::generate().unwrap(), &Secret::generate().unwrap()).is_none());
-    }
-
-    #[test]
-    fn a_message_longer_than_agreed_is_not_sent() {
-        let secret = Secret::generate().unwrap();
-        let (mut near, _far) = pair(&secret, &secret).unwrap();
-        assert_eq!(near.send(&vec![0; TRUSTED_MESSAGE_MAX + 1]), Err(Lost));
-    }
-}
+mod tests;
