@@ -354,7 +354,8 @@ mod tests {
                         _ => (0..members).all(|other| rounds.flag(other, number).raised(number).is_some()),
                     };
                     if come {
-                        for other in (0..members).filter(|&other| !number.is_multiple_of(3) || other == first) {
+                        for other in (0..members).filter(|&other| !number.is_multiple_of(3) || other == first)
+                        {
                             check(&rounds, other, number, len_of(number));
                         }
                         member.open.swap_remove(at);
