@@ -6,7 +6,6 @@ mod backoff;
 pub mod engine_host;
 pub mod events;
 mod habit;
-mod helper;
 pub mod host;
 pub mod limits;
 pub mod surroundings;

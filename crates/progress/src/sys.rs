@@ -1,5 +1,5 @@
 //! What the kernel and the C library offer that has no safe form elsewhere: the idle class, binding a thread, its CPU, blocked signals around a
-//! thread's start, threads that leave nothing behind, and knowing that this process is a forked child. Called by `tasks`, `events` and the helper only.
+//! thread's start, threads that leave nothing behind, and knowing that this process is a forked child. Called by `tasks` and `events` only.
 
 use crate::limits::{FORK_LOOKS, FORK_WAITS};
 use garonne_topology::CpuSet;
@@ -126,6 +126,12 @@ impl Started {
     pub(crate) fn join(self) {
         // SAFETY: it was neither joined nor detached, which this value's being there says.
         unsafe { libc::pthread_join(self.0, std::ptr::null_mut()) };
+    }
+
+    /// Whether it is the calling thread.
+    pub(crate) fn is_me(&self) -> bool {
+        // SAFETY: it was neither joined nor detached, which this value's being there says.
+        unsafe { libc::pthread_equal(self.0, libc::pthread_self()) != 0 }
     }
 
     /// Nobody waits for it.

@@ -25,14 +25,16 @@ def suite(context):
     if context.foreign:
         return  # what others do with MPI in a forked child is theirs
     context.installed()
-    for program in ("talks", "forks", "hands"):
+    for program in ("talks", "forks", "hands", "tasks"):
         check(build(context, program))
     for ranks in (1, 2, 4):
         yield job(context, f"forks on {ranks}", ranks, [program_of(context, "forks")], "ok")
     hands = program_of(context, "hands")
     for ranks in (2, 4):
         yield job(context, f"the library's thread on {ranks}", ranks, [hands], "ok", HANDS)
-    yield Case("guest/no thread for the library", lambda: no_thread(context))
+    yield Case("guest/no thread for the library", lambda: no_thread(context, "hands"))
+    yield job(context, "tasks where MPI waits", 2, [program_of(context, "tasks")], "ok")
+    yield Case("guest/no thread for tasks", lambda: no_thread(context, "tasks"))
     yield Case("guest/no end but the library's thread", lambda: no_end(context))
     talks = program_of(context, "talks")
     yield job(context, "under gdb", 2, ["gdb", "-batch", "-ex", "run", "-ex", "thread apply all bt", "--args", talks], "good")
@@ -46,10 +48,10 @@ def suite(context):
             yield sanitized(context, sanitizer, program)
 
 
-def no_thread(context):
-    """A rank that is given no thread does what it would do without."""
-    command = [*ORDINARY, *context.launcher(2), program_of(context, "hands"), "refused"]
-    result = context.execute("guest no thread", command, timeout=LIMIT_S, env=context.environment(HANDS))
+def no_thread(context, program):
+    """A rank that is given no thread does what it would do without, and tasks run where it waits."""
+    command = [*ORDINARY, *context.launcher(2), program_of(context, program), "refused"]
+    result = context.execute(f"guest no thread for {program}", command, timeout=LIMIT_S, env=context.environment(HANDS))
     check(result)
     if result.output.count("ok") != 2:
         raise Failure(f"not all ranks came to a good end (log: {result.log})")

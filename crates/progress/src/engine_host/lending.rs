@@ -1,4 +1,4 @@
-//! Lending hands: what the program leaves open while it computes, a helper advances.
+//! Lending hands: what the program leaves open while it computes, a helper advances: a worker on call (`tasks::on_call`), whose task is a turn at the engine.
 //!
 //! Part of `engine_host`. A call that returns with an operation open that needs hands (a large message, a collective) says so with `leave_open` or `attach`. From then on
 //! the engine's lock is a real one, the gate is lent, and peers call the helper when what they send needs an answer. A thread that waits takes all that back
@@ -12,19 +12,19 @@ use super::advancing::Look;
 use super::{By, EngineHost, lock};
 use crate::backoff::Backoff;
 use crate::habit::{AGAIN, Habit, Moment};
-use crate::helper::{Because, Helper, Next, Words};
 use crate::limits::{GRACES_BEFORE_REST, HANDED_OVER_FROM, HELPER_SPINS, OPEN_FEW, PUT_OFF_MOST, WORTH};
 use crate::surroundings::{Lent, Surroundings};
 use crate::sys;
+use crate::tasks::{self, Duty, Next, Tasks};
 use crate::ticket::pause;
 use garonne_engine::api::Request;
 use garonne_engine::rail::Rail;
-use garonne_sync::hands::{For, Gate, Inside, Lendings};
+use garonne_sync::hands::{Call, For, Gate, Inside, Lendings};
+use garonne_sync::shm::Word;
 use garonne_sync::trylock::OneThread;
 use garonne_topology::CpuSet;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// There is no helper and never will be.
@@ -34,7 +34,50 @@ const READY: u8 = 1;
 /// There is one.
 const RUNNING: u8 = 2;
 
-type Starter = Box<dyn Fn() -> io::Result<Arc<Helper>> + Send + Sync>;
+type Maker = Box<dyn Fn() -> Result<Tasks, tasks::Error> + Send + Sync>;
+
+/// The words by which a helper is called: see `garonne_sync::hands`.
+#[derive(Clone, Debug)]
+struct Words {
+    word: Word,
+    all: Word,
+}
+
+impl Words {
+    fn call(&self) -> Call<'_> {
+        Call::new(&self.word, &self.all)
+    }
+}
+
+/// A host's progress as what a worker on call does.
+struct Turns<R, S> {
+    host: Weak<EngineHost<R, S>>,
+    words: Words,
+    rest: Duration,
+}
+
+impl<R: Rail + Send + 'static, S: Surroundings + 'static> Duty for Turns<R, S> {
+    fn word(&self) -> &AtomicU32 {
+        self.words.call().word()
+    }
+
+    fn rouse(&self) {
+        self.words.call().rouse();
+    }
+
+    fn turn(&self) -> Next {
+        self.host.upgrade().map_or(Next::Leave, |host| host.take_turn())
+    }
+
+    fn retires(&self) -> bool {
+        // While something is lent it stays, since peers may call.
+        self.host.upgrade().is_none_or(|host| host.lending.gate.retire())
+    }
+
+    fn rest(&self) -> Duration {
+        self.rest
+    }
+}
 
 /// See the module's paragraph.
 pub(super) struct Lending {
@@ -63,8 +106,9 @@ pub(super) struct Lending {
     epoch: Instant,
     phase: AtomicU8,
     words: OnceLock<Words>,
-    starter: OnceLock<Starter>,
-    helper: Mutex<Option<Arc<Helper>>>,
+    maker: OnceLock<Maker>,
+    /// The queue of the turns, and the worker that takes them.
+    tasks: Mutex<Option<Tasks>>,
     /// One thread promised to be alone: its locks may be elided whenever the gate is kept.
     pub promise: Mutex<Option<OneThread>>,
 }
@@ -88,8 +132,8 @@ impl Lending {
             epoch: Instant::now(),
             phase: AtomicU8::new(OFF),
             words: OnceLock::new(),
-            starter: OnceLock::new(),
-            helper: Mutex::default(),
+            maker: OnceLock::new(),
+            tasks: Mutex::default(),
             promise: Mutex::default(),
         }
     }
@@ -118,13 +162,15 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
             all: memory.word(4),
         };
         let (host, its_words, rest) = (Arc::downgrade(self), words.clone(), self.surroundings.rest());
-        let starter = move || {
-            let host = host.clone();
-            Helper::start(its_words.clone(), cpus.clone(), rest, move |because| {
-                host.upgrade().map_or(Next::Leave, |host| host.take_turn(because))
-            })
+        let maker = move || {
+            let turns = Turns {
+                host: host.clone(),
+                words: its_words.clone(),
+                rest,
+            };
+            Tasks::on_call(cpus.clone(), turns)
         };
-        if self.lending.words.set(words).is_ok() && self.lending.starter.set(Box::new(starter)).is_ok() {
+        if self.lending.words.set(words).is_ok() && self.lending.maker.set(Box::new(maker)).is_ok() {
             self.lending.phase.store(READY, Ordering::Release);
         }
     }
@@ -137,9 +183,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         while !self.take_back() {
             pause(&mut tries);
         }
-        let helper = lock(&self.lending.helper).take();
-        if let Some(helper) = helper {
-            helper.stop();
+        let tasks = lock(&self.lending.tasks).take();
+        if let Some(tasks) = tasks {
+            tasks.stop();
             self.lending.phase.store(READY, Ordering::Release);
         }
         lock(&self.lending.open).clear();
@@ -238,18 +284,14 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             OFF => return None,
             RUNNING if !self.lending.gate.is_deserted() => {}
             _ => {
-                let mut helper = lock(&self.lending.helper);
-                if helper.is_none() || self.lending.gate.is_deserted() {
+                let mut tasks = lock(&self.lending.tasks);
+                if tasks.is_none() || self.lending.gate.is_deserted() {
                     // Before there is one that could retire.
                     self.lending.gate.attend();
-                    match self.lending.starter.get()?() {
-                        Ok(started) => *helper = Some(started),
-                        Err(error) => {
-                            self.lending.phase.store(OFF, Ordering::Release);
-                            self.surroundings
-                                .lent(Lent::Refused(error.raw_os_error().unwrap_or(0)));
-                            return None;
-                        }
+                    if let Err(error) = self.hire(&mut tasks) {
+                        self.lending.phase.store(OFF, Ordering::Release);
+                        self.surroundings.lent(Lent::Refused(error));
+                        return None;
                     }
                     self.surroundings.lent(Lent::Started);
                 }
@@ -257,6 +299,19 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             }
         }
         self.lending.words.get()
+    }
+
+    /// Starts the helper. The system may refuse it, with this error number.
+    fn hire(&self, tasks: &mut Option<Tasks>) -> Result<(), i32> {
+        let maker = self.lending.maker.get().ok_or(0)?;
+        let hired = match tasks {
+            Some(tasks) => tasks.hire(),
+            None => maker().and_then(|made| tasks.insert(made).hire()),
+        };
+        hired.map_err(|error| match error {
+            tasks::Error::System(_, errno) => errno,
+            _ => 0,
+        })
     }
 
     /// Lets the helper in, and has peers call it.
@@ -419,15 +474,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// The helper was called, or looks by itself, or asks whether it is needed.
-    pub(crate) fn take_turn(&self, because: Because) -> Next {
-        if because == Because::Idle {
-            // While something is lent it stays, since peers may call.
-            return match self.lending.gate.retire() {
-                true => Next::Leave,
-                false => Next::Sleep,
-            };
-        }
+    /// The helper was called, or looks by itself.
+    fn take_turn(&self) -> Next {
         match self.surroundings.grace() {
             None => self.work(),
             Some(grace) => self.work_late(grace),

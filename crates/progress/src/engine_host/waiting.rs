@@ -1,4 +1,4 @@
-//! How a thread waits that polls: it spins by its budget, arms the rail, polls once more, sleeps.
+//! How a thread waits that polls: it spins by its budget, runs what tasks its process has, arms the rail, polls once more, sleeps.
 //!
 //! Part of `engine_host`, whose module says what a wait promises. How several threads share the waiting is in `seated`.
 
@@ -8,8 +8,10 @@ use super::{By, EngineHost};
 use crate::host::Host;
 use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, YIELDS_IN_VAIN};
 use crate::surroundings::{Given, Patience, Surroundings};
+use crate::tasks::{self, Keypoint, Passed};
 use garonne_engine::rail::Rail;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// The wait of a rank's only thread.
@@ -71,8 +73,14 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 if std::mem::take(&mut looks) {
                     self.source.look_away();
                 }
+                let most = match tasks::pass(Keypoint::Wait) {
+                    Passed::Nothing => None,
+                    // It may have taken long.
+                    Passed::Finished => continue,
+                    Passed::Later(limit) => Some(limit),
+                };
                 // Unless this brings something, the next look is followed by sleep at once.
-                if self.park::<AMONG>(done) {
+                if self.park::<AMONG>(done, most) {
                     break;
                 }
                 parks = parks.saturating_add(1);
@@ -93,8 +101,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         0
     }
 
-    /// Arm, look once more, sleep. Returns the answer of `done`, if it was asked.
-    fn park<const AMONG: bool>(&self, done: &mut dyn FnMut() -> bool) -> bool {
+    /// Arm, look once more, sleep, for `most` at most. Returns the answer of `done`, if it was asked.
+    fn park<const AMONG: bool>(&self, done: &mut dyn FnMut() -> bool, most: Option<Duration>) -> bool {
         let happened = self.seats.news();
         let ticket = self.enter().rail().arm();
         let moved = self.advance(By::Program, Look::Surely);
@@ -112,7 +120,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             }
             let work = self.enter().has_work();
             // Queued work that found no room is tried again even if nobody rings.
-            let limit = if work { self.surroundings.retry() } else { None };
+            let retry = if work { self.surroundings.retry() } else { None };
+            let limit = retry.into_iter().chain(most).min();
             self.dozing.store(true, Ordering::SeqCst);
             if self.seats.news() == happened {
                 self.surroundings.sleeps(true);

@@ -2,23 +2,25 @@
 //!
 //! A [`Task`] is an object of its owner: what to do, where, how long it may wait. Submitting it allocates nothing. Queues mirror the machine's tree, one per
 //! core, cache, NUMA node, package and one for the machine; whoever passes a keypoint runs what waits on the path from its core to the machine (the paper's Algorithm 1,
-//! with every task of a queue taken in turn, as its text says and its figure does not). Keypoints are: a wait, an idle worker, the timer when all cores
+//! with every task of a queue taken in turn, as its text says and its figure does not). Keypoints are: a wait (also in MPI), an idle worker, the timer when all cores
 //! compute, the context switch of a user-level scheduler, and a call that asks for it. Workers are threads of the idle class, started when a submission
 //! finds nobody who would run it, never more than there are cores to spare, asleep when there is nothing to do. A value of type [`Tasks`] owns all this
 //! and ends it when dropped. In a forked child everything is refused.
 //!
 //! # The engine and tasks
 //!
-//! An engine's progress is not a task that these workers run. Whoever runs it holds the engine's lock, and a worker is of the idle class: put aside by the kernel with the
-//! lock in its hands, for as long as other threads want the cores, it would hold up every thread of its rank. So a rank has a thread of the ordinary class for that,
-//! [`crate::helper`], which sleeps on a word that peers change only for what needs hands. Tasks that want an engine advanced call `Host::progress`, which only ever tries the lock.
+//! An engine's progress is a task, too, of a worker on call ([`on_call`]), which is of the ordinary class: whoever runs it holds the engine's lock, and a worker of the idle class, put aside by the
+//! kernel with the lock in its hands for as long as other threads want the cores, would hold up every thread of its rank. Its word lies in memory that peers change, and only for what needs hands. A
+//! thread that waits in MPI runs the shared tasks of its process before it sleeps ([`shared`]). Tasks that want an engine advanced call `Host::progress`, which only ever tries the lock.
 //!
 //! What could become tasks are the copies of a large transfer, outside of the lock: one per piece, place `Around(Numa, cpu of the buffer's core)`, claimed by an atomic
 //! counter in the transfer. A piece that a worker of the idle class has begun cannot be taken from it, though, so only workers with a core to themselves
 //! ([`Class::Ordinary`]) may have such tasks.
 
+mod on_call;
 mod place;
 mod scheduler;
+mod shared;
 mod worker;
 mod worker_pool;
 
@@ -26,16 +28,19 @@ pub use garonne_sync::chore::{Life, Step, Withdrawal, Work};
 pub use garonne_sync::rack::Tally;
 pub use place::Place;
 pub use scheduler::{Lengthy, Poller};
+pub use shared::shared;
 pub use worker_pool::{Class, Settings, WorkerCounts, offer};
 
+pub(crate) use on_call::{Duty, Next};
 use place::Spot;
 pub(crate) use scheduler::Scheduler;
+pub(crate) use shared::{Passed, pass};
 pub(crate) use worker_pool::leave;
 
 use garonne_sync::chore::{Chore, Put, Refused};
 use garonne_topology::Tree;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why tasks run at this moment.
@@ -179,20 +184,6 @@ impl Drop for Owner {
     fn drop(&mut self) {
         self.0.stop();
     }
-}
-
-/// The tasks that the libraries of this process share, made when first asked for and ended when nobody has them any longer. In a forked child it stays an
-/// error, as everything is there.
-pub fn shared() -> Result<Tasks, Error> {
-    static SHARED: Mutex<Weak<Owner>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(owner) = shared.upgrade() {
-        owner.0.alive()?;
-        return Ok(Tasks(owner));
-    }
-    let tasks = Tasks::new(Settings::here())?;
-    *shared = Arc::downgrade(&tasks.0);
-    Ok(tasks)
 }
 
 /// See [`Tasks::poke`].

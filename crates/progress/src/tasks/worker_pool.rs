@@ -5,15 +5,18 @@
 
 use crate::limits::{STACK, START_AGAIN, STOP_LIMIT};
 use crate::sys;
+use crate::tasks::on_call::Turns;
 use crate::tasks::scheduler::Scheduler;
-use crate::tasks::worker;
+use crate::tasks::{Task, on_call, worker};
 use garonne_sync::futex;
 use garonne_sync::pad::CachePadded;
 use garonne_sync::roster::Bits;
 use garonne_topology::machine::allowed;
 use garonne_topology::{CpuSet, Tree, quota};
+use std::ffi::CString;
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -80,7 +83,7 @@ pub struct WorkerCounts {
 
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
-    pub(crate) homes: Vec<Home>,
+    pub(crate) homes: Vec<Arc<Home>>,
     /// Homes that a worker of an area can have, as a bitmap over `homes`, by area.
     reach: Vec<Box<[u64]>>,
     /// Workers asleep that may be called. Whoever clears a bit wakes its worker. SYNC(rack-poller).
@@ -91,33 +94,151 @@ pub(crate) struct WorkerPool {
     refused: AtomicU32,
 }
 
-#[derive(Debug)]
+/// Where a worker lives, and its thread if it has one.
 pub(crate) struct Home {
     pub(crate) cpus: CpuSet,
     /// The core that it starts on.
     pub(crate) core: usize,
-    /// Changes when the worker is woken.
+    number: usize,
+    /// Changes when the worker is woken, unless it is on call.
     word: CachePadded<AtomicU32>,
+    turns: OnceLock<Arc<Task<Turns>>>,
+    scheduler: OnceLock<Weak<Scheduler>>,
+    thread: Mutex<Option<sys::Started>>,
+    /// Not zero: its thread works no more.
+    left: AtomicU32,
+}
+
+impl std::fmt::Debug for Home {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Home")
+            .field("cpus", &self.cpus)
+            .field("thread", &self.thread)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a worker on call ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// All are told to leave.
+    Told,
+    /// It was not needed; another may be there already.
+    Retired,
 }
 
 #[derive(Debug, Default)]
 struct Hands {
-    threads: Vec<JoinHandle<()>>,
     refused_at: Option<Instant>,
     over: bool,
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Home {
+    fn new(core: usize, cpus: &CpuSet, number: usize) -> Self {
+        Self {
+            core,
+            cpus: cpus.clone(),
+            number,
+            word: CachePadded(AtomicU32::new(0)),
+            turns: OnceLock::new(),
+            scheduler: OnceLock::new(),
+            thread: Mutex::new(None),
+            left: AtomicU32::new(0),
+        }
+    }
+
+    /// Its worker is called for this task from now on.
+    pub(crate) fn put_on_call(&self, task: Arc<Task<Turns>>) {
+        let _ = self.turns.set(task);
+    }
+
+    fn wake(&self) {
+        match self.turns.get() {
+            Some(task) => task.work().get().rouse(),
+            None => {
+                self.word.fetch_add(1, Ordering::SeqCst);
+                futex::wake(&self.word, 1);
+            }
+        }
+    }
+
+    /// The worker goes if `may` says so: nobody waits for it, and another can be started at once.
+    pub(crate) fn retires(&self, scheduler: &Scheduler, may: impl FnOnce() -> bool) -> bool {
+        let pool = &scheduler.pool;
+        // Between them nobody starts one.
+        let hands = lock(&pool.hands);
+        if hands.over || !may() {
+            return false;
+        }
+        pool.started.clear(self.number);
+        if let Some(thread) = lock(&self.thread).take() {
+            thread.detach();
+        }
+        true
+    }
+
+    /// Waits for the thread until `deadline`. It was told to leave.
+    fn end(&self, deadline: Instant) {
+        let Some(thread) = lock(&self.thread).take() else {
+            return;
+        };
+        // A task of a worker may be the one that ends everything.
+        while !thread.is_me() && self.left.load(Ordering::Acquire) == 0 {
+            let Some(limit) = deadline.checked_duration_since(Instant::now()) else {
+                break;
+            };
+            futex::wait(&self.left, 0, Some(limit));
+        }
+        // Acquire: its work is done. SYNC(worker-left).
+        match self.left.load(Ordering::Acquire) {
+            0 => thread.detach(),
+            _ => thread.join(),
+        }
+    }
+}
+
+impl sys::Work for Home {
+    fn work(self: Arc<Self>) {
+        if let Some(scheduler) = self.scheduler.get().and_then(Weak::upgrade) {
+            match self.turns.get() {
+                Some(task) => {
+                    sys::name_thread(c"garonne-hands");
+                    // Elsewhere it is as right, only slower.
+                    let _ = sys::bind(&self.cpus);
+                    if on_call::attend(&scheduler, &self, task) == End::Retired {
+                        return;
+                    }
+                }
+                None => {
+                    if let Ok(name) = CString::new(format!("garonne-task-{}", self.number)) {
+                        sys::name_thread(&name);
+                    }
+                    if scheduler.pool.class == Class::Idle {
+                        sys::enter_idle_class();
+                    }
+                    worker::work(&scheduler, self.number);
+                }
+            }
+        }
+        // Release: SYNC(worker-left).
+        self.left.store(1, Ordering::Release);
+        futex::wake(&self.left, u32::MAX);
+    }
+}
+
 impl WorkerPool {
     pub(crate) fn new(tree: &Tree, homes: &[CpuSet], class: Class) -> Self {
-        let homes: Vec<Home> = homes
-            .iter()
-            .filter_map(|cpus| {
-                Some(Home {
-                    core: cpus.iter().find_map(|cpu| tree.core_of(cpu))?,
-                    cpus: cpus.clone(),
-                    word: CachePadded(AtomicU32::new(0)),
-                })
-            })
+        let homes = homes.iter().filter_map(|cpus| {
+            let core = cpus.iter().find_map(|cpu| tree.core_of(cpu))?;
+            Some((core, cpus))
+        });
+        let homes: Vec<Arc<Home>> = homes
+            .enumerate()
+            .map(|(number, (core, cpus))| Arc::new(Home::new(core, cpus, number)))
             .collect();
         let words = homes.len().div_ceil(64);
         let reach = tree.areas().iter().map(|area| {
@@ -174,40 +295,41 @@ impl WorkerPool {
     }
 
     fn wake(&self, home: usize) {
-        let word = &self.homes[home].word;
-        word.fetch_add(1, Ordering::SeqCst);
-        futex::wake(word, 1);
+        self.homes[home].wake();
     }
 
-    /// Starts the worker of a home, unless it was started or the system refused one just now.
+    /// As `try_start`, unless the system refused one just now.
     pub(crate) fn start(&self, scheduler: &Arc<Scheduler>, home: usize) {
-        let mut hands = self.hands.lock().unwrap_or_else(PoisonError::into_inner);
-        if hands.over || hands.refused_at.is_some_and(|at| at.elapsed() < START_AGAIN) {
-            return;
+        if lock(&self.hands)
+            .refused_at
+            .is_none_or(|at| at.elapsed() >= START_AGAIN)
+        {
+            // It is counted, and asked for again later.
+            let _ = self.try_start(scheduler, home);
         }
-        if !self.started.set(home) {
-            return;
+    }
+
+    /// Starts the worker of a home, unless it was started.
+    pub(crate) fn try_start(&self, scheduler: &Arc<Scheduler>, home: usize) -> io::Result<()> {
+        let mut hands = lock(&self.hands);
+        if hands.over || !self.started.set(home) {
+            return Ok(());
         }
-        let (its, class) = (scheduler.clone(), self.class);
-        let thread = sys::without_signals(|| {
-            std::thread::Builder::new()
-                .name(format!("garonne-task-{home}"))
-                .stack_size(STACK)
-                .spawn(move || {
-                    if class == Class::Idle {
-                        sys::enter_idle_class();
-                    }
-                    worker::work(&its, home);
-                })
-        });
-        match thread {
-            Ok(thread) => hands.threads.push(thread),
-            Err(_) => {
-                self.started.clear(home);
+        let home = &self.homes[home];
+        let _ = home.scheduler.set(Arc::downgrade(scheduler));
+        home.left.store(0, Ordering::Relaxed);
+        // Held until it is known which thread it is: one that leaves at once waits for that.
+        let mut thread = lock(&home.thread);
+        match sys::start(home, STACK) {
+            Ok(started) => *thread = Some(started),
+            Err(error) => {
+                self.started.clear(home.number);
                 hands.refused_at = Some(Instant::now());
                 self.refused.fetch_add(1, Ordering::Relaxed);
+                return Err(error);
             }
         }
+        Ok(())
     }
 
     /// A worker is about to sleep. It looks for work once more, then calls `sleep` with what is returned here, or `awake`.
@@ -243,13 +365,10 @@ impl WorkerPool {
 
     /// Wakes all so that they leave, and waits a moment for them.
     pub(crate) fn stop(&self) {
-        let threads = {
-            let mut hands = self.hands.lock().unwrap_or_else(PoisonError::into_inner);
-            hands.over = true;
-            std::mem::take(&mut hands.threads)
-        };
-        (0..self.homes.len()).for_each(|home| self.wake(home));
-        leave(threads, STOP_LIMIT);
+        lock(&self.hands).over = true;
+        self.homes.iter().for_each(|home| home.wake());
+        let deadline = Instant::now() + STOP_LIMIT;
+        self.homes.iter().for_each(|home| home.end(deadline));
     }
 }
 

@@ -1,0 +1,297 @@
+//! Workers on call: threads of the ordinary class that sleep on a word which others change than those who submit, in another process, say. A rank's engine is advanced by one.
+//!
+//! What such a worker is called for is one task, a [`Duty`], submitted by whoever sees the call and run at that thread's keypoint like any other: by one thread at a time, taken back when
+//! all ends. It is not for workers of the idle class, because it holds locks: put aside by the kernel with the engine's in its hands, one would hold up every thread of its rank. So it has
+//! queues of its own, of one area, whose only worker this is: they cost no look at the machine (a tenth of a millisecond for each CPU), and no timer, since the kernel gives an ordinary thread a core. Where
+//! the worker's cores are nobody else's it passes the keypoint of the process's shared tasks, too. It costs nothing while nobody calls, and leaves when its duty says that it may.
+
+use crate::limits::REST_TIMES;
+use crate::sys;
+use crate::tasks::scheduler::Scheduler;
+use crate::tasks::worker_pool::{End, Home};
+use crate::tasks::{self, At, Class, Error, How, Keypoint, Place, Settings, Step, Task, Tasks, Work};
+use garonne_sync::futex::{self, Wake};
+use garonne_topology::{CpuSet, Tree, machine};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What a worker does after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Sleep until called.
+    Sleep,
+    /// Take another turn after this time even if nobody calls.
+    Nap(Duration),
+    /// There will be no more to do.
+    Leave,
+}
+
+/// What a worker is called for, and how.
+pub(crate) trait Duty: Send + Sync + 'static {
+    /// Changes with each call.
+    fn word(&self) -> &AtomicU32;
+
+    /// Wakes the worker whatever it waits for.
+    fn rouse(&self);
+
+    /// It has begun, was called, or its nap is over. Must not block.
+    fn turn(&self) -> Next;
+
+    /// Nobody called for a long time. `true`: the worker may go. Asked by the worker alone.
+    fn retires(&self) -> bool;
+
+    /// How long the worker sleeps before it asks that.
+    fn rest(&self) -> Duration;
+}
+
+/// A duty as a task's work.
+pub(crate) struct Turns {
+    duty: Box<dyn Duty>,
+    /// What the last turn said.
+    next: Mutex<Next>,
+    /// Its worker's cores are nobody else's.
+    spare: bool,
+    checker: Option<sys::Checker>,
+}
+
+impl Work<At> for Turns {
+    fn run(&self, _: &At) -> Step {
+        sys::Checker::looks_away(self.checker, || {
+            let next = sys::while_nobody_forks(|| self.duty.turn());
+            *self.next.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        });
+        Step::Done
+    }
+}
+
+impl Turns {
+    /// The word that the worker sleeps on.
+    pub(crate) fn word(&self) -> &AtomicU32 {
+        self.duty.word()
+    }
+
+    /// See [`Duty::rouse`].
+    pub(crate) fn rouse(&self) {
+        self.duty.rouse();
+    }
+
+    fn next(&self) -> Next {
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tasks {
+    /// Queues for one duty, whose worker lives on `cpus`, or wherever the process may run. It is there after [`Tasks::hire`].
+    pub(crate) fn on_call(cpus: Option<CpuSet>, duty: impl Duty) -> Result<Self, Error> {
+        let spare = cpus.as_ref().is_some_and(|cpus| !cpus.meets(&machine::allowed()));
+        let cpus = cpus.unwrap_or_else(machine::allowed);
+        let tasks = Self::new(Settings {
+            tree: Tree::new(&cpus.iter().take(1).collect(), []),
+            homes: vec![cpus],
+            class: Class::Ordinary,
+            spins: 0,
+        })?;
+        let turns = Turns {
+            duty: Box::new(duty),
+            next: Mutex::new(Next::Sleep),
+            spare,
+            checker: sys::Checker::find(),
+        };
+        let task = Arc::new(tasks.task(&How::at(Place::Machine), turns)?);
+        let pool = &tasks.scheduler().pool;
+        let home = pool.homes.first();
+        home.ok_or(Error::Misuse("a worker on call has no CPU"))?
+            .put_on_call(task);
+        Ok(tasks)
+    }
+
+    /// Starts the worker on call, unless it is there.
+    pub(crate) fn hire(&self) -> Result<(), Error> {
+        let scheduler = self.scheduler();
+        scheduler.alive()?;
+        let started = scheduler.pool.try_start(scheduler, 0);
+        started.map_err(|error| Error::System("cannot start a thread", error.raw_os_error().unwrap_or(0)))
+    }
+}
+
+/// The life of a worker on call. Returns when all are to leave, or when nobody needs it any longer.
+pub(super) fn attend(scheduler: &Arc<Scheduler>, home: &Home, task: &Arc<Task<Turns>>) -> End {
+    let turns = task.work().get();
+    let word = turns.word();
+    let (mut before, mut rest) = (None, turns.duty.rest());
+    loop {
+        // Before the turn: whoever calls or arms during it changes the word, and there is another.
+        let seen = word.load(Ordering::SeqCst);
+        if scheduler.stopping() {
+            return End::Told;
+        }
+        // Who was called while it woke from a long sleep is not idle.
+        let next = if before == Some(seen) {
+            rest = rest.saturating_mul(2).min(turns.duty.rest() * REST_TIMES);
+            if sys::while_nobody_forks(|| home.retires(scheduler, || turns.duty.retires())) {
+                return End::Retired;
+            }
+            Next::Sleep
+        } else {
+            rest = turns.duty.rest();
+            advance(scheduler, task);
+            turns.next()
+        };
+        let limit = match next {
+            Next::Sleep => rest,
+            Next::Nap(limit) => limit,
+            Next::Leave if home.retires(scheduler, || true) => return End::Retired,
+            Next::Leave => return End::Told,
+        };
+        let slept = futex::wait(word, seen, Some(limit));
+        before = (next == Next::Sleep && slept == Wake::Timeout).then_some(seen);
+    }
+}
+
+/// The worker's keypoint.
+fn advance(scheduler: &Arc<Scheduler>, task: &Arc<Task<Turns>>) {
+    // Its queue has room for more than one.
+    let _ = task.poke(scheduler.tree.root());
+    let at = At {
+        core: 0,
+        keypoint: Keypoint::Idle,
+        polls: false,
+    };
+    scheduler.walk(&at, scheduler.round());
+    if task.work().get().spare {
+        tasks::pass(Keypoint::Idle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    struct Bell {
+        word: Arc<AtomicU32>,
+        turn: Box<dyn Fn() -> Next + Send + Sync>,
+        retires: Box<dyn Fn() -> bool + Send + Sync>,
+    }
+
+    impl Duty for Bell {
+        fn word(&self) -> &AtomicU32 {
+            &self.word
+        }
+
+        fn rouse(&self) {
+            call(&self.word);
+        }
+
+        fn turn(&self) -> Next {
+            (self.turn)()
+        }
+
+        fn retires(&self) -> bool {
+            (self.retires)()
+        }
+
+        fn rest(&self) -> Duration {
+            Duration::from_millis(100)
+        }
+    }
+
+    fn call(word: &AtomicU32) {
+        word.fetch_add(1, Ordering::SeqCst);
+        futex::wake(word, u32::MAX);
+    }
+
+    fn hired(
+        turn: impl Fn() -> Next + Send + Sync + 'static,
+        retires: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> (Tasks, Arc<AtomicU32>) {
+        let word = Arc::new(AtomicU32::new(0));
+        let bell = Bell {
+            word: word.clone(),
+            turn: Box::new(turn),
+            retires: Box::new(retires),
+        };
+        let tasks = Tasks::on_call(None, bell).unwrap();
+        tasks.hire().unwrap();
+        (tasks, word)
+    }
+
+    fn is_deserted(tasks: &Tasks) -> bool {
+        tasks.worker_counts().started == 0
+    }
+
+    #[test]
+    fn a_worker_takes_a_turn_when_it_starts_and_one_for_each_call_and_ends_when_told() {
+        let (sender, turns) = mpsc::channel();
+        let turn = move || {
+            sender.send(()).unwrap();
+            Next::Sleep
+        };
+        let (tasks, word) = hired(turn, || false);
+        turns.recv().unwrap();
+        for _ in 0..3 {
+            call(&word);
+            turns.recv().unwrap();
+        }
+        tasks.stop();
+        drop(tasks);
+        assert!(turns.iter().count() < 8, "it only looks when something changed");
+    }
+
+    #[test]
+    fn a_worker_that_has_no_more_to_do_leaves_and_another_can_be_hired() {
+        let (sender, turns) = mpsc::channel();
+        let turn = move || {
+            sender.send(()).unwrap();
+            Next::Leave
+        };
+        let (tasks, _) = hired(turn, || false);
+        for _ in 0..3 {
+            turns.recv().unwrap();
+            while !is_deserted(&tasks) {
+                std::thread::yield_now();
+            }
+            tasks.hire().unwrap();
+        }
+        turns.recv().unwrap();
+    }
+
+    #[test]
+    fn a_worker_that_nobody_calls_is_asked_whether_it_may_go_and_one_that_naps_is_not() {
+        let naps = Arc::new(AtomicU32::new(0));
+        let its = naps.clone();
+        let turn = move || match its.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => Next::Nap(Duration::from_millis(1)),
+            _ => Next::Sleep,
+        };
+        let seen = naps.clone();
+        let (tasks, _) = hired(turn, move || seen.load(Ordering::Relaxed) == 3);
+        while !is_deserted(&tasks) {
+            std::thread::yield_now();
+        }
+        assert_eq!(naps.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_turn_that_ends_everything_ends_its_own_worker_too() {
+        let own: Arc<Mutex<Option<Tasks>>> = Arc::default();
+        let its = own.clone();
+        let (sender, gone) = mpsc::channel();
+        let turn = move || {
+            let Some(tasks) = its.lock().unwrap().take() else {
+                return Next::Nap(Duration::from_millis(1));
+            };
+            drop(tasks);
+            sender.send(()).unwrap();
+            Next::Sleep
+        };
+        let (tasks, _) = hired(turn, || false);
+        *own.lock().unwrap() = Some(tasks);
+        gone.recv().unwrap();
+        assert!(
+            gone.recv().is_err(),
+            "the worker has gone, and what it was called for with it"
+        );
+    }
+}
