@@ -10,6 +10,7 @@ mod buffers;
 mod by_node;
 mod calls;
 pub mod choose;
+mod founding;
 mod lanes;
 pub(crate) mod node;
 pub(crate) mod plan;

@@ -1,18 +1,15 @@
 //! Blocking collectives through a board in shared memory, for communicators whose processes share a node.
 //!
 //! Owns the boards that this process lends to communicators it leads ([`Boards`]) and each communicator's use of one ([`Meeting`]); what
-//! happens there is in [`super::table`]. A communicator gets its board in its first blocking collective, whatever each rank calls
-//! there; rank 0 lends it, by messages. Every blocking collective begins with a meeting, also one whose data goes by messages, so
+//! happens there is in [`super::table`]. A communicator gets its board in its first collective, whatever each rank calls
+//! there; rank 0 lends it, by messages ([`super::founding`]). Every blocking collective begins with a meeting, also one whose data goes by messages, so
 //! that ranks which disagree hear of it instead of waiting for each other. Bounded by the commons (`Host::commons`):
 //! without room there, messages serve.
 
 use super::algo;
-use super::algo::Reduction;
-use super::plan::scratch;
+use super::founding::Founding;
 use super::rounds::Visits;
-use super::run::{Immediate, Wire};
-use super::tag::{Call, Kind, Series};
-use super::typed::{Bytes, Fold, Shape};
+use super::tag::Call;
 use super::ways::Ways;
 use crate::comm::Comm;
 use crate::error::Result;
@@ -23,7 +20,7 @@ use garonne_sync::copy::{self, Routine};
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::round::{ROUNDS, Rounds};
 use garonne_sync::shm::Segment;
-use garonne_sync::user::{Data, Scratch, UserMem};
+use garonne_sync::user::{Scratch, UserMem};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -43,7 +40,7 @@ struct Lot {
 }
 
 /// What was lent, and where it begins.
-struct Lent {
+pub(super) struct Lent {
     offset: usize,
     board: Arc<Board>,
     rounds: Rounds,
@@ -136,10 +133,26 @@ impl Boards {
     pub fn places(&self) -> usize {
         self.lots().len()
     }
+
+    /// Has lent all but so many bytes of this length already.
+    pub fn leave_room(&self, bytes: usize, of: usize) {
+        let memory = Segment::anonymous(Board::bytes(1, 0)).unwrap();
+        self.lots().push(Lot {
+            offset: 0,
+            len: of - bytes,
+            board: Arc::new(Board::new(memory, 1, 0).unwrap()),
+            in_use: true,
+        });
+    }
 }
 
 #[cfg(test)]
 impl Meeting {
+    /// Whether it is known if they do.
+    pub fn is_decided(&self) -> bool {
+        self.place.get().is_some()
+    }
+
     /// Whether small collectives go over a board.
     pub fn has_board(&self) -> bool {
         matches!(self.place.get(), Some(Some(_)))
@@ -175,6 +188,10 @@ impl Meeting {
 #[derive(Debug, Default)]
 pub(crate) struct Meeting {
     place: OnceLock<Option<Place>>,
+    /// What finds it.
+    founding: OnceLock<Arc<Founding>>,
+    /// This process's nonblocking collectives there, also those from before it was found.
+    pub(super) visits: Visits,
 }
 
 #[derive(Debug)]
@@ -189,7 +206,6 @@ pub(crate) struct Place {
     pub(super) told: AtomicU32,
     /// Where nonblocking collectives meet.
     pub(super) rounds: Rounds,
-    pub(super) visits: Visits,
     /// Doorbells of the other members.
     pub(super) bells: Vec<Segment>,
     pub(super) style: Style,
@@ -229,33 +245,91 @@ impl Drop for Place {
     }
 }
 
-/// This process's place at the board of `comm`, if a blocking collective has made it. All processes call blocking and nonblocking ones in one order, and so
-/// find it in the same ones.
+/// This process's place at the board of `comm`, once it has been found.
 pub(super) fn known(comm: &Comm) -> Option<&Place> {
     comm.0.meeting.place.get().and_then(Option::as_ref)
 }
 
-/// This process's place at the board of `comm`, which is made when it is asked for first: all processes ask alike, at
-/// each blocking collective.
-pub(super) fn place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>> {
-    if comm.is_inter() || comm.size() < 2 {
-        return Ok(None);
-    }
-    let meeting = &comm.0.meeting;
-    if let Some(place) = meeting.place.get() {
-        return Ok(place.as_ref());
-    }
-    let place = take_place(comm, (call.number, origin))?;
-    Ok(meeting.place.get_or_init(|| place).as_ref())
+/// What is known of the board of a communicator.
+#[derive(Clone, Copy)]
+pub(super) enum Found<'a> {
+    /// This process's place there.
+    Place(&'a Place),
+    /// There is none: messages serve.
+    Nothing,
+    /// Its members are finding out.
+    NotYet,
 }
 
-/// The name of the board for messages: offset in the lender's commons, plus one (0: none), length of lanes, style, what the lender says of
-/// copies (from where on caches keep nothing, and whether the C library has a routine of its own), and the length of the rounds' wide cells.
-const NAME_BYTES: u64 = 48;
+/// The same as far as it is known, without asking for anything.
+pub(super) fn found(comm: &Comm) -> Found<'_> {
+    match comm.0.meeting.place.get() {
+        Some(Some(place)) => Found::Place(place),
+        Some(None) => Found::Nothing,
+        None => Found::NotYet,
+    }
+}
 
-/// What the lender of a board says of it.
+/// The same, and has its members find out if nobody asked before: all processes ask alike, in their first collective.
+#[inline]
+pub(super) fn look_for(comm: &Comm, call: Call, origin: Origin) -> Found<'_> {
+    match found(comm) {
+        Found::NotYet => begin(comm, call, origin),
+        found => found,
+    }
+}
+
+#[cold]
+fn begin(comm: &Comm, call: Call, origin: Origin) -> Found<'_> {
+    let meeting = &comm.0.meeting;
+    // All of its processes know alike whether they share a node.
+    if comm.is_inter() || comm.size() < 2 || !comm.is_on_node() {
+        meeting.place.get_or_init(|| None);
+    } else if meeting.founding.get().is_none() {
+        let founding = Founding::begin(comm, call, origin);
+        if meeting.founding.set(founding.clone()).is_ok() {
+            comm.process().host.attach(founding);
+        }
+    }
+    found(comm)
+}
+
+/// This process's place at the board of `comm`, for a blocking collective, which waits for it.
+///
+/// # Errors
+/// What kept the members from finding out, once.
+pub(super) fn place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>> {
+    match look_for(comm, call, origin) {
+        Found::Place(place) => Ok(Some(place)),
+        Found::Nothing => Ok(None),
+        Found::NotYet => await_place(comm),
+    }
+}
+
+#[cold]
+fn await_place(comm: &Comm) -> Result<Option<&Place>> {
+    let Some(founding) = comm.0.meeting.founding.get() else {
+        return Ok(None);
+    };
+    let host = &comm.process().host;
+    host.wait_until(&mut || founding.is_over());
+    founding.take_error().map_or_else(|| Ok(known(comm)), Err)
+}
+
+/// The members of `comm` found out: what this process has there, which must be the same on all of them.
+pub(super) fn settle(comm: &Comm, place: Option<Place>) {
+    comm.0.meeting.place.get_or_init(|| place);
+}
+
+/// The most that a round of a board for so many members has room for: what the lender has room for may be less.
+pub(super) fn most_room(members: u32) -> u64 {
+    wide_len(members).max(CELL_BYTES) as u64
+}
+
+/// What the lender of a board says of it to the other members: offset in its commons, plus one (0: none), length of lanes and of wide cells, style, and what it says of
+/// copies (from where on caches keep nothing, and whether the C library has a routine of its own).
 #[derive(Clone, Copy)]
-struct Name {
+pub(super) struct Name {
     offset: u64,
     lane: u64,
     wide: u64,
@@ -264,109 +338,70 @@ struct Name {
     library: bool,
 }
 
-/// Rank 0 lends a board and tells all; it is used if all could reach it.
-#[cold]
-fn take_place(comm: &Comm, wire: (u32, Origin)) -> Result<Option<Place>> {
-    let process = comm.process();
-    // All of its processes know alike whether they share a node.
-    if !comm.is_on_node() {
-        return Ok(None);
+/// Bytes of a name in messages.
+pub(super) const NAME_BYTES: usize = 48;
+
+impl Name {
+    pub fn to_bytes(self) -> [u8; NAME_BYTES] {
+        let words = [
+            self.offset,
+            self.lane,
+            u64::from(self.style == Style::Flags),
+            self.past_caches_from,
+            self.library.into(),
+            self.wide,
+        ];
+        let mut bytes = [0; NAME_BYTES];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
     }
-    let lender = comm.group().peer(0);
-    let commons = lender.and_then(|lender| process.host.commons(lender));
-    let lent = match (&commons, comm.rank()) {
+
+    pub fn from_bytes(bytes: &[u8; NAME_BYTES]) -> Self {
+        let word = |index: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[8 * index..8 * index + 8]);
+            u64::from_ne_bytes(word)
+        };
+        Self {
+            offset: word(0),
+            lane: word(1),
+            style: if word(2) == 0 { Style::Gate } else { Style::Flags },
+            past_caches_from: word(3),
+            library: word(4) != 0,
+            wide: word(5),
+        }
+    }
+}
+
+/// Memory of the lender, rank 0, in which the board of `comm` is to lie.
+pub(super) fn commons(comm: &Comm) -> Option<Segment> {
+    let lender = comm.group().peer(0)?;
+    comm.process().host.commons(lender)
+}
+
+/// A board for `comm` out of these, if the caller is its lender and there is room, and the name of it.
+pub(super) fn lend(comm: &Comm, commons: Option<&Segment>) -> (Option<Lent>, Name) {
+    let process = comm.process();
+    let lent = match (commons, comm.rank()) {
         (Some(commons), 0) => process.config.boards.lend(commons, comm.size()),
         _ => None,
     };
-    let words = scratch(NAME_BYTES)?;
-    let name = lent.as_ref().map_or(0, |lent| lent.offset as u64 + 1);
-    let lane = lent.as_ref().map_or(0, |lent| lent.board.lane_len() as u64);
-    let wide = lent.as_ref().map_or(0, |lent| lent.rounds.wide_len() as u64);
     let flags = comm.size() <= limit::FLAG_RANKS && process.host.spins() > 0;
-    words.mem().write(0, &name.to_ne_bytes());
-    words.mem().write(8, &lane.to_ne_bytes());
-    words.mem().write(16, &u64::from(flags).to_ne_bytes());
-    words.mem().write(24, &copy::past_caches_from().to_ne_bytes());
-    words
-        .mem()
-        .write(32, &u64::from(Routine::available().len() > 1).to_ne_bytes());
-    words.mem().write(40, &wide.to_ne_bytes());
-    internal(comm, wire, |p| {
-        algo::bcast::binomial(p, 0, &Data::contiguous(words.mem(), NAME_BYTES))
-    })?;
-    let word = |offset| {
-        let mut bytes = [0; 8];
-        words.mem().read(offset, &mut bytes);
-        u64::from_ne_bytes(bytes)
-    };
     let name = Name {
-        offset: word(0),
-        lane: word(8),
-        wide: word(40),
-        style: if word(16) == 0 { Style::Gate } else { Style::Flags },
-        past_caches_from: word(24),
-        library: word(32) != 0,
+        offset: lent.as_ref().map_or(0, |lent| lent.offset as u64 + 1),
+        lane: lent.as_ref().map_or(0, |lent| lent.board.lane_len() as u64),
+        wide: lent.as_ref().map_or(0, |lent| lent.rounds.wide_len() as u64),
+        style: if flags { Style::Flags } else { Style::Gate },
+        past_caches_from: copy::past_caches_from(),
+        library: Routine::available().len() > 1,
     };
-    let place = reach(comm, commons, name, lent);
-    // All must have got there if anybody is to use it: the least of all answers.
-    words.mem().write(0, &[u8::from(place.is_some())]);
-    let r = Reduction {
-        fold: &Both,
-        input: words.mem(),
-        output: words.mem(),
-        count: 1,
-    };
-    internal(comm, wire, |p| algo::allreduce::recursive_doubling(p, &r))?;
-    let mut all = [0];
-    words.mem().read(0, &mut all);
-    Ok(place.filter(|_| all == [1]))
+    (lent, name)
 }
 
-/// Whether both operands are 1: bytes, one to an element.
-#[derive(Debug)]
-struct Both;
-
-impl Fold for Both {
-    fn fold(&self, left: UserMem, into: UserMem, count: u64) {
-        for index in 0..count as isize {
-            let mut bytes = [0; 2];
-            left.read(index, &mut bytes[..1]);
-            into.read(index, &mut bytes[1..]);
-            into.write(index, &[bytes[0] & bytes[1]]);
-        }
-    }
-
-    fn commutative(&self) -> bool {
-        true
-    }
-
-    fn user(&self) -> bool {
-        false
-    }
-
-    fn shape(&self) -> &dyn Shape {
-        &Bytes
-    }
-
-    fn keep(&self) -> Arc<dyn Fold> {
-        Arc::new(Both)
-    }
-}
-
-/// Exchanges messages on behalf of a program's call, whose number they bear. Their kind keeps them apart from its own, and
-/// the series from what `garonne who` compares: a rank may be ahead of another, in the call itself, without a mistake.
-fn internal(
-    comm: &Comm,
-    (number, origin): (u32, Origin),
-    plan: impl FnOnce(&mut Immediate<'_>) -> Result<()>,
-) -> Result<()> {
-    let call = Call::new(number, Series::Nonblocking, Kind::Internal);
-    let mut immediate = Immediate::new(Wire::of(comm, call, origin));
-    plan(&mut immediate)?;
-    immediate.finish()
-}
-
-fn reach(comm: &Comm, commons: Option<Segment>, name: Name, lent: Option<Lent>) -> Option<Place> {
+/// The caller's place at a board of which it knows the name, if it can reach it.
+pub(super) fn reach(comm: &Comm, commons: Option<Segment>, name: Name, lent: Option<Lent>) -> Option<Place> {
     let (process, members, me) = (comm.process(), comm.size(), comm.rank());
     let is_lender = lent.is_some();
     let (board, rounds) = match lent {
@@ -399,7 +434,6 @@ fn reach(comm: &Comm, commons: Option<Segment>, name: Name, lent: Option<Lent>) 
         together: AtomicU32::new(0),
         told: AtomicU32::new(0),
         rounds,
-        visits: Visits::default(),
         bells: bells?,
         style: name.style,
         past_caches_from: name.past_caches_from,

@@ -53,6 +53,11 @@ impl<'a> Wire<'a> {
         &self.comm
     }
 
+    /// Where the program called it.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
     /// What is called.
     pub fn call(&self) -> Call {
         self.call
@@ -473,6 +478,28 @@ impl Running {
         self.is_done().then(|| self.peek())
     }
 
+    /// Takes the steps that can be taken, for an owner that tells others of the end itself; `true` when there are no more.
+    pub(super) fn carry(&self) -> bool {
+        let mut state = self.state();
+        if !state.advance(&self.wire) {
+            return false;
+        }
+        state.steps = Vec::new();
+        state.next = 0;
+        state.afloat.scratch.clear();
+        true
+    }
+
+    /// What it met, once it is over.
+    pub(super) fn error(&self) -> Option<Error> {
+        self.state().afloat.flight.error.clone()
+    }
+
+    /// Whether a step runs the program's own code.
+    pub(super) fn has_user_code(&self) -> bool {
+        self.runs_user_code
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -500,17 +527,13 @@ impl State {
 
 impl Stepper for Running {
     fn step(&self, _host: &dyn Host) -> bool {
-        let mut state = self.state();
-        if !state.advance(&self.wire) {
-            return false;
+        let over = self.carry();
+        if over {
+            self.wire.tell_over();
+            // SYNC(collective): Release the result and the program's buffers.
+            self.over.store(true, Ordering::Release);
         }
-        state.steps = Vec::new();
-        state.next = 0;
-        state.afloat.scratch.clear();
-        self.wire.tell_over();
-        // SYNC(collective): Release the result and the program's buffers.
-        self.over.store(true, Ordering::Release);
-        true
+        over
     }
 
     fn runs_user_code(&self) -> bool {

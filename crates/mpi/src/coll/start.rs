@@ -4,6 +4,7 @@
 //! are taken as they are stated, on the caller's thread; from there on they are kept for the host's steppers. So a root whose
 //! messages all leave at once, or a rank that has nothing to do, needs no stepper, and the others' is short. Bounded as [`super::run`].
 
+use super::Collective;
 use super::plan::{self, Plan, Recorder, Schedule, Site, Token};
 use super::run::{Afloat, Running, Wire};
 use super::spread::Spread;
@@ -35,6 +36,13 @@ impl Starting {
             afloat: Afloat::default(),
             rest: None,
         }
+    }
+
+    /// What `call` would do, for an operation that may have to do it later.
+    pub fn plan_of(call: &impl Collective, wire: &Wire<'static>) -> Result<Schedule> {
+        let mut recorder = Recorder::after(&Self::new(wire.clone()), 0);
+        call.plan(&mut recorder)?;
+        Ok(recorder.finish())
     }
 
     /// Closes the plan.

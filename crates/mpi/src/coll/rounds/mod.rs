@@ -3,7 +3,7 @@
 //! Used by [`Comm::start_collective`](crate::comm::Comm::start_collective). What a member brings it puts down when it starts the call, unless the round is not free yet
 //! ([`garonne_sync::round`]); whoever comes last combines for all (where members are few and have a core each, every one for itself), so who computes meanwhile is waited for by nobody. Then nothing is left
 //! to do but to look, and to take: who waits or tests does so itself, and whoever brings about what others wait for rings once for those who sleep. Only who came too early for its round is a
-//! stepper, from the beginning; and where several threads wait, one that polls looks for all, so there a call becomes a stepper when it is first waited for.
+//! stepper, from the beginning, and so is who comes before it is known whether there are rounds ([`super::founding`]); and where several threads wait, one that polls looks for all, so there a call becomes a stepper when it is first waited for.
 //!
 //! Which number meets in which round is a count of the communicator's nonblocking collectives, which all members make in the same order, and whether the data of a call goes this way follows from what
 //! must be the same on all ranks. Members that disagree find different words, as in [`super::table`], and get G0112; calls whose data goes by messages come to a
@@ -12,8 +12,9 @@
 pub(super) mod errand;
 
 use super::Collective;
-use super::node::{self, Place, Style};
-use super::run::Wire;
+use super::node::{self, Found, Place, Style};
+use super::run::{Afloat, Running, Wire};
+use super::start::Starting;
 use super::statement::{STATEMENT_BYTES, Statement};
 use super::table::disagreement;
 use crate::comm::Comm;
@@ -30,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 /// A member's use of its board's rounds.
 #[derive(Default)]
-pub(super) struct Visits {
+pub(crate) struct Visits {
     /// Number of the last call that met there.
     last: AtomicU32,
     /// All members are known to have left all calls up to this one.
@@ -49,6 +50,24 @@ impl std::fmt::Debug for Visits {
     }
 }
 
+impl Visits {
+    /// The number of the next call.
+    fn next(&self) -> u32 {
+        let number = self.last.load(Ordering::Relaxed).wrapping_add(1);
+        self.last.store(number, Ordering::Relaxed);
+        number
+    }
+
+    /// The call in the round of this number that was not over when it returned.
+    fn in_round_of(&self, number: u32) -> Weak<Open> {
+        lock(&self.open)[(number % ROUNDS) as usize].clone()
+    }
+
+    fn opened(&self, open: &Arc<Open>) {
+        lock(&self.open)[(open.number % ROUNDS) as usize] = Arc::downgrade(open);
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -56,7 +75,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Starts `call` in a round; `None`: messages are to serve, and at most those who disagree will hear of it.
 pub(super) fn start(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Request>> {
     let comm = wire.comm();
-    let place = node::known(comm)?;
+    let place = match node::look_for(comm, wire.call(), wire.origin()) {
+        Found::Place(place) => place,
+        Found::Nothing => return None,
+        Found::NotYet => return start_early(call, wire),
+    };
     let errand = call.errand(comm);
     let fits = errand.filter(|errand| errand.len(comm.size()) <= place.rounds.room() as u64);
     let by_messages = fits.is_none();
@@ -67,13 +90,48 @@ pub(super) fn start(call: &impl Collective, wire: &Wire<'static>) -> Option<Resu
     }
 }
 
+/// Starts `call` before it is known whether there are rounds: what may meet there waits for that in its request, with what it would do by messages.
+#[cold]
+fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Request>> {
+    let comm = wire.comm();
+    let fits = call.errand(comm);
+    let fits = fits.filter(|errand| errand.len(comm.size()) <= node::most_room(comm.size()));
+    let by_messages = fits.is_none();
+    let otherwise = match by_messages {
+        true => None,
+        false => match Starting::plan_of(call, wire) {
+            Ok(schedule) => Some(Running::new(wire.clone(), schedule, Afloat::default())),
+            Err(error) => return Some(Err(error)),
+        },
+    };
+    let number = visits(comm).next();
+    let before = visits(comm).in_round_of(number);
+    let errand = fits.unwrap_or(Errand::Show);
+    let said = errand.said(call.statement(comm), comm.rank(), comm.size());
+    let open = Open::new(
+        errand.keep(),
+        (number, said),
+        State::Unplaced(before, otherwise),
+        wire,
+    );
+    visits(comm).opened(&open);
+    open.kept.store(true, Ordering::Relaxed);
+    comm.process().host.attach(open.clone());
+    (!by_messages).then(|| Ok(Request::new(comm.process(), open)))
+}
+
+fn visits(comm: &Comm) -> &Visits {
+    &comm.0.meeting.visits
+}
+
 fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'static>) -> Result<Request> {
-    let (comm, visits) = (wire.comm(), &place.visits);
-    let number = visits.last.load(Ordering::Relaxed).wrapping_add(1);
-    visits.last.store(number, Ordering::Relaxed);
+    let comm = wire.comm();
+    let visits = visits(comm);
+    let number = visits.next();
     let said = errand.said(said, place.me, comm.size());
     let visit = Visit {
         place,
+        visits,
         errand: &errand,
         number,
         said,
@@ -82,7 +140,7 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
     let mut before = Weak::new();
     let mut free = visit.is_free();
     if !free {
-        before = lock(&visits.open)[(number % ROUNDS) as usize].clone();
+        before = visits.in_round_of(number);
         before.upgrade().iter().for_each(|open| open.look());
         free = visit.is_free();
     }
@@ -98,7 +156,7 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
         false => State::Early(before),
     };
     let open = Open::new(errand.keep(), (number, said), state, wire);
-    lock(&visits.open)[(number % ROUNDS) as usize] = Arc::downgrade(&open);
+    visits.opened(&open);
     if !free {
         // Before it is looked at again: who leaves from now on wakes this process if it sleeps.
         place.rounds.ask(true);
@@ -111,6 +169,7 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
 /// One call in its round.
 struct Visit<'a> {
     place: &'a Place,
+    visits: &'a Visits,
     errand: &'a Errand<'a>,
     number: u32,
     said: Statement,
@@ -119,9 +178,7 @@ struct Visit<'a> {
 
 impl Visit<'_> {
     fn view<T>(&self, f: impl FnOnce(&View<'_>) -> T) -> T {
-        let Place {
-            rounds, me, visits, ..
-        } = self.place;
+        let Place { rounds, me, .. } = self.place;
         let members = rounds.members();
         let len = self.errand.len(members) as usize;
         f(&View {
@@ -130,13 +187,13 @@ impl Visit<'_> {
             room: rounds.room() as u64,
             cell: &|member| rounds.cell(member, self.number, len),
             result: (self.place.style == Style::Gate).then(|| rounds.result(self.number, len)),
-            private: &visits.private,
+            private: &self.visits.private,
         })
     }
 
     /// Whether all have left the call that was in this one's round before.
     fn is_free(&self) -> bool {
-        let known = &self.place.visits.through;
+        let known = &self.visits.through;
         if is_free(self.number, known.load(Ordering::Relaxed)) {
             return true;
         }
@@ -244,10 +301,8 @@ impl Visit<'_> {
             }
             Words::Different => Err(self.disagreement()),
         };
-        let Place {
-            rounds, visits, me, ..
-        } = self.place;
-        let mut left = lock(&visits.left);
+        let Place { rounds, me, .. } = self.place;
+        let mut left = lock(&self.visits.left);
         // Under the lock: what another thread leaves later is said later.
         let asked = left
             .add(self.number)
@@ -284,12 +339,22 @@ impl Visit<'_> {
 
 /// How far a call is that was not over when it returned.
 enum State {
+    /// Whether there are rounds is not known yet. The call that was in this one's round before, and this one by messages, if its data waits for that.
+    Unplaced(Weak<Open>, Option<Arc<Running>>),
+    /// There is no room in rounds: by messages.
+    Sent(Arc<Running>),
     /// The round was not free. This call may still have to leave it first.
     Early(Weak<Open>),
     /// It arrived, and found this.
     Come(Option<Words>),
     /// It has left.
     Over(Option<Error>),
+}
+
+impl State {
+    fn instead(running: Option<Arc<Running>>) -> Self {
+        running.map_or(State::Over(None), State::Sent)
+    }
 }
 
 /// Such a call: its request, and where that is needed a stepper.
@@ -315,10 +380,12 @@ impl Open {
     ) -> Arc<Self> {
         // The one before is looked at, too.
         let before = match &state {
-            State::Early(before) => before.upgrade(),
+            State::Early(before) | State::Unplaced(before, _) => before.upgrade(),
             _ => None,
         };
-        let runs_user_code = errand.runs_user_code() || before.is_some_and(|before| before.runs_user_code);
+        let runs_user_code = errand.runs_user_code()
+            || before.is_some_and(|before| before.runs_user_code)
+            || matches!(&state, State::Unplaced(_, Some(running)) if running.has_user_code());
         Arc::new_cyclic(|own| Self {
             wire: wire.clone(),
             errand,
@@ -344,12 +411,30 @@ impl Open {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        // A communicator that has a request of this kind has its place.
+        if let State::Unplaced(before, otherwise) = &mut *state {
+            *state = match node::found(self.wire.comm()) {
+                Found::NotYet => return,
+                Found::Place(place) => self.go_to(place, std::mem::take(before), otherwise.take()),
+                Found::Nothing => State::instead(otherwise.take()),
+            };
+        }
+        if let State::Sent(running) = &*state
+            && running.carry()
+        {
+            *state = State::Over(running.error());
+            self.wire.tell_over();
+        }
+        if let State::Over(_) = *state {
+            // SYNC(collective): Release the result and the program's buffers.
+            self.over.store(true, Ordering::Release);
+        }
+        // Who has come to a round, or is to come to one, has its place.
         let Some(place) = node::known(self.wire.comm()) else {
             return;
         };
         let visit = Visit {
             place,
+            visits: visits(self.wire.comm()),
             errand: &self.errand,
             number: self.number,
             said: self.said,
@@ -369,6 +454,25 @@ impl Open {
             // SYNC(collective): Release the result and the program's buffers.
             self.over.store(true, Ordering::Release);
         }
+    }
+
+    /// There are rounds: this call comes to its own, if that has room for it. Else it only shows there what it is.
+    fn go_to(&self, place: &Place, before: Weak<Open>, otherwise: Option<Arc<Running>>) -> State {
+        let comm = self.wire.comm();
+        place.rounds.ask(true);
+        if self.errand.len(comm.size()) <= place.rounds.room() as u64 {
+            return State::Early(before);
+        }
+        let shown = Open::new(
+            Errand::Show,
+            (self.number, self.said),
+            State::Early(before),
+            &self.wire,
+        );
+        visits(comm).opened(&shown);
+        shown.kept.store(true, Ordering::Relaxed);
+        comm.process().host.attach(shown);
+        State::instead(otherwise)
     }
 
     fn keep(&self) {

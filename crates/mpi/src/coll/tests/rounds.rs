@@ -399,6 +399,55 @@ fn calls_that_are_open_at_once_and_waited_for_in_any_order_give_what_messages_wo
     }
 }
 
+/// The same from a communicator's first collective on, while its members still find out whether they have a board: a large one, a small one, or none.
+#[test]
+fn calls_that_come_before_the_board_give_what_messages_would() {
+    let (all, small) = (usize::MAX, 24 << 10);
+    for (n, seeds, most_open, room) in [
+        (2, 30, 20, all),
+        (2, 6, 20, 0),
+        (2, 6, 20, small),
+        (3, 12, 3, all),
+        (5, 8, 20, all),
+        (5, 2, 20, 0),
+        (9, 4, 12, all),
+    ] {
+        for seed in 1..=seeds {
+            world(n, |comm| {
+                if room != all {
+                    let commons = node::commons(comm).unwrap().len();
+                    comm.process().config.boards.leave_room(room, commons);
+                }
+                play(comm, seed * 37 + u64::from(n), 30, most_open);
+                assert!(comm.0.meeting.is_decided());
+                assert_eq!(comm.0.meeting.has_board(), room > 0);
+                play(comm, seed * 41 + u64::from(n), 20, most_open);
+            });
+        }
+    }
+}
+
+/// Nobody waits for the others in a call that must not, also where it is the first: rank 0 starts one before the others begin.
+#[test]
+fn a_first_call_that_does_not_wait_waits_for_nobody() {
+    let begun = AtomicU32::new(0);
+    world_of(3, 0, &|comm: &Comm| {
+        if comm.rank() != 0 {
+            while begun.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+        }
+        let requests: Vec<_> = (0..2 * ROUNDS)
+            .map(|_| comm.start_collective(&Barrier, Origin::default()).unwrap())
+            .collect();
+        begun.store(1, Ordering::SeqCst);
+        for request in requests.iter().rev() {
+            request::wait(request).unwrap();
+        }
+        assert!(comm.0.meeting.has_board());
+    });
+}
+
 /// Ranks of which some would meet and others send messages: somebody is told.
 #[test]
 fn ranks_that_would_go_different_ways_are_not_left_to_wait_for_each_other_untold() {
@@ -514,37 +563,43 @@ fn a_request_that_is_freed_leaves_its_round() {
 
 #[test]
 fn ranks_that_disagree_about_a_call_that_does_not_wait_are_told_in_its_request() {
-    world(3, |comm| {
+    for with_board in [true, false] {
+        world(3, |comm| disagree(comm, with_board));
+    }
+}
+
+fn disagree(comm: &Comm, with_board: bool) {
+    if with_board {
         comm.collective(&Barrier, Origin::default()).unwrap();
-        let word = &Datatype::predefined(codes::UINT32_T).unwrap();
-        let (sum, max) = (Predefined::Sum as u16, Predefined::Max as u16);
-        let buffer = Words::new(4, |_| 0);
-        for round in 0..2 * ROUNDS {
-            let odd = comm.rank() == round % 3;
-            let op = &Op::predefined(if odd { max } else { sum }).unwrap();
-            let allreduce = Allreduce {
-                send: None,
-                recv: buffer.0.mem(),
-                count: 1,
-                datatype: word,
-                op,
-            };
-            let outcome = match comm.start_collective(&allreduce, Origin::default()) {
-                Ok(request) => request::wait(&request).map(drop),
-                Err(error) => Err(error),
-            };
-            let error = outcome.unwrap_err();
-            assert_eq!(error.class, Class::NotSame, "{error}");
-            let about = format!(
-                "error[G0112]: ranks disagree about nonblocking collective {}",
-                round + 1
-            );
-            assert!(error.detail.contains(&about), "{error}");
-            assert!(
-                error.detail.contains("MPI_MAX") && error.detail.contains("MPI_SUM"),
-                "{error}"
-            );
-        }
-        play(comm, 7, 20, 10);
-    });
+    }
+    let word = &Datatype::predefined(codes::UINT32_T).unwrap();
+    let (sum, max) = (Predefined::Sum as u16, Predefined::Max as u16);
+    let buffer = Words::new(4, |_| 0);
+    for round in 0..2 * ROUNDS {
+        let odd = comm.rank() == round % 3;
+        let op = &Op::predefined(if odd { max } else { sum }).unwrap();
+        let allreduce = Allreduce {
+            send: None,
+            recv: buffer.0.mem(),
+            count: 1,
+            datatype: word,
+            op,
+        };
+        let outcome = match comm.start_collective(&allreduce, Origin::default()) {
+            Ok(request) => request::wait(&request).map(drop),
+            Err(error) => Err(error),
+        };
+        let error = outcome.unwrap_err();
+        assert_eq!(error.class, Class::NotSame, "{error}");
+        let about = format!(
+            "error[G0112]: ranks disagree about nonblocking collective {}",
+            round + 1
+        );
+        assert!(error.detail.contains(&about), "{error}");
+        assert!(
+            error.detail.contains("MPI_MAX") && error.detail.contains("MPI_SUM"),
+            "{error}"
+        );
+    }
+    play(comm, 7, 20, 10);
 }
