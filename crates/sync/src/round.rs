@@ -139,7 +139,7 @@ mod segment {
             self.wide
         }
 
-        /// The most that a member can put down.
+        /// The most that a member can put down in one cell.
         pub fn room(&self) -> usize {
             self.wide.max(CELL_BYTES)
         }
@@ -210,6 +210,12 @@ mod segment {
                 true => self.memory.mem(self.slot(member, number) + CELL, CELL_BYTES),
                 false => self.wide(member, number),
             }
+        }
+
+        /// The wide cell of `member`, likewise; empty where there are none.
+        #[inline]
+        pub fn wide_cell(&self, member: u32, number: u32) -> UserMem {
+            self.wide(member, number)
         }
 
         /// Where the last to arrive puts down `len` bytes for all, likewise.

@@ -79,6 +79,8 @@ pub(crate) enum Blocks<'a> {
         /// Datatype of each block.
         datatypes: &'a [Datatype],
     },
+    /// These, by rank; nothing for those beyond.
+    List(&'a [Data]),
 }
 
 impl Blocks<'_> {
@@ -103,6 +105,7 @@ impl Blocks<'_> {
                 }
                 None => Data::empty(),
             },
+            Blocks::List(list) => list.get(rank as usize).cloned().unwrap_or_else(Data::empty),
         }
     }
 
@@ -117,6 +120,7 @@ impl Blocks<'_> {
             } => datatypes
                 .get(rank as usize)
                 .map_or(0, |datatype| datatype.size() * counts.count(rank)),
+            Blocks::List(list) => list.get(rank as usize).map_or(0, |data| data.len),
         }
     }
 

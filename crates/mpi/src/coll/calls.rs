@@ -12,6 +12,7 @@ use super::lanes::{self, Large};
 use super::plan::{Plan, Side};
 use super::role;
 use super::rounds::errand::{Errand, Filled, Part, Ragged};
+use super::rounds::parcels::Parcels;
 use super::sealed::Planned;
 use super::small::{self, Small};
 use super::statement::Statement;
@@ -390,6 +391,16 @@ impl Planned for Alltoallv<'_> {
         let send = self.send.map_or(recv, |send| send.blocks());
         lanes::meet(table, &Large::Uneven(Kind::Alltoallv, send, recv))
     }
+
+    fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
+        let send = self.send.map(|send| send.blocks());
+        Some(Errand::Parcels(Parcels::exchange(
+            comm.size(),
+            comm.rank(),
+            send,
+            &self.recv.blocks(),
+        )))
+    }
 }
 
 /// `MPI_Alltoallw`.
@@ -428,6 +439,16 @@ impl Planned for Alltoallw<'_> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
         lanes::meet(table, &Large::Uneven(Kind::Alltoallw, send, recv))
+    }
+
+    fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
+        let send = self.send.map(|send| send.blocks());
+        Some(Errand::Parcels(Parcels::exchange(
+            comm.size(),
+            comm.rank(),
+            send,
+            &self.recv.blocks(),
+        )))
     }
 }
 

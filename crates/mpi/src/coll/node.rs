@@ -321,9 +321,9 @@ pub(super) fn settle(comm: &Comm, place: Option<Place>) {
     comm.0.meeting.place.get_or_init(|| place);
 }
 
-/// The most that a round of a board for so many members has room for: what the lender has room for may be less.
-pub(super) fn most_room(members: u32) -> u64 {
-    wide_len(members).max(CELL_BYTES) as u64
+/// The length of wide cells of a board for so many members, if its lender has room for them.
+pub(super) fn most_room(members: u32) -> usize {
+    wide_len(members)
 }
 
 /// What the lender of a board says of it to the other members: offset in its commons, plus one (0: none), length of lanes and of wide cells, style, and what it says of

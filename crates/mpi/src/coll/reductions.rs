@@ -480,6 +480,16 @@ impl Planned for ReduceScatter<'_> {
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
         self.meet_as(table)
     }
+
+    fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
+        let ends = self.ends(comm.size());
+        let (mine, total) = (slice_of(&ends, comm.rank()), *ends.last()?);
+        let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), total)?;
+        Some(Errand::Reduce(
+            combined,
+            To::Slice(mine.start, super::algo::len(&mine)),
+        ))
+    }
 }
 
 impl Planned for ReduceScatterBlock<'_> {
@@ -506,7 +516,8 @@ impl Planned for ReduceScatterBlock<'_> {
     fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
         let count = self.count.checked_mul(comm.size().into())?;
         let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), count)?;
-        Some(Errand::Reduce(combined, To::Slices(self.count)))
+        let first = self.count * u64::from(comm.rank());
+        Some(Errand::Reduce(combined, To::Slice(first, self.count)))
     }
 }
 

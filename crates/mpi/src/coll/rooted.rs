@@ -11,6 +11,7 @@ use super::lanes::{self, Large};
 use super::plan::Plan;
 use super::role;
 use super::rounds::errand::{Errand, Part};
+use super::rounds::parcels::{Parcels, Way};
 use super::sealed::Planned;
 use super::statement::Statement;
 use super::table::Table;
@@ -235,8 +236,20 @@ impl<'a, B: PerRank<'a>> Rooted<'a, B> {
 
 impl<'a, B: PerRank<'a>> Rooted<'a, B> {
     fn errand(&self, comm: &Comm) -> Option<Errand<'a>> {
-        if self.block(self.post(comm))? == 0 {
-            return None;
+        let root = self.root as u32;
+        match self.block(self.post(comm)) {
+            Some(0) => return None,
+            Some(_) => {}
+            None => {
+                let way = match self.gathers() {
+                    true => Way::Gather(root),
+                    false => Way::Scatter(root),
+                };
+                let mine = self.mine.map(|mine| mine.data());
+                let all = self.blocks.map(|blocks| blocks.blocks());
+                let place = (comm.size(), comm.rank());
+                return Some(Errand::Parcels(Parcels::rooted(way, place, mine, all)));
+            }
         }
         // At the root only the blocks of all say how long each is; elsewhere they are not significant.
         let mine = self.mine.as_ref().map(Part::of);
@@ -244,7 +257,6 @@ impl<'a, B: PerRank<'a>> Rooted<'a, B> {
             Post::Root => self.blocks.and_then(|blocks| blocks.part()),
             Post::Elsewhere => None,
         };
-        let root = self.root as u32;
         Some(match self.gathers() {
             true => Errand::Gather(root, mine, all),
             false => Errand::Scatter(root, mine, all),

@@ -10,8 +10,10 @@ use super::super::buffers::{Elements, Uneven};
 use super::super::reductions::OpOn;
 use super::super::statement::Statement;
 use super::super::typed::{self, Typed};
+use super::parcels::{Misfit, Parcels};
 use crate::datatype::Datatype;
 use crate::op::Op;
+use garonne_sync::board::CELL_BYTES;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -172,8 +174,8 @@ const ALIGN: u64 = 64;
 pub enum To {
     All,
     One(u32),
-    /// Each a slice of so many elements.
-    Slices(u64),
+    /// Each a slice: this member's begins at this element, and has so many.
+    Slice(u64, u64),
 }
 
 /// See the module's paragraph.
@@ -191,6 +193,8 @@ pub enum Errand<'a> {
     /// Own block (the root may have none) and, at the root, those of all.
     Gather(u32, Option<Part<'a>>, Option<Part<'a>>),
     Scatter(u32, Option<Part<'a>>, Option<Part<'a>>),
+    /// Uneven blocks.
+    Parcels(Parcels),
 }
 
 /// Which way data goes in a collective.
@@ -214,6 +218,9 @@ pub struct View<'a> {
     pub room: u64,
     /// What a member put down.
     pub cell: &'a dyn Fn(u32) -> UserMem,
+    /// Its wide cell, where it needs more than its small one, and the length of that; 0: there is none.
+    pub wide: &'a dyn Fn(u32) -> UserMem,
+    pub wide_len: usize,
     /// What the last combined; `None`: each combines for itself.
     pub result: Option<UserMem>,
     /// For combining.
@@ -260,6 +267,15 @@ impl Errand<'_> {
             Errand::Scatter(root, mine, all) => {
                 Errand::Scatter(root, mine.map(Part::keep), all.map(Part::keep))
             }
+            Errand::Parcels(parcels) => Errand::Parcels(parcels),
+        }
+    }
+
+    /// Whether the rounds with these wide cells have room for it.
+    pub fn fits(&self, members: u32, wide_len: usize) -> bool {
+        match self {
+            Errand::Parcels(parcels) => parcels.fit(members, wide_len),
+            other => other.len(members) <= wide_len.max(CELL_BYTES) as u64,
         }
     }
 
@@ -270,7 +286,7 @@ impl Errand<'_> {
             block.map_or(0, Part::bytes)
         };
         match self {
-            Errand::Show | Errand::Barrier => 0,
+            Errand::Show | Errand::Barrier | Errand::Parcels(_) => 0,
             Errand::Bcast(_, part) | Errand::Allgather(_, Filled::Even(part)) => part.bytes(),
             Errand::Allgather(_, Filled::Ragged(ragged)) => ragged.longest,
             Errand::Reduce(combined, _) | Errand::Scan(combined, _) => combined.len(),
@@ -286,9 +302,10 @@ impl Errand<'_> {
             Errand::Barrier | Errand::Scan(..) | Errand::Allgather(..) | Errand::Alltoall(..) => {
                 Course::Among
             }
-            Errand::Reduce(_, To::All | To::Slices(_)) => Course::Among,
+            Errand::Reduce(_, To::All | To::Slice(..)) => Course::Among,
             Errand::Bcast(root, _) | Errand::Scatter(root, ..) => Course::From(root),
             Errand::Reduce(_, To::One(root)) | Errand::Gather(root, ..) => Course::To(root),
+            Errand::Parcels(ref parcels) => parcels.course(),
         }
     }
 
@@ -321,6 +338,7 @@ impl Errand<'_> {
             |data: &Data| typed::copy(data, &Data::contiguous((view.cell)(me), data.len.min(view.room)));
         match self {
             Errand::Show | Errand::Barrier => {}
+            Errand::Parcels(parcels) => parcels.put(view),
             Errand::Bcast(root, part) if *root == me => put(&part.data()),
             Errand::Reduce(combined, _) | Errand::Scan(combined, _) => {
                 combined.with(|r| typed::copy(&r.whole(r.input), &r.whole((view.cell)(me))));
@@ -347,20 +365,28 @@ impl Errand<'_> {
         }
     }
 
-    /// Takes what the member came for.
-    pub fn take(&self, view: &View<'_>) {
+    /// Takes what the member came for; what it finds that it has no room for.
+    pub fn take(&self, view: &View<'_>) -> Option<Misfit> {
+        if let Errand::Parcels(parcels) = self {
+            return parcels.take(view);
+        }
+        self.take_whole(view);
+        None
+    }
+
+    fn take_whole(&self, view: &View<'_>) {
         let me = view.me;
         let get = |from: u32, at: u64, into: &Data| {
             let cell = (view.cell)(from).offset(at as isize);
             typed::copy(&Data::contiguous(cell, into.len), into);
         };
         match self {
-            Errand::Show | Errand::Barrier => {}
+            Errand::Show | Errand::Barrier | Errand::Parcels(_) => {}
             Errand::Bcast(root, part) if *root != me => get(*root, 0, &part.data()),
             Errand::Reduce(_, To::One(root)) if *root != me => {}
             Errand::Reduce(combined, to) => combined.with(|r| {
                 let (first, count) = match to {
-                    To::Slices(count) => (count * u64::from(me), *count),
+                    To::Slice(first, count) => (*first, *count),
                     To::All | To::One(_) => (0, r.count),
                 };
                 let get = |sum: UserMem| {

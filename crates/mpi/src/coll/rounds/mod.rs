@@ -10,6 +10,8 @@
 //! round only to show what they are, so that of ranks of which only some meet somebody is told. Bounded by the rounds of a board, and by one object for each call that is open.
 
 pub(super) mod errand;
+mod open;
+pub(super) mod parcels;
 
 use super::Collective;
 use super::node::{self, Found, Place, Style};
@@ -18,16 +20,15 @@ use super::start::Starting;
 use super::statement::{STATEMENT_BYTES, Statement};
 use super::table::disagreement;
 use crate::comm::Comm;
-use crate::error::{Error, Result};
-use crate::limits::coll as limit;
-use crate::request::{Completion, Outcome, Request, Status};
+use crate::error::{Class, Error, Result};
+use crate::request::{Request, Status};
 use errand::{Course, Errand, Private, View};
-use garonne_engine::event::{Awaited, Meeting};
-use garonne_progress::host::{Host, Stepper};
 use garonne_sync::board::{Arrival, NOTE_BYTES, Words};
 use garonne_sync::round::{Left, ROUNDS, is_free};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use open::{Open, State};
+use parcels::Misfit;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A member's use of its board's rounds.
 #[derive(Default)]
@@ -81,7 +82,7 @@ pub(super) fn start(call: &impl Collective, wire: &Wire<'static>) -> Option<Resu
         Found::NotYet => return start_early(call, wire),
     };
     let errand = call.errand(comm);
-    let fits = errand.filter(|errand| errand.len(comm.size()) <= place.rounds.room() as u64);
+    let fits = errand.filter(|errand| errand.fits(comm.size(), place.rounds.wide_len()));
     let by_messages = fits.is_none();
     let started = start_at(place, fits.unwrap_or(Errand::Show), call.statement(comm), wire);
     match started {
@@ -94,8 +95,8 @@ pub(super) fn start(call: &impl Collective, wire: &Wire<'static>) -> Option<Resu
 #[cold]
 fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Request>> {
     let comm = wire.comm();
-    let fits = call.errand(comm);
-    let fits = fits.filter(|errand| errand.len(comm.size()) <= node::most_room(comm.size()));
+    let errand = call.errand(comm);
+    let fits = errand.filter(|errand| errand.fits(comm.size(), node::most_room(comm.size())));
     let by_messages = fits.is_none();
     let otherwise = match by_messages {
         true => None,
@@ -118,6 +119,16 @@ fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Re
     open.kept.store(true, Ordering::Relaxed);
     comm.process().host.attach(open.clone());
     (!by_messages).then(|| Ok(Request::new(comm.process(), open)))
+}
+
+/// What of `errand` goes by messages, not begun yet.
+fn also(errand: &Errand<'_>, place: &Place, wire: &Wire<'static>) -> Result<Option<Arc<Running>>> {
+    let Errand::Parcels(parcels) = errand else {
+        return Ok(None);
+    };
+    let rounds = &place.rounds;
+    let schedule = parcels.messages(place.me, rounds.members(), rounds.wide_len())?;
+    Ok(schedule.map(|schedule| Running::new(wire.clone(), schedule, Afloat::default())))
 }
 
 fn visits(comm: &Comm) -> &Visits {
@@ -144,22 +155,34 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
         before.upgrade().iter().for_each(|open| open.look());
         free = visit.is_free();
     }
+    // By messages, beside the round; begun at once.
+    let also = also(&errand, place, wire)?.filter(|running| !running.carry());
     let state = match free {
         true => {
             let last = visit.come();
-            if let Some(words) = visit.has_come(last) {
-                visit.end(words)?;
+            if also.is_none()
+                && let Some(words) = visit.has_come(last)
+            {
+                let outcome = visit.end(words);
+                visit.tell_over();
+                outcome?;
                 return Ok(Request::done(comm.process(), Status::EMPTY));
             }
             State::Come(last)
         }
         false => State::Early(before),
     };
+    let kept = !free || also.is_some();
     let open = Open::new(errand.keep(), (number, said), state, wire);
+    if let Some(also) = also {
+        let _ = open.also.set(also);
+    }
     visits.opened(&open);
     if !free {
         // Before it is looked at again: who leaves from now on wakes this process if it sleeps.
         place.rounds.ask(true);
+    }
+    if kept {
         open.kept.store(true, Ordering::Relaxed);
         comm.process().host.attach(open.clone());
     }
@@ -186,6 +209,8 @@ impl Visit<'_> {
             members,
             room: rounds.room() as u64,
             cell: &|member| rounds.cell(member, self.number, len),
+            wide: &|member| rounds.wide_cell(member, self.number),
+            wide_len: rounds.wide_len(),
             result: (self.place.style == Style::Gate).then(|| rounds.result(self.number, len)),
             private: &self.visits.private,
         })
@@ -268,6 +293,11 @@ impl Visit<'_> {
         let own = self.said.word();
         let words = |same| if same { Words::Same } else { Words::Different };
         let alone = Some(seen.unwrap_or(Words::Same));
+        if let Errand::Parcels(parcels) = self.errand
+            && !parcels.takes_any(place.me, place.rounds.members(), place.rounds.wide_len())
+        {
+            return alone;
+        }
         match (self.errand.course(), place.style) {
             (Course::From(root), _) if root != place.me => {
                 let theirs = self.word_of(root)?;
@@ -295,10 +325,9 @@ impl Visit<'_> {
     /// `NotSame` if words differed.
     fn end(&self, words: Words) -> Result<()> {
         let outcome = match words {
-            Words::Same => {
-                self.view(|view| self.errand.take(view));
-                Ok(())
-            }
+            Words::Same => self
+                .view(|view| self.errand.take(view))
+                .map_or(Ok(()), |misfit| Err(self.misfit(misfit))),
             Words::Different => Err(self.disagreement()),
         };
         let Place { rounds, me, .. } = self.place;
@@ -311,10 +340,25 @@ impl Visit<'_> {
         if asked {
             self.place.ring();
         }
+        outcome
+    }
+
+    /// For those who watch: the call is over, unless its data went by messages.
+    fn tell_over(&self) {
         if self.errand.course() != Course::Alone {
             self.wire.tell_over();
         }
-        outcome
+    }
+
+    #[cold]
+    fn misfit(&self, Misfit { from, sent, room }: Misfit) -> Error {
+        let (call, me) = (self.wire.call(), self.place.me);
+        let text = format!(
+            "error[G0107]: {}, collective {}: rank {from} sends {sent} B to rank {me}, which expects {room} B\n  \
+             help: the counts and datatypes of all ranks must describe the same amount of data",
+            call.kind, call.number
+        );
+        Error::new(Class::Truncate, text)
     }
 
     #[cold]
@@ -334,232 +378,5 @@ impl Visit<'_> {
             (*me, self.said),
             other,
         )
-    }
-}
-
-/// How far a call is that was not over when it returned.
-enum State {
-    /// Whether there are rounds is not known yet. The call that was in this one's round before, and this one by messages, if its data waits for that.
-    Unplaced(Weak<Open>, Option<Arc<Running>>),
-    /// There is no room in rounds: by messages.
-    Sent(Arc<Running>),
-    /// The round was not free. This call may still have to leave it first.
-    Early(Weak<Open>),
-    /// It arrived, and found this.
-    Come(Option<Words>),
-    /// It has left.
-    Over(Option<Error>),
-}
-
-impl State {
-    fn instead(running: Option<Arc<Running>>) -> Self {
-        running.map_or(State::Over(None), State::Sent)
-    }
-}
-
-/// Such a call: its request, and where that is needed a stepper.
-struct Open {
-    wire: Wire<'static>,
-    errand: Errand<'static>,
-    number: u32,
-    said: Statement,
-    state: Mutex<State>,
-    over: AtomicBool,
-    /// It is a stepper.
-    kept: AtomicBool,
-    runs_user_code: bool,
-    own: Weak<Open>,
-}
-
-impl Open {
-    fn new(
-        errand: Errand<'static>,
-        (number, said): (u32, Statement),
-        state: State,
-        wire: &Wire<'static>,
-    ) -> Arc<Self> {
-        // The one before is looked at, too.
-        let before = match &state {
-            State::Early(before) | State::Unplaced(before, _) => before.upgrade(),
-            _ => None,
-        };
-        let runs_user_code = errand.runs_user_code()
-            || before.is_some_and(|before| before.runs_user_code)
-            || matches!(&state, State::Unplaced(_, Some(running)) if running.has_user_code());
-        Arc::new_cyclic(|own| Self {
-            wire: wire.clone(),
-            errand,
-            number,
-            said,
-            state: Mutex::new(state),
-            over: AtomicBool::new(false),
-            kept: AtomicBool::new(false),
-            runs_user_code,
-            own: own.clone(),
-        })
-    }
-
-    fn is_over(&self) -> bool {
-        // SYNC(collective): Acquire the result and the program's buffers.
-        self.over.load(Ordering::Acquire)
-    }
-
-    /// Goes as far as it can. A thread that finds another at it leaves it to that one.
-    fn look(&self) {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
-        if let State::Unplaced(before, otherwise) = &mut *state {
-            *state = match node::found(self.wire.comm()) {
-                Found::NotYet => return,
-                Found::Place(place) => self.go_to(place, std::mem::take(before), otherwise.take()),
-                Found::Nothing => State::instead(otherwise.take()),
-            };
-        }
-        if let State::Sent(running) = &*state
-            && running.carry()
-        {
-            *state = State::Over(running.error());
-            self.wire.tell_over();
-        }
-        if let State::Over(_) = *state {
-            // SYNC(collective): Release the result and the program's buffers.
-            self.over.store(true, Ordering::Release);
-        }
-        // Who has come to a round, or is to come to one, has its place.
-        let Some(place) = node::known(self.wire.comm()) else {
-            return;
-        };
-        let visit = Visit {
-            place,
-            visits: visits(self.wire.comm()),
-            errand: &self.errand,
-            number: self.number,
-            said: self.said,
-            wire: &self.wire,
-        };
-        if let State::Early(before) = &*state {
-            before.upgrade().iter().for_each(|before| before.look());
-            if !visit.is_free() {
-                return;
-            }
-            place.rounds.ask(false);
-            *state = State::Come(visit.come());
-        }
-        let State::Come(last) = *state else { return };
-        if let Some(words) = visit.has_come(last) {
-            *state = State::Over(visit.end(words).err());
-            // SYNC(collective): Release the result and the program's buffers.
-            self.over.store(true, Ordering::Release);
-        }
-    }
-
-    /// There are rounds: this call comes to its own, if that has room for it. Else it only shows there what it is.
-    fn go_to(&self, place: &Place, before: Weak<Open>, otherwise: Option<Arc<Running>>) -> State {
-        let comm = self.wire.comm();
-        place.rounds.ask(true);
-        if self.errand.len(comm.size()) <= place.rounds.room() as u64 {
-            return State::Early(before);
-        }
-        let shown = Open::new(
-            Errand::Show,
-            (self.number, self.said),
-            State::Early(before),
-            &self.wire,
-        );
-        visits(comm).opened(&shown);
-        shown.kept.store(true, Ordering::Relaxed);
-        comm.process().host.attach(shown);
-        State::instead(otherwise)
-    }
-
-    fn keep(&self) {
-        if !self.kept.swap(true, Ordering::Relaxed)
-            && let Some(own) = self.own.upgrade()
-        {
-            self.wire.comm().process().host.drive(own);
-        }
-    }
-}
-
-impl Stepper for Open {
-    fn step(&self, _host: &dyn Host) -> bool {
-        if !self.is_over() {
-            self.look();
-        }
-        self.is_over()
-    }
-
-    fn runs_user_code(&self) -> bool {
-        self.runs_user_code
-    }
-
-    fn looks_at_memory(&self) -> bool {
-        true
-    }
-
-    fn site(&self) -> u64 {
-        self.wire.site()
-    }
-}
-
-impl Completion for Open {
-    fn is_done(&self) -> bool {
-        self.is_over()
-    }
-
-    fn advance(&self) {
-        if self.is_over() {
-            return;
-        }
-        self.look();
-        // Where another thread may be the one that polls, it has to look at this as well.
-        if !self.is_over() && !self.wire.comm().process().host.waits_alone() {
-            self.keep();
-        }
-    }
-
-    fn linger(&self) {
-        let Some(place) = node::known(self.wire.comm()) else {
-            return;
-        };
-        if place.spins == 0 || !self.wire.comm().process().host.waits_alone() {
-            return;
-        }
-        for _ in 0..limit::ROUND_SPINS {
-            self.look();
-            if self.is_over() {
-                return;
-            }
-            std::hint::spin_loop();
-        }
-    }
-
-    fn peek(&self) -> Outcome {
-        match &*lock(&self.state) {
-            State::Over(Some(error)) => Err(error.clone()),
-            _ => Ok(Status::EMPTY),
-        }
-    }
-
-    fn free(&self) -> Result<()> {
-        // Nobody waits for it any more, and its buffers are still to be filled.
-        self.keep();
-        Ok(())
-    }
-
-    fn comm(&self) -> Option<Comm> {
-        Some(self.wire.comm().clone())
-    }
-
-    fn meeting(&self) -> Option<Meeting> {
-        let comm = self.wire.comm();
-        let awaited = match self.errand.course() {
-            Course::From(root) => comm.group().peer(root).map_or(Awaited::Members, Awaited::Leader),
-            _ => Awaited::Members,
-        };
-        (!self.is_over()).then(|| self.wire.meeting(awaited))
     }
 }

@@ -2,6 +2,7 @@
 //! commute or not, shapes with and without gaps, each under several orders of events.
 
 mod across;
+mod acts;
 mod board;
 mod by_node;
 mod gathers;

@@ -1,0 +1,265 @@
+//! A call in a round that was not over when it returned: its request, and where that is needed a stepper.
+//!
+//! Used by [`super`]; see there. Bounded by what the call itself keeps.
+
+use super::errand::{Course, Errand};
+use super::{Visit, also, visits};
+use crate::coll::node::{self, Found, Place};
+use crate::coll::run::{Running, Wire};
+use crate::coll::statement::Statement;
+use crate::comm::Comm;
+use crate::error::{Error, Result};
+use crate::limits::coll as limit;
+use crate::request::{Completion, Outcome, Status};
+use garonne_engine::event::{Awaited, Meeting};
+use garonne_progress::host::{Host, Stepper};
+use garonne_sync::board::Words;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
+
+/// How far a call is that was not over when it returned.
+pub(super) enum State {
+    /// Whether there are rounds is not known yet. The call that was in this one's round before, and this one by messages, if its data waits for that.
+    Unplaced(Weak<Open>, Option<Arc<Running>>),
+    /// There is no room in rounds: by messages.
+    Sent(Arc<Running>),
+    /// The round was not free. This call may still have to leave it first.
+    Early(Weak<Open>),
+    /// It arrived, and found this.
+    Come(Option<Words>),
+    /// It has left.
+    Over(Option<Error>),
+}
+
+impl State {
+    fn instead(running: Option<Arc<Running>>) -> Self {
+        running.map_or(State::Over(None), State::Sent)
+    }
+}
+
+/// Such a call: its request, and where that is needed a stepper.
+pub(super) struct Open {
+    wire: Wire<'static>,
+    errand: Errand<'static>,
+    pub number: u32,
+    said: Statement,
+    state: Mutex<State>,
+    /// What of it goes by messages, where it is a stepper, too.
+    pub also: OnceLock<Arc<Running>>,
+    over: AtomicBool,
+    /// It is a stepper.
+    pub kept: AtomicBool,
+    runs_user_code: bool,
+    own: Weak<Open>,
+}
+
+impl Open {
+    pub fn new(
+        errand: Errand<'static>,
+        (number, said): (u32, Statement),
+        state: State,
+        wire: &Wire<'static>,
+    ) -> Arc<Self> {
+        // The one before is looked at, too.
+        let before = match &state {
+            State::Early(before) | State::Unplaced(before, _) => before.upgrade(),
+            _ => None,
+        };
+        let runs_user_code = errand.runs_user_code()
+            || before.is_some_and(|before| before.runs_user_code)
+            || matches!(&state, State::Unplaced(_, Some(running)) if running.has_user_code());
+        Arc::new_cyclic(|own| Self {
+            wire: wire.clone(),
+            errand,
+            number,
+            said,
+            state: Mutex::new(state),
+            also: OnceLock::new(),
+            over: AtomicBool::new(false),
+            kept: AtomicBool::new(false),
+            runs_user_code,
+            own: own.clone(),
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        // SYNC(collective): Acquire the result and the program's buffers.
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Goes as far as it can. A thread that finds another at it leaves it to that one.
+    pub fn look(&self) {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if let State::Unplaced(before, otherwise) = &mut *state {
+            *state = match node::found(self.wire.comm()) {
+                Found::NotYet => return,
+                Found::Place(place) => self.go_to(place, std::mem::take(before), otherwise.take()),
+                Found::Nothing => State::instead(otherwise.take()),
+            };
+        }
+        if let (Some(also), State::Early(_) | State::Come(_)) = (self.also.get(), &*state) {
+            also.carry();
+        }
+        if let State::Sent(running) = &*state
+            && running.carry()
+        {
+            *state = State::Over(running.error());
+            self.wire.tell_over();
+        }
+        if let State::Over(_) = *state {
+            // SYNC(collective): Release the result and the program's buffers.
+            self.over.store(true, Ordering::Release);
+        }
+        // Who has come to a round, or is to come to one, has its place.
+        let Some(place) = node::known(self.wire.comm()) else {
+            return;
+        };
+        let visit = Visit {
+            place,
+            visits: visits(self.wire.comm()),
+            errand: &self.errand,
+            number: self.number,
+            said: self.said,
+            wire: &self.wire,
+        };
+        if let State::Early(before) = &*state {
+            before.upgrade().iter().for_each(|before| before.look());
+            if !visit.is_free() {
+                return;
+            }
+            place.rounds.ask(false);
+            *state = State::Come(visit.come());
+        }
+        let State::Come(last) = *state else { return };
+        if let Some(words) = visit.has_come(last) {
+            *state = match (visit.end(words), self.also.get()) {
+                (Ok(()), Some(also)) if !also.carry() => State::Sent(also.clone()),
+                (Ok(()), Some(also)) => State::Over(also.error()),
+                (outcome, _) => State::Over(outcome.err()),
+            };
+            if let State::Sent(_) = *state {
+                return;
+            }
+            visit.tell_over();
+            // SYNC(collective): Release the result and the program's buffers.
+            self.over.store(true, Ordering::Release);
+        }
+    }
+
+    /// There are rounds: this call comes to its own, if that has room for it. Else it only shows there what it is.
+    fn go_to(&self, place: &Place, before: Weak<Open>, otherwise: Option<Arc<Running>>) -> State {
+        let comm = self.wire.comm();
+        place.rounds.ask(true);
+        if self.errand.fits(comm.size(), place.rounds.wide_len()) {
+            return match also(&self.errand, place, &self.wire) {
+                Ok(also) => {
+                    also.map(|also| self.also.set(also));
+                    State::Early(before)
+                }
+                Err(error) => State::Over(Some(error)),
+            };
+        }
+        let shown = Open::new(
+            Errand::Show,
+            (self.number, self.said),
+            State::Early(before),
+            &self.wire,
+        );
+        visits(comm).opened(&shown);
+        shown.kept.store(true, Ordering::Relaxed);
+        comm.process().host.attach(shown);
+        State::instead(otherwise)
+    }
+
+    fn keep(&self) {
+        if !self.kept.swap(true, Ordering::Relaxed)
+            && let Some(own) = self.own.upgrade()
+        {
+            self.wire.comm().process().host.drive(own);
+        }
+    }
+}
+
+impl Stepper for Open {
+    fn step(&self, _host: &dyn Host) -> bool {
+        if !self.is_over() {
+            self.look();
+        }
+        self.is_over()
+    }
+
+    fn runs_user_code(&self) -> bool {
+        self.runs_user_code
+    }
+
+    fn looks_at_memory(&self) -> bool {
+        true
+    }
+
+    fn site(&self) -> u64 {
+        self.wire.site()
+    }
+}
+
+impl Completion for Open {
+    fn is_done(&self) -> bool {
+        self.is_over()
+    }
+
+    fn advance(&self) {
+        if self.is_over() {
+            return;
+        }
+        self.look();
+        // Where another thread may be the one that polls, it has to look at this as well.
+        if !self.is_over() && !self.wire.comm().process().host.waits_alone() {
+            self.keep();
+        }
+    }
+
+    fn linger(&self) {
+        let Some(place) = node::known(self.wire.comm()) else {
+            return;
+        };
+        if place.spins == 0 || !self.wire.comm().process().host.waits_alone() {
+            return;
+        }
+        for _ in 0..limit::ROUND_SPINS {
+            self.look();
+            if self.is_over() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn peek(&self) -> Outcome {
+        match &*super::lock(&self.state) {
+            State::Over(Some(error)) => Err(error.clone()),
+            _ => Ok(Status::EMPTY),
+        }
+    }
+
+    fn free(&self) -> Result<()> {
+        // Nobody waits for it any more, and its buffers are still to be filled.
+        self.keep();
+        Ok(())
+    }
+
+    fn comm(&self) -> Option<Comm> {
+        Some(self.wire.comm().clone())
+    }
+
+    fn meeting(&self) -> Option<Meeting> {
+        let comm = self.wire.comm();
+        let awaited = match self.errand.course() {
+            Course::From(root) => comm.group().peer(root).map_or(Awaited::Members, Awaited::Leader),
+            _ => Awaited::Members,
+        };
+        (!self.is_over()).then(|| self.wire.meeting(awaited))
+    }
+}
