@@ -200,6 +200,16 @@ pub mod coll {
 
     /// Looks at the gate before progress is made between looks: a few microseconds, what the last arrival is late by in a tight loop.
     pub const BOARD_SPINS: u32 = 2000;
+
+    /// Looks of one of several threads of a rank before it gives its core to another: a microsecond or two, which is what a switch costs, and longer than
+    /// a partner that runs takes to answer.
+    pub const TURN_SPINS: u32 = 128;
+
+    /// A core that was given away for at least this long was another thread's meanwhile.
+    pub const TURN_TAKEN_FROM: std::time::Duration = std::time::Duration::from_micros(2);
+
+    /// Turns before a thread sleeps, as long as others take the core in between: what it loses them is what their waking would cost.
+    pub const TURNS: u32 = 16;
 }
 
 /// Bytes up to which a send asks the engine for its shortest way, which refuses what does not fit the rail: above this no

@@ -16,13 +16,14 @@ use super::tag::{Call, Inside};
 use super::ways::Course;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
+use crate::limits::coll as limit;
 use garonne_engine::api::Origin;
 use garonne_engine::event::{Awaited, Meeting};
 use garonne_sync::board::{Arrival, DEPTH, NOTE_BYTES, Words};
 use garonne_sync::doorbell::Doorbell;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// When a member began and when it was done, in nanoseconds of the clock that all processes of a node share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -342,13 +343,14 @@ impl<'a> Table<'a> {
 
     #[inline]
     fn wait(&self, awaited: Awaited, come: &mut (dyn FnMut() -> bool + Send)) {
-        for _ in 0..=self.place.spins {
-            if come() {
-                return;
-            }
-            std::hint::spin_loop();
-        }
         let host = &self.comm.process().host;
+        let come_alone = match host.waits_alone() {
+            true => looks(self.place.spins, come),
+            false => self.wait_in_turn(come),
+        };
+        if come_alone {
+            return;
+        }
         host.meets(Some(Meeting {
             awaited,
             context: self.comm.context() + COLLECTIVE,
@@ -357,6 +359,25 @@ impl<'a> Table<'a> {
         }));
         host.wait_for_memory(come);
         host.meets(None);
+    }
+
+    /// The looks of one of several threads: others of its rank may want this core, among them the partners of those that run elsewhere now. So it
+    /// looks for a moment, and then in turns with them, while there are any.
+    #[inline(never)]
+    fn wait_in_turn(&self, come: &mut (dyn FnMut() -> bool + Send)) -> bool {
+        let (mut left, mut taken) = (self.place.spins, 0);
+        while left > 0 && taken < limit::TURNS {
+            if looks(left.min(limit::TURN_SPINS), come) {
+                return true;
+            }
+            left = left.saturating_sub(limit::TURN_SPINS);
+            let begun = Instant::now();
+            std::thread::yield_now();
+            if begun.elapsed() >= limit::TURN_TAKEN_FROM {
+                (left, taken) = (self.place.spins, taken + 1);
+            }
+        }
+        come()
     }
 
     #[inline]
@@ -431,6 +452,18 @@ impl<'a> Table<'a> {
         });
         disagreement(self.comm, ("collective", number), (self.place.me, said), other)
     }
+}
+
+/// Looks so often, and once more.
+#[inline]
+fn looks(spins: u32, come: &mut (dyn FnMut() -> bool + Send)) -> bool {
+    for _ in 0..=spins {
+        if come() {
+            return true;
+        }
+        std::hint::spin_loop();
+    }
+    false
 }
 
 /// What this rank said of a collective, and what another did that means something else, as far as it is known.

@@ -346,3 +346,22 @@ fn disagree(comm: &Comm, with_board: bool) {
     }
     play(comm, 7, 20, 10);
 }
+
+/// Threads of every rank, each with a communicator of its own, in blocking and nonblocking calls at once: none waits for another's.
+#[test]
+fn threads_with_communicators_of_their_own_do_not_get_into_each_others_way() {
+    const THREADS: u32 = 6;
+    world(3, |comm| {
+        let own: Vec<_> = (0..THREADS).map(|_| comm.dup(None).unwrap()).collect();
+        std::thread::scope(|scope| {
+            for (thread, comm) in (0..).zip(&own) {
+                scope.spawn(move || {
+                    for salt in 0..40 {
+                        comm.collective(&Barrier, Origin::default()).unwrap();
+                        play(comm, 100 * thread + salt, 3, 2);
+                    }
+                });
+            }
+        });
+    });
+}
