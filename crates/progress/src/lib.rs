@@ -5,9 +5,11 @@
 mod backoff;
 pub mod engine_host;
 pub mod events;
+mod facade;
 mod habit;
 pub mod host;
 pub mod limits;
+mod own_thread;
 pub mod surroundings;
 #[allow(unsafe_code)]
 mod sys;

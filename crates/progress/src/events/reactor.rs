@@ -1,47 +1,26 @@
 //! The thread of the ordinary class: it waits for events, runs what is wanted at once, and looks after tasks for which nobody finds the time.
 //!
-//! One per [`Tasks`](crate::tasks::Tasks), started when first needed. It sleeps in one epoll: a bell by which other threads speak to it, the timer, alarms, and
-//! the descriptors that are watched. What it does itself is short; events become tasks, which run where their place says. Bounded by the descriptors of the process.
+//! One per [`Tasks`](crate::tasks::Tasks), started when first needed. It sleeps in a [`Kernel`], and does what others wish for ([`Wishes`](crate::tasks::Wishes)). What it does itself is short; events become tasks, which run where their place says. Bounded by the descriptors of the process.
 
-use crate::limits::{STACK, STOP_LIMIT, TICK, TICK_LONGEST};
+use crate::events::kernel::{FIRST_SOURCE, Kernel, News};
+use crate::facade::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::limits::{STOP_LIMIT, TICK, TICK_LONGEST};
+use crate::own_thread::OwnThread;
 use crate::sys;
 use crate::tasks::{AnyTask, At, Error, Keypoint, Scheduler};
-use garonne_sync::roster::Bits;
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
+use rustix::event::epoll::EventFlags;
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-
-/// Tokens below this are the reactor's own descriptors.
-const FIRST_SOURCE: u64 = 16;
-const BELL: u64 = 0;
-const TIMER: u64 = 1;
-const ALARM: u64 = 2;
-
-/// Events taken from the kernel at once: enough for a busy moment, the rest stays with the kernel.
-const EVENTS_AT_ONCE: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Reactor {
-    epoll: OwnedFd,
-    bell: OwnedFd,
-    timer: OwnedFd,
-    alarm: OwnedFd,
-    /// Queues in which something is wanted at once.
-    urgent: Bits,
-    areas: usize,
-    /// Homes whose workers are to be started.
-    homes: Bits,
+    kernel: Kernel,
+    scheduler: Weak<Scheduler>,
     stop: AtomicBool,
     sources: Mutex<Sources>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: OwnThread,
 }
 
 #[derive(Debug, Default)]
@@ -66,94 +45,37 @@ enum Kind {
     Alarm(Option<Instant>, Option<Duration>),
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn failed(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
-    move |errno| Error::System(what, errno.raw_os_error())
-}
-
 impl Reactor {
     pub(crate) fn start(scheduler: &Arc<Scheduler>) -> Result<Arc<Self>, Error> {
-        let timer = || {
-            timerfd_create(
-                TimerfdClockId::Monotonic,
-                TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-            )
-            .map_err(failed("cannot make a timer"))
-        };
-        let areas = scheduler.tree.areas().len();
         let reactor = Arc::new(Self {
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("cannot make an epoll"))?,
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map_err(failed("cannot make an eventfd"))?,
-            timer: timer()?,
-            alarm: timer()?,
-            urgent: Bits::new(areas),
-            areas,
-            homes: Bits::new(scheduler.pool.homes.len()),
+            kernel: Kernel::new()?,
+            scheduler: Arc::downgrade(scheduler),
             stop: AtomicBool::new(false),
             sources: Mutex::new(Sources {
                 next: FIRST_SOURCE,
                 ..Sources::default()
             }),
-            thread: Mutex::new(None),
+            thread: OwnThread::default(),
         });
-        for (fd, token) in [
-            (&reactor.bell, BELL),
-            (&reactor.timer, TIMER),
-            (&reactor.alarm, ALARM),
-        ] {
-            reactor.add(fd.as_fd(), token, EventFlags::IN)?;
-        }
-        let (its, its_scheduler) = (reactor.clone(), scheduler.clone());
-        let thread = sys::without_signals(|| {
-            std::thread::Builder::new()
-                .name(String::from("garonne-events"))
-                .stack_size(STACK)
-                .spawn(move || its.work(&its_scheduler))
-        });
-        let thread = thread
-            .map_err(|error| Error::System("cannot start a thread", error.raw_os_error().unwrap_or(0)))?;
-        *lock(&reactor.thread) = Some(thread);
+        let started = reactor.thread.start(&reactor);
+        started.map_err(|error| Error::System("cannot start a thread", error.raw_os_error().unwrap_or(0)))?;
         Ok(reactor)
     }
 
-    fn add(&self, fd: BorrowedFd<'_>, token: u64, flags: EventFlags) -> Result<(), Error> {
-        epoll::add(&self.epoll, fd, EventData::new_u64(token), flags)
-            .map_err(failed("cannot watch this descriptor"))
-    }
-
-    /// Has a queue run at once, whatever computes.
-    pub(crate) fn urgent(&self, area: usize) {
-        self.urgent.set(area);
-        self.ring();
-    }
-
-    /// Has the worker of a home started.
-    pub(crate) fn start_worker(&self, home: usize) {
-        // One that is asked for already comes.
-        if self.homes.set(home) {
-            self.ring();
-        }
-    }
-
-    fn ring(&self) {
-        // Refused only when the count is full: then it rings already.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    /// Something is wished for.
+    pub(crate) fn ring(&self) {
+        self.kernel.ring();
     }
 
     /// Has the timer look after what waits, after this time.
     pub(crate) fn tick(&self, after: Duration) {
-        set(&self.timer, after);
+        self.kernel.set_timer(after);
     }
 
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.ring();
-        let thread = lock(&self.thread).take();
-        crate::tasks::leave(thread.into_iter().collect(), STOP_LIMIT);
+        self.thread.end(Instant::now() + STOP_LIMIT);
         let sources = std::mem::take(&mut *lock(&self.sources));
         // Outside the lock: tasks that go may hold watches of their own.
         drop(sources);
@@ -173,7 +95,7 @@ impl Reactor {
         // Before the first event.
         number.store(id, Ordering::Release);
         let flags = flags | EventFlags::ONESHOT;
-        self.add(fd.as_fd(), id, flags)?;
+        self.kernel.watch(fd.as_fd(), id, flags)?;
         let kind = Kind::Descriptor(fd, flags);
         sources.by_id.insert(id, Source { task, kind });
         Ok(id)
@@ -214,8 +136,7 @@ impl Reactor {
             ..
         }) = sources.by_id.get(&id)
         {
-            // It was added before, and only `forget` removes it.
-            let _ = epoll::modify(&self.epoll, fd, EventData::new_u64(id), *flags);
+            self.kernel.rearm(fd.as_fd(), id, *flags);
         }
     }
 
@@ -228,9 +149,7 @@ impl Reactor {
                 Some(Source {
                     kind: Kind::Descriptor(fd, _),
                     ..
-                }) => {
-                    let _ = epoll::delete(&self.epoll, fd);
-                }
+                }) => self.kernel.forget(fd.as_fd()),
                 Some(Source {
                     kind: Kind::Alarm(Some(due), _),
                     ..
@@ -244,41 +163,27 @@ impl Reactor {
         drop(source);
     }
 
-    fn work(&self, scheduler: &Arc<Scheduler>) {
+    fn run(&self, scheduler: &Arc<Scheduler>) {
         let mut served = Served {
-            runs: vec![0; self.areas],
+            runs: vec![0; scheduler.tree.areas().len()],
             period: TICK,
         };
-        let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
+        let mut news = Vec::new();
         while !self.stop.load(Ordering::Acquire) {
-            events.clear();
-            // A signal cannot come here, and the descriptor is ours.
-            if epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None).is_err() {
-                continue;
+            let wishes = &scheduler.wishes;
+            if wishes.take_timer() {
+                self.tick(TICK);
             }
-            for event in &events {
-                match event.data.u64() {
-                    BELL => drain(&self.bell),
-                    TIMER => {
-                        drain(&self.timer);
-                        self.look_after(scheduler, &mut served);
-                    }
-                    ALARM => {
-                        drain(&self.alarm);
-                        self.fire_alarms(scheduler);
-                    }
-                    id => self.fire(scheduler, id),
+            wishes.take_starts(|home| scheduler.pool.start(scheduler, home));
+            wishes.take_urgent(|area| self.serve(scheduler, area));
+            self.kernel.wait(&mut news);
+            for news in news.drain(..) {
+                match news {
+                    News::Bell => {}
+                    News::Timer => self.look_after(scheduler, &mut served),
+                    News::Alarm => self.fire_alarms(scheduler),
+                    News::Source(id) => self.fire(scheduler, id),
                 }
-            }
-            self.start_workers(scheduler);
-            self.run_urgent(scheduler);
-        }
-    }
-
-    fn start_workers(&self, scheduler: &Arc<Scheduler>) {
-        for home in 0..scheduler.pool.homes.len() {
-            if self.homes.word(home / 64) != 0 && self.homes.clear(home) {
-                scheduler.pool.start(scheduler, home);
             }
         }
     }
@@ -322,18 +227,7 @@ impl Reactor {
     fn set_alarm(&self, sources: &Sources) {
         if let Some((&(at, _), ())) = sources.alarms.first_key_value() {
             let after = at.saturating_duration_since(Instant::now());
-            set(&self.alarm, after);
-        }
-    }
-
-    fn run_urgent(&self, scheduler: &Arc<Scheduler>) {
-        for area in 0..self.areas {
-            if self.urgent.word(area / 64) == 0 {
-                continue;
-            }
-            if self.urgent.clear(area) {
-                self.serve(scheduler, area);
-            }
+            self.kernel.set_alarm(after);
         }
     }
 
@@ -389,6 +283,16 @@ impl Reactor {
     }
 }
 
+impl sys::Work for Reactor {
+    fn work(self: Arc<Self>) {
+        sys::name_thread(c"garonne-events");
+        if let Some(scheduler) = self.scheduler.upgrade() {
+            self.run(&scheduler);
+        }
+        self.thread.leaves();
+    }
+}
+
 /// What the timer remembers.
 struct Served {
     /// Runs of each queue at the last look.
@@ -401,27 +305,4 @@ impl Sources {
         self.next += 1;
         self.next
     }
-}
-
-fn drain(fd: &OwnedFd) {
-    let mut count = [0u8; 8];
-    let _ = rustix::io::read(fd, &mut count);
-}
-
-/// Sets a timer once; a time of zero would switch it off.
-fn set(timer: &OwnedFd, after: Duration) {
-    let after = after.max(Duration::from_nanos(1));
-    let value = rustix::time::Timespec {
-        tv_sec: after.as_secs().min(i64::MAX as u64) as i64,
-        tv_nsec: after.subsec_nanos().into(),
-    };
-    let once = Itimerspec {
-        it_interval: rustix::time::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        },
-        it_value: value,
-    };
-    // The descriptor and the value are valid.
-    let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
 }

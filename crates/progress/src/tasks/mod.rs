@@ -21,6 +21,7 @@ mod on_call;
 mod place;
 mod scheduler;
 mod shared;
+mod wishes;
 mod worker;
 mod worker_pool;
 
@@ -35,7 +36,6 @@ pub(crate) use on_call::{Duty, Next};
 use place::Spot;
 pub(crate) use scheduler::Scheduler;
 pub(crate) use shared::{Passed, pass};
-pub(crate) use worker_pool::leave;
 
 use garonne_sync::chore::{Chore, Put, Refused};
 use garonne_topology::Tree;

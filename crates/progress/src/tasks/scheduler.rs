@@ -6,9 +6,11 @@
 use crate::events::blocking::Blockers;
 use crate::events::reactor::Reactor;
 use crate::events::words::Words;
+use crate::facade::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
 use crate::limits::{BACKLOG, CORE_TASKS, CPU_CHECK_TURNS, SHARED_TASKS, WAIT_NAP};
 use crate::sys;
 use crate::tasks::place::Spot;
+use crate::tasks::wishes::Wishes;
 use crate::tasks::worker_pool::{Settings, WorkerPool};
 use crate::tasks::{At, Error, Keypoint, Urgency};
 use garonne_sync::chore::Put;
@@ -16,8 +18,7 @@ use garonne_sync::pad::CachePadded;
 use garonne_sync::rack::{Racks, Tally};
 use garonne_sync::roster::Roster;
 use garonne_topology::Tree;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// See the module's paragraph.
@@ -41,8 +42,10 @@ pub(crate) struct Scheduler {
     forks: u32,
     /// Read without a lock, so that a signal handler may submit.
     reactor: OnceLock<Arc<Reactor>>,
-    /// Held while the reactor starts, and while all ends.
+    /// Held by whoever starts threads while there is no reactor to do it, and while all ends.
     starting: Mutex<()>,
+    /// What is wanted of the reactor.
+    pub(crate) wishes: Wishes,
     pub(crate) words: Arc<Words>,
     pub(crate) blockers: Arc<Blockers>,
     /// Whether the timer runs, so that not every submission has to ask.
@@ -73,10 +76,12 @@ impl Scheduler {
                 masks[*area as usize][core / 64] |= 1 << (core % 64);
             }
         }
+        let pool = WorkerPool::new(&tree, &settings.homes, settings.class);
         Ok(Self {
             racks: Arc::new(racks),
             roster: Roster::new(tree.cores()),
-            pool: WorkerPool::new(&tree, &settings.homes, settings.class),
+            wishes: Wishes::new(areas.len(), pool.homes.len()),
+            pool,
             settled: (0..tree.cores())
                 .map(|_| CachePadded(AtomicU64::new(0)))
                 .collect(),
@@ -172,10 +177,15 @@ impl Scheduler {
     #[cold]
     #[inline(never)]
     fn time(self: &Arc<Self>) {
-        if !self.timing.swap(true, Ordering::SeqCst)
-            && let Some(reactor) = self.reactor()
-        {
-            reactor.tick(crate::limits::TICK);
+        if self.timing.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        match self.running() {
+            Some(reactor) => reactor.tick(crate::limits::TICK),
+            None => {
+                self.wishes.time();
+                self.see_to_wishes();
+            }
         }
     }
 
@@ -183,20 +193,49 @@ impl Scheduler {
     #[inline(never)]
     fn call(self: &Arc<Self>, area: usize, urgency: Urgency) {
         if urgency == Urgency::Now {
+            self.wishes.run(area);
             // Without that thread the task waits for whoever comes.
-            if let Some(reactor) = self.reactor() {
-                return reactor.urgent(area);
+            if self.see_to_wishes() {
+                return;
             }
         }
-        if let Some(home) = self.pool.call(&self.tree, area, self.core_here()) {
-            match self.running() {
-                // A thread is started by one: the caller may be a signal handler.
-                Some(reactor) => reactor.start_worker(home),
-                None => self.pool.start(self, home),
-            }
+        if let Some(home) = self.pool.call(&self.tree, area, self.core_here())
+            && self.wishes.start(home)
+        {
+            self.see_to_wishes();
         }
         // Whoever was called may not get a core.
         self.time();
+    }
+
+    /// Sees to it that what is wished for is done. By the reactor; where there is none, by whoever starts threads. A caller that finds somebody at that leaves the wish to them: it may be
+    /// a signal handler, and have interrupted them. `false`: the system refuses.
+    fn see_to_wishes(self: &Arc<Self>) -> bool {
+        loop {
+            if let Some(reactor) = self.running() {
+                reactor.ring();
+                return true;
+            }
+            // After the wish; those who hold the lock look at the wishes when they have let go. SYNC(wishes-starting).
+            fence(Ordering::SeqCst);
+            let Ok(starting) = self.starting.try_lock() else {
+                return true;
+            };
+            if self.alive().is_err() {
+                return false;
+            }
+            let refused = self.wishes.want_events() && self.start_reactor().is_none();
+            if self.reactor.get().is_none() {
+                self.wishes.take_starts(|home| self.pool.start(self, home));
+            }
+            drop(starting);
+            // SYNC(wishes-starting).
+            fence(Ordering::SeqCst);
+            let more = self.wishes.want_workers() || !refused && self.wishes.want_events();
+            if !more {
+                return !refused;
+            }
+        }
     }
 
     /// What waits on the way from `core` is somebody else's from now on.
@@ -219,11 +258,22 @@ impl Scheduler {
         if let Some(reactor) = self.running() {
             return Some(reactor);
         }
-        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.reactor.get().is_none() && self.alive().is_ok() {
+        let starting = lock(&self.starting);
+        if self.alive().is_ok() {
+            self.start_reactor();
+        }
+        drop(starting);
+        // What others wished for meanwhile. SYNC(wishes-starting).
+        fence(Ordering::SeqCst);
+        self.running().inspect(|reactor| reactor.ring())
+    }
+
+    /// Called with the lock for starting held.
+    fn start_reactor(self: &Arc<Self>) -> Option<&Arc<Reactor>> {
+        if self.reactor.get().is_none() {
             let _ = self.reactor.set(Reactor::start(self).ok()?);
         }
-        self.running()
+        self.reactor.get()
     }
 
     /// A number that differs from walk to walk, for walks that are not a poller's.
@@ -302,7 +352,7 @@ impl Scheduler {
             return;
         }
         // One that starts is there afterwards, and no other starts.
-        drop(self.starting.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(lock(&self.starting));
         if let Some(reactor) = self.reactor.get() {
             reactor.stop();
         }
@@ -441,6 +491,25 @@ mod tests {
     use super::*;
     use crate::tasks::{How, Place, Step, Tasks};
     use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_submission_that_interrupts_the_start_of_threads_leaves_its_wish_to_whoever_starts_them() {
+        for urgency in [Urgency::Now, Urgency::Idle] {
+            let tasks = Tasks::new(Settings::here()).unwrap();
+            let how = How {
+                urgency,
+                ..How::at(Place::Machine)
+            };
+            let task = Arc::new(tasks.task(&how, |_: &At| Step::Done).unwrap());
+            let scheduler = tasks.scheduler();
+            // As a signal handler finds it that interrupts the start: on the very thread that holds the lock.
+            let starting = lock(&scheduler.starting);
+            tasks.submit_shared(&task).unwrap();
+            drop(starting);
+            assert!(scheduler.reactor().is_some());
+            assert!(task.wait(Some(Duration::from_secs(20))), "{urgency:?}");
+        }
+    }
 
     #[test]
     fn a_submission_takes_no_lock_once_the_reactor_runs() {

@@ -3,7 +3,9 @@
 //! At most one worker per home; one is started when a submission finds nobody awake and nobody asleep who could come. Shared by all threads; the lock is only taken
 //! to start and to end threads. A thread that the system refuses is asked for again after [`START_AGAIN`], not at every submission.
 
-use crate::limits::{STACK, START_AGAIN, STOP_LIMIT};
+use crate::facade::{AtomicU32, Mutex, Ordering, lock};
+use crate::limits::{START_AGAIN, STOP_LIMIT};
+use crate::own_thread::OwnThread;
 use crate::sys;
 use crate::tasks::on_call::Turns;
 use crate::tasks::scheduler::Scheduler;
@@ -15,9 +17,7 @@ use garonne_topology::machine::allowed;
 use garonne_topology::{CpuSet, Tree, quota};
 use std::ffi::CString;
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// How the kernel treats workers.
@@ -104,9 +104,7 @@ pub(crate) struct Home {
     word: CachePadded<AtomicU32>,
     turns: OnceLock<Arc<Task<Turns>>>,
     scheduler: OnceLock<Weak<Scheduler>>,
-    thread: Mutex<Option<sys::Started>>,
-    /// Not zero: its thread works no more.
-    left: AtomicU32,
+    thread: OwnThread,
 }
 
 impl std::fmt::Debug for Home {
@@ -133,10 +131,6 @@ struct Hands {
     over: bool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Home {
     fn new(core: usize, cpus: &CpuSet, number: usize) -> Self {
         Self {
@@ -146,8 +140,7 @@ impl Home {
             word: CachePadded(AtomicU32::new(0)),
             turns: OnceLock::new(),
             scheduler: OnceLock::new(),
-            thread: Mutex::new(None),
-            left: AtomicU32::new(0),
+            thread: OwnThread::default(),
         }
     }
 
@@ -175,29 +168,8 @@ impl Home {
             return false;
         }
         pool.started.clear(self.number);
-        if let Some(thread) = lock(&self.thread).take() {
-            thread.detach();
-        }
+        self.thread.retires();
         true
-    }
-
-    /// Waits for the thread until `deadline`. It was told to leave.
-    fn end(&self, deadline: Instant) {
-        let Some(thread) = lock(&self.thread).take() else {
-            return;
-        };
-        // A task of a worker may be the one that ends everything.
-        while !thread.is_me() && self.left.load(Ordering::Acquire) == 0 {
-            let Some(limit) = deadline.checked_duration_since(Instant::now()) else {
-                break;
-            };
-            futex::wait(&self.left, 0, Some(limit));
-        }
-        // Acquire: its work is done. SYNC(worker-left).
-        match self.left.load(Ordering::Acquire) {
-            0 => thread.detach(),
-            _ => thread.join(),
-        }
     }
 }
 
@@ -224,9 +196,7 @@ impl sys::Work for Home {
                 }
             }
         }
-        // Release: SYNC(worker-left).
-        self.left.store(1, Ordering::Release);
-        futex::wake(&self.left, u32::MAX);
+        self.thread.leaves();
     }
 }
 
@@ -317,19 +287,11 @@ impl WorkerPool {
         }
         let home = &self.homes[home];
         let _ = home.scheduler.set(Arc::downgrade(scheduler));
-        home.left.store(0, Ordering::Relaxed);
-        // Held until it is known which thread it is: one that leaves at once waits for that.
-        let mut thread = lock(&home.thread);
-        match sys::start(home, STACK) {
-            Ok(started) => *thread = Some(started),
-            Err(error) => {
-                self.started.clear(home.number);
-                hands.refused_at = Some(Instant::now());
-                self.refused.fetch_add(1, Ordering::Relaxed);
-                return Err(error);
-            }
-        }
-        Ok(())
+        home.thread.start(home).inspect_err(|_| {
+            self.started.clear(home.number);
+            hands.refused_at = Some(Instant::now());
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        })
     }
 
     /// A worker is about to sleep. It looks for work once more, then calls `sleep` with what is returned here, or `awake`.
@@ -368,21 +330,6 @@ impl WorkerPool {
         lock(&self.hands).over = true;
         self.homes.iter().for_each(|home| home.wake());
         let deadline = Instant::now() + STOP_LIMIT;
-        self.homes.iter().for_each(|home| home.end(deadline));
-    }
-}
-
-/// Joins threads that end by themselves; after `limit` they are left to it.
-pub(crate) fn leave(threads: Vec<JoinHandle<()>>, limit: Duration) {
-    let deadline = Instant::now() + limit;
-    for thread in threads {
-        // A task of a worker may be the one that ends everything.
-        let own = thread.thread().id() == std::thread::current().id();
-        while !own && !thread.is_finished() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_micros(100));
-        }
-        if !own && thread.is_finished() {
-            let _ = thread.join();
-        }
+        self.homes.iter().for_each(|home| home.thread.end(deadline));
     }
 }

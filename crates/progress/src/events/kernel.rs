@@ -1,0 +1,146 @@
+//! What the thread for events sleeps in: one epoll with a bell by which other threads speak to it, the timer, the alarms, and the descriptors that are watched.
+
+use crate::tasks::Error;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// Tokens below this are the kernel's own descriptors'.
+pub(super) const FIRST_SOURCE: u64 = 16;
+const BELL: u64 = 0;
+const TIMER: u64 = 1;
+const ALARM: u64 = 2;
+
+/// Events taken at once: enough for a busy moment, the rest stays where it is.
+const EVENTS_AT_ONCE: usize = 64;
+
+/// What it woke for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// Somebody rang.
+    Bell,
+    /// The timer's time is over.
+    Timer,
+    /// An alarm's time is over.
+    Alarm,
+    /// A descriptor is as asked.
+    Source(u64),
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    epoll: OwnedFd,
+    bell: OwnedFd,
+    timer: OwnedFd,
+    alarm: OwnedFd,
+}
+
+fn failed(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
+    move |errno| Error::System(what, errno.raw_os_error())
+}
+
+impl Kernel {
+    pub(super) fn new() -> Result<Self, Error> {
+        let timer = || {
+            timerfd_create(
+                TimerfdClockId::Monotonic,
+                TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+            )
+            .map_err(failed("cannot make a timer"))
+        };
+        let kernel = Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("cannot make an epoll"))?,
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(failed("cannot make an eventfd"))?,
+            timer: timer()?,
+            alarm: timer()?,
+        };
+        for (fd, token) in [
+            (&kernel.bell, BELL),
+            (&kernel.timer, TIMER),
+            (&kernel.alarm, ALARM),
+        ] {
+            kernel.watch(fd.as_fd(), token, EventFlags::IN)?;
+        }
+        Ok(kernel)
+    }
+
+    /// Wakes the thread.
+    pub(super) fn ring(&self) {
+        // Refused only when the count is full: then it rings already.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// Sets the timer, once.
+    pub(super) fn set_timer(&self, after: Duration) {
+        set(&self.timer, after);
+    }
+
+    /// Sets the next alarm.
+    pub(super) fn set_alarm(&self, after: Duration) {
+        set(&self.alarm, after);
+    }
+
+    /// Watches a descriptor.
+    pub(super) fn watch(&self, fd: BorrowedFd<'_>, token: u64, flags: EventFlags) -> Result<(), Error> {
+        epoll::add(&self.epoll, fd, EventData::new_u64(token), flags)
+            .map_err(failed("cannot watch this descriptor"))
+    }
+
+    /// Watches one again that is watched once.
+    pub(super) fn rearm(&self, fd: BorrowedFd<'_>, token: u64, flags: EventFlags) {
+        // It was added before, and only `forget` removes it.
+        let _ = epoll::modify(&self.epoll, fd, EventData::new_u64(token), flags);
+    }
+
+    /// Ends that.
+    pub(super) fn forget(&self, fd: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Sleeps until there are news, and takes them.
+    pub(super) fn wait(&self, news: &mut Vec<News>) {
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS_AT_ONCE];
+        news.clear();
+        // A signal cannot come here, and the descriptor is ours.
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events[..], None) else {
+            return;
+        };
+        news.extend(events.iter().map(|event| match event.data.u64() {
+            BELL => drained(&self.bell, News::Bell),
+            TIMER => drained(&self.timer, News::Timer),
+            ALARM => drained(&self.alarm, News::Alarm),
+            id => News::Source(id),
+        }));
+    }
+}
+
+fn drained(fd: &OwnedFd, news: News) -> News {
+    let mut count = [0u8; 8];
+    let _ = rustix::io::read(fd, &mut count);
+    news
+}
+
+/// Sets a timer once; a time of zero would switch it off.
+fn set(timer: &OwnedFd, after: Duration) {
+    let after = after.max(Duration::from_nanos(1));
+    let value = rustix::time::Timespec {
+        tv_sec: after.as_secs().min(i64::MAX as u64) as i64,
+        tv_nsec: after.subsec_nanos().into(),
+    };
+    let once = Itimerspec {
+        it_interval: rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        },
+        it_value: value,
+    };
+    // The descriptor and the value are valid.
+    let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
+}

@@ -1,0 +1,19 @@
+//! The one door through which tasks and events get atomics and locks that threads contend for, so that shuttle can take the machine's place and choose who runs next
+//! (`RUSTFLAGS="--cfg shuttle" cargo test -p garonne-progress --lib`).
+
+#[cfg(not(shuttle))]
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+};
+
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+};
+
+/// Takes a lock, also one whose holder panicked.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
