@@ -88,8 +88,8 @@ const char *garonne_tasks_error(int code);
 
 /* `how` may be null. */
 int garonne_task_init(garonne_task *task, garonne_tasks *tasks, const garonne_how *how, garonne_task_function function, void *state);
-/* May be called from a signal handler, as garonne_task_life may and nothing else here, once the library's own thread for events runs or is being started: from the beginning of the first
- * garonne_on_* or the first submission of a task that is GARONNE_NOW on. A task that is being submitted or pending is GARONNE_MISUSE then, too. Saves no errno. */
+/* May be called from a signal handler, as garonne_task_life may and nothing else here, once the library's own thread for events runs or is just being started: by the first descriptor,
+ * alarm or signal that is watched, or the first submission of a task that is GARONNE_NOW. A task that is being submitted or pending is GARONNE_MISUSE then, too. Saves no errno. */
 int garonne_task_submit(garonne_task *task);
 /* Runs tasks while it waits, then sleeps. Returns the task's life. In the task's own run, whose end cannot be waited for there: GARONNE_PENDING, at once. */
 int garonne_task_wait(garonne_task *task);
