@@ -5,7 +5,7 @@
 //! one rack at a time and run by one thread at a time. Any thread may put, withdraw or wait for it. One word, `state`, says where it is in its
 //! life; its bits are below.
 
-use crate::facade::{AtomicU32, AtomicUsize, Ordering, prefetch_to_write};
+use crate::facade::{AtomicU32, AtomicUsize, Ordering, me, prefetch_to_write, relax};
 use crate::rack::Racks;
 use std::marker::PhantomPinned;
 use std::pin::Pin;
@@ -222,7 +222,7 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
             if self.header.flag(RERUN) {
                 return Ok(None);
             }
-            crate::facade::relax();
+            relax();
         }
     }
 
@@ -336,7 +336,7 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
                 return false;
             }
             if now & KIND == SETTING {
-                crate::facade::relax();
+                relax();
             } else if self.header.flag(WAITED) {
                 let waited = state.load(Ordering::Relaxed);
                 if waited & KIND == PENDING && waited & WAITED != 0 {
@@ -519,17 +519,6 @@ fn wake_all(word: *const AtomicU32) {
 #[cfg(loom)]
 fn wake_all(_: *const AtomicU32) {}
 
-/// This thread, as an address that no other has; 0 under loom, whose threads share one.
-fn me() -> usize {
-    #[cfg(loom)]
-    return 0;
-    #[cfg(not(loom))]
-    {
-        thread_local!(static HERE: u8 = const { 0 });
-        HERE.with(|here| std::ptr::from_ref(here) as usize)
-    }
-}
-
 /// How a withdrawer waits for a run that goes on: it looks, gives way, then sleeps for ever longer, because the runner may be a thread that
 /// only runs on idle cores, and need not know that somebody waits.
 #[derive(Default)]
@@ -540,14 +529,14 @@ struct Patience {
 impl Patience {
     fn rest(&mut self, word: &AtomicU32, seen: u32) {
         self.looks = self.looks.saturating_add(1);
-        #[cfg(loom)]
+        #[cfg(any(loom, shuttle))]
         {
             let _ = (word, seen);
-            loom::thread::yield_now();
+            relax();
         }
-        #[cfg(not(loom))]
+        #[cfg(not(any(loom, shuttle)))]
         if self.looks <= LOOKS {
-            std::hint::spin_loop();
+            relax();
         } else if self.looks <= YIELDS {
             std::thread::yield_now();
         } else {
@@ -558,13 +547,13 @@ impl Patience {
 }
 
 /// Looks of a withdrawer: as long as a short run takes.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const LOOKS: u32 = 100;
 /// After these it sleeps: the runner is another core's, or waits for this one.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const YIELDS: u32 = 110;
 /// The first sleep of a withdrawer in microseconds, about what a wake-up costs; each is twice the one before, up to five milliseconds.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const NAP_US: u64 = 40;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const NAP_DOUBLINGS: u32 = 7;

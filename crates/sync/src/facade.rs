@@ -1,10 +1,13 @@
-//! The one door through which lock-free code of this crate gets its atomics, cells and threads, so that loom can take
-//! the place of the machine. Nothing else in the crate names `std::sync::atomic` or `loom`.
+//! The one door through which lock-free code of this crate gets its atomics, cells and threads, so that loom or shuttle can take
+//! the place of the machine. Nothing else in the crate names `std::sync::atomic`, `loom` or `shuttle`.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
+
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{
@@ -21,10 +24,11 @@ pub(crate) use loom::sync::Notify;
 pub(crate) struct Cell<T>(loom::cell::UnsafeCell<T>);
 
 /// A cell that is reached through raw pointers only.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 #[derive(Debug)]
 pub(crate) struct Cell<T>(std::cell::UnsafeCell<T>);
 
+#[cfg(not(shuttle))]
 impl<T> Cell<T> {
     #[cfg(loom)]
     pub(crate) fn new(value: T) -> Self {
@@ -70,8 +74,23 @@ pub(crate) fn prefetch_to_write<T>(address: *const T) {
 pub(crate) fn relax() {
     #[cfg(loom)]
     loom::thread::yield_now();
-    #[cfg(not(loom))]
+    #[cfg(shuttle)]
+    shuttle::thread::yield_now();
+    #[cfg(not(any(loom, shuttle)))]
     std::hint::spin_loop();
+}
+
+/// This thread, as a number that no other has: an address of its own. 0 under loom, whose threads share one.
+pub(crate) fn me() -> usize {
+    #[cfg(loom)]
+    return 0;
+    #[cfg(shuttle)]
+    return usize::from(shuttle::current::me()) + 1;
+    #[cfg(not(any(loom, shuttle)))]
+    {
+        thread_local!(static HERE: u8 = const { 0 });
+        HERE.with(|here| std::ptr::from_ref(here) as usize)
+    }
 }
 
 /// Between a SeqCst write of one word and a SeqCst read of another. Their places in the one order of all SeqCst operations already say that of two threads

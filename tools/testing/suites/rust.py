@@ -5,6 +5,7 @@ import re
 from ..runner import Case, Failure, Outcome, check
 
 RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
+SEED = re.compile(r"^GARONNE_SEED=(\d+) does it again", re.M)
 FAILED = re.compile(r"^test (\S.*) \.\.\. FAILED", re.M)
 # A fresh build of every dependency on two cores takes most of it.
 LIMIT_S = 1500
@@ -12,10 +13,23 @@ LIMIT_S = 1500
 
 def suite(context):
     yield Case("rust/workspace", lambda: cargo_test(context, ["--workspace"]), alone=True)
+    yield Case("rust/random schedules", lambda: random_schedules(context), alone=True)
     if context.soak:
         yield Case("rust/ignored", lambda: cargo_test(context, ["--workspace", "--", "--ignored"]), alone=True)
         yield Case("rust/many cases", lambda: cargo_test(context, ["--workspace", "--lib"], {"PROPTEST_CASES": "2000"}), alone=True)
         yield Case("rust/many kills", lambda: cargo_test(context, ["-p", "garonne-cli", "--test", "kills"], {"GARONNE_TEST_KILLS": "3000"}), alone=True)
+
+
+def random_schedules(context):
+    """Tasks, workers and the thread for events under shuttle: a failure names its seed, and GARONNE_SEED runs that one again."""
+    env = {"RUSTFLAGS": "--cfg shuttle", "CARGO_TARGET_DIR": str(context.work / "shuttle")}
+    if context.soak:
+        env["GARONNE_SEEDS"] = "20000"
+    result = context.execute("rust random schedules", ["cargo", "test", "-p", "garonne-progress", "--lib", "shuffled"], timeout=LIMIT_S, env=context.environment(env))
+    seeds = SEED.findall(result.output)
+    if seeds:
+        raise Failure(f"seeds {', '.join(seeds)} (log: {result.log})")
+    check(result)
 
 
 def cargo_test(context, extra, env=None):

@@ -3,12 +3,12 @@
 //! Threads are started when a call finds none idle, up to [`BLOCKERS`], and leave after [`BLOCKER_IDLE`] without a call. Calls beyond that wait in a queue of
 //! [`CALLS`]. Any thread may submit one; the result is a [`Call`], to be waited for, asked, or tied to a task.
 
+use crate::facade::{AtomicU32, Ordering};
 use crate::limits::{BLOCKER_IDLE, BLOCKERS, CALLS, STACK};
 use crate::sys;
 use crate::tasks::{AnyTask, Error, Scheduler};
 use garonne_sync::futex;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 type Job = Box<dyn FnOnce() + Send>;

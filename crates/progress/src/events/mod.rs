@@ -6,7 +6,8 @@
 //! Sources that fire again while their action runs are not lost: it runs once more.
 
 pub(crate) mod blocking;
-mod kernel;
+#[cfg_attr(shuttle, path = "kernel_shuttle.rs")]
+pub(crate) mod kernel;
 pub(crate) mod reactor;
 pub(crate) mod words;
 
@@ -15,11 +16,11 @@ pub use words::Word;
 
 use crate::events::reactor::Reactor;
 use crate::events::words::Words;
+use crate::facade::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sys;
 use crate::tasks::{AnyTask, At, Error, How, Keypoint, Scheduler, Step, Tasks};
 use rustix::event::epoll::EventFlags;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -199,6 +200,7 @@ impl Tasks {
 
     /// Calls `action` with the number of each of these signals that comes. No handler is installed: the signals are blocked in the calling thread and those that it
     /// starts from now on; a thread that exists already and does not block them takes them as before.
+    #[cfg(not(shuttle))]
     pub fn on_signals(
         &self,
         signals: &[i32],

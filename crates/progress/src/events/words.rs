@@ -3,12 +3,12 @@
 //! One thread per [`Tasks`](crate::tasks::Tasks), started with the first word, gone when none is left. A word that nobody wakes with a futex call, or one beyond
 //! what the kernel takes at once, is looked at every [`WORD_LOOK`].
 
+use crate::facade::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::limits::{STACK, WORD_LOOK, WORDS};
 use crate::sys;
 use crate::tasks::{AnyTask, Error, Scheduler};
 use garonne_sync::futex::{self, WAIT_ANY_MAX};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// A word that can be slept on, and that stays where it is.
 pub trait Word: Send + Sync + 'static {
@@ -50,10 +50,6 @@ struct Watched {
     /// Fires when the word is not this; `None` while its task has the news.
     expected: Option<u32>,
     task: Arc<AnyTask>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Words {

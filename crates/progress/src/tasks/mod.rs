@@ -21,6 +21,8 @@ mod on_call;
 mod place;
 mod scheduler;
 mod shared;
+#[cfg(all(test, shuttle))]
+mod shuffled;
 mod wishes;
 mod worker;
 mod worker_pool;

@@ -5,6 +5,7 @@
 //! queues of its own, of one area, whose only worker this is: they cost no look at the machine (a tenth of a millisecond for each CPU), and no timer, since the kernel gives an ordinary thread a core. Where
 //! the worker's cores are nobody else's it passes the keypoint of the process's shared tasks, too. It costs nothing while nobody calls, and leaves when its duty says that it may.
 
+use crate::facade::{AtomicU32, Mutex, Ordering, lock};
 use crate::limits::REST_TIMES;
 use crate::sys;
 use crate::tasks::scheduler::Scheduler;
@@ -12,8 +13,7 @@ use crate::tasks::worker_pool::{End, Home};
 use crate::tasks::{self, At, Class, Error, How, Keypoint, Place, Settings, Step, Task, Tasks, Work};
 use garonne_sync::futex::{self, Wake};
 use garonne_topology::{CpuSet, Tree, machine};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a worker does after a turn.
@@ -59,7 +59,7 @@ impl Work<At> for Turns {
     fn run(&self, _: &At) -> Step {
         sys::Checker::looks_away(self.checker, || {
             let next = sys::while_nobody_forks(|| self.duty.turn());
-            *self.next.lock().unwrap_or_else(PoisonError::into_inner) = next;
+            *lock(&self.next) = next;
         });
         Step::Done
     }
@@ -77,7 +77,7 @@ impl Turns {
     }
 
     fn next(&self) -> Next {
-        *self.next.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.next)
     }
 }
 
@@ -164,7 +164,7 @@ fn advance(scheduler: &Arc<Scheduler>, task: &Arc<Task<Turns>>) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
     use std::sync::mpsc;

@@ -486,7 +486,7 @@ impl Drop for Lengthy<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
     use crate::tasks::{How, Place, Step, Tasks};

@@ -3,13 +3,13 @@
 //! One thread per home. It polls for as long as a look costs less than being woken, then takes its name off the roster, looks once more and sleeps until it is
 //! called. While tasks wait that only ever ask to be run again, it naps in between, for longer and longer.
 
+use crate::facade::Ordering;
 use crate::limits::{NAP_FIRST, NAP_LONGEST};
 use crate::sys;
 use crate::tasks::scheduler::{Poller, Scheduler};
 use crate::tasks::{At, Class, Keypoint};
 use garonne_sync::rack::Tally;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The life of a worker. Returns when all are to leave.

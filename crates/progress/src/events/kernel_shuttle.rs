@@ -1,0 +1,92 @@
+//! What the thread for events sleeps in where shuttle takes the machine's place (`--cfg shuttle`): a bell, a timer and alarms whose time is over whenever the schedule says so. No descriptors.
+
+use crate::facade::{AtomicU32, Ordering};
+use crate::tasks::Error;
+use garonne_sync::futex;
+use rustix::event::epoll::EventFlags;
+use shuttle::rand::{Rng, thread_rng};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+pub(super) const FIRST_SOURCE: u64 = 16;
+
+/// The timer's time is never over: as on a machine where whoever is called gets a core at once.
+pub(crate) static TIMELESS: AtomicBool = AtomicBool::new(false);
+
+const RUNG: u32 = 1;
+const TIMER: u32 = 2;
+const ALARM: u32 = 4;
+
+/// What it woke for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    Bell,
+    Timer,
+    Alarm,
+    Source(u64),
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    /// What has rung, and which times run.
+    word: AtomicU32,
+}
+
+impl Kernel {
+    pub(super) fn new() -> Result<Self, Error> {
+        Ok(Self {
+            word: AtomicU32::new(0),
+        })
+    }
+
+    fn set(&self, bits: u32) {
+        self.word.fetch_or(bits, Ordering::SeqCst);
+        futex::wake(&self.word, u32::MAX);
+    }
+
+    pub(super) fn ring(&self) {
+        self.set(RUNG);
+    }
+
+    pub(super) fn set_timer(&self, _: Duration) {
+        if !TIMELESS.load(Ordering::Relaxed) {
+            self.set(TIMER);
+        }
+    }
+
+    pub(super) fn set_alarm(&self, _: Duration) {
+        self.set(ALARM);
+    }
+
+    pub(super) fn watch(&self, _: BorrowedFd<'_>, _: u64, _: EventFlags) -> Result<(), Error> {
+        Err(Error::Misuse("random schedules have no descriptors"))
+    }
+
+    pub(super) fn rearm(&self, _: BorrowedFd<'_>, _: u64, _: EventFlags) {}
+
+    pub(super) fn forget(&self, _: BorrowedFd<'_>) {}
+
+    pub(super) fn wait(&self, news: &mut Vec<News>) {
+        news.clear();
+        loop {
+            let word = self.word.load(Ordering::SeqCst);
+            for (bit, what) in [(RUNG, News::Bell), (TIMER, News::Timer), (ALARM, News::Alarm)] {
+                let comes = word & bit != 0 && (bit == RUNG || thread_rng().gen_bool(0.1));
+                if comes && self.word.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
+                    news.push(what);
+                }
+            }
+            if !news.is_empty() {
+                return;
+            }
+            match word & (TIMER | ALARM) {
+                0 => {
+                    futex::wait(&self.word, word, None);
+                }
+                _ => shuttle::thread::yield_now(),
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What tasks and events need of the system where shuttle takes the machine's place (`--cfg shuttle`): threads of a random schedule, which move between CPUs whenever the schedule says so.
+
+use garonne_topology::CpuSet;
+use shuttle::rand::{Rng, thread_rng};
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+
+/// CPUs of the machine on which unbound threads are.
+pub(crate) const CPUS: u32 = 4;
+
+shuttle::thread_local! {
+    /// The CPU that the thread is bound to.
+    static BOUND: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+pub(crate) fn enter_idle_class() {}
+
+pub(crate) fn bind(cpus: &CpuSet) -> io::Result<()> {
+    let mut cpus = cpus.iter();
+    let first = cpus.next();
+    BOUND.with(|bound| bound.set(first.filter(|_| cpus.next().is_none())));
+    Ok(())
+}
+
+pub(crate) fn cpu() -> u32 {
+    let bound = BOUND.with(Cell::get);
+    bound.unwrap_or_else(|| thread_rng().gen_range(0..CPUS))
+}
+
+pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
+    f()
+}
+
+/// What a thread of [`start`] does.
+pub(crate) trait Work: Send + Sync + 'static {
+    /// All of it.
+    fn work(self: Arc<Self>);
+}
+
+/// A thread that was started and is neither joined nor left to itself yet.
+#[derive(Debug)]
+pub(crate) struct Started(shuttle::thread::JoinHandle<()>);
+
+pub(crate) fn start<W: Work>(work: &Arc<W>, _: usize) -> io::Result<Started> {
+    let work = work.clone();
+    Ok(Started(shuttle::thread::spawn(move || work.work())))
+}
+
+impl Started {
+    pub(crate) fn join(self) {
+        self.0.join().expect("a thread does not panic");
+    }
+
+    pub(crate) fn is_me(&self) -> bool {
+        self.0.thread().id() == shuttle::thread::current().id()
+    }
+
+    pub(crate) fn detach(self) {}
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checker;
+
+impl Checker {
+    pub(crate) fn find() -> Option<Self> {
+        None
+    }
+
+    pub(crate) fn looks_away(_: Option<Self>, f: impl FnOnce()) {
+        f();
+    }
+}
+
+pub(crate) fn name_thread(_: &std::ffi::CStr) {}
+
+pub(crate) fn while_nobody_forks<T>(f: impl FnOnce() -> T) -> T {
+    f()
+}
+
+pub(crate) fn forks() -> u32 {
+    0
+}
+
+pub(crate) fn forks_now() -> u32 {
+    0
+}
