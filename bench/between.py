@@ -25,10 +25,11 @@ exec ip netns exec "$host" unshare --uts sh -c "hostname $address; $*"
 
 
 class Between:
-    """Two hosts, the networks between them by the names of their devices, and the command that enters the hosts."""
+    """Hosts, the networks between them by the names of their devices, and the command that enters the hosts. The first `without` have no rank."""
 
-    def __init__(self, hosts, devices=("net0",)):
+    def __init__(self, hosts, devices=("net0",), without=0):
         self.hosts = hosts
+        self.without = without
         self.devices = ",".join(devices)
         self.place = tempfile.TemporaryDirectory(prefix="garonne-bench-")
         self.agent = pathlib.Path(self.place.name) / "enter"
@@ -40,13 +41,13 @@ class Between:
         return ["ip", "netns", "exec", self.hosts.names[index]]
 
     def peer(self, peer, state, wheels):
-        """`peer` with its launcher called on the first host, for one rank on each. Raises `peers.Unavailable` with the reason if that cannot be."""
+        """`peer` with its launcher called on the first host, for one rank on each that has any. Raises `peers.Unavailable` with the reason if that cannot be."""
         root, both = peer.root, ",".join(self.hosts.addresses)
         one_each = ",".join(f"{address}:1" for address in self.hosts.addresses)
         local = [*self.inside(0), "unshare", "--uts", "sh", "-c", f'hostname {self.hosts.addresses[0]}; exec "$@"', "sh"]
         env = dict(peer.env)
         if peer.name == "garonne":
-            named = ",".join(f"{name}:1" for name in self.hosts.names)
+            named = ",".join(f"{name}:1" for name in self.hosts.names[self.without :])
             launch = [*local, f"{root}/bin/garonne", "run", "--launcher", str(self.agent), "--host", named, "--bind-to", "none"]
         elif peer.name == "mpich":
             launch = [*local, f"{root}/bin/mpiexec", "-launcher", "ssh", "-launcher-exec", str(self.agent), "-hosts", both, "-ppn", "1"]

@@ -100,6 +100,39 @@ class Wires(Hosts):
             shape(name, f"net{wire}", self.rates[wire] or "100gbit")
 
 
+class Chain(Hosts):
+    """Three hosts in a row, the first in the middle: it has a wire to each of the others, 10.77.N.0/24 with net{N} at both ends, and these have nothing in common. No host
+    passes on packets of others. `rates` as for Wires."""
+
+    def __init__(self, rates):
+        super().__init__(3)
+        self.rates = rates
+
+    def build(self):
+        for name in self.names:
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+        for wire, (rate, other) in enumerate(zip(self.rates, self.names[1:])):
+            device = f"net{wire}"
+            ip("link", "add", device, "netns", self.names[0], "type", "veth", "peer", "name", device, "netns", other)
+            for index, name in enumerate((self.names[0], other), 1):
+                ip("-n", name, "address", "add", f"10.77.{wire}.{index}/24", "dev", device)
+                ip("-n", name, "link", "set", device, "up")
+                # Packets to unknown hosts get lost, as behind most routers.
+                if index == 2:
+                    ip("-n", name, "route", "add", "default", "via", f"10.77.{wire}.1")
+                if rate:
+                    shape(name, device, rate)
+
+    def cut(self, wire: int):
+        for name in (self.names[0], self.names[1 + wire]):
+            shape(name, f"net{wire}", "8bit")
+
+    def mend(self, wire: int):
+        for name in (self.names[0], self.names[1 + wire]):
+            shape(name, f"net{wire}", self.rates[wire] or "100gbit")
+
+
 def shape(name, device, rate):
     """What leaves a host by a device is limited to a rate."""
     words = ["ip", "netns", "exec", name, "tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "20ms"]

@@ -1,7 +1,8 @@
 """`garonne bench ways`: large messages between two hosts that have two networks in common, by each alone and by both.
 
 The hosts are network namespaces, the networks wires that `tc` limits to the rates that are given. A job measures 4 messages of BYTES out of a window (flows.c, stream) with the one
-wire, with the other, and with both; what both give together by the sum of what each gives alone is what is to be known. Needs root.
+wire, with the other, and with both; what both give together by the sum of what each gives alone is what is to be known. Then the same between two hosts of which each has one of the
+wires to a third host, and none to the other: there Garonne's agents pass connections on, and what the slower wire gives alone is what can be had. Needs root.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from session import Session, add_options, numbers
 from stats import Samples, ratio_interval
 
 WINDOW = 4
-AIM = 0.9
+AIM, AIM_THROUGH = 0.9, 0.8
 
 
 def arguments(argv):
@@ -59,6 +60,17 @@ class Ways(Session):
                 for _, _, size, ns, *_ in LINE.findall(self.run(able, program, 2, [*self.sample_words(), *words])):
                     self.times.setdefault((pair, wires, int(size), peer.name), []).append(float(ns))
 
+    def through(self, pair, programs):
+        """Jobs of Garonne on two hosts that reach each other through a third one only."""
+        with namespaces.Chain([f"{rate}mbit" for rate in pair]) as hosts:
+            ends = between.Between(hosts, without=1)
+            for peer, program in programs:
+                if peer.name == "garonne":
+                    able = ends.peer(peer, self.state, self.args.wheels)
+                    words = [f"stream:{WINDOW}:{size}" for size in self.args.sizes]
+                    for _, _, size, ns, *_ in LINE.findall(self.run(able, program, 2, [*self.sample_words(), *words])):
+                        self.times.setdefault((pair, "through", int(size), peer.name), []).append(float(ns))
+
     def measure(self):
         programs = self.build("flows.c")
         try:
@@ -67,6 +79,7 @@ class Ways(Session):
                 for pair in self.args.rates:
                     for wires in ((pair[0],), (pair[1],), pair):
                         self.one(pair, wires, programs)
+                    self.through(pair, programs)
         except namespaces.Refused as why:
             self.note(f"nothing is measured: {why}")
 
@@ -75,7 +88,7 @@ class Ways(Session):
         rows = []
         for (pair, wires, size, name), both in self.times.items():
             alone = [self.times.get((pair, (rate,), size, name)) for rate in pair]
-            if len(wires) != 2 or not all(alone):
+            if wires == "through" or len(wires) != 2 or not all(alone):
                 continue
             # The sum of the rates is a rate of its own, with the noise of both.
             together = [1 / (1 / a + 1 / b) for a in alone[0] for b in alone[1]]
@@ -86,22 +99,43 @@ class Ways(Session):
         return rows
 
 
+    def rows_through(self):
+        """What is reached through a host between, beside what the slower wire gives alone."""
+        rows = []
+        for (pair, wires, size, name), through in self.times.items():
+            alone = self.times.get((pair, (min(pair),), size, name))
+            if wires == "through" and alone:
+                interval = ratio_interval(alone, through)
+                rates = [size * 1e3 / statistics.median(times) for times in (alone, through)]
+                share = dict(zip(("median", "low", "high"), interval)) if interval else None
+                rows.append({"rates": list(pair), "bytes": size, "name": name, "mb_per_s": rates, "share": share})
+        return rows
+
+
+def share_of(row, aim):
+    if not row["share"]:
+        return "too few samples"
+    said = "{median:.2f} [{low:.2f}, {high:.2f}]".format(**row["share"])
+    return said if row["name"] != "garonne" or row["share"]["median"] >= aim else f"{said}, missed"
+
+
 def tables(data):
     lines = report.title(data, "Two networks at once")[:5]
     lines += ["| wires, Mbit/s | bytes | | one alone, MB/s | the other | both | of the sum (95 % interval) |", "|---|---|---|---|---|---|---|"]
     for row in data["rows"]:
-        share = "too few samples"
-        if row["share"]:
-            share = "{median:.2f} [{low:.2f}, {high:.2f}]".format(**row["share"])
-            share += "" if row["name"] != "garonne" or row["share"]["median"] >= AIM else ", missed"
         rates = " | ".join(f"{rate:.1f}" for rate in row["mb_per_s"])
-        lines.append(f"| {row['rates'][0]}, {row['rates'][1]} | {row['bytes']} | {row['name']} | {rates} | {share} |")
+        lines.append(f"| {row['rates'][0]}, {row['rates'][1]} | {row['bytes']} | {row['name']} | {rates} | {share_of(row, AIM)} |")
+    lines += ["", "Through a host between, which has one wire to each:", ""]
+    lines += ["| wires, Mbit/s | bytes | | slower alone, MB/s | through | of the slower (95 % interval) |", "|---|---|---|---|---|---|"]
+    for row in data["through"]:
+        rates = " | ".join(f"{rate:.1f}" for rate in row["mb_per_s"])
+        lines.append(f"| {row['rates'][0]}, {row['rates'][1]} | {row['bytes']} | {row['name']} | {rates} | {share_of(row, AIM_THROUGH)} |")
     return report.finish(data, [*lines, ""])
 
 
 def main(argv):
     bench = Ways(arguments(argv))
     bench.measure()
-    data = {**report.head(bench, bench.samples), "aim": AIM, "rows": bench.rows()}
+    data = {**report.head(bench, bench.samples), "aims": [AIM, AIM_THROUGH], "rows": bench.rows(), "through": bench.rows_through()}
     bench.keep(data, tables(data), {})
     return 0

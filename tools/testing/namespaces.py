@@ -67,6 +67,10 @@ class Wires(Judged, namespaces.Wires):
     """Two on several wires of their own."""
 
 
+class Chain(Judged, namespaces.Chain):
+    """Three, of which the second and the third have no network in common."""
+
+
 TUN = "/dev/net/tun"
 # linux/if_tun.h: TUNSETIFF; a device of packets without a header.
 SET_INTERFACE, PACKETS_ALONE = 0x400454CA, 0x1001

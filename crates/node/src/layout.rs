@@ -47,6 +47,7 @@ mod header {
     pub const NODES: usize = 112;
     pub const NODE: usize = 116;
     pub const DRAINED: usize = 128;
+    pub const WAYS: usize = 512;
 }
 
 mod card {
@@ -86,6 +87,8 @@ mod card {
 pub const TRACE_WORD: usize = header::TRACE_WORD;
 /// Where the table of networks that are not to be used lies in the board (`drained`).
 pub(crate) const DRAINED: usize = header::DRAINED;
+/// Where the table of ways through other hosts lies in the board (`ways`).
+pub(crate) const WAYS: usize = header::WAYS;
 /// Bytes of what a rank says of its objects, in front of its journal: a length, and text.
 pub const NOTES_BYTES: usize = 64 * 1024;
 /// The journal of a rank.

@@ -42,6 +42,7 @@ mod sys;
 pub mod traced;
 pub mod tracing;
 pub mod visit;
+pub mod ways;
 pub mod wire;
 
 pub use error::{Error, Result};

@@ -116,6 +116,22 @@ pub const DRAINED_MAX: usize = 8;
 /// Looks at the table of such networks while it is written, which takes well below a microsecond.
 pub const DRAINED_READS: u32 = 100_000;
 
+/// Ways through other hosts that the ranks of a host know: one or two for each host that they have no network in common with.
+pub const WAYS_MAX: usize = 128;
+
+/// Hosts whose ranks have reached neither the other for this long are led through a third one, if one reaches both: a rank asks for a call each second, and a first packet that
+/// was lost is repeated after one.
+pub const WAY_AFTER: Duration = Duration::from_millis(1500);
+
+/// Two that were asked for longer ago than this are two cases.
+pub const WAY_FORGETS: Duration = Duration::from_secs(5);
+
+/// How long a host tries whether it reaches another for them.
+pub const PROBE_LIMIT: Duration = Duration::from_secs(4);
+
+/// Such tries at once, each of one address.
+pub const PROBES_MAX: usize = 64;
+
 /// Words, variables or programs of one job that an agent of another host accepts: more than a kernel passes to a program.
 pub const JOB_WORDS_MAX: usize = 1 << 20;
 

@@ -3,18 +3,16 @@
 //!
 //! Owns the encoding, which is that of [`crate::wire`]. Whoever sends these has proved the job's secret, but nothing here trusts a length.
 
-use std::ffi::OsString;
+mod job;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 
 use garonne_rails::tcp::{SECRET_BYTES, Secret};
-use garonne_topology::binding::{BindTo, MapBy, Policy};
 
+use self::job::{job, put_job};
 use crate::error::Result;
-use crate::job::{Job, Program, Stdin, Streams};
+use crate::job::Job;
 use crate::limits;
-use crate::nodes::Nodes;
 use crate::wire::{Reader, Writer, damaged, network, put_network};
 use ipnet::IpNet;
 
@@ -59,6 +57,17 @@ pub struct Callback {
     pub bulk: bool,
 }
 
+/// A way between hosts that have no network in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// The node where it leads.
+    pub to: u32,
+    /// The node that passes calls on.
+    pub via: u32,
+    /// Its port for that.
+    pub port: u16,
+}
+
 /// Which of a rank's two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -101,6 +110,10 @@ pub enum Order {
     Call(Callback),
     /// Ranks are not to use these networks, and may use all others.
     Drained(Vec<IpNet>),
+    /// Whether that node reaches the one that is called: `from` calls `to` in vain.
+    Probe(Callback),
+    /// Ranks of that node reach those of `to` through `via`.
+    Way(Way),
     /// Nothing; the line is alive.
     Ping,
 }
@@ -142,6 +155,8 @@ pub enum Report {
     Call(Callback),
     /// Somebody wants a network out of use, or in use again.
     Drain(IpNet, bool),
+    /// It reaches the one that is called, and passes calls on at this port.
+    Passes(Callback, u16),
     /// Nothing; the line is alive.
     Ping,
 }
@@ -315,6 +330,11 @@ impl Order {
                 let writer = Writer::new(311).raw((networks.len() as u32).to_le_bytes());
                 networks.iter().fold(writer, put_network)
             }
+            Order::Probe(call) => put_callback(Writer::new(312), call),
+            Order::Way(way) => Writer::new(313)
+                .raw(way.to.to_le_bytes())
+                .raw(way.via.to_le_bytes())
+                .raw(way.port.to_le_bytes()),
         }
         .0
     }
@@ -346,6 +366,12 @@ impl Order {
                 let count = count(&mut r, 6, limits::DRAINED_MAX)?;
                 Order::Drained((0..count).map(|_| network(&mut r)).collect::<Result<_>>()?)
             }
+            312 => Order::Probe(callback(&mut r)?),
+            313 => Order::Way(Way {
+                to: r.u32()?,
+                via: r.u32()?,
+                port: r.u16()?,
+            }),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(order)
@@ -385,6 +411,7 @@ impl Report {
             Report::Drain(network, drained) => {
                 put_network(Writer::new(330), network).raw([u8::from(*drained)])
             }
+            Report::Passes(call, port) => put_callback(Writer::new(331), call).raw(port.to_le_bytes()),
         }
         .0
     }
@@ -415,157 +442,11 @@ impl Report {
             328 => Report::Ping,
             329 => Report::Call(callback(&mut r)?),
             330 => Report::Drain(network(&mut r)?, r.raw()? != [0]),
+            331 => Report::Passes(callback(&mut r)?, r.u16()?),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(report)
     }
-}
-
-fn put_env(writer: Writer, env: &[(OsString, Option<OsString>)]) -> Writer {
-    let writer = writer.raw((env.len() as u32).to_le_bytes());
-    env.iter().fold(writer, |writer, (name, value)| {
-        let writer = writer.bytes(name.as_bytes()).raw([u8::from(value.is_some())]);
-        writer.bytes(value.as_ref().map_or(b"", |value| value.as_bytes()))
-    })
-}
-
-fn env(r: &mut Reader<'_>) -> Result<Vec<(OsString, Option<OsString>)>> {
-    let count = count(r, 9, limits::JOB_WORDS_MAX)?;
-    let entry = |r: &mut Reader<'_>| {
-        let name = os(r)?;
-        let there = r.raw()? != [0];
-        Ok((name, Some(os(r)?).filter(|_| there)))
-    };
-    (0..count).map(|_| entry(r)).collect()
-}
-
-fn os(r: &mut Reader<'_>) -> Result<OsString> {
-    Ok(OsString::from_vec(r.bytes()?.to_vec()))
-}
-
-fn put_job(writer: Writer, job: &Job) -> Writer {
-    let mut writer = writer.raw((job.programs.len() as u32).to_le_bytes());
-    for program in &job.programs {
-        writer = writer.raw((program.argv.len() as u32).to_le_bytes());
-        writer = program
-            .argv
-            .iter()
-            .fold(writer, |writer, word| writer.bytes(word.as_bytes()));
-        writer = put_env(writer.raw(program.ranks.to_le_bytes()), &program.env);
-        let dir = program
-            .dir
-            .as_ref()
-            .map_or(&b""[..], |dir| dir.as_os_str().as_bytes());
-        writer = writer.bytes(dir);
-    }
-    let base: Vec<_> = job
-        .env
-        .iter()
-        .flatten()
-        .map(|(name, value)| (name.clone(), Some(value.clone())))
-        .collect();
-    writer = put_env(writer, &base);
-    writer = writer
-        .raw([u8::from(job.streams == Streams::Merged)])
-        .raw(optional(match job.stdin {
-            Stdin::Rank(rank) => Some(rank),
-            Stdin::Nobody => None,
-        }))
-        .raw((job.nodes.names.len() as u32).to_le_bytes());
-    writer = job
-        .nodes
-        .names
-        .iter()
-        .fold(writer, |writer, name| writer.bytes(name.as_bytes()));
-    writer = put_numbers(writer, job.nodes.of_rank.iter().map(|node| node.to_le_bytes()));
-    let Policy {
-        bind,
-        map,
-        cores_per_rank,
-    } = job.policy;
-    writer
-        .raw([bind_code(bind), map_code(map)])
-        .raw(cores_per_rank.to_le_bytes())
-        .bytes(job.cpus.as_bytes())
-        .bytes(job.command.as_bytes())
-}
-
-fn job(r: &mut Reader<'_>) -> Result<Job> {
-    let programs = count(r, 16, limits::JOB_WORDS_MAX)?;
-    let program = |r: &mut Reader<'_>| {
-        let words = count(r, 4, limits::JOB_WORDS_MAX)?;
-        Ok(Program {
-            argv: (0..words).map(|_| os(r)).collect::<Result<_>>()?,
-            ranks: r.u32()?,
-            env: env(r)?,
-            dir: Some(PathBuf::from(os(r)?)).filter(|dir| !dir.as_os_str().is_empty()),
-        })
-    };
-    let mut job = Job::new((0..programs).map(|_| program(r)).collect::<Result<_>>()?);
-    let base = env(r)?;
-    job.env = Some(
-        base.into_iter()
-            .map(|(name, value)| (name, value.unwrap_or_default()))
-            .collect(),
-    );
-    job.streams = match r.raw()? {
-        [0] => Streams::Apart,
-        _ => Streams::Merged,
-    };
-    job.stdin = match r.u32()? {
-        u32::MAX => Stdin::Nobody,
-        rank => Stdin::Rank(rank),
-    };
-    let names = count(r, 4, limits::HOSTS_MAX)?;
-    let names: Vec<String> = (0..names).map(|_| r.text()).collect::<Result<_>>()?;
-    let of_rank = ranks(r)?;
-    if job.size() as usize != of_rank.len()
-        || job.size() == 0
-        || of_rank.iter().any(|node| *node as usize >= names.len())
-    {
-        return Err(damaged("its ranks are not where its hosts are"));
-    }
-    job.nodes = Nodes { names, of_rank };
-    let [bind, map] = r.raw()?;
-    job.policy = Policy {
-        bind: BINDS
-            .get(usize::from(bind))
-            .copied()
-            .ok_or_else(|| damaged("there is no such binding"))?,
-        map: MAPS
-            .get(usize::from(map))
-            .copied()
-            .ok_or_else(|| damaged("there is no such order"))?,
-        cores_per_rank: r.u32()?,
-    };
-    job.cpus = r.text()?;
-    job.command = r.text()?;
-    Ok(job)
-}
-
-const BINDS: [BindTo; 7] = [
-    BindTo::Auto,
-    BindTo::None,
-    BindTo::Thread,
-    BindTo::Core,
-    BindTo::Cache,
-    BindTo::Numa,
-    BindTo::Package,
-];
-const MAPS: [MapBy; 5] = [
-    MapBy::Core,
-    MapBy::Cache,
-    MapBy::Numa,
-    MapBy::Package,
-    MapBy::Scatter,
-];
-
-fn bind_code(bind: BindTo) -> u8 {
-    BINDS.iter().position(|known| *known == bind).unwrap_or(0) as u8
-}
-
-fn map_code(map: MapBy) -> u8 {
-    MAPS.iter().position(|known| *known == map).unwrap_or(0) as u8
 }
 
 /// Reads any bytes as each kind of message.

@@ -326,3 +326,12 @@ pub const TCP_FURTHER_AGAIN: std::time::Duration = std::time::Duration::from_sec
 
 /// Microseconds after which what a way has moved counts a third: a network that becomes slower is known for that soon, and a burst is not taken for its rate.
 pub const TCP_PACE_MEMORY: f64 = 100_000.0;
+
+/// Connections that a host passes on for others at once: two or more for each pair of ranks that has no other way.
+pub const RELAY_PASSAGES_MAX: usize = 512;
+
+/// Bytes on their way through a host in each direction of such a connection, beside what its sockets hold: few turns for a large message, and little memory.
+pub const RELAY_BUFFER: usize = 128 * 1024;
+
+/// Buffers that are moved before others have their turn: some hundred microseconds of copying.
+pub const RELAY_BUFFERS_PER_TURN: usize = 4;

@@ -23,6 +23,7 @@ mod line;
 mod link;
 mod log;
 mod paths;
+pub mod relay;
 mod remote;
 pub mod shown;
 #[cfg(test)]

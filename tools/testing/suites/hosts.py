@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
-from ..namespaces import Hosts, Six, Wires
+from ..namespaces import Chain, Hosts, Six, Wires
 from ..runner import Case, Failure, check
 from . import c as programs
 from . import mpi4py
@@ -49,7 +49,7 @@ def suite(context):
         yield python(context, PART)
     else:
         yield python(context, [])
-    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_lost, settings_of_networks):
+    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_lost, gateway, settings_of_networks):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
@@ -287,6 +287,36 @@ def network_lost(context, talk):
         for pid in job.ranks(talk):
             os.kill(pid, signal.SIGUSR1)
         code, output = job.end(limit=SILENCE_S)
+        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+
+
+def gateway(context, talk):
+    """Two hosts that have no network in common talk through a third one, whose ranks compute as well; a wire that stands still loses nothing; without a host between them
+    they are told so."""
+    with Chain([None, None]) as hosts:
+        job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:2,{hosts.names[2]}:1", talk, "0", "3000000"])
+        try:
+            job.wait_for_ranks(talk, 4)
+            command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "why", "gate", "1", "--json"]
+            until, through = time.monotonic() + PATIENCE_S, []
+            while len(through) < 2:
+                expect(time.monotonic() < until, "no connection through the host between them", str(through))
+                time.sleep(0.2)
+                ss = ["ip", "netns", "exec", hosts.names[0], "ss", "-Htnp", "state", "established"]
+                lines = subprocess.run(ss, capture_output=True, text=True, check=True).stdout.splitlines()
+                # Those that the agent, and no rank, has with both hosts.
+                agents = [line for line in lines if '"garonne' in line]
+                through = [wire for wire in ("10.77.0.2:", "10.77.1.2:") if sum(wire in line for line in agents) > 1]
+            hosts.cut(1)
+            time.sleep(3)
+            hosts.mend(1)
+            time.sleep(1)
+        except BaseException:
+            job.sweep()
+            raise
+        for pid in job.ranks(talk):
+            os.kill(pid, signal.SIGUSR1)
+        code, output = job.end(limit=2 * SILENCE_S)
         expect(code == 0 and "all is well" in output, f"exit code {code}", output)
 
 

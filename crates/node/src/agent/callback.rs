@@ -36,6 +36,7 @@ impl Agent<'_> {
         if call.from >= size || call.to >= size || self.ending.is_some() {
             return;
         }
+        self.seek_way(call);
         if self.is_here(call.to) {
             self.ask_rank(call);
         } else if self.up.is_some() {

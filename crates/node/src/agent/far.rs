@@ -417,6 +417,7 @@ impl Agent<'_> {
             }
             Report::Call(call) => self.have_called(call),
             Report::Drain(network, drained) => self.set_drained(network, drained),
+            Report::Passes(call, port) => self.passes(call, (node, port)),
             Report::Ping => {}
         }
     }

@@ -14,6 +14,7 @@ mod closing;
 mod drained;
 mod ending;
 mod far;
+mod gateway;
 mod hosts;
 mod identity;
 mod input;
@@ -180,6 +181,7 @@ struct Agent<'a> {
     callbacks: Callbacks,
     /// Networks that ranks are not to use.
     drained: Vec<IpNet>,
+    gateways: gateway::Gateways,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which is told the code
@@ -286,6 +288,7 @@ impl<'a> Agent<'a> {
             revived: Vec::new(),
             callbacks: Callbacks::default(),
             drained: Vec::new(),
+            gateways: gateway::Gateways::default(),
         };
         agent.listen(signals.as_fd(), Token::Signals)?;
         Ok(agent)
@@ -442,6 +445,7 @@ impl<'a> Agent<'a> {
             Token::Late(place) => self.late_speaks(place),
             Token::Callback(place) => self.callback_ready(place),
             Token::Renewal(place) => self.renewal_ready(place),
+            Token::Probe(place) => self.probe_ready(place),
         }
         Ok(())
     }
@@ -588,6 +592,7 @@ impl<'a> Agent<'a> {
         };
         crate::drained::write(&world.board, &self.drained);
         self.worlds.push(world);
+        self.show_ways();
         Ok(())
     }
 }

@@ -133,7 +133,9 @@ impl Agent<'_> {
             Order::Ended(ranks) => ranks.into_iter().for_each(|rank| self.mark_ended_elsewhere(rank)),
             Order::Call(call) => self.have_called(call),
             Order::Drained(networks) => self.drained_are(networks),
-            Order::Job(_) | Order::Ping => {}
+            Order::Probe(call) if call.from.max(call.to) < self.job.size() => self.probe(call),
+            Order::Way(way) => self.add_way(way),
+            Order::Job(_) | Order::Ping | Order::Probe(_) => {}
         }
     }
 

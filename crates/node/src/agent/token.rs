@@ -36,6 +36,8 @@ pub(super) enum Token {
     Callback(u32),
     /// A call that is to renew the line to the first agent.
     Renewal(u32),
+    /// A try whether this node reaches a rank of another.
+    Probe(u32),
 }
 
 impl Token {
@@ -61,6 +63,7 @@ impl Token {
             Token::Late(place) => (17, place),
             Token::Callback(place) => (18, place),
             Token::Renewal(place) => (19, place),
+            Token::Probe(place) => (20, place),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
     }
@@ -87,6 +90,7 @@ impl Token {
             17 => Token::Late(index),
             18 => Token::Callback(index),
             19 => Token::Renewal(index),
+            20 => Token::Probe(index),
             _ => Token::Feed,
         }
     }

@@ -1,4 +1,7 @@
 use super::*;
+use crate::job::{Program, Stdin, Streams};
+use crate::nodes::Nodes;
+use garonne_topology::binding::BindTo;
 use proptest::prelude::*;
 
 fn a_job() -> Job {

@@ -19,6 +19,7 @@ use crate::drained;
 use crate::error::{Error, Result};
 use crate::layout::State;
 use crate::orders::Place;
+use crate::ways;
 
 /// See the module's paragraph.
 pub(super) struct Outward {
@@ -138,6 +139,15 @@ impl tcp::Hosts for Others {
             .iter()
             .map(|address| SocketAddr::new(*address, port))
             .collect();
+        // There are ways only where neither side reached the other.
+        for way in ways::read(&self.board).iter().filter(|way| way.to == node) {
+            let via = self.places.get(way.via as usize);
+            let via = via.map_or(&[][..], |place| &place.addresses);
+            addresses.splice(
+                0..0,
+                via.iter().map(|address| SocketAddr::new(*address, way.port)),
+            );
+        }
         let drained = drained::read(&self.board);
         addresses.sort_by_key(|address| has(&drained, address.ip()));
         addresses

@@ -171,6 +171,12 @@ impl TcpRail {
         };
         if !stream.is_further() && remote.calls(stream).asks(now) {
             self.hosts.ask(peer, stream != Stream::Small);
+            if remote
+                .calls(stream)
+                .is_led_elsewhere(&self.hosts.addresses(peer), now)
+            {
+                return self.call(peer, stream, now);
+            }
         }
         if let Some(due) = remote.due(stream) {
             self.remind(due);

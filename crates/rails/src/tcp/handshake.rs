@@ -330,6 +330,39 @@ pub enum Heard {
     },
 }
 
+/// Which rank a call of this job is for, between ranks, if its sender knows the secret. `None`: it is not whole. It is not answered: that is for the one called.
+///
+/// # Errors
+/// It is no such call.
+pub fn called(secret: &Secret, job: [u8; 16], bytes: &[u8]) -> Result<Option<u32>, Fault> {
+    let opening = match Opening::decode(bytes) {
+        Found::More => return Ok(None),
+        Found::Message(opening, _) => opening,
+        Found::Wrong | Found::Foreign(..) => return Err(Fault::Garbage),
+    };
+    let Body::Call { from, to, sealed, .. } = opening.body else {
+        return Err(Fault::Garbage);
+    };
+    let as_if = House {
+        secret: secret.clone(),
+        me: Process {
+            job,
+            world: from.world,
+            rank: to.0,
+            incarnation: to.1,
+        },
+        sealed,
+    };
+    if from.job != job || matches!(from.world, AGENTS | ASKED) {
+        return Err(Fault::Garbage);
+    }
+    match Callee::hear(&as_if, bytes, |_, _| Ok(0))? {
+        Heard::More => Ok(None),
+        Heard::Refused(_) => Err(Fault::Garbage),
+        Heard::Answered { .. } => Ok(Some(to.0)),
+    }
+}
+
 fn refusal(reason: Reason) -> Heard {
     Heard::Refused(Opening::own(Body::Refusal(reason)).encode())
 }

@@ -57,6 +57,22 @@ pub(crate) fn prepare(socket: &OwnedFd) -> Result<(), Errno> {
     Ok(())
 }
 
+/// A socket that is about to be connected, or is.
+pub(crate) fn connect(address: &SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    prepare(&socket)?;
+    match rustix::net::connect(&socket, address) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
 impl Line {
     /// Begins to connect.
     pub(crate) fn begin(
@@ -64,20 +80,10 @@ impl Line {
         (address, to, stream): (SocketAddr, (u32, u32), Stream),
         now: Instant,
     ) -> Result<Self, Failure> {
-        let family = if address.is_ipv4() {
-            AddressFamily::INET
-        } else {
-            AddressFamily::INET6
-        };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
-            .map_err(|_| Failure::Unreachable)?;
-        prepare(&socket).map_err(|_| Failure::Unreachable)?;
-        match rustix::net::connect(&socket, &address) {
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
-            Err(Errno::CONNREFUSED) => return Err(Failure::Refused),
-            Err(_) => return Err(Failure::Unreachable),
-        }
+        let socket = connect(&address).map_err(|errno| match errno {
+            Errno::CONNREFUSED => Failure::Refused,
+            _ => Failure::Unreachable,
+        })?;
         let (caller, call) = Caller::call(house, to, stream).map_err(|_| Failure::Unreachable)?;
         Ok(Self {
             socket,

@@ -40,6 +40,8 @@ pub(crate) struct Calls {
     refused_since: Option<Instant>,
     /// Which of the peer's addresses is tried; one that worked is kept.
     address: usize,
+    /// The first of the peer's addresses when one was last tried.
+    first: Option<SocketAddr>,
     /// When the peer was last asked to call from its side.
     asked: Option<Instant>,
     /// Since when the peer asks for our call: it does not reach us.
@@ -68,6 +70,7 @@ impl Default for Calls {
             lost_since: None,
             refused_since: None,
             address: 0,
+            first: None,
             asked: None,
             wanted_there: None,
             watches_room: false,
@@ -133,8 +136,20 @@ impl Calls {
         }
     }
 
+    /// Whether an attempt under way, which nobody has taken yet, is better given up since a new address comes before all others; that is tried then.
+    pub(crate) fn is_led_elsewhere(&mut self, addresses: &[SocketAddr], now: Instant) -> bool {
+        let untaken = matches!(&self.call, Call::Out(line) if line.called().is_none());
+        let new = untaken && self.first.is_some() && self.first != addresses.first().copied();
+        if new {
+            self.address = 0;
+            self.call = Call::At(now);
+        }
+        new
+    }
+
     /// The address to try.
-    pub(crate) fn address(&self, addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    pub(crate) fn address(&mut self, addresses: &[SocketAddr]) -> Option<SocketAddr> {
+        self.first = addresses.first().copied();
         addresses.get(self.address % addresses.len().max(1)).copied()
     }
 
