@@ -3,6 +3,7 @@
 use comfy_table::{Table, presets};
 use garonne_node::layout::{Card, Shape};
 use garonne_node::rank::{self, ENV_STRATEGY};
+use garonne_node::ways;
 use garonne_rails::shm::paces;
 use garonne_rails::tcp::Stream;
 use garonne_rails::tcp::shown::{self, Seen};
@@ -25,7 +26,8 @@ struct Gate {
 
 enum Over {
     Memory(Option<Fetched>),
-    Tcp(Vec<Seen>),
+    /// Each connection with the node that passes it on, if this side called there.
+    Tcp(Vec<(Seen, Option<u32>)>),
 }
 
 /// Shows the gates of a rank of this host.
@@ -56,6 +58,13 @@ fn gates(shape: &Shape, board: &Segment, rank: u32) -> Vec<Gate> {
         table.flatten().unwrap_or_default()
     };
     let links = shown::read_shown(&table(card.links(), shown::SHOWN_BYTES));
+    let ways = ways::read(board);
+    let through = |seen: &Seen, node: u32| {
+        let way = ways
+            .iter()
+            .find(|way| way.to == node && way.port == seen.ends.1.port());
+        way.map(|way| way.via)
+    };
     let paces = paces::read_shown(&table(card.paces(), paces::SHOWN_BYTES));
     let of =
         |peer: u32| {
@@ -74,7 +83,10 @@ fn gates(shape: &Shape, board: &Segment, rank: u32) -> Vec<Gate> {
                             })
                         },
                     )),
-                    false => Over::Tcp(links.iter().filter(|seen| seen.peer == peer).copied().collect()),
+                    false => {
+                        let of_peer = links.iter().filter(|seen| seen.peer == peer);
+                        Over::Tcp(of_peer.map(|seen| (*seen, through(seen, node))).collect())
+                    }
                 };
             Gate { peer, node, over }
         };
@@ -89,10 +101,10 @@ fn told(gate: &Gate) -> serde_json::Value {
         }),
         Over::Tcp(links) => json!({
             "peer": gate.peer, "node": gate.node, "over": "TCP",
-            "connections": links.iter().map(|seen| json!({
+            "connections": links.iter().map(|(seen, through)| json!({
                 "for": if seen.stream == Stream::Small { "packets" } else { "bulk" },
                 "from": seen.ends.0.to_string(), "to": seen.ends.1.to_string(),
-                "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
+                "through_node": through, "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
             })).collect::<Vec<_>>(),
         }),
     }
@@ -119,12 +131,12 @@ fn print(shape: &Shape, rank: u32, gates: &[Gate]) -> i32 {
             Over::Tcp(links) => {
                 far = true;
                 strangers += usize::from(links.is_empty());
-                for seen in links {
+                for (seen, through) in links {
                     table.add_row([
                         gate.peer.to_string(),
                         gate.node.to_string(),
                         "TCP".to_owned(),
-                        connection(seen),
+                        connection(seen, *through),
                     ]);
                 }
                 continue;
@@ -157,7 +169,7 @@ fn print(shape: &Shape, rank: u32, gates: &[Gate]) -> i32 {
     0
 }
 
-fn connection(seen: &Seen) -> String {
+fn connection(seen: &Seen, through: Option<u32>) -> String {
     let what = match seen.stream {
         Stream::Small => "packets",
         Stream::Bulk(_) => "bulk data",
@@ -171,8 +183,9 @@ fn connection(seen: &Seen) -> String {
         (0, _) => String::new(),
         (rate, moved) => format!("; brought {moved} MB, at {rate} MB/s last"),
     };
+    let through = through.map_or_else(String::new, |node| format!(" (node {node} passes it on)"));
     format!(
-        "{} to {}: {what}{state}{again}{brought}",
+        "{} to {}{through}: {what}{state}{again}{brought}",
         seen.ends.0, seen.ends.1
     )
 }
