@@ -83,6 +83,10 @@ pub trait Hosts: Send + Sync {
     fn is_drained(&self, _address: IpAddr) -> bool {
         false
     }
+    /// What large data get by the interface of this address, of what the best interface gives to this process: 0, it is to be left to others as long as there is another.
+    fn share(&self, _own: IpAddr) -> f64 {
+        1.0
+    }
     /// Whether it is known to have ended without finishing properly.
     fn is_gone(&self, peer: Peer) -> bool;
     /// Asks a peer that this side does not reach for its call, by another way than this rail.

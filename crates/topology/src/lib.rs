@@ -12,6 +12,7 @@ pub mod cpuset;
 pub mod device;
 pub mod limits;
 pub mod machine;
+pub mod nuioa;
 pub mod placement;
 pub mod quota;
 pub mod tree;

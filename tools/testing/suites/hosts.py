@@ -297,16 +297,15 @@ def gateway(context, talk):
         job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:2,{hosts.names[2]}:1", talk, "0", "3000000"])
         try:
             job.wait_for_ranks(talk, 4)
-            command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "why", "gate", "1", "--json"]
             until, through = time.monotonic() + PATIENCE_S, []
             while len(through) < 2:
                 expect(time.monotonic() < until, "no connection through the host between them", str(through))
                 time.sleep(0.2)
                 ss = ["ip", "netns", "exec", hosts.names[0], "ss", "-Htnp", "state", "established"]
                 lines = subprocess.run(ss, capture_output=True, text=True, check=True).stdout.splitlines()
-                # Those that the agent, and no rank, has with both hosts.
+                # Those that the agent, and no rank, has with both hosts: its line, and what it passes on. Callers show as IPv6.
                 agents = [line for line in lines if '"garonne' in line]
-                through = [wire for wire in ("10.77.0.2:", "10.77.1.2:") if sum(wire in line for line in agents) > 1]
+                through = [host for host in ("10.77.0.2", "10.77.1.2") if sum(f"{host}:" in line or f"{host}]:" in line for line in agents) > 1]
             hosts.cut(1)
             time.sleep(3)
             hosts.mend(1)

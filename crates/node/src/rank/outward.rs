@@ -8,6 +8,8 @@ use garonne_engine::api::Peer;
 use garonne_engine::strategy::leave::Leaving;
 use garonne_rails::tcp::{self, House, Process, TcpRail};
 use garonne_sync::shm::Segment;
+use garonne_topology::device::{self, Near};
+use garonne_topology::nuioa;
 use ipnet::IpNet;
 
 use super::Hosts;
@@ -19,6 +21,7 @@ use crate::drained;
 use crate::error::{Error, Result};
 use crate::layout::State;
 use crate::orders::Place;
+use crate::sys;
 use crate::ways;
 
 /// See the module's paragraph.
@@ -55,11 +58,19 @@ impl Outward {
             },
             sealed: sealed()?,
         };
+        let here = near.iter().filter(|near| **near).count() as u64;
+        // Each has a core of its own, and none is left.
+        let all_send = world.bound && here * 1000 >= u64::from(world.cpus_milli);
+        let common = addresses::common_of(&places);
         let others = Others {
             client: client.clone(),
             board: client.board(),
+            shares: match common.iter().any(|networks| networks.len() > 1) {
+                true => shares(all_send),
+                false => Vec::new(),
+            },
             world,
-            common: addresses::common_of(&places),
+            common,
             places,
         };
         let rail = TcpRail::new(house, Arc::new(others), begin.listener);
@@ -104,6 +115,31 @@ fn strategy() -> Result<Leaving> {
     })
 }
 
+/// What each of this host's interfaces gives to this process, by where the device is.
+fn shares(all_send: bool) -> Vec<(IpAddr, f64)> {
+    let interfaces = sys::interfaces().unwrap_or_default();
+    let outer: Vec<_> = interfaces
+        .iter()
+        .filter(|interface| !interface.loopback)
+        .collect();
+    let mut names: Vec<&str> = outer.iter().map(|interface| interface.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let devices: Vec<Near> = names
+        .iter()
+        .map(|name| device::find(name).unwrap_or(Near::Anywhere))
+        .collect();
+    let shares = nuioa::shares(&garonne_topology::machine::allowed(), &devices, all_send);
+    let share_of = |name: &str| {
+        names
+            .iter()
+            .position(|known| *known == name)
+            .map_or(1.0, |at| shares[at])
+    };
+    let share = |interface: &&sys::Interface| (interface.address, share_of(&interface.name));
+    outer.iter().map(share).collect()
+}
+
 fn has(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(&address))
 }
@@ -116,6 +152,8 @@ struct Others {
     places: Vec<Place>,
     /// By node: its addresses on networks in common.
     common: Vec<Vec<IpAddr>>,
+    /// By address of this host; none where it does not matter.
+    shares: Vec<(IpAddr, f64)>,
 }
 
 impl tcp::Hosts for Others {
@@ -169,6 +207,14 @@ impl tcp::Hosts for Others {
 
     fn is_drained(&self, address: IpAddr) -> bool {
         has(&drained::read(&self.board), address)
+    }
+
+    fn share(&self, own: IpAddr) -> f64 {
+        let known = self
+            .shares
+            .iter()
+            .find(|(address, _)| *address == own.to_canonical());
+        known.map_or(1.0, |(_, share)| *share)
     }
 
     fn is_gone(&self, peer: Peer) -> bool {

@@ -238,10 +238,13 @@ impl TcpRail {
             return self.lose(peer);
         }
         let ends = self.ends(peer, stream);
-        if let (Stream::Bulk(path @ 1..), Some(ends)) = (stream, ends) {
-            let drained = self.is_drained(ends);
+        if let (Stream::Bulk(path), Some(ends)) = (stream, ends) {
+            let (drained, share) = (self.is_drained(ends), self.hosts.share(ends.0.ip()));
             if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
-                remote.paths.set_drained(path, drained);
+                remote.paths.set_share(path, share);
+                if stream.is_further() {
+                    remote.paths.set_drained(path, drained);
+                }
             }
         }
         self.shown.opened(peer, stream, ends);

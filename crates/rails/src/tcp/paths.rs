@@ -48,6 +48,8 @@ struct Pace {
     stalls: bool,
     /// It is to be left alone.
     drained: bool,
+    /// What it should give, of what the best gives; `None`: the same.
+    share: Option<f64>,
 }
 
 impl Pace {
@@ -198,6 +200,7 @@ impl Paths {
         path.pace = Pace {
             bytes: path.pace.bytes,
             took: path.pace.took,
+            share: path.pace.share,
             latency: latency.into(),
             ..Pace::default()
         };
@@ -208,6 +211,11 @@ impl Paths {
     /// Nothing more is asked for on this way, or something may be again.
     pub(crate) fn set_drained(&mut self, path: u8, drained: bool) {
         self.at(path).pace.drained = drained;
+    }
+
+    /// What a way should give by where its device is, of what the best gives.
+    pub(crate) fn set_share(&mut self, path: u8, share: f64) {
+        self.at(path).pace.share = Some(share);
     }
 
     /// A connection has ended.
@@ -272,9 +280,13 @@ impl Paths {
         if self.wholes.iter().all(|whole| whole.left.is_empty()) {
             return 0;
         }
-        let usable: Vec<usize> = (0..self.paths.len())
+        let mut usable: Vec<usize> = (0..self.paths.len())
             .filter(|path| self.paths[*path].is_usable())
             .collect();
+        let is_own = |path: &usize| self.paths[*path].pace.share != Some(0.0);
+        if usable.iter().any(is_own) {
+            usable.retain(is_own);
+        }
         match usable[..] {
             [] => 0,
             [only] if !self.several => {
@@ -325,7 +337,7 @@ impl Paths {
         let way = |path: &usize| {
             let Path { bulk, pace, .. } = &self.paths[*path];
             Way {
-                rate: pace.rate().unwrap_or(guess),
+                rate: pace.rate().unwrap_or(guess * pace.share.unwrap_or(1.0).max(0.1)),
                 latency: pace.latency,
                 backlog: bulk.backlog(),
             }
