@@ -1,5 +1,7 @@
 //! `garonne doctor`: what this machine can do, what is degraded and what that costs, how to mend it.
 
+mod fabrics;
+
 use std::io::BufRead;
 use std::process::{Command, Stdio};
 
@@ -16,6 +18,9 @@ pub struct Args {
     /// Try to read the memory of this process (used by `doctor` itself, as one rank beside another)
     #[arg(long, hide = true)]
     read_memory_of: Option<i32>,
+    /// Say what libfabric offers (used by `doctor` itself, since providers run code of their own in who asks them)
+    #[arg(long, hide = true)]
+    list_fabrics: bool,
     /// Let siblings below this process read our memory, say so, and wait (the other side of that)
     #[arg(long, hide = true)]
     be_read_below: Option<i32>,
@@ -57,6 +62,9 @@ pub fn run(args: &Args) -> i32 {
     if let Some(pid) = args.read_memory_of {
         return probe::single_copy_from(pid).map_or_else(|error| error.raw_os_error().unwrap_or(1), |()| 0);
     }
+    if args.list_fabrics {
+        return fabrics::list();
+    }
     if let Some(ancestor) = args.be_read_below {
         probe::allow_siblings_below(ancestor);
         outln!("ready");
@@ -75,6 +83,7 @@ pub fn run(args: &Args) -> i32 {
         processes(),
         library(),
         launchers(),
+        fabrics::found(),
     ];
     let broken = findings.iter().any(|finding| finding.verdict == Verdict::Broken);
     if args.json {
