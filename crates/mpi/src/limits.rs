@@ -107,14 +107,14 @@ pub mod coll {
     pub const FLAG_RANKS: u32 = 4;
 
     /// Longest wide cell of a round, in which a member puts down what a nonblocking collective needs of it: up to here two copies take less than the
-    /// messages of its algorithm, each of which may be a wake-up.
+    /// messages of its algorithm, each of which may be a wake-up. What is longer is worth moving while its rank computes, which takes messages.
     pub const ROUND_CELL_MAX: usize = 4 << 10;
 
     /// Looks at a round that a wait for one nonblocking collective begins with, where each rank has a core: a few microseconds, in which no message is looked for.
     pub const ROUND_SPINS: u32 = 64;
 
     /// Bytes of the wide cells of one board, all together: 64 ranks have cells of 4 KB. Virtual until touched.
-    pub const ROUNDS_BYTES: usize = 4 << 20;
+    pub const ROUNDS_BYTES: usize = 8 << 20;
 
     /// Bytes of the lanes of one board, all together: what a second-level cache or two holds, and 64 ranks take 64 blocks of 1 KB.
     pub const LANES_BYTES: usize = 8 << 20;
@@ -203,7 +203,7 @@ pub mod coll {
 
     /// Looks of one of several threads of a rank before it gives its core to another: a microsecond or two, which is what a switch costs, and longer than
     /// a partner that runs takes to answer.
-    pub const TURN_SPINS: u32 = 128;
+    pub const TURN_SPINS: u32 = 64;
 
     /// A core that was given away for at least this long was another thread's meanwhile.
     pub const TURN_TAKEN_FROM: std::time::Duration = std::time::Duration::from_micros(2);

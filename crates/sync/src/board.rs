@@ -23,11 +23,11 @@ pub const DEPTH: u32 = 8;
 #[derive(Clone, Copy, Debug)]
 pub struct Gate<'a> {
     /// Low half: how many have come; high half: the sum of their words.
-    arrived: &'a AtomicU64,
-    epoch: &'a AtomicU32,
+    pub(crate) arrived: &'a AtomicU64,
+    pub(crate) epoch: &'a AtomicU32,
     /// Number of the last meeting here whose members brought different words; 0: there was none.
-    odd: &'a AtomicU32,
-    members: u32,
+    pub(crate) odd: &'a AtomicU32,
+    pub(crate) members: u32,
 }
 
 /// What somebody finds on arriving.
@@ -49,21 +49,6 @@ pub enum Words {
 }
 
 impl<'a> Gate<'a> {
-    /// The gate of these words, for a place where members meet in another way.
-    pub(crate) fn new(
-        arrived: &'a AtomicU64,
-        epoch: &'a AtomicU32,
-        odd: &'a AtomicU32,
-        members: u32,
-    ) -> Self {
-        Self {
-            arrived,
-            epoch,
-            odd,
-            members,
-        }
-    }
-
     /// Arrives with a word.
     #[inline(always)]
     pub fn arrive(self, word: u32) -> Arrival {
@@ -155,14 +140,8 @@ mod segment {
     const ODD: usize = 0;
     /// Gates follow, each on lines of its own: who arrives disturbs nobody who looks.
     const GATES: usize = 128;
-    const ARRIVED: usize = 0;
-    const EPOCH: usize = 128;
-    const GATE_ODD: usize = EPOCH + 4;
-    /// Begins on the line of `EPOCH`: who sees the gate open has a small result already.
-    const RESULT: usize = EPOCH + 16;
-    const GATE: usize = (RESULT + CELL_BYTES).next_multiple_of(128);
     /// Members' marks follow the gates, each in a word of its own.
-    const MARKS: usize = (GATES + DEPTH as usize * GATE).next_multiple_of(ALIGN);
+    const MARKS: usize = (GATES + DEPTH as usize * Gate::BYTES).next_multiple_of(ALIGN);
     /// What a member says of the meeting follows its flag.
     const NOTE: usize = 8;
     /// A cell begins on the line of its flag: who sees it raised has a few bytes already.
@@ -170,6 +149,43 @@ mod segment {
     /// Flag, note and cell; processors fetch lines in pairs, and neighbours must not disturb each other.
     const SLOT: usize = (CELL + CELL_BYTES).next_multiple_of(128);
     const ALIGN: usize = 256;
+
+    /// Words of a gate, from where it begins.
+    const ARRIVED: usize = 0;
+    /// On a line of its own: who arrives disturbs nobody who looks.
+    const EPOCH: usize = 128;
+    const GATE_ODD: usize = EPOCH + 4;
+    /// Begins on the line of `EPOCH`: who sees the gate open has a small result already.
+    const RESULT: usize = EPOCH + 16;
+
+    impl<'a> Gate<'a> {
+        /// Bytes of a gate and the small result that its last member leaves there. Zeroed memory is a gate at which nobody has met.
+        pub(crate) const BYTES: usize = (RESULT + CELL_BYTES).next_multiple_of(128);
+
+        /// The gate of `members` that begins there.
+        #[inline(always)]
+        pub(crate) fn at(memory: &'a Segment, offset: usize, members: u32) -> Self {
+            Self {
+                arrived: memory.atomic_u64(offset + ARRIVED),
+                epoch: memory.atomic_u32(offset + EPOCH),
+                odd: memory.atomic_u32(offset + GATE_ODD),
+                members,
+            }
+        }
+
+        /// What the last to arrive leaves for all at the gate that begins there: [`CELL_BYTES`] bytes to be copied from and to, never referred to.
+        #[inline]
+        pub(crate) fn result(memory: &Segment, offset: usize) -> UserMem {
+            memory.mem(offset + RESULT, CELL_BYTES)
+        }
+
+        /// Makes it new. The caller then tells its members.
+        pub(crate) fn clear(self) {
+            self.arrived.store(0, Ordering::Relaxed);
+            self.epoch.store(0, Ordering::Relaxed);
+            self.odd.store(0, Ordering::Relaxed);
+        }
+    }
 
     /// A board in shared memory. Zeroed memory is a board on which nobody has met.
     #[derive(Debug)]
@@ -225,18 +241,12 @@ mod segment {
         /// The gate of meeting number `epoch`.
         #[inline(always)]
         pub fn gate(&self, epoch: u32) -> Gate<'_> {
-            let at = Self::gate_at(epoch);
-            Gate {
-                arrived: self.memory.atomic_u64(at + ARRIVED),
-                epoch: self.memory.atomic_u32(at + EPOCH),
-                odd: self.memory.atomic_u32(at + GATE_ODD),
-                members: self.members,
-            }
+            Gate::at(&self.memory, Self::gate_at(epoch), self.members)
         }
 
         #[inline(always)]
         fn gate_at(epoch: u32) -> usize {
-            GATES + (epoch % DEPTH) as usize * GATE
+            GATES + (epoch % DEPTH) as usize * Gate::BYTES
         }
 
         /// Number of the last meeting that members are to hear of because some brought different words; 0: there was none.
@@ -280,7 +290,7 @@ mod segment {
         /// What the last to arrive at meeting number `epoch` combined, likewise.
         #[inline]
         pub fn result(&self, epoch: u32) -> UserMem {
-            self.memory.mem(Self::gate_at(epoch) + RESULT, CELL_BYTES)
+            Gate::result(&self.memory, Self::gate_at(epoch))
         }
 
         /// `member` will not look at the board again.

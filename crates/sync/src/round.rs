@@ -13,7 +13,7 @@
 use crate::facade::{AtomicU32, Ordering};
 
 /// Rounds of a board: collectives that one may have open before it has to wait for the slowest to leave. A power of two.
-pub const ROUNDS: u32 = 8;
+pub const ROUNDS: u32 = 16;
 
 /// A member's word: all numbers up to that in it it has left.
 #[derive(Clone, Copy, Debug)]
@@ -83,19 +83,12 @@ mod segment {
     /// Members that ask, in front of the rounds; seldom written.
     const ASKERS: usize = 0;
     const ROUND_0: usize = 128;
-    const ARRIVED: usize = 0;
-    /// On a line of its own: who arrives disturbs nobody who looks.
-    const OPEN: usize = 128;
-    const ODD: usize = OPEN + 4;
-    /// Begins on the line of `OPEN`: who sees the round open has a small result already.
-    const RESULT: usize = OPEN + 16;
-    const ROUND: usize = (RESULT + CELL_BYTES).next_multiple_of(128);
     /// What a member says of itself follows its flag, then what it puts down.
     const NOTE: usize = 8;
     const CELL: usize = NOTE + NOTE_BYTES;
     const SLOT: usize = (CELL + CELL_BYTES).next_multiple_of(128);
     const ALIGN: usize = 256;
-    const SLOTS: usize = ROUND_0 + ROUNDS as usize * ROUND;
+    const SLOTS: usize = ROUND_0 + ROUNDS as usize * Gate::BYTES;
     /// Where a member says what it has left: after the slots, each on lines of its own.
     const EXIT: usize = 128;
 
@@ -147,17 +140,11 @@ mod segment {
         /// The gate of number `number`, for where members are many.
         #[inline]
         pub fn gate(&self, number: u32) -> Gate<'_> {
-            let at = Self::round_at(number);
-            Gate::new(
-                self.memory.atomic_u64(at + ARRIVED),
-                self.memory.atomic_u32(at + OPEN),
-                self.memory.atomic_u32(at + ODD),
-                self.members,
-            )
+            Gate::at(&self.memory, Self::round_at(number), self.members)
         }
 
         const fn round_at(number: u32) -> usize {
-            ROUND_0 + (number % ROUNDS) as usize * ROUND
+            ROUND_0 + (number % ROUNDS) as usize * Gate::BYTES
         }
 
         /// Where `member` says what it has left.
@@ -222,7 +209,7 @@ mod segment {
         #[inline]
         pub fn result(&self, number: u32, len: usize) -> UserMem {
             match len <= CELL_BYTES {
-                true => self.memory.mem(Self::round_at(number) + RESULT, CELL_BYTES),
+                true => Gate::result(&self.memory, Self::round_at(number)),
                 false => self.wide(self.members, number),
             }
         }
@@ -237,12 +224,7 @@ mod segment {
         pub fn clear(&self) {
             use crate::facade::Ordering::Relaxed;
             self.memory.atomic_u32(ASKERS).store(0, Relaxed);
-            for at in (0..ROUNDS).map(Self::round_at) {
-                self.memory.atomic_u64(at + ARRIVED).store(0, Relaxed);
-                for word in [OPEN, ODD] {
-                    self.memory.atomic_u32(at + word).store(0, Relaxed);
-                }
-            }
+            (0..ROUNDS).for_each(|number| self.gate(number).clear());
             for member in 0..self.members {
                 self.exit(member).left.store(0, Relaxed);
                 for number in 0..ROUNDS {
@@ -409,7 +391,8 @@ mod tests {
         assert_eq!(left.add(u32::MAX - 1), Some(u32::MAX));
         assert_eq!(left.add(1), None);
         assert_eq!(left.add(0), Some(1));
-        assert!(is_free(9, 1) && !is_free(10, 1) && is_free(5, u32::MAX - 2) && !is_free(6, u32::MAX - 2));
+        assert!(is_free(1 + ROUNDS, 1) && !is_free(2 + ROUNDS, 1));
+        assert!(is_free(ROUNDS - 3, u32::MAX - 2) && !is_free(ROUNDS - 2, u32::MAX - 2));
     }
 }
 
@@ -429,7 +412,12 @@ mod loom_tests {
 
     impl Model {
         fn gate(&self) -> Gate<'_> {
-            Gate::new(&self.arrived, &self.words[0], &self.words[1], 2)
+            Gate {
+                arrived: &self.arrived,
+                epoch: &self.words[0],
+                odd: &self.words[1],
+                members: 2,
+            }
         }
 
         fn exit(&self, member: usize) -> Exit<'_> {

@@ -77,18 +77,20 @@ impl Boards {
     /// A cleared board for `members` and its place, with lanes and wide cells if there is room; `None`: no room even without.
     fn lend(&self, commons: &Segment, members: u32) -> Option<Lent> {
         let (lane, wide) = (super::lanes::lane_len(members), wide_len(members));
-        [(lane, wide), (0, wide), (0, 0)]
+        let narrow = wide / 4 / CELL_BYTES * CELL_BYTES;
+        [(lane, wide), (0, wide), (0, narrow), (0, 0)]
             .into_iter()
-            .find_map(|(lane, wide)| self.lend_with(commons, members, (lane, wide)))
+            .find_map(|lens| self.lend_with(commons, members, lens))
     }
 
+    /// The same with lanes and wide cells of these lengths.
     fn lend_with(&self, commons: &Segment, members: u32, (lane, wide): (usize, usize)) -> Option<Lent> {
         let mut lots = self.lots();
         let len = bytes(members, lane, wide);
         let old = lots
             .iter()
             .find(|lot| !lot.in_use && lot.len >= len && lot.board.is_deserted());
-        let (offset, room) = match old {
+        let (offset, kept) = match old {
             Some(lot) => (lot.offset, lot.len),
             None => (lots.last().map_or(0, |lot| lot.offset + lot.len), len),
         };
@@ -100,7 +102,7 @@ impl Boards {
         rounds.clear();
         let lot = Lot {
             offset,
-            len: room,
+            len: kept,
             board: board.clone(),
             in_use: true,
         };

@@ -97,7 +97,7 @@ fn calls_that_are_open_at_once_and_waited_for_in_any_order_give_what_messages_wo
 /// The same from a communicator's first collective on, while its members still find out whether they have a board: a large one, a small one, or none.
 #[test]
 fn calls_that_come_before_the_board_give_what_messages_would() {
-    let (all, small) = (usize::MAX, 24 << 10);
+    let (all, small) = (usize::MAX, 48 << 10);
     for (n, seeds, most_open, room) in [
         (2, 30, 20, all),
         (2, 6, 20, 0),
@@ -153,7 +153,7 @@ fn ranks_that_would_go_different_ways_are_not_left_to_wait_for_each_other_untold
         // The odd one comes by messages, which wait for nobody as long as it is the root.
         let long = comm.rank() == 1;
         let bcast = Bcast {
-            buffer: elements(&buffer, if long { 3000 } else { 1 }, word),
+            buffer: elements(&buffer, if long { 12_000 } else { 1 }, word),
             root: 1,
         };
         let outcome = match comm.start_collective(&bcast, Origin::default()) {
@@ -164,7 +164,7 @@ fn ranks_that_would_go_different_ways_are_not_left_to_wait_for_each_other_untold
         if !long {
             let error = outcome.unwrap_err();
             assert_eq!(error.class, Class::NotSame, "{error}");
-            assert!(error.detail.contains("MPI_Bcast(12000 B, root 1)"), "{error}");
+            assert!(error.detail.contains("MPI_Bcast(48000 B, root 1)"), "{error}");
         }
     });
 }
@@ -172,15 +172,16 @@ fn ranks_that_would_go_different_ways_are_not_left_to_wait_for_each_other_untold
 /// A block that is longer than its taker expects, short or long: that one is told, and takes no more than it has room for.
 #[test]
 fn a_block_that_is_longer_than_expected_is_an_error_at_its_taker() {
-    for sent in [9, 3000] {
+    const PLACE: u64 = 12_000;
+    for sent in [9, PLACE as i32] {
         world(3, |comm| {
             comm.collective(&Barrier, Origin::default()).unwrap();
             let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-            let (me, places) = (comm.rank(), [0, 3000, 6000]);
+            let (me, places) = (comm.rank(), [0, PLACE as i32, 2 * PLACE as i32]);
             let out = if me == 1 { [3, 3, sent] } else { [3; 3] };
             let (words, taken) = (
-                Words::new(9000, |index| word(me, 0, index)),
-                Words::new(9000, |_| 5),
+                Words::new(3 * PLACE, |index| word(me, 0, index)),
+                Words::new(3 * PLACE, |_| 5),
             );
             let describe = |words: &Words, counts| Uneven {
                 mem: words.0.mem(),
@@ -204,10 +205,10 @@ fn a_block_that_is_longer_than_expected_is_an_error_at_its_taker() {
                 assert!(error.detail.contains("error[G0107]"), "{error}");
                 let said = format!("rank 1 sends {} B to rank 2, which expects 12 B", 4 * sent);
                 assert!(error.detail.contains(&said), "{error}");
-                let from = |index: u64| [Some(0), None, Some(2)][(index / 3000) as usize];
-                taken.check(9000, |index| match from(index) {
-                    Some(from) if index % 3000 < 3 => word(from, 0, 6000 + index % 3000),
-                    None if sent == 9 && index % 3000 < 3 => word(1, 0, 6000 + index % 3000),
+                let from = |index: u64| [Some(0), None, Some(2)][(index / PLACE) as usize];
+                taken.check(3 * PLACE, |index| match from(index) {
+                    Some(from) if index % PLACE < 3 => word(from, 0, 2 * PLACE + index % PLACE),
+                    None if sent == 9 && index % PLACE < 3 => word(1, 0, 2 * PLACE + index % PLACE),
                     _ => 5,
                 });
             } else {
