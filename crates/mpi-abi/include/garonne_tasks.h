@@ -81,7 +81,7 @@ enum { GARONNE_NEW = 0, GARONNE_PENDING = 1, GARONNE_FINISHED = 2, GARONNE_WITHD
 int garonne_tasks_open(garonne_tasks **tasks);
 /* The last one that closes ends the workers. Tasks and watches are to be ended before. */
 void garonne_tasks_close(garonne_tasks *tasks);
-/* A keypoint: runs what waits on the way from this core to the machine, each task once. Returns how many are finished. For user-level schedulers:
+/* A keypoint: runs what waits on the way from this core to the machine, each task once, and advances what MPI calls left open here. Returns how many are finished. For user-level schedulers:
  * call it with GARONNE_SWITCH at context switches; it costs a load per level when there is nothing to do. */
 int garonne_tasks_schedule(garonne_tasks *tasks, int keypoint);
 const char *garonne_tasks_error(int code);

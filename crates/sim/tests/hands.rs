@@ -8,6 +8,7 @@ use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::{Host, Stepper};
 use garonne_progress::surroundings::Patience;
+use garonne_progress::tasks::{Keypoint, Settings, Tasks};
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::{Lending, leave_together, seeds};
 use garonne_sync::hands::Call;
@@ -370,6 +371,33 @@ fn where_no_core_is_to_spare_nobody_calls_the_helper_of_a_rank_that_soon_comes_b
             assert!(!Call::new(&word, &all).is_armed(), "peers would call it");
             wait(host, open);
             assert!(has_come(&into, round));
+        }
+        done.fetch_add(1, Ordering::AcqRel);
+    });
+    assert_eq!(done.load(Ordering::Acquire), WORLD);
+}
+
+#[test]
+fn a_keypoint_of_the_program_advances_what_is_open_where_nobody_calls_the_helper() {
+    let lending = Lending {
+        patience: PATIENCE,
+        grace: Some(Duration::from_secs(3600)),
+    };
+    let (tasks, done) = (Tasks::new(Settings::here()).unwrap(), AtomicU32::new(0));
+    world_of(lending, 1, Threads::One, |host| {
+        let (right, left) = ((host.me() + 1) % WORLD, (host.me() + WORLD - 1) % WORLD);
+        for round in 0..ROUNDS {
+            let (out, into) = (buffer(round), Scratch::new(LARGE).unwrap());
+            into.mem().with_mut(0, LARGE, |bytes| bytes.fill(0));
+            let open = [
+                recv(host, left, round as i32, &into),
+                send(host, right, round as i32, &out, LARGE),
+            ];
+            comes("a large message", || {
+                tasks.schedule(Keypoint::Switch);
+                has_come(&into, round)
+            });
+            wait(host, open);
         }
         done.fetch_add(1, Ordering::AcqRel);
     });

@@ -77,6 +77,17 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> Duty for Turns<R, S> {
     fn rest(&self) -> Duration {
         self.rest
     }
+
+    fn look(&self) {
+        // Who is in MPI does all that itself.
+        if let Some(host) = self.host.upgrade()
+            && host.lending.gate.is_lent()
+            && host.work() != Next::Sleep
+        {
+            // What is left wants somebody who looks again soon.
+            self.rouse();
+        }
+    }
 }
 
 /// See the module's paragraph.

@@ -295,9 +295,11 @@ impl Tasks {
         task.life()
     }
 
-    /// A keypoint: runs what waits on the way from this core to the machine, each task once.
+    /// A keypoint: runs what waits on the way from this core to the machine, each task once, and advances what the ranks of this process have left open.
     pub fn schedule(&self, keypoint: Keypoint) -> Tally {
-        self.scheduler().pass(keypoint)
+        let tally = self.scheduler().pass(keypoint);
+        on_call::look();
+        tally
     }
 
     /// The keypoint of a user-level scheduler: to be called at its context switches. One load per level when there is nothing to do.

@@ -13,7 +13,8 @@ use crate::tasks::worker_pool::{End, Home};
 use crate::tasks::{self, At, Class, Error, How, Keypoint, Place, Settings, Step, Task, Tasks, Work};
 use garonne_sync::futex::{self, Wake};
 use garonne_topology::{CpuSet, Tree, machine};
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// What a worker does after a turn.
@@ -43,11 +44,50 @@ pub(crate) trait Duty: Send + Sync + 'static {
 
     /// How long the worker sleeps before it asks that.
     fn rest(&self) -> Duration;
+
+    /// A thread of the program passes a keypoint: it does what a turn would do. The worker may be at it.
+    fn look(&self);
+}
+
+/// A duty, and the forks that lie before its process: to a child it is nobody's.
+type Known = (Weak<dyn Duty>, u32);
+
+/// Duties for which there may be workers.
+static DUTIES: std::sync::Mutex<Vec<Known>> = std::sync::Mutex::new(Vec::new());
+/// There are some.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+fn duties() -> std::sync::MutexGuard<'static, Vec<Known>> {
+    DUTIES.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A keypoint of the program's: a thread that has the time does what workers on call would have to be called for. One load where there are none.
+#[inline]
+pub(super) fn look() {
+    if ANY.load(Ordering::Relaxed) {
+        look_at_all();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look_at_all() {
+    let known = |at| duties().get(at).cloned();
+    let mut at = 0;
+    while let Some((duty, forks)) = known(at) {
+        at += 1;
+        if forks == sys::forks_now()
+            && let Some(duty) = duty.upgrade()
+        {
+            // Outside of the lock: it may end everything.
+            duty.look();
+        }
+    }
 }
 
 /// A duty as a task's work.
 pub(crate) struct Turns {
-    duty: Box<dyn Duty>,
+    duty: Arc<dyn Duty>,
     /// What the last turn said.
     next: Mutex<Next>,
     /// Its worker's cores are nobody else's.
@@ -92,8 +132,15 @@ impl Tasks {
             class: Class::Ordinary,
             spins: 0,
         })?;
+        let duty: Arc<dyn Duty> = Arc::new(duty);
+        {
+            let mut duties = duties();
+            duties.retain(|(duty, _)| duty.strong_count() > 0);
+            duties.push((Arc::downgrade(&duty), sys::forks()));
+            ANY.store(true, Ordering::Relaxed);
+        }
         let turns = Turns {
-            duty: Box::new(duty),
+            duty,
             next: Mutex::new(Next::Sleep),
             spare,
             checker: sys::Checker::find(),
@@ -195,6 +242,8 @@ mod tests {
         fn rest(&self) -> Duration {
             Duration::from_millis(100)
         }
+
+        fn look(&self) {}
     }
 
     fn call(word: &AtomicU32) {

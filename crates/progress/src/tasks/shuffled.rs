@@ -332,6 +332,8 @@ impl Duty for Arc<Called> {
     fn rest(&self) -> Duration {
         Duration::from_micros(1)
     }
+
+    fn look(&self) {}
 }
 
 #[test]
