@@ -276,13 +276,14 @@ pub(super) fn found(comm: &Comm) -> Found<'_> {
 #[inline]
 pub(super) fn look_for(comm: &Comm, call: Call, origin: Origin) -> Found<'_> {
     match found(comm) {
-        Found::NotYet => begin(comm, call, origin),
+        Found::NotYet => begin(comm, (call, origin), false),
         found => found,
     }
 }
 
+/// `waited_for`: the caller waits for that at once, so that nobody else is to advance it.
 #[cold]
-fn begin(comm: &Comm, call: Call, origin: Origin) -> Found<'_> {
+fn begin(comm: &Comm, (call, origin): (Call, Origin), waited_for: bool) -> Found<'_> {
     let meeting = &comm.0.meeting;
     // All of its processes know alike whether they share a node.
     if comm.is_inter() || comm.size() < 2 || !comm.is_on_node() {
@@ -290,7 +291,11 @@ fn begin(comm: &Comm, call: Call, origin: Origin) -> Found<'_> {
     } else if meeting.founding.get().is_none() {
         let founding = Founding::begin(comm, call, origin);
         if meeting.founding.set(founding.clone()).is_ok() {
-            comm.process().host.attach(founding);
+            let host = &comm.process().host;
+            match waited_for {
+                true => host.drive(founding),
+                false => host.attach(founding),
+            }
         }
     }
     found(comm)
@@ -301,7 +306,11 @@ fn begin(comm: &Comm, call: Call, origin: Origin) -> Found<'_> {
 /// # Errors
 /// What kept the members from finding out, once.
 pub(super) fn place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>> {
-    match look_for(comm, call, origin) {
+    let found = match found(comm) {
+        Found::NotYet => begin(comm, (call, origin), true),
+        found => found,
+    };
+    match found {
         Found::Place(place) => Ok(Some(place)),
         Found::Nothing => Ok(None),
         Found::NotYet => await_place(comm),
