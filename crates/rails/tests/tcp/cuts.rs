@@ -1,6 +1,6 @@
 //! Connections of the TCP rail that break at random while checksummed traffic runs: nothing is lost, nothing comes twice.
 
-use crate::proxy::{self, Weather};
+use crate::proxy::{self, Ends, Weather};
 use crate::support;
 use crate::traffic::{self, Plan};
 use garonne_engine::strategy::leave::Leaving;
@@ -13,6 +13,7 @@ use std::time::Duration;
 pub fn through_cuts((ranks, sealed): (u32, bool), plan: Plan, bytes: u64, leaving: Leaving) -> u32 {
     let weather = Arc::new(Weather::default());
     std::thread::scope(|scope| {
+        let _ends = Ends(weather.clone());
         let rails = support::ranks_with(ranks, sealed, |from, to, address| {
             if from == to {
                 return address;
@@ -34,7 +35,6 @@ pub fn through_cuts((ranks, sealed): (u32, bool), plan: Plan, bytes: u64, leavin
                 });
             }
         });
-        weather.stop.store(true, Ordering::Release);
     });
     weather.cuts.load(Ordering::Acquire)
 }

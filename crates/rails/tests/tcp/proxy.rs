@@ -19,6 +19,15 @@ pub struct Weather {
     pub holds: AtomicU32,
 }
 
+/// Ends the proxies when it is dropped: a test that fails must not wait for them.
+pub struct Ends(pub Arc<Weather>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Release);
+    }
+}
+
 /// A connection that is forwarded.
 struct Forwarded {
     near: TcpStream,

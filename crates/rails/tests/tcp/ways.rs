@@ -1,6 +1,6 @@
 //! Several ways between two ranks, of which any is cut, held or slow at any time: large data use all of them, and nothing is lost or comes twice.
 
-use crate::proxy::{self, Weather};
+use crate::proxy::{self, Ends, Weather};
 use crate::support::{Book, house, port};
 use crate::traffic::{self, Plan};
 use garonne_rails::tcp::{Secret, TcpRail};
@@ -26,6 +26,7 @@ fn run(plan: Plan, through: Through) -> (Arc<Weather>, Vec<u64>) {
     let weather = Arc::new(Weather::default());
     let brought = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
+        let _ends = Ends(weather.clone());
         let secret = Secret::generate().unwrap();
         let (listeners, addresses): (Vec<_>, Vec<_>) = (0..2).map(|_| port()).unzip();
         let rails = (0..2u32).zip(listeners).map(|(me, listener)| {
@@ -68,7 +69,6 @@ fn run(plan: Plan, through: Through) -> (Arc<Weather>, Vec<u64>) {
                 });
             }
         });
-        weather.stop.store(true, Ordering::Release);
     });
     (weather, brought.into_inner().unwrap())
 }
