@@ -98,7 +98,7 @@ class Session:
         for peer in self.everybody():
             target = self.state / f"{pathlib.Path(source).stem}-{peer.name}"
             try:
-                peer.compile(HERE / source, target)
+                self.make(target, lambda new, peer=peer: peer.compile(HERE / source, new))
                 programs.append((peer, target))
             except peers.Unavailable as why:
                 self.note(str(why))
@@ -107,7 +107,17 @@ class Session:
         return programs
 
     def build_floor(self):
-        subprocess.run(["cc", "-O2", str(HERE / "floor.c"), "-o", str(self.state / "floor")], check=True)
+        floor = ["cc", "-O2", str(HERE / "floor.c"), "-o"]
+        self.make(self.state / "floor", lambda new: subprocess.run([*floor, str(new)], check=True))
+
+    def make(self, target, build):
+        """Has `target` built beside its place and then put there: another benchmark may be running it, or building it as well."""
+        new = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            build(new)
+            os.replace(new, target)
+        finally:
+            new.unlink(missing_ok=True)
 
     def fresh_map(self):
         """The file that ranks share, empty."""
