@@ -21,10 +21,10 @@ const DIFFERENT: &str = r#"
         }
         if (rank == 0) MPI_Send(data, large, MPI_CHAR, 1, 0, MPI_COMM_WORLD);
         else MPI_Recv(data, large, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        MPI_Request request; /* blocking ones are compared and get an error */
-        if (rank == 0) MPI_Ibcast(data, 4, MPI_CHAR, 1, MPI_COMM_WORLD, &request); /* broadcasts */
-        else MPI_Ibarrier(MPI_COMM_WORLD, &request); /* meets */
-        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_Comm both; /* on other communicators they are compared and get an error */
+        MPI_Intercomm_create(MPI_COMM_SELF, 0, MPI_COMM_WORLD, 1 - rank, 5, &both);
+        if (rank == 0) MPI_Bcast(data, 4, MPI_CHAR, 0, both); /* broadcasts */
+        else MPI_Barrier(both); /* meets */
         MPI_Finalize();
         return 0;
     }
