@@ -21,6 +21,10 @@ from testing.runner import Context, Outcome, Tally, run_cases  # noqa: E402
 SUITES = ["rust", "door", "c", "trace", "bench", "hotpath", "override", "guest", "cmake", "configure", "rsmpi", "netpipe", "hpcc", "fftw", "mpich-tests", "mpi4py", "hosts", "joining", "launchers", "fuzz"]
 
 
+# How much of a reason stands in the closing list; all of it stands where the case ran.
+REASON_LINES = 20
+
+
 def arguments():
     parser = argparse.ArgumentParser(prog="./x test", description=__doc__.splitlines()[0])
     parser.add_argument("suites", nargs="*", metavar="SUITE", help="only these; SUITE/TEXT: only cases whose name begins so")
@@ -56,8 +60,9 @@ def main():
     (context.state / "test" / "results.json").write_text(json.dumps(tally.as_json(), indent=1))
     for outcome in tally.skips():
         print(f"skipped  {outcome.name}: {outcome.detail}")
-    for outcome in tally.failures():
-        print(f"FAILED   {outcome.name}")
+    for word, outcomes in (("UNSTEADY", tally.unsteady()), ("FAILED  ", tally.failures())):
+        for outcome in outcomes:
+            print(f"{word} {outcome.name}\n    " + "\n    ".join(outcome.detail.splitlines()[:REASON_LINES]))
     print(f"in {time.monotonic() - started:.0f} s")
     print(f"{tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped", flush=True)
     return 1 if tally.failed else 0

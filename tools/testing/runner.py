@@ -31,7 +31,7 @@ class Failure(Exception):
 class Outcome:
     name: str
     status: str  # passed, failed, skipped
-    detail: str = ""
+    detail: str = ""  # why; of one that passed: why it failed the first time
     seconds: float = 0.0
     count: int = 1  # how many tests of the program this line stands for
 
@@ -49,7 +49,7 @@ class Tally:
             times = f" x{outcome.count}" if outcome.count != 1 else ""
             if outcome.status != "skipped" or outcome.count == 1:
                 print(f"{outcome.status:<8} {outcome.name}{times}  {outcome.seconds:.1f} s", flush=True)
-            if outcome.status == "failed" and outcome.detail:
+            if outcome.status != "skipped" and outcome.detail:
                 print("    " + outcome.detail.replace("\n", "\n    "), flush=True)
 
     def of(self, status):
@@ -57,6 +57,9 @@ class Tally:
 
     def failures(self):
         return self.of("failed")
+
+    def unsteady(self):
+        return [outcome for outcome in self.of("passed") if outcome.detail]
 
     def skips(self):
         return self.of("skipped")
@@ -76,6 +79,9 @@ class Case:
     name: str
     run: Callable[[], list[Outcome] | None]
     alone: bool = False  # not beside other cases: it uses every core, or measures
+    # Whole jobs on hosts made here, with time limits of networks in them: on a machine that stands still for seconds now and then, one of many fails. It is run again and,
+    # if it passes then, told as unsteady with the first reason. Never in a soak.
+    second_try: bool = False
 
 
 @dataclasses.dataclass
@@ -166,7 +172,7 @@ def check(result: Finished):
         raise Failure(f"{why} (log: {result.log})\n{tail}")
 
 
-def run_case(case: Case, tally: Tally):
+def outcomes_of(case: Case) -> list[Outcome]:
     started = time.monotonic()
     outcomes = None
     try:
@@ -181,13 +187,27 @@ def run_case(case: Case, tally: Tally):
         outcomes = [outcome]
     for entry in outcomes:
         entry.seconds = entry.seconds or outcome.seconds
-        tally.add(entry)
+    return outcomes
 
 
 def run_cases(context: Context, cases: Iterable[Case], tally: Tally):
-    """Runs what may go side by side on `jobs` threads, then the rest one by one."""
+    """Runs what may go side by side on `jobs` threads, then the rest one by one, then once more and alone what failed of those that have a second try."""
     cases = list(cases)
+    again = []
+
+    def run_case(case):
+        outcomes = outcomes_of(case)
+        if case.second_try and not context.soak and [outcome.status for outcome in outcomes] == ["failed"]:
+            again.append((case, outcomes[0].detail))
+        else:
+            for outcome in outcomes:
+                tally.add(outcome)
+
     with concurrent.futures.ThreadPoolExecutor(context.jobs) as pool:
-        list(pool.map(lambda case: run_case(case, tally), [case for case in cases if not case.alone]))
+        list(pool.map(run_case, [case for case in cases if not case.alone]))
     for case in (case for case in cases if case.alone):
-        run_case(case, tally)
+        run_case(case)
+    for case, first in again:
+        for outcome in outcomes_of(case):
+            outcome.detail = f"failed at first: {first}" + (f"\nand then: {outcome.detail}" if outcome.detail else "")
+            tally.add(outcome)

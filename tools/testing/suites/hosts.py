@@ -44,13 +44,13 @@ def suite(context):
         program = binaries / name
         programs.build(context, context.root / "tests" / "c" / f"{name}.c", program)
         for ranks in counts:
-            yield Case(f"hosts/{name} on {ranks}", lambda program=program, ranks=ranks: across(context, program, ranks))
+            yield Case(f"hosts/{name} on {ranks}", lambda program=program, ranks=ranks: across(context, program, ranks), second_try=True)
     if not context.soak:
         yield python(context, PART)
     else:
         yield python(context, [])
     for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_lost, gateway, settings_of_networks):
-        yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
+        yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
 
@@ -89,7 +89,7 @@ def python(context, modules):
     garonne += ["--map-by", "node", "--host", f"localhost,{hosts.names[1]}", "-n"]
     limit = mpi4py.PART_LIMIT_S if modules else mpi4py.SOAK_LIMIT_S
     case = mpi4py.run_case(context, name, 4, include, limit, launcher=lambda ranks: [*map(str, garonne), str(ranks)])
-    return Case(case.name, within(case.run), alone=True)
+    return Case(case.name, within(case.run), alone=True, second_try=True)
 
 
 def places(context, talk):
