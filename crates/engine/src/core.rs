@@ -52,8 +52,8 @@ pub(crate) struct Core {
     pub me: Peer,
     pub world: u32,
     pub quotas: Quotas,
-    /// Index into `gates` by peer.
-    pub gate_of: Vec<u32>,
+    /// By peer: the number of its gate in `gates`, counted from 1; 0 is none. Zeros that were never written cost no memory, and most peers are never spoken to.
+    gate_of: Vec<u32>,
     pub gates: Vec<Gate>,
     pub streams: KeyMap<Stream>,
     /// Where the streams lie that were used lately.
@@ -115,7 +115,7 @@ impl Core {
             me,
             world,
             quotas,
-            gate_of: vec![NONE; world as usize],
+            gate_of: vec![0; world as usize],
             gates: Vec::new(),
             streams: KeyMap::new(),
             routes: Routes::new(),
@@ -153,10 +153,7 @@ impl Core {
     /// The open gate to `peer`.
     #[inline]
     pub(crate) fn gate(&self, peer: Peer) -> Option<u32> {
-        match self.gate_of.get(peer as usize) {
-            Some(&gate) if gate != NONE => Some(gate),
-            _ => None,
-        }
+        self.gate_of.get(peer as usize)?.checked_sub(1)
     }
 
     /// Opens the gate to `peer`, a process of the job.
@@ -164,7 +161,7 @@ impl Core {
     pub(crate) fn open_gate(&mut self, peer: Peer, reach: Reach) -> u32 {
         let gate = self.gates.len() as u32;
         self.gates.push(Gate::new(peer, reach, self.quotas));
-        self.gate_of[peer as usize] = gate;
+        self.gate_of[peer as usize] = gate + 1;
         gate
     }
 

@@ -466,6 +466,11 @@ impl<R: Rail> Shard<R> {
         self.core.publish();
     }
 
+    /// Peers that this one has spoken with so far, itself among them if it has.
+    pub fn spoken_with(&self) -> usize {
+        self.core.gates.len()
+    }
+
     /// The last events.
     pub fn events(&self) -> &Events {
         &self.core.events

@@ -114,7 +114,7 @@ impl ShmRail {
         let inbox = Inbox::new(&own, size)?;
         Ok(Self {
             me: me as u16,
-            outs: (0..size).map(|_| None).collect(),
+            outs: bytemuck::zeroed_vec(size as usize),
             gone: vec![false; size as usize],
             any_gone: false,
             inbox,

@@ -179,7 +179,7 @@ impl TcpRail {
         let rail = Self {
             wake: Arc::new(TcpWake::new()?),
             door: Door::new(OwnedFd::from(listener)),
-            remotes: (0..size).map(|_| None).collect(),
+            remotes: bytemuck::zeroed_vec(size),
             open: Vec::new(),
             gone: vec![false; size],
             untold: Vec::new(),

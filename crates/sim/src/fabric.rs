@@ -103,6 +103,8 @@ struct State {
     left: Vec<bool>,
     /// Ranks that can run, in no order that matters beyond the seed.
     ready: Vec<Peer>,
+    /// Ranks that do something at all.
+    present: Vec<Peer>,
     holder: Option<Peer>,
     failed: Option<String>,
     faults: Faults,
@@ -122,11 +124,15 @@ pub struct SimFabric {
 pub struct Killed;
 
 impl SimFabric {
-    /// A fabric for `world` ranks; the same seed and faults give the same run.
-    pub fn new(world: u32, seed: u64, faults: Faults) -> Self {
+    /// A fabric for `world` ranks, of which those `present` do something; the same seed and faults give the same run.
+    pub fn new(world: u32, present: &[Peer], seed: u64, faults: Faults) -> Self {
         let mut events = BinaryHeap::new();
         for (number, &(rank, at_ns)) in faults.deaths.iter().enumerate() {
             events.push(Reverse(Due(at_ns, number as u64, Event::Death(rank))));
+        }
+        let mut standing = vec![Standing::Ended; world as usize];
+        for rank in present {
+            standing[*rank as usize] = Standing::Ready;
         }
         let state = State {
             random: Random::new(seed),
@@ -135,9 +141,10 @@ impl SimFabric {
             events,
             arrivals: (0..world).map(|_| VecDeque::new()).collect(),
             words: vec![0; world as usize],
-            standing: vec![Standing::Ready; world as usize],
+            standing,
             left: vec![false; world as usize],
-            ready: (0..world).collect(),
+            ready: present.to_vec(),
+            present: present.to_vec(),
             holder: None,
             failed: None,
             faults,
@@ -379,13 +386,14 @@ impl State {
     }
 
     fn all_left(&self) -> bool {
-        (0..self.left.len()).all(|rank| self.left[rank] || self.standing[rank] == Standing::Dead)
+        let over = |rank: usize| self.left[rank] || self.standing[rank] == Standing::Dead;
+        self.present.iter().all(|rank| over(*rank as usize))
     }
 
     /// Wakes those who only serve others when there are no others left.
     fn farewell(&mut self) {
         if self.all_left() {
-            (0..self.left.len() as Peer).for_each(|rank| self.rouse(rank));
+            (0..self.present.len()).for_each(|at| self.rouse(self.present[at]));
         }
     }
 

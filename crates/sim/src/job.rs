@@ -6,6 +6,7 @@
 use crate::fabric::{Faults, Killed, SimFabric};
 use crate::rail::{Memory, SimRail};
 use garonne_engine::Quotas;
+use garonne_engine::api::Peer;
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
@@ -80,9 +81,16 @@ pub struct Outcome {
 
 /// Runs `program` as every rank of a simulated job.
 pub fn run(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome {
-    let fabric = Arc::new(SimFabric::new(job.world, job.seed, job.faults.clone()));
+    let present: Vec<Peer> = (0..job.world).collect();
+    run_some(job, &present, program)
+}
+
+/// The same as some ranks of it, in ascending order; the others never do anything, and nobody may count on them. Jobs larger than a machine can have threads are
+/// looked at in this way.
+pub fn run_some(job: &Job, present: &[Peer], program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome {
+    let fabric = Arc::new(SimFabric::new(job.world, present, job.seed, job.faults.clone()));
     std::thread::scope(|scope| {
-        for me in 0..job.world {
+        for &me in present {
             let (shared, program) = (fabric.clone(), &program);
             let rank = move || rank(job, &shared, me, program);
             let spawned = std::thread::Builder::new()

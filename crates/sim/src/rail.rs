@@ -12,7 +12,7 @@ use garonne_engine::rail::{
 use garonne_engine::reliable::{Frame, Link, Packet};
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +41,9 @@ pub struct SimRail {
     me: Peer,
     memory: Memory,
     fabric: Arc<SimFabric>,
-    links: Vec<Option<Link>>,
+    /// To peers that were spoken to.
+    links: BTreeMap<Peer, Link>,
+    gone: BTreeSet<Peer>,
     /// Peers whose links may have something due.
     active: BTreeSet<Peer>,
     claimed: HashMap<u64, Scratch>,
@@ -54,12 +56,12 @@ pub struct SimRail {
 impl SimRail {
     /// The rail of rank `me`.
     pub fn new(fabric: Arc<SimFabric>, me: Peer, memory: Memory) -> Self {
-        let links = (0..fabric.world()).map(|_| Some(Link::default())).collect();
         Self {
             me,
             memory,
             fabric,
-            links,
+            links: BTreeMap::new(),
+            gone: BTreeSet::new(),
             active: BTreeSet::new(),
             claimed: HashMap::new(),
             next_token: 0,
@@ -75,18 +77,23 @@ impl SimRail {
 
     /// Every packet sent was acknowledged or its peer is gone.
     pub fn is_settled(&self) -> bool {
-        self.links.iter().flatten().all(Link::is_settled)
+        self.links.values().all(Link::is_settled)
     }
 
     fn lose(&mut self, peer: Peer, sink: &mut impl Sink) -> u32 {
-        match self.links[peer as usize].take() {
-            Some(_) => {
-                self.fabric.regions(|regions| regions.peer_gone(self.me, peer));
-                sink.gone(peer);
-                1
-            }
-            None => 0,
+        self.links.remove(&peer);
+        if !self.gone.insert(peer) {
+            return 0;
         }
+        self.fabric.regions(|regions| regions.peer_gone(self.me, peer));
+        sink.gone(peer);
+        1
+    }
+
+    /// The link to a peer that is not gone.
+    fn link(&mut self, peer: Peer) -> Option<&mut Link> {
+        let there = peer < self.fabric.world() && !self.gone.contains(&peer);
+        there.then(|| self.links.entry(peer).or_default())
     }
 
     /// Takes a lease on a peer's region. `None`: nothing is left of it.
@@ -122,7 +129,7 @@ impl SimRail {
         let mut frames: Vec<Frame> = Vec::new();
         let mut deadline_ns: Option<u64> = None;
         for peer in self.active.clone() {
-            let Some(link) = &mut self.links[peer as usize] else {
+            let Some(link) = self.links.get_mut(&peer) else {
                 self.active.remove(&peer);
                 continue;
             };
@@ -161,7 +168,9 @@ impl Rail for SimRail {
     }
 
     fn reach(&self, peer: Peer) -> Option<Reach> {
-        self.links.get(peer as usize)?.as_ref()?;
+        if peer >= self.fabric.world() || self.gone.contains(&peer) {
+            return None;
+        }
         Some(Reach {
             eager_max: EAGER_MAX,
             can_read: self.memory == Memory::Reached,
@@ -172,11 +181,7 @@ impl Rail for SimRail {
     }
 
     fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
-        let link = self
-            .links
-            .get(peer as usize)
-            .and_then(Option::as_ref)
-            .ok_or(Refusal::Gone)?;
+        let link = self.link(peer).ok_or(Refusal::Gone)?;
         if !link.has_room(class) {
             return Err(Refusal::Full);
         }
@@ -197,15 +202,14 @@ impl Rail for SimRail {
         let mut payload = vec![0; header.len as usize];
         room.mem.read(0, &mut payload);
         self.claimed.remove(&room.token);
-        if let Some(Some(link)) = self.links.get_mut(room.peer as usize) {
+        let now_ns = self.fabric.now_ns();
+        if let Some(link) = self.link(room.peer) {
+            let packet = Packet {
+                header: *header,
+                payload,
+            };
+            let frame = link.send(packet, now_ns);
             self.active.insert(room.peer);
-            let frame = link.send(
-                Packet {
-                    header: *header,
-                    payload,
-                },
-                self.fabric.now_ns(),
-            );
             self.fabric.transmit(self.me, room.peer, frame);
         }
     }
@@ -229,7 +233,7 @@ impl Rail for SimRail {
                 None => break,
                 Some(Arrival::Gone(peer)) => told += self.lose(peer, sink),
                 Some(Arrival::Frame(from, frame)) => {
-                    let Some(link) = &mut self.links[from as usize] else {
+                    let Some(link) = self.link(from) else {
                         continue;
                     };
                     link.receive(frame, &mut packets);

@@ -42,10 +42,15 @@ impl Outward {
         let mut places = client.places()?;
         Networks::from_environment()?.limit(&mut places, world.node)?;
         let node_of = |rank: u32| client.card(rank).host().0;
-        let near: Vec<bool> = (0..world.size).map(|rank| node_of(rank) == world.node).collect();
+        let here: Vec<u32> = (0..world.size)
+            .filter(|rank| node_of(*rank) == world.node)
+            .collect();
+        // Zeros that were never written cost no memory: others are many.
+        let mut near = vec![false; world.size as usize];
+        here.iter().for_each(|rank| near[*rank as usize] = true);
         let name = places.get(world.node as usize).map(|place| place.name.clone());
         let hosts = Hosts {
-            near: (0..world.size).filter(|rank| near[*rank as usize]).collect(),
+            near: here.clone(),
             name: name.unwrap_or_default(),
         };
         let house = House {
@@ -58,7 +63,7 @@ impl Outward {
             },
             sealed: sealed()?,
         };
-        let here = near.iter().filter(|near| **near).count() as u64;
+        let here = here.len() as u64;
         // Each has a core of its own, and none is left.
         let all_send = world.bound && here * 1000 >= u64::from(world.cpus_milli);
         let common = addresses::common_of(&places);

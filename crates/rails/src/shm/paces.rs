@@ -69,7 +69,7 @@ pub(crate) struct Paces {
 impl Paces {
     pub(crate) fn new(peers: u32) -> Self {
         Self {
-            of: (0..peers).map(|_| None).collect(),
+            of: bytemuck::zeroed_vec(peers as usize),
             seed: Pace::default(),
             running: None,
             alive: 0,
@@ -101,7 +101,7 @@ impl Paces {
         for (way, len, ns) in costs.fetch_times() {
             self.seed.seed(way, len, ns);
         }
-        self.of.iter_mut().for_each(|pace| *pace = None);
+        self.of = bytemuck::zeroed_vec(self.of.len());
     }
 
     /// The pace from a peer, if it announced anything yet.
