@@ -9,6 +9,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import time
 
 from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
@@ -21,6 +22,8 @@ from . import mpi4py
 AGENT_SILENCE_S = 20
 SILENCE_S = 90
 ROUNDS, SOAK_ROUNDS = 10, 300
+# How long strangers call the ports of a job.
+STRANGERS_S = 6
 # Programs of tests/c and on how many ranks. Not: what is promised for one node only (background, mismatch, overlap), and the flood, whose million of messages
 # is for memory and takes minutes over TCP.
 ACROSS = {
@@ -49,7 +52,7 @@ def suite(context):
         yield python(context, PART)
     else:
         yield python(context, [])
-    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_lost, gateway, settings_of_networks):
+    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_lost, gateway, settings_of_networks, strangers):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
@@ -337,15 +340,47 @@ def settings_of_networks(context, talk):
         expect(code != 0 and "G0225" in output, f"exit code {code}", output)
 
 
+def strangers(context, talk):
+    """A host of the network that knows no secret calls every port of the job, in all ways that nobody should: large messages go on moving meanwhile, and all ends well."""
+    seed = int(os.environ.get("GARONNE_TEST_SEED", random.getrandbits(32)))
+
+    def within(name, *words):
+        return subprocess.run(["ip", "netns", "exec", name, *map(str, words)], env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
+
+    def brought():
+        return sum(row["mb_brought"] for row in json.loads(within(hosts.names[0], context.prefix / "bin" / "garonne", "rail", "--json")))
+
+    with Hosts(3) as hosts:
+        job = Job(context, hosts, ["--host", f"localhost:2,{hosts.names[1]}:2", talk, "0", "1000000"])
+        try:
+            job.wait_for_ranks(talk, 4)
+            ports = [(address, line.split()[3].rpartition(":")[2]) for name, address in zip(hosts.names[:2], hosts.addresses) for line in within(name, "ss", "-Htln").splitlines()]
+            # One of each rank, and the agent's of the first host.
+            expect(len(ports) >= 5, f"only {len(ports)} ports", str(ports))
+            before = brought()
+            said = within(hosts.names[2], sys.executable, context.root / "tests/hosts/strangers.py", seed, STRANGERS_S, *(f"{address}:{port}" for address, port in ports))
+            calls = sum(int(count) for count in re.findall(r"(?:garbage|proofs|lengths|silence): (\d+)", said))
+            expect(calls > 100, f"GARONNE_TEST_SEED={seed}: too few strangers were let in to be a test", said)
+            after = brought()
+            expect(after > before + 20, f"GARONNE_TEST_SEED={seed}: {before} MB before strangers came, {after} when they had gone", said)
+        except BaseException:
+            job.sweep()
+            raise
+        for pid in job.ranks(talk):
+            os.kill(pid, signal.SIGUSR1)
+        code, output = job.end(limit=SILENCE_S)
+        expect(code == 0 and "all is well" in output, f"GARONNE_TEST_SEED={seed}: exit code {code}", output)
+
+
 def link_flaps(context, talk):
     """A link that is down for some seconds in the middle of messages: nothing is lost, and the job ends well."""
     with Hosts(2) as hosts:
         job = Job(context, hosts, ["--host", f"localhost:2,{hosts.names[1]}:2", talk, "1500"])
         job.wait_for_ranks(talk, 4)
-        for _ in range(2):
+        for dark_s in (2.5, 5):
             time.sleep(0.3)
             hosts.cut(2)
-            time.sleep(2.5)
+            time.sleep(dark_s)
             hosts.mend(2)
         code, output = job.end(limit=2 * SILENCE_S)
         expect(code == 0 and "all is well" in output, f"exit code {code}", output)

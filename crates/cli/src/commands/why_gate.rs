@@ -180,7 +180,8 @@ fn connection(seen: &Seen, through: Option<u32>) -> String {
         times => format!("; opened again {times} times"),
     };
     let brought = match (seen.rate, seen.moved) {
-        (0, _) => String::new(),
+        (0, 0) => String::new(),
+        (0, moved) => format!("; brought {moved} MB"),
         (rate, moved) => format!("; brought {moved} MB, at {rate} MB/s last"),
     };
     let through = through.map_or_else(String::new, |node| format!(" (node {node} passes it on)"));

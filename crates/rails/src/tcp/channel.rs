@@ -261,6 +261,8 @@ impl Channel {
                 seal.open.resize(len, 0);
                 seal.open_at = 0;
                 let Ok(opened) = seal.state.read_message(&seal.came[2..2 + len], &mut seal.open) else {
+                    // Nothing of it is ever given away.
+                    seal.open.clear();
                     self.end.get_or_insert(End::Closed);
                     return Io::Over;
                 };
@@ -287,5 +289,94 @@ impl Seal {
     fn whole(&self) -> Option<usize> {
         let len = usize::from(u16::from_le_bytes(*self.came.first_chunk()?));
         (self.came.len() >= 2 + len).then_some(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::NONBLOCK,
+            None,
+        )
+        .unwrap()
+    }
+
+    /// Both ends of sealed traffic.
+    fn seals() -> [Box<TransportState>; 2] {
+        let noise = || snow::Builder::new("Noise_NN_25519_ChaChaPoly_BLAKE2s".parse().unwrap());
+        let (mut caller, mut called) = (
+            noise().build_initiator().unwrap(),
+            noise().build_responder().unwrap(),
+        );
+        let (mut message, mut nothing) = ([0; 256], [0; 256]);
+        let len = caller.write_message(&[], &mut message).unwrap();
+        called.read_message(&message[..len], &mut nothing).unwrap();
+        let len = called.write_message(&[], &mut message).unwrap();
+        caller.read_message(&message[..len], &mut nothing).unwrap();
+        [caller, called].map(|noise| Box::new(noise.into_transport_mode().unwrap()))
+    }
+
+    /// What comes of two records of which `change` is done to the first's bytes on the way: the answers of three calls, and the bytes.
+    fn received(change: impl FnOnce(&mut Vec<u8>)) -> (Vec<Io>, Vec<u8>) {
+        let [caller, called] = seals();
+        let ((own, way), (back, other)) = (pair(), pair());
+        let mut sender = Channel::new(own, Some(caller), Vec::new());
+        let mut receiver = Channel::new(other, Some(called), Vec::new());
+        let mut carried = Vec::new();
+        for plain in [b"first", b"other"] {
+            assert!(matches!(sender.send(plain, Then::Nothing), Io::Moved(5)));
+            let mut bytes = [0; 128];
+            let Io::Moved(len) = recv(&way, &mut bytes) else {
+                panic!("nothing was sent")
+            };
+            carried.push(bytes[..len].to_vec());
+        }
+        change(&mut carried[0]);
+        carried
+            .iter()
+            .for_each(|bytes| assert!(matches!(send(&back, bytes, Then::Nothing), Io::Moved(_))));
+        let (mut answers, mut came) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            let mut bytes = [0xee; 64];
+            let answer = receiver.recv(&mut bytes);
+            if let Io::Moved(len) = answer {
+                came.extend_from_slice(&bytes[..len]);
+            }
+            answers.push(answer);
+        }
+        (answers, came)
+    }
+
+    #[test]
+    fn a_sealed_record_with_a_changed_byte_ends_the_connection_and_gives_nothing() {
+        let (_, came) = received(|_| ());
+        assert_eq!(came, b"firstother");
+        // Behind the length, every byte; shorter and longer lengths take bytes of the neighbour.
+        for at in 2..2 + 5 + SEAL {
+            let (answers, came) = received(|record| record[at] ^= 0x10);
+            assert!(
+                matches!(answers[..], [Io::Over, ..]) && came.is_empty(),
+                "byte {at}: {came:?}"
+            );
+        }
+        for len in [0, 1, SEAL as u8, 4 + SEAL as u8, 6 + SEAL as u8] {
+            let (answers, came) = received(|record| record[0] = len);
+            assert!(
+                matches!(answers[..], [Io::Over, ..]) && came.is_empty(),
+                "length {len}: {came:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_sealed_record_that_comes_twice_is_no_record() {
+        let (answers, came) = received(|record| record.extend_from_within(..));
+        assert!(matches!(answers[..], [Io::Moved(5), Io::Over, ..]), "{came:?}");
     }
 }

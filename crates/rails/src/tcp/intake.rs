@@ -56,7 +56,7 @@ impl TcpRail {
                 bulk[usize::from(path)] = self.take_bulk(&mut remote, (peer, path));
             }
         }
-        if self.done.len() > reads_done && remote.paths.are_several() {
+        if self.done.len() > reads_done {
             for path in paths.clone() {
                 self.shown
                     .moved(peer, Stream::Bulk(path), remote.paths.brought(path));

@@ -134,11 +134,6 @@ impl Paths {
         self.several = true;
     }
 
-    /// More ways than the first are there or may be.
-    pub(crate) fn are_several(&self) -> bool {
-        self.several
-    }
-
     /// This side waits for something.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.wholes.is_empty()
