@@ -62,7 +62,7 @@ impl Nodes {
         }
         if nodes.len() > limits::HOSTS_MAX {
             let text = format!(
-                "{} hosts: agents are started one by one, for at most {} hosts; larger jobs want a cluster's own launcher, which is not understood yet",
+                "{} hosts: a job has at most {}, since the agents of all report to the first one; larger ones are not there yet",
                 nodes.len() - 1,
                 limits::HOSTS_MAX
             );
