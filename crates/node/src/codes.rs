@@ -228,7 +228,7 @@ codes! {
     G0306: "too many hosts",
         "The launcher starts one agent for each host by itself and hears all of them, for some dozens of hosts.",
         "The line names the number of hosts and the limit.",
-        "Use fewer hosts with more ranks each. The launchers of clusters (Slurm, PRRTE, hydra, Flux) are not understood yet.";
+        "Use fewer hosts with more ranks each. Launchers of clusters (Slurm, PRRTE, hydra) start jobs of at most as many hosts.";
 }
 
 #[cfg(test)]
