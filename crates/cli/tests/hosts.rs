@@ -30,6 +30,21 @@ fn ranks_of_all_hosts_speak_and_know_their_places() {
 }
 
 #[test]
+fn as_many_hosts_as_a_job_may_have_begin_at_once() {
+    let hosts: Vec<String> = (1..garonne_node::limits::HOSTS_MAX)
+        .map(|number| format!("h{number}"))
+        .collect();
+    for _ in 0..3 {
+        let said = said(&mut on_hosts(&hosts.join(","), &["echo", "here"]));
+        assert_eq!(
+            (said.code, said.out.lines().count()),
+            (0, hosts.len()),
+            "{said:?}"
+        );
+    }
+}
+
+#[test]
 fn the_first_failure_on_any_host_ends_the_job_with_its_words_and_code() {
     let script = "if [ $PMI_RANK = 2 ]; then echo last words; exit 5; else exec sleep 100; fi";
     let said = said(&mut on_hosts("a:2,b:2", &["-l", "sh", "-c", script]));

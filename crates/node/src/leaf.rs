@@ -2,11 +2,11 @@
 //!
 //! Reads its errand from standard input (never arguments or environment: others may read those), calls the launcher's agent at all addresses at once and keeps
 //! the line that first proves the job's secret, is told the job, and goes on as the launcher of this host's part. Until the line stands, words go to standard error,
-//! which whoever started it passes on to the user. A host that joins gets its errand on the line that it has made, and goes on in the same way ([`obey`]).
+//! which whoever started it passes on to the user. A host that joins gets its errand on the line that it has made, and goes on in the same way ([`join`]).
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use garonne_rails::tcp::House;
 use garonne_rails::tcp::trusted::{self, Call, Called, Trusted};
@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::job::{Job, Placement};
 use crate::launcher;
 use crate::layout::JobId;
-use crate::limits::{CALL_WAIT, ERRAND_BYTES_MAX};
+use crate::limits::{CALL_WAIT, CUT_PAUSE, CUT_WAIT, ERRAND_BYTES_MAX};
 use crate::orders::{Errand, Order};
 use crate::placement;
 
@@ -37,8 +37,20 @@ pub fn serve() -> i32 {
 fn serve_errand() -> Result<i32> {
     let errand = read_errand(std::io::stdin().lock())?;
     let house = trusted::house(errand.secret.clone(), errand.job.to_ne_bytes(), errand.node);
-    let (line, reached) = call(&house, &errand.addresses, errand.port)?;
-    obey(errand, line, (reached, Manner::Started))
+    let until = Instant::now() + CALL_WAIT;
+    loop {
+        let (mut line, reached) = call(&house, &errand.addresses, errand.port)?;
+        match receive_job(&mut line)? {
+            Some(job) => return obey(errand, job, line, (reached, Manner::Started)),
+            // It was answered, but its proof came when its place was gone.
+            None if Instant::now() < until => {}
+            None => return Err(closed()),
+        }
+    }
+}
+
+fn closed() -> Error {
+    Error::peer(codes::G0216, "the launcher has closed the connection")
 }
 
 /// How an agent came to be that of a node.
@@ -50,9 +62,14 @@ pub(crate) enum Manner {
     Guest,
 }
 
-/// Is told the job on the line to the first agent, and runs this node's part of it. Returns the code of this process.
-pub(crate) fn obey(errand: Errand, mut line: Trusted, (reached, manner): (IpAddr, Manner)) -> Result<i32> {
-    let mut job = receive_job(&mut line)?;
+/// Is told the job on the line that a host which joins has made, and runs its part of it. Returns the code of this process.
+pub(crate) fn join(errand: Errand, mut line: Trusted, reached: IpAddr) -> Result<i32> {
+    let job = receive_job(&mut line)?.ok_or_else(closed)?;
+    obey(errand, job, line, (reached, Manner::Guest))
+}
+
+/// Runs this node's part of the job that the first agent has told on its line.
+fn obey(errand: Errand, mut job: Job, line: Trusted, (reached, manner): (IpAddr, Manner)) -> Result<i32> {
     if manner == Manner::Guest {
         job.env = Some(start::environment_of_guest(job.env.take().unwrap_or_default()));
     }
@@ -140,22 +157,37 @@ pub(crate) fn reach(
     house: &House,
     addresses: &[SocketAddr],
 ) -> std::result::Result<(Trusted, SocketAddr), Vec<String>> {
-    let until = Instant::now() + CALL_WAIT;
+    let (until, cut_until) = (Instant::now() + CALL_WAIT, Instant::now() + CUT_WAIT);
     let mut failures: Vec<String> = Vec::new();
     let mut calls = Vec::new();
+    // Who is to be called when, how long after the last time, and what became of that.
+    let mut again: Vec<(SocketAddr, Instant, Duration, String)> = Vec::new();
+    let jitter = Duration::from_millis(u64::from(std::process::id() % 32));
+    let begin = |address: SocketAddr, pause, calls: &mut Vec<_>, failures: &mut Vec<String>| match Call::begin(
+        house, address, 0,
+    ) {
+        Ok(call) => calls.push((address, pause, call)),
+        Err(why) => failures.push(format!("{address}: {why}")),
+    };
     for address in addresses {
-        match Call::begin(house, *address, 0) {
-            Ok(call) => calls.push((*address, call)),
-            Err(why) => failures.push(format!("{address}: {why}")),
-        }
+        begin(*address, CUT_PAUSE, &mut calls, &mut failures);
     }
-    while !calls.is_empty() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+    while !(calls.is_empty() && again.is_empty()) {
+        let now = Instant::now();
+        for (address, _, pause, _) in again.extract_if(.., |(_, at, ..)| *at <= now) {
+            begin(address, 2 * pause, &mut calls, &mut failures);
+        }
+        let next = again
+            .iter()
+            .map(|(_, at, ..)| *at)
+            .min()
+            .unwrap_or(until)
+            .min(until);
+        if now >= until {
             break;
         }
         let mut fds = Vec::new();
-        for (_, call) in &calls {
+        for (.., call) in &calls {
             let room = match call.has_called() {
                 true => PollFlags::empty(),
                 false => PollFlags::OUT,
@@ -165,31 +197,36 @@ pub(crate) fn reach(
                     .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN | room)),
             );
         }
-        let limit = crate::sys::timespec(left);
+        let limit = crate::sys::timespec(next.saturating_duration_since(now));
         let _ = rustix::event::poll(&mut fds, Some(&limit));
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let mut waiting = Vec::new();
-        for ((address, mut call), ready) in calls.into_iter().zip(ready) {
+        for ((address, pause, mut call), ready) in calls.into_iter().zip(ready) {
+            let at = Instant::now() + pause + jitter;
             match if ready { call.look() } else { Called::Waits } {
                 Called::Open(line) => return Ok((*line, address)),
-                Called::Waits => waiting.push((address, call)),
-                Called::Failed(why) => failures.push(format!("{address}: {why}")),
+                Called::Waits => waiting.push((address, pause, call)),
+                Called::Cut(why) if at < cut_until => again.push((address, at, pause, why)),
+                Called::Cut(why) | Called::Failed(why) => failures.push(format!("{address}: {why}")),
             }
         }
         calls = waiting;
     }
-    failures.extend(calls.iter().map(|(address, _)| format!("{address}: no answer")));
+    failures.extend(calls.iter().map(|(address, ..)| format!("{address}: no answer")));
+    failures.extend(again.iter().map(|(address, .., why)| format!("{address}: {why}")));
     Err(failures)
 }
 
-fn receive_job(line: &mut Trusted) -> Result<Job> {
-    let lost = || Error::peer(codes::G0216, "the launcher has closed the connection");
+/// The job that this node has a part in. `None`: the launcher has closed the connection before it had said anything.
+fn receive_job(line: &mut Trusted) -> Result<Option<Job>> {
     let until = Instant::now() + CALL_WAIT;
     loop {
-        line.push().map_err(|_| lost())?;
-        if let Some(message) = line.receive().map_err(|_| lost())? {
+        let Ok(received) = line.push().and_then(|()| line.receive()) else {
+            return Ok(None);
+        };
+        if let Some(message) = received {
             return match Order::decode(&message)? {
-                Order::Job(job) => Ok(*job),
+                Order::Job(job) => Ok(Some(*job)),
                 _ => Err(Error::peer(
                     codes::G0216,
                     "the launcher does not say what is to be run",
@@ -209,6 +246,9 @@ fn receive_job(line: &mut Trusted) -> Result<Job> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use garonne_rails::tcp::trusted::Porch;
+    use garonne_rails::tcp::{Secret, listen};
+    use std::os::fd::AsFd;
 
     #[test]
     fn who_starts_it_by_hand_is_told_what_it_is() {
@@ -217,6 +257,60 @@ mod tests {
             assert_eq!(error.code(), codes::G0216);
             assert!(error.to_string().contains("garonne run --host"), "{error}");
         }
+    }
+
+    #[test]
+    fn who_is_cut_off_among_many_calls_again_and_who_has_another_secret_is_told() {
+        let secret = || Secret::from_bytes(&[3; 32]);
+        let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        let first = std::thread::spawn(move || {
+            let wait = |fd| {
+                let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+                rustix::event::poll(&mut fds, None).unwrap();
+            };
+            for _ in 0..3 {
+                wait(listener.as_fd());
+                drop(listener.accept().unwrap());
+            }
+            let mut porch = Porch::new(trusted::house(secret(), [1; 16], 0), listener);
+            let until = Instant::now() + CALL_WAIT;
+            while Instant::now() < until {
+                porch.open(&mut |_, _| true);
+                if let Some((node, _)) = (0..4).find_map(|place| porch.look(place, |_| true)) {
+                    return Some(node);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            None
+        });
+        // Two calls at a time.
+        let house = trusted::house(secret(), [1; 16], 5);
+        assert!(reach(&house, &[address, address]).is_ok());
+        assert_eq!(first.join().unwrap(), Some(5));
+
+        let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let first = std::thread::spawn({
+            let over = over.clone();
+            move || {
+                let mut porch =
+                    Porch::new(trusted::house(Secret::from_bytes(&[4; 32]), [1; 16], 0), listener);
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    porch.open(&mut |_, _| true);
+                    assert!((0..4).all(|place| porch.look(place, |_| true).is_none()));
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let failures = reach(&house, &[address]).unwrap_err();
+        assert!(
+            failures.len() == 1 && failures[0].contains("cut the call off"),
+            "{failures:?}"
+        );
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        first.join().unwrap();
     }
 
     #[test]

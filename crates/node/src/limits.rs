@@ -184,6 +184,13 @@ pub const GATHER_WAIT: Duration = Duration::from_secs(60);
 /// How long an agent tries the addresses of the first one: a lost first packet is repeated after one second and after three.
 pub const CALL_WAIT: Duration = Duration::from_secs(10);
 
+/// How long an agent that was cut off without a word calls again: the first one has places for some callers at a time, and those of many hosts may call at once. Who has the
+/// key of another job is told after this.
+pub const CUT_WAIT: Duration = Duration::from_secs(3);
+
+/// Before it calls the same address again; doubled each time.
+pub const CUT_PAUSE: Duration = Duration::from_millis(20);
+
 /// What a started command says before its agent has reported, kept for the message about its failure.
 pub const STARTER_WORDS_MAX: usize = 4096;
 

@@ -209,6 +209,9 @@ pub const TCP_STRANGERS_MAX: usize = 32;
 /// How long a connection may take to prove who it is, from its first byte's turn on: a thousand round trips of a slow network.
 pub const TCP_STRANGER_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
 
+/// How long a caller that has shown the secret keeps its place before others: it needs one more turn of its own, on a machine that may be busy starting all those who call.
+pub const TCP_PROOF_STAYS: std::time::Duration = std::time::Duration::from_millis(500);
+
 /// Connections taken from the listener in one poll, so that a flood leaves the poll time for the job's own traffic.
 pub const TCP_ACCEPTS_PER_POLL: u32 = 8;
 

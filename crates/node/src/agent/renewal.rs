@@ -134,7 +134,7 @@ impl Agent<'_> {
                     let _ = epoll::modify(&self.epoll, fd, token, epoll::EventFlags::IN);
                 }
             }
-            Called::Failed(_) => *slot = None,
+            Called::Failed(_) | Called::Cut(_) => *slot = None,
             Called::Open(line) => {
                 let turn = up.renewal.turn;
                 up.renewal.calls.clear();

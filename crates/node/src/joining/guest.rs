@@ -12,7 +12,7 @@ use super::key::{JoinKey, Whereabouts};
 use super::{NO_NODE, Offer, ToGuest, house};
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::leaf::{self, Manner};
+use crate::leaf;
 use crate::limits::GUEST_LOOK;
 use crate::orders::Errand;
 
@@ -42,7 +42,7 @@ pub fn join(key: &JoinKey, offer: &Offer, tell: &mut dyn FnMut(News)) -> Result<
     line.send(&offer.encode()).map_err(|_| lost())?;
     let errand = wait(&mut line, tell)?;
     tell(News::Begins);
-    leaf::obey(errand, line, (reached.ip(), Manner::Guest))
+    leaf::join(errand, line, reached.ip())
 }
 
 fn call(key: &JoinKey, house: &House) -> Result<(Trusted, SocketAddr)> {

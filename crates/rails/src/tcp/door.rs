@@ -1,9 +1,11 @@
 //! The listening port: strangers come in, prove who they are, or leave.
 //!
 //! Owned by the rail. Strangers are bounded in number, bytes and time, and the kernel's queue before them too: a flood costs the job no more than the turns
-//! of [`TCP_ACCEPTS_PER_POLL`]. Who has shown the secret stays when room is needed; a replayed call shows it, too, but gets no further.
+//! of [`TCP_ACCEPTS_PER_POLL`]. Who has shown the secret stays when room is needed, for a while; a replayed call shows it, too, but gets no further.
 
-use crate::limits::{TCP_ACCEPTS_PER_POLL, TCP_BACKLOG, TCP_STRANGER_LIMIT, TCP_STRANGERS_MAX};
+use crate::limits::{
+    TCP_ACCEPTS_PER_POLL, TCP_BACKLOG, TCP_PROOF_STAYS, TCP_STRANGER_LIMIT, TCP_STRANGERS_MAX,
+};
 use crate::tcp::channel::{self, Channel, Io, Then};
 use crate::tcp::frame::{OPENING_MAX, Process, Reason, Stream};
 use crate::tcp::handshake::{Callee, Heard, House};
@@ -86,11 +88,15 @@ impl Door {
     /// Lets some in. Returns the places they took, to be watched.
     pub(crate) fn open(&mut self, now: Instant, watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool) {
         for _ in 0..TCP_ACCEPTS_PER_POLL {
+            // Those who wait in the kernel's queue are heard when one of those in here has gone on.
+            let Some(place) = self.place(now) else {
+                return;
+            };
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else {
                 return;
             };
-            let place = self.place();
+            self.strangers[place] = None;
             if watch(place, socket.as_fd()) {
                 self.strangers[place] = Some(Stranger {
                     socket,
@@ -102,19 +108,18 @@ impl Door {
         }
     }
 
-    /// A free place; if there is none, that of the oldest who has shown nothing.
-    fn place(&mut self) -> usize {
-        if let Some(free) = self.strangers.iter().position(Option::is_none) {
-            return free;
-        }
-        let age = |place: &usize| {
+    /// A free place; if there is none, that of the oldest who has shown nothing, or else of the oldest who has shown the secret, and had the time to prove it.
+    fn place(&self, now: Instant) -> Option<usize> {
+        let standing = |place: &usize| {
             self.strangers[*place]
                 .as_ref()
                 .map(|stranger| (stranger.callee.is_some(), stranger.since))
         };
-        let place = (0..self.strangers.len()).min_by_key(age).unwrap_or(0);
-        self.strangers[place] = None;
-        place
+        let place = (0..self.strangers.len()).min_by_key(standing)?;
+        match standing(&place) {
+            Some((true, since)) if now < since + TCP_PROOF_STAYS => None,
+            _ => Some(place),
+        }
     }
 
     /// Looks at one whose socket is ready.

@@ -354,6 +354,8 @@ pub enum Called {
     Waits,
     /// It is answered.
     Open(Box<Trusted>),
+    /// It was cut off without a word; what that may mean. Who calls while many others do may call again.
+    Cut(String),
     /// It came to nothing; why.
     Failed(String),
 }
@@ -420,6 +422,7 @@ impl Call {
                 Called::Waits
             }
             Some(Step::Open(channel, theirs)) => Called::Open(Box::new(Trusted::new(channel, theirs))),
+            Some(Step::Failed(Failure::Cut)) => Called::Cut(tell(&Failure::Cut)),
             Some(Step::Failed(failure)) => Called::Failed(tell(&failure)),
             None => Called::Failed("it is over".into()),
         }

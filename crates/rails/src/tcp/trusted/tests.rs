@@ -33,7 +33,7 @@ fn connect(
         }
         match call.look() {
             Called::Waits => {}
-            Called::Failed(_) => return None,
+            Called::Failed(_) | Called::Cut(_) => return None,
             Called::Open(near) => {
                 while far.is_none() {
                     far = porch.look_again(place.unwrap(), expected).map(|(_, far)| far);
@@ -164,4 +164,52 @@ fn a_message_longer_than_agreed_is_not_sent() {
     let secret = Secret::generate().unwrap();
     let (mut near, _far) = pair(&secret, &secret).unwrap();
     assert_eq!(near.send(&vec![0; TRUSTED_MESSAGE_MAX + 1]), Err(Lost::Over));
+}
+
+#[test]
+fn more_callers_than_places_all_come_in_and_none_is_cut_off() {
+    const CALLERS: usize = 3 * crate::limits::TCP_STRANGERS_MAX;
+    let secret = Secret::generate().unwrap();
+    let listener = crate::tcp::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut porch = Porch::new(house(secret.clone(), [7; 16], 0), listener);
+    let call = |node| Call::begin(&house(secret.clone(), [7; 16], node as u32), address, 0).unwrap();
+    let mut calls: Vec<Option<Call>> = (0..CALLERS).map(|node| Some(call(node))).collect();
+    // They stand and have said their first words before anybody listens.
+    while !calls.iter().flatten().all(Call::has_called) {
+        for slot in calls
+            .iter_mut()
+            .filter(|slot| slot.as_ref().is_some_and(|call| !call.has_called()))
+        {
+            assert!(matches!(slot.as_mut().unwrap().look(), Called::Waits));
+        }
+    }
+    let (mut opened, mut came) = (Vec::new(), Vec::new());
+    while came.len() < CALLERS {
+        // The porch has every chance to take more than it can keep before any of them goes on.
+        for _ in 0..CALLERS {
+            let mut places = Vec::new();
+            porch.open(&mut |place, _| {
+                places.push(place);
+                true
+            });
+            for place in places {
+                assert!(porch.look(place, |_| true).is_none());
+            }
+        }
+        for slot in &mut calls {
+            match slot.as_mut().map(Call::look) {
+                None | Some(Called::Waits) => {}
+                Some(Called::Open(line)) => {
+                    opened.push(line);
+                    *slot = None;
+                }
+                Some(other) => panic!("{other:?}, after {} had come in", came.len()),
+            }
+        }
+        for place in 0..crate::limits::TCP_STRANGERS_MAX {
+            came.extend(porch.look(place, |_| true));
+        }
+    }
+    assert_eq!(opened.len(), CALLERS);
 }
