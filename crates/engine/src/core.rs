@@ -17,6 +17,7 @@ use crate::request::{Mark, Requests, Side, State, from_wire};
 use crate::route::Routes;
 pub(crate) use crate::store::misfit;
 use crate::store::{Body, Meta, Store};
+use crate::strategy::loaded::Loaded;
 use crate::table::{KeyMap, Lists, NONE};
 use crate::watch::Watcher;
 use crate::wire::{Announce, Bytes, Clear, Finish};
@@ -107,6 +108,8 @@ pub(crate) struct Core {
     pub bounce: Bounce,
     /// Who is told what happens; see `watch`.
     pub watcher: Option<Arc<dyn Watcher>>,
+    /// Who is asked in which order messages leave; see `plan`.
+    pub loaded: Option<Arc<Loaded>>,
 }
 
 impl Core {
@@ -147,6 +150,7 @@ impl Core {
             tally: None,
             bounce: Bounce::new(),
             watcher: None,
+            loaded: None,
         }
     }
 

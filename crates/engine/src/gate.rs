@@ -94,6 +94,8 @@ pub(crate) struct Gate {
     granted: u32,
     /// Sends in the window.
     pub held: u32,
+    /// Messages that overtook the oldest of the window.
+    pub overtaken: u32,
     /// Changes when an envelope joins a window that a query found without a match.
     pub epoch: u32,
     /// Such a query was answered in this epoch.
@@ -230,6 +232,7 @@ impl Gate {
             run: None,
             granted: 0,
             held: 0,
+            overtaken: 0,
             epoch: 0,
             denied: false,
             told: false,

@@ -113,6 +113,7 @@ impl Core {
             indices.push(link / LINKS);
             chunks.push(Chunk {
                 context: operation.context,
+                tag: operation.tag,
                 len: operation.data.len,
             });
             at = self.window.next(link);

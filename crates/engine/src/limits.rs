@@ -138,6 +138,9 @@ pub const ORDER_LOOK_AHEAD: usize = 64;
 /// One message in so many of a plan is the oldest that waits: small ones have most of the rail, and large ones still move.
 pub const ORDER_FAIR: usize = 8;
 
+/// Messages that overtake the oldest of a window at most before it leaves with the next room, whatever a plan says: a look-ahead's worth, so that plans have their way where windows drain.
+pub const ORDER_PATIENCE: u32 = 64;
+
 /// Ways over which large data are split at most: with more, shares of what is just worth splitting would be too small for any way to take them.
 pub const SPLIT_WAYS: usize = 4;
 
@@ -149,3 +152,12 @@ pub const SPLIT_MOST: u64 = 8 << 20;
 
 /// Microseconds that a piece should take at most: ten of them are soon enough to learn that a way has become slower, and rare enough to cost nothing.
 pub const SPLIT_MICROSECONDS: f64 = 20_000.0;
+
+/// Random questions of each kind that a strategy is examined with, each asked twice: a property that fails once in some hundreds is found, in less than a second.
+pub const EXAMINE_CASES: u64 = 2000;
+
+/// Streams of messages in which it is looked for one that is overtaken for ever.
+pub const EXAMINE_STREAMS: u64 = 64;
+
+/// Messages that may overtake one there: sixteen look-aheads, many times what any fair order needs.
+pub const EXAMINE_STARVED: u64 = 1024;

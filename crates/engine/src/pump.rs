@@ -13,7 +13,7 @@ use crate::limits::{
 use crate::rail::{Class, Ending, Exposing, Header, Kind, Need, Rail, Refusal, need_of};
 use crate::request::{Operation, Side, State};
 use crate::shard::Shard;
-use crate::strategy::{self, Step, View, order};
+use crate::strategy::{self, Step, View};
 use crate::wire::{Announce, FLAG_REGION, FLAG_TAKEN};
 
 /// How far a region is exposed, kept in a send's `remote` until the receiver's name takes its place; 0: the rail was not asked.
@@ -102,7 +102,7 @@ impl<R: Rail> Shard<R> {
     }
 
     /// Asks the strategy about the next envelope of a window and does it. `false`: it has to wait.
-    fn send_from_window(&mut self, gate: u32, index: u32) -> bool {
+    pub(crate) fn send_from_window(&mut self, gate: u32, index: u32) -> bool {
         self.look_again(gate, index);
         let entry = &mut self.core.gates[gate as usize];
         entry.settle();
@@ -384,63 +384,6 @@ impl<R: Rail> Shard<R> {
             }
         }
         moved
-    }
-
-    fn pump_windows(&mut self) -> bool {
-        let mut moved = false;
-        let mut at = 0;
-        while at < self.core.blocked.len() {
-            let gate = self.core.blocked[at];
-            moved |= self.pump_window(gate);
-            if self.core.tell_window(gate) {
-                at += 1;
-            } else {
-                self.core.blocked.swap_remove(at);
-            }
-        }
-        moved
-    }
-
-    /// Sends from one window as its plan says, until something has to wait.
-    fn pump_window(&mut self, gate: u32) -> bool {
-        let mut moved = false;
-        while let Some(head) = self.core.window_head(gate) {
-            let alone = self.core.gates[gate as usize].held == 1;
-            if alone || order::is_small(self.core.requests.peek(head).data.len) {
-                // What any plan begins with.
-                if !self.send_held(gate, head) {
-                    return moved;
-                }
-                moved = true;
-                continue;
-            }
-            let (indices, chunks) = self.core.window_view(gate);
-            let order = order::plan(&chunks);
-            assert!(
-                order::check(&chunks, &order),
-                "a plan breaks the order of envelopes"
-            );
-            for at in order {
-                // The sends of a peer that was lost meanwhile have ended.
-                if self.core.is_held(indices[at]) {
-                    if !self.send_held(gate, indices[at]) {
-                        return moved;
-                    }
-                    moved = true;
-                }
-            }
-        }
-        moved
-    }
-
-    /// Sends an envelope of a window. `false`: it has to wait.
-    fn send_held(&mut self, gate: u32, index: u32) -> bool {
-        let sent = self.send_from_window(gate, index);
-        if sent {
-            // A send that ended took its links with it; one that only was announced still has them.
-            self.core.left_window(gate, index);
-        }
-        sent
     }
 
     /// A few pieces of every message that was cleared to be sent by packets.

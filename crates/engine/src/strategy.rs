@@ -1,9 +1,12 @@
 //! The strategy: from a view of a gate's window to what is done with its next envelope.
 //!
 //! A pure function, called by the pump, which checks what it answers against credits and sizes: a bad strategy can be slow, never
-//! wrong. What leaves in which write is decided in [`leave`], by whoever owns the connection; in which order, in [`order`].
+//! wrong. What leaves in which write is decided in [`leave`], by whoever owns the connection; in which order, in [`order`];
+//! how large data are split, in [`split`]. A strategy that others wrote ([`loaded`]) is asked before these, where there is one.
 
+pub mod examine;
 pub mod leave;
+pub mod loaded;
 pub mod order;
 pub mod split;
 

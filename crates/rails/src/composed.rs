@@ -16,7 +16,6 @@ use garonne_engine::rail::{
     Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Need, Rail, Reach,
     Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };
-use garonne_engine::strategy::leave::Leaving;
 use garonne_sync::run::Run;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, UserMem};
@@ -215,7 +214,7 @@ impl Far {
             // Without the thread nothing may be kept.
             None => {
                 let mut tcp = lock(&self.tcp);
-                tcp.gather(Leaving::Immediate);
+                tcp.gather_nothing();
                 tcp.drive();
             }
         }

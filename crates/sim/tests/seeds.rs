@@ -2,13 +2,14 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::strategy::loaded::{Answer, Counts, Decides, Loaded, Question, Strategy, Window};
 use garonne_progress::host::Host;
 use garonne_sim::Memory;
 use garonne_sim::fabric::Faults;
 use garonne_sim::job::{Job, SimHost, check, run};
 use garonne_sim::random::Random;
 use garonne_sync::user::{Data, Scratch};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// How the receives of a context name their messages. One way per context: then every message can be received.
 const CONTEXTS: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
@@ -244,6 +245,79 @@ fn every_message_arrives_once_intact_and_in_order_through_delay_loss_repeats_and
         let plan = plan(seed, world, 60);
         check(&job(seed, world), |host: Arc<SimHost>| play(&host, &plan, &[]));
     }
+}
+
+/// Says anything at all about orders: rubbish, nothing, too little, and now and then a plan.
+#[derive(Debug)]
+struct Mad(Mutex<Random>);
+
+impl Strategy for Mad {
+    fn decides(&self) -> Decides {
+        Decides {
+            order: true,
+            ..Decides::default()
+        }
+    }
+
+    fn order(&self, window: &Window<'_>) -> Answer<Vec<usize>> {
+        assert!(
+            window.chunks.len() > 1 && window.envelopes > 0,
+            "asked without need"
+        );
+        let mut random = self.0.lock().expect("no panic");
+        let all = window.chunks.len();
+        match random.below(6) {
+            0 => Answer::Yours,
+            1 => Answer::Rubbish,
+            2 => Answer::Decided(Vec::new()),
+            3 => Answer::Decided((0..all).rev().collect()),
+            4 => Answer::Decided((0..all).map(|_| random.below(all as u64 + 1) as usize).collect()),
+            _ => {
+                // One after the other, of any context.
+                let mut left: Vec<usize> = (0..all).collect();
+                let mut order = Vec::new();
+                while !left.is_empty() {
+                    let any = left[random.below(left.len() as u64) as usize];
+                    let context = window.chunks[any].context;
+                    let first = left.iter().position(|at| window.chunks[*at].context == context);
+                    order.push(left.remove(first.expect("it is there")));
+                }
+                Answer::Decided(order)
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_damaged_or_out_of_order_however_mad_the_strategy() {
+    let total = Mutex::new([0; 3]);
+    for seed in 2000..2120 {
+        let world = 2 + (seed % 3) as u32;
+        let plan = plan(seed, world, 90);
+        check(&job(seed, world), |host: Arc<SimHost>| {
+            let mad = Mad(Mutex::new(Random::new(seed ^ u64::from(host.me()) << 32)));
+            let loaded = Arc::new(Loaded::new(Box::new(mad), world));
+            host.inspect(|shard| shard.consult(loaded.clone()));
+            play(&host, &plan, &[]);
+            let counts = (0..world).map(|peer| loaded.counts(peer)[Question::Order as usize]);
+            let mut total = total.lock().expect("no panic");
+            for Counts {
+                asked,
+                accepted,
+                refused,
+            } in counts
+            {
+                for (sum, count) in total.iter_mut().zip([asked, accepted, refused]) {
+                    *sum += count;
+                }
+            }
+        });
+    }
+    let [asked, accepted, refused] = total.into_inner().expect("no panic");
+    assert!(
+        accepted > 100 && refused > 100 && asked > accepted + refused,
+        "{asked} {accepted} {refused}"
+    );
 }
 
 #[test]

@@ -72,6 +72,21 @@ impl History {
         self.since_look == 0
     }
 
+    /// Messages since the rank looked last.
+    pub fn since_look(&self) -> u32 {
+        self.since_look
+    }
+
+    /// How many were sent between the two looks before, and how many series in a row had that length.
+    pub fn series(&self) -> (u32, u32) {
+        (self.length, self.alike)
+    }
+
+    /// Messages that are still to leave at once, since one was overdue.
+    pub fn backoff(&self) -> u32 {
+        self.backoff
+    }
+
     /// The rank looks at its rails; `kept`: something was kept until now.
     pub fn looked(&mut self, kept: bool) {
         let sent = std::mem::take(&mut self.since_look);
@@ -117,9 +132,16 @@ pub struct Candidate {
     pub kept: usize,
 }
 
+impl Candidate {
+    /// Whether it leaves now, whatever a strategy says.
+    pub fn must_leave(&self) -> bool {
+        self.urgent || self.len > GATHER_EACH_MAX || self.kept >= GATHER_BYTES
+    }
+}
+
 /// Whether the message may wait for the rank's next look. It leaves with all that is kept otherwise.
 pub fn may_wait(leaving: Leaving, candidate: &Candidate, history: &History) -> bool {
-    if candidate.urgent || candidate.len > GATHER_EACH_MAX || candidate.kept >= GATHER_BYTES {
+    if candidate.must_leave() {
         return false;
     }
     let first = history.since_look == 0;

@@ -10,6 +10,8 @@ use crate::limits::{GATHER_EACH_MAX, ORDER_FAIR, ORDER_LOOK_AHEAD};
 pub struct Chunk {
     /// The context that its envelope belongs to.
     pub context: u32,
+    /// Its tag.
+    pub tag: i32,
     /// Its bytes.
     pub len: u64,
 }
@@ -73,7 +75,7 @@ mod tests {
     fn chunks() -> impl Strategy<Value = Vec<Chunk>> {
         let len = prop_oneof![0u64..=GATHER_EACH_MAX as u64, 5_000u64..100_000];
         prop::collection::vec(
-            (0u32..6, len).prop_map(|(context, len)| Chunk { context, len }),
+            (0u32..6, len).prop_map(|(context, len)| Chunk { context, tag: 0, len }),
             0..200,
         )
     }
@@ -104,7 +106,7 @@ mod tests {
         fn a_small_message_is_behind_small_ones_and_few_others(window in chunks(), context in 100u32..110) {
             let mut window = window;
             window.truncate(ORDER_LOOK_AHEAD - 1);
-            window.push(Chunk { context, len: 8 });
+            window.push(Chunk { context, tag: 0, len: 8 });
             let order = plan(&window);
             let at = order.iter().position(|at| *at == window.len() - 1).unwrap();
             let large = order[..at].iter().filter(|at| !is_small(window[**at].len)).count();
@@ -114,8 +116,8 @@ mod tests {
         #[test]
         fn a_large_message_is_not_put_off_for_ever(context in 0u32..6, smalls in 1usize..1000) {
             // Small ones of other communicators join as fast as they leave.
-            let small = |number: usize| Chunk { context: 10 + number as u32, len: 8 };
-            let mut window = vec![Chunk { context, len: 100_000 }];
+            let small = |number: usize| Chunk { context: 10 + number as u32, tag: 0, len: 8 };
+            let mut window = vec![Chunk { context, tag: 0, len: 100_000 }];
             window.extend((0..ORDER_LOOK_AHEAD).map(small));
             for number in 0..smalls {
                 let first = plan(&window);

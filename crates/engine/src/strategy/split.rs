@@ -80,7 +80,7 @@ fn least(way: &Way) -> u64 {
 }
 
 /// A piece should not take longer than this, so that a way that gets slower or breaks keeps little.
-fn most(way: &Way) -> u64 {
+pub fn most(way: &Way) -> u64 {
     ((way.rate * SPLIT_MICROSECONDS.max(way.latency)) as u64).clamp(SPLIT_LEAST, SPLIT_MOST)
 }
 

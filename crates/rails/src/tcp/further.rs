@@ -20,7 +20,8 @@ impl TcpRail {
         if !remote.paths.is_wanted() {
             return;
         }
-        let mut asked = remote.paths.spread();
+        let consult = self.gathering.splits.as_deref();
+        let mut asked = remote.paths.spread(consult.map(|loaded| (loaded, peer)));
         if let Some(ended) = remote.paths.refused_whole() {
             self.tell_of(peer, ended);
         }

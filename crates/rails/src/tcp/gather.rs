@@ -10,12 +10,18 @@ use crate::tcp::frame::Stream;
 use garonne_engine::api::Peer;
 use garonne_engine::rail::{Header, Kind};
 use garonne_engine::strategy::leave::{Candidate, History, Leaving, may_wait};
+use garonne_engine::strategy::loaded::{Loaded, Message};
+use std::sync::Arc;
 
 /// What the rail knows of all that is kept.
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
     /// `None`: nothing is kept.
     leaving: Option<Leaving>,
+    /// Who is asked before.
+    loaded: Option<Arc<Loaded>>,
+    /// Who is asked how large data are split, before the built-in strategy.
+    pub(super) splits: Option<Arc<Loaded>>,
     /// Peers to which something was sent since the last look.
     fresh: Vec<Peer>,
     naps: u32,
@@ -65,10 +71,39 @@ pub(crate) struct Keeping {
     since: Option<u32>,
 }
 
+impl Gathering {
+    /// What the strategy that was loaded says of a message, if there is one and it does.
+    #[inline]
+    fn asks(&self, peer: Peer, header: &Header, candidate: &Candidate, history: &History) -> Option<bool> {
+        let loaded = self.loaded.as_ref().filter(|_| !candidate.must_leave())?;
+        loaded.may_wait(&Message {
+            peer,
+            context: header.context,
+            tag: header.tag,
+            since_look: history.since_look(),
+            series: history.series(),
+            backoff: history.backoff(),
+            len: candidate.len as u64,
+            kept: candidate.kept as u64,
+        })
+    }
+}
+
 impl TcpRail {
     /// From now on messages may be kept, as the strategy says; [`TcpRail::nap`] will be called.
     pub fn gather(&mut self, leaving: Leaving) {
         self.gathering.leaving = Some(leaving);
+    }
+
+    /// From now on this strategy is asked what may wait, if anything may at all, and how large data are split.
+    pub fn consult(&mut self, loaded: Arc<Loaded>) {
+        self.gathering.loaded = loaded.decides().waiting.then(|| loaded.clone());
+        self.gathering.splits = loaded.decides().pieces.then_some(loaded);
+    }
+
+    /// From now on nothing is kept.
+    pub(crate) fn gather_nothing(&mut self) {
+        (self.gathering.leaving, self.gathering.loaded) = (Some(Leaving::Immediate), None);
     }
 
     /// Messages that were kept, and times that some were overdue.
@@ -92,7 +127,8 @@ impl TcpRail {
             urgent: header.kind != Kind::Eager as u8 || !remote.link.is_up(),
             kept: remote.link.log.unsent_len(),
         };
-        let waits = may_wait(leaving, &candidate, &keeping.history);
+        let waits = self.gathering.asks(peer, header, &candidate, &keeping.history);
+        let waits = waits.unwrap_or_else(|| may_wait(leaving, &candidate, &keeping.history));
         if keeping.history.is_fresh() {
             self.gathering.fresh.push(peer);
         }

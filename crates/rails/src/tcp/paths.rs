@@ -10,8 +10,10 @@ use crate::tcp::bulk::{Bulk, Piece};
 use crate::tcp::channel::Channel;
 use crate::tcp::frame::Ask;
 use crate::tcp::remote::Calls;
+use garonne_engine::api::Peer;
 use garonne_engine::limits::{SPLIT_LEAST, SPLIT_WAYS};
 use garonne_engine::rail::Token;
+use garonne_engine::strategy::loaded::{Flow, Lane, Loaded};
 use garonne_engine::strategy::split::{self, Way};
 use garonne_sync::user::Data;
 use std::ops::Range;
@@ -270,8 +272,9 @@ impl Paths {
         self.is_over(at)
     }
 
-    /// Asks for what nobody is asked for, where there is room. The ways on which something is to be sent now, as bits.
-    pub(crate) fn spread(&mut self) -> u32 {
+    /// Asks for what nobody is asked for, where there is room, as the built-in strategy says or the one that was loaded, for which `consult` is with the peer. The ways on which
+    /// something is to be sent now, as bits.
+    pub(crate) fn spread(&mut self, consult: Option<(&Loaded, Peer)>) -> u32 {
         if self.wholes.iter().all(|whole| whole.left.is_empty()) {
             return 0;
         }
@@ -290,13 +293,16 @@ impl Paths {
                 }
                 1 << only
             }
-            _ => self.spread_over(&usable),
+            _ => self.spread_over(&usable, consult),
         }
     }
 
-    fn spread_over(&mut self, usable: &[usize]) -> u32 {
+    fn spread_over(&mut self, usable: &[usize], consult: Option<(&Loaded, Peer)>) -> u32 {
         let now = Instant::now();
-        let (mut asked, mut moved) = (0, true);
+        let (mut asked, mut moved) = match consult {
+            Some((loaded, peer)) => self.spread_as_told(usable, (loaded, peer), now),
+            None => (0, true),
+        };
         while moved {
             moved = false;
             for (index, path) in usable.iter().enumerate() {
@@ -323,6 +329,57 @@ impl Paths {
             }
         }
         asked
+    }
+
+    /// Asks for pieces as long as the strategy that was loaded names them. The ways on which something is to be sent, and whether the built-in strategy is to go on: it
+    /// is not if the other says that nothing more should be asked for now.
+    fn spread_as_told(&mut self, usable: &[usize], consult: (&Loaded, Peer), now: Instant) -> (u32, bool) {
+        let (loaded, peer) = consult;
+        let mut asked = 0;
+        while let Some((at, len)) = self.next_left() {
+            let short = self.wholes[at].ask.len < TCP_SPREAD_LEAST;
+            let lanes = self.lanes(usable, short.then_some(len));
+            if lanes.iter().all(|lane| lane.room == 0) {
+                return (asked, false);
+            }
+            let left = if short { len } else { self.left() };
+            let flow = Flow {
+                peer,
+                left,
+                least: if short { len } else { SPLIT_LEAST.min(left) },
+                ways: &lanes,
+            };
+            match loaded.piece(&flow) {
+                Some(Some(piece)) => {
+                    let number = usable[piece.way];
+                    self.ask(number, at, piece.len);
+                    let path = &mut self.paths[number];
+                    path.pace.asks(now, path.bulk.moved());
+                    asked |= 1 << number;
+                }
+                Some(None) => return (asked, false),
+                None => return (asked, true),
+            }
+        }
+        (asked, false)
+    }
+
+    /// The usable ways as a strategy sees them. What is `whole` is not split, and is not kept waiting for room.
+    fn lanes(&self, usable: &[usize], whole: Option<u64>) -> Vec<Lane> {
+        let lane = |(way, path): (Way, &usize)| {
+            let Path { bulk, pace, .. } = &self.paths[*path];
+            let asked = bulk.asked() as u32;
+            let room = match whole {
+                Some(_) => 1,
+                None => (TCP_PIECES as u32).saturating_sub(asked),
+            };
+            let lane = Lane::new(way, asked, room, pace.rate().is_some());
+            Lane {
+                most: whole.unwrap_or(lane.most),
+                ..lane
+            }
+        };
+        self.ways(usable).into_iter().zip(usable).map(lane).collect()
     }
 
     fn ways(&self, usable: &[usize]) -> Vec<Way> {

@@ -1,0 +1,246 @@
+//! The order in which a window leaves by a rail that has room for few packets at a time, with and without a strategy of somebody else's.
+
+use garonne_engine::Quotas;
+use garonne_engine::api::{Error, Mode, Origin, Peer, Send};
+use garonne_engine::limits::{ORDER_LOOK_AHEAD, ORDER_PATIENCE};
+use garonne_engine::rail::{
+    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
+};
+use garonne_engine::shard::Shard;
+use garonne_engine::strategy::loaded::{Answer, Counts, Decides, Loaded, Question, Strategy, Window};
+use garonne_sync::copy::Stores;
+use garonne_sync::user::{Data, Scratch, UserMem};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Takes so many packets of data until it is told otherwise, and remembers their contexts.
+#[derive(Default)]
+struct Narrow {
+    room: u32,
+    sent: Vec<u32>,
+    lent: Vec<Scratch>,
+}
+
+struct Bed;
+
+impl WakeSource for Bed {
+    fn sleep(&self, _: u32, _: Option<Duration>) {}
+    fn wake(&self) {}
+}
+
+impl Rail for Narrow {
+    fn limits(&self) -> Limits {
+        Limits {
+            inline_max: 32,
+            packet_max: 16 << 10,
+            control_max: 88,
+            ordered: true,
+        }
+    }
+    fn reach(&self, _: Peer) -> Option<Reach> {
+        Some(Reach {
+            eager_max: 16 << 10,
+            can_read: false,
+            can_write: false,
+            pipeline_chunk: 1024,
+            read_chunk: 1024,
+        })
+    }
+    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
+        if class == Class::Data && self.room == 0 {
+            return Err(Refusal::Full);
+        }
+        let scratch = Scratch::new(len).ok_or(Refusal::Full)?;
+        let room = Room {
+            mem: scratch.mem(),
+            len,
+            peer,
+            token: 0,
+            stores: Stores::Cached,
+        };
+        self.lent.push(scratch);
+        Ok(room)
+    }
+    fn commit(&mut self, _: Room, header: &Header) {
+        self.lent.pop();
+        self.room -= 1;
+        self.sent.push(header.context);
+    }
+    fn abandon(&mut self, _: Room) {
+        self.lent.pop();
+    }
+    fn send_inline(&mut self, _: Peer, header: &Header, _: UserMem) -> Result<(), Refusal> {
+        self.room = self.room.checked_sub(1).ok_or(Refusal::Full)?;
+        self.sent.push(header.context);
+        Ok(())
+    }
+    fn poll(&mut self, _: u32, _: &mut impl Sink) -> u32 {
+        0
+    }
+    fn expose(&mut self, _: Token, _: Peer, _: &Data) -> Exposing {
+        Exposing::Unable
+    }
+    fn revoke(&mut self, _: Token) -> Ending {
+        Ending::Now
+    }
+    fn read(&mut self, _: Bulk<'_>) -> Result<Ending, Error> {
+        Err(Error::Resource("nothing can be read here"))
+    }
+    fn write(&mut self, _: Bulk<'_>) -> Result<Ending, Error> {
+        Err(Error::Resource("nothing can be written here"))
+    }
+    fn arm(&mut self) -> u32 {
+        0
+    }
+    fn disarm(&mut self) {}
+    fn wake_source(&self) -> Arc<dyn WakeSource> {
+        Arc::new(Bed)
+    }
+    fn ring(&mut self, _: Peer) {}
+}
+
+/// Has context 1 leave after all others.
+#[derive(Debug)]
+struct LastIsOne;
+
+impl Strategy for LastIsOne {
+    fn decides(&self) -> Decides {
+        Decides {
+            order: true,
+            ..Decides::default()
+        }
+    }
+
+    fn order(&self, window: &Window<'_>) -> Answer<Vec<usize>> {
+        let (one, mut others): (Vec<_>, Vec<_>) =
+            (0..window.chunks.len()).partition(|place| window.chunks[*place].context == 1);
+        others.extend(one);
+        Answer::Decided(others)
+    }
+}
+
+struct Side {
+    shard: Shard<Narrow>,
+    loaded: Option<Arc<Loaded>>,
+    bytes: Scratch,
+}
+
+impl Side {
+    fn new(strategy: Option<Box<dyn Strategy>>) -> Self {
+        let quotas = Quotas {
+            envelopes: 100_000,
+            payload: 1 << 40,
+        };
+        let mut shard = Shard::new(Narrow::default(), 0, 2, quotas);
+        let loaded = strategy.map(|strategy| Arc::new(Loaded::new(strategy, 2)));
+        if let Some(loaded) = &loaded {
+            shard.consult(loaded.clone());
+        }
+        let bytes = Scratch::new(16 << 10).expect("memory");
+        Self { shard, loaded, bytes }
+    }
+
+    fn send(&mut self, context: u32, len: u64) {
+        let send = Send {
+            context,
+            peer: 1,
+            source: 0,
+            tag: 0,
+            data: Data::contiguous(self.bytes.mem(), len),
+            mode: Mode::Standard,
+            origin: Origin::default(),
+        };
+        self.shard.send(send).expect("started");
+    }
+
+    /// Lets so many packets leave; their contexts.
+    fn leave(&mut self, packets: u32) -> Vec<u32> {
+        self.shard.rail().room = packets;
+        self.shard.progress();
+        self.shard.rail().room = 0;
+        std::mem::take(&mut self.shard.rail().sent)
+    }
+
+    fn asked(&self) -> Counts {
+        let loaded = self.loaded.as_ref().expect("there is one");
+        loaded.counts(1)[Question::Order as usize]
+    }
+}
+
+#[test]
+fn the_oldest_message_leaves_however_few_leave_at_a_time_and_whatever_a_plan_says() {
+    for strategy in [None, Some(Box::new(LastIsOne) as Box<dyn Strategy>)] {
+        for at_a_time in [1, 3, 7, 20] {
+            let mut side = Side::new(
+                strategy
+                    .as_ref()
+                    .map(|_| Box::new(LastIsOne) as Box<dyn Strategy>),
+            );
+            side.send(1, 9000);
+            (0..100).for_each(|_| side.send(2, 8));
+            let mut overtook = 0;
+            loop {
+                let left = side.leave(at_a_time);
+                assert_eq!(left.len(), at_a_time as usize);
+                overtook += left.iter().take_while(|context| **context == 2).count();
+                if left.contains(&1) {
+                    break;
+                }
+                assert!(
+                    overtook < ORDER_PATIENCE as usize + ORDER_LOOK_AHEAD,
+                    "{at_a_time} at a time"
+                );
+                // As fast as they leave.
+                (0..at_a_time).for_each(|_| side.send(2, 8));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_loaded_strategy_orders_the_window_and_is_asked_only_where_there_is_something_to_order() {
+    let mut side = Side::new(Some(Box::new(LastIsOne)));
+    // One message, and several of one context: there is one order.
+    side.send(1, 8);
+    assert_eq!(side.leave(5), [1]);
+    (0..3).for_each(|_| side.send(1, 9000));
+    assert_eq!(side.leave(5), [1, 1, 1]);
+    assert_eq!(side.asked(), Counts::default());
+    for context in [1, 2, 1, 3] {
+        side.send(context, 8);
+    }
+    assert_eq!(side.leave(10), [2, 3, 1, 1]);
+    let Counts { asked, accepted, .. } = side.asked();
+    assert!((1..=2).contains(&asked) && accepted == asked, "{asked}");
+    assert_eq!(side.leave(10), [], "nothing is left");
+}
+
+#[test]
+fn an_empty_plan_and_one_that_breaks_the_order_are_done_without() {
+    #[derive(Debug)]
+    struct Says(Vec<usize>);
+    impl Strategy for Says {
+        fn decides(&self) -> Decides {
+            LastIsOne.decides()
+        }
+        fn order(&self, _: &Window<'_>) -> Answer<Vec<usize>> {
+            Answer::Decided(self.0.clone())
+        }
+    }
+    for plan in [
+        vec![],
+        vec![3, 2, 1, 0],
+        vec![0, 0, 0, 0],
+        vec![9; 4],
+        vec![0; 1000],
+    ] {
+        let mut side = Side::new(Some(Box::new(Says(plan.clone()))));
+        for (context, len) in [(1, 9000), (2, 8), (1, 8), (1, 8)] {
+            side.send(context, len);
+        }
+        // As without it.
+        assert_eq!(side.leave(10), [2, 1, 1, 1], "{plan:?}");
+        let Counts { asked, refused, .. } = side.asked();
+        assert!(asked > 0 && refused == asked, "{plan:?}: {asked} {refused}");
+    }
+}
