@@ -13,6 +13,7 @@
 mod output;
 
 mod commands;
+mod examined;
 mod recording;
 mod run;
 

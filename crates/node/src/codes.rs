@@ -205,6 +205,10 @@ codes! {
         "Two ranks have messages for each other, and neither of their hosts reaches the other: not one of their addresses answers, in either direction. One direction would do.",
         "The line names both hosts and their ranks, and the addresses that were tried.",
         "Open the ports of one of the two for calls from the other, or start the job where both reach it: hosts that only make outbound connections can talk to hosts that take calls, and not to each other. That a third host passes messages on is not there yet.";
+    G0230: "a strategy cannot be loaded",
+        "GARONNE_STRATEGY names a file that is to decide when, in which order and which way messages leave, and it is no module for this library.",
+        "The line names the file and the reason: it is not there (on this host), it is no library, it lacks a library of its own, it exports no garonne_strategy_v1, or it is of another version.",
+        "`garonne strategy FILE` loads and examines it. Compile it with -shared -fPIC and this version's garonne_strategy.h; the file must be at the same place on every host. Unset GARONNE_STRATEGY for the built-in strategy.";
     G0301: "no shared memory",
         "The memory file that ranks of one node talk through could not be made, or is not sealed as it must be.",
         "The line names the system's error.",

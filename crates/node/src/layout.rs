@@ -61,6 +61,7 @@ mod card {
     pub const STARTED_NS: usize = 32;
     pub const PORT: usize = 40;
     pub const LINKS: usize = 48;
+    pub const ANSWERS: usize = 56;
     pub const DOORBELL: usize = 64;
     pub const SLEEPERS: usize = 68;
     pub const HANDS: usize = 72;
@@ -544,6 +545,15 @@ impl Card {
 
     pub(crate) fn set_links(&self, address: u64) {
         self.at.atomic_u64(card::LINKS).store(address, Relaxed);
+    }
+
+    /// Where the counts of what a strategy answered that was loaded lie in the rank's own memory; 0: not told, or none was loaded.
+    pub fn answers(&self) -> u64 {
+        self.at.atomic_u64(card::ANSWERS).load(Relaxed)
+    }
+
+    pub(crate) fn set_answers(&self, address: u64) {
+        self.at.atomic_u64(card::ANSWERS).store(address, Relaxed);
     }
 
     /// Where the rank's book ([`crate::book`]) lies in its own memory; 0: not told.

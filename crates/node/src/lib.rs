@@ -37,6 +37,7 @@ pub mod probe;
 mod processes;
 pub mod rank;
 pub mod rendezvous;
+pub mod strategy;
 #[allow(unsafe_code)]
 mod sys;
 pub mod traced;

@@ -7,7 +7,7 @@
 mod networks;
 mod outward;
 pub use networks::ENV_NETWORKS;
-pub use outward::{ENV_ENCRYPT, ENV_STRATEGY};
+pub use outward::ENV_ENCRYPT;
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -18,6 +18,8 @@ use garonne_engine::Quotas;
 use garonne_engine::api::{Error as EngineError, Peer};
 use garonne_engine::event::{self, Awaited, Sent, Waiting};
 use garonne_engine::shard::Shard;
+use garonne_engine::strategy::leave::Leaving;
+use garonne_engine::strategy::loaded::Loaded;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
 use garonne_progress::surroundings::{Known, Lent, Patience, Senders, Surroundings};
@@ -36,6 +38,7 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::{Background, State, Wait};
 use crate::rendezvous::ENV_HELPERS;
+use crate::strategy::{Chosen, Module};
 use crate::tracing::Tracer;
 use crate::{limits, sys};
 
@@ -52,6 +55,8 @@ pub struct Rank {
     pub tracer: Option<Arc<Tracer>>,
     /// The hosts of a job on several.
     pub hosts: Option<Hosts>,
+    /// The strategy that was loaded, whose counts others look at.
+    _loaded: Option<Arc<Loaded>>,
 }
 
 /// What a rank of a job on several hosts knows of them.
@@ -72,10 +77,22 @@ impl Rank {
         }
     }
 
+    /// What decides when messages leave.
+    fn strategy(world: u32) -> Result<(Leaving, Option<Arc<Loaded>>)> {
+        Ok(match Chosen::from_environment()? {
+            Chosen::BuiltIn(leaving) => (leaving, None),
+            Chosen::Module(path) => {
+                let module = Box::new(Module::open(&path)?);
+                (Leaving::default(), Some(Arc::new(Loaded::new(module, world))))
+            }
+        })
+    }
+
     fn of_job(client: Arc<Client>) -> Result<Self> {
         let world = client.world();
+        let (leaving, loaded) = Self::strategy(world.size)?;
         let mut rail = ShmRail::new(Arc::new(OfJob::new(client.clone()))).map_err(no_rail)?;
-        let outward = outward::Outward::new(&client)?;
+        let outward = outward::Outward::new(&client, leaving)?;
         if let Some(costs) = CostModel::load() {
             costs.apply();
             rail.begin_with(&costs);
@@ -101,13 +118,20 @@ impl Rank {
         client.card(world.rank).set_paces(rail.paces_at() as u64);
         let (rail, hosts) = match outward {
             None => (ComposedRail::of_node(rail), None),
-            Some(outward) => {
+            Some(mut outward) => {
                 let hosts = outward.hosts;
+                if let Some(loaded) = &loaded {
+                    outward.rail.consult(loaded.clone());
+                }
                 client.card(world.rank).set_links(outward.rail.shown_at() as u64);
                 (ComposedRail::new(rail, outward.rail, outward.near), Some(hosts))
             }
         };
         let mut shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
+        if let Some(loaded) = &loaded {
+            shard.consult(loaded.clone());
+            client.card(world.rank).set_answers(loaded.at() as u64);
+        }
         shard.show_in(client.card(world.rank).tally());
         client
             .card(world.rank)
@@ -129,10 +153,13 @@ impl Rank {
             client: Some(client),
             tracer: Some(tracer),
             hosts,
+            _loaded: loaded,
         })
     }
 
     fn alone() -> Result<Self> {
+        // There is nobody to send anything to; a setting that is wrong is one all the same.
+        let (_, loaded) = Self::strategy(1)?;
         let threads = Threads::new(1).map_err(no_rail)?.pop();
         let neighbours = threads.ok_or(Error::resource(codes::G0304, "no memory for a world of one"))?;
         let rail = ShmRail::new(Arc::new(neighbours)).map_err(no_rail)?;
@@ -155,6 +182,7 @@ impl Rank {
             client: None,
             tracer: None,
             hosts: None,
+            _loaded: loaded,
         })
     }
 

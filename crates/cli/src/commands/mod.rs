@@ -12,6 +12,7 @@ mod pair;
 mod picture;
 mod ping;
 mod rail;
+mod strategy;
 mod top;
 mod trace;
 mod tune;
@@ -66,6 +67,8 @@ enum Command {
     Ping(ping::Args),
     /// The networks that a running job uses between hosts; take one out of use, or back
     Rail(rail::Args),
+    /// Load a strategy that is a module, ask it thousands of random questions, and say what is wrong with it
+    Strategy(strategy::Args),
     /// Why something is as it is: binding, settings, costs
     Why(why::Args),
     /// Measure against other MPIs (--against mpich,openmpi), or the task engine alone (tasks)
@@ -102,6 +105,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Tune(args) => tune::run(&args),
         Command::Ping(args) => ping::run(&args),
         Command::Rail(args) => rail::run(&args),
+        Command::Strategy(args) => strategy::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Explain(args) => explain::run(&args),

@@ -3,6 +3,7 @@
 use super::jobs;
 use comfy_table::{Table, presets};
 use garonne_node::adoption::ENV_KEY;
+use garonne_node::strategy::ENV_STRATEGY;
 use garonne_node::{
     layout::{Background, Card, Shape},
     placement, rank,
@@ -256,9 +257,9 @@ const SETTINGS: [(&str, &str, &str); 8] = [
         "networks that ranks may use between hosts: networks, addresses, interfaces by comma; ^ forbids one",
     ),
     (
-        rank::ENV_STRATEGY,
+        ENV_STRATEGY,
         "adaptive",
-        "when small messages to other hosts leave: immediate, aggregate, hold, adaptive",
+        "when small messages to other hosts leave: immediate, aggregate, hold, adaptive; or a module's path (garonne strategy)",
     ),
     (
         "MPIEXEC_TIMEOUT",

@@ -1,14 +1,18 @@
 //! `garonne why gate N`: which way the messages of one rank go to each peer, and what decides it.
 
 use comfy_table::{Table, presets};
+use garonne_engine::strategy::loaded::{Counts, Question, counts_bytes, read_counts};
 use garonne_node::layout::{Card, Shape};
-use garonne_node::rank::{self, ENV_STRATEGY};
+use garonne_node::rank;
+use garonne_node::strategy::ENV_STRATEGY;
 use garonne_node::ways;
 use garonne_rails::shm::paces;
 use garonne_rails::tcp::Stream;
 use garonne_rails::tcp::shown::{self, Seen};
 use garonne_sync::shm::Segment;
 use serde_json::json;
+
+use crate::examined::FUNCTIONS;
 
 /// Bandwidth found for the longest messages from a peer of this host: bytes, megabytes per second, and the way.
 struct Fetched {
@@ -22,6 +26,8 @@ struct Gate {
     peer: u32,
     node: u32,
     over: Over,
+    /// How often a strategy that was loaded was asked about it.
+    answers: Option<[Counts; 3]>,
 }
 
 enum Over {
@@ -65,6 +71,7 @@ fn gates(shape: &Shape, board: &Segment, rank: u32) -> Vec<Gate> {
             .find(|way| way.to == node && way.port == seen.ends.1.port());
         way.map(|way| way.via)
     };
+    let answers = table(card.answers(), counts_bytes(shape.size));
     let paces = paces::read_shown(&table(card.paces(), paces::SHOWN_BYTES));
     let of =
         |peer: u32| {
@@ -88,12 +95,29 @@ fn gates(shape: &Shape, board: &Segment, rank: u32) -> Vec<Gate> {
                         Over::Tcp(of_peer.map(|seen| (*seen, through(seen, node))).collect())
                     }
                 };
-            Gate { peer, node, over }
+            Gate {
+                peer,
+                node,
+                over,
+                answers: read_counts(&answers, peer),
+            }
         };
     (0..shape.size).filter(|peer| *peer != rank).map(of).collect()
 }
 
 fn told(gate: &Gate) -> serde_json::Value {
+    let mut told = told_way(gate);
+    told["strategy"] = json!(gate.answers.map(|answers| {
+        let of = |question: Question| {
+            let Counts { asked, accepted, refused } = answers[question as usize];
+            json!({ "asked": asked, "accepted": accepted, "refused": refused })
+        };
+        json!({ "may_wait": of(Question::Waiting), "order": of(Question::Order), "piece": of(Question::Piece) })
+    }));
+    told
+}
+
+fn told_way(gate: &Gate) -> serde_json::Value {
     match &gate.over {
         Over::Memory(fetched) => json!({
             "peer": gate.peer, "node": gate.node, "over": "shared memory",
@@ -151,6 +175,7 @@ fn print(shape: &Shape, rank: u32, gates: &[Gate]) -> i32 {
     }
     outln!("rank {rank}, on node {} of {}", shape.node, shape.nodes);
     outln!("{}", table.trim_fmt());
+    print_answers(gates);
     if strangers > 0 {
         outln!(
             "{strangers} more on other hosts, not spoken to yet or not shown (a rank shows {} connections)",
@@ -167,6 +192,26 @@ fn print(shape: &Shape, rank: u32, gates: &[Gate]) -> i32 {
         );
     }
     0
+}
+
+/// What a strategy that was loaded was asked about each peer.
+fn print_answers(gates: &[Gate]) {
+    for gate in gates {
+        let answers = gate.answers.iter().flatten().zip(FUNCTIONS);
+        let asked: Vec<String> = answers
+            .filter(|(counts, _)| counts.asked > 0)
+            .map(|(counts, name)| {
+                let left = counts.asked.saturating_sub(counts.accepted + counts.refused);
+                format!(
+                    "{name} {} asked, {} accepted, {} refused, {left} left to the built-in one",
+                    counts.asked, counts.accepted, counts.refused
+                )
+            })
+            .collect();
+        if !asked.is_empty() {
+            outln!("strategy for {}: {}", gate.peer, asked.join("; "));
+        }
+    }
 }
 
 fn connection(seen: &Seen, through: Option<u32>) -> String {

@@ -9,6 +9,7 @@ mod joining;
 mod options;
 mod parse;
 mod signals;
+mod strategies;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -116,6 +117,21 @@ fn start(order: Order) -> i32 {
         );
         return USAGE;
     }
+    let strategies = strategies::are_named(&job);
+    let refused = |text: String| {
+        errln!("{text}");
+        1
+    };
+    if strategies && let Err(text) = strategies::settle(&mut job) {
+        return refused(text);
+    }
+    // Before others are waited for.
+    if strategies
+        && joining.is_wanted()
+        && let Err(text) = strategies::check(&job)
+    {
+        return refused(text);
+    }
     let company = match joining.is_wanted() {
         false => None,
         true => match joining::gather(&joining, &mut job, &mut hosts, mapping) {
@@ -133,6 +149,12 @@ fn start(order: Order) -> i32 {
         }
         job.policy = policy;
         job.cpus = cpus.map(|cpus| cpus.to_string()).unwrap_or_default();
+    }
+    if strategies
+        && !joining.is_wanted()
+        && let Err(text) = strategies::check(&job)
+    {
+        return refused(text);
     }
     let here = job.ranks_of(0);
     let placed = placement::place(here.len() as u32, &policy);

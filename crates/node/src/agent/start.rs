@@ -266,7 +266,7 @@ fn is_of_one_host(name: &OsStr) -> bool {
 const SETTINGS: [&str; 4] = [
     crate::rank::ENV_BACKGROUND,
     crate::rank::ENV_CHECK,
-    crate::rank::ENV_STRATEGY,
+    crate::strategy::ENV_STRATEGY,
     crate::rank::ENV_ENCRYPT,
 ];
 

@@ -34,7 +34,7 @@ pub(super) struct Outward {
 
 impl Outward {
     /// `None` in a job on one host.
-    pub fn new(client: &Arc<Client>) -> Result<Option<Self>> {
+    pub fn new(client: &Arc<Client>, leaving: Leaving) -> Result<Option<Self>> {
         let world = client.world();
         let Some(begin) = client.take_outward() else {
             return Ok(None);
@@ -85,13 +85,10 @@ impl Outward {
                 format!("cannot set up the rail between hosts: {error:?}"),
             )
         })?;
-        rail.gather(strategy()?);
+        rail.gather(leaving);
         Ok(Some(Self { rail, near, hosts }))
     }
 }
-
-/// When small messages to other hosts leave: one of [`Leaving::ALL`], by name.
-pub const ENV_STRATEGY: &str = "GARONNE_STRATEGY";
 
 /// Whether what ranks of different hosts say to each other is encrypted: the same for all ranks of a job.
 pub const ENV_ENCRYPT: &str = "GARONNE_ENCRYPT";
@@ -105,19 +102,6 @@ fn sealed() -> Result<bool> {
             format!("{ENV_ENCRYPT}={said:?}; there are: 0, 1"),
         )),
     }
-}
-
-fn strategy() -> Result<Leaving> {
-    let Ok(said) = std::env::var(ENV_STRATEGY) else {
-        return Ok(Leaving::default());
-    };
-    Leaving::named(said.trim()).ok_or_else(|| {
-        let names = Leaving::ALL.map(Leaving::name).join(", ");
-        Error::misuse(
-            codes::G0225,
-            format!("{ENV_STRATEGY}={said:?}; there are: {names}"),
-        )
-    })
 }
 
 /// What each of this host's interfaces gives to this process, by where the device is.

@@ -1,0 +1,164 @@
+//! Which strategy the optimisation window follows: a built-in one by its name, or a module of somebody else's by its path.
+//!
+//! Read from the environment by every rank when it starts, and by the launcher before it starts anything. A module runs in the rank's process; its answers are checked by the engine
+//! ([`garonne_engine::strategy::loaded`]).
+
+#[allow(unsafe_code)]
+mod sys;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use garonne_engine::strategy::leave::Leaving;
+use garonne_engine::strategy::loaded::{Answer, Decides, Flow, Message, Piece, Strategy, Window};
+
+use crate::codes;
+use crate::error::{Error, Result};
+
+/// When small messages to other hosts leave: one of [`Leaving::ALL`], by name; or the path of a module that decides, which has a slash.
+pub const ENV_STRATEGY: &str = "GARONNE_STRATEGY";
+
+/// What the setting says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Chosen {
+    /// A built-in strategy.
+    BuiltIn(Leaving),
+    /// The module in this file; what it does not decide, the default does.
+    Module(PathBuf),
+}
+
+impl Chosen {
+    /// Reads a value of the setting.
+    ///
+    /// # Errors
+    /// `Misuse` for a name that there is not.
+    pub fn read(said: &OsStr) -> Result<Self> {
+        let trimmed = said.as_bytes().trim_ascii();
+        if trimmed.contains(&b'/') {
+            return Ok(Self::Module(PathBuf::from(OsStr::from_bytes(trimmed))));
+        }
+        let named = std::str::from_utf8(trimmed).ok().and_then(Leaving::named);
+        named.map(Self::BuiltIn).ok_or_else(|| {
+            let names = Leaving::ALL.map(Leaving::name).join(", ");
+            Error::misuse(
+                codes::G0225,
+                format!("{ENV_STRATEGY}={said:?}; there are: {names}, or the path of a module, with a slash"),
+            )
+        })
+    }
+
+    /// What the environment says.
+    pub(crate) fn from_environment() -> Result<Self> {
+        match std::env::var_os(ENV_STRATEGY) {
+            Some(said) => Self::read(&said),
+            None => Ok(Self::BuiltIn(Leaving::default())),
+        }
+    }
+}
+
+/// A strategy of somebody else's, loaded into this process for as long as it lives.
+#[derive(Debug)]
+pub struct Module {
+    functions: sys::Functions,
+    name: String,
+}
+
+impl Module {
+    /// Loads the module in a file. Runs the file's initialisers, as every loading of a library does.
+    ///
+    /// # Errors
+    /// `Misuse` that names the file and says why it is no module for this library.
+    pub fn open(path: &Path) -> Result<Self> {
+        let refused = |why: &str| {
+            Error::misuse(
+                codes::G0230,
+                format!("cannot load the strategy '{}': {why}", path.display()),
+            )
+        };
+        // Opening anything else, a pipe, might never end.
+        match path.metadata() {
+            Ok(known) if !known.is_file() => return Err(refused("it is not a file")),
+            Ok(_) => {}
+            Err(error) => return Err(refused(&error.to_string())),
+        }
+        let (functions, name) = sys::load(path).map_err(|why| refused(&why))?;
+        let name = name.or_else(|| Some(path.file_stem()?.to_string_lossy().into_owned()));
+        Ok(Self {
+            functions,
+            name: name.unwrap_or_default(),
+        })
+    }
+
+    /// What it calls itself, else its file's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Strategy for Module {
+    fn decides(&self) -> Decides {
+        self.functions.decides()
+    }
+
+    fn may_wait(&self, message: &Message) -> Answer<bool> {
+        self.functions.may_wait(message)
+    }
+
+    fn order(&self, window: &Window<'_>) -> Answer<Vec<usize>> {
+        self.functions.order(window)
+    }
+
+    fn piece(&self, flow: &Flow<'_>) -> Answer<Option<Piece>> {
+        self.functions.piece(flow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_with_a_slash_is_a_module_and_any_other_a_name() {
+        for leaving in Leaving::ALL {
+            let said = format!(" {} ", leaving.name());
+            assert_eq!(Chosen::read(OsStr::new(&said)).unwrap(), Chosen::BuiltIn(leaving));
+        }
+        for path in ["/opt/lib.so", "./lib.so", "adaptive/", "a b/c.so"] {
+            assert_eq!(
+                Chosen::read(OsStr::new(path)).unwrap(),
+                Chosen::Module(path.into())
+            );
+        }
+        for other in ["", "sometimes", "lib.so"] {
+            let error = Chosen::read(OsStr::new(other)).unwrap_err();
+            assert_eq!(error.code(), codes::G0225);
+            assert!(
+                error.to_string().contains("adaptive, or the path of a module"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_module_is_refused_with_its_name_and_the_reason() {
+        let refused = |path: &str, why: &str| {
+            let error = Module::open(Path::new(path)).unwrap_err();
+            assert_eq!(error.code(), codes::G0230);
+            let text = error.to_string();
+            assert!(text.contains(path) && text.contains(why), "{text}");
+            assert_eq!(text.matches(path).count(), 1, "{text}");
+        };
+        refused("/no/such/module.so", "No such file");
+        refused("/tmp", "not a file");
+        refused("/dev/null", "not a file");
+        refused("/etc/passwd", "invalid ELF header");
+        // A library that is no strategy.
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let library = maps
+            .split_whitespace()
+            .find(|word| word.contains("/libc.so"))
+            .unwrap();
+        refused(library, "does not export garonne_strategy_v1");
+    }
+}

@@ -1,0 +1,297 @@
+//! Modules of strategies as `garonne_strategy.h` describes them: loading one, and calling its functions.
+//!
+//! Nothing that a module answers is believed beyond its type: lengths, places and ways are checked by who asked. What it is given to write to ends with words that it must leave alone.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::Path;
+
+use garonne_engine::strategy::loaded::{Answer, Decides, Flow, Message, Piece, Window};
+
+/// The version that this library knows.
+pub const VERSION: u32 = 1;
+/// What a module exports.
+pub const SYMBOL: &CStr = c"garonne_strategy_v1";
+
+const YOURS: c_int = -1;
+const DECIDED: c_int = 0;
+const WAIT: c_int = 1;
+
+/// Words behind the places of an order, which stay as they are.
+const GUARD: usize = 4;
+/// Their value; no place.
+const UNTOUCHED: u32 = u32::MAX;
+/// Letters of a module's name that are shown.
+const NAME_MAX: usize = 60;
+
+/// `struct garonne_message`.
+#[repr(C)]
+struct AsMessage {
+    peer: u32,
+    context: u32,
+    tag: i32,
+    since_look: u32,
+    last_series: u32,
+    alike: u32,
+    backoff: u32,
+    reserved: u32,
+    bytes: u64,
+    waiting: u64,
+}
+
+/// `struct garonne_chunk`.
+#[repr(C)]
+struct AsChunk {
+    bytes: u64,
+    context: u32,
+    tag: i32,
+}
+
+/// `struct garonne_window`.
+#[repr(C)]
+struct AsWindow {
+    chunks: *const AsChunk,
+    count: u32,
+    peer: u32,
+    envelopes: u32,
+    reserved: u32,
+    payload: u64,
+}
+
+/// `struct garonne_way`.
+#[repr(C)]
+struct AsWay {
+    rate: f64,
+    latency: f64,
+    backlog: u64,
+    most: u64,
+    asked: u32,
+    room: u32,
+}
+
+/// `struct garonne_flow`.
+#[repr(C)]
+struct AsFlow {
+    ways: *const AsWay,
+    count: u32,
+    peer: u32,
+    left: u64,
+    least: u64,
+}
+
+/// `struct garonne_piece`.
+#[repr(C)]
+struct AsPiece {
+    way: u32,
+    reserved: u32,
+    bytes: u64,
+}
+
+type MayWait = unsafe extern "C" fn(*const AsMessage) -> c_int;
+type Order = unsafe extern "C" fn(*const AsWindow, *mut u32) -> c_int;
+type NextPiece = unsafe extern "C" fn(*const AsFlow, *mut AsPiece) -> c_int;
+
+/// `struct garonne_strategy`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Table {
+    version: u32,
+    size: u32,
+    name: *const c_char,
+    may_wait: Option<MayWait>,
+    order: Option<Order>,
+    piece: Option<NextPiece>,
+}
+
+/// A module's functions, loaded for as long as the process lives.
+#[derive(Debug)]
+pub struct Functions {
+    may_wait: Option<MayWait>,
+    order: Option<Order>,
+    piece: Option<NextPiece>,
+}
+
+/// Loads a module: its functions, and its name if it says one.
+///
+/// # Errors
+/// Why it is none, without its path.
+pub fn load(path: &Path) -> Result<(Functions, Option<String>), String> {
+    let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string())?;
+    // SAFETY: runs the initialisers of a library that the user asked for by its path; it is never closed.
+    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if library.is_null() {
+        return Err(said(path));
+    }
+    // SAFETY: the handle is of a library that was opened.
+    let found = unsafe { libc::dlsym(library, SYMBOL.as_ptr()) };
+    let table = read(found)?;
+    let name = (!table.name.is_null()).then(|| {
+        // SAFETY: a text of the module, which ends with a zero and stays as long as it is loaded.
+        let name = unsafe { CStr::from_ptr(table.name) }.to_string_lossy();
+        name.chars()
+            .filter(|letter| !letter.is_control())
+            .take(NAME_MAX)
+            .collect()
+    });
+    let functions = Functions {
+        may_wait: table.may_wait,
+        order: table.order,
+        piece: table.piece,
+    };
+    Ok((functions, name))
+}
+
+/// What the loader says, without the path in front of it.
+fn said(path: &Path) -> String {
+    // SAFETY: no arguments; the text lives until the next call of the loader by this thread.
+    let why = unsafe {
+        libc::dlerror()
+            .cast_const()
+            .as_ref()
+            .map(|why| CStr::from_ptr(why))
+    };
+    let why = why.map_or_else(String::new, |why| why.to_string_lossy().into_owned());
+    let before = format!("{}: ", path.display());
+    why.strip_prefix(&before).unwrap_or(&why).to_owned()
+}
+
+/// The table at an address in a module, if it is of our version.
+fn read(found: *mut c_void) -> Result<Table, String> {
+    if found.is_null() {
+        return Err(format!(
+            "it is no strategy of version {VERSION}: it does not export {}",
+            SYMBOL.to_string_lossy()
+        ));
+    }
+    let table = found.cast_const().cast::<Table>();
+    if !table.is_aligned() {
+        return Err(format!("its {} is no table", SYMBOL.to_string_lossy()));
+    }
+    // SAFETY: the module exports something at least as long as the two words that every version begins with.
+    let (version, size) = unsafe {
+        (
+            (&raw const (*table).version).read(),
+            (&raw const (*table).size).read(),
+        )
+    };
+    if version != VERSION {
+        return Err(format!(
+            "it is a strategy of version {version}; this library knows version {VERSION}"
+        ));
+    }
+    if (size as usize) < size_of::<Table>() {
+        return Err(format!(
+            "its table has {size} bytes; one of version {VERSION} has {} at least",
+            size_of::<Table>()
+        ));
+    }
+    // SAFETY: it is as long as it says, and any bytes are such a table; whether they are functions only their author knows.
+    let table = unsafe { table.read() };
+    if table.may_wait.is_none() && table.order.is_none() && table.piece.is_none() {
+        return Err(String::from("it decides nothing: all of its functions are NULL"));
+    }
+    Ok(table)
+}
+
+impl Functions {
+    /// What there are functions for.
+    pub fn decides(&self) -> Decides {
+        Decides {
+            waiting: self.may_wait.is_some(),
+            order: self.order.is_some(),
+            pieces: self.piece.is_some(),
+        }
+    }
+
+    pub fn may_wait(&self, message: &Message) -> Answer<bool> {
+        let Some(function) = self.may_wait else {
+            return Answer::Yours;
+        };
+        let message = AsMessage {
+            peer: message.peer,
+            context: message.context,
+            tag: message.tag,
+            since_look: message.since_look,
+            last_series: message.series.0,
+            alike: message.series.1,
+            backoff: message.backoff,
+            reserved: 0,
+            bytes: message.len,
+            waiting: message.kept,
+        };
+        // SAFETY: the function is of this type by the module's word; the message lives for the call.
+        match unsafe { function(&message) } {
+            DECIDED => Answer::Decided(false),
+            WAIT => Answer::Decided(true),
+            YOURS => Answer::Yours,
+            _ => Answer::Rubbish,
+        }
+    }
+
+    pub fn order(&self, window: &Window<'_>) -> Answer<Vec<usize>> {
+        let Some(function) = self.order else {
+            return Answer::Yours;
+        };
+        let chunk = |chunk: &garonne_engine::strategy::order::Chunk| AsChunk {
+            bytes: chunk.len,
+            context: chunk.context,
+            tag: chunk.tag,
+        };
+        let chunks: Vec<AsChunk> = window.chunks.iter().map(chunk).collect();
+        let count = chunks.len();
+        let asked = AsWindow {
+            chunks: chunks.as_ptr(),
+            count: count as u32,
+            peer: window.peer,
+            envelopes: window.envelopes,
+            reserved: 0,
+            payload: window.payload,
+        };
+        let mut places = vec![UNTOUCHED; count + GUARD];
+        // SAFETY: likewise; there is room for all places, and for some more.
+        let answer = unsafe { function(&asked, places.as_mut_ptr()) };
+        let guard = places.split_off(count);
+        match answer {
+            _ if guard.iter().any(|word| *word != UNTOUCHED) => Answer::Rubbish,
+            DECIDED => Answer::Decided(places.into_iter().map(|place| place as usize).collect()),
+            YOURS => Answer::Yours,
+            _ => Answer::Rubbish,
+        }
+    }
+
+    pub fn piece(&self, flow: &Flow<'_>) -> Answer<Option<Piece>> {
+        let Some(function) = self.piece else {
+            return Answer::Yours;
+        };
+        let way = |lane: &garonne_engine::strategy::loaded::Lane| AsWay {
+            rate: lane.way.rate,
+            latency: lane.way.latency,
+            backlog: lane.way.backlog,
+            most: lane.most,
+            asked: lane.asked,
+            room: lane.room,
+        };
+        let ways: Vec<AsWay> = flow.ways.iter().map(way).collect();
+        let asked = AsFlow {
+            ways: ways.as_ptr(),
+            count: ways.len() as u32,
+            peer: flow.peer,
+            left: flow.left,
+            least: flow.least,
+        };
+        let mut piece = AsPiece {
+            way: UNTOUCHED,
+            reserved: 0,
+            bytes: 0,
+        };
+        // SAFETY: likewise.
+        match unsafe { function(&asked, &mut piece) } {
+            DECIDED => Answer::Decided(Some(Piece {
+                way: piece.way as usize,
+                len: piece.bytes,
+            })),
+            WAIT => Answer::Decided(None),
+            YOURS => Answer::Yours,
+            _ => Answer::Rubbish,
+        }
+    }
+}
