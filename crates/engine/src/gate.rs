@@ -6,6 +6,7 @@
 use crate::api::{Context, Peer};
 use crate::flow::Flow;
 use crate::limits::{PAYLOAD_CREDIT_MAX, PAYLOAD_CREDIT_MIN, PAYLOAD_TOTAL};
+use crate::plan::Planned;
 use crate::rail::Reach;
 use crate::table::Key;
 use crate::track::{RUN_PAYLOAD_MAX, Track};
@@ -96,6 +97,8 @@ pub(crate) struct Gate {
     pub held: u32,
     /// Messages that overtook the oldest of the window.
     pub overtaken: u32,
+    /// The plan of a strategy that was loaded, for as long as nothing moves.
+    pub planned: Option<Box<Planned>>,
     /// Changes when an envelope joins a window that a query found without a match.
     pub epoch: u32,
     /// Such a query was answered in this epoch.
@@ -233,6 +236,7 @@ impl Gate {
             granted: 0,
             held: 0,
             overtaken: 0,
+            planned: None,
             epoch: 0,
             denied: false,
             told: false,

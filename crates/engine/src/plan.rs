@@ -10,6 +10,14 @@ use crate::strategy::loaded::{Loaded, Window};
 use crate::strategy::order::{self, Chunk};
 use std::sync::Arc;
 
+/// What was asked last about a window, and the answer. The same question has the same answer, and a rail without room asks it again and again.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    credits: (u32, u64),
+    chunks: Vec<Chunk>,
+    order: Option<Vec<usize>>,
+}
+
 impl<R: Rail> Shard<R> {
     /// From now on this strategy is asked in which order messages leave. The rail is told separately.
     pub fn consult(&mut self, loaded: Arc<Loaded>) {
@@ -71,20 +79,29 @@ impl<R: Rail> Shard<R> {
         order::is_small(self.core.requests.peek(head).data.len)
     }
 
-    fn planned(&self, gate: u32, chunks: &[Chunk]) -> Vec<usize> {
+    fn planned(&mut self, gate: u32, chunks: &[Chunk]) -> Vec<usize> {
         if let Some(loaded) = &self.core.loaded {
             // Of one context there is one order only.
             if chunks.iter().all(|chunk| chunk.context == chunks[0].context) {
                 return (0..chunks.len()).collect();
             }
-            let entry = &self.core.gates[gate as usize];
-            let window = Window {
-                peer: entry.peer,
-                envelopes: entry.envelopes,
-                payload: entry.payload,
-                chunks,
-            };
-            if let Some(order) = loaded.order(&window) {
+            let entry = &mut self.core.gates[gate as usize];
+            let credits = (entry.envelopes, entry.payload);
+            let is_same = |last: &Planned| last.credits == credits && last.chunks == chunks;
+            if !entry.planned.as_deref().is_some_and(is_same) {
+                let order = loaded.order(&Window {
+                    peer: entry.peer,
+                    envelopes: entry.envelopes,
+                    payload: entry.payload,
+                    chunks,
+                });
+                entry.planned = Some(Box::new(Planned {
+                    credits,
+                    chunks: chunks.to_vec(),
+                    order,
+                }));
+            }
+            if let Some(order) = entry.planned.as_deref().and_then(|last| last.order.clone()) {
                 return order;
             }
         }

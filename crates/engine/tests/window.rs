@@ -216,6 +216,24 @@ fn a_loaded_strategy_orders_the_window_and_is_asked_only_where_there_is_somethin
 }
 
 #[test]
+fn a_window_that_does_not_move_is_asked_about_once() {
+    let mut side = Side::new(Some(Box::new(LastIsOne)));
+    for context in [1, 2, 1, 3] {
+        side.send(context, 8);
+    }
+    (0..100).for_each(|_| assert_eq!(side.leave(0), []));
+    assert_eq!(side.asked().asked, 1);
+    // One more message is another question, and so is what is left when one has left.
+    side.send(2, 8);
+    (0..100).for_each(|_| assert_eq!(side.leave(0), []));
+    assert_eq!(side.asked().asked, 2);
+    assert_eq!(side.leave(1), [2]);
+    (0..100).for_each(|_| assert_eq!(side.leave(0), []));
+    assert_eq!(side.asked().asked, 3);
+    assert_eq!(side.leave(10), [3, 2, 1, 1]);
+}
+
+#[test]
 fn an_empty_plan_and_one_that_breaks_the_order_are_done_without() {
     #[derive(Debug)]
     struct Says(Vec<usize>);
