@@ -430,8 +430,8 @@ pub trait Rail {
         let _ = (peer, need);
     }
 
-    /// The two words by which this rank says for what it wants to be nudged, for `garonne_sync::hands`. `None`: nobody nudges here.
-    fn hands(&mut self) -> Option<Segment> {
+    /// The two words by which `peer`, or this rank itself, says for what it wants to be nudged, for `garonne_sync::hands`. `None`: nobody nudges it from here.
+    fn hands(&mut self, _peer: Peer) -> Option<Segment> {
         None
     }
 

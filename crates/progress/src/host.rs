@@ -101,6 +101,13 @@ pub trait Together {
         None
     }
 
+    /// The words by which the helper of `peer` is called, for whoever changed what a stepper of its program looks at in the commons
+    /// (`garonne_sync::hands::Call`). `None`: there are none.
+    fn hands(&self, peer: Peer) -> Option<Segment> {
+        let _ = peer;
+        None
+    }
+
     /// Whether this process can read what `peer` lends.
     fn can_fetch(&self, peer: Peer) -> bool {
         let _ = peer;

@@ -504,8 +504,12 @@ impl Rail for ComposedRail {
         of!(self, peer, rail => rail.nudge(peer, need));
     }
 
-    fn hands(&mut self) -> Option<Segment> {
-        self.shm.hands()
+    fn hands(&mut self, peer: Peer) -> Option<Segment> {
+        if self.is_near(peer) {
+            self.shm.hands(peer)
+        } else {
+            None
+        }
     }
 
     fn commons(&mut self, owner: Peer) -> Option<Segment> {

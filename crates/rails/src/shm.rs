@@ -536,8 +536,8 @@ impl Rail for ShmRail {
         }
     }
 
-    fn hands(&mut self) -> Option<Segment> {
-        self.neighbours.hands(self.me.into())
+    fn hands(&mut self, peer: Peer) -> Option<Segment> {
+        self.neighbours.hands(peer)
     }
 
     fn commons(&mut self, owner: Peer) -> Option<Segment> {

@@ -233,8 +233,8 @@ impl Rail for LocalRail {
         }
     }
 
-    fn hands(&mut self) -> Option<Segment> {
-        self.words(self.me)
+    fn hands(&mut self, peer: Peer) -> Option<Segment> {
+        self.words(peer)
     }
 
     fn abandon(&mut self, room: Room) {

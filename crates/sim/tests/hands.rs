@@ -366,7 +366,7 @@ fn where_no_core_is_to_spare_nobody_calls_the_helper_of_a_rank_that_soon_comes_b
                 recv(host, left, round as i32, &into),
                 send(host, right, round as i32, &out, LARGE),
             ];
-            let words = host.inspect(|shard| shard.rail().hands()).unwrap();
+            let words = host.inspect(|shard| shard.rail().hands(host.me())).unwrap();
             let (word, all) = (words.word(0), words.word(4));
             assert!(!Call::new(&word, &all).is_armed(), "peers would call it");
             wait(host, open);

@@ -235,6 +235,12 @@ impl<'a> Call<'a> {
     pub fn claim(self, what: For) -> bool {
         // The publication before the look: SYNC(hands-call).
         fence(Ordering::SeqCst);
+        self.claim_fenced(what)
+    }
+
+    /// The same where a fence lies between the publication and this.
+    #[inline]
+    fn claim_fenced(self, what: For) -> bool {
         self.bell.is_armed()
             && (what == For::Answers || self.all.load(Ordering::Relaxed) != 0)
             && self.bell.claim_ring()
@@ -246,6 +252,16 @@ impl<'a> Call<'a> {
     pub fn ring(self, what: For) {
         if self.claim(what) {
             crate::postponed::wake_all(self.word);
+        }
+    }
+
+    /// After something was published for several ranks: calls the helpers of those that want to be called for that, each by its words.
+    #[cfg(not(loom))]
+    pub fn ring_all<'b>(calls: impl Iterator<Item = Call<'b>>, what: For) {
+        // Before all looks: SYNC(hands-call).
+        fence(Ordering::SeqCst);
+        for call in calls.filter(|call| call.claim_fenced(what)) {
+            crate::postponed::wake_all(call.word);
         }
     }
 

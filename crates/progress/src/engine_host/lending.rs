@@ -165,7 +165,7 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
     /// From now on what the program leaves open is advanced by a thread of its own, on `cpus`, which is started when first needed. Does nothing where the rail has no
     /// way to call it.
     pub fn lend_hands(self: &Arc<Self>, cpus: Option<CpuSet>) {
-        let Some(memory) = self.enter().rail().hands() else {
+        let Some(memory) = self.enter().rail().hands(self.me) else {
             return;
         };
         let words = Words {

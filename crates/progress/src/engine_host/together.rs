@@ -23,6 +23,10 @@ impl<R: Rail + Send, S: Surroundings> Together for EngineHost<R, S> {
         self.enter().rail().doorbell(peer)
     }
 
+    fn hands(&self, peer: Peer) -> Option<Segment> {
+        self.enter().rail().hands(peer)
+    }
+
     fn can_fetch(&self, peer: Peer) -> bool {
         self.enter()
             .rail()
