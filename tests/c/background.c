@@ -246,9 +246,31 @@ static void collectives_of(size_t len)
     free(one), free(out), free(in);
 }
 
+/* More than may be open at once in shared memory: the later ones begin when everybody has left earlier ones. */
+static void more_collectives_than_fit_end_while_everybody_computes(void)
+{
+    enum { LEN = 6000, CALLS = 50 };
+    unsigned char *blocks = check_alloc((size_t)LEN * CALLS);
+    MPI_Request requests[CALLS];
+    for (int i = 0; i < CALLS; i++) {
+        memset(blocks + (size_t)i * LEN, 0, LEN);
+        if (check_rank == i % check_size)
+            check_fill(blocks + (size_t)i * LEN, LEN, (size_t)i);
+    }
+    for (int i = 0; i < CALLS; i++)
+        MPI_Ibcast(blocks + (size_t)i * LEN, LEN, MPI_BYTE, i % check_size, MPI_COMM_WORLD, &requests[i]);
+    for (int i = CALLS; i-- > 0;) {
+        struct block block = {blocks + (size_t)i * LEN, LEN, (size_t)i};
+        CHECK(comes(has_come, &block, i % 2 ? computing : asleep));
+    }
+    MPI_Waitall(CALLS, requests, MPI_STATUSES_IGNORE);
+    free(blocks);
+}
+
 static void collectives_end_while_everybody_computes(void)
 {
     collectives_of(5000);
+    collectives_of(15000);
     collectives_of(300000);
 }
 
@@ -413,6 +435,7 @@ int main(int argc, char **argv)
     RUN(a_message_comes_while_all_cores_compute);
     RUN(a_persistent_message_comes_while_both_sides_compute);
     RUN(collectives_end_while_everybody_computes);
+    RUN(more_collectives_than_fit_end_while_everybody_computes);
     RUN(short_collectives_need_nobody_who_computes);
     RUN(reductions_end_while_everybody_computes);
     RUN(the_programs_own_code_runs_on_its_own_thread);

@@ -107,13 +107,16 @@ pub mod coll {
     pub const FLAG_RANKS: u32 = 4;
 
     /// Longest wide cell of a round, in which a member puts down what a nonblocking collective needs of it: up to here two copies take less than the
-    /// messages of its algorithm, each of which may be a wake-up. What is longer is worth moving while its rank computes, which takes messages.
-    pub const ROUND_CELL_MAX: usize = 4 << 10;
+    /// messages of its algorithm, each of which may be a wake-up.
+    pub const ROUND_CELL_MAX: usize = 32 << 10;
+
+    /// Bytes of a member up to which what lies in a round is left to its taker: calling somebody who would take it meanwhile costs more than that.
+    pub const ROUND_SHORT: u64 = 4 << 10;
 
     /// Looks at a round that a wait for one nonblocking collective begins with, where each rank has a core: a few microseconds, in which no message is looked for.
     pub const ROUND_SPINS: u32 = 64;
 
-    /// Bytes of the wide cells of one board, all together: 64 ranks have cells of 4 KB. Virtual until touched.
+    /// Bytes of the wide cells of one board, all together: 15 ranks have cells of 32 KB, 64 have cells of 4 KB. Virtual until touched.
     pub const ROUNDS_BYTES: usize = 8 << 20;
 
     /// Bytes of the lanes of one board, all together: what a second-level cache or two holds, and 64 ranks take 64 blocks of 1 KB.

@@ -15,8 +15,8 @@ pub const VALUE_BYTES_MAX: usize = 16 * 1024;
 pub const RANKS_MAX: u32 = 16_384;
 
 /// Bytes of the collective area for each rank, when the caller does not say: what it may lend to the communicators that it leads.
-/// Virtual until touched; one board with lanes for all ranks takes about half of it.
-pub const COLL_BYTES_PER_RANK: u64 = 20 << 20;
+/// Virtual until touched; one board with lanes and wide cells for all ranks takes about half of it.
+pub const COLL_BYTES_PER_RANK: u64 = 32 << 20;
 
 /// Largest size accepted for one part of a world's shared memory; a larger one is a damaged header.
 pub const PART_BYTES_MAX: u64 = 1 << 32;

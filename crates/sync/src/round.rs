@@ -10,7 +10,7 @@
 //! waits for still lower numbers only, and the first [`ROUNDS`] wait for nothing. A member that misbehaves can delay the others or change what they compute,
 //! nothing else: contents are only ever copied.
 
-use crate::facade::{AtomicU32, Ordering};
+use crate::facade::{AtomicU32, Ordering, fence};
 
 /// Rounds of a board: collectives that one may have open before it has to wait for the slowest to leave. A power of two.
 pub const ROUNDS: u32 = 16;
@@ -19,20 +19,54 @@ pub const ROUNDS: u32 = 16;
 #[derive(Clone, Copy, Debug)]
 pub struct Exit<'a> {
     left: &'a AtomicU32,
-    /// How many members ask for a number that is not free.
+    /// How many members ask for a number that is not free: in the low half all, in the high half those that want to be called for it.
     askers: &'a AtomicU32,
 }
 
+/// How a member asks for a number that is not free, and who has to be told of what is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Nobody.
+    No,
+    /// Those who wait, or look by themselves.
+    Waits,
+    /// Their helpers as well, if they compute.
+    Computes,
+}
+
+/// An asker that computes, in its word.
+const COMPUTES: u32 = 1 << 16;
+
+impl Asked {
+    fn of(askers: u32) -> Self {
+        match askers {
+            0 => Asked::No,
+            1..COMPUTES => Asked::Waits,
+            _ => Asked::Computes,
+        }
+    }
+
+    #[cfg(not(loom))]
+    fn unit(self) -> u32 {
+        match self {
+            Asked::No => 0,
+            Asked::Waits => 1,
+            Asked::Computes => COMPUTES | 1,
+        }
+    }
+}
+
 impl Exit<'_> {
-    /// Its owner has left all numbers up to `number`: it looks at nothing there any more. `true`: somebody asked for that, so all that sleep are to be woken.
+    /// Its owner has left all numbers up to `number`: it looks at nothing there any more. Whether somebody asked for that, so that all that sleep are to be woken.
     ///
-    /// There is no fence between both: who asks and goes to sleep on a [`Doorbell`](crate::doorbell::Doorbell) makes up for that, as for any other writer.
+    /// There is no fence between both: who asks and goes to sleep on a [`Doorbell`](crate::doorbell::Doorbell) makes up for that, as for any other writer. Who asks and computes may be
+    /// missed here; whoever finds that all have left more than before asks once more (`Rounds::asked`), before anybody can need the number that is asked for.
     #[inline(always)]
     #[must_use]
-    pub fn leave(self, number: u32) -> bool {
+    pub fn leave(self, number: u32) -> Asked {
         // Release: the owner's last looks. SYNC(round-left).
         self.left.store(number, Ordering::Release);
-        self.askers.load(Ordering::Relaxed) != 0
+        Asked::of(self.askers.load(Ordering::Relaxed))
     }
 
     /// The word, after which what its owner has left may be written.
@@ -72,11 +106,20 @@ pub fn is_free(number: u32, through: u32) -> bool {
     through.wrapping_sub(number.wrapping_sub(ROUNDS)) as i32 >= 0
 }
 
+/// Whether the others have all come to a number, asked by a member that has raised its own flag there: of those who come last at least one is told so, whichever they are, and each that is
+/// told may be the only one. For what is to be done once all are there, by somebody. `come` looks at another's flag.
+#[inline]
+pub fn is_whole(members: impl IntoIterator<Item = u32>, come: impl Fn(u32) -> bool) -> bool {
+    // Own flag before the others'. SYNC(round-whole).
+    fence(Ordering::SeqCst);
+    members.into_iter().all(come)
+}
+
 #[cfg(not(loom))]
 mod segment {
-    use super::{Exit, ROUNDS};
+    use super::{Asked, Exit, ROUNDS};
     use crate::board::{CELL_BYTES, Flag, Gate, NOTE_BYTES};
-    use crate::facade::Ordering;
+    use crate::facade::{Ordering, fence};
     use crate::shm::Segment;
     use crate::user::UserMem;
 
@@ -164,13 +207,25 @@ mod segment {
             left.reduce(lower).unwrap_or(0)
         }
 
-        /// One more asks to be told of what is left, or one less.
-        pub fn ask(&self, asks: bool) {
-            let askers = self.memory.atomic_u32(ASKERS);
-            match asks {
-                true => askers.fetch_add(1, Ordering::SeqCst),
-                false => askers.fetch_sub(1, Ordering::SeqCst),
-            };
+        /// Who asks to be told of what is left, after a look at [`Self::through`]: whoever asks later than this finds at least as much left.
+        pub fn asked(&self) -> Asked {
+            // Orders the look before the question, against the counting in `ask`. SYNC(round-asked).
+            fence(Ordering::SeqCst);
+            Asked::of(self.memory.atomic_u32(ASKERS).load(Ordering::Relaxed))
+        }
+
+        /// One more asks to be told of what is left. SYNC(round-asked).
+        pub fn ask(&self, how: Asked) {
+            self.memory
+                .atomic_u32(ASKERS)
+                .fetch_add(how.unit(), Ordering::SeqCst);
+        }
+
+        /// One that asked so does not any more.
+        pub fn ask_no_more(&self, how: Asked) {
+            self.memory
+                .atomic_u32(ASKERS)
+                .fetch_sub(how.unit(), Ordering::SeqCst);
         }
 
         fn slot(&self, member: u32, number: u32) -> usize {
@@ -318,7 +373,15 @@ mod tests {
                     let free = is_free(number, rounds.through());
                     if member.asks == free {
                         member.asks = !free;
-                        rounds.ask(!free);
+                        let how = if me.is_multiple_of(2) {
+                            Asked::Waits
+                        } else {
+                            Asked::Computes
+                        };
+                        match free {
+                            true => rounds.ask_no_more(how),
+                            false => rounds.ask(how),
+                        }
                     }
                     if !free {
                         continue;
@@ -348,7 +411,15 @@ mod tests {
                         }
                         member.open.swap_remove(at);
                         if let Some(through) = member.left.add(number) {
-                            told += u32::from(rounds.exit(me).leave(through));
+                            let asked = rounds.exit(me).leave(through);
+                            let asks = |odd: u32| all.iter().skip(odd as usize).step_by(2).any(|m| m.asks);
+                            let expected = match (asks(0), asks(1)) {
+                                (_, true) => Asked::Computes,
+                                (true, false) => Asked::Waits,
+                                (false, false) => Asked::No,
+                            };
+                            assert_eq!(asked, expected, "seed {seed}");
+                            told += u32::from(asked != Asked::No);
                         }
                         idle = 0;
                     }
@@ -375,7 +446,7 @@ mod tests {
             gate.open(number, words);
             assert_eq!(gate.words(number) == Words::Different, odd);
             assert!(!is_free(number + ROUNDS, rounds.through()));
-            assert!((0..2).all(|member| !rounds.exit(member).leave(number)));
+            assert!((0..2).all(|member| rounds.exit(member).leave(number) == Asked::No));
         }
         rounds.clear();
         assert!(!rounds.gate(1).passed(1) && rounds.through() == 0);
@@ -463,6 +534,32 @@ mod loom_tests {
             let thread = loom::thread::spawn(move || other.take_part(1));
             model.take_part(0);
             thread.join().unwrap();
+        });
+    }
+
+    /// Two members come last at once, and a third, which came before them, is about to be lent hands: either it sees that all have come when it looks once more, or one of them calls.
+    #[test]
+    fn whoever_comes_last_calls_those_who_went_away() {
+        use crate::hands::{Call, For};
+        loom::model(|| {
+            let flags = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+            let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+            let members: Vec<_> = (0..2u32)
+                .map(|me| {
+                    let (flags, words) = (flags.clone(), words.clone());
+                    loom::thread::spawn(move || {
+                        flags[me as usize].store(1, Ordering::Release);
+                        let come = |member: u32| flags[member as usize].load(Ordering::Acquire) == 1;
+                        is_whole([1 - me], come) && Call::new(&words[0], &words[1]).claim(For::Everything)
+                    })
+                })
+                .collect();
+            Call::new(&words[0], &words[1]).arm(For::Everything);
+            let seen = flags.iter().all(|flag| flag.load(Ordering::Acquire) == 1);
+            let called = members.into_iter().map(|member| member.join().unwrap());
+            let called = called.filter(|&called| called).count();
+            assert!(seen || called > 0, "nobody takes what is there");
+            assert!(called < 2, "it is called once");
         });
     }
 }

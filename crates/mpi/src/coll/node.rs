@@ -18,6 +18,7 @@ use garonne_engine::api::Origin;
 use garonne_sync::board::{Board, CELL_BYTES};
 use garonne_sync::copy::{self, Routine};
 use garonne_sync::doorbell::Doorbell;
+use garonne_sync::hands::{self, For};
 use garonne_sync::round::{ROUNDS, Rounds};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Scratch, UserMem};
@@ -50,8 +51,13 @@ pub(super) struct Lent {
 fn wide_len(members: u32) -> usize {
     let cells = (members as usize + 1) * ROUNDS as usize;
     let each = (limit::ROUNDS_BYTES / cells).min(limit::ROUND_CELL_MAX);
-    each / CELL_BYTES * CELL_BYTES
+    // What a call fills of it lies on as few pages as can be, which every member has to touch.
+    let unit = if each < PAGE { CELL_BYTES } else { PAGE };
+    each / unit * unit
 }
+
+/// Bytes of a page, as most machines have them.
+const PAGE: usize = 4 << 10;
 
 /// Bytes of a board with its rounds.
 fn bytes(members: u32, lane: usize, wide: usize) -> usize {
@@ -77,8 +83,9 @@ impl Boards {
     /// A cleared board for `members` and its place, with lanes and wide cells if there is room; `None`: no room even without.
     fn lend(&self, commons: &Segment, members: u32) -> Option<Lent> {
         let (lane, wide) = (super::lanes::lane_len(members), wide_len(members));
-        let narrow = wide / 4 / CELL_BYTES * CELL_BYTES;
-        [(lane, wide), (0, wide), (0, narrow), (0, 0)]
+        let short = wide.min(limit::ROUND_SHORT as usize);
+        let narrow = short / 4 / CELL_BYTES * CELL_BYTES;
+        [(lane, wide), (lane, short), (0, short), (0, narrow), (0, 0)]
             .into_iter()
             .find_map(|lens| self.lend_with(commons, members, lens))
     }
@@ -210,6 +217,8 @@ pub(crate) struct Place {
     pub(super) rounds: Rounds,
     /// Doorbells of the other members.
     pub(super) bells: Vec<Segment>,
+    /// The words by which their helpers are called.
+    hands: Vec<Option<Segment>>,
     pub(super) style: Style,
     /// Bytes that all move in a call from which on caches keep nothing; all members go by what the lender found, as for the next.
     pub(super) past_caches_from: u64,
@@ -434,10 +443,11 @@ pub(super) fn reach(comm: &Comm, commons: Option<Segment>, name: Name, lent: Opt
             parts(&commons.part(offset, len), members, (lane, wide))?
         }
     };
-    let others = (0..members).filter(|&rank| rank != me);
-    let bells: Option<Vec<_>> = others
+    let others = || (0..members).filter(|&rank| rank != me);
+    let bells: Option<Vec<_>> = others()
         .map(|rank| process.host.doorbell(comm.group().peer(rank)?))
         .collect();
+    let hands = others().map(|rank| process.host.hands(comm.group().peer(rank)?));
     let place = Place {
         board,
         me,
@@ -446,6 +456,7 @@ pub(super) fn reach(comm: &Comm, commons: Option<Segment>, name: Name, lent: Opt
         told: AtomicU32::new(0),
         rounds,
         bells: bells?,
+        hands: hands.collect(),
         style: name.style,
         past_caches_from: name.past_caches_from,
         library: name.library,
@@ -474,13 +485,35 @@ impl Place {
 
     /// The same for one other member.
     pub(super) fn ring_one(&self, member: u32) {
-        let index = if member < self.me {
-            member
-        } else {
-            member.wrapping_sub(1)
-        };
-        if let Some(bell) = self.bells.get(index as usize) {
+        if let Some(bell) = self.bells.get(self.index(member)) {
             Doorbell::new(bell.atomic_u32(0)).ring_fenced();
+        }
+    }
+
+    /// Calls the helpers of all others that compute and said that they want to be called for steps of collectives.
+    pub(super) fn call_hands(&self) {
+        Self::call(&self.hands);
+    }
+
+    /// The same for one other member.
+    pub(super) fn call_hands_of(&self, member: u32) {
+        self.hands
+            .get(self.index(member))
+            .into_iter()
+            .for_each(|one| Self::call(std::slice::from_ref(one)));
+    }
+
+    fn call(hands: &[Option<Segment>]) {
+        let words = hands.iter().flatten();
+        let calls = words.map(|words| hands::Call::new(words.atomic_u32(0), words.atomic_u32(4)));
+        hands::Call::ring_all(calls, For::Everything);
+    }
+
+    /// Where another member is among [`Self::others`] in the order of ranks.
+    fn index(&self, member: u32) -> usize {
+        match member < self.me {
+            true => member as usize,
+            false => member.wrapping_sub(1) as usize,
         }
     }
 

@@ -125,6 +125,16 @@ impl<'a> Reduction<'a> {
         Typed::new(mem, self.shape()).data(0, self.count)
     }
 
+    /// As many elements at `mem`.
+    pub fn some(&self, mem: UserMem, elements: &Range<u64>) -> Data {
+        Typed::new(mem, self.shape()).data(0, elements.end - elements.start)
+    }
+
+    /// Where these elements begin in what lies at `mem`.
+    pub fn at(&self, mem: UserMem, elements: &Range<u64>) -> UserMem {
+        mem.offset((elements.start as i64).wrapping_mul(self.shape().extent()) as isize)
+    }
+
     /// Whether contribution and result share their memory.
     pub fn in_place(&self) -> bool {
         self.input == self.output

@@ -7,11 +7,13 @@ use super::super::algo::Reduction;
 use super::super::algo::scan::Own;
 use super::super::blocks::{Blocks, Numbers};
 use super::super::buffers::{Elements, Uneven};
+use super::super::lanes::{self, Operands, Room};
 use super::super::reductions::OpOn;
 use super::super::statement::Statement;
 use super::super::typed::{self, Typed};
 use super::parcels::{Misfit, Parcels};
 use crate::datatype::Datatype;
+use crate::limits::coll as limit;
 use crate::op::Op;
 use garonne_sync::board::CELL_BYTES;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -273,9 +275,12 @@ impl Errand<'_> {
 
     /// Whether the rounds with these wide cells have room for it.
     pub fn fits(&self, members: u32, wide_len: usize) -> bool {
+        let room = wide_len.max(CELL_BYTES) as u64;
         match self {
             Errand::Parcels(parcels) => parcels.fit(members, wide_len),
-            other => other.len(members) <= wide_len.max(CELL_BYTES) as u64,
+            // Nobody else can combine these while their ranks compute, and at a gate one of them would do it for all.
+            other if other.runs_user_code() => other.len(members) <= limit::ROUND_SHORT.min(room),
+            other => other.len(members) <= room,
         }
     }
 
@@ -358,8 +363,9 @@ impl Errand<'_> {
     pub fn combine(&self, view: &View<'_>) {
         if let (Errand::Reduce(combined, _), Some(result)) = (self, view.result) {
             combined.with(|r| {
-                combine(r, combined.len(), view, 0..view.members, |sum| {
-                    typed::copy(&r.whole(sum), &r.whole(result));
+                let operands = (0..view.members, None);
+                combine(r, combined.len(), view, operands, |from, sum| {
+                    typed::copy(&r.some(sum, &from), &r.some(r.at(result, &from), &from));
                 });
             });
         }
@@ -385,17 +391,26 @@ impl Errand<'_> {
             Errand::Bcast(root, part) if *root != me => get(*root, 0, &part.data()),
             Errand::Reduce(_, To::One(root)) if *root != me => {}
             Errand::Reduce(combined, to) => combined.with(|r| {
-                let (first, count) = match to {
-                    To::Slice(first, count) => (*first, *count),
-                    To::All | To::One(_) => (0, r.count),
+                let wanted = match to {
+                    To::Slice(first, count) => *first..first + count,
+                    To::All | To::One(_) => 0..r.count,
                 };
-                let get = |sum: UserMem| {
-                    let result = Typed::new(sum, r.shape());
-                    typed::copy(&result.data(first as i64, count), &r.output().data(0, count));
+                // Those elements of a part of the sum that are wanted.
+                let get = |part: Range<u64>, sum: UserMem| {
+                    let both = part.start.max(wanted.start)..part.end.min(wanted.end);
+                    if !both.is_empty() {
+                        let here = both.start - wanted.start..both.end - wanted.start;
+                        let there = both.start - part.start..both.end - part.start;
+                        typed::copy(
+                            &r.some(r.at(sum, &there), &there),
+                            &r.some(r.at(r.output, &here), &here),
+                        );
+                    }
                 };
+                let direct = (!matches!(to, To::Slice(..))).then_some(r.output);
                 match view.result {
-                    Some(result) => get(result),
-                    None => combine(r, combined.len(), view, 0..view.members, get),
+                    Some(result) => get(0..r.count, result),
+                    None => combine(r, combined.len(), view, (0..view.members, direct), get),
                 }
             }),
             Errand::Scan(combined, own) => combined.with(|r| {
@@ -403,9 +418,15 @@ impl Errand<'_> {
                     Own::Included => 0..me + 1,
                     Own::Excluded => 0..me,
                 };
-                combine(r, combined.len(), view, operands, |sum| {
-                    typed::copy(&r.whole(sum), &r.whole(r.output));
-                });
+                combine(
+                    r,
+                    combined.len(),
+                    view,
+                    (operands, Some(r.output)),
+                    |from, sum| {
+                        typed::copy(&r.some(sum, &from), &r.some(r.at(r.output, &from), &from));
+                    },
+                );
             }),
             Errand::Allgather(send, filled) => {
                 let blocks = filled.blocks();
@@ -432,8 +453,40 @@ impl Errand<'_> {
     }
 }
 
-/// Combines what these members put down in the order of ranks, if there are any, each of `len` bytes. It is copied out first: peers may write it at any time.
-fn combine(r: &Reduction<'_>, len: u64, view: &View<'_>, mut members: Range<u32>, get: impl FnOnce(UserMem)) {
+/// Combines what these members put down in the order of ranks, if there are any, each of `len` bytes. It is copied out first: peers may write it at any time. `get` is given the sum part by part, each with its
+/// elements, unless all of it lies at the second of `operands` already.
+fn combine(
+    r: &Reduction<'_>,
+    len: u64,
+    view: &View<'_>,
+    (mut members, direct): (Range<u32>, Option<UserMem>),
+    get: impl Fn(Range<u64>, UserMem),
+) {
+    let size = r.shape().size();
+    if len > CELL_BYTES as u64 && lanes::is_plain(r) && size <= limit::COMBINE_BYTES as u64 {
+        // A little at a time: operands and sum stay in a first-level cache.
+        let operands = Operands {
+            me: view.me,
+            members,
+            ends: (r.input, direct),
+        };
+        let bring = |member, at: u64, into: &Data| {
+            let there = (view.cell)(member).offset(at as isize);
+            typed::copy(&Data::contiguous(there, into.len), into);
+        };
+        return view.private.with(2 * (view.room + ALIGN), |private| {
+            let room = Room {
+                mem: private,
+                each: limit::COMBINE_BYTES.min(view.room as usize / ALIGN as usize * ALIGN as usize),
+            };
+            operands.combine(r, r.count, room, bring, |at, some| {
+                if direct.is_none() {
+                    let first = at as u64 / size;
+                    get(first..first + some.len / size, some.mem);
+                }
+            });
+        });
+    }
     view.private.with(2 * (view.room + ALIGN), |private| {
         let (mut sum, mut next) = (private, private.offset(len.next_multiple_of(ALIGN) as isize));
         let Some(first) = members.next() else { return };
@@ -443,6 +496,6 @@ fn combine(r: &Reduction<'_>, len: u64, view: &View<'_>, mut members: Range<u32>
             r.fold.fold(sum, next, r.count);
             (sum, next) = (next, sum);
         }
-        get(sum);
+        get(0..r.count, sum);
     });
 }

@@ -1,9 +1,12 @@
-//! Nonblocking collectives that meet in shared memory: short ones, where all members share a node and have a board.
+//! Nonblocking collectives that meet in shared memory: all but long ones, where all members share a node and have a board.
 //!
 //! Used by [`Comm::start_collective`](crate::comm::Comm::start_collective). What a member brings it puts down when it starts the call, unless the round is not free yet
 //! ([`garonne_sync::round`]); whoever comes last combines for all (where members are few and have a core each, every one for itself), so who computes meanwhile is waited for by nobody. Then nothing is left
 //! to do but to look, and to take: who waits or tests does so itself, and whoever brings about what others wait for rings once for those who sleep. Only who came too early for its round is a
 //! stepper, from the beginning, and so is who comes before it is known whether there are rounds ([`super::founding`]); and where several threads wait, one that polls looks for all, so there a call becomes a stepper when it is first waited for.
+//!
+//! What is longer than [`ROUND_SHORT`](limit::ROUND_SHORT) is worth taking on behalf of a member that computes: such a call is a stepper from the beginning, which the host lends hands for, and whoever brings about what others
+//! wait for calls their helpers as well, once: at a gate the last to come, with flags who sees that all have come.
 //!
 //! Which number meets in which round is a count of the communicator's nonblocking collectives, which all members make in the same order, and whether the data of a call goes this way follows from what
 //! must be the same on all ranks. Members that disagree find different words, as in [`super::table`], and get G0112; calls whose data goes by messages come to a
@@ -21,10 +24,11 @@ use super::statement::{STATEMENT_BYTES, Statement};
 use super::table::disagreement;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
+use crate::limits::coll as limit;
 use crate::request::{Request, Status};
 use errand::{Course, Errand, Private, View};
 use garonne_sync::board::{Arrival, NOTE_BYTES, Words};
-use garonne_sync::round::{Left, ROUNDS, is_free};
+use garonne_sync::round::{Asked, Left, ROUNDS, is_free, is_whole};
 use open::{Open, State};
 use parcels::Misfit;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -109,16 +113,23 @@ fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Re
     let before = visits(comm).in_round_of(number);
     let errand = fits.unwrap_or(Errand::Show);
     let said = errand.said(call.statement(comm), comm.rank(), comm.size());
+    let lent = needs_hands(&errand, comm.size());
     let open = Open::new(
         errand.keep(),
         (number, said),
         State::Unplaced(before, otherwise),
         wire,
+        lent,
     );
     visits(comm).opened(&open);
     open.kept.store(true, Ordering::Relaxed);
     comm.process().host.attach(open.clone());
     (!by_messages).then(|| Ok(Request::new(comm.process(), open)))
+}
+
+/// Whether what is left of `errand` for a member that computes is worth hands: all members say the same.
+fn needs_hands(errand: &Errand<'_>, members: u32) -> bool {
+    errand.len(members) > limit::ROUND_SHORT
 }
 
 /// What of `errand` goes by messages, not begun yet.
@@ -172,15 +183,16 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
         }
         false => State::Early(before),
     };
-    let kept = !free || also.is_some();
-    let open = Open::new(errand.keep(), (number, said), state, wire);
+    let lent = needs_hands(&errand, comm.size());
+    let kept = !free || also.is_some() || lent;
+    let open = Open::new(errand.keep(), (number, said), state, wire, lent);
     if let Some(also) = also {
         let _ = open.also.set(also);
     }
     visits.opened(&open);
     if !free {
         // Before it is looked at again: who leaves from now on wakes this process if it sleeps.
-        place.rounds.ask(true);
+        place.rounds.ask(open.asks());
     }
     if kept {
         open.kept.store(true, Ordering::Relaxed);
@@ -218,12 +230,17 @@ impl Visit<'_> {
 
     /// Whether all have left the call that was in this one's round before.
     fn is_free(&self) -> bool {
-        let known = &self.visits.through;
-        if is_free(self.number, known.load(Ordering::Relaxed)) {
+        let (known, rounds) = (&self.visits.through, &self.place.rounds);
+        let before = known.load(Ordering::Relaxed);
+        if is_free(self.number, before) {
             return true;
         }
-        let through = self.place.rounds.through();
+        let through = rounds.through();
         known.store(through, Ordering::Relaxed);
+        if through != before && rounds.asked() == Asked::Computes {
+            // Who left may not have seen who asks, and nobody gets further than that without a look here.
+            self.place.call_hands();
+        }
         is_free(self.number, through)
     }
 
@@ -260,12 +277,26 @@ impl Visit<'_> {
             }
         };
         match (self.errand.course(), last) {
-            (_, Some(Words::Different)) | (Course::Among, Some(Words::Same)) => place.ring(),
-            (Course::From(root), _) if root == place.me => place.ring(),
-            (Course::To(root), Some(Words::Same)) if root != place.me => place.ring_one(root),
+            (_, Some(Words::Different)) | (Course::Among, Some(Words::Same)) => self.tell(None, true),
+            (Course::From(root), _) if root == place.me => self.tell(None, true),
+            (Course::To(root), Some(Words::Same)) if root != place.me => self.tell(Some(root), true),
             _ => {}
         }
         last
+    }
+
+    /// Wakes those who wait for this member, or one of them. `brings`: what they wait for is there now, so that of those who compute the helpers are called, where the call needs hands.
+    fn tell(&self, whom: Option<u32>, brings: bool) {
+        let (place, calls) = (self.place, brings && self.needs_hands());
+        match whom {
+            None => place.ring(),
+            Some(member) => place.ring_one(member),
+        }
+        match whom {
+            _ if !calls => {}
+            None => place.call_hands(),
+            Some(member) => place.call_hands_of(member),
+        }
     }
 
     /// With flags everybody looks at everybody's, so each may be the one that a sleeper waits for.
@@ -273,13 +304,22 @@ impl Visit<'_> {
         let place = self.place;
         match self.errand.course() {
             // Others wait for all, or for this one.
-            Course::Among | Course::Alone => place.ring(),
-            Course::From(root) if root == place.me => place.ring(),
-            Course::To(root) if root != place.me => place.ring_one(root),
+            Course::Among | Course::Alone => self.tell(None, self.is_seen_whole()),
+            Course::From(root) if root == place.me => self.tell(None, true),
+            Course::To(root) if root != place.me => self.tell(Some(root), self.is_seen_whole()),
             Course::From(_) | Course::To(_) => {}
         }
         let differs = |member| self.word_of(member).is_some_and(|word| word != self.said.word());
         place.others().any(differs).then_some(Words::Different)
+    }
+
+    /// Whether all have come to a call that needs hands, for one who has: only who sees that calls anybody.
+    fn is_seen_whole(&self) -> bool {
+        self.needs_hands() && is_whole(self.place.others(), |member| self.word_of(member).is_some())
+    }
+
+    fn needs_hands(&self) -> bool {
+        needs_hands(self.errand, self.place.rounds.members())
     }
 
     /// What `member` came with, if it has.
@@ -333,12 +373,14 @@ impl Visit<'_> {
         let Place { rounds, me, .. } = self.place;
         let mut left = lock(&self.visits.left);
         // Under the lock: what another thread leaves later is said later.
-        let asked = left
-            .add(self.number)
-            .is_some_and(|through| rounds.exit(*me).leave(through));
+        let through = left.add(self.number);
+        let asked = through.map_or(Asked::No, |through| rounds.exit(*me).leave(through));
         drop(left);
-        if asked {
+        if asked != Asked::No {
             self.place.ring();
+        }
+        if asked == Asked::Computes {
+            self.place.call_hands();
         }
         outcome
     }

@@ -14,6 +14,7 @@ use crate::request::{Completion, Outcome, Status};
 use garonne_engine::event::{Awaited, Meeting};
 use garonne_progress::host::{Host, Stepper};
 use garonne_sync::board::Words;
+use garonne_sync::round::Asked;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
 
@@ -50,6 +51,8 @@ pub(super) struct Open {
     /// It is a stepper.
     pub kept: AtomicBool,
     runs_user_code: bool,
+    /// A helper may advance it, so it is the host's to step: who waits takes the host's hands back.
+    lent: bool,
     own: Weak<Open>,
 }
 
@@ -59,6 +62,7 @@ impl Open {
         (number, said): (u32, Statement),
         state: State,
         wire: &Wire<'static>,
+        lent: bool,
     ) -> Arc<Self> {
         // The one before is looked at, too.
         let before = match &state {
@@ -78,6 +82,7 @@ impl Open {
             over: AtomicBool::new(false),
             kept: AtomicBool::new(false),
             runs_user_code,
+            lent,
             own: own.clone(),
         })
     }
@@ -131,7 +136,7 @@ impl Open {
             if !visit.is_free() {
                 return;
             }
-            place.rounds.ask(false);
+            place.rounds.ask_no_more(self.asks());
             *state = State::Come(visit.come());
         }
         let State::Come(last) = *state else { return };
@@ -153,11 +158,11 @@ impl Open {
     /// There are rounds: this call comes to its own, if that has room for it. Else it only shows there what it is.
     fn go_to(&self, place: &Place, before: Weak<Open>, otherwise: Option<Arc<Running>>) -> State {
         let comm = self.wire.comm();
-        place.rounds.ask(true);
         if self.errand.fits(comm.size(), place.rounds.wide_len()) {
             return match also(&self.errand, place, &self.wire) {
                 Ok(also) => {
                     also.map(|also| self.also.set(also));
+                    place.rounds.ask(self.asks());
                     State::Early(before)
                 }
                 Err(error) => State::Over(Some(error)),
@@ -168,11 +173,21 @@ impl Open {
             (self.number, self.said),
             State::Early(before),
             &self.wire,
+            false,
         );
+        place.rounds.ask(shown.asks());
         visits(comm).opened(&shown);
         shown.kept.store(true, Ordering::Relaxed);
         comm.process().host.attach(shown);
         State::instead(otherwise)
+    }
+
+    /// How it asks for its round, where that is not free.
+    pub fn asks(&self) -> Asked {
+        match self.lent {
+            true => Asked::Computes,
+            false => Asked::Waits,
+        }
     }
 
     fn keep(&self) {
@@ -211,7 +226,7 @@ impl Completion for Open {
     }
 
     fn advance(&self) {
-        if self.is_over() {
+        if self.lent || self.is_over() {
             return;
         }
         self.look();
@@ -225,7 +240,7 @@ impl Completion for Open {
         let Some(place) = node::known(self.wire.comm()) else {
             return;
         };
-        if place.spins == 0 || !self.wire.comm().process().host.waits_alone() {
+        if self.lent || place.spins == 0 || !self.wire.comm().process().host.waits_alone() {
             return;
         }
         for _ in 0..limit::ROUND_SPINS {

@@ -165,6 +165,8 @@ impl Parcels {
     }
 
     fn plot(&self, members: u32, wide_len: usize) -> Plot {
+        // Nobody is called to take them.
+        let wide_len = wide_len.min(limit::ROUND_SHORT as usize);
         match self.way {
             Way::Gather(_) => Plot::of(1, wide_len),
             Way::Exchange(_) | Way::Scatter(_) => Plot::of(members, wide_len),

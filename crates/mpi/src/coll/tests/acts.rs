@@ -30,7 +30,7 @@ const ACTS: u32 = 22;
 impl Act {
     pub fn random(random: &mut Random, n: u32, salt: u32) -> Self {
         // Small cells, wide ones, and what goes by messages.
-        let counts = [1, 3, 63, 64, 65, 150, 1024, 1500, 9000];
+        let counts = [1, 3, 63, 64, 65, 150, 1024, 1500, 4000, 9000];
         Self {
             what: random.below(ACTS as usize) as u32,
             count: counts[random.below(counts.len())],

@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicU32, Ordering as Memory};
 /// Looks so often, gives way a little, then sleeps: so that being woken by a doorbell is tried as well.
 struct Impatient {
     spins: u32,
+    /// What is left open has a helper at once, always.
+    lends: bool,
 }
 
 /// No looks before giving way: ranks meet at a gate. A few: a small number of ranks meets by flags.
@@ -30,6 +32,10 @@ impl Surroundings for Impatient {
             spins: self.spins,
             yields: 2,
         }
+    }
+
+    fn lends_always(&self) -> bool {
+        self.lends
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {
@@ -48,15 +54,24 @@ pub(super) fn world(n: u32, program: impl Fn(&Comm) + Send + Sync) {
 }
 
 pub(super) fn world_of(n: u32, spins: u32, program: &(impl Fn(&Comm) + Send + Sync)) {
-    ranks_of(n, spins, &|host| {
-        let process = Process::new(Config::plain(host));
-        process.init(ThreadLevel::Multiple).unwrap();
-        program(&process.world().unwrap());
-        process.finalize().unwrap();
-    });
+    ranks_of(n, (spins, false), &|host| one_world(host, program));
 }
 
-fn ranks_of(n: u32, spins: u32, rank: &(impl Fn(Arc<dyn Host>) + Send + Sync)) {
+/// The same, and what a rank leaves open is advanced by a thread of its own.
+pub(super) fn world_that_lends(n: u32, program: impl Fn(&Comm) + Send + Sync) {
+    for spins in STYLES {
+        ranks_of(n, (spins, true), &|host| one_world(host, &program));
+    }
+}
+
+fn one_world(host: Arc<dyn Host>, program: &impl Fn(&Comm)) {
+    let process = Process::new(Config::plain(host));
+    process.init(ThreadLevel::Multiple).unwrap();
+    program(&process.world().unwrap());
+    process.finalize().unwrap();
+}
+
+fn ranks_of(n: u32, (spins, lends): (u32, bool), rank: &(impl Fn(Arc<dyn Host>) + Send + Sync)) {
     let neighbours = Threads::new(n).unwrap();
     let leaving = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -69,13 +84,17 @@ fn ranks_of(n: u32, spins: u32, rank: &(impl Fn(Arc<dyn Host>) + Send + Sync)) {
                     n,
                     Quotas::for_world(n),
                 );
-                let host = Arc::new(EngineHost::new(shard, me, n, Impatient { spins }));
+                let host = Arc::new(EngineHost::new(shard, me, n, Impatient { spins, lends }));
+                if lends {
+                    host.lend_hands(None);
+                }
                 rank(host.clone());
                 leaving.fetch_add(1, Memory::SeqCst);
                 while leaving.load(Memory::SeqCst) < n {
                     host.progress();
                     std::thread::yield_now();
                 }
+                host.keep_hands();
             });
         }
     });
@@ -85,7 +104,7 @@ fn ranks_of(n: u32, spins: u32, rank: &(impl Fn(Arc<dyn Host>) + Send + Sync)) {
 #[test]
 fn ranks_begin_again_while_slower_ones_are_still_at_the_board_before() {
     for spins in STYLES {
-        ranks_of(3, spins, &|host| {
+        ranks_of(3, (spins, false), &|host| {
             let boards = Arc::new(Boards::default());
             for _ in 0..60 {
                 let process = Process::new(Config {

@@ -2,7 +2,7 @@
 //! blocking collectives and messages.
 
 use super::acts::{Act, Started, elements, start};
-use super::board::{Words, word, world, world_of};
+use super::board::{Words, word, world, world_of, world_that_lends};
 use crate::coll::sim::Random;
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
@@ -289,6 +289,47 @@ fn a_thread_that_waits_for_a_call_is_woken_while_another_polls() {
             });
         }
     });
+}
+
+/// Ranks that start long calls, more than there are rounds, and look no further: what each needs of the others and has to do itself is done meanwhile.
+#[test]
+fn long_calls_end_while_all_their_ranks_compute() {
+    // Broadcast, allreduce, allgathers, alltoall, gather, scatter, and both reductions of which each gets a slice.
+    const LONG: [u32; 9] = [1, 2, 7, 8, 9, 10, 11, 12, 19];
+    for n in [2, 3, 5] {
+        world_that_lends(n, |comm| {
+            comm.collective(&Barrier, Origin::default()).unwrap();
+            let mut common = Random::new(u64::from(n));
+            let mut random = Random::new(7 + u64::from(comm.rank()));
+            let acts = (0..3 * ROUNDS).map(|salt| Act {
+                what: LONG[common.below(LONG.len())],
+                count: [1100, 1500][common.below(2)],
+                root: common.below(n as usize) as u32,
+                in_place: common.below(2) == 0,
+                salt,
+            });
+            let started: Vec<_> = acts
+                .filter_map(|act| {
+                    if random.below(5) == 0 {
+                        std::thread::sleep(std::time::Duration::from_micros(random.below(500) as u64));
+                    }
+                    start(comm, act)
+                })
+                .collect();
+            for (number, started) in started.iter().enumerate() {
+                let begun = std::time::Instant::now();
+                while !started.request.over() {
+                    // A program in which nothing goes on any more.
+                    assert!(begun.elapsed().as_secs() < 120, "call {number} does not end");
+                    std::thread::yield_now();
+                }
+            }
+            for started in started {
+                let outcome = request::wait(&started.request);
+                end(started, outcome);
+            }
+        });
+    }
 }
 
 /// A request that is freed goes on, and its round is free again afterwards.
