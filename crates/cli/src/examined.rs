@@ -17,12 +17,16 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-/// Longest time between two words of the process: loading a library takes milliseconds, an answer less than one.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// Longest time between two words of the process: loading a library takes milliseconds, an answer less than one, on machines that are busy or load from afar a thousand times as much.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// It is waited for in pieces of this length, each counted when it is over: where all stood still for a while (a suspended machine, a frozen container) that was one piece.
+const SLICE: Duration = Duration::from_millis(100);
 /// Longest time of an examination: thousands of answers that take a hundred microseconds each, which is a hundred times too long, still end.
 const EXAMINATION_MAX: Duration = Duration::from_secs(60);
 /// Bytes of a line that are kept: more than any of ours has.
 const LINE_MAX: usize = 1 << 20;
+/// Lines of the module's own that are passed on: enough to say what is the matter.
+const PASSED_ON_MAX: u32 = 100;
 /// What lines of ours begin with.
 const MARK: char = '\u{1e}';
 
@@ -167,6 +171,7 @@ pub fn ask(what: Inside, file: &Path, seed: u64) -> std::io::Result<Ended> {
 struct Lines {
     pipe: ChildStdout,
     bytes: Vec<u8>,
+    passed_on: u32,
 }
 
 /// Why there is no line.
@@ -182,29 +187,39 @@ impl Lines {
         Self {
             pipe,
             bytes: Vec::new(),
+            passed_on: 0,
         }
     }
 
-    /// The next line of ours; the module's own are passed on.
-    fn next(&mut self, limit: Duration) -> Result<Line, Nothing> {
-        let until = Instant::now() + limit;
+    /// The next line of ours; the module's own are passed on, but not for ever.
+    fn next(&mut self, until: Instant) -> Result<Line, Nothing> {
+        let mut waited = Duration::ZERO;
         loop {
+            if Instant::now() >= until {
+                return Err(Nothing::Late(EXAMINATION_MAX));
+            }
             while let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.bytes.drain(..=end).collect();
                 let text = String::from_utf8_lossy(&line[..end]);
                 match text.strip_prefix(MARK).map(serde_json::from_str) {
                     Some(Ok(line)) => return Ok(line),
-                    _ if text.is_empty() => {}
-                    _ => errln!("{text}"),
+                    _ if text.is_empty() || self.passed_on >= PASSED_ON_MAX => {}
+                    _ => {
+                        self.passed_on += 1;
+                        errln!("{text}");
+                    }
                 }
             }
-            let left = until.saturating_duration_since(Instant::now());
-            let left = Timespec {
-                tv_sec: left.as_secs() as _,
-                tv_nsec: left.subsec_nanos() as _,
+            let slice = Timespec {
+                tv_sec: 0,
+                tv_nsec: SLICE.as_nanos() as _,
             };
-            match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&left)) {
-                Ok(0) => return Err(Nothing::Late(limit)),
+            match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&slice)) {
+                Ok(0) if waited >= SILENCE_MAX => return Err(Nothing::Late(SILENCE_MAX)),
+                Ok(0) => {
+                    waited += SLICE;
+                    continue;
+                }
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(_) => return Err(Nothing::End),
@@ -231,8 +246,7 @@ fn follow(what: Inside, lines: &mut Lines) -> Result<Ended, Last> {
     let until = Instant::now() + EXAMINATION_MAX;
     let (mut about, mut doing) = (About::default(), String::from("while it was loaded"));
     loop {
-        let limit = SILENCE_MAX.min(until.saturating_duration_since(Instant::now()));
-        match lines.next(limit) {
+        match lines.next(until) {
             Ok(Line::Refused(why)) => return Ok(Ended::Refused(why)),
             Ok(Line::Loaded(_)) if what == Inside::Load => return Ok(Ended::Loaded),
             Ok(Line::Loaded(said)) => about = said,
@@ -243,15 +257,8 @@ fn follow(what: Inside, lines: &mut Lines) -> Result<Ended, Last> {
             Ok(Line::Report(told)) => return Ok(Ended::Examined(about, told)),
             Err(Nothing::End) => return Err(Last { doing, late: None }),
             Err(Nothing::Late(limit)) => {
-                let late = if limit < SILENCE_MAX {
-                    EXAMINATION_MAX
-                } else {
-                    SILENCE_MAX
-                };
-                return Err(Last {
-                    doing,
-                    late: Some(late),
-                });
+                let late = Some(limit);
+                return Err(Last { doing, late });
             }
         }
     }

@@ -19,7 +19,7 @@ REFUSED = {
     "DECIDES_NOTHING": "it decides nothing",
     "CRASHES_AT_LOAD": "it crashed (signal 6) while it was loaded",
     "ENDS_AT_LOAD": "it ended its process (exit code 0) while it was loaded",
-    "HANGS_AT_LOAD": "it did not return within 5 s while it was loaded",
+    "HANGS_AT_LOAD": "it did not return within 10 s while it was loaded",
 }
 QUESTIONS = ("may_wait", "order", "piece")
 
@@ -85,7 +85,7 @@ def wrong(context, made):
     code, output = garonne(context, "strategy", module, "--json", "--seed", "3")
     told = json.loads(output)
     expect(code == 1 and not told["good"] and told["seed"] == 3 and len(told["findings"]) > 3, f"exit code {code}", output)
-    for how, words in (("CRASHES", "it crashed (signal 11) in order, case 0"), ("HANGS", "it did not return within 5 s in order, case 0")):
+    for how, words in (("CRASHES", "it crashed (signal 11) in order, case 0"), ("HANGS", "it did not return within 10 s in order, case 0")):
         code, output = garonne(context, "strategy", made.bad(how))
         expect(code == 1 and words in output, f"exit code {code}", output)
 
