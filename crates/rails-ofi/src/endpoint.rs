@@ -75,13 +75,18 @@ pub struct Endpoint {
     ep: *mut abi::Ep,
     wait: Option<RawFd>,
     address: Vec<u8>,
-    /// [`RECEIVES`] and then [`SENDS`] buffers. Raw: the library writes to them at any time.
+    /// `receives` and then `sends` buffers. Raw: the library writes to them at any time.
     buffers: *mut [u8],
     buffers_region: Option<Region>,
     contexts: *mut [Context],
     uses: Vec<Use>,
     regions: HashMap<u64, *mut abi::Mr>,
     next_number: u64,
+    /// Buffers that wait for messages, and for messages on their way out: none where only memory is read.
+    receives: usize,
+    sends: usize,
+    /// Bytes that one read moves at most.
+    read_max: usize,
     /// Buffers whose receive could not be posted again at once.
     unposted: Vec<usize>,
 }
@@ -95,10 +100,22 @@ impl Endpoint {
     /// # Errors
     /// Why the last could not.
     pub fn open(offers: &Offers) -> Result<Self, Error> {
+        Self::open_for(offers, RECEIVES, SENDS)
+    }
+
+    /// As [`open`](Self::open), for reads of memory alone: it takes no messages, and has no buffers for any.
+    ///
+    /// # Errors
+    /// Why the last offer could not be opened.
+    pub fn open_for_reads(offers: &Offers) -> Result<Self, Error> {
+        Self::open_for(offers, 0, 0)
+    }
+
+    fn open_for(offers: &Offers, receives: usize, sends: usize) -> Result<Self, Error> {
         let mut last = Error::Call("fi_getinfo", String::from("nothing is offered"));
         for (info, offer) in offers.infos().zip(offers.list()) {
             // SAFETY: the list fills in this part of what it offers.
-            let mr_mode = unsafe { (*(*info).domain_attr).mr_mode };
+            let (mr_mode, read_max) = unsafe { ((*(*info).domain_attr).mr_mode, (*(*info).ep_attr).max_msg_size) };
             let mut opened = Self {
                 library: offers.library,
                 offer,
@@ -110,13 +127,16 @@ impl Endpoint {
                 ep: ptr::null_mut(),
                 wait: None,
                 address: Vec::new(),
-                buffers: Box::into_raw(vec![0; (RECEIVES + SENDS) * MESSAGE_MAX].into_boxed_slice()),
+                buffers: Box::into_raw(vec![0; (receives + sends) * MESSAGE_MAX].into_boxed_slice()),
                 buffers_region: None,
-                contexts: Box::into_raw(vec![[0; 8]; RECEIVES + SENDS + READS].into_boxed_slice()),
-                uses: vec![Use::Free; RECEIVES + SENDS + READS],
+                contexts: Box::into_raw(vec![[0; 8]; receives + sends + READS].into_boxed_slice()),
+                uses: vec![Use::Free; receives + sends + READS],
                 regions: HashMap::new(),
                 next_number: 1,
-                unposted: (0..RECEIVES).collect(),
+                receives,
+                sends,
+                read_max,
+                unposted: (0..receives).collect(),
             };
             match opened.bring_up(info) {
                 Ok(()) => return Ok(opened),
@@ -154,7 +174,7 @@ impl Endpoint {
             let opened = (domain.av_open)(self.domain, &mut attr, &mut self.av, none);
             self.call("fi_av_open", opened)?;
             let mut attr = abi::CqAttr {
-                size: RECEIVES + SENDS + READS,
+                size: self.uses.len(),
                 flags: 0,
                 format: abi::CQ_FORMAT_MSG,
                 wait_obj: abi::WAIT_FD,
@@ -185,7 +205,7 @@ impl Endpoint {
             let named = ((*(*self.ep).cm).getname)(ep, address.as_mut_ptr().cast(), &mut len);
             self.call("fi_getname", named)?;
             self.address = address[..len.min(ADDRESS_MAX)].to_vec();
-            if self.mr_mode & abi::MR_LOCAL != 0 {
+            if self.mr_mode & abi::MR_LOCAL != 0 && self.buffers.len() > 0 {
                 self.buffers_region =
                     Some(self.register(self.buffers.cast(), self.buffers.len(), abi::SEND | abi::RECV)?);
             }
@@ -196,6 +216,11 @@ impl Endpoint {
     /// What it was opened by.
     pub fn offer(&self) -> &Offer {
         &self.offer
+    }
+
+    /// Bytes that one [`read`](Self::read) moves at most.
+    pub fn read_max(&self) -> usize {
+        self.read_max
     }
 
     /// Its address, for peers to [`insert`](Self::insert).
@@ -247,7 +272,7 @@ impl Endpoint {
     }
 
     fn buffer(&self, index: usize) -> *mut u8 {
-        debug_assert!(index < RECEIVES + SENDS);
+        debug_assert!(index < self.receives + self.sends);
         // SAFETY: within the buffers.
         unsafe { self.buffers.cast::<u8>().add(index * MESSAGE_MAX) }
     }
@@ -301,7 +326,7 @@ impl Endpoint {
         if bytes.len() > MESSAGE_MAX {
             return Err(Error::Call("fi_send", String::from("the message is too long")));
         }
-        let Some(index) = self.free(RECEIVES, SENDS) else {
+        let Some(index) = self.free(self.receives, self.sends) else {
             return Ok(false);
         };
         let (buffer, context) = (self.buffer(index), self.context(index));
@@ -406,7 +431,7 @@ impl Endpoint {
         (from, at, key): (Peer, u64, u64),
         (local, len, prepared): (*mut u8, usize, Option<Region>),
     ) -> Result<bool, Error> {
-        let Some(index) = self.free(RECEIVES + SENDS, READS) else {
+        let Some(index) = self.free(self.receives + self.sends, READS) else {
             return Ok(false);
         };
         let (descriptor, context) = (self.descriptor(prepared), self.context(index));
