@@ -7,7 +7,7 @@
 mod networks;
 mod outward;
 pub use networks::ENV_NETWORKS;
-pub use outward::ENV_ENCRYPT;
+pub use outward::{ENV_ENCRYPT, ENV_OFI};
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;

@@ -115,7 +115,8 @@ impl Endpoint {
         let mut last = Error::Call("fi_getinfo", String::from("nothing is offered"));
         for (info, offer) in offers.infos().zip(offers.list()) {
             // SAFETY: the list fills in this part of what it offers.
-            let (mr_mode, read_max) = unsafe { ((*(*info).domain_attr).mr_mode, (*(*info).ep_attr).max_msg_size) };
+            let (mr_mode, read_max) =
+                unsafe { ((*(*info).domain_attr).mr_mode, (*(*info).ep_attr).max_msg_size) };
             let mut opened = Self {
                 library: offers.library,
                 offer,

@@ -36,7 +36,7 @@ fn closed_in_the_middle(provider: &str, after: usize) {
     let Some([(mut one, to_other), (mut other, _)]) = pair(provider) else {
         return;
     };
-    let source: Vec<u8> = (0..READS * PIECE).map(|at| (at ^ at >> 11) as u8 | 1).collect();
+    let source: Vec<u8> = (0..READS * PIECE).map(|at| (at ^ (at >> 11)) as u8 | 1).collect();
     let mut local = vec![0u8; source.len()];
     let (mut begun, mut done, start) = (0, 0, Instant::now());
     // SAFETY: both outlive both endpoints' use of them.
@@ -70,8 +70,16 @@ fn closed_in_the_middle(provider: &str, after: usize) {
         let _ = other.poll(&mut |event| assert!(!matches!(event, Event::Message(_))));
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(local == left, "memory was written to after its endpoint was closed");
-    assert!(local.iter().zip(&source).all(|(here, there)| *here == 0 || here == there));
+    assert!(
+        local == left,
+        "memory was written to after its endpoint was closed"
+    );
+    assert!(
+        local
+            .iter()
+            .zip(&source)
+            .all(|(here, there)| *here == 0 || here == there)
+    );
 }
 
 #[test]

@@ -422,8 +422,10 @@ impl Rail for ComposedRail {
 
     fn revoke(&mut self, token: Token) -> Ending {
         // Tokens are unique among both, and a rail that does not know one has nothing to end.
-        if let Some(far) = &mut self.far {
-            lock(&far.tcp).revoke(token);
+        if let Some(far) = &mut self.far
+            && lock(&far.tcp).revoke(token) == Ending::Later
+        {
+            return Ending::Later;
         }
         self.shm.revoke(token)
     }

@@ -338,3 +338,32 @@ pub const RELAY_BUFFER: usize = 128 * 1024;
 
 /// Buffers that are moved before others have their turn: some hundred microseconds of copying.
 pub const RELAY_BUFFERS_PER_TURN: usize = 4;
+
+/// Endpoints of libfabric that a rank has open at most, one for each peer whose large data it takes by a fast network: each holds queues and memory of the library's, and a rank talks
+/// at length with a few dozen others as a rule. Peers beyond them are reached by TCP.
+pub const FABRIC_ENDPOINTS: usize = 64;
+
+/// Bytes that one read of remote memory moves at most: what is heard of between, so that a way that stands still is seen, and its rate is known.
+pub const FABRIC_READ: u64 = 1 << 20;
+
+/// Reads of remote memory under way for one peer: enough that the network is never idle, below what an endpoint takes.
+pub const FABRIC_READS: u32 = 8;
+
+/// Longest name of a provider that is told to a peer.
+pub const FABRIC_NAME: usize = 64;
+
+/// Longest address of an endpoint that is told to a peer: what libfabric's addresses have at most.
+pub const FABRIC_ADDRESS: usize = 256;
+
+/// A way by libfabric that broke so often in a row without bringing anything is left alone: the two endpoints do not reach each other.
+pub const FABRIC_FAILS_MAX: u32 = 3;
+
+/// Looks for silence in a row after which a way by libfabric is given up. More than the one of a socket: its endpoint is closed then, and opening another costs tens of milliseconds,
+/// while a peer that does not look for a second or two is as silent as a network that is gone.
+pub const FABRIC_SILENT_LOOKS: u32 = 3;
+
+/// While something is under way by a provider of libfabric that has no descriptor to wait for, its owner looks after it so often, asleep or not: this is how it moves.
+pub const FABRIC_NAP: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// The same where there is a descriptor, should it not tell: not to be noticed where it does.
+pub const FABRIC_LOOK: std::time::Duration = std::time::Duration::from_millis(20);

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+use garonne_rails_ofi::endpoint::{Endpoint, Region};
 use garonne_sync::copy::copy_mem;
 use garonne_sync::user::UserMem;
 use std::io::{Error, Result};
@@ -228,4 +229,50 @@ pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     }
     started
+}
+
+/// Lets peers of an endpoint read part of user memory, until that is withdrawn or the endpoint dropped.
+///
+/// # Errors
+/// The library's.
+pub fn lend(
+    endpoint: &mut Endpoint,
+    mem: UserMem,
+    offset: isize,
+    len: usize,
+) -> std::result::Result<Region, garonne_rails_ofi::library::Error> {
+    // SAFETY: the range is part of a `Data` that its maker promised valid until its region's revoking has ended, which waits for what is lent.
+    unsafe { endpoint.expose(std::ptr::with_exposed_provenance(mem.addr(offset)), len) }
+}
+
+/// Prepares part of user memory for reads by an endpoint, until that is withdrawn or the endpoint dropped.
+///
+/// # Errors
+/// The library's.
+pub fn prepare(
+    endpoint: &mut Endpoint,
+    mem: UserMem,
+    offset: isize,
+    len: usize,
+) -> std::result::Result<Option<Region>, garonne_rails_ofi::library::Error> {
+    // SAFETY: the range is part of a `Data` that is valid until its read has ended, which waits for the endpoint.
+    unsafe { endpoint.prepare(std::ptr::with_exposed_provenance_mut(mem.addr(offset)), len) }
+}
+
+/// Begins to read a peer's memory to user memory. `false`: not now.
+///
+/// # Errors
+/// The library's.
+pub fn read_remote(
+    endpoint: &mut Endpoint,
+    token: u64,
+    from: (garonne_rails_ofi::endpoint::Peer, u64, u64),
+    (mem, offset, len): (UserMem, isize, usize),
+    prepared: Option<Region>,
+) -> std::result::Result<bool, garonne_rails_ofi::library::Error> {
+    // SAFETY: the range is part of a `Data` that nobody else uses until its read has ended: not before the endpoint told of this, or is dropped.
+    unsafe {
+        let to = std::ptr::with_exposed_provenance_mut(mem.addr(offset));
+        endpoint.read(token, from, (to, len, prepared))
+    }
 }

@@ -8,9 +8,11 @@
 //! Bounded by the log of each peer spoken to, the strangers at the door, and `limits`. No room is `Refusal::Full`. Peers that are gone are told once.
 
 mod bulk;
+mod carrier;
 mod channel;
 mod door;
 mod drive;
+mod fabric;
 #[cfg(not(fuzzing))]
 pub(crate) mod frame;
 #[cfg(fuzzing)]
@@ -18,6 +20,7 @@ pub mod frame;
 mod further;
 mod gather;
 mod handshake;
+mod hosts;
 mod intake;
 mod line;
 mod link;
@@ -32,14 +35,18 @@ pub mod trusted;
 mod wake;
 
 pub use door::listen;
+pub use fabric::hello::Unused;
+pub use fabric::opener::Fabrics;
 pub use frame::{LIBRARY, Process, Stream, VERSIONS};
 pub use handshake::{Fault, House, SECRET_BYTES, Secret};
+pub use hosts::Hosts;
 
 use crate::limits::{
     TCP_EAGER_MAX, TCP_INLINE_MAX, TCP_LINGER, TCP_LOOK_EVERY, TCP_PACKED_MAX, TCP_PACKET_MAX, TCP_REGIONS,
 };
 use crate::sys;
 use crate::tcp::door::Door;
+use crate::tcp::fabric::opener::Opener;
 use crate::tcp::frame::{Ask, HEADER, Kind};
 use crate::tcp::gather::{Brisk, Gathering};
 use crate::tcp::intake::Streams;
@@ -57,47 +64,10 @@ use garonne_engine::rail::{
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Who the ranks are and where they listen. Peers are indices in the job's world.
-pub trait Hosts: Send + Sync {
-    /// Ranks of the world.
-    fn size(&self) -> u32;
-    /// How many processes had this peer's index before; asked when it is first spoken to.
-    fn incarnation(&self, peer: Peer) -> u32;
-    /// Where it listens, in the order in which to try; none: this rail does not reach it.
-    fn addresses(&self, peer: Peer) -> Vec<SocketAddr>;
-    /// Where it listens on each network that this host is on as well, in an order that both hosts find: ways for large data beside those of
-    /// [`Hosts::addresses`]. Fewer than two: there are no others.
-    fn networks(&self, _peer: Peer) -> Vec<SocketAddr> {
-        Vec::new()
-    }
-    /// Changes whenever [`Hosts::is_drained`] says something else.
-    fn drained(&self) -> u32 {
-        0
-    }
-    /// Whether that address is on a network that is to be left alone. [`Hosts::addresses`] gives such ones last.
-    fn is_drained(&self, _address: IpAddr) -> bool {
-        false
-    }
-    /// What large data get by the interface of this address, of what the best interface gives to this process: 0, it is to be left to others as long as there is another.
-    fn share(&self, _own: IpAddr) -> f64 {
-        1.0
-    }
-    /// Whether it is known to have ended without finishing properly.
-    fn is_gone(&self, peer: Peer) -> bool;
-    /// Asks a peer that this side does not reach for its call, by another way than this rail.
-    fn ask(&self, _peer: Peer, _bulk: bool) {}
-    /// Whether it may live although nobody answers at its addresses: then only [`Hosts::is_gone`] says that it does not.
-    fn may_be_hidden(&self, _peer: Peer) -> bool {
-        false
-    }
-    /// It does not reach this side, nor this side it. May be told again and again.
-    fn cannot_reach(&self, _peer: Peer) {}
-}
 
 /// Room that was lent.
 #[derive(Debug)]
@@ -113,6 +83,15 @@ struct Region {
     data: Data,
 }
 
+/// What the engine is to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Untold {
+    /// A peer counts as gone.
+    Gone(Peer),
+    /// A region that was to be withdrawn is.
+    Revoked(Token),
+}
+
 /// One rank's TCP rail.
 pub struct TcpRail {
     house: House,
@@ -124,8 +103,8 @@ pub struct TcpRail {
     /// Those that there are.
     open: Vec<Peer>,
     gone: Vec<bool>,
-    /// Deaths not told yet.
-    untold: Vec<Peer>,
+    /// What is not told yet, but for reads.
+    untold: Vec<Untold>,
     blocks: Blocks,
     claims: Vec<Option<Claim>>,
     /// By cookie.
@@ -149,6 +128,12 @@ pub struct TcpRail {
     shown: Shown,
     /// What the hosts said last of networks that are to be left alone.
     drained: u32,
+    fabrics: Fabrics,
+    /// Why no large data go by libfabric, if that is known.
+    no_fabric: Option<Unused>,
+    opener: Opener,
+    /// Regions that are to be withdrawn and of which something is lent: peer, cookie, token.
+    recalled: Vec<(Peer, u64, Token)>,
 }
 
 impl std::fmt::Debug for TcpRail {
@@ -176,7 +161,12 @@ impl TcpRail {
             errno: error.raw_os_error().unwrap_or(0),
         })?;
         let size = hosts.size() as usize;
+        let fabrics = hosts.fabrics();
         let rail = Self {
+            no_fabric: fabrics.unused(house.sealed),
+            fabrics,
+            opener: Opener::default(),
+            recalled: Vec::new(),
             wake: Arc::new(TcpWake::new()?),
             door: Door::new(OwnedFd::from(listener)),
             remotes: bytemuck::zeroed_vec(size),
@@ -202,6 +192,7 @@ impl TcpRail {
             house,
             hosts,
         };
+        rail.shown.no_fabric(rail.no_fabric);
         rail.watch_own()?;
         Ok(rail)
     }
@@ -233,6 +224,11 @@ impl TcpRail {
     /// The address of the table of connections that [`shown::read_shown`] reads; it stays as long as the rail lives.
     pub fn shown_at(&self) -> usize {
         self.shown.at()
+    }
+
+    /// What [`shown::read_shown`] would read now.
+    pub fn shown_table(&self) -> Vec<u8> {
+        self.shown.table()
     }
 
     /// Bytes of large data that each way from a peer has brought, the first way first.
@@ -352,8 +348,11 @@ impl TcpRail {
             sink.bulk_done(token, result);
             told += 1;
         }
-        for peer in self.untold.drain(..) {
-            sink.gone(peer);
+        for what in self.untold.drain(..) {
+            match what {
+                Untold::Gone(peer) => sink.gone(peer),
+                Untold::Revoked(token) => sink.revoked(token),
+            }
             told += 1;
         }
         told
@@ -520,8 +519,13 @@ impl Rail for TcpRail {
             self.regions.remove(&cookie);
             if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
                 remote.paths.revoke(cookie);
+                let lends = remote.paths.lends(cookie);
                 for path in remote.paths.numbers() {
                     self.flush(peer, Stream::Bulk(path));
+                }
+                if lends {
+                    self.recall(peer, cookie, token);
+                    return Ending::Later;
                 }
             }
         }

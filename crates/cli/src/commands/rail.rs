@@ -127,7 +127,7 @@ fn rows(shape: &Shape, board: &Segment) -> Vec<Row> {
         let here = || {
             links
                 .iter()
-                .filter(|seen| seen.open && network.contains(&seen.ends.0.ip()))
+                .filter(|seen| seen.open && !seen.stream.is_fabric() && network.contains(&seen.ends.0.ip()))
         };
         Row {
             network,

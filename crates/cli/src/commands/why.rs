@@ -230,7 +230,7 @@ fn counted(number: f64, noun: &str) -> String {
 }
 
 /// Variables that change what `garonne run` and the library do.
-const SETTINGS: [(&str, &str, &str); 8] = [
+const SETTINGS: [(&str, &str, &str); 9] = [
     (
         rank::ENV_BACKGROUND,
         "0",
@@ -255,6 +255,11 @@ const SETTINGS: [(&str, &str, &str); 8] = [
         rank::ENV_NETWORKS,
         "all",
         "networks that ranks may use between hosts: networks, addresses, interfaces by comma; ^ forbids one",
+    ),
+    (
+        rank::ENV_OFI,
+        "auto",
+        "large data between hosts by libfabric: auto (networks faster than TCP), off, or a provider's name",
     ),
     (
         ENV_STRATEGY,

@@ -3,12 +3,12 @@
 use comfy_table::{Table, presets};
 use garonne_engine::strategy::loaded::{Counts, Question, counts_bytes, read_counts};
 use garonne_node::layout::{Card, Shape};
-use garonne_node::rank;
+use garonne_node::rank::{self, ENV_OFI};
 use garonne_node::strategy::ENV_STRATEGY;
 use garonne_node::ways;
 use garonne_rails::shm::paces;
-use garonne_rails::tcp::Stream;
 use garonne_rails::tcp::shown::{self, Seen};
+use garonne_rails::tcp::{Stream, Unused};
 use garonne_sync::shm::Segment;
 use serde_json::json;
 
@@ -36,6 +36,12 @@ enum Over {
     Tcp(Vec<(Seen, Option<u32>)>),
 }
 
+/// The gates of a rank, and why none of them uses libfabric, if there is one reason.
+struct Gates {
+    gates: Vec<Gate>,
+    no_fabric: Option<Unused>,
+}
+
 /// Shows the gates of a rank of this host.
 pub fn show(shape: &Shape, board: &Segment, rank: u32, as_json: bool) -> i32 {
     let refused = match () {
@@ -52,18 +58,25 @@ pub fn show(shape: &Shape, board: &Segment, rank: u32, as_json: bool) -> i32 {
     }
     let gates = gates(shape, board, rank);
     match as_json {
-        true => super::print_json(&gates.iter().map(told).collect::<Vec<_>>()),
+        true => super::print_json(
+            &gates
+                .gates
+                .iter()
+                .map(|gate| told(gate, gates.no_fabric))
+                .collect::<Vec<_>>(),
+        ),
         false => print(shape, rank, &gates),
     }
 }
 
-fn gates(shape: &Shape, board: &Segment, rank: u32) -> Vec<Gate> {
+fn gates(shape: &Shape, board: &Segment, rank: u32) -> Gates {
     let card = Card::of(board, rank);
     let table = |address: u64, len: usize| {
         let table = (address != 0).then(|| rank::memory_of(card.pid(), address, len));
         table.flatten().unwrap_or_default()
     };
-    let links = shown::read_shown(&table(card.links(), shown::SHOWN_BYTES));
+    let links = table(card.links(), shown::SHOWN_BYTES);
+    let (links, no_fabric) = (shown::read_shown(&links), shown::read_unused(&links));
     let ways = ways::read(board);
     let through = |seen: &Seen, node: u32| {
         let way = ways
@@ -92,7 +105,7 @@ fn gates(shape: &Shape, board: &Segment, rank: u32) -> Vec<Gate> {
                     )),
                     false => {
                         let of_peer = links.iter().filter(|seen| seen.peer == peer);
-                        Over::Tcp(of_peer.map(|seen| (*seen, through(seen, node))).collect())
+                        Over::Tcp(of_peer.map(|seen| (seen.clone(), through(seen, node))).collect())
                     }
                 };
             Gate {
@@ -102,11 +115,32 @@ fn gates(shape: &Shape, board: &Segment, rank: u32) -> Vec<Gate> {
                 answers: read_counts(&answers, peer),
             }
         };
-    (0..shape.size).filter(|peer| *peer != rank).map(of).collect()
+    Gates {
+        gates: (0..shape.size).filter(|peer| *peer != rank).map(of).collect(),
+        no_fabric,
+    }
 }
 
-fn told(gate: &Gate) -> serde_json::Value {
-    let mut told = told_way(gate);
+/// Why a connection that stands beside an endpoint of libfabric has none: for people.
+fn reasons((here, there): (Option<Unused>, Option<Unused>)) -> Option<String> {
+    match (here, there) {
+        (Some(here), _) => Some(here.name().to_owned()),
+        (None, Some(there)) => Some(format!("on the other side: {}", there.name())),
+        (None, None) => None,
+    }
+}
+
+/// What the connection is for, in a word.
+fn purpose(seen: &Seen) -> &'static str {
+    match seen.stream {
+        Stream::Small => "packets",
+        stream if stream.is_fabric() => "libfabric",
+        Stream::Bulk(_) => "bulk",
+    }
+}
+
+fn told(gate: &Gate, no_fabric: Option<Unused>) -> serde_json::Value {
+    let mut told = told_way(gate, no_fabric);
     told["strategy"] = json!(gate.answers.map(|answers| {
         let of = |question: Question| {
             let Counts { asked, accepted, refused } = answers[question as usize];
@@ -117,16 +151,16 @@ fn told(gate: &Gate) -> serde_json::Value {
     told
 }
 
-fn told_way(gate: &Gate) -> serde_json::Value {
+fn told_way(gate: &Gate, no_fabric: Option<Unused>) -> serde_json::Value {
     match &gate.over {
         Over::Memory(fetched) => json!({
             "peer": gate.peer, "node": gate.node, "over": "shared memory",
             "fetched": fetched.as_ref().map(|one| json!({ "bytes": one.bytes, "mb_per_s": one.mb_per_s, "way": one.way })),
         }),
         Over::Tcp(links) => json!({
-            "peer": gate.peer, "node": gate.node, "over": "TCP",
+            "peer": gate.peer, "node": gate.node, "over": "TCP", "no_libfabric": no_fabric.map(Unused::name),
             "connections": links.iter().map(|(seen, through)| json!({
-                "for": if seen.stream == Stream::Small { "packets" } else { "bulk" },
+                "for": purpose(seen), "provider": (!seen.provider.is_empty()).then_some(&seen.provider), "unused": reasons(seen.unused),
                 "from": seen.ends.0.to_string(), "to": seen.ends.1.to_string(),
                 "through_node": through, "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
             })).collect::<Vec<_>>(),
@@ -134,7 +168,7 @@ fn told_way(gate: &Gate) -> serde_json::Value {
     }
 }
 
-fn print(shape: &Shape, rank: u32, gates: &[Gate]) -> i32 {
+fn print(shape: &Shape, rank: u32, Gates { gates, no_fabric }: &Gates) -> i32 {
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
@@ -183,10 +217,16 @@ fn print(shape: &Shape, rank: u32, gates: &[Gate]) -> i32 {
         );
     }
     outln!(
-        "why: peers of one host share its memory, which no network is quicker than; others are reached by TCP, the one network there is"
+        "why: peers of one host share its memory, which no network is quicker than; others are reached by TCP, large data also by the fast networks that libfabric finds"
     );
     outln!("shared memory: which way long messages are fetched is measured (garonne why paces)");
     if far {
+        match no_fabric {
+            Some(why) => outln!("libfabric: not used: {} ({ENV_OFI}, garonne doctor)", why.name()),
+            None => outln!(
+                "libfabric: asked for ways when large data come; each takes what it was measured to give ({ENV_OFI})"
+            ),
+        }
         outln!(
             "TCP: small messages leave as {ENV_STRATEGY} says (garonne why settings); how long messages take, garonne ping measures"
         );
@@ -215,9 +255,19 @@ fn print_answers(gates: &[Gate]) {
 }
 
 fn connection(seen: &Seen, through: Option<u32>) -> String {
-    let what = match seen.stream {
-        Stream::Small => "packets",
-        Stream::Bulk(_) => "bulk data",
+    if seen.stream.is_fabric() && seen.opened == 0 {
+        return match reasons(seen.unused) {
+            Some(why) => format!("no bulk data by libfabric: {why}"),
+            None => "bulk data by libfabric: it is being opened".to_owned(),
+        };
+    }
+    let what = match purpose(seen) {
+        "bulk" => "bulk data".to_owned(),
+        "libfabric" => match reasons(seen.unused) {
+            Some(why) => format!("no bulk data by libfabric: {why}"),
+            None => format!("keys of bulk data by libfabric {}", seen.provider),
+        },
+        other => other.to_owned(),
     };
     let state = if seen.open { "" } else { ", closed" };
     let again = match seen.opened.saturating_sub(1) {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use garonne_engine::api::Peer;
 use garonne_engine::strategy::leave::Leaving;
-use garonne_rails::tcp::{self, House, Process, TcpRail};
+use garonne_rails::tcp::{self, Fabrics, House, Process, TcpRail};
 use garonne_sync::shm::Segment;
 use garonne_topology::device::{self, Near};
 use garonne_topology::nuioa;
@@ -77,6 +77,7 @@ impl Outward {
             world,
             common,
             places,
+            fabrics: fabrics()?,
         };
         let rail = TcpRail::new(house, Arc::new(others), begin.listener);
         let mut rail = rail.map_err(|error| {
@@ -100,6 +101,29 @@ fn sealed() -> Result<bool> {
         Ok(said) => Err(Error::misuse(
             codes::G0225,
             format!("{ENV_ENCRYPT}={said:?}; there are: 0, 1"),
+        )),
+    }
+}
+
+/// Which networks of libfabric large data may use between hosts.
+pub const ENV_OFI: &str = "GARONNE_OFI";
+
+fn fabrics() -> Result<Fabrics> {
+    match std::env::var(ENV_OFI).as_deref().map(str::trim) {
+        Err(_) | Ok("" | "auto") => Ok(Fabrics::Fast),
+        Ok("0" | "off" | "no") => Ok(Fabrics::Off),
+        Ok(said)
+            if said
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_-;".contains(&byte)) =>
+        {
+            Ok(Fabrics::Of(said.to_owned()))
+        }
+        Ok(said) => Err(Error::misuse(
+            codes::G0225,
+            format!(
+                "{ENV_OFI}={said:?}; there are: auto, off, and names of libfabric's providers, such as verbs or tcp"
+            ),
         )),
     }
 }
@@ -143,6 +167,7 @@ struct Others {
     common: Vec<Vec<IpAddr>>,
     /// By address of this host; none where it does not matter.
     shares: Vec<(IpAddr, f64)>,
+    fabrics: Fabrics,
 }
 
 impl tcp::Hosts for Others {
@@ -153,6 +178,10 @@ impl tcp::Hosts for Others {
     fn incarnation(&self, _peer: Peer) -> u32 {
         // A job on several hosts has one world, and a rank of it one life.
         0
+    }
+
+    fn fabrics(&self) -> Fabrics {
+        self.fabrics.clone()
     }
 
     fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {

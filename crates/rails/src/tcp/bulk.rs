@@ -6,6 +6,7 @@
 use crate::limits::{TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME};
 use crate::sys::{Block, Way};
 use crate::tcp::channel::{Channel, Io, Then};
+use crate::tcp::fabric::hello::Unused;
 use crate::tcp::frame::{ASK, Ask, HEAD, Head, Kind, Stream};
 use crate::tcp::link::Sent;
 use crate::tcp::log::Violation;
@@ -94,6 +95,10 @@ pub(crate) enum Told {
     Done(Piece),
     /// Or refused.
     Refused(Piece),
+    /// Or cannot be served this way.
+    Declined(Piece),
+    /// Nothing can be.
+    Unused(Unused),
 }
 
 /// See the module's paragraph.
@@ -486,7 +491,8 @@ impl Bulk {
     }
 }
 
-fn stage(out: &mut Vec<u8>, kind: Kind, number: u32, len: u32) {
+/// Puts a head behind what is to leave.
+pub(crate) fn stage(out: &mut Vec<u8>, kind: Kind, number: u32, len: u32) {
     let head = Head {
         len,
         kind,

@@ -4,12 +4,12 @@
 
 use crate::limits::{TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
 use crate::sys;
-use crate::tcp::TcpRail;
 use crate::tcp::door::Newcomer;
-use crate::tcp::frame::{ASKED, Process, Reason, Stream};
+use crate::tcp::frame::{ASKED, FABRIC, Process, Reason, Stream};
 use crate::tcp::line::{Failure, Line, Step};
 use crate::tcp::link::Sent;
 use crate::tcp::remote::{Call, Calls, Verdict};
+use crate::tcp::{TcpRail, Untold};
 use garonne_engine::api::{Error, Peer};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -50,6 +50,11 @@ impl Watched {
             }
         }
     }
+}
+
+/// How events of a stream of a peer are known.
+pub(super) fn watched(peer: Peer, stream: Stream) -> EventData {
+    Watched::Peer(peer, stream).data()
 }
 
 impl TcpRail {
@@ -102,8 +107,27 @@ impl TcpRail {
             Call::At(at) => return self.remind(at),
             _ => return,
         }
+        if stream.is_fabric() && !self.may_call_fabric(peer) {
+            return;
+        }
+        // The one beside an endpoint stands for no network: it takes the one that works.
+        let works = stream
+            .is_fabric()
+            .then(|| self.ends(peer, Stream::Bulk(0)))
+            .flatten();
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        let calls = remote.calls(stream);
         let address = match stream {
             Stream::Small | Stream::Bulk(0) => calls.address(&self.hosts.addresses(peer)),
+            Stream::Bulk(FABRIC) => {
+                let addresses = self.hosts.addresses(peer);
+                let works = addresses
+                    .iter()
+                    .find(|address| works.is_some_and(|(_, other)| other.ip() == address.ip()));
+                works.copied().or_else(|| calls.address(&addresses))
+            }
             Stream::Bulk(path) => self.hosts.networks(peer).get(usize::from(path) - 1).copied(),
         };
         let Some(address) = address else {
@@ -241,13 +265,18 @@ impl TcpRail {
         if let (Stream::Bulk(path), Some(ends)) = (stream, ends) {
             let (drained, share) = (self.is_drained(ends), self.hosts.share(ends.0.ip()));
             if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
-                remote.paths.set_share(path, share);
+                if !stream.is_fabric() {
+                    remote.paths.set_share(path, share);
+                }
                 if stream.is_further() {
                     remote.paths.set_drained(path, drained);
                 }
             }
         }
         self.shown.opened(peer, stream, ends);
+        if stream.is_fabric() {
+            self.opened_fabric(peer);
+        }
         self.mark_ready(peer);
         self.flush(peer, stream);
         self.spread(peer);
@@ -325,9 +354,12 @@ impl TcpRail {
             // It left in good order; whoever still asks it for something asks in vain.
             let reads = remote.paths.take_reads();
             self.fail(peer, reads);
+            self.settle_recalls();
             return;
         }
-        if remote.is_wanted(stream) {
+        if stream.is_fabric() {
+            self.broke_fabric(peer);
+        } else if remote.is_wanted(stream) {
             let now = Instant::now();
             remote.calls(stream).broke(now, self.house.me.rank > peer);
             if let Some(due) = remote.due(stream) {
@@ -362,7 +394,8 @@ impl TcpRail {
             remote.link.log.clear(&mut self.blocks);
             self.open.retain(|open| *open != peer);
         }
-        self.untold.push(peer);
+        self.settle_recalls();
+        self.untold.push(Untold::Gone(peer));
     }
 
     /// Sends what waits on a stream, and has its socket watched for room if it is full.
@@ -427,7 +460,10 @@ impl TcpRail {
         for event in events {
             let (flags, data) = (event.flags, event.data);
             match Watched::from_data(data) {
-                Watched::Bell => self.wake.hush(),
+                Watched::Bell => {
+                    self.wake.hush();
+                    self.take_endpoints();
+                }
                 Watched::Door => self.let_in(now),
                 Watched::Stranger(place) => self.stranger(place, now),
                 Watched::Peer(peer, stream) => self.event(peer, stream, flags, now),
@@ -538,6 +574,7 @@ impl TcpRail {
                 self.mark_ready(peer);
             }
         }
+        self.watch_fabrics();
         self.listen_again(Instant::now());
         self.must_look = true;
     }

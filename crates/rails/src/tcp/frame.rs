@@ -1,14 +1,15 @@
 //! The bytes of the TCP rail: frames of connections that are open, and the messages that open them. Sans-IO.
 //!
-//! Used by the other modules of this rail only. `docs/formats-tcp.md` says the same in words, clauses T1 to T16. Nothing here trusts
+//! Used by the other modules of this rail only. `docs/formats-tcp.md` says the same in words, clauses T1 to T22. Nothing here trusts
 //! a length or a number; what is understood is written as it was read. Bounded by [`OPENING_MAX`] and, for frames, by what the rail's kinds allow.
 
 use crate::limits::{TCP_BULK_FRAME, TCP_PACKET_MAX};
+use crate::tcp::fabric::hello::{HELLO_MAX, LENT};
 use garonne_engine::limits::SPLIT_WAYS;
 use garonne_engine::rail::Header;
 
 /// Format versions that this library speaks, lowest and highest.
-pub const VERSIONS: (u16, u16) = (2, 2);
+pub const VERSIONS: (u16, u16) = (3, 3);
 
 /// This library by name: engines of different ones do not understand each other's packets.
 pub const LIBRARY: &str = concat!("garonne ", env!("CARGO_PKG_VERSION"));
@@ -38,14 +39,25 @@ pub enum Kind {
     Bulk = 17,
     /// What was asked for is not there any more.
     Refused = 18,
+    /// Who the sender's endpoint of libfabric is, or why there is none.
+    Hello = 19,
+    /// Where what was asked for may be read.
+    Lent = 20,
+    /// What was asked for cannot be read on this stream.
+    Declined = 21,
+    /// What was lent is not read any more.
+    Taken = 22,
 }
+
+/// The way that stands for a fast network, which libfabric reaches: its connection carries requests and keys alone.
+pub const FABRIC: u8 = SPLIT_WAYS as u8;
 
 /// Which of a pair's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Packets.
     Small,
-    /// Bulk data and requests for it: 0 the one that every pair has, the others one for each further network that both hosts are on, below [`SPLIT_WAYS`].
+    /// Bulk data and requests for it: 0 the one that every pair has, the others one for each further network that both hosts are on, below [`SPLIT_WAYS`]; then [`FABRIC`].
     Bulk(u8),
 }
 
@@ -53,6 +65,11 @@ impl Stream {
     /// It is by a further network: whether it is there decides about speed alone.
     pub fn is_further(self) -> bool {
         matches!(self, Self::Bulk(1..))
+    }
+
+    /// It is the one beside an endpoint of libfabric.
+    pub fn is_fabric(self) -> bool {
+        self == Self::Bulk(FABRIC)
     }
 
     /// As it travels.
@@ -67,7 +84,7 @@ impl Stream {
     pub fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::Small),
-            1.. if usize::from(code) <= SPLIT_WAYS => Some(Self::Bulk(code - 1)),
+            1.. if code <= FABRIC + 1 => Some(Self::Bulk(code - 1)),
             _ => None,
         }
     }
@@ -113,8 +130,16 @@ impl Head {
             (Stream::Small, 3) => (Kind::Acknowledge, len == 0 && word(8) == 0),
             (Stream::Small, 4) => (Kind::Bye, len == 0),
             (Stream::Bulk(_), 16) => (Kind::Ask, len as usize == ASK),
-            (Stream::Bulk(_), 17) => (Kind::Bulk, (1..=TCP_BULK_FRAME).contains(&u64::from(len))),
             (Stream::Bulk(_), 18) => (Kind::Refused, len == 0),
+            (Stream::Bulk(FABRIC), 19) => (
+                Kind::Hello,
+                (2..=HELLO_MAX).contains(&(len as usize)) && word(8) == 0,
+            ),
+            (Stream::Bulk(FABRIC), 20) => (Kind::Lent, len as usize == LENT),
+            (Stream::Bulk(FABRIC), 21) => (Kind::Declined, len == 0),
+            (Stream::Bulk(FABRIC), 22) => (Kind::Taken, len == 0),
+            (Stream::Bulk(FABRIC), _) => return None,
+            (Stream::Bulk(_), 17) => (Kind::Bulk, (1..=TCP_BULK_FRAME).contains(&u64::from(len))),
             _ => return None,
         };
         (right && (stream == Stream::Small || word(12) == 0)).then_some(Self {
@@ -458,7 +483,7 @@ pub fn read_anything(bytes: &[u8]) {
         let _ = opening.library.name();
     }
     if let Some(head) = bytes.first_chunk::<HEAD>() {
-        for stream in [Stream::Small, Stream::Bulk(0)] {
+        for stream in [Stream::Small, Stream::Bulk(0), Stream::Bulk(FABRIC)] {
             if let Some(known) = Head::decode(head, stream) {
                 assert_eq!(&known.encode(), head);
             }

@@ -4,6 +4,7 @@
 
 use crate::limits::TCP_FURTHER_AGAIN;
 use crate::tcp::TcpRail;
+use crate::tcp::fabric::ways::STREAM as FABRIC_STREAM;
 use crate::tcp::frame::Stream;
 use crate::tcp::line::Failure;
 use garonne_engine::api::Peer;
@@ -75,7 +76,14 @@ impl TcpRail {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
-        if remote.paths.listen() {
+        let had_fabric = remote.fd(FABRIC_STREAM).is_some();
+        let silent = remote.paths.listen();
+        if had_fabric && remote.fd(FABRIC_STREAM).is_none() {
+            // Given up.
+            self.broke(peer, FABRIC_STREAM);
+        }
+        self.listen_to_fabric(peer);
+        if silent {
             self.spread(peer);
         }
     }
@@ -94,6 +102,7 @@ impl TcpRail {
         if !remote.paths.is_much() {
             return;
         }
+        self.want_fabric(peer);
         let networks = self.hosts.networks(peer);
         // The network that every pair's connection takes counts once.
         let first = self.ends(peer, Stream::Bulk(0)).map(|(_, other)| other.ip());

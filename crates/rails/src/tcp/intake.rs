@@ -3,8 +3,10 @@
 //! Part of [`TcpRail`]; called from its polls alone. Packets first, then a slice of bulk data, so that a small message stands behind one slice at most.
 
 use crate::tcp::TcpRail;
-use crate::tcp::bulk::{Bulk, Told};
+use crate::tcp::bulk::Told;
+use crate::tcp::carrier::Carrier;
 use crate::tcp::channel::Io;
+use crate::tcp::fabric::Fabric;
 use crate::tcp::frame::{Ask, Stream};
 use crate::tcp::link::{Came, Sent};
 use crate::tcp::paths::{Ended, Path};
@@ -47,7 +49,7 @@ impl TcpRail {
         };
         let mut told = 0;
         let small = self.take_packets(&mut remote, (peer, budget, &mut told), sink);
-        let mut bulk = [Taken::All; SPLIT_WAYS];
+        let mut bulk = [Taken::All; SPLIT_WAYS + 1];
         let paths = remote.paths.numbers();
         let reads_done = self.done.len();
         for path in paths.clone() {
@@ -58,8 +60,10 @@ impl TcpRail {
         }
         if self.done.len() > reads_done {
             for path in paths.clone() {
-                self.shown
-                    .moved(peer, Stream::Bulk(path), remote.paths.brought(path));
+                let brought = remote.paths.brought(path);
+                if brought != (0, 0) {
+                    self.shown.moved(peer, Stream::Bulk(path), brought);
+                }
             }
         }
         let taken = || {
@@ -68,6 +72,7 @@ impl TcpRail {
                 .map(|path| (Stream::Bulk(path), bulk[usize::from(path)]))
         };
         let condemned = remote.condemned;
+        let reads_here = remote.paths.fabric().is_some_and(Fabric::needs_polls);
         self.remotes[peer as usize] = Some(remote);
         let mut more = false;
         for (stream, taken) in std::iter::once((Stream::Small, small)).chain(taken()) {
@@ -78,7 +83,10 @@ impl TcpRail {
                 Taken::Wrong => self.lose(peer),
             }
         }
-        if more {
+        if !self.recalled.is_empty() {
+            self.settle_recalls();
+        }
+        if more || reads_here && !condemned {
             self.mark_ready(peer);
             self.must_look = true;
         } else if condemned {
@@ -155,6 +163,11 @@ impl TcpRail {
                 None => None,
                 Some(Told::Done(piece)) => remote.paths.ended(path, piece, false),
                 Some(Told::Refused(piece)) => remote.paths.ended(path, piece, true),
+                Some(Told::Declined(piece)) => {
+                    remote.paths.declined(piece);
+                    None
+                }
+                Some(Told::Unused(_)) => return Taken::Over,
                 Some(Told::Asks(number, ask)) => {
                     self.asked(&mut remote.paths.at(path).bulk, peer, (number, ask));
                     None
@@ -184,11 +197,11 @@ impl TcpRail {
         });
     }
 
-    fn asked(&self, bulk: &mut Bulk, peer: Peer, (number, ask): (u32, Ask)) {
+    fn asked(&self, bulk: &mut Carrier, peer: Peer, (number, ask): (u32, Ask)) {
         let region = self.regions.get(&ask.cookie).filter(|region| region.peer == peer);
         let within = |len: u64| ask.len > 0 && ask.offset.checked_add(ask.len).is_some_and(|end| end <= len);
         match region {
-            Some(region) if within(region.data.len) => bulk.serve(number, &ask, region.data.clone()),
+            Some(region) if within(region.data.len) => bulk.serve(number, &ask, &region.data),
             _ => bulk.refuse(number),
         }
     }

@@ -1,17 +1,19 @@
-//! The ways of large data between a pair: one connection that every pair has, and one for each further network that both hosts are on.
+//! The ways of large data between a pair: one connection that every pair has, one for each further network that both hosts are on, and one by libfabric.
 //!
 //! Owned by the rail, one per peer. What is to be read is cut into pieces, and each is asked for on whichever connection has room for it, as the engine's strategy says
 //! (`strategy::split`) from what each has moved so far; so ratios follow what networks do while they do it. A piece whose connection breaks, or brings nothing while others do, is
 //! asked for again elsewhere. With one way, a read is one piece and no clock is read. Time is an argument. Bounded by what the engine asks for.
 
-use crate::limits::{TCP_PACE_MEMORY, TCP_PATH_RATE, TCP_PIECES, TCP_SPREAD_LEAST};
+use crate::limits::{FABRIC_SILENT_LOOKS, TCP_PACE_MEMORY, TCP_PATH_RATE, TCP_PIECES, TCP_SPREAD_LEAST};
 use crate::sys;
-use crate::tcp::bulk::{Bulk, Piece};
+use crate::tcp::bulk::Piece;
+use crate::tcp::carrier::Carrier;
 use crate::tcp::channel::Channel;
-use crate::tcp::frame::Ask;
+use crate::tcp::fabric::Fabric;
+use crate::tcp::frame::{Ask, FABRIC};
 use crate::tcp::remote::Calls;
 use garonne_engine::api::Peer;
-use garonne_engine::limits::{SPLIT_LEAST, SPLIT_WAYS};
+use garonne_engine::limits::SPLIT_LEAST;
 use garonne_engine::rail::Token;
 use garonne_engine::strategy::loaded::{Flow, Lane, Loaded};
 use garonne_engine::strategy::split::{self, Way};
@@ -32,6 +34,8 @@ struct Whole {
     /// Pieces that somebody is asked for.
     asked: u32,
     refused: bool,
+    /// A device cannot read it by itself.
+    by_sockets: bool,
 }
 
 /// What a connection has moved, and how fast.
@@ -44,8 +48,9 @@ struct Pace {
     latency: f64,
     /// Since when something is asked for, and what had been moved then.
     since: Option<(Instant, u64)>,
-    /// What had been moved when silence was last looked for.
+    /// What had been moved when silence was last looked for, and how many looks in a row have found the same.
     heard: u64,
+    silent_looks: u32,
     /// It brings nothing while others do.
     stalls: bool,
     /// It is to be left alone.
@@ -83,14 +88,14 @@ impl Pace {
 /// One of the ways.
 #[derive(Debug, Default)]
 pub(crate) struct Path {
-    pub(crate) bulk: Bulk,
+    pub(crate) bulk: Carrier,
     pub(crate) calls: Calls,
     pace: Pace,
 }
 
 impl Path {
     fn is_usable(&self) -> bool {
-        self.bulk.channel().is_some() && !self.pace.stalls && !self.pace.drained
+        self.bulk.is_ready() && !self.pace.stalls && !self.pace.drained
     }
 }
 
@@ -116,14 +121,33 @@ impl Paths {
         self.paths.get(usize::from(path))
     }
 
-    /// The way of this number, which is below [`SPLIT_WAYS`]: streams have no others.
+    /// The way of this number, which is at most [`FABRIC`]: streams have no others.
     pub(crate) fn at(&mut self, path: u8) -> &mut Path {
-        let path = usize::from(path).min(SPLIT_WAYS - 1);
+        let path = usize::from(path.min(FABRIC));
         while self.paths.len() <= path {
             self.paths.push(Path::default());
         }
+        let one = &mut self.paths[path];
+        if path == usize::from(FABRIC) && one.bulk.fabric().is_none() {
+            one.bulk = Carrier::Fabric(Box::default());
+        }
         self.several |= path > 0;
         &mut self.paths[path]
+    }
+
+    /// The way by libfabric, if it was ever asked for.
+    pub(crate) fn fabric(&self) -> Option<&Fabric> {
+        self.get(FABRIC)?.bulk.fabric()
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn fabric_mut(&mut self) -> Option<&mut Fabric> {
+        self.paths.get_mut(usize::from(FABRIC))?.bulk.fabric_mut()
+    }
+
+    /// Whether anything of this region is lent to a device.
+    pub(crate) fn lends(&self, cookie: u64) -> bool {
+        self.fabric().is_some_and(|fabric| fabric.lends(cookie))
     }
 
     /// Numbers of the ways that there are.
@@ -165,6 +189,7 @@ impl Paths {
             key: self.next_key,
             token,
             ask,
+            by_sockets: local.0.layout.is_some(),
             local: local.0,
             local_offset: local.1,
             left: vec![(0, ask.len)],
@@ -182,7 +207,7 @@ impl Paths {
         self.wholes.drain(..).map(|whole| whole.token).collect()
     }
 
-    /// Memory of this region is not touched any more.
+    /// Memory of this region is not touched any more, but for what is lent to a device.
     pub(crate) fn revoke(&mut self, cookie: u64) {
         for path in &mut self.paths {
             path.bulk.revoke(cookie);
@@ -251,6 +276,14 @@ impl Paths {
         self.is_over(at)
     }
 
+    /// A piece cannot be read by a device: what is left of its read comes by sockets.
+    pub(crate) fn declined(&mut self, piece: Piece) {
+        if let Some(whole) = self.wholes.iter_mut().find(|whole| whole.key == piece.whole) {
+            whole.by_sockets = true;
+        }
+        self.give_back(vec![piece]);
+    }
+
     fn is_over(&mut self, at: usize) -> Option<Ended> {
         let whole = &self.wholes[at];
         if whole.asked > 0 || !whole.left.is_empty() {
@@ -288,7 +321,7 @@ impl Paths {
         match usable[..] {
             [] => 0,
             [only] if !self.several => {
-                while let Some((at, len)) = self.next_left() {
+                while let Some((at, len)) = self.next_left(true) {
                     self.ask(only, at, len);
                 }
                 1 << only
@@ -299,17 +332,30 @@ impl Paths {
 
     fn spread_over(&mut self, usable: &[usize], consult: Option<(&Loaded, Peer)>) -> u32 {
         let now = Instant::now();
+        let sockets: Vec<usize> = usable
+            .iter()
+            .copied()
+            .filter(|path| self.paths[*path].bulk.fabric().is_none())
+            .collect();
         let (mut asked, mut moved) = match consult {
-            Some((loaded, peer)) => self.spread_as_told(usable, (loaded, peer), now),
+            Some((loaded, peer)) => self.spread_as_told((usable, &sockets), (loaded, peer), now),
             None => (0, true),
         };
         while moved {
             moved = false;
-            for (index, path) in usable.iter().enumerate() {
-                let Some((at, len)) = self.next_left() else {
-                    return asked;
+            for path in usable {
+                let is_socket = sockets.contains(path);
+                let Some((at, len)) = self.next_left(is_socket) else {
+                    continue;
                 };
-                let ways = self.ways(usable);
+                // Those that could carry it.
+                let able = if self.wholes[at].by_sockets {
+                    &sockets[..]
+                } else {
+                    usable
+                };
+                let index = able.iter().position(|one| one == path).unwrap_or(0);
+                let ways = self.ways(able);
                 let len = if self.wholes[at].ask.len < TCP_SPREAD_LEAST {
                     if split::first(&ways, len) == index { len } else { 0 }
                 } else if self.paths[*path].bulk.asked() >= TCP_PIECES {
@@ -322,9 +368,9 @@ impl Paths {
                 };
                 if len > 0 {
                     self.ask(*path, at, len);
-                    let path = &mut self.paths[*path];
-                    path.pace.asks(now, path.bulk.moved());
-                    (moved, asked) = (true, asked | 1 << usable[index]);
+                    let one = &mut self.paths[*path];
+                    one.pace.asks(now, one.bulk.moved());
+                    (moved, asked) = (true, asked | 1 << path);
                 }
             }
         }
@@ -333,10 +379,21 @@ impl Paths {
 
     /// Asks for pieces as long as the strategy that was loaded names them. The ways on which something is to be sent, and whether the built-in strategy is to go on: it
     /// is not if the other says that nothing more should be asked for now.
-    fn spread_as_told(&mut self, usable: &[usize], consult: (&Loaded, Peer), now: Instant) -> (u32, bool) {
+    fn spread_as_told(
+        &mut self,
+        (usable, sockets): (&[usize], &[usize]),
+        consult: (&Loaded, Peer),
+        now: Instant,
+    ) -> (u32, bool) {
         let (loaded, peer) = consult;
         let mut asked = 0;
-        while let Some((at, len)) = self.next_left() {
+        while let Some((at, len)) = self.next_left(true) {
+            // Those that could carry it.
+            let usable = if self.wholes[at].by_sockets {
+                sockets
+            } else {
+                usable
+            };
             let short = self.wholes[at].ask.len < TCP_SPREAD_LEAST;
             let lanes = self.lanes(usable, short.then_some(len));
             if lanes.iter().all(|lane| lane.room == 0) {
@@ -403,9 +460,10 @@ impl Paths {
         ranges.map(|(_, len)| len).sum()
     }
 
-    /// The next range that nobody is asked for: the index of its read, and its length.
-    fn next_left(&self) -> Option<(usize, u64)> {
-        let at = self.wholes.iter().position(|whole| !whole.left.is_empty())?;
+    /// The next range that nobody is asked for, and that a socket, or a device, can bring: the index of its read, and its length.
+    fn next_left(&self, socket: bool) -> Option<(usize, u64)> {
+        let is_next = |whole: &Whole| !whole.left.is_empty() && (socket || !whole.by_sockets);
+        let at = self.wholes.iter().position(is_next)?;
         Some((at, self.wholes[at].left.last()?.1))
     }
 
@@ -441,7 +499,10 @@ impl Paths {
         for (number, path) in self.paths.iter_mut().enumerate() {
             let moved = path.bulk.moved();
             let waits = path.bulk.asked() > 0 && path.bulk.channel().is_some();
-            if waits && path.pace.heard == moved && !path.pace.stalls {
+            let is_silent = waits && path.pace.heard == moved;
+            path.pace.silent_looks = if is_silent { path.pace.silent_looks + 1 } else { 0 };
+            let looks = path.bulk.fabric().map_or(1, |_| FABRIC_SILENT_LOOKS);
+            if path.pace.silent_looks >= looks && !path.pace.stalls {
                 silent.push(number);
             }
             if path.pace.heard != moved {

@@ -4,13 +4,15 @@
 //! by its rows: connections beyond them are not shown.
 
 use crate::limits::TCP_SHOWN;
-use crate::tcp::frame::Stream;
+use crate::tcp::fabric::hello::Unused;
+use crate::tcp::frame::{FABRIC, Stream};
 use garonne_engine::api::Peer;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Words of a row: the peer plus one (0: none), the stream's code, whether it is open, how often it was opened, both ports, both addresses, what it moves and has moved.
-const ROW: usize = 15;
+/// Words of a row: the peer plus one (0: none), the stream's code, whether it is open, how often it was opened, both ports, both addresses, what it moves and has moved,
+/// and of the one beside an endpoint of libfabric the provider's name and why it is not used, here (low byte) and there (the next).
+const ROW: usize = 20;
 const STREAM: usize = 1;
 const OPEN: usize = 2;
 const OPENED: usize = 3;
@@ -19,12 +21,16 @@ const OWN: usize = 5;
 const OTHER: usize = 9;
 const RATE: usize = 13;
 const MOVED: usize = 14;
+const PROVIDER: usize = 15;
+const UNUSED: usize = 19;
+/// Bytes of a provider's name that are shown.
+const PROVIDER_BYTES: usize = 16;
 
-/// Bytes of the table.
-pub const SHOWN_BYTES: usize = TCP_SHOWN * ROW * 4;
+/// Bytes of the table: its rows, and a word that says why no connection uses libfabric.
+pub const SHOWN_BYTES: usize = (TCP_SHOWN * ROW + 1) * 4;
 
 /// A connection in such a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// To whom.
     pub peer: Peer,
@@ -40,6 +46,16 @@ pub struct Seen {
     pub rate: u32,
     /// Megabytes of large data that it has brought.
     pub moved: u32,
+    /// The provider of libfabric that moves its bytes; empty: none.
+    pub provider: String,
+    /// Why that is not used, on this side and on the other.
+    pub unused: (Option<Unused>, Option<Unused>),
+}
+
+/// Why no connection in such a table uses libfabric, if there is a reason that holds for all.
+pub fn read_unused(table: &[u8]) -> Option<Unused> {
+    let word = table.get(TCP_SHOWN * ROW * 4..)?.first_chunk()?;
+    Unused::from_code(u8::try_from(u32::from_le_bytes(*word)).ok()?)
 }
 
 /// The connections in a table that was read from another process, which may be anything.
@@ -71,6 +87,16 @@ pub fn read_shown(table: &[u8]) -> Vec<Seen> {
             ),
             rate: row[RATE],
             moved: row[MOVED],
+            provider: row[PROVIDER..PROVIDER + PROVIDER_BYTES / 4]
+                .iter()
+                .flat_map(|word| word.to_le_bytes())
+                .take_while(u8::is_ascii_graphic)
+                .map(char::from)
+                .collect(),
+            unused: (
+                Unused::from_code(row[UNUSED] as u8),
+                Unused::from_code((row[UNUSED] >> 8) as u8),
+            ),
         })
     };
     words.chunks_exact(ROW).filter_map(seen).collect()
@@ -82,7 +108,7 @@ pub(crate) struct Shown(Box<[AtomicU32]>);
 
 impl Default for Shown {
     fn default() -> Self {
-        Self((0..TCP_SHOWN * ROW).map(|_| AtomicU32::new(0)).collect())
+        Self((0..SHOWN_BYTES / 4).map(|_| AtomicU32::new(0)).collect())
     }
 }
 
@@ -92,9 +118,17 @@ impl Shown {
         self.0.as_ptr().expose_provenance()
     }
 
+    /// Its bytes.
+    pub fn table(&self) -> Vec<u8> {
+        self.0
+            .iter()
+            .flat_map(|word| word.load(Relaxed).to_le_bytes())
+            .collect()
+    }
+
     fn row(&self, peer: Peer, stream: Stream) -> Option<&[AtomicU32]> {
         let code = u32::from(stream.code());
-        let row = self.0.chunks_exact(ROW).find(|row| {
+        let row = self.0[..TCP_SHOWN * ROW].chunks_exact(ROW).find(|row| {
             let owner = row[0].load(Relaxed);
             owner == 0 || owner == peer + 1 && row[STREAM].load(Relaxed) == code
         })?;
@@ -127,6 +161,27 @@ impl Shown {
         }
     }
 
+    /// No connection uses libfabric, and why.
+    pub fn no_fabric(&self, why: Option<Unused>) {
+        self.0[TCP_SHOWN * ROW].store(why.map_or(0, |why| why as u32), Relaxed);
+    }
+
+    /// Whose endpoint of libfabric moves large data of this peer, or why none does, here and there.
+    pub fn fabric(&self, peer: Peer, provider: &str, (here, there): (Option<Unused>, Option<Unused>)) {
+        let Some(row) = self.row(peer, Stream::Bulk(FABRIC)) else {
+            return;
+        };
+        let code = |why: Option<Unused>| why.map_or(0, |why| why as u32);
+        row[UNUSED].store(code(here) | code(there) << 8, Relaxed);
+        let mut name = [0; PROVIDER_BYTES];
+        for (out, byte) in name.iter_mut().zip(provider.bytes()) {
+            *out = byte;
+        }
+        for (word, bytes) in row[PROVIDER..].iter().zip(name.as_chunks().0) {
+            word.store(u32::from_le_bytes(*bytes), Relaxed);
+        }
+    }
+
     /// A stream of a peer is not open any more.
     pub fn closed(&self, peer: Peer, stream: Stream) {
         if let Some(row) = self.row(peer, stream) {
@@ -148,11 +203,7 @@ mod tests {
     use super::*;
 
     fn read(shown: &Shown) -> Vec<Seen> {
-        let bytes: Vec<u8> = shown
-            .0
-            .iter()
-            .flat_map(|word| word.load(Relaxed).to_le_bytes())
-            .collect();
+        let bytes = shown.table();
         assert_eq!(bytes.len(), SHOWN_BYTES);
         read_shown(&bytes)
     }
@@ -182,6 +233,8 @@ mod tests {
             ends,
             rate,
             moved,
+            provider: String::new(),
+            unused: (None, None),
         };
         assert_eq!(
             read(&shown),

@@ -2,6 +2,7 @@
 
 mod composed;
 mod cuts;
+mod fabric;
 mod gather;
 mod messages;
 mod namespaces;

@@ -1,7 +1,7 @@
 //! Ranks of a job that reach each other by TCP on this host.
 
 use garonne_engine::api::Peer;
-use garonne_rails::tcp::{Hosts, House, Process, Secret, TcpRail, listen};
+use garonne_rails::tcp::{Fabrics, Hosts, House, Process, Secret, TcpRail, listen};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -23,6 +23,30 @@ impl Hosts for Book {
     }
     fn is_gone(&self, _peer: Peer) -> bool {
         false
+    }
+}
+
+/// The same with a way by libfabric.
+pub struct WithFabrics(pub Book, pub Fabrics);
+
+impl Hosts for WithFabrics {
+    fn size(&self) -> u32 {
+        self.0.size()
+    }
+    fn incarnation(&self, peer: Peer) -> u32 {
+        self.0.incarnation(peer)
+    }
+    fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
+        self.0.addresses(peer)
+    }
+    fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
+        self.0.networks(peer)
+    }
+    fn is_gone(&self, peer: Peer) -> bool {
+        self.0.is_gone(peer)
+    }
+    fn fabrics(&self) -> Fabrics {
+        self.1.clone()
     }
 }
 

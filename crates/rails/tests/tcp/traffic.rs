@@ -134,6 +134,10 @@ pub fn run(
         .collect();
     let mut exposed: HashMap<(Peer, u32), Scratch> = HashMap::new();
     let mut reading: HashMap<u64, Reading> = HashMap::new();
+    // Regions that are still being withdrawn.
+    let mut returning: HashMap<u64, (Peer, Scratch)> = HashMap::new();
+    // Memory that came back is used for other things at once.
+    let used = |memory: Scratch| memory.mem().with_mut(0, memory.len(), |bytes| bytes.fill(0xdd));
     let (mut next_read, mut finished) = (1 << 32, false);
     while done.load(Ordering::Acquire) < ranks {
         let mut moved = false;
@@ -227,14 +231,21 @@ pub fn run(
                 }
                 READ => {
                     let token = u64::from(peer) << 32 | u64::from(header.sequence) | 1 << 62;
-                    rail.revoke(token);
-                    // Memory that came back is used for other things at once.
                     let memory = exposed.remove(&(peer, header.sequence)).unwrap();
-                    memory.mem().with_mut(0, memory.len(), |bytes| bytes.fill(0xdd));
-                    state.given_back += 1;
+                    if rail.revoke(token) == Ending::Later {
+                        returning.insert(token, (peer, memory));
+                    } else {
+                        used(memory);
+                        state.given_back += 1;
+                    }
                 }
                 other => panic!("a packet of kind {other}"),
             }
+        }
+        for token in told.revoked {
+            let (peer, memory) = returning.remove(&token).unwrap();
+            used(memory);
+            with.get_mut(&peer).unwrap().given_back += 1;
         }
         for (token, result) in ended {
             result.unwrap();
