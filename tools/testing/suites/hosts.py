@@ -2,6 +2,7 @@
 (output, input, failures), what is left when agents, ranks and launchers are killed at any moment, and what becomes of a link that is cut.
 """
 
+import ctypes
 import hashlib
 import json
 import os
@@ -14,7 +15,7 @@ import time
 
 from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
 from ..namespaces import Chain, Hosts, Six, Wires
-from ..runner import Case, Failure, check
+from ..runner import Case, Failure, Skip, check
 from . import c as programs
 from . import mpi4py
 
@@ -52,7 +53,7 @@ def suite(context):
         yield python(context, PART)
     else:
         yield python(context, [])
-    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_lost, gateway, settings_of_networks, strangers):
+    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_lost, gateway, settings_of_networks, strangers, libfabric, libfabric_fails):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
@@ -370,6 +371,102 @@ def strangers(context, talk):
             os.kill(pid, signal.SIGUSR1)
         code, output = job.end(limit=SILENCE_S)
         expect(code == 0 and "all is well" in output, f"GARONNE_TEST_SEED={seed}: exit code {code}", output)
+
+
+def why_gate(context, hosts, job, *words):
+    """What `garonne why gate 0` says; nothing before rank 0 is there."""
+    command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "why", "gate", "0", str(launcher_of(job)), *words]
+    done = subprocess.run(command, env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    if "MPI_Init yet" in done.stderr:
+        return ""
+    expect(done.returncode == 0, f"exit code {done.returncode}", done.stdout + done.stderr)
+    return done.stdout
+
+
+def fabric_of(context, hosts, job):
+    """What rank 0 shows of its way by libfabric to rank 1, which is on another host; None before there is one."""
+    told = why_gate(context, hosts, job, "--json")
+    connections = json.loads(told)[0]["connections"] if told else []
+    return next((one for one in connections if one["for"] == "libfabric"), None)
+
+
+def brought_by_fabric(context, hosts, job, least):
+    """Waits until so many megabytes came by libfabric; how many did."""
+    until = time.monotonic() + PATIENCE_S
+    while not (seen := fabric_of(context, hosts, job)) or seen["mb"] < least:
+        expect(time.monotonic() < until, f"{least} MB by libfabric never came", str(seen))
+        time.sleep(0.2)
+    return seen["mb"]
+
+
+def with_libfabric():
+    try:
+        ctypes.CDLL("libfabric.so.1")
+    except OSError as error:
+        raise Skip(f"libfabric is not installed (Debian: libfabric1): {error}") from None
+
+
+def libfabric(context, talk):
+    """Large data go by libfabric, beside TCP, where a provider is asked for; also over a link that stood still for a while. Without one, and where it is switched off, TCP
+    carries all, and says why."""
+    with_libfabric()
+    with Hosts(2) as hosts:
+        where = ["--host", f"localhost:1,{hosts.names[1]}:1"]
+        job = Job(context, hosts, [*where, "-x", "GARONNE_OFI=tcp", talk, "0", "4000000"])
+        try:
+            job.wait_for_ranks(talk, 2)
+            before = brought_by_fabric(context, hosts, job, 50)
+            seen = fabric_of(context, hosts, job)
+            expect(not seen["open"] or seen["provider"].startswith("tcp"), "another provider", str(seen))
+            hosts.cut(2)
+            time.sleep(5)
+            hosts.mend(2)
+            brought_by_fabric(context, hosts, job, before + 50)
+        except BaseException:
+            job.sweep()
+            raise
+        for pid in job.ranks(talk):
+            os.kill(pid, signal.SIGUSR1)
+        code, output = job.end(limit=2 * SILENCE_S)
+        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+        for said, reason in (("off", "it is switched off"), ("auto", "libfabric: "), ("no-such-provider", "no provider that serves")):
+            job = Job(context, hosts, [*where, "-x", f"GARONNE_OFI={said}", talk, "0", "4000000"])
+            try:
+                job.wait_for_ranks(talk, 2)
+                until = time.monotonic() + PATIENCE_S
+                # Large data move, so the ranks have long set their signal's handler.
+                while not ("bulk data" in (told := why_gate(context, hosts, job)) and reason in told):
+                    expect(time.monotonic() < until, f"GARONNE_OFI={said}", told)
+                    time.sleep(0.2)
+            except BaseException:
+                job.sweep()
+                raise
+            for pid in job.ranks(talk):
+                os.kill(pid, signal.SIGUSR1)
+            code, output = job.end(limit=SILENCE_S)
+            expect(code == 0 and "all is well" in output, f"GARONNE_OFI={said}: exit code {code}", output)
+        code, output = run(context, hosts, [*where, "-x", "GARONNE_OFI=tcp udp", talk, "1"])
+        expect(code != 0 and "G0225" in output, f"exit code {code}", output)
+
+
+def libfabric_fails(context, talk):
+    """While large data go by libfabric a rank is killed, or its host vanishes: the job ends, and names the cause."""
+    with_libfabric()
+    with Hosts(2) as hosts:
+        for how in ("kill", "cut"):
+            job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", "-x", "GARONNE_OFI=tcp", talk, "0", "4000000"])
+            try:
+                job.wait_for_ranks(talk, 2)
+                brought_by_fabric(context, hosts, job, 20)
+                if how == "kill":
+                    os.kill(max(job.ranks(talk)), signal.SIGKILL)
+                else:
+                    hosts.cut(2)
+            except BaseException:
+                job.sweep()
+                raise
+            code, output = job.end(limit=SILENCE_S)
+            expect(code != 0 and (how == "kill" or "G0217" in output), f"{how}: exit code {code}", output)
 
 
 def link_flaps(context, talk):
