@@ -34,6 +34,21 @@ class MarkedJob:
         self.nothing_left(limit)
         return self.process.returncode, output.decode(errors="replace")
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        """Of a job whose test has failed nothing stays."""
+        if kind is not None:
+            self.sweep()
+
+    def end_well(self, program, limit=PATIENCE_S, about=""):
+        """Has the ranks, which are `program`, come to their end, and all be well."""
+        for pid in self.ranks(program):
+            os.kill(pid, signal.SIGUSR1)
+        code, output = self.end(limit)
+        expect(code == 0 and "all is well" in output, f"{about}exit code {code}", output)
+
     def nothing_left(self, limit=PATIENCE_S):
         until = time.monotonic() + limit
         while left := self.alive():

@@ -225,7 +225,7 @@ def several_networks(context, talk):
     with Wires(["400mbit", "200mbit"]) as hosts:
         # Four megabytes at a time.
         job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", talk, "0", "4000000"])
-        try:
+        with job:
             job.wait_for_ranks(talk, 2)
             wait_until("large data on both wires", lambda seen: all(seen[wire]["mb_brought"] > 20 for wire in ("net0", "net1")))
             code, output = rail("drain", "net1")
@@ -248,13 +248,7 @@ def several_networks(context, talk):
                 time.sleep(3)
                 hosts.mend(wire)
                 wait_until("data after a wire stood still", lambda seen: sum(row["mb_brought"] for row in seen.values()) > sum(row["mb_brought"] for row in at.values()) + 40)
-        except BaseException:
-            job.sweep()
-            raise
-        for pid in job.ranks(talk):
-            os.kill(pid, signal.SIGUSR1)
-        code, output = job.end(limit=2 * SILENCE_S)
-        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+        job.end_well(talk, 2 * SILENCE_S)
 
 
 def network_lost(context, talk):
@@ -276,7 +270,7 @@ def network_lost(context, talk):
 
     with Wires([None, None]) as hosts:
         job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:2", talk, "0"])
-        try:
+        with job:
             job.wait_for_ranks(talk, 3)
             # Two ranks call one, and the agent the first one.
             wait_until("connections", lambda: len(connections(0)) + len(connections(1)) >= 3)
@@ -285,13 +279,7 @@ def network_lost(context, talk):
             rail("add", "net0")
             hosts.cut(1)
             time.sleep(AGENT_SILENCE_S + 4)
-        except BaseException:
-            job.sweep()
-            raise
-        for pid in job.ranks(talk):
-            os.kill(pid, signal.SIGUSR1)
-        code, output = job.end(limit=SILENCE_S)
-        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+        job.end_well(talk, SILENCE_S)
 
 
 def gateway(context, talk):
@@ -299,7 +287,7 @@ def gateway(context, talk):
     they are told so."""
     with Chain([None, None]) as hosts:
         job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:2,{hosts.names[2]}:1", talk, "0", "3000000"])
-        try:
+        with job:
             job.wait_for_ranks(talk, 4)
             until, through = time.monotonic() + PATIENCE_S, []
             while len(through) < 2:
@@ -314,13 +302,7 @@ def gateway(context, talk):
             time.sleep(3)
             hosts.mend(1)
             time.sleep(1)
-        except BaseException:
-            job.sweep()
-            raise
-        for pid in job.ranks(talk):
-            os.kill(pid, signal.SIGUSR1)
-        code, output = job.end(limit=2 * SILENCE_S)
-        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+        job.end_well(talk, 2 * SILENCE_S)
 
 
 def settings_of_networks(context, talk):
@@ -353,7 +335,7 @@ def strangers(context, talk):
 
     with Hosts(3) as hosts:
         job = Job(context, hosts, ["--host", f"localhost:2,{hosts.names[1]}:2", talk, "0", "1000000"])
-        try:
+        with job:
             job.wait_for_ranks(talk, 4)
             ports = [(address, line.split()[3].rpartition(":")[2]) for name, address in zip(hosts.names[:2], hosts.addresses) for line in within(name, "ss", "-Htln").splitlines()]
             # One of each rank, and the agent's of the first host.
@@ -364,13 +346,7 @@ def strangers(context, talk):
             expect(calls > 100, f"GARONNE_TEST_SEED={seed}: too few strangers were let in to be a test", said)
             after = brought()
             expect(after > before + 20, f"GARONNE_TEST_SEED={seed}: {before} MB before strangers came, {after} when they had gone", said)
-        except BaseException:
-            job.sweep()
-            raise
-        for pid in job.ranks(talk):
-            os.kill(pid, signal.SIGUSR1)
-        code, output = job.end(limit=SILENCE_S)
-        expect(code == 0 and "all is well" in output, f"GARONNE_TEST_SEED={seed}: exit code {code}", output)
+        job.end_well(talk, SILENCE_S, f"GARONNE_TEST_SEED={seed}: ")
 
 
 def why_gate(context, hosts, job, *words):
@@ -413,7 +389,7 @@ def libfabric(context, talk):
     with Hosts(2) as hosts:
         where = ["--host", f"localhost:1,{hosts.names[1]}:1"]
         job = Job(context, hosts, [*where, "-x", "GARONNE_OFI=tcp", talk, "0", "4000000"])
-        try:
+        with job:
             job.wait_for_ranks(talk, 2)
             before = brought_by_fabric(context, hosts, job, 50)
             seen = fabric_of(context, hosts, job)
@@ -422,29 +398,17 @@ def libfabric(context, talk):
             time.sleep(5)
             hosts.mend(2)
             brought_by_fabric(context, hosts, job, before + 50)
-        except BaseException:
-            job.sweep()
-            raise
-        for pid in job.ranks(talk):
-            os.kill(pid, signal.SIGUSR1)
-        code, output = job.end(limit=2 * SILENCE_S)
-        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+        job.end_well(talk, 2 * SILENCE_S)
         for said, reason in (("off", "it is switched off"), ("auto", "libfabric: "), ("no-such-provider", "no provider that serves")):
             job = Job(context, hosts, [*where, "-x", f"GARONNE_OFI={said}", talk, "0", "4000000"])
-            try:
+            with job:
                 job.wait_for_ranks(talk, 2)
                 until = time.monotonic() + PATIENCE_S
                 # Large data move, so the ranks have long set their signal's handler.
                 while not ("bulk data" in (told := why_gate(context, hosts, job)) and reason in told):
                     expect(time.monotonic() < until, f"GARONNE_OFI={said}", told)
                     time.sleep(0.2)
-            except BaseException:
-                job.sweep()
-                raise
-            for pid in job.ranks(talk):
-                os.kill(pid, signal.SIGUSR1)
-            code, output = job.end(limit=SILENCE_S)
-            expect(code == 0 and "all is well" in output, f"GARONNE_OFI={said}: exit code {code}", output)
+            job.end_well(talk, SILENCE_S, f"GARONNE_OFI={said}: ")
         code, output = run(context, hosts, [*where, "-x", "GARONNE_OFI=tcp udp", talk, "1"])
         expect(code != 0 and "G0225" in output, f"exit code {code}", output)
 
@@ -455,16 +419,13 @@ def libfabric_fails(context, talk):
     with Hosts(2) as hosts:
         for how in ("kill", "cut"):
             job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", "-x", "GARONNE_OFI=tcp", talk, "0", "4000000"])
-            try:
+            with job:
                 job.wait_for_ranks(talk, 2)
                 brought_by_fabric(context, hosts, job, 20)
                 if how == "kill":
                     os.kill(max(job.ranks(talk)), signal.SIGKILL)
                 else:
                     hosts.cut(2)
-            except BaseException:
-                job.sweep()
-                raise
             code, output = job.end(limit=SILENCE_S)
             expect(code != 0 and (how == "kill" or "G0217" in output), f"{how}: exit code {code}", output)
 

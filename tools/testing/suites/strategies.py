@@ -3,7 +3,6 @@ and `garonne strategy` says what is wrong with one."""
 
 import json
 import os
-import signal
 import subprocess
 import time
 
@@ -135,7 +134,7 @@ def on_hosts(context, made, module, rank, enough):
         command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "run", "--launcher", "ip netns exec"]
         where = ["-n", "2", "--map-by", "node", "--host", f"localhost,{hosts.names[1]}"]
         job = MarkedJob([*command, *where, made.window, "0"], context.environment({"GARONNE_STRATEGY": str(module)}))
-        try:
+        with job:
             job.wait_for_ranks(made.window, 2)
             until = time.monotonic() + SILENCE_S
             while True:
@@ -144,14 +143,8 @@ def on_hosts(context, made, module, rank, enough):
                     break
                 expect(time.monotonic() < until, f"it was never asked enough: {said}", words)
                 time.sleep(0.2)
-        except BaseException:
-            job.sweep()
-            raise
         expect("accepted" in words and f"strategy for {1 - rank}:" in words, "it is not shown to people", words)
-        for pid in job.ranks(made.window):
-            os.kill(pid, signal.SIGUSR1)
-        code, output = job.end(limit=SILENCE_S)
-        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+        job.end_well(made.window, SILENCE_S)
         return said
 
 
