@@ -89,6 +89,9 @@ pub const GRACES_MAX: u64 = 64;
 /// Times that a waiter gives way before it sleeps, while ranks exceed cores: one round lets a partner on the same core
 /// answer without a sleep and a wake-up.
 pub const YIELDS_CROWDED: u32 = 2;
+/// How long it goes on giving way after that, as long as that pays: twice the dearest wake-up seen. Where all ranks of a core sleep the core sleeps, too, and then each of them costs its
+/// partners on other cores a wake-up, which makes those sleep in turn; who gives way to others that only wait lets them look, and keeps the core awake.
+pub const YIELDS_ON: Duration = Duration::from_micros(200);
 
 /// Descriptors of the agent that do not grow with the ranks (three standard ones, epoll, signals, link, lifeline, sockets,
 /// a memory file per world), and some that are open only while a rank starts.

@@ -317,6 +317,13 @@ impl Surroundings for Place {
         self.patience
     }
 
+    fn yields_on(&self) -> Duration {
+        match self.patience.spins {
+            0 => limits::YIELDS_ON,
+            _ => Duration::ZERO,
+        }
+    }
+
     fn grace(&self) -> Option<Duration> {
         self.grace
     }

@@ -1,6 +1,6 @@
 //! Exponential back-off of a bet: what failed is left out once, then three times, seven times, up to a bound; what paid is done again each time.
 //!
-//! Used by the engine's host for spinning on after a wait's first share, and for lending hands. A sleep breeds sleeps: who falls asleep before a partner
+//! Used by the engine's host for spinning on, or giving way, after a wait's first share, and for lending hands. A sleep breeds sleeps: who falls asleep before a partner
 //! just woken can answer must be woken in turn, and then both pay for a wake-up with every message. Spinning on for as long as two wake-ups take ends that; where
 //! other programs want the same core it never pays. Bounded by `limits`.
 

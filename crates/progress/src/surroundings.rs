@@ -91,6 +91,11 @@ pub trait Surroundings: Send + Sync {
         }
     }
 
+    /// How long a waiter that gave way as often as its [`Patience`] says goes on doing so before it sleeps, while that pays: others took the core, but may have been waiters as well.
+    fn yields_on(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// How long to sleep at most when queued work found no room.
     fn retry(&self) -> Option<Duration> {
         Some(Duration::from_micros(200))

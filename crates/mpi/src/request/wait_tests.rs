@@ -1,7 +1,7 @@
 //! Calls that must not wait give way to others where cores are short, and only there.
 
 use super::*;
-use crate::p2p::RecvArgs;
+use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::process::{Config, ThreadLevel};
 use crate::testing::Bytes;
 use garonne_engine::Quotas;
@@ -10,12 +10,16 @@ use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::surroundings::{Given, Patience, Surroundings};
 use garonne_rails::shm::{ShmRail, Threads};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// Counts how often a rank that looks so many times before it gives way did so.
 struct Counting {
     spins: u32,
     given: Arc<AtomicU32>,
+    /// How long it goes on with that.
+    on: Arc<Mutex<Duration>>,
 }
 
 impl Surroundings for Counting {
@@ -29,6 +33,10 @@ impl Surroundings for Counting {
     fn give_way(&self) -> Given {
         self.given.fetch_add(1, Ordering::Relaxed);
         Given::Taken
+    }
+
+    fn yields_on(&self) -> Duration {
+        *self.on.lock().unwrap()
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {
@@ -46,7 +54,15 @@ fn alone(spins: u32, program: impl FnOnce(&Comm, &dyn Fn() -> u32)) {
     let place = Counting {
         spins,
         given: given.clone(),
+        on: Arc::default(),
     };
+    run(place, |world| {
+        program(world, &|| given.swap(0, Ordering::Relaxed))
+    });
+}
+
+fn run(place: Counting, program: impl FnOnce(&Comm)) {
+    let given = place.given.clone();
     let neighbours = Threads::new(1).unwrap().pop().unwrap();
     let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
     let shard = Shard::new(rail, 0, 1, Quotas::for_world(1));
@@ -54,7 +70,7 @@ fn alone(spins: u32, program: impl FnOnce(&Comm, &dyn Fn() -> u32)) {
     process.init(ThreadLevel::Multiple).unwrap();
     let world = process.world().unwrap();
     given.store(0, Ordering::Relaxed);
-    program(&world, &|| given.swap(0, Ordering::Relaxed));
+    program(&world);
     process.finalize().unwrap();
 }
 
@@ -134,5 +150,59 @@ fn with_a_core_for_every_rank_only_the_looks_of_many_threads_give_way_and_seldom
         LOOKS[0](world, &request);
         assert_eq!(given(), 1);
         call_off(&request);
+    });
+}
+
+/// A wait for a message of this rank's own, which another thread sends when it gave way so often, or after some time. How often it did.
+fn given_in_a_wait(world: &Comm, given: &AtomicU32, often: u32, at_last: Duration) -> u32 {
+    let (here, there) = (Bytes::new(4), Bytes::new(4));
+    let request = receive(world, &here);
+    given.store(0, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let begun = Instant::now();
+            while given.load(Ordering::Relaxed) < often && begun.elapsed() < at_last {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let args = SendArgs {
+                data: there.data(),
+                dest: 0,
+                tag: 1,
+                mode: SendMode::Standard,
+                origin: Origin::default(),
+            };
+            world.send(args).unwrap();
+        });
+        wait(&request).unwrap();
+    });
+    given.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_waiter_among_more_ranks_than_cores_goes_on_giving_way_unless_that_came_to_nothing() {
+    const OFTEN: u32 = 200;
+    let (given, on) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(Duration::MAX)));
+    let place = Counting {
+        spins: 0,
+        given: given.clone(),
+        on: on.clone(),
+    };
+    let set = |to| *on.lock().unwrap() = to;
+    let (soon, late) = (Duration::from_millis(5), Duration::from_secs(20));
+    run(place, |world| {
+        assert!(given_in_a_wait(world, &given, OFTEN, late) >= OFTEN);
+        set(Duration::ZERO);
+        assert!(given_in_a_wait(world, &given, OFTEN, soon) < OFTEN);
+        set(Duration::from_nanos(1));
+        assert!((0..6).all(|_| given_in_a_wait(world, &given, OFTEN, soon) < OFTEN));
+        set(Duration::MAX);
+        assert!(
+            given_in_a_wait(world, &given, OFTEN, soon) < OFTEN,
+            "it failed the last times"
+        );
+        assert!(
+            (0..300).any(|_| given_in_a_wait(world, &given, OFTEN, soon) >= OFTEN),
+            "it may pay again"
+        );
     });
 }

@@ -1,4 +1,4 @@
-//! How a thread waits that polls: it spins by its budget, runs what tasks its process has, arms the rail, polls once more, sleeps.
+//! How a thread waits that polls: it spins by its budget or gives its core away, for longer where that pays, runs what tasks its process has, arms the rail, polls once more, sleeps.
 //!
 //! Part of `engine_host`, whose module says what a wait promises. How several threads share the waiting is in `seated`.
 
@@ -11,7 +11,7 @@ use crate::surroundings::{Given, Patience, Surroundings};
 use crate::tasks::{self, Keypoint, Passed};
 use garonne_engine::rail::Rail;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// The wait of a rank's only thread.
@@ -31,7 +31,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// `AMONG`: others may sit and rely on it.
     pub(super) fn poll_until<const AMONG: bool>(&self, done: &mut dyn FnMut() -> bool, patience: Patience) {
         let (mut idle, mut parks, mut spins, mut spinning_on) = (0u32, 0u32, patience.spins, None);
-        let (mut looks, mut taken) = (false, 0);
+        let (mut looks, mut taken, mut tried) = (false, 0, false);
         let mut courtesy = Courtesy::new(&self.seats);
         while !done() {
             if AMONG {
@@ -39,7 +39,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 self.let_run(&mut courtesy);
             }
             if self.progress() {
-                (idle, parks, spins, taken) = (0, self.awake(parks), patience.spins, 0);
+                (idle, parks, spins, taken, tried) = (0, self.awake(parks), patience.spins, 0, false);
                 if let Some(begun) = spinning_on.take() {
                     self.spin_on.came(begun);
                 }
@@ -63,6 +63,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 std::hint::spin_loop();
             } else if taken < patience.yields && idle <= spins.saturating_add(YIELDS_IN_VAIN) {
                 taken += u32::from(self.surroundings.give_way() == Given::Taken);
+            } else if self.yields_on(&mut spinning_on, &mut tried) {
+                self.surroundings.give_way();
             } else {
                 if spinning_on.take().is_some() {
                     self.spin_on.failed();
@@ -86,10 +88,25 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 parks = parks.saturating_add(1);
             }
         }
+        if let Some(begun) = spinning_on {
+            self.spin_on.came(begun);
+        }
         if looks {
             self.source.look_away();
         }
         self.awake(parks);
+    }
+
+    /// Whether one that gave its core away as often as it is to goes on with that: since when it does is `begun`, and `tried` that it asked whether that pays.
+    fn yields_on(&self, begun: &mut Option<Instant>, tried: &mut bool) -> bool {
+        let most = self.surroundings.yields_on();
+        if most.is_zero() {
+            return false;
+        }
+        if !std::mem::replace(tried, true) {
+            *begun = self.spin_on.begin();
+        }
+        begun.is_some_and(|begun| begun.elapsed() < most)
     }
 
     /// Takes back what was told about a long wait. Returns no parks.
