@@ -46,7 +46,6 @@ impl Asked {
         }
     }
 
-    #[cfg(not(loom))]
     fn unit(self) -> u32 {
         match self {
             Asked::No => 0,
@@ -56,11 +55,34 @@ impl Asked {
     }
 }
 
+/// The word in which members ask for numbers that are not free. Who asks and goes away to compute looks once more after it has asked, and after its helper may be called.
+#[derive(Clone, Copy, Debug)]
+pub struct Askers<'a>(&'a AtomicU32);
+
+impl Askers<'_> {
+    /// Who asks to be told of what is left, after a look at what all have left ([`Rounds::through`]): whoever asks later than this finds at least as much left.
+    pub fn asked(self) -> Asked {
+        // Orders the look before the question, against the counting in `ask`. SYNC(round-asked).
+        fence(Ordering::SeqCst);
+        Asked::of(self.0.load(Ordering::Relaxed))
+    }
+
+    /// One more asks. SYNC(round-asked).
+    pub fn ask(self, how: Asked) {
+        self.0.fetch_add(how.unit(), Ordering::SeqCst);
+    }
+
+    /// One that asked so does not any more.
+    pub fn ask_no_more(self, how: Asked) {
+        self.0.fetch_sub(how.unit(), Ordering::SeqCst);
+    }
+}
+
 impl Exit<'_> {
     /// Its owner has left all numbers up to `number`: it looks at nothing there any more. Whether somebody asked for that, so that all that sleep are to be woken.
     ///
     /// There is no fence between both: who asks and goes to sleep on a [`Doorbell`](crate::doorbell::Doorbell) makes up for that, as for any other writer. Who asks and computes may be
-    /// missed here; whoever finds that all have left more than before asks once more (`Rounds::asked`), before anybody can need the number that is asked for.
+    /// missed here; whoever finds that all have left more than before asks once more ([`Askers::asked`]), before anybody can need the number that is asked for.
     #[inline(always)]
     #[must_use]
     pub fn leave(self, number: u32) -> Asked {
@@ -117,9 +139,8 @@ pub fn is_whole(members: impl IntoIterator<Item = u32>, come: impl Fn(u32) -> bo
 
 #[cfg(not(loom))]
 mod segment {
-    use super::{Asked, Exit, ROUNDS};
+    use super::{Askers, Exit, ROUNDS};
     use crate::board::{CELL_BYTES, Flag, Gate, NOTE_BYTES};
-    use crate::facade::{Ordering, fence};
     use crate::shm::Segment;
     use crate::user::UserMem;
 
@@ -207,25 +228,9 @@ mod segment {
             left.reduce(lower).unwrap_or(0)
         }
 
-        /// Who asks to be told of what is left, after a look at [`Self::through`]: whoever asks later than this finds at least as much left.
-        pub fn asked(&self) -> Asked {
-            // Orders the look before the question, against the counting in `ask`. SYNC(round-asked).
-            fence(Ordering::SeqCst);
-            Asked::of(self.memory.atomic_u32(ASKERS).load(Ordering::Relaxed))
-        }
-
-        /// One more asks to be told of what is left. SYNC(round-asked).
-        pub fn ask(&self, how: Asked) {
-            self.memory
-                .atomic_u32(ASKERS)
-                .fetch_add(how.unit(), Ordering::SeqCst);
-        }
-
-        /// One that asked so does not any more.
-        pub fn ask_no_more(&self, how: Asked) {
-            self.memory
-                .atomic_u32(ASKERS)
-                .fetch_sub(how.unit(), Ordering::SeqCst);
+        /// Where members ask for numbers that are not free.
+        pub fn askers(&self) -> Askers<'_> {
+            Askers(self.memory.atomic_u32(ASKERS))
         }
 
         fn slot(&self, member: u32, number: u32) -> usize {
@@ -379,8 +384,8 @@ mod tests {
                             Asked::Computes
                         };
                         match free {
-                            true => rounds.ask_no_more(how),
-                            false => rounds.ask(how),
+                            true => rounds.askers().ask_no_more(how),
+                            false => rounds.askers().ask(how),
                         }
                     }
                     if !free {
@@ -468,98 +473,4 @@ mod tests {
 }
 
 #[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
-    use crate::board::{Arrival, Gate};
-    use crate::facade::{AtomicU64, Cell};
-    use loom::sync::Arc;
-
-    /// One round, which serves one number after the other.
-    struct Model {
-        arrived: AtomicU64,
-        words: [AtomicU32; 5],
-        cells: [Cell<u32>; 2],
-    }
-
-    impl Model {
-        fn gate(&self) -> Gate<'_> {
-            Gate {
-                arrived: &self.arrived,
-                epoch: &self.words[0],
-                odd: &self.words[1],
-                members: 2,
-            }
-        }
-
-        fn exit(&self, member: usize) -> Exit<'_> {
-            Exit {
-                left: &self.words[2 + member],
-                askers: &self.words[4],
-            }
-        }
-
-        fn take_part(&self, me: usize) {
-            for number in [ROUNDS, 2 * ROUNDS] {
-                // Oneself has left what one has left.
-                while !is_free(number, self.exit(1 - me).left()) {
-                    loom::thread::yield_now();
-                }
-                // SAFETY: loom checks that nobody else accesses the cell meanwhile.
-                self.cells[me].with_mut(|cell| unsafe { *cell = number });
-                if let Arrival::Last(words) = self.gate().arrive(7) {
-                    self.gate().open(number, words);
-                }
-                while !self.gate().passed(number) {
-                    loom::thread::yield_now();
-                }
-                for cell in &self.cells {
-                    // SAFETY: as above.
-                    assert_eq!(cell.with(|cell| unsafe { *cell }), number);
-                }
-                let _ = self.exit(me).leave(number);
-            }
-        }
-    }
-
-    /// What is put down stays until all have left, and the next number finds nothing of it.
-    #[test]
-    fn a_round_serves_again_when_all_have_left_it() {
-        loom::model(|| {
-            let model = Arc::new(Model {
-                arrived: AtomicU64::new(0),
-                words: std::array::from_fn(|_| AtomicU32::new(0)),
-                cells: [Cell::new(0), Cell::new(0)],
-            });
-            let other = model.clone();
-            let thread = loom::thread::spawn(move || other.take_part(1));
-            model.take_part(0);
-            thread.join().unwrap();
-        });
-    }
-
-    /// Two members come last at once, and a third, which came before them, is about to be lent hands: either it sees that all have come when it looks once more, or one of them calls.
-    #[test]
-    fn whoever_comes_last_calls_those_who_went_away() {
-        use crate::hands::{Call, For};
-        loom::model(|| {
-            let flags = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
-            let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
-            let members: Vec<_> = (0..2u32)
-                .map(|me| {
-                    let (flags, words) = (flags.clone(), words.clone());
-                    loom::thread::spawn(move || {
-                        flags[me as usize].store(1, Ordering::Release);
-                        let come = |member: u32| flags[member as usize].load(Ordering::Acquire) == 1;
-                        is_whole([1 - me], come) && Call::new(&words[0], &words[1]).claim(For::Everything)
-                    })
-                })
-                .collect();
-            Call::new(&words[0], &words[1]).arm(For::Everything);
-            let seen = flags.iter().all(|flag| flag.load(Ordering::Acquire) == 1);
-            let called = members.into_iter().map(|member| member.join().unwrap());
-            let called = called.filter(|&called| called).count();
-            assert!(seen || called > 0, "nobody takes what is there");
-            assert!(called < 2, "it is called once");
-        });
-    }
-}
+mod loom_tests;

@@ -192,7 +192,7 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
     visits.opened(&open);
     if !free {
         // Before it is looked at again: who leaves from now on wakes this process if it sleeps.
-        place.rounds.ask(open.asks());
+        place.rounds.askers().ask(open.asks());
     }
     if kept {
         open.kept.store(true, Ordering::Relaxed);
@@ -237,7 +237,7 @@ impl Visit<'_> {
         }
         let through = rounds.through();
         known.store(through, Ordering::Relaxed);
-        if through != before && rounds.asked() == Asked::Computes {
+        if through != before && rounds.askers().asked() == Asked::Computes {
             // Who left may not have seen who asks, and nobody gets further than that without a look here.
             self.place.call_hands();
         }

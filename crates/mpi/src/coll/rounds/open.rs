@@ -136,7 +136,7 @@ impl Open {
             if !visit.is_free() {
                 return;
             }
-            place.rounds.ask_no_more(self.asks());
+            place.rounds.askers().ask_no_more(self.asks());
             *state = State::Come(visit.come());
         }
         let State::Come(last) = *state else { return };
@@ -162,7 +162,7 @@ impl Open {
             return match also(&self.errand, place, &self.wire) {
                 Ok(also) => {
                     also.map(|also| self.also.set(also));
-                    place.rounds.ask(self.asks());
+                    place.rounds.askers().ask(self.asks());
                     State::Early(before)
                 }
                 Err(error) => State::Over(Some(error)),
@@ -175,7 +175,7 @@ impl Open {
             &self.wire,
             false,
         );
-        place.rounds.ask(shown.asks());
+        place.rounds.askers().ask(shown.asks());
         visits(comm).opened(&shown);
         shown.kept.store(true, Ordering::Relaxed);
         comm.process().host.attach(shown);
