@@ -259,6 +259,14 @@ mod segment {
             }
         }
 
+        /// Bytes of the cell in which `len` are put down.
+        pub fn cell_len(&self, len: usize) -> usize {
+            match len <= CELL_BYTES {
+                true => CELL_BYTES,
+                false => self.wide,
+            }
+        }
+
         /// The wide cell of `member`, likewise; empty where there are none.
         #[inline]
         pub fn wide_cell(&self, member: u32, number: u32) -> UserMem {

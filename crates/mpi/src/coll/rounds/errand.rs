@@ -218,8 +218,9 @@ pub struct View<'a> {
     pub members: u32,
     /// Bytes that a member can put down.
     pub room: u64,
-    /// What a member put down.
+    /// What a member put down, and how long the place for it is.
     pub cell: &'a dyn Fn(u32) -> UserMem,
+    pub cell_len: u64,
     /// Its wide cell, where it needs more than its small one, and the length of that; 0: there is none.
     pub wide: &'a dyn Fn(u32) -> UserMem,
     pub wide_len: usize,
@@ -295,7 +296,8 @@ impl Errand<'_> {
             Errand::Bcast(_, part) | Errand::Allgather(_, Filled::Even(part)) => part.bytes(),
             Errand::Allgather(_, Filled::Ragged(ragged)) => ragged.longest,
             Errand::Reduce(combined, _) | Errand::Scan(combined, _) => combined.len(),
-            Errand::Alltoall(_, recv) => recv.bytes().saturating_mul(members.into()),
+            // Its own block a member gives to itself.
+            Errand::Alltoall(_, recv) => recv.bytes().saturating_mul(members.saturating_sub(1).into()),
             Errand::Gather(_, mine, all) => blocks(mine, all),
             Errand::Scatter(_, mine, all) => blocks(mine, all).saturating_mul(members.into()),
         }
@@ -339,8 +341,12 @@ impl Errand<'_> {
     pub fn put(&self, view: &View<'_>) {
         let (me, members) = (view.me, view.members);
         // What a mistaken program brings may be longer than what all said.
-        let put =
-            |data: &Data| typed::copy(data, &Data::contiguous((view.cell)(me), data.len.min(view.room)));
+        let put = |data: &Data| {
+            typed::copy(
+                data,
+                &Data::contiguous((view.cell)(me), data.len.min(view.cell_len)),
+            )
+        };
         match self {
             Errand::Show | Errand::Barrier => {}
             Errand::Parcels(parcels) => parcels.put(view),
@@ -351,11 +357,31 @@ impl Errand<'_> {
             Errand::Allgather(Some(send), _) => put(&send.data()),
             Errand::Allgather(None, filled) => put(&filled.blocks().one(me)),
             Errand::Alltoall(send, recv) => {
-                put(&send.as_ref().unwrap_or(recv).blocks().run(0, members));
+                let blocks = send.as_ref().unwrap_or(recv).blocks();
+                let mut at = 0;
+                for data in [blocks.run(0, me), blocks.run(me + 1, members - me - 1)] {
+                    let place = (view.cell)(me).offset(at as isize);
+                    let len = data.len.min(view.cell_len - at);
+                    typed::copy(&data, &Data::contiguous(place, len));
+                    at += len;
+                }
             }
             Errand::Gather(_, Some(mine), _) => put(&mine.data()),
             Errand::Scatter(root, _, Some(all)) if *root == me => put(&all.blocks().run(0, members)),
             Errand::Bcast(..) | Errand::Gather(..) | Errand::Scatter(..) => {}
+        }
+    }
+
+    /// What concerns nobody else: done when the member has come, while others may be on their way.
+    pub fn keep_own(&self, view: &View<'_>) {
+        let me = view.me;
+        match self {
+            Errand::Allgather(Some(send), filled) => typed::copy(&send.data(), &filled.blocks().one(me)),
+            Errand::Alltoall(Some(send), recv) => {
+                typed::copy(&send.blocks().one(me), &recv.blocks().one(me));
+            }
+            Errand::Parcels(parcels) => parcels.keep_own(view),
+            _ => {}
         }
     }
 
@@ -428,15 +454,18 @@ impl Errand<'_> {
                     },
                 );
             }),
-            Errand::Allgather(send, filled) => {
+            Errand::Allgather(_, filled) => {
                 let blocks = filled.blocks();
-                for rank in (0..view.members).filter(|&rank| send.is_some() || rank != me) {
+                for rank in (0..view.members).filter(|&rank| rank != me) {
                     get(rank, 0, &blocks.one(rank));
                 }
             }
             Errand::Alltoall(_, recv) => {
                 let blocks = recv.blocks();
-                (0..view.members).for_each(|rank| get(rank, recv.bytes() * u64::from(me), &blocks.one(rank)));
+                for rank in (0..view.members).filter(|&rank| rank != me) {
+                    let place = if me < rank { me } else { me - 1 };
+                    get(rank, recv.bytes() * u64::from(place), &blocks.one(rank));
+                }
             }
             Errand::Gather(root, mine, Some(all)) if *root == me => {
                 let blocks = all.blocks();

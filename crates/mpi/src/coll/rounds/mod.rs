@@ -221,6 +221,7 @@ impl Visit<'_> {
             members,
             room: rounds.room() as u64,
             cell: &|member| rounds.cell(member, self.number, len),
+            cell_len: rounds.cell_len(len) as u64,
             wide: &|member| rounds.wide_cell(member, self.number),
             wide_len: rounds.wide_len(),
             result: (self.place.style == Style::Gate).then(|| rounds.result(self.number, len)),
@@ -257,10 +258,12 @@ impl Visit<'_> {
         self.view(|view| {
             self.errand.put(view);
             rounds.flag(*me, self.number).raise(self.number, word);
-            match style {
+            let seen = match style {
                 Style::Gate => self.arrive(view, word),
                 Style::Flags => self.show(),
-            }
+            };
+            self.errand.keep_own(view);
+            seen
         })
     }
 

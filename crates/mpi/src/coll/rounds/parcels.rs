@@ -260,14 +260,23 @@ impl Parcels {
         }
     }
 
+    /// Its own block, from where it gives to where it takes.
+    fn own(&self, me: u32) -> Option<(&Data, &Data)> {
+        self.give.get(me as usize).zip(self.take.get(me as usize))
+    }
+
+    /// What the member gives to itself.
+    pub fn keep_own(&self, view: &View<'_>) {
+        if let Some((own, place)) = self.own(view.me) {
+            typed::copy(own, place);
+        }
+    }
+
     /// Takes what is short, and finds what does not fit.
     pub fn take(&self, view: &View<'_>) -> Option<Misfit> {
         let (me, plot) = (view.me, self.plot(view.members, view.wide_len));
-        let mut misfit = None;
-        if let (Some(own), Some(place)) = (self.give.get(me as usize), self.take.get(me as usize)) {
-            typed::copy(own, place);
-            misfit = (own.len > place.len).then_some((me, own.len, place.len));
-        }
+        let own = self.own(me).filter(|(own, place)| own.len > place.len);
+        let mut misfit = own.map(|(own, place)| (me, own.len, place.len));
         // Who needs nothing of others did not wait for them, either.
         let others = match self.takes_any(me, view.members, view.wide_len) {
             true => &*self.take,
