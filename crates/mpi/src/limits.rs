@@ -106,9 +106,15 @@ pub mod coll {
     /// Members up to which a meeting is by flags, if each has a core: more flags take longer to look at than the one word of a gate.
     pub const FLAG_RANKS: u32 = 4;
 
-    /// Longest wide cell of a round, in which a member puts down what a nonblocking collective needs of it: up to here two copies take less than the
+    /// Longest contribution that a member puts down in a round, or block of an exchange: up to here two copies take less than the
     /// messages of its algorithm, each of which may be a wake-up.
-    pub const ROUND_CELL_MAX: usize = 32 << 10;
+    pub const ROUND_MAX: u64 = 32 << 10;
+
+    /// What all members put down together, but in exchanges: one of them may have to read it all.
+    pub const ROUND_ALL: u64 = 512 << 10;
+
+    /// Longest wide cell of a round: what a member of an exchange gives to four others.
+    pub const ROUND_CELL_MAX: usize = 128 << 10;
 
     /// Bytes of a member up to which what lies in a round is left to its taker: calling somebody who would take it meanwhile costs more than that.
     pub const ROUND_SHORT: u64 = 4 << 10;
@@ -116,7 +122,7 @@ pub mod coll {
     /// Looks at a round that a wait for one nonblocking collective begins with, where each rank has a core: a few microseconds, in which no message is looked for.
     pub const ROUND_SPINS: u32 = 64;
 
-    /// Bytes of the wide cells of one board, all together: 15 ranks have cells of 32 KB, 64 have cells of 4 KB. Virtual until touched.
+    /// Bytes of the wide cells of one board, all together: 15 ranks have cells of 128 KB, 63 have cells of 32 KB. Virtual until touched.
     pub const ROUNDS_BYTES: usize = 8 << 20;
 
     /// Bytes of the lanes of one board, all together: what a second-level cache or two holds, and 64 ranks take 64 blocks of 1 KB.

@@ -3,8 +3,8 @@
 //! Used by nonblocking collectives, of which several may be open at once: number k of them meets in round k modulo [`ROUNDS`]. A member puts down what it brings and raises its
 //! flag; where members are many it arrives at a gate as well, and whoever arrives last may combine what all put down, and opens. Each looks when it likes, takes what it came for, and
 //! leaves. Round and cells are free for number k + [`ROUNDS`] when all have left number k: each member says up to where it has left all, in a word of its own, which
-//! others look at only when what they saw there last no longer suffices. Who comes earlier puts nothing down yet, asks to be told, and arrives later. Bounded: [`ROUNDS`] rounds, a
-//! small cell and a wide one per member in each; nothing grows.
+//! others look at only when what they saw there last no longer suffices. Wide cells are fewer, [`WIDE_SETS`]: a number that needs them waits until all have left number k - [`WIDE_SETS`].
+//! Who comes earlier puts nothing down yet, asks to be told, and arrives later. Bounded: [`ROUNDS`] rounds with a small cell per member in each, [`WIDE_SETS`] wide ones; nothing grows.
 //!
 //! Nobody waits in a circle: number k waits for members to leave k - [`ROUNDS`], which they do when all have arrived there, which
 //! waits for still lower numbers only, and the first [`ROUNDS`] wait for nothing. A member that misbehaves can delay the others or change what they compute,
@@ -14,6 +14,10 @@ use crate::facade::{AtomicU32, Ordering, fence};
 
 /// Rounds of a board: collectives that one may have open before it has to wait for the slowest to leave. A power of two.
 pub const ROUNDS: u32 = 16;
+
+/// Sets of wide cells, which rounds share: fewer than rounds, so that what one number leaves in the caches the next but a few find there. Divides [`ROUNDS`].
+pub const WIDE_SETS: u32 = 4;
+const _: () = assert!(ROUNDS.is_multiple_of(WIDE_SETS));
 
 /// A member's word: all numbers up to that in it it has left.
 #[derive(Clone, Copy, Debug)]
@@ -122,10 +126,10 @@ impl Left {
     }
 }
 
-/// Whether `number` may be put down where all have left numbers up to `through`. Numbers wrap.
+/// Whether `number` may be put down where all have left numbers up to `through`: `after` is [`ROUNDS`], or [`WIDE_SETS`] if it needs wide cells. Numbers wrap.
 #[inline(always)]
-pub fn is_free(number: u32, through: u32) -> bool {
-    through.wrapping_sub(number.wrapping_sub(ROUNDS)) as i32 >= 0
+pub fn is_free(number: u32, after: u32, through: u32) -> bool {
+    through.wrapping_sub(number.wrapping_sub(after)) as i32 >= 0
 }
 
 /// Whether the others have all come to a number, asked by a member that has raised its own flag there: of those who come last at least one is told so, whichever they are, and each that is
@@ -139,7 +143,7 @@ pub fn is_whole(members: impl IntoIterator<Item = u32>, come: impl Fn(u32) -> bo
 
 #[cfg(not(loom))]
 mod segment {
-    use super::{Askers, Exit, ROUNDS};
+    use super::{Askers, Exit, ROUNDS, WIDE_SETS};
     use crate::board::{CELL_BYTES, Flag, Gate, NOTE_BYTES};
     use crate::shm::Segment;
     use crate::user::UserMem;
@@ -167,8 +171,8 @@ mod segment {
     impl Rounds {
         /// Bytes of the rounds of `members` with wide cells of `wide` bytes; saturates.
         pub const fn bytes(members: u32, wide: usize) -> usize {
-            // One more of them in each round, for what the last to arrive combined.
-            let cells = (members as usize + 1).saturating_mul(ROUNDS as usize);
+            // One more of them in each set, for what the last to arrive combined.
+            let cells = (members as usize + 1).saturating_mul(WIDE_SETS as usize);
             Self::wide_at(members).saturating_add(cells.saturating_mul(wide))
         }
 
@@ -283,7 +287,7 @@ mod segment {
         }
 
         fn wide(&self, member: u32, number: u32) -> UserMem {
-            let index = (number % ROUNDS) as usize * (self.members as usize + 1) + member as usize;
+            let index = (number % WIDE_SETS) as usize * (self.members as usize + 1) + member as usize;
             self.memory
                 .mem(Self::wide_at(self.members) + index * self.wide, self.wide)
         }
@@ -346,6 +350,15 @@ mod tests {
         }
     }
 
+    /// After how many the next that needs the same cells may come.
+    fn after(number: u32) -> u32 {
+        if len_of(number) > CELL_BYTES {
+            WIDE_SETS
+        } else {
+            ROUNDS
+        }
+    }
+
     fn len_of(number: u32) -> usize {
         [4, CELL_BYTES, CELL_BYTES + 1, 700][number as usize % 4]
     }
@@ -383,7 +396,7 @@ mod tests {
                 assert!(idle < 20_000, "seed {seed}: nothing moves");
                 let number = member.next;
                 if number <= LAST && random.below(2) == 0 {
-                    let free = is_free(number, rounds.through());
+                    let free = is_free(number, after(number), rounds.through());
                     if member.asks == free {
                         member.asks = !free;
                         let how = if me.is_multiple_of(2) {
@@ -449,7 +462,7 @@ mod tests {
         let rounds = Rounds::new(memory, 2, 0).unwrap();
         for number in 1..40u32 {
             let gate = rounds.gate(number);
-            assert!(is_free(number, rounds.through()));
+            assert!(is_free(number, ROUNDS, rounds.through()));
             let odd = number.is_multiple_of(5);
             assert_eq!(gate.arrive(9), Arrival::Early);
             assert!(!gate.passed(number));
@@ -458,7 +471,7 @@ mod tests {
             };
             gate.open(number, words);
             assert_eq!(gate.words(number) == Words::Different, odd);
-            assert!(!is_free(number + ROUNDS, rounds.through()));
+            assert!(!is_free(number + ROUNDS, ROUNDS, rounds.through()));
             assert!((0..2).all(|member| rounds.exit(member).leave(number) == Asked::No));
         }
         rounds.clear();
@@ -475,8 +488,10 @@ mod tests {
         assert_eq!(left.add(u32::MAX - 1), Some(u32::MAX));
         assert_eq!(left.add(1), None);
         assert_eq!(left.add(0), Some(1));
-        assert!(is_free(1 + ROUNDS, 1) && !is_free(2 + ROUNDS, 1));
-        assert!(is_free(ROUNDS - 3, u32::MAX - 2) && !is_free(ROUNDS - 2, u32::MAX - 2));
+        let free = |number, through| is_free(number, ROUNDS, through);
+        assert!(free(1 + ROUNDS, 1) && !free(2 + ROUNDS, 1));
+        assert!(is_free(1 + WIDE_SETS, WIDE_SETS, 1) && !is_free(2 + WIDE_SETS, WIDE_SETS, 1));
+        assert!(free(ROUNDS - 3, u32::MAX - 2) && !free(ROUNDS - 2, u32::MAX - 2));
     }
 }
 

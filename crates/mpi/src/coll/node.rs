@@ -19,7 +19,7 @@ use garonne_sync::board::{Board, CELL_BYTES};
 use garonne_sync::copy::{self, Routine};
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::hands::{self, For};
-use garonne_sync::round::{ROUNDS, Rounds};
+use garonne_sync::round::{Rounds, WIDE_SETS};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Scratch, UserMem};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -49,7 +49,7 @@ pub(super) struct Lent {
 
 /// Bytes of a wide cell.
 fn wide_len(members: u32) -> usize {
-    let cells = (members as usize + 1) * ROUNDS as usize;
+    let cells = (members as usize + 1) * WIDE_SETS as usize;
     let each = (limit::ROUNDS_BYTES / cells).min(limit::ROUND_CELL_MAX);
     // What a call fills of it lies on as few pages as can be, which every member has to touch.
     let unit = if each < PAGE { CELL_BYTES } else { PAGE };
@@ -543,14 +543,15 @@ mod tests {
     fn a_board_is_lent_again_only_when_all_have_left_it() {
         let commons = Segment::anonymous(bytes(2, 0, 0) * 2).unwrap();
         let boards = Boards::default();
-        let first = boards.lend(&commons, 2).unwrap();
-        let second = boards.lend(&commons, 2).unwrap();
+        let lend = || boards.lend_with(&commons, 2, (0, 0));
+        let first = lend().unwrap();
+        let second = lend().unwrap();
         assert_ne!(first.offset, second.offset);
-        assert!(boards.lend(&commons, 2).is_none());
+        assert!(lend().is_none());
         boards.give_back(&first.board);
         first.board.leave(0);
-        assert!(boards.lend(&commons, 2).is_none());
+        assert!(lend().is_none());
         first.board.leave(1);
-        assert_eq!(boards.lend(&commons, 2).unwrap().offset, first.offset);
+        assert_eq!(lend().unwrap().offset, first.offset);
     }
 }

@@ -32,7 +32,7 @@ impl Model {
     fn take_part(&self, me: usize) {
         for number in [ROUNDS, 2 * ROUNDS] {
             // Oneself has left what one has left.
-            while !is_free(number, self.exit(1 - me).left()) {
+            while !is_free(number, ROUNDS, self.exit(1 - me).left()) {
                 loom::thread::yield_now();
             }
             // SAFETY: loom checks that nobody else accesses the cell meanwhile.
@@ -122,7 +122,7 @@ fn asked_by(others: usize) {
                 askers: &words[2],
             };
             let through = (0..others).map(|member| exit(member).left()).min();
-            is_free(number, through.unwrap_or(0))
+            is_free(number, ROUNDS, through.unwrap_or(0))
         };
         let threads: Vec<_> = (0..others)
             .map(|me| {

@@ -16,6 +16,7 @@ use crate::datatype::Datatype;
 use crate::limits::coll as limit;
 use crate::op::Op;
 use garonne_sync::board::CELL_BYTES;
+use garonne_sync::round::{ROUNDS, WIDE_SETS};
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -276,9 +277,14 @@ impl Errand<'_> {
 
     /// Whether the rounds with these wide cells have room for it.
     pub fn fits(&self, members: u32, wide_len: usize) -> bool {
-        let room = wide_len.max(CELL_BYTES) as u64;
+        let wide = wide_len.max(CELL_BYTES) as u64;
+        let room = wide
+            .min(limit::ROUND_MAX)
+            .min(limit::ROUND_ALL / u64::from(members.max(1)));
         match self {
             Errand::Parcels(parcels) => parcels.fit(members, wide_len),
+            // Each reads only what it gets.
+            Errand::Alltoall(_, recv) => recv.bytes() <= limit::ROUND_MAX && self.len(members) <= wide,
             // Nobody else can combine these while their ranks compute, and at a gate one of them would do it for all.
             other if other.runs_user_code() => other.len(members) <= limit::ROUND_SHORT.min(room),
             other => other.len(members) <= room,
@@ -300,6 +306,24 @@ impl Errand<'_> {
             Errand::Alltoall(_, recv) => recv.bytes().saturating_mul(members.saturating_sub(1).into()),
             Errand::Gather(_, mine, all) => blocks(mine, all),
             Errand::Scatter(_, mine, all) => blocks(mine, all).saturating_mul(members.into()),
+        }
+    }
+
+    /// After how many numbers the cells that it needs come back; the same for all members.
+    pub fn comes_after(&self, members: u32) -> u32 {
+        match self {
+            // How long its blocks are not all know.
+            Errand::Parcels(_) => WIDE_SETS,
+            other if other.len(members) > CELL_BYTES as u64 => WIDE_SETS,
+            _ => ROUNDS,
+        }
+    }
+
+    /// Whether what is left of it for a member that computes is worth hands: all members say the same, but where only some know how long blocks are.
+    pub fn needs_hands(&self, members: u32) -> bool {
+        match self {
+            Errand::Parcels(parcels) => parcels.is_long(),
+            other => other.len(members) > limit::ROUND_SHORT,
         }
     }
 

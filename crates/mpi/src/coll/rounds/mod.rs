@@ -63,9 +63,13 @@ impl Visits {
         number
     }
 
-    /// The call in the round of this number that was not over when it returned.
-    fn in_round_of(&self, number: u32) -> Weak<Open> {
-        lock(&self.open)[(number % ROUNDS) as usize].clone()
+    /// The calls that were not over when they returned and have to be left before this number, which comes `after` so many, may come.
+    fn before(&self, number: u32, after: u32) -> Vec<Weak<Open>> {
+        let is_before = |open: &&Weak<Open>| {
+            let open = open.upgrade();
+            open.is_some_and(|open| (after..=ROUNDS).contains(&number.wrapping_sub(open.number)))
+        };
+        lock(&self.open).iter().filter(is_before).cloned().collect()
     }
 
     fn opened(&self, open: &Arc<Open>) {
@@ -110,10 +114,10 @@ fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Re
         },
     };
     let number = visits(comm).next();
-    let before = visits(comm).in_round_of(number);
     let errand = fits.unwrap_or(Errand::Show);
+    let before = visits(comm).before(number, errand.comes_after(comm.size()));
     let said = errand.said(call.statement(comm), comm.rank(), comm.size());
-    let lent = needs_hands(&errand, comm.size());
+    let lent = errand.needs_hands(comm.size());
     let open = Open::new(
         errand.keep(),
         (number, said),
@@ -125,11 +129,6 @@ fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Re
     open.kept.store(true, Ordering::Relaxed);
     comm.process().host.attach(open.clone());
     (!by_messages).then(|| Ok(Request::new(comm.process(), open)))
-}
-
-/// Whether what is left of `errand` for a member that computes is worth hands: all members say the same.
-fn needs_hands(errand: &Errand<'_>, members: u32) -> bool {
-    errand.len(members) > limit::ROUND_SHORT
 }
 
 /// What of `errand` goes by messages, not begun yet.
@@ -159,11 +158,11 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
         said,
         wire,
     };
-    let mut before = Weak::new();
+    let mut before = Vec::new();
     let mut free = visit.is_free();
     if !free {
-        before = visits.in_round_of(number);
-        before.upgrade().iter().for_each(|open| open.look());
+        before = visits.before(number, errand.comes_after(comm.size()));
+        open::look_at(&before);
         free = visit.is_free();
     }
     // By messages, beside the round; begun at once.
@@ -183,7 +182,7 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
         }
         false => State::Early(before),
     };
-    let lent = needs_hands(&errand, comm.size());
+    let lent = errand.needs_hands(comm.size());
     let kept = !free || also.is_some() || lent;
     let open = Open::new(errand.keep(), (number, said), state, wire, lent);
     if let Some(also) = also {
@@ -219,7 +218,7 @@ impl Visit<'_> {
         f(&View {
             me: *me,
             members,
-            room: rounds.room() as u64,
+            room: (rounds.room() as u64).min(limit::ROUND_MAX),
             cell: &|member| rounds.cell(member, self.number, len),
             cell_len: rounds.cell_len(len) as u64,
             wide: &|member| rounds.wide_cell(member, self.number),
@@ -232,8 +231,9 @@ impl Visit<'_> {
     /// Whether all have left the call that was in this one's round before.
     fn is_free(&self) -> bool {
         let (known, rounds) = (&self.visits.through, &self.place.rounds);
+        let after = self.errand.comes_after(rounds.members());
         let before = known.load(Ordering::Relaxed);
-        if is_free(self.number, before) {
+        if is_free(self.number, after, before) {
             return true;
         }
         let through = rounds.through();
@@ -242,7 +242,7 @@ impl Visit<'_> {
             // Who left may not have seen who asks, and nobody gets further than that without a look here.
             self.place.call_hands();
         }
-        is_free(self.number, through)
+        is_free(self.number, after, through)
     }
 
     /// Puts down what this member brings, comes, and wakes those who waited for that. What the words of those are like whom it saw: at a gate the last to
@@ -290,7 +290,7 @@ impl Visit<'_> {
 
     /// Wakes those who wait for this member, or one of them. `brings`: what they wait for is there now, so that of those who compute the helpers are called, where the call needs hands.
     fn tell(&self, whom: Option<u32>, brings: bool) {
-        let (place, calls) = (self.place, brings && self.needs_hands());
+        let (place, calls) = (self.place, brings && self.calls_hands());
         match whom {
             None => place.ring(),
             Some(member) => place.ring_one(member),
@@ -322,7 +322,12 @@ impl Visit<'_> {
     }
 
     fn needs_hands(&self) -> bool {
-        needs_hands(self.errand, self.place.rounds.members())
+        self.errand.needs_hands(self.place.rounds.members())
+    }
+
+    /// Whether others may need theirs: of uneven blocks the last to come to a gate does not know that.
+    fn calls_hands(&self) -> bool {
+        self.needs_hands() || self.place.style == Style::Gate && matches!(self.errand, Errand::Parcels(_))
     }
 
     /// What `member` came with, if it has.

@@ -20,12 +20,12 @@ use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
 
 /// How far a call is that was not over when it returned.
 pub(super) enum State {
-    /// Whether there are rounds is not known yet. The call that was in this one's round before, and this one by messages, if its data waits for that.
-    Unplaced(Weak<Open>, Option<Arc<Running>>),
+    /// Whether there are rounds is not known yet. The calls that have to leave the places that this one needs, and this one by messages, if its data waits for that.
+    Unplaced(Vec<Weak<Open>>, Option<Arc<Running>>),
     /// There is no room in rounds: by messages.
     Sent(Arc<Running>),
-    /// The round was not free. This call may still have to leave it first.
-    Early(Weak<Open>),
+    /// Its places were not free. These calls may still have to leave them first.
+    Early(Vec<Weak<Open>>),
     /// It arrived, and found this.
     Come(Option<Words>),
     /// It has left.
@@ -64,13 +64,14 @@ impl Open {
         wire: &Wire<'static>,
         lent: bool,
     ) -> Arc<Self> {
-        // The one before is looked at, too.
+        // Those before are looked at, too.
         let before = match &state {
-            State::Early(before) | State::Unplaced(before, _) => before.upgrade(),
-            _ => None,
+            State::Early(before) | State::Unplaced(before, _) => &**before,
+            _ => &[],
         };
+        let mut before = before.iter().filter_map(Weak::upgrade);
         let runs_user_code = errand.runs_user_code()
-            || before.is_some_and(|before| before.runs_user_code)
+            || before.any(|before| before.runs_user_code)
             || matches!(&state, State::Unplaced(_, Some(running)) if running.has_user_code());
         Arc::new_cyclic(|own| Self {
             wire: wire.clone(),
@@ -132,7 +133,7 @@ impl Open {
             wire: &self.wire,
         };
         if let State::Early(before) = &*state {
-            before.upgrade().iter().for_each(|before| before.look());
+            look_at(before);
             if !visit.is_free() {
                 return;
             }
@@ -156,7 +157,7 @@ impl Open {
     }
 
     /// There are rounds: this call comes to its own, if that has room for it. Else it only shows there what it is.
-    fn go_to(&self, place: &Place, before: Weak<Open>, otherwise: Option<Arc<Running>>) -> State {
+    fn go_to(&self, place: &Place, before: Vec<Weak<Open>>, otherwise: Option<Arc<Running>>) -> State {
         let comm = self.wire.comm();
         if self.errand.fits(comm.size(), place.rounds.wide_len()) {
             return match also(&self.errand, place, &self.wire) {
@@ -197,6 +198,16 @@ impl Open {
             self.wire.comm().process().host.drive(own);
         }
     }
+}
+
+/// Has those of these calls go as far as they can that have come. The others are steppers, and look at those before them.
+pub(super) fn look_at(open: &[Weak<Open>]) {
+    let has_come = |open: &Arc<Open>| {
+        let state = open.state.try_lock();
+        state.is_ok_and(|state| matches!(*state, State::Come(_) | State::Sent(_)))
+    };
+    let come = open.iter().filter_map(Weak::upgrade).filter(has_come);
+    come.for_each(|open| open.look());
 }
 
 impl Stepper for Open {

@@ -103,7 +103,7 @@ impl Plot {
         };
         Self {
             table,
-            longest: (room / blocks.max(1) / ALIGN * ALIGN) as u64,
+            longest: ((room / blocks.max(1) / ALIGN * ALIGN) as u64).min(limit::ROUND_MAX),
         }
     }
 }
@@ -165,11 +165,12 @@ impl Parcels {
     }
 
     fn plot(&self, members: u32, wide_len: usize) -> Plot {
-        // Nobody is called to take them.
-        let wide_len = wide_len.min(limit::ROUND_SHORT as usize);
+        // What the root of a gather or scatter has to do it would do alone.
+        let short = wide_len.min(limit::ROUND_SHORT as usize);
         match self.way {
-            Way::Gather(_) => Plot::of(1, wide_len),
-            Way::Exchange(_) | Way::Scatter(_) => Plot::of(members, wide_len),
+            Way::Gather(_) => Plot::of(1, short),
+            Way::Scatter(_) => Plot::of(members, short),
+            Way::Exchange(_) => Plot::of(members, wide_len),
         }
     }
 
@@ -184,6 +185,16 @@ impl Parcels {
     /// Whether any block may lie in a cell there.
     pub fn fit(&self, members: u32, wide_len: usize) -> bool {
         self.plot(members, wide_len).longest > 0
+    }
+
+    /// Whether it is more than little that this member gives or takes.
+    pub fn is_long(&self) -> bool {
+        let all = |blocks: &[Data]| {
+            blocks
+                .iter()
+                .fold(0u64, |sum, block| sum.saturating_add(block.len))
+        };
+        all(&self.give).max(all(&self.take)) > limit::ROUND_SHORT && matches!(self.way, Way::Exchange(_))
     }
 
     /// Whether this member takes anything out of others' cells.
