@@ -129,6 +129,9 @@ pub const PACE_TRIES: u32 = 4;
 /// Messages from this length on are tried one by one: they replace most of what caches hold anyway.
 pub const PACE_TRIED_ONCE_FROM: u64 = 2 << 20;
 
+/// What a message of this length costs beside its bytes (a handshake, some calls of the kernel) is less than a tenth of it: the paces of longer ones are much the same.
+pub const PACE_LONG_FROM: u64 = 1 << 20;
+
 /// What was earned at most, in messages of the class: a long quiet time is no reason to lose much at once, and a way that is so much slower is out.
 pub const PACE_EARNED_MAX: i64 = 32;
 

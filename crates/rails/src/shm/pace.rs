@@ -9,8 +9,8 @@
 
 use crate::limits::{
     PACE_CLASSES, PACE_EARNED_MAX, PACE_EARNED_SURE, PACE_EARNED_UNSURE, PACE_FROM_LOG2,
-    PACE_KERNEL_HANDICAP, PACE_RETRY_EVERY, PACE_SURE, PACE_TRIED_ONCE_FROM, PACE_TRIES, PACE_TURNED,
-    SHARE_MIN,
+    PACE_KERNEL_HANDICAP, PACE_LONG_FROM, PACE_RETRY_EVERY, PACE_SURE, PACE_TRIED_ONCE_FROM, PACE_TRIES,
+    PACE_TURNED, SHARE_MIN,
 };
 use garonne_engine::rail::Fetch;
 use std::time::Duration;
@@ -25,6 +25,11 @@ fn column(way: Fetch) -> usize {
 /// The class of a length.
 pub fn class(len: u64) -> usize {
     (len.max(1).ilog2().saturating_sub(PACE_FROM_LOG2) as usize).min(PACE_CLASSES - 1)
+}
+
+/// From here on a way that is quicker for one class is so for the next, as a rule.
+fn class_of_long() -> usize {
+    class(PACE_LONG_FROM)
 }
 
 /// The shortest length of a class.
@@ -207,10 +212,12 @@ impl Pace {
     }
 
     /// What a way may turn out to take at best: with every class a quarter less than in the one before, since what a message costs beside its
-    /// bytes weighs less. One that is hoped for too much is tried once, one that is not would never be.
+    /// bytes weighs less. One that is hoped for too much is tried once, one that is not would never be. In long messages the bytes are all that weighs: hope alone would
+    /// have each way tried in the first messages of every new length.
     fn hope(&self, class: usize, way: usize) -> u32 {
         let (pace, away) = self.nearest(class, way);
-        (0..away.min(4)).fold(pace, |pace, _| pace - pace / 4)
+        let short = class_of_long().saturating_sub(class - away);
+        (0..away.min(short).min(4)).fold(pace, |pace, _| pace - pace / 4)
     }
 
     fn open(&self, way: usize, len: u64) -> bool {
@@ -394,6 +401,28 @@ mod tests {
         let mut pace = seen(each);
         let (gone, price) = fetch(&mut pace, 16 * LEN, 24, each.map(|ns| 16 * ns));
         assert!(gone[3] >= 20 && price < 1.2, "{gone:?} {price}");
+    }
+
+    #[test]
+    fn the_first_long_messages_of_a_length_go_as_shorter_ones_did() {
+        let mut pace = Pace::default();
+        for shift in [18, 19, 21] {
+            fetch(
+                &mut pace,
+                1 << shift,
+                400,
+                [130, 130, 100, 60].map(|each| each << (shift - 10)),
+            );
+        }
+        // Half a dozen is all that many a program sends of them.
+        let each = [210, 210, 170, 90].map(|each| each << 14);
+        let (gone, _) = fetch(&mut pace, 16 * LEN, 7, each);
+        assert_eq!(gone, [0, 0, 0, 7]);
+        let (gone, price) = fetch(&mut pace, 16 * LEN, 100, each);
+        assert!(
+            gone[..3].iter().all(|count| *count > 0) && price < 1.1,
+            "{gone:?} {price}"
+        );
     }
 
     #[test]
