@@ -113,6 +113,9 @@ pub mod coll {
     /// What all members put down together, but in exchanges: one of them may have to read it all.
     pub const ROUND_ALL: u64 = 512 << 10;
 
+    /// Bytes from which on members learn by which stores contributions are best put down: below, bypassing the caches saves nothing.
+    pub const ROUND_STORES_FROM: u64 = 2048;
+
     /// Longest wide cell of a round: what a member of an exchange gives to four others.
     pub const ROUND_CELL_MAX: usize = 128 << 10;
 

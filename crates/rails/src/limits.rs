@@ -46,21 +46,6 @@ pub const FLOW_PIECE_MIN: usize = 8 * 1024;
 /// Shortest payload for which the stores that write it into a lane are chosen by measurement: below, bypassing the caches saves nothing.
 pub const STORES_FROM: usize = 2048;
 
-/// One of so many such payloads is measured on either side, drawn at random: two readings of a clock take a tenth of the shortest copy. A power of two.
-pub const STORES_TIMED: u32 = 32;
-
-/// One of so many is written by the other stores than usual, so that a change of the cores' distance is noticed within milliseconds. A power of two.
-pub const STORES_TRIED: u32 = 256;
-
-/// Payloads from which on each is measured: those of announced messages, of whose copies the clock's readings take a fiftieth.
-pub const STORES_LONG: usize = 32 * 1024;
-
-/// The same as [`STORES_TRIED`] for such payloads: a large message has some dozens of them and should not be over before a change is noticed. A power of two.
-pub const STORES_TRIED_LONG: u32 = 64;
-
-/// The same while either is not known yet. A power of two.
-pub const STORES_LEARNED: u32 = 4;
-
 /// Records from one writer in the mailbox before it is granted a free lane: enough to tell a neighbour from a passer-by.
 pub const LANE_GRANT_AFTER: u32 = 16;
 

@@ -15,7 +15,6 @@ pub mod pace;
 pub mod paces;
 mod peers;
 mod region;
-mod stores;
 mod transfer;
 mod wake;
 

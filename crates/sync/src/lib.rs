@@ -46,6 +46,8 @@ pub mod run;
 pub mod seats;
 #[cfg(not(any(loom, shuttle)))]
 pub mod shm;
+#[cfg(not(any(loom, shuttle)))]
+pub mod stores;
 #[cfg(not(shuttle))]
 pub mod submission;
 #[cfg(not(shuttle))]

@@ -145,6 +145,7 @@ pub fn is_whole(members: impl IntoIterator<Item = u32>, come: impl Fn(u32) -> bo
 mod segment {
     use super::{Askers, Exit, ROUNDS, WIDE_SETS};
     use crate::board::{CELL_BYTES, Flag, Gate, NOTE_BYTES};
+    use crate::facade::Ordering;
     use crate::shm::Segment;
     use crate::user::UserMem;
 
@@ -157,8 +158,9 @@ mod segment {
     const SLOT: usize = (CELL + CELL_BYTES).next_multiple_of(128);
     const ALIGN: usize = 256;
     const SLOTS: usize = ROUND_0 + ROUNDS as usize * Gate::BYTES;
-    /// Where a member says what it has left: after the slots, each on lines of its own.
+    /// Where a member says what it has left, and after that what reading takes it: after the slots, each on lines of its own.
     const EXIT: usize = 128;
+    const READS: usize = 8;
 
     /// The rounds of a board in shared memory. Zeroed memory is one where nobody has met.
     #[derive(Debug)]
@@ -218,9 +220,8 @@ mod segment {
         /// Where `member` says what it has left.
         #[inline]
         pub fn exit(&self, member: u32) -> Exit<'_> {
-            let slots = self.members as usize * ROUNDS as usize * SLOT;
             Exit {
-                left: self.memory.atomic_u32(SLOTS + slots + member as usize * EXIT),
+                left: self.memory.atomic_u32(self.exit_at(member)),
                 askers: self.memory.atomic_u32(ASKERS),
             }
         }
@@ -235,6 +236,26 @@ mod segment {
         /// Where members ask for numbers that are not free.
         pub fn askers(&self) -> Askers<'_> {
             Askers(self.memory.atomic_u32(ASKERS))
+        }
+
+        fn exit_at(&self, member: u32) -> usize {
+            let slots = self.members as usize * ROUNDS as usize * SLOT;
+            SLOTS + slots + member as usize * EXIT
+        }
+
+        fn reads(&self, member: u32) -> &crate::facade::AtomicU64 {
+            self.memory.atomic_u64(self.exit_at(member) + READS)
+        }
+
+        /// What reading others' wide cells took `member`, as it said last: see [`Reads`](crate::stores::Reads).
+        pub fn told_reads(&self, member: u32) -> u64 {
+            // Relaxed: a hint.
+            self.reads(member).load(Ordering::Relaxed)
+        }
+
+        /// Says so of the caller.
+        pub fn tell_reads(&self, member: u32, word: u64) {
+            self.reads(member).store(word, Ordering::Relaxed);
         }
 
         fn slot(&self, member: u32, number: u32) -> usize {
@@ -299,6 +320,7 @@ mod segment {
             (0..ROUNDS).for_each(|number| self.gate(number).clear());
             for member in 0..self.members {
                 self.exit(member).left.store(0, Relaxed);
+                self.tell_reads(member, 0);
                 for number in 0..ROUNDS {
                     self.memory
                         .atomic_u64(self.slot(member, number))

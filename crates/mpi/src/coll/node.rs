@@ -509,6 +509,11 @@ impl Place {
         hands::Call::ring_all(calls, For::Everything);
     }
 
+    /// Whether members have cores of their own: what is written by stores that bypass the caches was measured to be slower where ranks share cores, and so caches.
+    pub(super) fn apart(&self) -> bool {
+        self.spins > 0
+    }
+
     /// Where another member is among [`Self::others`] in the order of ranks.
     fn index(&self, member: u32) -> usize {
         match member < self.me {

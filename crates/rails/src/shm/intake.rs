@@ -7,11 +7,11 @@
 
 use crate::limits::{FETCH_AHEAD, LANE_GRANT_AFTER, LANES, STORES_FROM};
 use crate::shm::layout::{self, card};
-use crate::shm::stores::Reader;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Accept, Header, Peeked, Ready, Sink};
 use garonne_sync::mailbox::{Intake, Record, Taken};
 use garonne_sync::shm::Segment;
+use garonne_sync::stores::Reader;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 

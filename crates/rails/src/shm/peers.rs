@@ -3,7 +3,6 @@
 use crate::limits::COMMONS_BYTES;
 use crate::limits::STORES_FROM;
 use crate::shm::layout::{self, card};
-use crate::shm::stores::{Chooser, Reads};
 use garonne_engine::api::{Error, Peer};
 use garonne_sync::copy::Stores;
 use garonne_sync::doorbell::Doorbell;
@@ -11,6 +10,7 @@ use garonne_sync::hands::{Call, For};
 use garonne_sync::mailbox::Outlet;
 use garonne_sync::run::Run;
 use garonne_sync::shm::{Segment, Word};
+use garonne_sync::stores::{Chooser, Reads};
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

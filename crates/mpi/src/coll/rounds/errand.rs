@@ -11,11 +11,13 @@ use super::super::lanes::{self, Operands, Room};
 use super::super::reductions::OpOn;
 use super::super::statement::Statement;
 use super::super::typed::{self, Typed};
+use super::super::ways::Stroke;
 use super::parcels::{Misfit, Parcels};
 use crate::datatype::Datatype;
 use crate::limits::coll as limit;
 use crate::op::Op;
 use garonne_sync::board::CELL_BYTES;
+use garonne_sync::copy::Stores;
 use garonne_sync::round::{ROUNDS, WIDE_SETS};
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::borrow::Cow;
@@ -213,6 +215,9 @@ pub enum Course {
     Alone,
 }
 
+/// Carries out what reads so many bytes that were put down so.
+type Timed<'a> = dyn Fn(Stores, u64, &mut dyn FnMut()) + 'a;
+
 /// A round as one of its members sees it.
 pub struct View<'a> {
     pub me: u32,
@@ -229,6 +234,22 @@ pub struct View<'a> {
     pub result: Option<UserMem>,
     /// For combining.
     pub private: &'a Private,
+    /// How long contributions are put down, and how those of a member (`None`: the result) were.
+    pub(in crate::coll) stroke: Stroke,
+    pub stores: &'a dyn Fn(Option<u32>) -> Stores,
+    /// Notes how long it takes as well.
+    pub timed: &'a Timed<'a>,
+}
+
+impl View<'_> {
+    /// Copies from the cell of `from`, or the result.
+    pub fn bring(&self, from: Option<u32>, src: &Data, into: &Data) {
+        let mut copy = || typed::copy(src, into);
+        match from == Some(self.me) || into.len < limit::ROUND_STORES_FROM {
+            true => copy(),
+            false => (self.timed)((self.stores)(from), into.len, &mut copy),
+        }
+    }
 }
 
 /// A member's own room for two contributions, made at first use: shared memory is only copied.
@@ -327,6 +348,16 @@ impl Errand<'_> {
         }
     }
 
+    /// Bytes that this member puts down, if they are worth choosing how.
+    pub fn puts(&self, me: u32, members: u32) -> Option<u64> {
+        let len = match (self, self.course()) {
+            (Errand::Parcels(parcels), _) => parcels.gives(me),
+            (_, Course::From(root)) if root != me => 0,
+            _ => self.len(members),
+        };
+        (len >= limit::ROUND_STORES_FROM).then_some(len)
+    }
+
     pub fn course(&self) -> Course {
         match *self {
             Errand::Show => Course::Alone,
@@ -366,17 +397,15 @@ impl Errand<'_> {
         let (me, members) = (view.me, view.members);
         // What a mistaken program brings may be longer than what all said.
         let put = |data: &Data| {
-            typed::copy(
-                data,
-                &Data::contiguous((view.cell)(me), data.len.min(view.cell_len)),
-            )
+            let cell = Data::contiguous((view.cell)(me), data.len.min(view.cell_len));
+            typed::copy_by(view.stroke, data, &cell);
         };
         match self {
             Errand::Show | Errand::Barrier => {}
             Errand::Parcels(parcels) => parcels.put(view),
             Errand::Bcast(root, part) if *root == me => put(&part.data()),
             Errand::Reduce(combined, _) | Errand::Scan(combined, _) => {
-                combined.with(|r| typed::copy(&r.whole(r.input), &r.whole((view.cell)(me))));
+                combined.with(|r| typed::copy_by(view.stroke, &r.whole(r.input), &r.whole((view.cell)(me))));
             }
             Errand::Allgather(Some(send), _) => put(&send.data()),
             Errand::Allgather(None, filled) => put(&filled.blocks().one(me)),
@@ -386,7 +415,7 @@ impl Errand<'_> {
                 for data in [blocks.run(0, me), blocks.run(me + 1, members - me - 1)] {
                     let place = (view.cell)(me).offset(at as isize);
                     let len = data.len.min(view.cell_len - at);
-                    typed::copy(&data, &Data::contiguous(place, len));
+                    typed::copy_by(view.stroke, &data, &Data::contiguous(place, len));
                     at += len;
                 }
             }
@@ -415,7 +444,11 @@ impl Errand<'_> {
             combined.with(|r| {
                 let operands = (0..view.members, None);
                 combine(r, combined.len(), view, operands, |from, sum| {
-                    typed::copy(&r.some(sum, &from), &r.some(r.at(result, &from), &from));
+                    typed::copy_by(
+                        view.stroke,
+                        &r.some(sum, &from),
+                        &r.some(r.at(result, &from), &from),
+                    );
                 });
             });
         }
@@ -434,7 +467,7 @@ impl Errand<'_> {
         let me = view.me;
         let get = |from: u32, at: u64, into: &Data| {
             let cell = (view.cell)(from).offset(at as isize);
-            typed::copy(&Data::contiguous(cell, into.len), into);
+            view.bring(Some(from), &Data::contiguous(cell, into.len), into);
         };
         match self {
             Errand::Show | Errand::Barrier | Errand::Parcels(_) => {}
@@ -446,20 +479,21 @@ impl Errand<'_> {
                     To::All | To::One(_) => 0..r.count,
                 };
                 // Those elements of a part of the sum that are wanted.
-                let get = |part: Range<u64>, sum: UserMem| {
+                let get_of = |part: Range<u64>, sum: UserMem, copy: &dyn Fn(&Data, &Data)| {
                     let both = part.start.max(wanted.start)..part.end.min(wanted.end);
                     if !both.is_empty() {
                         let here = both.start - wanted.start..both.end - wanted.start;
                         let there = both.start - part.start..both.end - part.start;
-                        typed::copy(
+                        copy(
                             &r.some(r.at(sum, &there), &there),
                             &r.some(r.at(r.output, &here), &here),
                         );
                     }
                 };
+                let get = |part: Range<u64>, sum: UserMem| get_of(part, sum, &typed::copy);
                 let direct = (!matches!(to, To::Slice(..))).then_some(r.output);
                 match view.result {
-                    Some(result) => get(0..r.count, result),
+                    Some(result) => get_of(0..r.count, result, &|from, into| view.bring(None, from, into)),
                     None => combine(r, combined.len(), view, (0..view.members, direct), get),
                 }
             }),
@@ -525,7 +559,7 @@ fn combine(
         };
         let bring = |member, at: u64, into: &Data| {
             let there = (view.cell)(member).offset(at as isize);
-            typed::copy(&Data::contiguous(there, into.len), into);
+            view.bring(Some(member), &Data::contiguous(there, into.len), into);
         };
         return view.private.with(2 * (view.room + ALIGN), |private| {
             let room = Room {

@@ -22,17 +22,21 @@ use super::run::{Afloat, Running, Wire};
 use super::start::Starting;
 use super::statement::{STATEMENT_BYTES, Statement};
 use super::table::disagreement;
+use super::ways::Stroke;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
 use crate::request::{Request, Status};
 use errand::{Course, Errand, Private, View};
 use garonne_sync::board::{Arrival, NOTE_BYTES, Words};
+use garonne_sync::copy::Stores;
 use garonne_sync::round::{Asked, Left, ROUNDS, is_free, is_whole};
+use garonne_sync::stores::{Chooser, Reader, Reads};
 use open::{Open, State};
 use parcels::Misfit;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 /// A member's use of its board's rounds.
 #[derive(Default)]
@@ -47,6 +51,9 @@ pub(crate) struct Visits {
     open: Mutex<[Weak<Open>; ROUNDS as usize]>,
     /// For combining; made at first use.
     private: Private,
+    /// By which stores long contributions are put down.
+    writes: Mutex<Chooser>,
+    reads: Mutex<Reader>,
 }
 
 impl std::fmt::Debug for Visits {
@@ -211,7 +218,7 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    fn view<T>(&self, f: impl FnOnce(&View<'_>) -> T) -> T {
+    fn view<T>(&self, put: Stores, f: impl FnOnce(&View<'_>) -> T) -> T {
         let Place { rounds, me, .. } = self.place;
         let members = rounds.members();
         let len = self.errand.len(members) as usize;
@@ -225,6 +232,12 @@ impl Visit<'_> {
             wide_len: rounds.wide_len(),
             result: (self.place.style == Style::Gate).then(|| rounds.result(self.number, len)),
             private: &self.visits.private,
+            stroke: match put {
+                Stores::Cached => Stroke::Cached,
+                Stores::Streamed => Stroke::Streamed,
+            },
+            stores: &|member| self.stores_of(member),
+            timed: &|stores, len, copy| self.time(stores, len as usize, copy),
         })
     }
 
@@ -245,6 +258,51 @@ impl Visit<'_> {
         is_free(self.number, after, through)
     }
 
+    /// The stores by which a member put down what is long, or (`None`) the last to come the result.
+    fn stores_of(&self, member: Option<u32>) -> Stores {
+        let rounds = &self.place.rounds;
+        let mut said = [0];
+        match member {
+            Some(member) => rounds
+                .note(member, self.number)
+                .read(STATEMENT_BYTES as isize, &mut said),
+            None => rounds.result(self.number, 0).read(0, &mut said),
+        }
+        match said {
+            [0] => Stores::Cached,
+            _ => Stores::Streamed,
+        }
+    }
+
+    /// Does what reads `len` bytes that were put down so, and tells their writers how long it took.
+    fn time(&self, stores: Stores, len: usize, copy: &mut dyn FnMut()) {
+        if !self.place.apart() || !lock(&self.visits.reads).wants(stores, len) {
+            return copy();
+        }
+        let begun = Instant::now();
+        copy();
+        if let Some(word) = lock(&self.visits.reads).took(stores, len, begun.elapsed()) {
+            self.place.rounds.tell_reads(self.place.me, word);
+        }
+    }
+
+    /// Puts down what this member brings by the stores that are best for that, which it gives.
+    fn put(&self, note: &mut [u8; NOTE_BYTES]) -> Stores {
+        let Place { rounds, me, .. } = self.place;
+        let long = self.errand.puts(*me, rounds.members()).map(|len| len as usize);
+        let long = long.filter(|_| self.place.apart());
+        let (stores, timed) = long.map_or((Stores::Cached, false), |len| lock(&self.visits.writes).next(len));
+        note[STATEMENT_BYTES] = stores as u8;
+        let begun = timed.then(Instant::now);
+        self.view(stores, |view| self.errand.put(view));
+        if let (Some(begun), Some(len)) = (begun, long) {
+            let took = begun.elapsed();
+            let told = self.place.others().map(|member| rounds.told_reads(member));
+            lock(&self.visits.writes).took(stores, len, took, Reads::mean(told));
+        }
+        stores
+    }
+
     /// Puts down what this member brings, comes, and wakes those who waited for that. What the words of those are like whom it saw: at a gate the last to
     /// come sees all.
     fn come(&self) -> Option<Words> {
@@ -254,9 +312,9 @@ impl Visit<'_> {
         let word = self.said.word();
         let mut note = [0; NOTE_BYTES];
         note[..STATEMENT_BYTES].copy_from_slice(&self.said.to_bytes());
+        let stores = self.put(&mut note);
         rounds.note(*me, self.number).write(0, &note);
-        self.view(|view| {
-            self.errand.put(view);
+        self.view(stores, |view| {
             rounds.flag(*me, self.number).raise(self.number, word);
             let seen = match style {
                 Style::Gate => self.arrive(view, word),
@@ -274,6 +332,7 @@ impl Visit<'_> {
             Arrival::Last(words) => {
                 if words == Words::Same {
                     self.errand.combine(view);
+                    self.say_how(view);
                 }
                 gate.open(self.number, words);
                 Some(words)
@@ -286,6 +345,17 @@ impl Visit<'_> {
             _ => {}
         }
         last
+    }
+
+    /// For whoever reads the result, where that is long.
+    fn say_how(&self, view: &View<'_>) {
+        if view.result.is_some() && self.errand.len(view.members) >= limit::ROUND_STORES_FROM {
+            let streamed = view.stroke == Stroke::Streamed;
+            self.place
+                .rounds
+                .result(self.number, 0)
+                .write(0, &[streamed.into()]);
+        }
     }
 
     /// Wakes those who wait for this member, or one of them. `brings`: what they wait for is there now, so that of those who compute the helpers are called, where the call needs hands.
@@ -374,7 +444,7 @@ impl Visit<'_> {
     fn end(&self, words: Words) -> Result<()> {
         let outcome = match words {
             Words::Same => self
-                .view(|view| self.errand.take(view))
+                .view(Stores::Cached, |view| self.errand.take(view))
                 .map_or(Ok(()), |misfit| Err(self.misfit(misfit))),
             Words::Different => Err(self.disagreement()),
         };

@@ -197,6 +197,15 @@ impl Parcels {
         all(&self.give).max(all(&self.take)) > limit::ROUND_SHORT && matches!(self.way, Way::Exchange(_))
     }
 
+    /// Bytes that this member may put down for others.
+    pub fn gives(&self, me: u32) -> u64 {
+        let others = (0..).zip(&self.give).filter(|&(rank, _)| rank != me);
+        let lens = others
+            .map(|(_, block)| block.len)
+            .filter(|&len| len <= limit::ROUND_MAX);
+        lens.fold(0, u64::saturating_add)
+    }
+
     /// Whether this member takes anything out of others' cells.
     pub fn takes_any(&self, me: u32, members: u32, wide_len: usize) -> bool {
         let longest = self.plot(members, wide_len).longest;
@@ -260,7 +269,7 @@ impl Parcels {
                     place = *next as u32;
                     *next += room;
                     if let Some(block) = block.filter(|_| to != view.me) {
-                        typed::copy(block, &Data::contiguous(at, len));
+                        typed::copy_by(view.stroke, block, &Data::contiguous(at, len));
                     }
                 }
             }
@@ -310,7 +319,7 @@ impl Parcels {
                 .flatten();
             let short = block.len <= plot.longest;
             if let (true, Some(there)) = (short, there) {
-                typed::copy(&Data::contiguous(there, sent), block);
+                view.bring(Some(from), &Data::contiguous(there, sent), block);
             }
             let fits = short == there.is_some() && (!short || sent <= block.len);
             if !fits {

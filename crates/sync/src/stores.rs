@@ -1,13 +1,27 @@
-//! Which stores write payloads into a peer's lane: ordinary ones, or such that bypass the caches.
+//! Which stores write payloads that another process reads next, into a lane or a cell: ordinary ones, or such that bypass the caches.
 //!
-//! Owned by both ends of a lane. Cores that share a cache hand lines over fastest through it. Others wait for each line twice: the
+//! Owned by both ends of a lane, and by the members of a board for its rounds. Cores that share a cache hand lines over fastest through it. Others wait for each line twice: the
 //! writer until the reader's old copy is gone, the reader until the writer's cache answers; lines that pass through memory spare them both. Which
 //! holds is measured on what passes anyway, since virtual cores move while a job runs: the writer times its copies into the lane, the reader
 //! times those out of it and tells the writer by a word of the writer's card. Bounded by two numbers of each side.
 
-use crate::limits::{STORES_LEARNED, STORES_LONG, STORES_TIMED, STORES_TRIED, STORES_TRIED_LONG};
-use garonne_sync::copy::Stores;
+use crate::copy::Stores;
 use std::time::Duration;
+
+/// One of so many such payloads is measured on either side, drawn at random: two readings of a clock take a tenth of the shortest copy. A power of two.
+const STORES_TIMED: u32 = 32;
+
+/// One of so many is written by the other stores than usual, so that a change of the cores' distance is noticed within milliseconds. A power of two.
+const STORES_TRIED: u32 = 256;
+
+/// Payloads from which on each is measured: those of announced messages, of whose copies the clock's readings take a fiftieth.
+const STORES_LONG: usize = 32 * 1024;
+
+/// The same as [`STORES_TRIED`] for such payloads: a large message has some dozens of them and should not be over before a change is noticed. A power of two.
+const STORES_TRIED_LONG: u32 = 64;
+
+/// The same while either is not known yet. A power of two.
+const STORES_LEARNED: u32 = 4;
 
 /// Picoseconds per byte by [`Stores`]; 0: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,11 +46,26 @@ impl Paces {
 
 /// What a lane's reader tells its writer: a hint, which a mad reader can only make wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reads(Paces);
+pub struct Reads(Paces);
 
 impl Reads {
-    pub(crate) fn from_word(word: u64) -> Self {
+    /// From the word that [`Reader::took`] gave.
+    pub fn from_word(word: u64) -> Self {
         Self(Paces([word as u32, (word >> 32) as u32]))
+    }
+
+    /// What several readers say, who all read the same.
+    pub fn mean(words: impl Iterator<Item = u64>) -> Self {
+        let (mut sums, mut known) = ([0u64; 2], [0u64; 2]);
+        for Self(Paces(paces)) in words.map(Self::from_word) {
+            for (stores, pace) in paces.into_iter().enumerate().filter(|&(_, pace)| pace > 0) {
+                sums[stores] += u64::from(pace);
+                known[stores] += 1;
+            }
+        }
+        Self(Paces(
+            [0, 1].map(|stores| (sums[stores] / known[stores].max(1)) as u32),
+        ))
     }
 
     fn to_word(self) -> u64 {
@@ -80,7 +109,7 @@ fn is_timed(draw: u32, len: usize) -> bool {
 
 /// The writer's side: chooses.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Chooser {
+pub struct Chooser {
     usual: Stores,
     /// Both are known on both sides.
     learned: bool,
@@ -91,7 +120,7 @@ pub(crate) struct Chooser {
 impl Chooser {
     /// The stores for the next payload of `len` bytes, and whether [`Chooser::took`] is to hear how long they took.
     #[inline(always)]
-    pub(crate) fn next(&mut self, len: usize) -> (Stores, bool) {
+    pub fn next(&mut self, len: usize) -> (Stores, bool) {
         let draw = self.draw.next();
         let tried = match (self.learned, len < STORES_LONG) {
             (false, _) => STORES_LEARNED,
@@ -106,7 +135,7 @@ impl Chooser {
     }
 
     /// Writing `len` bytes took so long; the reader says this of its side.
-    pub(crate) fn took(&mut self, stores: Stores, len: usize, took: Duration, reads: Reads) {
+    pub fn took(&mut self, stores: Stores, len: usize, took: Duration, reads: Reads) {
         self.own.learn(stores, len, took);
         let known = |stores| self.own.of(stores) > 0 && reads.0.of(stores) > 0;
         self.learned = known(Stores::Cached) && known(Stores::Streamed);
@@ -120,7 +149,7 @@ impl Chooser {
 
 /// The reader's side: measures.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reader {
+pub struct Reader {
     paces: Paces,
     told: Paces,
     last: Stores,
@@ -130,13 +159,13 @@ pub(crate) struct Reader {
 impl Reader {
     /// Whether [`Reader::took`] is to hear how long the copy of the next payload of `len` bytes took.
     #[inline(always)]
-    pub(crate) fn wants(&mut self, stores: Stores, len: usize) -> bool {
+    pub fn wants(&mut self, stores: Stores, len: usize) -> bool {
         let changed = std::mem::replace(&mut self.last, stores) != stores;
         changed || self.paces.of(stores) == 0 || is_timed(self.draw.next(), len)
     }
 
     /// Reading `len` bytes took so long. The word to tell the writer, if it is worth it: the writer then has to fetch the line.
-    pub(crate) fn took(&mut self, stores: Stores, len: usize, took: Duration) -> Option<u64> {
+    pub fn took(&mut self, stores: Stores, len: usize, took: Duration) -> Option<u64> {
         self.paces.learn(stores, len, took);
         let (now, told) = (self.paces.of(stores), self.told.of(stores));
         (now.abs_diff(told) > told / 4).then(|| {
@@ -191,6 +220,18 @@ mod tests {
             let last = &stores[2000..];
             last.iter().filter(|stores| **stores == Stores::Streamed).count()
         }
+    }
+
+    #[test]
+    fn of_several_readers_those_count_that_know_something() {
+        let word = |cached, streamed| Reads(Paces([cached, streamed])).to_word();
+        let mean = Reads::mean([word(100, 0), word(0, 0), word(300, 50)].into_iter());
+        assert_eq!(mean, Reads(Paces([200, 50])));
+        assert_eq!(Reads::mean(std::iter::empty()), Reads::default());
+        assert_eq!(
+            Reads::mean([word(u32::MAX, 1); 3].into_iter()),
+            Reads(Paces([u32::MAX, 1]))
+        );
     }
 
     #[test]
