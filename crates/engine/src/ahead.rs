@@ -247,6 +247,9 @@ impl Core {
             return Some(());
         };
         let operation = self.requests.at(index);
+        if (operation.side, operation.peer) == (Side::Recv, peer) && operation.marked(Mark::Packets) {
+            return Some(());
+        }
         let known = operation.side == Side::Recv
             && (operation.peer, operation.state, operation.remote) == (peer, State::Active, written.send)
             && operation.marked(Mark::Announced);

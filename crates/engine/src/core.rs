@@ -432,10 +432,15 @@ impl Core {
         }
     }
 
-    /// Asks the sender for the message by packets.
+    /// Asks the sender for the message by packets. Once: both sides may find out that another way fails, and packets that begin anew would be counted twice.
     pub(crate) fn ask_for_packets(&mut self, receive: u32) {
         self.pulls.retain(|&pull| pull != receive);
+        if self.requests.peek(receive).marked(Mark::Packets) {
+            return;
+        }
+        self.withdrawn(receive);
         let operation = self.requests.at(receive);
+        operation.mark(Mark::Packets);
         operation.region = None;
         operation.moved = 0;
         let (peer, send) = (operation.peer, operation.remote);

@@ -90,6 +90,8 @@ pub(crate) enum Mark {
     Ending = 8,
     /// A send that is being written to a receive announced ahead.
     Ahead = 16,
+    /// A receive that asked for its message by packets, once and for all: what comes of other ways counts for nothing any more.
+    Packets = 32,
     /// It was started under a watcher, which hears of its end.
     Watched = 128,
 }

@@ -22,7 +22,7 @@ use garonne_sync::hands::{self, For};
 use garonne_sync::round::{Rounds, WIDE_SETS};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Scratch, UserMem};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Boards that this process has lent: by place in its commons. One for the life of the commons, also where MPI is finalized and initialised
@@ -226,6 +226,8 @@ pub(crate) struct Place {
     pub(super) library: bool,
     /// Whether all members can read what any of them lends, once they have agreed on it.
     pub(super) reads: OnceLock<bool>,
+    /// The system does not let all members read that any more, which all have learned in the same call.
+    pub(super) refused: AtomicBool,
     /// Which ways long collectives go.
     pub(super) ways: Mutex<Ways>,
     /// Looks before giving way to others.
@@ -461,6 +463,7 @@ pub(super) fn reach(comm: &Comm, commons: Option<Segment>, name: Name, lent: Opt
         past_caches_from: name.past_caches_from,
         library: name.library,
         reads: OnceLock::new(),
+        refused: AtomicBool::new(false),
         ways: Mutex::default(),
         spins: process.host.spins().min(limit::BOARD_SPINS),
         private: Scratch::new(2 * limit::COMBINE_BYTES)?,

@@ -144,7 +144,7 @@ impl<'a> Table<'a> {
     pub(super) fn reads(&self) -> Result<bool> {
         let Place { board, me, reads, .. } = self.place;
         if let Some(&reads) = reads.get() {
-            return Ok(reads);
+            return Ok(reads && !self.place.refused.load(Ordering::Relaxed));
         }
         let process = self.comm.process();
         let readable = |rank| match self.comm.group().peer(rank) {

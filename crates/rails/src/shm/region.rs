@@ -98,6 +98,8 @@ enum Probe {
     #[default]
     Open,
     Denied,
+    /// It worked, and the system does not let this process do it any more.
+    Barred,
     Works(Arc<Reached>),
 }
 
@@ -303,10 +305,13 @@ impl Regions {
             Some(Probe::Works(reached)) if reached.means.can_write => reached,
             _ => return Err(Error::Resource("its memory cannot be written from here")),
         };
+        let reached = reached.clone();
+        drop(probes);
         let lease = Lease::take(&reached.inbox, &bulk)?;
-        let step = push_part(reached, &lease, &bulk, &mut self.list);
+        let step = push_part(&reached, &lease, &bulk, &mut self.list);
         give_back(lease, neighbours, peer);
-        step.map_err(|error| hear_of_death(reached, neighbours, peer, error))
+        self.hear(peer, &step);
+        step.map_err(|error| hear_of_death(&reached, neighbours, peer, error))
     }
 
     /// Whether revocations wait for leases.
@@ -344,7 +349,7 @@ impl Regions {
             }
         }
         if let Some(probe) = self.probes.borrow_mut().get_mut(peer as usize) {
-            *probe = Probe::Denied;
+            *probe = Probe::Barred;
         }
     }
 
@@ -367,19 +372,38 @@ impl Regions {
     ) -> Result<Ending, Error> {
         self.probe(neighbours, bulk.peer);
         let probes = self.probes.borrow();
-        let Some(Probe::Works(reached)) = probes.get(bulk.peer as usize) else {
-            return Err(Error::Peer {
-                peer: bulk.peer,
-                what: "its memory cannot be reached from here",
-            });
+        let reached = match probes.get(bulk.peer as usize) {
+            Some(Probe::Works(reached)) => reached,
+            Some(Probe::Barred) => return Err(Error::Resource("the system bars a peer's memory")),
+            _ => {
+                return Err(Error::Peer {
+                    peer: bulk.peer,
+                    what: "its memory cannot be reached from here",
+                });
+            }
         };
+        let reached = reached.clone();
+        drop(probes);
         let lease = Lease::take(&reached.inbox, &bulk)?;
         let result = copy_blocks(reached.pid(), &bulk, way, &mut self.list);
-        let checked = result.and_then(|()| lease.check(reached, bulk.peer));
+        let checked = result.and_then(|()| lease.check(&reached, bulk.peer));
         give_back(lease, neighbours, bulk.peer);
+        self.hear(bulk.peer, &checked);
         checked
             .map(|()| Ending::Now)
-            .map_err(|error| hear_of_death(reached, neighbours, bulk.peer, error))
+            .map_err(|error| hear_of_death(&reached, neighbours, bulk.peer, error))
+    }
+
+    /// Where the system does not let this process into a peer's memory any more (capabilities were dropped, a filter came), nobody tries again: packets go on.
+    fn hear<T>(&self, peer: Peer, result: &Result<T, Error>) {
+        let Err(Error::System { errno, .. }) = result else {
+            return;
+        };
+        if *errno != libc::EFAULT
+            && let Some(probe) = self.probes.borrow_mut().get_mut(peer as usize)
+        {
+            *probe = Probe::Denied;
+        }
     }
 }
 

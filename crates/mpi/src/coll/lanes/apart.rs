@@ -5,12 +5,13 @@
 //! result; in the third they say that they have. In place, a member's result lies in a slice of which nobody else reads operands.
 
 use super::combine::{Operands, Room};
-use super::direct::{Lending, Offer, SHOWN_BYTES, Shown, Wanted};
+use super::direct::{FAILED, Lending, Offer, READ, REFUSED, SHOWN_BYTES, Shown, Wanted};
 use super::{Lanes, pieces};
 use crate::coll::algo::{Reduction, part};
 use crate::error::{Class, Result};
 use crate::limits::coll as limit;
 use garonne_sync::user::{Data, UserMem};
+use std::sync::atomic::Ordering;
 
 /// What a member lends.
 struct Theirs {
@@ -50,48 +51,68 @@ impl Lanes<'_> {
         if all.iter().any(refuses) {
             return Ok(false);
         }
-        let combined = self.combine_apart(r, &all, spare);
-        let told = self.tell(combined.is_ok())?;
-        let taken = match combined.and(told) {
-            Ok(()) => self.take_apart(r, &all),
+        // Lanes cannot serve where operands are overwritten.
+        let anew = |read: Result<bool>| match read {
+            Ok(false) if r.in_place() => Err(self.table.comm.error(
+                Class::Other,
+                "the system refused to read another process's memory",
+            )),
+            read => read,
+        };
+        let combined = anew(self.combine_apart(r, &all, spare));
+        let taken = match self.tell(combined)? {
+            Ok(true) => anew(self.take_apart(r, &all)),
+            // All have learned it.
+            Ok(false) => return Ok(false),
             failed => failed,
         };
         // An error must not keep the others waiting.
-        self.pass(self.next())?;
-        taken.map(|()| true)
+        self.settle(taken, || {})
     }
 
-    /// Says whether the own slice is combined, and learns whether all are.
-    fn tell(&self, worked: bool) -> Result<Result<()>> {
+    /// Says whether the own slice is combined, and learns whether all are; `false`: lanes must serve.
+    fn tell(&self, combined: Result<bool>) -> Result<Result<bool>> {
         let (board, epoch) = (&self.place.board, self.next());
-        board.cell(self.place.me, epoch).write(0, &[u8::from(worked)]);
+        let state = match &combined {
+            Ok(true) => READ,
+            Ok(false) => REFUSED,
+            Err(_) => FAILED,
+        };
+        board.cell(self.place.me, epoch).write(0, &[state]);
         self.pass(epoch)?;
-        let failed = self.place.others().find(|&member| {
-            let mut said = [0];
-            board.cell(member, epoch).read(0, &mut said);
-            said != [1]
-        });
-        Ok(failed.map_or(Ok(()), |member| {
+        let says = |wanted: &dyn Fn(u8) -> bool| {
+            self.place.others().find(|&member| {
+                let mut said = [0];
+                board.cell(member, epoch).read(0, &mut said);
+                wanted(said[0])
+            })
+        };
+        if let Some(member) = says(&|said| said != READ && said != REFUSED) {
             let text = format!("rank {member} could not read what it had to combine");
-            Err(self.table.comm.error(Class::Other, text))
-        }))
+            return Ok(combined.and_then(|_| Err(self.table.comm.error(Class::Other, text))));
+        }
+        if combined.is_ok() && (state == REFUSED || says(&|said| said == REFUSED).is_some()) {
+            self.place.refused.store(true, Ordering::Relaxed);
+            return Ok(Ok(false));
+        }
+        Ok(combined)
     }
 
     /// The own slice.
-    fn combine_apart(&self, r: &Reduction<'_>, all: &[Theirs], spare: UserMem) -> Result<()> {
+    fn combine_apart(&self, r: &Reduction<'_>, all: &[Theirs], spare: UserMem) -> Result<bool> {
         let (me, n, size) = (self.place.me, self.members(), r.shape().size());
         let slice = part(r.count, n, me);
         let at = slice.start * size;
         let here = r.input.offset(at as isize);
         let result = r.output.offset(at as isize);
-        let mut outcome = Ok(());
+        let mut outcome = Ok(true);
         let mut bring = |from: u32, offset: u64, into: &Data| {
             let wanted = Wanted {
                 from,
                 offset: at + offset,
                 into: into.clone(),
             };
-            if let (Ok(()), Some(theirs)) = (&outcome, all.get(from as usize)) {
+            if let (Ok(true), Some(theirs)) = (&outcome, all.get(from as usize)) {
                 outcome = self.read_one(&theirs.operands, &wanted);
             }
         };
@@ -125,16 +146,18 @@ impl Lanes<'_> {
     }
 
     /// The slices of the others.
-    fn take_apart(&self, r: &Reduction<'_>, all: &[Theirs]) -> Result<()> {
+    fn take_apart(&self, r: &Reduction<'_>, all: &[Theirs]) -> Result<bool> {
         let size = r.shape().size();
         for from in self.place.others() {
             let slice = part(r.count, self.members(), from);
             let offset = slice.start * size;
             let into = Data::contiguous(r.output.offset(offset as isize), (slice.end - slice.start) * size);
-            if let Some(theirs) = all.get(from as usize) {
-                self.read_one(&theirs.results, &Wanted { from, offset, into })?;
+            if let Some(theirs) = all.get(from as usize)
+                && !self.read_one(&theirs.results, &Wanted { from, offset, into })?
+            {
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 }

@@ -1,16 +1,18 @@
 //! Long blocks read from where they lie: their owners lend them, and each reader copies once.
 //!
 //! In the first meeting all show what they lend, after it all read, and in the second they say that they have. Nothing is lent before or
-//! after, and owners are inside the call as long as it is. Whoever cannot lend its blocks (they are in place, or in too many
+//! after, and owners are inside the call as long as it is. Where the system refuses somebody what it allowed before, all hear of it in the second meeting, and lanes serve instead. Whoever cannot lend its blocks (they are in place, or in too many
 //! pieces) shows that, and then lanes serve for all.
 
 use super::{Lanes, pieces};
 use crate::coll::table::Table;
-use crate::error::{Class, Error, Result};
+use crate::error::{self, Class, Result};
 use crate::limits::coll as limit;
+use garonne_engine::api::Error;
 use garonne_engine::rail::{Bulk, Descriptor, Token};
 use garonne_sync::board::CELL_BYTES;
 use garonne_sync::user::{Data, UserMem};
+use std::sync::atomic::Ordering;
 
 /// What a member has for the others.
 pub(super) enum Offer {
@@ -42,6 +44,14 @@ pub(super) const SHOWN_BYTES: usize = 64;
 const BLOB_AT: usize = 24;
 /// Two of them are shown at once where results are lent as well.
 const _: () = assert!(2 * SHOWN_BYTES <= CELL_BYTES);
+
+/// How a member's reading went.
+pub(super) const READ: u8 = 1;
+pub(super) const REFUSED: u8 = 2;
+pub(super) const FAILED: u8 = 3;
+
+/// The system's number for memory that is not there.
+const EFAULT: i32 = 14;
 
 /// What this process lends, until it is dropped.
 pub(super) struct Lending<'a> {
@@ -151,23 +161,59 @@ impl Lanes<'_> {
         // An error must not keep the others waiting in the next meeting.
         let mut outcome = Ok(true);
         for wanted in wanted {
-            if let Err(error) = self.read_one(&Shown::read(board.cell(wanted.from, epoch)), &wanted) {
-                outcome = Err(error);
+            match self.read_one(&Shown::read(board.cell(wanted.from, epoch)), &wanted) {
+                Ok(all) => outcome = outcome.map(|before| before && all),
+                Err(error) => outcome = Err(error),
             }
         }
-        self.pass_doing(self.next(), meanwhile)?;
-        outcome
+        self.settle(outcome, meanwhile)
     }
 
-    pub(super) fn read_one(&self, shown: &Shown, wanted: &Wanted) -> Result<()> {
+    /// Says how the own reading went (`false`: the system refused it), and learns how that of the others did. `false`: lanes must serve, for this call and all that follow.
+    ///
+    /// # Errors
+    /// The own one; that reading was refused here, if another's failed: who has an error does not come to lanes.
+    pub(super) fn settle(&self, own: Result<bool>, meanwhile: impl FnOnce()) -> Result<bool> {
+        let (board, epoch) = (&self.place.board, self.next());
+        let state = match &own {
+            Ok(true) => READ,
+            Ok(false) => REFUSED,
+            Err(_) => FAILED,
+        };
+        board.cell(self.place.me, epoch).write(0, &[state]);
+        self.pass_doing(epoch, meanwhile)?;
+        let all = own?;
+        let says = |state| {
+            self.place.others().any(|member| {
+                let mut said = [0];
+                board.cell(member, epoch).read(0, &mut said);
+                said == [state]
+            })
+        };
+        match (all, says(FAILED)) {
+            (false, true) => Err(self.table.comm.error(
+                Class::Other,
+                "the system refused to read another process's memory",
+            )),
+            (true, true) => Ok(true),
+            (_, false) if all && !says(REFUSED) => Ok(true),
+            (_, false) => {
+                self.place.refused.store(true, Ordering::Relaxed);
+                Ok(false)
+            }
+        }
+    }
+
+    /// `false`: the system does not let this process read it.
+    pub(super) fn read_one(&self, shown: &Shown, wanted: &Wanted) -> Result<bool> {
         let Shown::Lent { len, descriptor } = shown else {
-            return Ok(());
+            return Ok(true);
         };
         let comm = self.table.comm;
         let peer = comm
             .group()
             .peer(wanted.from)
-            .ok_or_else(|| Error::new(Class::Intern, format!("no process is rank {}", wanted.from)))?;
+            .ok_or_else(|| error::Error::new(Class::Intern, format!("no process is rank {}", wanted.from)))?;
         let there = len.saturating_sub(wanted.offset);
         for (at, len) in pieces(wanted.into.len.min(there), limit::DIRECT_PIECE) {
             let bulk = Bulk {
@@ -179,11 +225,14 @@ impl Lanes<'_> {
                 local_offset: at,
                 len,
             };
-            comm.process()
-                .host
-                .fetch(bulk)
-                .map_err(|error| comm.convert(error))?;
+            match comm.process().host.fetch(bulk) {
+                Ok(()) => {}
+                Err(Error::Resource(_)) => return Ok(false),
+                // Memory that is not there is somebody's mistake, and lanes would not find it either.
+                Err(Error::System { errno, .. }) if errno != EFAULT => return Ok(false),
+                Err(error) => return Err(comm.convert(error)),
+            }
         }
-        Ok(())
+        Ok(true)
     }
 }

@@ -54,15 +54,18 @@ impl Regions {
         if (bulk.descriptor.cookie as u32) as usize >= REGIONS {
             return Ok(None);
         }
+        let reached = reached.clone();
+        drop(probes);
         let Ok(lease) = Lease::take(&reached.inbox, &bulk) else {
             return Ok(None);
         };
-        let step = super::push_part(reached, &lease, &bulk, &mut self.list);
+        let step = super::push_part(&reached, &lease, &bulk, &mut self.list);
         give_back(lease, neighbours, peer);
+        self.hear(peer, &step);
         match step {
             Ok(Step { bytes: 0, .. }) => Ok(None),
             Ok(step) => Ok(Some(step)),
-            Err(error) => Err(hear_of_death(reached, neighbours, peer, error)),
+            Err(error) => Err(hear_of_death(&reached, neighbours, peer, error)),
         }
     }
 
