@@ -116,6 +116,9 @@ pub mod coll {
     /// Bytes from which on members learn by which stores contributions are best put down: below, bypassing the caches saves nothing.
     pub const ROUND_STORES_FROM: u64 = 2048;
 
+    /// Quarters that bypassing the caches has to be quicker where ranks share cores: both ends of most copies have one cache there, and what lies in it is written again by the next call.
+    pub const ROUND_DEAR: u32 = 4;
+
     /// Longest wide cell of a round: what a member of an exchange gives to four others.
     pub const ROUND_CELL_MAX: usize = 128 << 10;
 

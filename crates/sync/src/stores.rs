@@ -115,9 +115,16 @@ pub struct Chooser {
     learned: bool,
     own: Paces,
     draw: Draw,
+    /// What bypassing the caches counts more than it is measured to take, in quarters of that.
+    dear: u32,
 }
 
 impl Chooser {
+    /// From now on bypassing the caches counts for so many quarters more than it takes: lines that it drops, others who share the cache would have found there.
+    pub fn prefer_caches(&mut self, quarters: u32) {
+        self.dear = quarters;
+    }
+
     /// The stores for the next payload of `len` bytes, and whether [`Chooser::took`] is to hear how long they took.
     #[inline(always)]
     pub fn next(&mut self, len: usize) -> (Stores, bool) {
@@ -139,7 +146,13 @@ impl Chooser {
         self.own.learn(stores, len, took);
         let known = |stores| self.own.of(stores) > 0 && reads.0.of(stores) > 0;
         self.learned = known(Stores::Cached) && known(Stores::Streamed);
-        let all = |stores| u64::from(self.own.of(stores)) + u64::from(reads.0.of(stores));
+        let all = |stores| {
+            let took = u64::from(self.own.of(stores)) + u64::from(reads.0.of(stores));
+            match stores {
+                Stores::Cached => took,
+                Stores::Streamed => took + took * u64::from(self.dear) / 4,
+            }
+        };
         // An eighth: a change costs something, too, and both sides' numbers waver.
         if self.learned && all(other(self.usual)) * 8 < all(self.usual) * 7 {
             self.usual = other(self.usual);
@@ -220,6 +233,16 @@ mod tests {
             let last = &stores[2000..];
             last.iter().filter(|stores| **stores == Stores::Streamed).count()
         }
+    }
+
+    #[test]
+    fn where_caches_are_preferred_bypassing_them_has_to_be_clearly_quicker() {
+        let mut lane = Lane::new();
+        lane.chooser.prefer_caches(4);
+        assert!((1..100).contains(&lane.send([100, 70], [100, 70])));
+        let mut lane = Lane::new();
+        lane.chooser.prefer_caches(4);
+        assert!(lane.send([100, 30], [100, 30]) > 900);
     }
 
     #[test]

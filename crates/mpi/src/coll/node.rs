@@ -512,7 +512,7 @@ impl Place {
         hands::Call::ring_all(calls, For::Everything);
     }
 
-    /// Whether members have cores of their own: what is written by stores that bypass the caches was measured to be slower where ranks share cores, and so caches.
+    /// Whether members have cores of their own, and not each a cache with others.
     pub(super) fn apart(&self) -> bool {
         self.spins > 0
     }

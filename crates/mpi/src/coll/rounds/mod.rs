@@ -276,7 +276,7 @@ impl Visit<'_> {
 
     /// Does what reads `len` bytes that were put down so, and tells their writers how long it took.
     fn time(&self, stores: Stores, len: usize, copy: &mut dyn FnMut()) {
-        if !self.place.apart() || !lock(&self.visits.reads).wants(stores, len) {
+        if !lock(&self.visits.reads).wants(stores, len) {
             return copy();
         }
         let begun = Instant::now();
@@ -290,8 +290,12 @@ impl Visit<'_> {
     fn put(&self, note: &mut [u8; NOTE_BYTES]) -> Stores {
         let Place { rounds, me, .. } = self.place;
         let long = self.errand.puts(*me, rounds.members()).map(|len| len as usize);
-        let long = long.filter(|_| self.place.apart());
-        let (stores, timed) = long.map_or((Stores::Cached, false), |len| lock(&self.visits.writes).next(len));
+        let next = |len| {
+            let mut writes = lock(&self.visits.writes);
+            writes.prefer_caches(if self.place.apart() { 0 } else { limit::ROUND_DEAR });
+            writes.next(len)
+        };
+        let (stores, timed) = long.map_or((Stores::Cached, false), next);
         note[STATEMENT_BYTES] = stores as u8;
         let begun = timed.then(Instant::now);
         self.view(stores, |view| self.errand.put(view));
