@@ -30,8 +30,8 @@ fn ranks_of_all_hosts_speak_and_know_their_places() {
 }
 
 #[test]
-fn as_many_hosts_as_a_job_may_have_begin_at_once() {
-    let hosts: Vec<String> = (1..garonne_node::limits::HOSTS_MAX)
+fn all_hosts_that_report_to_the_first_begin_at_once() {
+    let hosts: Vec<String> = (1..=garonne_node::limits::FAN_OUT)
         .map(|number| format!("h{number}"))
         .collect();
     for _ in 0..3 {

@@ -87,9 +87,12 @@ pub fn home() -> Result<u64> {
     }))
 }
 
-/// A place's addresses in the order in which to try them from here.
-pub fn ordered(place: &Place) -> Vec<IpAddr> {
-    order(place, home().ok(), &sys::interfaces().unwrap_or_default())
+/// Puts the addresses of all these places into the order in which to try them from here.
+pub fn order_all(places: &mut [Place]) {
+    let (home, own) = (home().ok(), sys::interfaces().unwrap_or_default());
+    for place in places {
+        place.addresses = order(place, home, &own);
+    }
 }
 
 fn order(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
@@ -141,12 +144,6 @@ pub fn common(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr
         is_new
     });
     found.into_iter().map(|(.., there)| there).collect()
-}
-
-/// [`common`], for all of these places, as this host's interfaces are now.
-pub fn common_of(places: &[Place]) -> Vec<Vec<IpAddr>> {
-    let (home, own) = (home().ok(), sys::interfaces().unwrap_or_default());
-    places.iter().map(|place| common(place, home, &own)).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! them there and ends with them.
 //!
 //! Owned by [`crate::foreign::meeting`] on the rank's side and by [`serve`] on the agent's. Between them is a private socket, the agent's standard input, with
-//! three messages: the rank says whom to adopt, the agent where it is, the rank where the first agent of the job is. Its end tells the agent of a rank
+//! messages: the rank says whom to adopt, the agent where it is, the rank where the agent is that this one reports to. Its end tells the agent of a rank
 //! that died before it registered.
 
 use std::io::Write;
@@ -21,9 +21,9 @@ use crate::client::private_pair;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::{Job, Program, Stdin};
-use crate::limits::{AGENT_START_WAIT, HOSTS_MAX, RANKS_MAX};
+use crate::limits::{AGENT_START_WAIT, FAN_OUT_MAX, HOSTS_MAX, MESSAGE_BYTES_MAX, RANKS_MAX};
 use crate::nodes::Nodes;
-use crate::orders::{addresses, put_addresses};
+use crate::orders::{addresses, put_addresses, put_numbers, ranks};
 use crate::rendezvous::JobName;
 use crate::sys::{self, Forked, Signals};
 use crate::wire::{Reader, Writer, damaged};
@@ -42,6 +42,8 @@ pub(crate) struct Adoption {
     pub parent: u32,
     /// The rank that asks.
     pub leader: u32,
+    /// How many agents report to one.
+    pub fan_out: u32,
     /// Nodes of all ranks of the job, by rank; node 0 is that of rank 0.
     pub of_rank: Vec<u32>,
 }
@@ -55,7 +57,16 @@ pub(crate) struct Settled {
     pub home: u64,
 }
 
-/// Where the first agent of a job is, and what makes the job one.
+/// Where an agent takes the calls of those that report to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Porch {
+    /// Where it listens.
+    pub port: u16,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// What makes the job one, and where its first agent is; as an agent is told it, where the one is that it reports to.
 #[derive(Clone, Debug)]
 pub(crate) struct First {
     /// Version of its library.
@@ -64,45 +75,79 @@ pub(crate) struct First {
     pub job: u128,
     /// The secret of a job on several hosts.
     pub secret: Option<Secret>,
+    /// How many agents report to one.
+    pub fan_out: u32,
     /// Where it listens.
     pub port: u16,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
 }
 
-// A node is a byte of the message, so that all ranks fit one datagram.
-const _: () = assert!(HOSTS_MAX <= 256 && RANKS_MAX as usize + 4096 < crate::limits::MESSAGE_BYTES_MAX);
+/// Ranks whose nodes go in one message: it is half as long as the longest.
+const RANKS_PER_MESSAGE: usize = MESSAGE_BYTES_MAX / 8;
 
 impl Adoption {
-    pub fn encode(&self) -> Vec<u8> {
-        let nodes: Vec<u8> = self.of_rank.iter().map(|node| *node as u8).collect();
-        Writer::new(361)
+    /// The messages that say it: what all ranks have in common, then their nodes.
+    pub fn encode(&self) -> Vec<Vec<u8>> {
+        let head = Writer::new(361)
             .bytes(self.launcher.as_bytes())
             .bytes(self.program.as_bytes())
             .raw(self.parent.to_le_bytes())
             .raw(self.leader.to_le_bytes())
-            .bytes(&nodes)
-            .0
+            .raw(self.fan_out.to_le_bytes())
+            .raw((self.of_rank.len() as u32).to_le_bytes());
+        let part = |nodes: &[u32]| {
+            let nodes = nodes.iter().map(|node| node.to_le_bytes());
+            put_numbers(Writer::new(364), nodes).0
+        };
+        let parts = self.of_rank.chunks(RANKS_PER_MESSAGE).map(part);
+        std::iter::once(head.0).chain(parts).collect()
     }
 
-    pub fn decode(message: &[u8]) -> Result<Self> {
-        let (kind, mut r) = Reader::new(message)?;
+    /// Reads them as they come.
+    ///
+    /// # Errors
+    /// One is damaged, or does not come.
+    pub fn decode(mut next: impl FnMut() -> Result<Vec<u8>>) -> Result<Self> {
+        let head = next()?;
+        let (kind, mut r) = Reader::new(&head)?;
         if kind != 361 {
             return Err(damaged("it asks for no adoption"));
         }
-        let adoption = Self {
+        let mut adoption = Self {
             launcher: r.text()?,
             program: r.text()?,
             parent: r.u32()?,
             leader: r.u32()?,
-            of_rank: r.bytes()?.iter().map(|node| u32::from(*node)).collect(),
+            fan_out: r.u32()?,
+            of_rank: Vec::new(),
         };
-        let sound = (adoption.leader as usize) < adoption.of_rank.len()
-            && adoption.of_rank.iter().all(|node| (*node as usize) < HOSTS_MAX);
-        if !sound {
+        let ranks = r.u32()?;
+        r.end(())?;
+        if adoption.leader >= ranks || ranks > RANKS_MAX || !(2..=FAN_OUT_MAX).contains(&adoption.fan_out) {
             return Err(damaged("it adopts a rank that is not there"));
         }
-        r.end(adoption)
+        while adoption.of_rank.len() < ranks as usize {
+            let nodes = Self::nodes(&next()?)?;
+            if nodes.is_empty() || nodes.len() > ranks as usize - adoption.of_rank.len() {
+                return Err(damaged("it says nothing of some ranks, or too much"));
+            }
+            adoption.of_rank.extend(nodes);
+        }
+        Ok(adoption)
+    }
+
+    /// The nodes of some ranks.
+    fn nodes(message: &[u8]) -> Result<Vec<u32>> {
+        let (kind, mut r) = Reader::new(message)?;
+        if kind != 364 {
+            return Err(damaged("it does not say where ranks are"));
+        }
+        let nodes = ranks(&mut r)?;
+        if nodes.iter().any(|node| *node as usize >= HOSTS_MAX) {
+            return Err(damaged("it puts a rank on a node that no job has"));
+        }
+        r.end(nodes)
     }
 
     /// The job of which these are ranks.
@@ -115,6 +160,7 @@ impl Adoption {
         }]);
         job.command = format!("{} ({ranks} ranks of {})", self.program, self.launcher);
         job.stdin = Stdin::Nobody;
+        job.fan_out = self.fan_out;
         let nodes = self.of_rank.iter().max().map_or(1, |last| last + 1);
         if nodes > 1 {
             job.nodes = Nodes {
@@ -147,6 +193,24 @@ impl Settled {
     }
 }
 
+impl Porch {
+    pub fn encode(&self) -> Vec<u8> {
+        put_addresses(Writer::new(365).raw(self.port.to_le_bytes()), &self.addresses).0
+    }
+
+    pub fn decode(message: &[u8]) -> Result<Self> {
+        let (kind, mut r) = Reader::new(message)?;
+        if kind != 365 {
+            return Err(damaged("it does not say where an agent takes calls"));
+        }
+        let porch = Self {
+            port: r.u16()?,
+            addresses: addresses(&mut r)?,
+        };
+        r.end(porch)
+    }
+}
+
 impl First {
     pub fn encode(&self) -> Vec<u8> {
         let secret = self
@@ -158,6 +222,7 @@ impl First {
             .raw(self.job.to_le_bytes())
             .raw([u8::from(self.secret.is_some())])
             .raw(secret)
+            .raw(self.fan_out.to_le_bytes())
             .raw(self.port.to_le_bytes());
         put_addresses(writer, &self.addresses).0
     }
@@ -174,6 +239,7 @@ impl First {
             version,
             job,
             secret: there.then_some(secret),
+            fan_out: r.u32()?,
             port: r.u16()?,
             addresses: addresses(&mut r)?,
         };
@@ -188,10 +254,12 @@ pub(crate) struct Started {
     pub settled: Settled,
     /// If it is the first.
     pub first: Option<First>,
+    /// If others report to it, but it is not the first.
+    pub porch: Option<Porch>,
 }
 
 impl Started {
-    /// Tells it where the first agent is. The line is to be kept until its first rank has registered.
+    /// Tells it where the agent is that it reports to. The line is to be kept until its first rank has registered.
     pub fn go(self, first: &First) -> Result<OwnedFd> {
         let told = sys::send(self.line.as_fd(), &first.encode(), &[], SendFlags::empty());
         told.map_err(|error| Error::system(codes::G0220, "the agent of this host is gone", error))?;
@@ -215,19 +283,22 @@ pub(crate) fn start(adoption: &Adoption) -> Result<Started> {
         )
     };
     let mut child = child.map_err(|error| Error::system(codes::G0220, failed("cannot execute"), error))?;
-    let sent = sys::send(ours.as_fd(), &adoption.encode(), &[], SendFlags::empty());
-    sent.map_err(|error| Error::system(codes::G0220, failed("cannot speak to"), error))?;
+    for message in adoption.encode() {
+        let sent = sys::send(ours.as_fd(), &message, &[], SendFlags::empty());
+        sent.map_err(|error| Error::system(codes::G0220, failed("cannot speak to"), error))?;
+    }
     // It detaches itself from us at once. A program that ignores the ends of its children need not be told of this one.
     let _ = child.wait();
     let mut answer = receive(&ours, &failed("no answer from"))?;
-    let first = First::decode(&answer).ok();
-    if first.is_some() {
+    let (first, porch) = (First::decode(&answer).ok(), Porch::decode(&answer).ok());
+    if first.is_some() || porch.is_some() {
         answer = receive(&ours, &failed("half an answer from"))?;
     }
     Ok(Started {
         line: ours,
         settled: Settled::decode(&answer)?,
         first,
+        porch,
     })
 }
 
@@ -298,14 +369,17 @@ pub fn serve() -> i32 {
 fn serve_ranks() -> Result<i32> {
     let failed = |what: &'static str| move |error: std::io::Error| Error::system(codes::G0220, what, error);
     let line = sys::detach_input().map_err(failed("cannot keep standard input"))?;
-    let message = sys::recv(line.as_fd(), RecvFlags::empty());
-    let adoption = match message.map(|message| Adoption::decode(&message.bytes)) {
-        Ok(Ok(adoption)) => adoption,
-        _ => {
-            let text = "nobody to adopt; `garonne agent --adopt` is started by ranks of other launchers, not by hand";
-            return Err(Error::misuse(codes::G0220, text));
-        }
+    let message = || {
+        let message = sys::recv(line.as_fd(), RecvFlags::empty());
+        message
+            .map(|message| message.bytes)
+            .map_err(failed("nobody says whom to adopt"))
     };
+    let adoption = Adoption::decode(message).map_err(|_| {
+        let text =
+            "nobody to adopt; `garonne agent --adopt` is started by ranks of other launchers, not by hand";
+        Error::misuse(codes::G0220, text)
+    })?;
     // Whoever started us is a rank: it shall not find a child of which it knows nothing.
     match sys::fork().map_err(failed("cannot detach the agent"))? {
         Forked::Parent(_) => return Ok(0),
@@ -331,8 +405,12 @@ fn serve_ranks() -> Result<i32> {
 /// Reads any bytes as each kind of message.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn read_anything(bytes: &[u8]) {
+    let mut parts = bytes.chunks(bytes.len() / 2 + 1).map(<[u8]>::to_vec);
+    let next = || parts.next().ok_or_else(|| damaged("it ends"));
     let _ = (
-        Adoption::decode(bytes),
+        Adoption::decode(next),
+        Adoption::nodes(bytes),
+        Porch::decode(bytes),
         Settled::decode(bytes),
         First::decode(bytes),
     );
@@ -344,6 +422,11 @@ mod tests {
     use super::*;
     use crate::wire::LIBRARY_VERSION;
 
+    fn read(messages: &[Vec<u8>]) -> Result<Adoption> {
+        let mut messages = messages.iter().cloned();
+        Adoption::decode(|| messages.next().ok_or_else(|| damaged("it ends")))
+    }
+
     #[test]
     fn messages_read_back_and_no_prefix_of_one_is_accepted() {
         let adoption = Adoption {
@@ -351,10 +434,18 @@ mod tests {
             program: "prog".into(),
             parent: 17,
             leader: 2,
-            of_rank: vec![0, 0, 1, 1],
+            fan_out: 8,
+            of_rank: (0..RANKS_MAX).collect(),
         };
-        let bytes = adoption.encode();
-        assert_eq!(Adoption::decode(&bytes).unwrap(), adoption);
+        let messages = adoption.encode();
+        assert!(messages.len() > 2 && messages.iter().all(|message| message.len() < MESSAGE_BYTES_MAX));
+        assert_eq!(read(&messages).unwrap(), adoption);
+        assert!(read(&messages[..2]).is_err());
+        let porch = Porch {
+            port: 4001,
+            addresses: vec!["10.0.0.2".parse().unwrap()],
+        };
+        assert_eq!(Porch::decode(&porch.encode()).unwrap(), porch);
         let settled = Settled {
             name: JobName("garonne/job/1/2".into()),
             home: 99,
@@ -364,15 +455,22 @@ mod tests {
             version: LIBRARY_VERSION.into(),
             job: 5,
             secret: Some(Secret::from_bytes(&[3; SECRET_BYTES])),
+            fan_out: 32,
             port: 4000,
             addresses: vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()],
         };
-        let read = First::decode(&first.encode()).unwrap();
-        assert_eq!((read.job, read.port, read.addresses.len()), (5, 4000, 2));
-        assert_eq!(read.secret.unwrap().bytes(), &[3; SECRET_BYTES]);
-        for bytes in [bytes, settled.encode(), first.encode()] {
+        let again = First::decode(&first.encode()).unwrap();
+        assert_eq!((again.job, again.port, again.addresses.len()), (5, 4000, 2));
+        assert_eq!(again.secret.unwrap().bytes(), &[3; SECRET_BYTES]);
+        for bytes in [
+            messages[0].clone(),
+            porch.encode(),
+            settled.encode(),
+            first.encode(),
+        ] {
             for cut in 0..bytes.len() {
-                assert!(Adoption::decode(&bytes[..cut]).is_err());
+                assert!(read(&[bytes[..cut].to_vec()]).is_err());
+                assert!(Porch::decode(&bytes[..cut]).is_err());
                 assert!(Settled::decode(&bytes[..cut]).is_err());
                 assert!(First::decode(&bytes[..cut]).is_err());
             }
@@ -386,9 +484,10 @@ mod tests {
             program: String::new(),
             parent: 1,
             leader: 2,
+            fan_out: 8,
             of_rank: vec![0, 0],
         };
-        assert!(Adoption::decode(&adoption.encode()).is_err());
+        assert!(read(&adoption.encode()).is_err());
     }
 
     #[test]

@@ -14,12 +14,11 @@ use garonne_sync::shm::{Access, Segment};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use crate::agent::HOSTS_KEY;
+use crate::atlas::Atlas;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::foreign::{self, Exchange, meeting, stranded};
 use crate::layout::{self, Card, JobId, Shape, State};
-use crate::orders::{Place, decode_places};
 use crate::rendezvous::Invitation;
 use crate::wire::{self, ToAgent, ToRank};
 use crate::{limits, memory, probe, sys};
@@ -241,9 +240,9 @@ impl Client {
         lock(&self.outward).take()
     }
 
-    /// The job's hosts, by node.
-    pub fn places(&self) -> Result<Vec<Place>> {
-        decode_places(&self.get(HOSTS_KEY)?)
+    /// Where the job's hosts are, for jobs on several.
+    pub(crate) fn atlas(&self) -> Result<Atlas> {
+        memory::atlas(self.file.as_fd(), &self.shape)
     }
 
     /// Header and cards of the world.

@@ -230,9 +230,9 @@ codes! {
         "The line names the system's error.",
         "Free space on the disk that the output goes to, or send it elsewhere.";
     G0306: "too many hosts",
-        "The launcher starts one agent for each host by itself and hears all of them, for some dozens of hosts.",
+        "A job has at most as many hosts as it may have ranks.",
         "The line names the number of hosts and the limit.",
-        "Use fewer hosts with more ranks each. Launchers of clusters (Slurm, PRRTE, hydra) start jobs of at most as many hosts.";
+        "Use fewer hosts with more ranks each.";
 }
 
 #[cfg(test)]

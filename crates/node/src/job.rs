@@ -8,6 +8,7 @@ use garonne_topology::binding::Policy;
 
 use crate::limits;
 use crate::nodes::Nodes;
+use crate::tree::Tree;
 
 /// One program of the job (they are separated by `:` on the command line).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,6 +115,10 @@ pub struct Job {
     pub traced: bool,
     /// The hosts, and which ranks are where.
     pub nodes: Nodes,
+    /// How many agents report to one, at most.
+    pub fan_out: u32,
+    /// How many of the hosts, the last ones, have joined.
+    pub guests: u32,
     /// What starts the agent of another host, called with the host's name and a command behind it; empty: ssh.
     pub starter: Vec<OsString>,
     /// How each host places its ranks; already obeyed in `placement` for this one.
@@ -147,6 +152,8 @@ impl Job {
             coll_bytes: coll_bytes(ranks),
             traced: false,
             nodes: Nodes::default(),
+            fan_out: limits::FAN_OUT,
+            guests: 0,
             starter: Vec::new(),
             policy: Policy::default(),
             cpus: String::new(),
@@ -172,6 +179,11 @@ impl Job {
     /// The ranks of a node, in order.
     pub fn ranks_of(&self, node: u32) -> Vec<u32> {
         self.nodes.ranks_of(node, self.size())
+    }
+
+    /// Which agent reports to which.
+    pub fn tree(&self) -> Tree {
+        Tree::new(self.nodes.names.len() as u32, self.guests, self.fan_out)
     }
 
     /// The program of each rank, as an index.

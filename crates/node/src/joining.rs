@@ -137,6 +137,8 @@ mod tests {
             secret: Secret::generate().unwrap(),
             node: 2,
             name: "n1".into(),
+            parent: 0,
+            above: "here".into(),
             port: 80,
             addresses: vec![],
         };

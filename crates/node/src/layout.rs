@@ -6,6 +6,8 @@
 //! rails give it, and the doorbells of others. Everything is zero at first, and zero is a valid state of every field,
 //! so a rank may write to a peer that has not started. Sizes in the header are checked before anything is mapped.
 
+mod background;
+
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
@@ -15,11 +17,12 @@ use garonne_sync::shm::Segment;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits;
+pub use background::Background;
 
 /// First eight bytes of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GARONNEb");
 /// Version of this layout. A library accepts exactly this one.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a card: four cache lines (identity, doorbell, two for what the rank waits for).
@@ -46,6 +49,7 @@ mod header {
     pub const TRACE_OFFSET: usize = 104;
     pub const NODES: usize = 112;
     pub const NODE: usize = 116;
+    pub const HOSTS_BYTES: usize = 120;
     pub const DRAINED: usize = 128;
     pub const WAYS: usize = 512;
 }
@@ -164,6 +168,8 @@ pub struct Shape {
     pub nodes: u32,
     /// Which of them this memory is of.
     pub node: u32,
+    /// Bytes of the table of hosts (`atlas`); 0 where there is one.
+    pub hosts_bytes: u64,
 }
 
 impl Shape {
@@ -188,9 +194,14 @@ impl Shape {
         self.inbox_offset(self.size) + u64::from(rank) * Self::aligned(TRACE_BYTES)
     }
 
+    /// Offset of the table of hosts: after all that ranks record.
+    pub fn hosts_offset(&self) -> u64 {
+        self.trace_offset(self.size)
+    }
+
     /// Bytes of the whole file.
     pub fn total(&self) -> u64 {
-        self.trace_offset(self.size)
+        self.hosts_offset() + Self::aligned(self.hosts_bytes)
     }
 
     fn check(&self) -> Result<()> {
@@ -198,6 +209,7 @@ impl Shape {
             && self.nodes as usize <= limits::HOSTS_MAX
             && (1..=limits::RANKS_MAX).contains(&self.size)
             && self.coll_bytes <= limits::PART_BYTES_MAX
+            && self.hosts_bytes <= limits::PART_BYTES_MAX
             && (1..=limits::PART_BYTES_MAX).contains(&self.inbox_bytes);
         if sane {
             Ok(())
@@ -222,6 +234,7 @@ impl Shape {
         word(header::BOUND, self.bound.into());
         word(header::NODES, self.nodes);
         word(header::NODE, self.node);
+        long(header::HOSTS_BYTES, self.hosts_bytes);
         long(header::COLL_OFFSET, self.coll_offset());
         long(header::COLL_BYTES, self.coll_bytes);
         long(header::INBOX_OFFSET, self.inbox_offset(0));
@@ -260,6 +273,7 @@ impl Shape {
             bound: word(header::BOUND) != 0,
             nodes: word(header::NODES),
             node: word(header::NODE),
+            hosts_bytes: long(header::HOSTS_BYTES),
         };
         shape.check()?;
         let agrees = shape.total() <= file_len
@@ -305,43 +319,6 @@ impl State {
             1 => State::Running,
             2 => State::Finalized,
             _ => State::Gone,
-        }
-    }
-}
-
-/// Whether a rank's communication advances while it computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Background {
-    /// Nothing needed it so far.
-    Unneeded,
-    /// The rank's helper does it.
-    Helper,
-    /// The rank's helper does what the rank left alone for a time slice or two: no core is to spare.
-    Late,
-    /// It is switched off ([`crate::rank::ENV_BACKGROUND`]).
-    Off,
-    /// The system gave no thread, with this error number.
-    Refused(i32),
-}
-
-impl Background {
-    fn code(self) -> u32 {
-        match self {
-            Self::Unneeded => 0,
-            Self::Helper => 1,
-            Self::Off => 2,
-            Self::Late => 4,
-            Self::Refused(errno) => 3 | (errno as u32) << 8,
-        }
-    }
-
-    fn from_code(code: u32) -> Self {
-        match code & 0xff {
-            0 => Self::Unneeded,
-            1 => Self::Helper,
-            2 => Self::Off,
-            4 => Self::Late,
-            _ => Self::Refused((code >> 8) as i32),
         }
     }
 }

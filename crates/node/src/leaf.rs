@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::job::{Job, Placement};
 use crate::launcher;
 use crate::layout::JobId;
-use crate::limits::{CALL_WAIT, CUT_PAUSE, CUT_WAIT, ERRAND_BYTES_MAX};
+use crate::limits::{BUSY_WAIT, CALL_WAIT, CUT_PAUSE, CUT_PAUSE_MAX, ERRAND_BYTES_MAX};
 use crate::orders::{Errand, Order};
 use crate::placement;
 
@@ -37,9 +37,15 @@ pub fn serve() -> i32 {
 fn serve_errand() -> Result<i32> {
     let errand = read_errand(std::io::stdin().lock())?;
     let house = trusted::house(errand.secret.clone(), errand.job.to_ne_bytes(), errand.node);
-    let until = Instant::now() + CALL_WAIT;
+    let until = Instant::now() + BUSY_WAIT;
+    let whom = Whom {
+        node: errand.parent,
+        name: &errand.above,
+        port: errand.port,
+        busy: BUSY_WAIT,
+    };
     loop {
-        let (mut line, reached) = call(&house, &errand.addresses, errand.port)?;
+        let (mut line, reached) = call(&house, &errand.addresses, &whom)?;
         match receive_job(&mut line)? {
             Some(job) => return obey(errand, job, line, (reached, Manner::Started)),
             // It was answered, but its proof came when its place was gone.
@@ -90,9 +96,11 @@ fn obey(errand: Errand, mut job: Job, line: Trusted, (reached, manner): (IpAddr,
         node: errand.node,
         secret: errand.secret,
         line,
+        parent: errand.parent,
         reached,
         port: errand.port,
         guest: manner == Manner::Guest,
+        porch: None,
     };
     launcher::launch_as(&job, Beginning::Outer(Box::new(outer)), &mut drop)
 }
@@ -135,36 +143,55 @@ fn read_errand(mut from: impl Read) -> Result<Errand> {
     Errand::decode(&bytes)
 }
 
+/// Who is to be called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whom<'a> {
+    /// Its node.
+    pub node: u32,
+    /// The name of its host.
+    pub name: &'a str,
+    /// Where it listens.
+    pub port: u16,
+    /// How long it is called again where it cuts calls off.
+    pub busy: Duration,
+}
+
 /// Calls all addresses at once; the first that answers and proves the secret is kept.
-pub(crate) fn call(house: &House, addresses: &[IpAddr], port: u16) -> Result<(Trusted, IpAddr)> {
+pub(crate) fn call(house: &House, addresses: &[IpAddr], whom: &Whom<'_>) -> Result<(Trusted, IpAddr)> {
+    let Whom { node, port, .. } = *whom;
     let addresses: Vec<_> = addresses
         .iter()
         .map(|address| SocketAddr::new(*address, port))
         .collect();
-    let reached = reach(house, &addresses).map_err(|failures| {
+    let reached = reach(house, &addresses, (node, whom.busy)).map_err(|failures| {
         let tried = match failures.is_empty() {
             true => String::from("it has no address"),
             false => failures.join("; "),
         };
-        let text = format!("the launcher's host is not reached at any of its addresses ({tried})");
+        let whose = match node {
+            0 => String::from("the launcher's host"),
+            _ => format!("host '{}', whose agent this one reports to,", whom.name),
+        };
+        let text = format!("{whose} is not reached at any of its addresses ({tried})");
         Error::peer(codes::G0216, text)
     });
     reached.map(|(line, address)| (line, address.ip()))
 }
 
-/// The same; of addresses that do not answer as they should it says why not, one by one.
+/// The same; of addresses that do not answer as they should it says why not, one by one. `busy`: how long one that cuts calls off is called again.
 pub(crate) fn reach(
     house: &House,
     addresses: &[SocketAddr],
+    (node, busy): (u32, Duration),
 ) -> std::result::Result<(Trusted, SocketAddr), Vec<String>> {
-    let (until, cut_until) = (Instant::now() + CALL_WAIT, Instant::now() + CUT_WAIT);
+    let (mut until, cut_until) = (Instant::now() + CALL_WAIT, Instant::now() + busy);
     let mut failures: Vec<String> = Vec::new();
     let mut calls = Vec::new();
     // Who is to be called when, how long after the last time, and what became of that.
     let mut again: Vec<(SocketAddr, Instant, Duration, String)> = Vec::new();
     let jitter = Duration::from_millis(u64::from(std::process::id() % 32));
     let begin = |address: SocketAddr, pause, calls: &mut Vec<_>, failures: &mut Vec<String>| match Call::begin(
-        house, address, 0,
+        house, address, node,
     ) {
         Ok(call) => calls.push((address, pause, call)),
         Err(why) => failures.push(format!("{address}: {why}")),
@@ -175,7 +202,7 @@ pub(crate) fn reach(
     while !(calls.is_empty() && again.is_empty()) {
         let now = Instant::now();
         for (address, _, pause, _) in again.extract_if(.., |(_, at, ..)| *at <= now) {
-            begin(address, 2 * pause, &mut calls, &mut failures);
+            begin(address, (2 * pause).min(CUT_PAUSE_MAX), &mut calls, &mut failures);
         }
         let next = again
             .iter()
@@ -206,7 +233,10 @@ pub(crate) fn reach(
             match if ready { call.look() } else { Called::Waits } {
                 Called::Open(line) => return Ok((*line, address)),
                 Called::Waits => waiting.push((address, pause, call)),
-                Called::Cut(why) if at < cut_until => again.push((address, at, pause, why)),
+                Called::Cut(why) if at < cut_until => {
+                    again.push((address, at, pause, why));
+                    until = until.max(cut_until);
+                }
                 Called::Cut(why) | Called::Failed(why) => failures.push(format!("{address}: {why}")),
             }
         }
@@ -246,6 +276,7 @@ fn receive_job(line: &mut Trusted) -> Result<Option<Job>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::CUT_WAIT;
     use garonne_rails::tcp::trusted::Porch;
     use garonne_rails::tcp::{Secret, listen};
     use std::os::fd::AsFd;
@@ -286,7 +317,7 @@ mod tests {
         });
         // Two calls at a time.
         let house = trusted::house(secret(), [1; 16], 5);
-        assert!(reach(&house, &[address, address]).is_ok());
+        assert!(reach(&house, &[address, address], (0, CUT_WAIT)).is_ok());
         assert_eq!(first.join().unwrap(), Some(5));
 
         let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -304,7 +335,7 @@ mod tests {
                 }
             }
         });
-        let failures = reach(&house, &[address]).unwrap_err();
+        let failures = reach(&house, &[address], (0, CUT_WAIT)).unwrap_err();
         assert!(
             failures.len() == 1 && failures[0].contains("cut the call off"),
             "{failures:?}"

@@ -107,8 +107,30 @@ pub const TRACE_LEASE: Duration = Duration::from_secs(2);
 /// Communicators whose names and members a rank shows to those who watch: real programs hold some tens; the table takes 16 KB.
 pub const COMMS_SHOWN: usize = 128;
 
-/// Hosts of one job: their agents are started one by one by the launcher and all report to it, which serves some dozens well.
-pub const HOSTS_MAX: usize = 64;
+/// Hosts of one job: each has a rank at least, but the launcher's.
+pub const HOSTS_MAX: usize = RANKS_MAX as usize;
+
+/// Agents that report to one agent: each has a line, and signs of life each two seconds. Three levels serve 32,768 hosts, and up to 32 all report to the first, as the hosts of most
+/// jobs do.
+pub const FAN_OUT: u32 = 32;
+
+/// Most that may: as many callers are heard at a time as a port has places, and the rest call again.
+pub const FAN_OUT_MAX: u32 = 1024;
+
+/// Hosts that join a job: all report to the first agent, since nobody knows whom else they reach.
+pub const GUESTS_MAX: u32 = 63;
+
+/// Hosts in one message of agents: some tens of kilobytes, and with as many addresses as there may be half a megabyte.
+pub const SEATS_MAX: usize = 1024;
+
+/// Bytes of a host's entry in the table that its ranks share: a name of 255 letters and [`ADDRESSES_MAX`] addresses.
+pub const PLACE_BYTES_MAX: usize = 1024;
+
+/// Bytes of the names of all hosts, for a tool that looks at a job before its first rank has come; later it reads them in the job's memory.
+pub const HOST_NAMES_MAX: usize = 16 * 1024;
+
+/// Hosts that `garonne run` starts agents on one by one without a word about it.
+pub const STARTED_FLAT: usize = 64;
 
 /// Addresses of one host that others are told: real ones have a few; one with a bridge for each container would have hundreds.
 pub const ADDRESSES_MAX: usize = 16;
@@ -191,8 +213,15 @@ pub const CALL_WAIT: Duration = Duration::from_secs(10);
 /// key of another job is told after this.
 pub const CUT_WAIT: Duration = Duration::from_secs(3);
 
+/// The same of one that is started for a job, and so knows its secret: the one that it calls may hear its first callers slowly where many start on busy machines. Still within
+/// [`GATHER_WAIT`].
+pub const BUSY_WAIT: Duration = Duration::from_secs(30);
+
 /// Before it calls the same address again; doubled each time.
 pub const CUT_PAUSE: Duration = Duration::from_millis(20);
+
+/// The longest such pause.
+pub const CUT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// What a started command says before its agent has reported, kept for the message about its failure.
 pub const STARTER_WORDS_MAX: usize = 4096;

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use garonne_sync::shm::{Access, Segment};
 use rustix::fs::{MemfdFlags, SealFlags};
 
+use crate::atlas::Atlas;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::{self, Shape};
@@ -58,6 +59,23 @@ pub fn map(file: BorrowedFd<'_>, offset: u64, len: u64, access: Access) -> Resul
     })
 }
 
+/// Maps the table of hosts of a verified file.
+pub fn atlas(file: BorrowedFd<'_>, shape: &Shape) -> Result<Atlas> {
+    if shape.hosts_bytes == 0 {
+        return Err(Error::peer(codes::G0301, "this world has no table of hosts"));
+    }
+    let table = map(file, shape.hosts_offset(), shape.hosts_bytes, Access::Read)?;
+    Ok(Atlas::new(table, shape.nodes))
+}
+
+/// Writes the table of hosts of a new world, which has as many bytes as its shape says.
+pub fn write_atlas(file: BorrowedFd<'_>, shape: &Shape, table: &[u8]) -> Result<()> {
+    if !table.is_empty() {
+        map(file, shape.hosts_offset(), shape.hosts_bytes, Access::ReadWrite)?.write(0, table);
+    }
+    Ok(())
+}
+
 /// Verifies a file, reads its header and maps header and cards.
 pub fn open(file: BorrowedFd<'_>, access: Access) -> Result<(Shape, Segment)> {
     let len = verify(file)?;
@@ -89,6 +107,7 @@ mod tests {
             bound: false,
             nodes: 1,
             node: 0,
+            hosts_bytes: 0,
         };
         let (file, _) = create(&shape).unwrap();
         assert_eq!(open(file.as_fd(), Access::ReadWrite).unwrap().0, shape);

@@ -1,5 +1,7 @@
 //! Which host runs which rank: pure functions from what the user said of hosts.
 
+use std::collections::HashMap;
+
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits;
@@ -42,27 +44,28 @@ impl Nodes {
     pub fn assign(hosts: &[Host], ranks: u32, mapping: Mapping) -> Result<Self> {
         let mut nodes = vec![(String::from("this host"), 0u32)];
         let mut turns: Vec<u32> = Vec::new();
+        let mut known: HashMap<&str, usize> = HashMap::new();
         for host in hosts.iter().filter(|host| host.slots > 0) {
-            let known = nodes.iter().skip(1).position(|(name, _)| *name == host.name);
-            let node = match (host.own, known) {
+            let node = match (host.own, known.get(host.name.as_str())) {
                 (true, _) => 0,
-                (false, Some(at)) => at + 1,
+                (false, Some(at)) => *at,
                 (false, None) => {
                     nodes.push((host.name.clone(), 0));
+                    known.insert(&host.name, nodes.len() - 1);
                     nodes.len() - 1
                 }
             };
             if host.own {
                 nodes[0].0.clone_from(&host.name);
             }
-            nodes[node].1 = nodes[node].1.saturating_add(host.slots);
-            if !turns.contains(&(node as u32)) {
+            if nodes[node].1 == 0 {
                 turns.push(node as u32);
             }
+            nodes[node].1 = nodes[node].1.saturating_add(host.slots);
         }
         if nodes.len() > limits::HOSTS_MAX {
             let text = format!(
-                "{} hosts: a job has at most {}, since the agents of all report to the first one; larger ones are not there yet",
+                "{} hosts: a job has at most {}, as many as ranks",
                 nodes.len() - 1,
                 limits::HOSTS_MAX
             );
@@ -190,11 +193,11 @@ mod tests {
     }
 
     #[test]
-    fn more_hosts_than_are_started_flat_are_refused_with_the_number() {
-        let hosts: Vec<_> = (0..200).map(|at| host(&format!("h{at}"), 1)).collect();
+    fn more_hosts_than_ranks_are_refused_with_the_number() {
+        let hosts: Vec<_> = (0..20_000).map(|at| host(&format!("h{at}"), 1)).collect();
         let error = Nodes::assign(&hosts, 200, Mapping::Slots).unwrap_err();
         assert_eq!(error.code(), codes::G0306);
-        assert!(error.to_string().contains("200 hosts"), "{error}");
+        assert!(error.to_string().contains("20000 hosts"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What agents of several hosts say to each other (docs/formats-job.md, clauses D1 to D9): the errand that an agent finds on its standard input, orders
+//! What agents of several hosts say to each other (docs/formats-job.md, clauses D1 to D12): the errand that an agent finds on its standard input, orders
 //! from the first agent (the launcher's) to the others, and their reports.
 //!
 //! Owns the encoding, which is that of [`crate::wire`]. Whoever sends these has proved the job's secret, but nothing here trusts a length.
@@ -27,7 +27,11 @@ pub struct Errand {
     pub node: u32,
     /// The name of its host, as the user gave it.
     pub name: String,
-    /// Where the first agent listens.
+    /// The node that it reports to.
+    pub parent: u32,
+    /// The name of that one's host.
+    pub above: String,
+    /// Where that one's agent listens.
     pub port: u16,
     /// Its addresses, all that it has.
     pub addresses: Vec<IpAddr>,
@@ -44,6 +48,17 @@ pub struct Place {
     pub addresses: Vec<IpAddr>,
     /// It has joined with a key: it reaches the first host, and perhaps nobody reaches it.
     pub guest: bool,
+}
+
+/// A node that is ready: where it is, and the ports of its ranks, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seat {
+    /// The node.
+    pub node: u32,
+    /// Its host.
+    pub place: Place,
+    /// Ports of its ranks.
+    pub ports: Vec<u16>,
 }
 
 /// A rank wants to be called by another, whom it does not reach itself.
@@ -77,18 +92,17 @@ pub enum Side {
     Err,
 }
 
-/// From the first agent to another.
+/// From the first agent to another, passed on by those between them.
 #[derive(Clone, Debug)]
 pub enum Order {
     /// What is to be run.
     Job(Box<Job>),
+    /// Some of the hosts, in the order of nodes: all of them come before [`Order::Go`].
+    Hosts(Vec<Seat>),
     /// All agents are there: start.
-    Go {
-        /// The hosts, by node.
-        places: Vec<Place>,
-        /// The ports at which ranks listen, by rank.
-        ports: Vec<u16>,
-    },
+    Go,
+    /// An order for a node below, to be passed on.
+    For(u32, Vec<u8>),
     /// A signal for the job.
     Signal(i32),
     /// The job has failed: ranks are to end.
@@ -118,16 +132,15 @@ pub enum Order {
     Ping,
 }
 
-/// From another agent to the first.
+/// From another agent to the first, passed on by those between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// It knows the job and can start its ranks.
-    Ready {
-        /// Its host.
-        place: Place,
-        /// Ports of its ranks, in their order.
-        ports: Vec<u16>,
-    },
+    /// Some of those at and below a node, all of which know the job and can start their ranks.
+    Ready(Vec<Seat>),
+    /// Those that are to report to a node can call it at this port of these addresses.
+    Opened(u16, Vec<IpAddr>),
+    /// A report of a node below.
+    Of(u32, Vec<u8>),
     /// Output of a rank; empty: its end.
     Output(u32, Side, Vec<u8>),
     /// Something failed that ends the job, with the rank's last words, if it was one.
@@ -143,13 +156,13 @@ pub enum Report {
         /// What happened, in a line.
         line: String,
     },
-    /// A rank has ended, well or not.
-    Over(u32),
+    /// These ranks have ended, well or not.
+    Over(Vec<u32>),
     /// So many bytes of standard input were passed on.
     Taken(u32),
     /// A line for the user.
     Say(String),
-    /// Nothing runs there any more; the last message.
+    /// Nothing runs at the node and below it any more; the last message.
     Done,
     /// A rank of another node is to call one of this.
     Call(Callback),
@@ -203,7 +216,10 @@ fn place(r: &mut Reader<'_>) -> Result<Place> {
     })
 }
 
-fn put_numbers<const N: usize>(writer: Writer, numbers: impl ExactSizeIterator<Item = [u8; N]>) -> Writer {
+pub(crate) fn put_numbers<const N: usize>(
+    writer: Writer,
+    numbers: impl ExactSizeIterator<Item = [u8; N]>,
+) -> Writer {
     let writer = writer.raw((numbers.len() as u32).to_le_bytes());
     numbers.fold(writer, Writer::raw)
 }
@@ -213,7 +229,7 @@ fn ports(r: &mut Reader<'_>) -> Result<Vec<u16>> {
     (0..count).map(|_| r.u16()).collect()
 }
 
-fn ranks(r: &mut Reader<'_>) -> Result<Vec<u32>> {
+pub(crate) fn ranks(r: &mut Reader<'_>) -> Result<Vec<u32>> {
     let count = count(r, 4, limits::RANKS_MAX as usize)?;
     (0..count).map(|_| r.u32()).collect()
 }
@@ -245,28 +261,42 @@ fn optional(rank: Option<u32>) -> [u8; 4] {
     rank.unwrap_or(u32::MAX).to_le_bytes()
 }
 
-/// The table of places, as ranks get it.
-pub fn encode_places(places: &[Place]) -> Vec<u8> {
-    let writer = Writer::new(340).raw((places.len() as u32).to_le_bytes());
-    places.iter().fold(writer, put_place).0
+/// A place as it stands in the table that ranks read (`atlas`).
+pub fn encode_place(place: &Place) -> Vec<u8> {
+    put_place(Writer::new(340), place).0
 }
 
 /// Reads it.
 ///
 /// # Errors
 /// It is damaged.
-pub fn decode_places(message: &[u8]) -> Result<Vec<Place>> {
+pub fn decode_place(message: &[u8]) -> Result<Place> {
     let (kind, mut r) = Reader::new(message)?;
     if kind != 340 {
-        return Err(damaged("it is no table of hosts"));
+        return Err(damaged("it is no host"));
     }
-    let places = places(&mut r)?;
-    r.end(places)
+    let place = place(&mut r)?;
+    r.end(place)
 }
 
-fn places(r: &mut Reader<'_>) -> Result<Vec<Place>> {
-    let count = count(r, 16, limits::HOSTS_MAX)?;
-    (0..count).map(|_| place(r)).collect()
+fn put_seats(writer: Writer, seats: &[Seat]) -> Writer {
+    let writer = writer.raw((seats.len() as u32).to_le_bytes());
+    seats.iter().fold(writer, |writer, seat| {
+        let writer = put_place(writer.raw(seat.node.to_le_bytes()), &seat.place);
+        put_numbers(writer, seat.ports.iter().map(|port| port.to_le_bytes()))
+    })
+}
+
+fn seats(r: &mut Reader<'_>) -> Result<Vec<Seat>> {
+    let count = count(r, 25, limits::SEATS_MAX)?;
+    let seat = |r: &mut Reader<'_>| {
+        Ok(Seat {
+            node: r.u32()?,
+            place: place(r)?,
+            ports: ports(r)?,
+        })
+    };
+    (0..count).map(|_| seat(r)).collect()
 }
 
 impl Errand {
@@ -277,7 +307,9 @@ impl Errand {
             .raw(*self.secret.bytes())
             .raw(self.node.to_le_bytes())
             .raw(self.port.to_le_bytes())
-            .bytes(self.name.as_bytes());
+            .bytes(self.name.as_bytes())
+            .raw(self.parent.to_le_bytes())
+            .bytes(self.above.as_bytes());
         let body = put_addresses(writer, &self.addresses).0;
         [&(body.len() as u32).to_le_bytes()[..], &body].concat()
     }
@@ -297,6 +329,8 @@ impl Errand {
             node: r.u32()?,
             port: r.u16()?,
             name: r.text()?,
+            parent: r.u32()?,
+            above: r.text()?,
             addresses: addresses(&mut r)?,
         };
         r.end(errand)
@@ -304,15 +338,33 @@ impl Errand {
 }
 
 impl Order {
+    /// Whether all agents are to obey it, and so those between pass it on.
+    pub fn is_for_all(&self) -> bool {
+        match self {
+            Order::Hosts(_)
+            | Order::Go
+            | Order::Signal(_)
+            | Order::End { .. }
+            | Order::Finish
+            | Order::Ended(_)
+            | Order::Drained(_) => true,
+            // A job is told to those who call; the others are one node's, or one line's.
+            Order::Job(_)
+            | Order::For(..)
+            | Order::Room(..)
+            | Order::Input(_)
+            | Order::Call(_)
+            | Order::Probe(_)
+            | Order::Way(_)
+            | Order::Ping => false,
+        }
+    }
+
     /// Bytes of the message.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Order::Job(job) => put_job(Writer::new(301), job),
-            Order::Go { places, ports } => {
-                let writer = Writer::new(302).raw((places.len() as u32).to_le_bytes());
-                let writer = places.iter().fold(writer, put_place);
-                put_numbers(writer, ports.iter().map(|port| port.to_le_bytes()))
-            }
+            Order::Go => Writer::new(302),
             Order::Signal(signal) => Writer::new(303).raw(signal.to_le_bytes()),
             Order::End { patient, code } => {
                 Writer::new(304).raw([u8::from(*patient)]).raw(code.to_le_bytes())
@@ -335,6 +387,8 @@ impl Order {
                 .raw(way.to.to_le_bytes())
                 .raw(way.via.to_le_bytes())
                 .raw(way.port.to_le_bytes()),
+            Order::Hosts(seats) => put_seats(Writer::new(314), seats),
+            Order::For(node, order) => Writer::new(315).raw(node.to_le_bytes()).bytes(order),
         }
         .0
     }
@@ -347,10 +401,7 @@ impl Order {
         let (kind, mut r) = Reader::new(message)?;
         let order = match kind {
             301 => Order::Job(Box::new(job(&mut r)?)),
-            302 => Order::Go {
-                places: places(&mut r)?,
-                ports: ports(&mut r)?,
-            },
+            302 => Order::Go,
             303 => Order::Signal(r.u32()? as i32),
             304 => Order::End {
                 patient: r.raw()? != [0],
@@ -372,6 +423,8 @@ impl Order {
                 via: r.u32()?,
                 port: r.u16()?,
             }),
+            314 => Order::Hosts(seats(&mut r)?),
+            315 => Order::For(r.u32()?, r.bytes()?.to_vec()),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(order)
@@ -382,10 +435,7 @@ impl Report {
     /// Bytes of the message.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Report::Ready { place, ports } => put_numbers(
-                put_place(Writer::new(321), place),
-                ports.iter().map(|port| port.to_le_bytes()),
-            ),
+            Report::Ready(seats) => put_seats(Writer::new(321), seats),
             Report::Output(rank, side, bytes) => Writer::new(322)
                 .raw(rank.to_le_bytes())
                 .raw((*side as u32).to_le_bytes())
@@ -402,7 +452,7 @@ impl Report {
                 .raw([u8::from(*finalized)])
                 .bytes(report.as_bytes())
                 .bytes(line.as_bytes()),
-            Report::Over(rank) => Writer::new(324).raw(rank.to_le_bytes()),
+            Report::Over(ranks) => put_numbers(Writer::new(324), ranks.iter().map(|rank| rank.to_le_bytes())),
             Report::Taken(bytes) => Writer::new(325).raw(bytes.to_le_bytes()),
             Report::Say(line) => Writer::new(326).bytes(line.as_bytes()),
             Report::Done => Writer::new(327),
@@ -412,6 +462,10 @@ impl Report {
                 put_network(Writer::new(330), network).raw([u8::from(*drained)])
             }
             Report::Passes(call, port) => put_callback(Writer::new(331), call).raw(port.to_le_bytes()),
+            Report::Opened(port, addresses) => {
+                put_addresses(Writer::new(332).raw(port.to_le_bytes()), addresses)
+            }
+            Report::Of(node, report) => Writer::new(333).raw(node.to_le_bytes()).bytes(report),
         }
         .0
     }
@@ -423,10 +477,7 @@ impl Report {
     pub fn decode(message: &[u8]) -> Result<Self> {
         let (kind, mut r) = Reader::new(message)?;
         let report = match kind {
-            321 => Report::Ready {
-                place: place(&mut r)?,
-                ports: ports(&mut r)?,
-            },
+            321 => Report::Ready(seats(&mut r)?),
             322 => Report::Output(r.u32()?, side(r.u32()?)?, r.bytes()?.to_vec()),
             323 => Report::Failed {
                 rank: Some(r.u32()?).filter(|rank| *rank != u32::MAX),
@@ -435,7 +486,7 @@ impl Report {
                 report: r.text()?,
                 line: r.text()?,
             },
-            324 => Report::Over(r.u32()?),
+            324 => Report::Over(ranks(&mut r)?),
             325 => Report::Taken(r.u32()?),
             326 => Report::Say(r.text()?),
             327 => Report::Done,
@@ -443,6 +494,8 @@ impl Report {
             329 => Report::Call(callback(&mut r)?),
             330 => Report::Drain(network(&mut r)?, r.raw()? != [0]),
             331 => Report::Passes(callback(&mut r)?, r.u16()?),
+            332 => Report::Opened(r.u16()?, addresses(&mut r)?),
+            333 => Report::Of(r.u32()?, r.bytes()?.to_vec()),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(report)
@@ -454,10 +507,11 @@ impl Report {
 pub fn read_anything(bytes: &[u8]) {
     let _ = (
         Errand::decode(bytes),
-        decode_places(bytes),
+        decode_place(bytes),
         Order::decode(bytes),
         Report::decode(bytes),
     );
+    crate::atlas::read_anything(bytes);
     crate::adoption::read_anything(bytes);
     crate::joining::read_anything(bytes);
 }

@@ -21,6 +21,7 @@ pub fn shared_memory() -> Result<()> {
         bound: false,
         nodes: 1,
         node: 0,
+        hosts_bytes: 0,
     };
     let (file, _board) = memory::create(&shape)?;
     memory::open(file.as_fd(), Access::ReadWrite).map(drop)

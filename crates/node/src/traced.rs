@@ -141,6 +141,7 @@ mod tests {
             size: 2,
             nodes: 1,
             node: 0,
+            hosts_bytes: 0,
             coll_bytes: 4096,
             inbox_bytes: 4096,
             cpus_milli: 2000,

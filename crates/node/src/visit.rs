@@ -89,12 +89,20 @@ pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
                 .as_ref()
                 .map(|file| memory::open(file.as_fd(), Access::Read))
                 .transpose()?;
+            let mut hosts: Vec<String> = hosts.lines().map(str::to_owned).collect();
+            if let (true, Some(file), Some((shape, _))) = (hosts.is_empty(), &file, &world)
+                && shape.nodes > 1
+            {
+                let atlas = memory::atlas(file.as_fd(), shape)?;
+                let name = |node| atlas.place(node).map(|place| place.name);
+                hosts = (0..atlas.nodes()).map(name).collect::<Result<_>>()?;
+            }
             Ok(Visit {
                 name: name.clone(),
                 command,
                 launcher,
                 ranks,
-                hosts: hosts.lines().map(str::to_owned).collect(),
+                hosts,
                 world,
                 file,
             })

@@ -72,7 +72,7 @@ impl Joining {
                 let count = text
                     .parse()
                     .ok()
-                    .filter(|count| (1..limits::HOSTS_MAX as u32).contains(count));
+                    .filter(|count| (1..=limits::GUESTS_MAX).contains(count));
                 self.hosts = Some(count.ok_or("a number of hosts from 1 to 63")?);
             }
             Part::Timeout => {

@@ -21,7 +21,7 @@ use std::path::Path;
 
 use garonne_node::job::{Colour, Job};
 use garonne_node::nodes::{Nodes, listed};
-use garonne_node::{codes, launcher, leaf, placement};
+use garonne_node::{codes, launcher, leaf, limits, placement, tree};
 use garonne_topology::{machine, quota};
 
 use parse::{Facts, Order, Request, When};
@@ -147,6 +147,17 @@ fn start(order: Order) -> i32 {
                 return USAGE;
             }
         }
+        job.fan_out = match tree::fan_out_from_environment() {
+            Ok(fan_out) => fan_out,
+            Err(error) => {
+                errln!("{error}");
+                return USAGE;
+            }
+        };
+        job.guests = company
+            .as_ref()
+            .map_or(0, |company| company.offers().len() as u32);
+        say_if_flat(&job);
         job.policy = policy;
         job.cpus = cpus.map(|cpus| cpus.to_string()).unwrap_or_default();
     }
@@ -170,6 +181,16 @@ fn start(order: Order) -> i32 {
         errln!("{error}");
         if error.code() == codes::G0211 { USAGE } else { 1 }
     })
+}
+
+/// Agents by ssh are started one by one from here, which serves some dozens of hosts.
+fn say_if_flat(job: &Job) {
+    let started = job.nodes.names.len().saturating_sub(1 + job.guests as usize);
+    if job.starter.is_empty() && started > limits::STARTED_FLAT {
+        errln!(
+            "garonne run: {started} hosts, each by an ssh of its own from this one; a batch system starts that many sooner (docs/launchers.md)"
+        );
+    }
 }
 
 /// Writes our process id where `--report-pid` wants it.

@@ -1,9 +1,10 @@
 //! An agent of ranks that another launcher started: it gives them their world, watches and ends them as any agent does, but has neither started them nor
 //! reads their output.
 //!
-//! The agent of rank 0's node is the first (`far`); the others call it at the address that went through the launcher's exchange, and obey it (`outer`).
+//! The agent of rank 0's node is the first (`far`); the others call the one above them (`below`) at the address that went through the launcher's exchange, and obey the first (`outer`).
 //! It lives as long as the processes that have registered; what ends the job here the launcher sees by the ends of its ranks.
 
+use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
@@ -15,15 +16,15 @@ use rustix::process::{Pid, PidfdFlags};
 use super::identity::job_id;
 use super::output::{Kind, Marking, Sink, Stream};
 use super::source::Source;
-use super::{Agent, Beginning, Outer, Slot, Token, start};
+use super::{Agent, Beginning, Outer, Slot, Token, listen_at, start};
 use crate::addresses;
-use crate::adoption::{Adoption, First, Settled};
+use crate::adoption::{Adoption, First, Porch, Settled};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::layout::JobId;
 use crate::leaf;
-use crate::limits::{self, ADOPTED_WAIT, BLAME_WAIT, ORPHANS_WAIT, WRAPPER_WAIT};
+use crate::limits::{self, ADOPTED_WAIT, BLAME_WAIT, BUSY_WAIT, ORPHANS_WAIT, WRAPPER_WAIT};
 use crate::nodes::listed;
 use crate::processes::{self, Ended};
 use crate::rendezvous::{self, JobName};
@@ -78,20 +79,27 @@ fn adopt_ranks(job: &Job, adoption: &Adoption, line: &OwnedFd, signals: &sys::Si
 impl Agent<'_> {
     fn adopt_and_serve(&mut self, name: JobName) -> Result<i32> {
         let several = self.job.nodes.several();
+        let mut porch = None;
         if self.node == 0 {
             let mut first = First {
                 version: LIBRARY_VERSION.to_owned(),
                 job: self.id.0,
                 secret: None,
+                fan_out: self.job.fan_out,
                 port: 0,
                 addresses: Vec::new(),
             };
             if several {
-                let (port, secret) = self.await_branches()?;
+                let (port, secret) = self.open_far()?;
                 (first.port, first.secret) = (port, Some(secret));
                 first.addresses = addresses::own();
             }
             self.tell_leader(&first.encode())?;
+        } else if self.job.tree().has_children(self.node) {
+            let (listener, port) = listen_at(0)?;
+            let addresses = addresses::own();
+            self.tell_leader(&Porch { port, addresses }.encode())?;
+            porch = Some(listener);
         }
         let home = addresses::home()?;
         self.tell_leader(&Settled { name, home }.encode())?;
@@ -103,7 +111,7 @@ impl Agent<'_> {
         if several {
             let beginning = match self.node {
                 0 => Beginning::Plain,
-                _ => Beginning::Outer(Box::new(self.call_first(first)?)),
+                _ => Beginning::Outer(Box::new(self.call_above(first, porch)?)),
             };
             if let Some(code) = self.gather(beginning)? {
                 return Ok(code);
@@ -128,7 +136,7 @@ impl Agent<'_> {
             .map_err(|error| Error::system(codes::G0220, "the rank that asked for an agent is gone", error))
     }
 
-    /// Where the first agent is. Comes when all ranks of the job have called MPI_Init, which may take as long as they like.
+    /// Where the agent above is. Comes when all ranks of the job have called MPI_Init, which may take as long as they like.
     fn await_first(&self) -> Result<First> {
         loop {
             let mut fds = [
@@ -153,20 +161,29 @@ impl Agent<'_> {
         }
     }
 
-    fn call_first(&self, first: First) -> Result<Outer> {
+    fn call_above(&self, first: First, porch: Option<TcpListener>) -> Result<Outer> {
         let Some(secret) = first.secret else {
             return Err(Error::peer(codes::G0219, "the job's first agent has no secret"));
         };
         let house = trusted::house(secret.clone(), first.job.to_ne_bytes(), self.node);
-        let (line, reached) = leaf::call(&house, &first.addresses, first.port)?;
+        let parent = self.job.tree().parent(self.node).unwrap_or(0);
+        let whom = leaf::Whom {
+            node: parent,
+            name: self.job.nodes.name(parent),
+            port: first.port,
+            busy: BUSY_WAIT,
+        };
+        let (line, reached) = leaf::call(&house, &first.addresses, &whom)?;
         Ok(Outer {
             job: JobId(first.job),
             node: self.node,
             secret,
             line,
+            parent,
             reached,
             port: first.port,
             guest: false,
+            porch,
         })
     }
 

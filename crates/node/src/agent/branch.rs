@@ -1,20 +1,185 @@
-//! Starting the agent of another host: the user's command or ssh, with an errand on its standard input.
+//! Starting the agents of other hosts: for each the user's command or ssh, with an errand on its standard input.
+//!
+//! The first agent starts all, since it may be the only one that can. Those that report to another one are started when that one has said where it takes calls, so each
+//! is told at once where to call.
 
 use std::ffi::{CString, OsString};
-use std::os::fd::AsFd;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 
+use garonne_rails::tcp::Secret;
+use rustix::event::epoll;
 use rustix::pipe::PipeFlags;
 
-use super::far::Branch;
 use super::{Agent, Token, spawn, start};
 use crate::codes;
 use crate::error::{Error, Result};
+use crate::limits::STARTER_WORDS_MAX;
 use crate::orders::Errand;
+use crate::processes::{self, Ended};
+use crate::sys;
+
+/// A command that starts the agent of a node.
+pub(super) struct Hired {
+    node: u32,
+    /// Its process, until it has ended.
+    pid: i32,
+    /// Our end of its standard input: an agent that has not called yet ends with it.
+    _errand: OwnedFd,
+    /// What it says.
+    words: Option<OwnedFd>,
+    said: Vec<u8>,
+}
 
 impl Agent<'_> {
+    /// What the agent of a node is told first: where its parent takes calls, if it is to call.
+    pub(super) fn errand_for(
+        &self,
+        node: u32,
+        secret: Secret,
+        (port, addresses): (u16, Vec<IpAddr>),
+    ) -> Errand {
+        let parent = self.job.tree().parent(node).unwrap_or(0);
+        Errand {
+            job: self.id.0,
+            secret,
+            node,
+            name: self.job.nodes.name(node).to_owned(),
+            parent,
+            above: self.job.nodes.name(parent).to_owned(),
+            port,
+            addresses,
+        }
+    }
+
+    /// Starts the agents of those that report to a node, which takes calls there.
+    pub(super) fn start_below(&mut self, node: u32, at: (u16, Vec<IpAddr>)) -> Result<()> {
+        let children = self.job.tree().children(node);
+        let known = |far: &super::Far| far.hired.iter().any(|hired| children.contains(&hired.node));
+        let Some(secret) = self
+            .far
+            .as_ref()
+            .filter(|far| !known(far))
+            .map(|far| far.secret().clone())
+        else {
+            return Ok(());
+        };
+        if self.ending.is_some() {
+            return Ok(());
+        }
+        for child in children {
+            let errand = self.errand_for(child, secret.clone(), at.clone());
+            let hired = self.start_branch(&errand)?;
+            if let Some(far) = &mut self.far {
+                far.hired.push(hired);
+            }
+        }
+        Ok(())
+    }
+
+    fn hired(&mut self, node: u32) -> Option<&mut Hired> {
+        self.far
+            .as_mut()?
+            .hired
+            .iter_mut()
+            .find(|hired| hired.node == node)
+    }
+
+    /// What the command that starts an agent says is kept, for the case that it fails.
+    pub(super) fn branch_words(&mut self, node: u32) {
+        let Some(hired) = self
+            .far
+            .as_mut()
+            .and_then(|far| far.hired.iter_mut().find(|hired| hired.node == node))
+        else {
+            return;
+        };
+        let Some(words) = &hired.words else { return };
+        let mut buffer = [0; 1024];
+        loop {
+            match rustix::io::read(words, &mut buffer) {
+                Ok(n) if n > 0 => {
+                    let room = STARTER_WORDS_MAX.saturating_sub(hired.said.len());
+                    hired.said.extend_from_slice(&buffer[..n.min(room)]);
+                }
+                Err(rustix::io::Errno::AGAIN) => return,
+                Err(rustix::io::Errno::INTR) => {}
+                _ => {
+                    let _ = epoll::delete(&self.epoll, words);
+                    hired.words = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Looks whether commands that start agents have ended: before all agents are ready, that is a failure.
+    pub(super) fn look_at_starters(&mut self) {
+        let Some(far) = &mut self.far else { return };
+        let ended = far.hired.iter_mut().filter(|hired| hired.pid > 0);
+        let ended: Vec<_> = ended
+            .filter_map(|hired| {
+                let how = processes::ended(hired.pid)?;
+                processes::reap(std::mem::take(&mut hired.pid));
+                Some((hired.node, how))
+            })
+            .collect();
+        for (node, how) in ended {
+            if !self.gathering || self.has_called(node) {
+                continue;
+            }
+            self.branch_words(node);
+            let how = match how {
+                Ended::Exit(status) => format!("ended with exit status {status}"),
+                Ended::Signal(signal) => format!("was killed by signal {signal}"),
+            };
+            self.not_started(node, &format!("the command that starts its agent {how}"));
+        }
+    }
+
+    /// Whether this process is such a command.
+    pub(super) fn is_starter(&self, pid: i32) -> bool {
+        self.far
+            .as_ref()
+            .is_some_and(|far| far.hired.iter().any(|hired| hired.pid == pid))
+    }
+
+    /// The agent of a node below is not there.
+    pub(super) fn not_started(&mut self, node: u32, why: &str) {
+        self.give_up(node);
+        self.branch_words(node);
+        let name = self.job.nodes.name(node).to_owned();
+        let said = self
+            .hired(node)
+            .map(|hired| String::from_utf8_lossy(&hired.said).trim_end().to_owned());
+        let said = match said.filter(|said| !said.is_empty()) {
+            None => String::new(),
+            Some(said) => format!("; it said:\n  {}", said.replace('\n', "\n  ")),
+        };
+        self.fail_as_agent(&format!(
+            "error[{}]: no agent on host '{name}': {why}{said}",
+            codes::G0216
+        ));
+    }
+
+    /// Those whose agents have not called are not waited for; they would find nobody.
+    pub(super) fn dismiss_absent(&mut self) {
+        let absent: Vec<i32> = match &self.far {
+            Some(far) if self.gathering => {
+                let absent = far.hired.iter().filter(|hired| !self.has_called(hired.node));
+                absent.map(|hired| hired.pid).filter(|pid| *pid > 0).collect()
+            }
+            _ => Vec::new(),
+        };
+        absent.into_iter().for_each(|pid| sys::kill(pid, libc::SIGTERM));
+        if let Some(below) = &mut self.below {
+            below.forget_absent();
+        }
+    }
+
     /// Starts the agent that the errand is for.
-    pub(super) fn start_branch(&self, errand: &Errand) -> Result<Branch> {
+    fn start_branch(&self, errand: &Errand) -> Result<Hired> {
         let failed =
             |error| Error::system(codes::G0209, "cannot make a pipe for another host's agent", error);
         let (input, errand_end) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
@@ -66,7 +231,13 @@ impl Agent<'_> {
             )
         })?;
         self.listen(words.as_fd(), Token::Words(errand.node))?;
-        Ok(Branch::new(errand.node, pid, (errand_end, words)))
+        Ok(Hired {
+            node: errand.node,
+            pid,
+            _errand: errand_end,
+            words: Some(words),
+            said: Vec::new(),
+        })
     }
 }
 

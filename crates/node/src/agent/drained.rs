@@ -26,9 +26,7 @@ impl Agent<'_> {
             _ => return,
         }
         let order = Order::Drained(self.drained.clone());
-        for node in 1..self.job.nodes.names.len() as u32 {
-            self.order(node, &order);
-        }
+        self.order_all(&order);
         self.show_drained();
     }
 

@@ -119,9 +119,9 @@ impl Agent<'_> {
         // Other hosts may have much to say still; whether they live is asked elsewhere.
         let close = close
             && self
-                .far
+                .below
                 .as_ref()
-                .is_none_or(|far| far.is_done() || (self.code() != 0 && far.is_hopeless(now)));
+                .is_none_or(|below| below.is_done() || (self.code() != 0 && below.is_hopeless(now)));
         Ok(close.then(|| self.close()))
     }
 
@@ -478,7 +478,7 @@ impl Agent<'_> {
         self.ending = Some(Ending { code, stage });
         let patient = matches!(stage, Stage::Patience(_));
         self.order_all(&Order::End { patient, code });
-        self.far.iter_mut().for_each(|far| far.forget_absent());
+        self.dismiss_absent();
         for world in &self.worlds {
             layout::ending(&world.board).store(1, Relaxed);
         }

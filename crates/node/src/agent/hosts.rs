@@ -11,13 +11,12 @@ use super::renewal::Renewal;
 use super::trunk::Trunk;
 use super::{Agent, Beginning, Token, start_error_code};
 use crate::addresses;
+use crate::atlas;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::Card;
-use crate::orders::{Place, Report, encode_places};
-
-/// The key under which ranks find the table of hosts.
-pub(crate) const HOSTS_KEY: &str = "garonne/hosts";
+use crate::limits::HOST_NAMES_MAX;
+use crate::orders::{Place, Report, Seat};
 
 /// Where everybody is.
 pub(super) struct Hosts {
@@ -85,13 +84,16 @@ impl Agent<'_> {
             Beginning::Plain => self.start_branches(None)?,
             Beginning::Joined(company) => self.start_branches(Some(company))?,
             Beginning::Outer(outer) => {
-                let trunk = Trunk::new(outer.line, Token::Trunk(0), &self.epoll);
+                let trunk = Trunk::new(outer.line, Token::Trunk(self.node), &self.epoll);
+                let secret = outer.secret.clone();
                 self.up = Some(Box::new(Up {
                     trunk: Some(trunk),
                     secret: outer.secret,
+                    parent: outer.parent,
                     reached: outer.reached,
                     port: outer.port,
                     renewal: Renewal::default(),
+                    told: Vec::new(),
                     go: None,
                     feed: None,
                     guest: outer.guest,
@@ -100,7 +102,9 @@ impl Agent<'_> {
                     guest: outer.guest,
                     ..own_place()?
                 };
-                self.report(&Report::Ready { place, ports });
+                self.await_below(&secret, (outer.porch, &place))?;
+                let node = self.node;
+                self.take_own_seat(Seat { node, place, ports });
                 // Orders may have come together with the job, of which the socket tells nothing more.
                 self.first_speaks();
             }
@@ -108,11 +112,26 @@ impl Agent<'_> {
         Ok(listeners)
     }
 
+    /// Waits for those that report to this node, if any do: at a port that they know already, or are told of by the first agent, which starts them.
+    fn await_below(&mut self, secret: &Secret, (porch, own): (Option<TcpListener>, &Place)) -> Result<()> {
+        match porch {
+            Some(listener) => self.open_below(secret, listener),
+            None if self.job.tree().has_children(self.node) => {
+                let (listener, port) = listen_at(0)?;
+                self.open_below(secret, listener)?;
+                self.report(&Report::Opened(port, own.addresses.clone()));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Whether all agents are there, or have said that they are.
     pub(super) fn has_met(&self) -> bool {
-        match (&self.far, &self.up) {
-            (Some(far), _) => far.is_ready(),
-            (_, Some(up)) => up.go.is_some(),
+        match (&self.up, &self.below) {
+            (Some(up), _) => up.go.is_some(),
+            // But itself, which is here.
+            (None, Some(below)) => below.others_are_ready(),
             _ => true,
         }
     }
@@ -131,19 +150,23 @@ impl Agent<'_> {
             .collect();
         let (mut places, ports) = match self.up.as_mut().and_then(|up| up.go.take()) {
             Some(told) => told,
-            None => self.go((own_place()?, ports)),
+            None => self.go(Seat {
+                node: self.node,
+                place: own_place()?,
+                ports,
+            })?,
         };
-        for place in &mut places {
-            place.addresses = addresses::ordered(place);
-        }
+        addresses::order_all(&mut places);
         // What has answered once is tried first.
-        if let (Some(up), Some(first)) = (&self.up, places.first_mut()) {
+        if let Some(up) = &self.up
+            && let Some(above) = places.get_mut(up.parent as usize)
+        {
             // It may be one that the first host does not know of, where somebody translates.
-            if up.guest && !first.addresses.contains(&up.reached) {
-                first.addresses.truncate(crate::limits::ADDRESSES_MAX - 1);
-                first.addresses.push(up.reached);
+            if up.guest && !above.addresses.contains(&up.reached) {
+                above.addresses.truncate(crate::limits::ADDRESSES_MAX - 1);
+                above.addresses.push(up.reached);
             }
-            first.addresses.sort_by_key(|address| *address != up.reached);
+            above.addresses.sort_by_key(|address| *address != up.reached);
         }
         self.hosts = Some(Hosts {
             places,
@@ -178,25 +201,32 @@ impl Agent<'_> {
         self.hosts.as_mut()?.listeners.remove(&rank)
     }
 
-    /// What ranks of a new world are to know of hosts: on its cards, and in its store.
-    pub(super) fn show_hosts(&self, board: &Segment) -> HashMap<String, Vec<u8>> {
-        let Some(hosts) = &self.hosts else {
-            return HashMap::new();
-        };
+    /// The table of hosts as ranks read it; nothing where there is one.
+    pub(super) fn atlas(&self) -> Vec<u8> {
+        let hosts = self.hosts.as_ref();
+        hosts.map_or(Vec::new(), |hosts| atlas::encode(&hosts.places))
+    }
+
+    /// Where ranks of a new world are: on its cards.
+    pub(super) fn show_hosts(&self, board: &Segment) {
+        let Some(hosts) = &self.hosts else { return };
         for (slot, rank) in self.slots.iter().zip(0..) {
             let port = hosts.ports.get(rank as usize).copied().unwrap_or(0);
             Card::of(board, rank).set_host(slot.node, port);
         }
-        HashMap::from([(HOSTS_KEY.to_owned(), encode_places(&hosts.places))])
     }
 
-    /// Names of the hosts, a line each; nothing where there is one.
+    /// Names of the hosts, a line each; nothing where there is one, or where they are too many for a message.
     pub(super) fn host_names(&self) -> String {
         let names = self.hosts.iter().flat_map(|hosts| &hosts.places);
-        names
+        let names = names
             .map(|place| place.name.as_str())
             .collect::<Vec<_>>()
-            .join("\n")
+            .join("\n");
+        match names.len() <= HOST_NAMES_MAX {
+            true => names,
+            false => String::new(),
+        }
     }
 
     /// The secret of a job on several hosts.

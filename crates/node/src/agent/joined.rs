@@ -2,14 +2,13 @@
 //! the agent of such a host says to whoever joined why it ends.
 
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpListener};
 use std::time::Instant;
 
 use garonne_rails::tcp::Secret;
 use garonne_rails::tcp::trusted::Trusted;
 use rustix::event::epoll;
 
-use super::far::Branch;
 use super::output::{Kind, Sink};
 use super::trunk::Trunk;
 use super::{Agent, Token, start};
@@ -53,31 +52,38 @@ pub(crate) struct Outer {
     pub node: u32,
     /// The job's secret.
     pub secret: Secret,
-    /// The line.
+    /// The line, to the agent above.
     pub line: Trusted,
+    /// That one's node.
+    pub parent: u32,
     /// The address at which it was made.
     pub reached: IpAddr,
     /// Its port.
     pub port: u16,
     /// Its host has joined with a key.
     pub guest: bool,
+    /// Where those call that report to it, if they know that port already.
+    pub porch: Option<TcpListener>,
 }
 
 impl Agent<'_> {
     /// Makes the hosts that have joined the last nodes of the job.
-    pub(super) fn seat(&mut self, company: Company, (port, secret): (u16, &Secret)) -> Result<()> {
+    pub(super) fn seat(&mut self, company: Company) -> Result<()> {
+        let Some((port, secret)) = self.far.as_ref().map(|far| (far.port(), far.secret().clone())) else {
+            return Ok(());
+        };
         let joined = company.guests.len();
         let first = self.job.nodes.names.len() - joined;
         let job = Order::Job(Box::new(self.job_for(Manner::Guest))).encode();
         let mut lost = Vec::new();
         for ((_, line), node) in company.guests.into_iter().zip(first as u32..) {
-            let errand = self.errand_for(node, (port, secret), Vec::new());
+            let errand = self.errand_for(node, secret.clone(), (port, Vec::new()));
             let mut trunk = Trunk::new(line, Token::Trunk(node), &self.epoll);
             let errand = ToGuest::Errand(Box::new(errand)).encode();
             let sent = trunk.send(&self.epoll, &errand);
             let sent = sent.and_then(|()| trunk.send(&self.epoll, &job));
-            if let Some(far) = &mut self.far {
-                far.branches.push(Branch::joined(node, trunk));
+            if let Some(below) = &mut self.below {
+                below.seat(node, trunk);
             }
             if sent.is_err() {
                 lost.push(node);
@@ -128,6 +134,13 @@ impl Agent<'_> {
                 let token = Token::Late(place as u32).pack();
                 epoll::add(epoll, socket, token, epoll::EventFlags::IN).is_ok()
             });
+        }
+    }
+
+    /// Sends those away who do not go.
+    pub(super) fn gate_keeps_time(&mut self, now: Instant) {
+        if let Some(gate) = self.far.as_mut().and_then(|far| far.gate.as_mut()) {
+            gate.keep_time(now);
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod absence;
 mod adopted;
+mod below;
 mod branch;
 mod callback;
 mod closing;
@@ -34,11 +35,11 @@ pub(crate) mod start;
 mod token;
 mod trunk;
 mod vigil;
+mod world;
 
 use std::collections::HashMap;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use garonne_sync::shm::Segment;
@@ -49,7 +50,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::layout::{self, JobId, Shape};
+use crate::layout::{JobId, Shape};
 use crate::limits;
 use crate::processes::{self, Ended};
 use crate::rendezvous::{self, JobName};
@@ -57,11 +58,12 @@ use crate::sys;
 use crate::wire::Link;
 use adopted::Adopted;
 pub(crate) use adopted::adopt;
+use below::Below;
 use callback::Callbacks;
 use ending::Ending;
 use far::Far;
 use hosts::Hosts;
-pub(crate) use hosts::{HOSTS_KEY, listen_at};
+pub(crate) use hosts::listen_at;
 use identity::job_id;
 pub(crate) use joined::{Beginning, Outer};
 use outer::{Tail, Up};
@@ -167,8 +169,10 @@ struct Agent<'a> {
     node: u32,
     /// At the first agent of several.
     far: Option<Box<Far>>,
-    /// At the others.
+    /// At the others: the line to the one above.
     up: Option<Box<Up>>,
+    /// At those with agents below them.
+    below: Option<Box<Below>>,
     /// Of ranks that another launcher started.
     adopted: Option<Adopted>,
     /// Where everybody is, in a job on several hosts.
@@ -282,6 +286,7 @@ impl<'a> Agent<'a> {
             node: 0,
             far: None,
             up: None,
+            below: None,
             adopted: None,
             hosts: None,
             gathering: false,
@@ -435,7 +440,7 @@ impl<'a> Agent<'a> {
             Token::Sink(kind) => self.flush(kind),
             Token::Porch => self.open_porch(),
             Token::Stranger(place) => self.stranger_speaks(place),
-            Token::Trunk(_) if self.up.is_some() => self.first_speaks(),
+            Token::Trunk(node) if node == self.node => self.first_speaks(),
             Token::Trunk(node) => self.branch_speaks(node),
             Token::Words(node) => self.branch_words(node),
             Token::Input => self.read_input(),
@@ -522,7 +527,7 @@ impl<'a> Agent<'a> {
             .chain(ending)
             .chain(self.deadline)
             .chain(self.absence_due())
-            .chain(self.far_due())
+            .chain(self.below.as_ref().and_then(|below| below.due()))
             .chain(self.up_due())
             .chain(self.adopted_due())
             .chain((!self.revived.is_empty()).then(Instant::now))
@@ -544,55 +549,10 @@ impl<'a> Agent<'a> {
             self.out_of_time();
         }
         self.look_for_absent(now);
-        self.far_keep_time(now);
+        self.gate_keeps_time(now);
+        self.below_keep_time(now);
         self.up_keep_time(now);
         self.adopted_keep_time(now);
-        Ok(())
-    }
-
-    fn new_world(&mut self, epoch: u32, version: &str, by: u32) -> Result<()> {
-        if epoch >= limits::WORLDS_MAX {
-            return Err(Error::resource(
-                codes::G0302,
-                format!("this job has started {epoch} worlds of MPI programs already"),
-            ));
-        }
-        let placement = &self.job.placement;
-        let shape = Shape {
-            job: self.id,
-            epoch,
-            size: self.job.size(),
-            coll_bytes: self.job.coll_bytes,
-            inbox_bytes: self.job.inbox_bytes,
-            cpus_milli: placement.cpus_milli,
-            bound: !placement.masks.is_empty(),
-            nodes: self.job.nodes.names.len().max(1) as u32,
-            node: self.node,
-        };
-        let (file, board) = crate::memory::create(&shape)?;
-        if self.job.traced {
-            // For ever: the launcher, which reads, ends with the job.
-            layout::trace_until(&board).store(u64::MAX, Relaxed);
-            board.atomic_u32(layout::TRACE_WORD).store(1, Relaxed);
-            let message = Link::World.encode();
-            sys::send(self.link.as_fd(), &message, &[file.as_fd()], SendFlags::empty())
-                .map_err(|error| Error::system(codes::G0209, "cannot hand a world to the launcher", error))?;
-        }
-        let store = self.show_hosts(&board);
-        let version = version.to_owned();
-        let world = World {
-            shape,
-            file,
-            board,
-            version,
-            by,
-            fence: vec![],
-            store,
-            waiting: vec![],
-        };
-        crate::drained::write(&world.board, &self.drained);
-        self.worlds.push(world);
-        self.show_ways();
         Ok(())
     }
 }

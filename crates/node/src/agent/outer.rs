@@ -1,7 +1,8 @@
-//! The side of an agent on another host than the launcher's: obeys the first agent and reports to it.
+//! The side of an agent on another host than the launcher's: obeys the first agent and reports to it, by its line to the agent that is above it in the tree.
 //!
 //! It starts, watches and serves its ranks as any agent does; but what they write goes to the first agent as it is, within a window for each stream, a failure is reported
-//! instead of printed, and the end of the job is ordered. If its line to the first agent is gone, it ends everything here.
+//! instead of printed, and the end of the job is ordered. Orders for others it passes on to those below it. If its line is gone, it ends everything here,
+//! and so do those below.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,20 +18,25 @@ use super::output::Kind;
 use super::renewal::Renewal;
 use super::trunk::Trunk;
 use super::{Agent, Token};
+use crate::gathering::table;
 use crate::limits::{
     AGENT_SILENCE_MAX, DRAIN_READS, FAR_WINDOW, FINALIZED_GRACE, LEFTOVER_GRACE, PARTIAL_LINE_WAIT,
 };
-use crate::orders::{Order, Place, Report};
+use crate::orders::{Order, Place, Report, Seat};
 use crate::processes;
 
 /// What an outer agent has beyond others.
 pub(super) struct Up {
     pub(super) trunk: Option<Trunk>,
     pub(super) secret: Secret,
-    /// The address at which the first agent was reached, and its port.
+    /// The node above.
+    pub(super) parent: u32,
+    /// The address at which its agent was reached, and its port.
     pub(super) reached: IpAddr,
     pub(super) port: u16,
     pub(super) renewal: Renewal,
+    /// Hosts as they are told of, until all are.
+    pub(super) told: Vec<Seat>,
     /// Where everybody is, once it was told to start.
     pub(super) go: Option<(Vec<Place>, Vec<u16>)>,
     pub(super) feed: Option<Feed>,
@@ -67,6 +73,11 @@ impl Tail {
         (!lines.is_empty()).then_some(lines)
     }
 
+    /// There was no room for more: its end may have been there all the time.
+    fn wait_anew(&mut self) {
+        self.since = self.since.map(|_| Instant::now());
+    }
+
     fn take_all(&mut self) -> Option<Vec<u8>> {
         self.since = None;
         let bytes = std::mem::take(&mut self.bytes);
@@ -77,8 +88,15 @@ impl Tail {
 impl Agent<'_> {
     /// Reports to the first agent. Its end is seen where its orders are read.
     pub(super) fn report(&mut self, report: &Report) {
+        if self.up.as_ref().is_some_and(|up| up.trunk.is_some()) {
+            self.report_on(&report.encode());
+        }
+    }
+
+    /// The same, of one that is encoded.
+    pub(super) fn report_on(&mut self, report: &[u8]) {
         if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
-            && trunk.send(&self.epoll, &report.encode()).is_err()
+            && trunk.send(&self.epoll, report).is_err()
         {
             self.cut_off();
         }
@@ -94,13 +112,18 @@ impl Agent<'_> {
             };
             let _ = trunk.push(&self.epoll);
             let message = trunk.receive(&self.epoll);
-            let order = match message {
-                Ok(Some(message)) => Order::decode(&message),
+            let message = match message {
+                Ok(Some(message)) => message,
                 Ok(None) => return,
                 Err(_) => return self.cut_off(),
             };
-            match order {
-                Ok(order) => self.obey(order),
+            match Order::decode(&message) {
+                Ok(order) => {
+                    if order.is_for_all() {
+                        self.send_below(&message);
+                    }
+                    self.obey(order);
+                }
                 Err(_) => return self.cut_off(),
             }
         }
@@ -109,14 +132,21 @@ impl Agent<'_> {
     fn obey(&mut self, order: Order) {
         let now = Instant::now();
         match order {
-            Order::Go { places, ports } => {
+            Order::Hosts(seats) => {
                 if let Some(up) = &mut self.up
-                    && ports.len() == self.job.size() as usize
-                    && places.len() == self.job.nodes.names.len()
+                    && up.told.len() + seats.len() <= self.job.nodes.names.len()
                 {
-                    up.go = Some((places, ports));
+                    up.told.extend(seats);
                 }
             }
+            Order::Go => {
+                let told = self.up.as_mut().map(|up| std::mem::take(&mut up.told));
+                match table(told.unwrap_or_default(), &self.job.nodes) {
+                    Ok(told) => self.up.iter_mut().for_each(|up| up.go = Some(told.clone())),
+                    Err(_) => self.cut_off(),
+                }
+            }
+            Order::For(node, order) => self.order_on(node, order),
             Order::Signal(signal) => self.signalled(signal, false),
             Order::End { patient: true, code } => self.end_patiently(code, now + FINALIZED_GRACE),
             Order::End { patient: false, code } if self.is_killing() => self.set_code(code),
@@ -126,6 +156,7 @@ impl Agent<'_> {
                 if self.is_here(rank) {
                     let room = &mut self.slots[rank as usize].room[side as usize];
                     *room = (*room + bytes as usize).min(FAR_WINDOW);
+                    self.slots[rank as usize].tails[side as usize].wait_anew();
                     self.forward(kind(side), rank, false);
                 }
             }
@@ -216,9 +247,12 @@ impl Agent<'_> {
 
     /// When an unfinished line is to be passed on.
     fn tails_due(&self) -> Option<Instant> {
-        let tails = self.slots.iter().flat_map(|slot| &slot.tails);
+        let tails = self
+            .slots
+            .iter()
+            .flat_map(|slot| slot.tails.iter().zip(slot.room));
         tails
-            .filter_map(|tail| tail.since)
+            .filter_map(|(tail, room)| tail.since.filter(|_| room > 0))
             .min()
             .map(|since| since + PARTIAL_LINE_WAIT)
     }
@@ -227,7 +261,8 @@ impl Agent<'_> {
     fn tails_keep_time(&mut self, now: Instant) {
         for rank in 0..self.slots.len() as u32 {
             for kind in [Kind::Out, Kind::Err] {
-                let since = self.slots[rank as usize].tails[side(kind) as usize].since;
+                let (slot, place) = (&self.slots[rank as usize], side(kind) as usize);
+                let since = slot.tails[place].since.filter(|_| slot.room[place] > 0);
                 if since.is_some_and(|since| since + PARTIAL_LINE_WAIT <= now) {
                     self.forward_tail(kind, rank);
                 }
@@ -240,11 +275,16 @@ impl Agent<'_> {
         if !self.job.nodes.several() {
             return;
         }
-        for rank in self.over_here() {
-            self.slots[rank as usize].told = true;
-            match &mut self.far {
-                Some(far) => far.ended.push(rank),
-                None => self.report(&Report::Over(rank)),
+        let mut over = self.over_here();
+        over.iter()
+            .for_each(|rank| self.slots[*rank as usize].told = true);
+        match &mut self.far {
+            Some(far) => far.ended.extend(over),
+            None => {
+                over.extend(self.below.iter_mut().flat_map(|below| below.take_over()));
+                if !over.is_empty() {
+                    self.report(&Report::Over(over));
+                }
             }
         }
         self.order_ended();
@@ -274,6 +314,7 @@ impl Agent<'_> {
     /// The last message: nothing runs here any more. Waits until it has left, or the first agent is gone.
     pub(super) fn say_done(&mut self) {
         processes::kill_all();
+        self.tell_ends();
         self.report(&Report::Done);
         let until = Instant::now() + AGENT_SILENCE_MAX;
         while Instant::now() < until

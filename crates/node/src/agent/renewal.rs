@@ -1,8 +1,8 @@
-//! An outer agent's line to the first one goes on by another connection, and by another network if there is one: where the connection has failed, where nothing was heard
+//! An agent's line to the one above it goes on by another connection, and by another network if there is one: where the connection has failed, where nothing was heard
 //! for [`LINE_QUIET`], and where its network is to be left alone (`garonne rail drain`).
 //!
 //! All addresses are called at once, each round with a higher turn; the first that proves itself is taken, the others are dropped before they have proved anything.
-//! Meanwhile the line before may come to life again, which ends the round. Only outer agents call; the first one waits (`far`).
+//! Meanwhile the line before may come to life again, which ends the round. Only the agent below calls; the one above waits (`below`).
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -60,7 +60,7 @@ impl Agent<'_> {
         self.drained.iter().any(|network| network.contains(&address))
     }
 
-    /// Calls the first agent again where that is due, and no longer where it is not.
+    /// Calls the agent above again where that is due, and no longer where it is not.
     pub(super) fn keep_line(&mut self, now: Instant) {
         let Some(up) = &mut self.up else { return };
         let Some(trunk) = &up.trunk else { return };
@@ -82,9 +82,10 @@ impl Agent<'_> {
             up.renewal.moves -= 1;
         }
         let (turn, received, port, reached) = (up.renewal.turn, trunk.received(), up.port, up.reached);
+        let parent = up.parent;
         let house = trusted::house(up.secret.clone(), self.id.0.to_ne_bytes(), self.node);
         let house = trusted::house_again(house, turn);
-        let known = self.addresses_of(0);
+        let known = self.addresses_of(parent);
         let mut addresses = match known.is_empty() {
             true => vec![reached],
             false => known.to_vec(),
@@ -95,7 +96,7 @@ impl Agent<'_> {
         }
         let calls = addresses.into_iter().filter_map(|address| {
             let address = SocketAddr::new(address, port);
-            Call::begin_again(&house, (address, 0), received).ok()
+            Call::begin_again(&house, (address, parent), received).ok()
         });
         let calls: Vec<_> = calls.map(Some).collect();
         for (call, place) in calls.iter().flatten().zip(0..) {

@@ -34,7 +34,7 @@ pub(super) enum Token {
     Late(u32),
     /// A call to a rank of this node.
     Callback(u32),
-    /// A call that is to renew the line to the first agent.
+    /// A call that is to renew the line to the agent above.
     Renewal(u32),
     /// A try whether this node reaches a rank of another.
     Probe(u32),

@@ -1,5 +1,5 @@
-//! How the ranks of another launcher's job find each other: one agent per host, started by the first rank there; where it is, and where the job's first
-//! agent is, goes through the launcher's exchange.
+//! How the ranks of another launcher's job find each other: one agent per host, started by the first rank there; where it is, where the job's first agent is,
+//! and where each agent is to which others report, goes through the launcher's exchange: nobody has to be asked who is above whom.
 //!
 //! One fence of all ranks. The first rank of each node starts its agent and puts where that is; rank 0 puts the job's identity, and the secret if there are
 //! several nodes: the exchange is the launcher's own, which gave each rank its place and is trusted with as much. Who cannot start an agent puts why, so that the others
@@ -10,18 +10,23 @@ use std::os::fd::OwnedFd;
 
 use super::{Exchange, Standing};
 use crate::addresses;
-use crate::adoption::{self, Adoption, First, Settled, Started};
+use crate::adoption::{self, Adoption, First, Porch, Settled, Started};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::JobId;
-use crate::limits::{EXCHANGE_ADDRESSES_MAX, EXCHANGE_VALUE_MIN, HOSTS_MAX, RANKS_MAX};
+use crate::limits::{EXCHANGE_ADDRESSES_MAX, EXCHANGE_VALUE_MIN, RANKS_MAX};
 use crate::rendezvous::Invitation;
+use crate::tree::{ENV_FAN_OUT, Tree, fan_out_from_environment};
 use crate::wire::LIBRARY_VERSION;
 
 const FIRST: &str = "garonne-first";
 
 fn key_of_node(node: u32) -> String {
     format!("garonne-node-{node}")
+}
+
+fn key_of_porch(node: u32) -> String {
+    format!("garonne-porch-{node}")
 }
 
 /// A rank that knows where its agent is.
@@ -43,32 +48,39 @@ pub(crate) fn meet(exchange: &mut dyn Exchange) -> Result<Met> {
     let home = addresses::home()?;
     let nodes = nodes(exchange, home)?;
     let count = nodes.iter().max().map_or(1, |last| last + 1);
-    if count as usize > HOSTS_MAX {
-        let text = format!(
-            "{} has put the job on {count} nodes: all their agents report to one, which serves at most {HOSTS_MAX}",
-            exchange.launcher()
-        );
-        return Err(Error::resource(codes::G0306, text));
-    }
-    let node = nodes[rank as usize];
+    let (node, tree) = (
+        nodes[rank as usize],
+        Tree::new(count, 0, fan_out_from_environment()?),
+    );
     let leader = nodes.iter().position(|other| *other == node).unwrap_or(0) as u32;
-    let started = (leader == rank).then(|| lead(exchange, &nodes)).transpose();
+    let started = (leader == rank)
+        .then(|| lead(exchange, &nodes, &tree))
+        .transpose();
     if let Err(error) = &started {
         let told = format!("!{}", hex(error.to_string().as_bytes(), EXCHANGE_VALUE_MIN - 1));
         exchange.put(&key_of_node(node), &told)?;
+        if node != 0 && tree.has_children(node) {
+            exchange.put(&key_of_porch(node), &told)?;
+        }
         if rank == 0 {
             exchange.put(FIRST, &told)?;
         }
     }
     exchange.fence()?;
     let started = started?;
-    let first = First::decode(&told(exchange, FIRST, 0)?)?;
+    let mut first = First::decode(&told(exchange, FIRST, 0)?)?;
     if first.version != LIBRARY_VERSION {
         let text = format!(
             "rank {rank} loaded Garonne {LIBRARY_VERSION}, rank 0 loaded {}",
             first.version
         );
         return Err(Error::peer(codes::G0203, text));
+    }
+    if first.fan_out != tree.fan_out() {
+        let (here, there) = (tree.fan_out(), first.fan_out);
+        let text =
+            format!("{ENV_FAN_OUT} is {here} for rank {rank} and {there} for rank 0: it must be one for all");
+        return Err(Error::misuse(codes::G0225, text));
     }
     let settled = Settled::decode(&told(exchange, &key_of_node(node), leader)?)?;
     if settled.home != home {
@@ -78,7 +90,18 @@ pub(crate) fn meet(exchange: &mut dyn Exchange) -> Result<Met> {
         );
         return Err(Error::peer(codes::G0221, text));
     }
-    let line = started.map(|started| started.go(&first)).transpose()?;
+    let line = match started {
+        Some(started) => {
+            // Where its own agent is to call.
+            if let Some(above) = tree.parent(node).filter(|above| *above != 0) {
+                let its = nodes.iter().position(|other| *other == above).unwrap_or(0) as u32;
+                let porch = Porch::decode(&told(exchange, &key_of_porch(above), its)?)?;
+                (first.port, first.addresses) = (porch.port, porch.addresses);
+            }
+            Some(started.go(&first)?)
+        }
+        None => None,
+    };
     exchange.met();
     Ok(Met {
         invitation: Invitation {
@@ -92,7 +115,7 @@ pub(crate) fn meet(exchange: &mut dyn Exchange) -> Result<Met> {
 }
 
 /// Starts the agent of this rank's node and puts where it is.
-fn lead(exchange: &mut dyn Exchange, nodes: &[u32]) -> Result<Started> {
+fn lead(exchange: &mut dyn Exchange, nodes: &[u32], tree: &Tree) -> Result<Started> {
     let Standing { rank, .. } = exchange.standing();
     let program = std::env::args_os().next().unwrap_or_default();
     let started = adoption::start(&Adoption {
@@ -100,12 +123,21 @@ fn lead(exchange: &mut dyn Exchange, nodes: &[u32]) -> Result<Started> {
         program: program.to_string_lossy().chars().take(1024).collect(),
         parent: std::os::unix::process::parent_id(),
         leader: rank,
+        fan_out: tree.fan_out(),
         of_rank: nodes.to_vec(),
     })?;
     if let Some(first) = &started.first {
         let mut first = first.clone();
         first.addresses.truncate(EXCHANGE_ADDRESSES_MAX);
         exchange.put(FIRST, &hex(&first.encode(), EXCHANGE_VALUE_MIN))?;
+    }
+    if let Some(porch) = &started.porch {
+        let mut porch = porch.clone();
+        porch.addresses.truncate(EXCHANGE_ADDRESSES_MAX);
+        exchange.put(
+            &key_of_porch(nodes[rank as usize]),
+            &hex(&porch.encode(), EXCHANGE_VALUE_MIN),
+        )?;
     }
     let settled = hex(&started.settled.encode(), EXCHANGE_VALUE_MIN);
     exchange.put(&key_of_node(nodes[rank as usize]), &settled)?;
@@ -191,6 +223,7 @@ mod tests {
             version: "100.100.100".into(),
             job: u128::MAX,
             secret: Some(Secret::from_bytes(&[255; SECRET_BYTES])),
+            fan_out: u32::MAX,
             port: 65535,
             addresses: vec!["fd00::1".parse().unwrap(); EXCHANGE_ADDRESSES_MAX],
         };

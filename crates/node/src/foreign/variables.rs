@@ -23,8 +23,8 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::leaf;
 use crate::limits::{
-    EXCHANGE_PORTS, EXCHANGE_TABLE_MAX, EXCHANGE_VALUE_MAX, KEY_BYTES_MAX, LEADER_LOOK, LEADER_WAIT,
-    RANKS_MAX,
+    CUT_WAIT, EXCHANGE_PORTS, EXCHANGE_TABLE_MAX, EXCHANGE_VALUE_MAX, KEY_BYTES_MAX, LEADER_LOOK,
+    LEADER_WAIT, RANKS_MAX,
 };
 use crate::wire::{Reader, Writer, damaged};
 
@@ -232,7 +232,13 @@ impl Variables {
                 .ports()
                 .take(if addresses.is_empty() { 0 } else { usize::MAX })
             {
-                match leaf::call(&house, &addresses, port) {
+                let leader = leaf::Whom {
+                    node: 0,
+                    name: "",
+                    port,
+                    busy: CUT_WAIT,
+                };
+                match leaf::call(&house, &addresses, &leader) {
                     Ok((line, _)) => return Ok(Line::Far(Box::new(line))),
                     Err(error) => why = error.to_string(),
                 }

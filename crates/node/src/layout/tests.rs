@@ -12,6 +12,7 @@ fn shape() -> Shape {
         bound: true,
         nodes: 1,
         node: 0,
+        hosts_bytes: 300,
     }
 }
 
@@ -37,7 +38,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_header_is_refused_or_fits_the_file(fields in prop::collection::vec((0usize..24, any::<u32>()), 0..6), len: u64) {
+    fn any_header_is_refused_or_fits_the_file(fields in prop::collection::vec((0usize..32, any::<u32>()), 0..6), len: u64) {
         let board = Segment::anonymous(shape().total() as usize).unwrap();
         shape().publish(&board).unwrap();
         for (word, value) in fields {
@@ -56,7 +57,8 @@ fn parts_do_not_overlap() {
     assert!(shape.inbox_offset(0) >= shape.coll_offset() + shape.coll_bytes);
     assert_eq!(shape.inbox_offset(1) - shape.inbox_offset(0), 8192);
     assert!(shape.trace_offset(0) >= shape.inbox_offset(2) + shape.inbox_bytes);
-    assert!(shape.total() >= shape.trace_offset(2) + TRACE_BYTES);
+    assert!(shape.hosts_offset() >= shape.trace_offset(2) + TRACE_BYTES);
+    assert!(shape.total() >= shape.hosts_offset() + shape.hosts_bytes);
 }
 
 #[test]

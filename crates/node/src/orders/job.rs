@@ -80,6 +80,8 @@ pub(super) fn put_job(writer: Writer, job: &Job) -> Writer {
         .raw(cores_per_rank.to_le_bytes())
         .bytes(job.cpus.as_bytes())
         .bytes(job.command.as_bytes())
+        .raw(job.fan_out.to_le_bytes())
+        .raw(job.guests.to_le_bytes())
 }
 
 pub(super) fn job(r: &mut Reader<'_>) -> Result<Job> {
@@ -132,6 +134,10 @@ pub(super) fn job(r: &mut Reader<'_>) -> Result<Job> {
     };
     job.cpus = r.text()?;
     job.command = r.text()?;
+    (job.fan_out, job.guests) = (r.u32()?, r.u32()?);
+    if !(2..=limits::FAN_OUT_MAX).contains(&job.fan_out) {
+        return Err(damaged("so many agents do not report to one"));
+    }
     Ok(job)
 }
 

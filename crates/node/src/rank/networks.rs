@@ -68,30 +68,33 @@ impl Networks {
         (self.wanted.is_empty() || has(&self.wanted)) && !has(&self.forbidden)
     }
 
-    /// Takes away the addresses that are not to be used. Those of this host's own `node` stay, since no network leads there.
-    pub fn limit(&self, places: &mut [Place], node: u32) -> Result<()> {
-        for (index, place) in places.iter_mut().enumerate() {
-            if index as u32 == node {
-                continue;
-            }
-            let had = std::mem::take(&mut place.addresses);
-            place.addresses = had
-                .iter()
-                .copied()
-                .filter(|address| self.allow(*address))
-                .collect();
-            if place.addresses.is_empty() && !had.is_empty() {
-                let had: Vec<_> = had.iter().map(IpAddr::to_string).collect();
-                return Err(Error::misuse(
-                    codes::G0225,
-                    format!(
-                        "{ENV_NETWORKS}={:?} leaves no way to {}, which has {}",
-                        self.said,
-                        place.name,
-                        had.join(", ")
-                    ),
-                ));
-            }
+    /// Whether there is anything that may not be used.
+    pub fn limits(&self) -> bool {
+        !(self.wanted.is_empty() && self.forbidden.is_empty())
+    }
+
+    /// Takes away the addresses of another host that are not to be used.
+    ///
+    /// # Errors
+    /// None is left.
+    pub fn limit(&self, place: &mut Place) -> Result<()> {
+        let had = std::mem::take(&mut place.addresses);
+        place.addresses = had
+            .iter()
+            .copied()
+            .filter(|address| self.allow(*address))
+            .collect();
+        if place.addresses.is_empty() && !had.is_empty() {
+            let had: Vec<_> = had.iter().map(IpAddr::to_string).collect();
+            return Err(Error::misuse(
+                codes::G0225,
+                format!(
+                    "{ENV_NETWORKS}={:?} leaves no way to {}, which has {}",
+                    self.said,
+                    place.name,
+                    had.join(", ")
+                ),
+            ));
         }
         Ok(())
     }
@@ -112,10 +115,12 @@ mod tests {
     }
 
     fn left(said: &str, addresses: &[&str]) -> Result<Vec<String>> {
-        let mut places = vec![Place::default(), Place::default()];
-        places[1].addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        Networks::parse(said, &own())?.limit(&mut places, 0)?;
-        Ok(places[1].addresses.iter().map(IpAddr::to_string).collect())
+        let mut place = Place {
+            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            ..Place::default()
+        };
+        Networks::parse(said, &own())?.limit(&mut place)?;
+        Ok(place.addresses.iter().map(IpAddr::to_string).collect())
     }
 
     const ALL: [&str; 4] = ["10.0.0.2", "10.0.1.2", "fd00:1::2", "192.168.1.2"];

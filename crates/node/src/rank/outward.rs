@@ -1,8 +1,8 @@
 //! A rank's way to the other hosts of its job: made from what its agent handed over, where there are any.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
 use garonne_engine::api::Peer;
 use garonne_engine::strategy::leave::Leaving;
@@ -15,6 +15,7 @@ use ipnet::IpNet;
 use super::Hosts;
 use super::networks::Networks;
 use crate::addresses;
+use crate::atlas::Atlas;
 use crate::client::{Client, WorldInfo};
 use crate::codes;
 use crate::drained;
@@ -39,8 +40,14 @@ impl Outward {
         let Some(begin) = client.take_outward() else {
             return Ok(None);
         };
-        let mut places = client.places()?;
-        Networks::from_environment()?.limit(&mut places, world.node)?;
+        let map = Map {
+            atlas: client.atlas()?,
+            networks: Networks::from_environment()?,
+            node: world.node,
+            home: addresses::home().ok(),
+            interfaces: sys::interfaces().unwrap_or_default(),
+        };
+        map.check()?;
         let node_of = |rank: u32| client.card(rank).host().0;
         let here: Vec<u32> = (0..world.size)
             .filter(|rank| node_of(*rank) == world.node)
@@ -48,10 +55,9 @@ impl Outward {
         // Zeros that were never written cost no memory: others are many.
         let mut near = vec![false; world.size as usize];
         here.iter().for_each(|rank| near[*rank as usize] = true);
-        let name = places.get(world.node as usize).map(|place| place.name.clone());
         let hosts = Hosts {
             near: here.clone(),
-            name: name.unwrap_or_default(),
+            name: map.atlas.place(world.node)?.name,
         };
         let house = House {
             secret: begin.secret,
@@ -66,17 +72,13 @@ impl Outward {
         let here = here.len() as u64;
         // Each has a core of its own, and none is left.
         let all_send = world.bound && here * 1000 >= u64::from(world.cpus_milli);
-        let common = addresses::common_of(&places);
         let others = Others {
             client: client.clone(),
             board: client.board(),
-            shares: match common.iter().any(|networks| networks.len() > 1) {
-                true => shares(all_send),
-                false => Vec::new(),
-            },
+            shares: OnceLock::new(),
+            all_send,
             world,
-            common,
-            places,
+            map,
             fabrics: fabrics()?,
         };
         let rail = TcpRail::new(house, Arc::new(others), begin.listener);
@@ -158,16 +160,66 @@ fn has(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(&address))
 }
 
+/// Where hosts are, as this rank may reach them. Each is looked up when it is wanted: a rank speaks with few of those of a large job.
+struct Map {
+    atlas: Atlas,
+    networks: Networks,
+    /// This rank's own.
+    node: u32,
+    home: Option<u64>,
+    interfaces: Vec<sys::Interface>,
+}
+
+impl Map {
+    /// A host with the addresses that may be used.
+    fn place(&self, node: u32) -> Option<Place> {
+        let mut place = self.atlas.place(node).ok()?;
+        // No network leads to one's own.
+        if node != self.node {
+            self.networks.limit(&mut place).ok()?;
+        }
+        Some(place)
+    }
+
+    /// An error where somebody has forbidden all networks of a host.
+    fn check(&self) -> Result<()> {
+        if !self.networks.limits() {
+            return Ok(());
+        }
+        let others = (0..self.atlas.nodes()).filter(|node| *node != self.node);
+        for node in others {
+            self.networks.limit(&mut self.atlas.place(node)?)?;
+        }
+        Ok(())
+    }
+
+    /// A host's addresses on networks in common.
+    fn common(&self, node: u32) -> Vec<IpAddr> {
+        let place = self.place(node);
+        place.map_or(Vec::new(), |place| {
+            addresses::common(&place, self.home, &self.interfaces)
+        })
+    }
+
+    /// Whether there is a host with which this one has several networks in common.
+    fn has_several(&self) -> bool {
+        let mut outer = self.interfaces.iter().filter(|interface| !interface.loopback);
+        let first = outer.next();
+        let more = outer.any(|other| first.is_some_and(|first| first.name != other.name));
+        more && (0..self.atlas.nodes()).any(|node| self.common(node).len() > 1)
+    }
+}
+
 /// The ranks of other hosts, as the agent knows them.
 struct Others {
     client: Arc<Client>,
     board: Segment,
     world: WorldInfo,
-    places: Vec<Place>,
-    /// By node: its addresses on networks in common.
-    common: Vec<Vec<IpAddr>>,
-    /// By address of this host; none where it does not matter.
-    shares: Vec<(IpAddr, f64)>,
+    map: Map,
+    /// By address of this host; none where it does not matter. Found out when the first large data leave.
+    shares: OnceLock<Vec<(IpAddr, f64)>>,
+    /// Each rank of this host has a core of its own, and none is left.
+    all_send: bool,
     fabrics: Fabrics,
 }
 
@@ -187,23 +239,19 @@ impl tcp::Hosts for Others {
 
     fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
         let (node, port) = self.client.card(peer).host();
-        let place = self
-            .places
-            .get(node as usize)
-            .filter(|_| port != 0 && node != self.world.node);
-        let addresses = place.map_or(&[][..], |place| &place.addresses);
+        let known = port != 0 && node != self.world.node;
+        let place = known.then(|| self.map.place(node)).flatten();
+        let addresses = place.map_or(Vec::new(), |place| place.addresses);
         let mut addresses: Vec<_> = addresses
-            .iter()
-            .map(|address| SocketAddr::new(*address, port))
+            .into_iter()
+            .map(|address| SocketAddr::new(address, port))
             .collect();
         // There are ways only where neither side reached the other.
         for way in ways::read(&self.board).iter().filter(|way| way.to == node) {
-            let via = self.places.get(way.via as usize);
-            let via = via.map_or(&[][..], |place| &place.addresses);
-            addresses.splice(
-                0..0,
-                via.iter().map(|address| SocketAddr::new(*address, way.port)),
-            );
+            let via = self.map.place(way.via);
+            let via = via.map_or(Vec::new(), |place| place.addresses);
+            let via = via.into_iter();
+            addresses.splice(0..0, via.map(|address| SocketAddr::new(address, way.port)));
         }
         let drained = drained::read(&self.board);
         addresses.sort_by_key(|address| has(&drained, address.ip()));
@@ -212,12 +260,11 @@ impl tcp::Hosts for Others {
 
     fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
         let (node, port) = self.client.card(peer).host();
-        let common = self.common.get(node as usize).filter(|_| port != 0);
-        let addresses = common.map_or(&[][..], |common| common);
-        addresses
-            .iter()
-            .map(|address| SocketAddr::new(*address, port))
-            .collect()
+        if port == 0 {
+            return Vec::new();
+        }
+        let common = self.map.common(node).into_iter();
+        common.map(|address| SocketAddr::new(address, port)).collect()
     }
 
     fn drained(&self) -> u32 {
@@ -229,10 +276,11 @@ impl tcp::Hosts for Others {
     }
 
     fn share(&self, own: IpAddr) -> f64 {
-        let known = self
-            .shares
-            .iter()
-            .find(|(address, _)| *address == own.to_canonical());
+        let shares = self.shares.get_or_init(|| match self.map.has_several() {
+            true => shares(self.all_send),
+            false => Vec::new(),
+        });
+        let known = shares.iter().find(|(address, _)| *address == own.to_canonical());
         known.map_or(1.0, |(_, share)| *share)
     }
 
@@ -247,7 +295,7 @@ impl tcp::Hosts for Others {
     fn may_be_hidden(&self, peer: Peer) -> bool {
         // Who has joined may call from where nobody calls in, and may have joined a host where that is so, too.
         let node = self.client.card(peer).host().0;
-        let guest = |node: u32| self.places.get(node as usize).is_some_and(|place| place.guest);
+        let guest = |node: u32| self.map.atlas.place(node).is_ok_and(|place| place.guest);
         guest(node) || guest(self.world.node)
     }
 

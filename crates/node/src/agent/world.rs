@@ -1,0 +1,65 @@
+//! The shared memory that the ranks of one generation of MPI processes get: made when the first of them registers.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rustix::net::SendFlags;
+
+use super::{Agent, World};
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::layout::{self, Shape};
+use crate::limits;
+use crate::sys;
+use crate::wire::Link;
+
+impl Agent<'_> {
+    pub(super) fn new_world(&mut self, epoch: u32, version: &str, by: u32) -> Result<()> {
+        if epoch >= limits::WORLDS_MAX {
+            return Err(Error::resource(
+                codes::G0302,
+                format!("this job has started {epoch} worlds of MPI programs already"),
+            ));
+        }
+        let (placement, atlas) = (&self.job.placement, self.atlas());
+        let shape = Shape {
+            job: self.id,
+            epoch,
+            size: self.job.size(),
+            coll_bytes: self.job.coll_bytes,
+            inbox_bytes: self.job.inbox_bytes,
+            cpus_milli: placement.cpus_milli,
+            bound: !placement.masks.is_empty(),
+            nodes: self.job.nodes.names.len().max(1) as u32,
+            node: self.node,
+            hosts_bytes: atlas.len() as u64,
+        };
+        let (file, board) = crate::memory::create(&shape)?;
+        crate::memory::write_atlas(file.as_fd(), &shape, &atlas)?;
+        if self.job.traced {
+            // For ever: the launcher, which reads, ends with the job.
+            layout::trace_until(&board).store(u64::MAX, Relaxed);
+            board.atomic_u32(layout::TRACE_WORD).store(1, Relaxed);
+            let message = Link::World.encode();
+            sys::send(self.link.as_fd(), &message, &[file.as_fd()], SendFlags::empty())
+                .map_err(|error| Error::system(codes::G0209, "cannot hand a world to the launcher", error))?;
+        }
+        self.show_hosts(&board);
+        let version = version.to_owned();
+        let world = World {
+            shape,
+            file,
+            board,
+            version,
+            by,
+            fence: vec![],
+            store: HashMap::new(),
+            waiting: vec![],
+        };
+        crate::drained::write(&world.board, &self.drained);
+        self.worlds.push(world);
+        self.show_ways();
+        Ok(())
+    }
+}
