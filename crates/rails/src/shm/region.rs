@@ -349,7 +349,7 @@ impl Regions {
             }
         }
         if let Some(probe) = self.probes.borrow_mut().get_mut(peer as usize) {
-            *probe = Probe::Barred;
+            *probe = Probe::Denied;
         }
     }
 
@@ -402,7 +402,7 @@ impl Regions {
         if *errno != libc::EFAULT
             && let Some(probe) = self.probes.borrow_mut().get_mut(peer as usize)
         {
-            *probe = Probe::Denied;
+            *probe = Probe::Barred;
         }
     }
 }
