@@ -26,7 +26,8 @@ pub(super) struct Below {
     porch: Porch,
     /// In the order of nodes.
     branches: Vec<Branch>,
-    gather_until: Instant,
+    /// Until then those that are to report here may take to call; none: that time is over.
+    gather_until: Option<Instant>,
     gathering: Gathering,
     /// What is to be run, as those who call are told.
     job: Vec<u8>,
@@ -112,7 +113,7 @@ impl Below {
     }
 
     pub fn due(&self) -> Option<Instant> {
-        let gather = (!self.is_ready()).then_some(self.gather_until);
+        let gather = self.gather_until.filter(|_| !self.is_ready());
         let lines = self.open().filter_map(|branch| branch.trunk.as_ref());
         lines.map(Trunk::due).chain(gather).min()
     }
@@ -129,7 +130,7 @@ impl Agent<'_> {
         self.below = Some(Box::new(Below {
             porch,
             branches: tree.children(self.node).map(awaited).collect(),
-            gather_until: Instant::now() + limits::GATHER_WAIT,
+            gather_until: Some(Instant::now() + limits::GATHER_WAIT),
             gathering: Gathering::new(tree, self.node),
             job: Vec::new(),
             over: Vec::new(),
@@ -140,7 +141,7 @@ impl Agent<'_> {
     /// The others have been told where to call: from now on they are waited for.
     pub(super) fn gather_from_now(&mut self) {
         if let Some(below) = &mut self.below {
-            below.gather_until = Instant::now() + limits::GATHER_WAIT;
+            below.gather_until = Some(Instant::now() + limits::GATHER_WAIT);
         }
     }
 
@@ -414,10 +415,9 @@ impl Agent<'_> {
     pub(super) fn below_keep_time(&mut self, now: Instant) {
         let Some(below) = &mut self.below else { return };
         below.porch.keep_time();
-        let (late, ping) = (
-            !below.is_ready() && now >= below.gather_until,
-            Order::Ping.encode(),
-        );
+        let is_over = |until: &mut Instant| *until <= now;
+        let late = !below.is_ready() && below.gather_until.take_if(is_over).is_some();
+        let ping = Order::Ping.encode();
         let mut lost = Vec::new();
         let mut absent = Vec::new();
         for branch in below.branches.iter_mut().filter(|branch| !branch.done) {
