@@ -250,6 +250,11 @@ impl Core {
         if (operation.side, operation.peer) == (Side::Recv, peer) && operation.marked(Mark::Packets) {
             return Some(());
         }
+        let failed = operation.state == State::Complete || operation.error.is_some();
+        if operation.side == Side::Recv && operation.peer == peer && failed {
+            // The message met it and was not what it waits for, which its sender could not know.
+            return Some(());
+        }
         let known = operation.side == Side::Recv
             && (operation.peer, operation.state, operation.remote) == (peer, State::Active, written.send)
             && operation.marked(Mark::Announced);

@@ -1,0 +1,97 @@
+//! Announced receives and messages of other elements than they wait for: an error on one side, which the other cannot know of when it writes.
+
+use garonne_engine::Quotas;
+use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Send, Source, Started, TypeMark};
+use garonne_progress::host::Host;
+use garonne_sim::Memory;
+use garonne_sim::fabric::Faults;
+use garonne_sim::job::{Job, SimHost, check};
+use garonne_sync::user::{Data, Scratch};
+use std::sync::Arc;
+
+fn job(seed: u64) -> Job {
+    let faults = Faults {
+        delay_ns: (500, 20_000),
+        loss: 20,
+        repeat: 20,
+        until_ns: 500_000,
+        deaths: Vec::new(),
+    };
+    Job {
+        world: 2,
+        seed,
+        faults,
+        quotas: Quotas {
+            envelopes: 1024,
+            payload: 1 << 16,
+        },
+        memory: Memory::Reached,
+    }
+}
+
+#[test]
+fn a_message_of_other_elements_that_its_sender_has_begun_to_write_is_an_error_of_its_receive_alone() {
+    let pattern = |rank: u32, tag| Pattern {
+        context: 0,
+        source: Some(Source { rank, peer: rank }),
+        tag: Some(tag),
+    };
+    let origin = |mark| Origin {
+        mark: TypeMark(mark),
+        ..Origin::default()
+    };
+    let mut written = 0;
+    for seed in 0..60 {
+        let report = check(&job(seed), move |host: Arc<SimHost>| {
+            let room = Scratch::new(4000).expect("memory");
+            let data = |len| Data::contiguous(room.mem(), len);
+            let end = |started| match started {
+                Started::Done(status) => status,
+                Started::Pending(request) => {
+                    let mut status = None;
+                    host.wait_until(&mut || {
+                        status = status.take().or_else(|| host.take(request).expect("ours"));
+                        status.is_some()
+                    });
+                    status.expect("ended")
+                }
+            };
+            let send = |tag, len| Send {
+                context: 0,
+                peer: 1 - host.me(),
+                source: host.me(),
+                tag,
+                data: data(len),
+                mode: Mode::Standard,
+                origin: origin(1),
+            };
+            let recv = |rank, tag, len, mark| Recv {
+                pattern: pattern(rank, tag),
+                data: data(len),
+                origin: origin(mark),
+            };
+            if host.me() == 0 {
+                assert_eq!(end(host.recv(recv(1, 1, 8, 1)).expect("posted")).error, None);
+                assert_eq!(end(host.send(send(0, 4000)).expect("started")).error, None);
+                assert_eq!(end(host.send(send(1, 8)).expect("started")).error, None);
+            } else {
+                let started = host.recv(recv(0, 0, 4000, 2)).expect("posted");
+                if let Started::Pending(request) = started {
+                    host.announce(request);
+                }
+                assert_eq!(end(host.send(send(1, 8)).expect("started")).error, None);
+                for _ in 0..10 {
+                    host.inspect(|shard| shard.rail().rest());
+                }
+                assert!(
+                    matches!(end(started).error, Some(Error::Mistyped(_))),
+                    "seed {seed}"
+                );
+                // The sender goes on as if nothing had been.
+                assert_eq!(end(host.recv(recv(0, 1, 8, 1)).expect("posted")).error, None);
+            }
+        });
+        written += report.written;
+    }
+    assert!(written > 10, "only {written} messages were written ahead");
+}
