@@ -13,6 +13,7 @@ use crate::core::{Core, Incoming};
 use crate::event::What;
 use crate::gate::{Asker, Bound, Held, Question, stream_key, widen};
 use crate::limits::ORDER_LOOK_AHEAD;
+use crate::matcher::Envelope;
 use crate::rail::{Header, Kind};
 use crate::request::State;
 use crate::store::{Body, Meta};
@@ -433,6 +434,15 @@ impl Core {
             })
     }
 
+    /// Whether a posted receive waits for an offered envelope.
+    fn is_wanted(&self, gate: u32, held: &Held) -> bool {
+        self.matcher.is_wanted(&Envelope {
+            context: held.context,
+            peer: self.gates[gate as usize].peer,
+            tag: held.tag,
+        })
+    }
+
     /// Takes an offered envelope for `bound`.
     fn bind(&mut self, gate: u32, held: &Held, bound: Bound) {
         let peer = self.gates[gate as usize].peer;
@@ -460,9 +470,10 @@ impl Core {
         }
         for gate in self.holding(pattern) {
             let offers = std::mem::take(&mut self.gates[gate as usize].asking.offers);
+            // A receive that was posted while a probe's question was on its way comes first.
             let fresh: Vec<_> = offers
                 .into_iter()
-                .filter(|(_, held)| self.still_held(gate, held))
+                .filter(|(_, held)| self.still_held(gate, held) && !self.is_wanted(gate, held))
                 .collect();
             let asking = &mut self.gates[gate as usize].asking;
             asking.offers = fresh;

@@ -177,6 +177,11 @@ impl Matcher {
         Some(receive)
     }
 
+    /// Whether a posted receive waits for such a message.
+    pub(crate) fn is_wanted(&self, envelope: &Envelope) -> bool {
+        (0..4).any(|kind| self.posted_of[kind] != 0 && self.posted.head(envelope.key(kind)).is_some())
+    }
+
     /// Keeps the message in slot `item` until a receive or probe finds it.
     pub(crate) fn keep(&mut self, envelope: &Envelope, item: u32) {
         for kind in 0..4 {
