@@ -19,6 +19,7 @@ use garonne_sync::user::UserMem;
 /// What a gate assumes of its peer until the rail was asked.
 const UNKNOWN: Reach = Reach {
     eager_max: 0,
+    flow_max: 0,
     can_read: false,
     can_write: false,
     pipeline_chunk: 4096,
@@ -43,6 +44,17 @@ impl Sink for Core {
         };
         if !self.catch_packet(&header, &meta, payload) {
             self.any_packet(header, meta, payload);
+        }
+    }
+
+    fn place(&mut self, peer: Peer, offset: u64, len: usize) -> Option<UserMem> {
+        let gate = self.hear(peer)?;
+        self.flow_room(gate, offset, len)
+    }
+
+    fn placed(&mut self, peer: Peer, len: usize) {
+        if let Some(gate) = self.hear(peer) {
+            self.flow_placed(gate, len);
         }
     }
 

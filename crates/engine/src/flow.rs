@@ -11,8 +11,9 @@ use crate::core::{Core, Incoming, misfit};
 use crate::gate::stream_key;
 use crate::limits::FLOW_MAX;
 use crate::matcher::Envelope;
+use crate::packet::{Pieces, total};
 use crate::quick::{Small, header_of, sent};
-use crate::rail::{Class, Header, Kind, Rail, Refusal};
+use crate::rail::{Class, Flowing, Header, Rail, Refusal};
 use crate::request::State;
 use crate::route::Route;
 use crate::shard::Shard;
@@ -38,12 +39,8 @@ pub(crate) struct Flow {
     /// Bytes here.
     got: u64,
     target: Target,
-}
-
-/// The length of the message, which a head's header carries where others have flags and shard: one look at it tells the receiver where
-/// the bytes go, without another line of the payload.
-fn total(header: &Header) -> u64 {
-    u64::from(header.shard) | u64::from(header.flags) << 16
+    /// No receive that is posted is for it: it has been its turn since it began.
+    in_turn: bool,
 }
 
 const _: () = assert!(FLOW_MAX < 1 << 24, "what a head can tell");
@@ -73,11 +70,11 @@ impl Core {
             return None;
         }
         self.count(gate, &header)?;
-        let target = match self.wanted(gate, &header, &meta) {
+        let in_turn = self.has_turn(&header, &meta);
+        let wanted = if in_turn { self.wanted(gate, &meta) } else { None };
+        let target = match wanted {
             Some(receive) => Target::Receive(receive),
-            None if self.expected.accepts(&meta) && self.has_turn(&header, &meta) => {
-                Target::Caught(self.expected.flows())
-            }
+            None if in_turn && self.expected.accepts(&meta) => Target::Caught(self.expected.flows()),
             None => match self.store.buffer(meta.len as usize) {
                 Ok(buffer) => {
                     self.flows += 1;
@@ -94,17 +91,15 @@ impl Core {
             meta,
             got: 0,
             target,
+            in_turn,
         };
         self.take_piece(&mut flow, payload, first);
         self.gates[gate as usize].flow = Some(flow);
         Some(())
     }
 
-    /// The receive for a message that begins to come, if it is its turn and one is posted. Then the message counts as matched.
-    fn wanted(&mut self, gate: u32, header: &Header, meta: &Meta) -> Option<u32> {
-        if !self.has_turn(header, meta) {
-            return None;
-        }
+    /// The receive for a message that begins to come and whose turn it is, if one is posted. Then the message counts as matched.
+    fn wanted(&mut self, gate: u32, meta: &Meta) -> Option<u32> {
         let receive = self.matcher.arrive(&envelope(meta))?;
         self.begin_flow(gate, receive, meta);
         Some(receive)
@@ -159,9 +154,49 @@ impl Core {
         if fits {
             self.take_piece(&mut flow, payload, len);
         }
-        if !fits || end < flow.meta.len {
+        self.go_on(gate, flow);
+        fits.then_some(())
+    }
+
+    /// Where `len` bytes of the message that comes from this gate's peer go from `offset` on, if that is what comes next and they lie in a row there. Valid until
+    /// anything else happens to the flow.
+    pub(crate) fn flow_room(&self, gate: u32, offset: u64, len: usize) -> Option<UserMem> {
+        let flow = self.gates[gate as usize].flow.as_ref()?;
+        let end = offset + len as u64;
+        if flow.got != offset || end > flow.meta.len {
+            return None;
+        }
+        let mem = match &flow.target {
+            Target::Kept(buffer) => buffer.mem(),
+            Target::Caught(mem) => *mem,
+            Target::Receive(receive) => {
+                let operation = self.requests.peek(*receive);
+                if operation.data.layout.is_some() || end > operation.data.len {
+                    return None;
+                }
+                operation.data.mem
+            }
+        };
+        Some(mem.offset(offset as isize))
+    }
+
+    /// So many bytes were put where [`Core::flow_room`] said.
+    pub(crate) fn flow_placed(&mut self, gate: u32, len: usize) {
+        let Some(mut flow) = self.gates[gate as usize].flow.take() else {
+            return;
+        };
+        flow.got += len as u64;
+        if let Target::Receive(receive) = flow.target {
+            self.requests.at(receive).moved = flow.got;
+        }
+        self.go_on(gate, flow);
+    }
+
+    /// A piece came: the rest is waited for, or the message is whole.
+    fn go_on(&mut self, gate: u32, flow: Flow) {
+        if flow.got < flow.meta.len {
             self.gates[gate as usize].flow = Some(flow);
-            return fits.then_some(());
+            return;
         }
         match flow.target {
             Target::Receive(receive) => {
@@ -184,7 +219,6 @@ impl Core {
                 );
             }
         }
-        Some(())
     }
 
     /// The gate from which a message comes that a new receive would match and that nothing comes before.
@@ -201,8 +235,15 @@ impl Core {
                 .is_some_and(|flow| matches!(flow.target, Target::Kept(_)) && matches(&flow.meta))
         })?;
         let flow = self.gates[found].flow.as_ref()?;
-        let (header, meta) = (flow.header, flow.meta);
-        self.has_turn(&header, &meta).then_some(found as u32)
+        let (header, meta, in_turn) = (flow.header, flow.meta, flow.in_turn);
+        if in_turn && self.has_turn(&header, &meta) {
+            return Some(found as u32);
+        }
+        // It is out of turn: when all of it is here, it goes to the oldest receive, and this one is before all that are to come.
+        if let Some(flow) = &mut self.gates[found].flow {
+            flow.in_turn = false;
+        }
+        None
     }
 
     /// Gives the message that comes from this gate's peer to the receive in slot `receive`.
@@ -267,7 +308,7 @@ impl<R: Rail> Shard<R> {
             return false;
         }
         let gate = &mut self.core.gates[route.gate as usize];
-        if medium.len > reach.eager_max
+        if medium.len > reach.eager_max.max(reach.flow_max)
             || gate.held != 0
             || gate.envelopes == 0
             || gate.payload < medium.len as u64
@@ -278,13 +319,13 @@ impl<R: Rail> Shard<R> {
         let data = Data::contiguous(medium.mem, medium.len as u64);
         // The header of a message in pieces has no room for a mark.
         let pieces = match medium.origin.mark {
-            TypeMark::NONE => self.rail.flow(medium.peer, medium.len),
-            _ => None,
+            TypeMark::NONE if medium.len <= reach.flow_max => self.rail.flow(medium.peer, medium.len),
+            _ => Flowing::No,
         };
         let left = match pieces {
-            Some(piece) => self.emit_flow(medium.peer, header, &data, piece),
-            None if medium.len > self.limits.packet_max => return false,
-            None => self.rail.claim(medium.peer, medium.len, Class::Data).map(|room| {
+            Flowing::Pieces(first, piece) => self.emit_flow(medium.peer, header, &data, (first, piece)),
+            _ if medium.len > self.limits.packet_max.min(reach.eager_max) => return false,
+            _ => self.rail.claim(medium.peer, medium.len, Class::Data).map(|room| {
                 copy_out(&data, 0, Fill::room(&room, 0), medium.len, &mut self.core.bounce);
                 self.rail.commit(room, &header);
             }),
@@ -311,38 +352,27 @@ impl<R: Rail> Shard<R> {
     pub(crate) fn emit_flow(
         &mut self,
         peer: Peer,
-        mut header: Header,
+        envelope: Header,
         data: &Data,
-        piece: usize,
+        (first, piece): (usize, usize),
     ) -> Result<(), Refusal> {
-        let total = data.len as usize;
-        let mut done = 0;
-        while done < total {
-            let len = piece.min(total - done);
+        let pieces = Pieces {
+            peer,
+            envelope,
+            total: data.len as usize,
+            first,
+            piece,
+        };
+        if data.layout.is_none() && self.rail.send_pieces(&pieces, data.mem)? {
+            return Ok(());
+        }
+        for (header, at, len) in pieces.packets() {
             let room = match self.rail.claim(peer, len, Class::Data) {
-                Err(Refusal::Full) if done > 0 => return Err(Refusal::Gone),
+                Err(Refusal::Full) if at > 0 => return Err(Refusal::Gone),
                 claimed => claimed?,
             };
-            copy_out(
-                data,
-                done as u64,
-                Fill::room(&room, 0),
-                len,
-                &mut self.core.bounce,
-            );
-            if done == 0 {
-                header.kind = Kind::Head as u8;
-                (header.flags, header.shard) = ((total >> 16) as u8, total as u16);
-            } else {
-                header = Header {
-                    kind: Kind::Tail as u8,
-                    sequence: done as u32,
-                    ..Header::default()
-                };
-            }
-            header.len = len as u32;
+            copy_out(data, at as u64, Fill::room(&room, 0), len, &mut self.core.bounce);
             self.rail.commit(room, &header);
-            done += len;
         }
         Ok(())
     }

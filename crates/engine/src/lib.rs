@@ -18,6 +18,7 @@ mod held;
 pub mod lift;
 pub mod limits;
 mod matcher;
+mod packet;
 mod plan;
 mod pump;
 pub mod quick;

@@ -28,7 +28,7 @@ pub const SELF_EAGER_MAX: u64 = 64 << 10;
 pub const KEPT_INLINE: usize = 32;
 
 /// Largest buffer that the store of unexpected payload keeps for reuse: above it rendezvous is the rule.
-pub const KEPT_BUFFER_LOG2_MAX: u32 = 17;
+pub const KEPT_BUFFER_LOG2_MAX: u32 = 18;
 
 /// Buffers of one size that the store keeps for reuse: more would only be left behind by a past flood.
 pub const KEPT_BUFFERS: usize = 64;

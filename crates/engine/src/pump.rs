@@ -10,7 +10,7 @@ use crate::limits::{
     AHEAD_FROM, ASK_FROM, BYTES_PER_POLL, FLOW_MAX, PIECE_MIN, PIECES_AT_LEAST, PIECES_PER_PASS,
     TRANSFER_BYTES_MAX, WAITING_LOOK,
 };
-use crate::rail::{Class, Ending, Exposing, Header, Kind, Need, Rail, Refusal, need_of};
+use crate::rail::{Class, Ending, Exposing, Flowing, Header, Kind, Need, Rail, Reach, Refusal, need_of};
 use crate::request::{Operation, Side, State};
 use crate::shard::Shard;
 use crate::strategy::{self, Step, View};
@@ -106,16 +106,27 @@ impl<R: Rail> Shard<R> {
         self.look_again(gate, index);
         let entry = &mut self.core.gates[gate as usize];
         entry.settle();
-        let most = entry.reach.eager_max;
+        let Reach {
+            eager_max, flow_max, ..
+        } = entry.reach;
         let operation = self.core.requests.peek(index);
         let len = operation.data.len;
-        let mut eager_max = self.packet_max(most, operation);
+        let mut eager_max = self.packet_max(eager_max, operation);
         // What is longer than a packet travels with its envelope where there is room for all of its pieces now.
-        let pieces = prefix(operation) == 0 && may_flow(operation) && len <= (most as u64).min(FLOW_MAX);
+        let pieces = prefix(operation) == 0 && may_flow(operation) && len <= (flow_max as u64).min(FLOW_MAX);
         if self.goes_ahead(operation.peer, operation.context, operation.tag, len) {
             eager_max = eager_max.min(AHEAD_FROM.into());
-        } else if len > eager_max && pieces && self.rail.flow(operation.peer, len as usize).is_some() {
-            eager_max = len;
+        } else if len > eager_max && pieces {
+            let entry = &self.core.gates[gate as usize];
+            let granted = entry.envelopes > 0 && entry.payload >= len;
+            match self.rail.flow(operation.peer, len as usize) {
+                Flowing::Pieces(..) => eager_max = len,
+                Flowing::Soon if granted => {
+                    self.core.pending = true;
+                    return false;
+                }
+                _ => {}
+            }
         }
         let entry = &self.core.gates[gate as usize];
         let view = View {
@@ -197,10 +208,10 @@ impl<R: Rail> Shard<R> {
             && flags == 0
             && may_flow(operation)
             && len as u64 <= FLOW_MAX
-            && let Some(piece) = self.rail.flow(operation.peer, len)
+            && let Flowing::Pieces(first, piece) = self.rail.flow(operation.peer, len)
         {
             let (peer, data) = (operation.peer, operation.data.clone());
-            self.emit_flow(peer, header, &data, piece)?;
+            self.emit_flow(peer, header, &data, (first, piece))?;
         } else {
             let room = self.rail.claim(operation.peer, len + prefix, Class::Data)?;
             if prefix != 0 {

@@ -11,6 +11,7 @@
 use crate::api::{Error, Peer};
 use crate::lift::{Lift, Lifted};
 use crate::limits::DESCRIPTOR_BLOB_MAX;
+pub use crate::packet::{Header, Kind, Pieces};
 use crate::wire::{FLAG_FAILED, FLAG_PART, FLAG_UNCALLED};
 use garonne_sync::copy::Stores;
 use garonne_sync::run::Run;
@@ -105,6 +106,8 @@ pub struct Limits {
 pub struct Reach {
     /// Payloads up to this length travel with their envelope.
     pub eager_max: usize,
+    /// So do payloads up to this length if [`Rail::flow`] says in which pieces; 0: none.
+    pub flow_max: usize,
     /// This side may read regions that the peer exposed.
     pub can_read: bool,
     /// This side may write regions that the peer exposed.
@@ -113,6 +116,18 @@ pub struct Reach {
     pub pipeline_chunk: usize,
     /// Bytes of one bulk read that the engine should ask for at a time, so that others get their turn between.
     pub read_chunk: u64,
+}
+
+/// How a message follows its envelope ([`Rail::flow`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flowing {
+    /// One packet serves better, if it can hold it, or an announcement.
+    No,
+    /// In pieces, so that both sides copy at the same time: bytes of the first, which may be all of it, and of the others. Claims of class Data for all pieces will not be
+    /// answered `Full`.
+    Pieces(usize, usize),
+    /// So it will when what was sent before has left, which is soon: waiting for that takes less than an announcement.
+    Soon,
 }
 
 /// The right to read or write an exposed region, as it travels to the peer: our cookie and the rail's own bytes.
@@ -246,9 +261,19 @@ pub(crate) fn need_of(header: &Header) -> Option<Need> {
 
 /// What a poll tells its engine.
 pub trait Sink {
-    /// A packet arrived. `payload` is valid during the call only, lies in memory that the peer may still write, and is
+    /// A packet arrived; of kinds [`Kind::Head`] and [`Kind::Tail`] perhaps a part of one, with a header that says so. `payload` is valid during the call only, lies in memory that the peer may still write, and is
     /// `len` bytes long; the header is a copy and as untrusted as its sender.
     fn packet(&mut self, peer: Peer, header: Header, payload: UserMem, len: usize);
+    /// Where `len` bytes from `offset` on go of the message that `peer` sends in pieces: the rail may put them there while its poll lasts, and tells with
+    /// [`Sink::placed`] how many it did. `None`: they are to come as a packet.
+    fn place(&mut self, peer: Peer, offset: u64, len: usize) -> Option<UserMem> {
+        let _ = (peer, offset, len);
+        None
+    }
+    /// So many bytes were put where [`Sink::place`] said last.
+    fn placed(&mut self, peer: Peer, len: usize) {
+        let _ = (peer, len);
+    }
     /// An `expose` that answered `Later` ended; `None`: this rail cannot expose the data after all.
     fn exposed(&mut self, token: Token, descriptor: Option<Descriptor>);
     /// A `revoke` that answered `Later` ended: nobody will touch the memory any more.
@@ -280,12 +305,17 @@ pub trait Rail {
     /// What it can do towards `peer`; `None` if it does not reach it.
     fn reach(&self, peer: Peer) -> Option<Reach>;
 
-    /// The size of pieces in which `len` bytes should follow their envelope, so that both sides copy at the same time. `None`: one
-    /// packet serves better, if it can hold them, or there is no room for all pieces now. Where there is, claims of class Data for all pieces will not
-    /// be answered `Full`.
-    fn flow(&mut self, peer: Peer, len: usize) -> Option<usize> {
+    /// How `len` bytes should follow their envelope.
+    fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
         let _ = (peer, len);
-        None
+        Flowing::No
+    }
+
+    /// Sends a whole message of contiguous bytes in the pieces that `flow` said, where the rail has a shorter way than a claim for each. `Ok(false)`: it has none now,
+    /// and nothing happened.
+    fn send_pieces(&mut self, pieces: &Pieces, mem: UserMem) -> Result<bool, Refusal> {
+        let _ = (pieces, mem);
+        Ok(false)
     }
 
     /// Lends room for a packet with `len` bytes of payload.
@@ -446,155 +476,5 @@ pub trait Rail {
     fn doorbell(&mut self, peer: Peer) -> Option<Segment> {
         let _ = peer;
         None
-    }
-}
-
-/// Kinds of packets, version 1 of the format (`docs/` numbers the clauses). Unknown kinds are a peer's error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// Envelope with its whole payload.
-    Eager = 1,
-    /// Envelope of a synchronous send with its whole payload, preceded by the send's name (8 bytes).
-    EagerSync = 2,
-    /// Envelope without payload: a request to send. Payload: `wire::Announce`.
-    Announce = 3,
-    /// Clear to send by packets. Payload: `wire::Clear`.
-    Clear = 4,
-    /// A piece of a message after `Clear`. `context`/`source`: the receive's name; `tag`/`sequence`: low and high half of the offset.
-    Piece = 5,
-    /// The named send is received (or was matched, for a synchronous one). Payload: `wire::Finish`.
-    Finish = 6,
-    /// Credits return: `context` envelopes, `source` payload bytes.
-    Credit = 7,
-    /// The sender holds envelopes back, or has new ones: its window's epoch in `sequence`.
-    Held = 8,
-    /// Looks into the peer's window: context, tag, epoch in `sequence`; `flags`: any tag; `source`: echoed.
-    Query = 9,
-    /// Answer: the first held envelope that matches. Payload: `wire::Offer`.
-    Offer = 10,
-    /// Answer: nothing held matches (epoch in `sequence`), or the query's epoch is stale (`flags`).
-    Nothing = 11,
-    /// The receiver takes the held envelope `sequence` of `context`, out of sequence.
-    Take = 12,
-    /// The sender may write to the receiver's memory. Payload: `wire::Push`.
-    Push = 13,
-    /// What the sender could take of that is written; `flags`: it could not. Payload: `wire::Pushed`.
-    Pushed = 14,
-    /// Envelope with the beginning of its payload, whose rest follows at once. The last eight bytes: length of the message.
-    Head = 15,
-    /// The next piece of the message that the last `Head` of this peer began. `sequence`: its offset.
-    Tail = 16,
-    /// A receive is announced ahead: the sender of its message may write it unasked. `sequence`: the first envelope that the receiver
-    /// has not seen. Payload: `wire::Expect`.
-    Expect = 17,
-    /// The sender wrote the whole message to a receive that was announced ahead; `flags`: it began and failed. Payload: `wire::Written`.
-    Written = 18,
-}
-
-impl Kind {
-    /// The kind with this code.
-    #[inline]
-    pub fn from_code(code: u8) -> Option<Self> {
-        use Kind::*;
-        Some(match code {
-            1 => Eager,
-            2 => EagerSync,
-            3 => Announce,
-            4 => Clear,
-            5 => Piece,
-            6 => Finish,
-            7 => Credit,
-            8 => Held,
-            9 => Query,
-            10 => Offer,
-            11 => Nothing,
-            12 => Take,
-            13 => Push,
-            14 => Pushed,
-            15 => Head,
-            16 => Tail,
-            17 => Expect,
-            18 => Written,
-            _ => return None,
-        })
-    }
-}
-
-/// The header of every packet: 24 bytes, three little-endian words, so that header, sender, slot sequence and 32 bytes of
-/// payload share one cache line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Header {
-    /// A [`Kind`] as it arrived; the engine validates it.
-    pub kind: u8,
-    /// Bits whose meaning depends on the kind.
-    pub flags: u8,
-    /// Of an envelope: what its sender says of the type ([`crate::api::TypeMark`]), 0 while types are not checked; or as the kind says.
-    pub shard: u16,
-    /// Bytes of payload in the packet. A rail delivers what it carried and checks this against it.
-    pub len: u32,
-    /// Context of the envelope, or as the kind says.
-    pub context: u32,
-    /// Sender's rank in the communicator, or as the kind says.
-    pub source: u32,
-    /// Tag, or as the kind says.
-    pub tag: i32,
-    /// Sequence of the envelope among those of (context, sender), or as the kind says.
-    pub sequence: u32,
-}
-
-impl Header {
-    /// The three words on the wire.
-    #[inline]
-    pub fn to_words(&self) -> [u64; 3] {
-        [
-            u64::from(self.kind)
-                | u64::from(self.flags) << 8
-                | u64::from(self.shard) << 16
-                | u64::from(self.len) << 32,
-            u64::from(self.context) | u64::from(self.source) << 32,
-            u64::from(self.tag as u32) | u64::from(self.sequence) << 32,
-        ]
-    }
-
-    /// Bytes of payload that the header in these words tells.
-    #[inline(always)]
-    pub fn len_in(words: &[u64; 3]) -> u32 {
-        (words[0] >> 32) as u32
-    }
-
-    /// The header in these words.
-    #[inline]
-    pub fn from_words(words: [u64; 3]) -> Self {
-        Self {
-            kind: words[0] as u8,
-            flags: (words[0] >> 8) as u8,
-            shard: (words[0] >> 16) as u16,
-            len: (words[0] >> 32) as u32,
-            context: words[1] as u32,
-            source: (words[1] >> 32) as u32,
-            tag: words[2] as u32 as i32,
-            sequence: (words[2] >> 32) as u32,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_header_survives_its_words() {
-        let header = Header {
-            kind: 3,
-            flags: 0x81,
-            shard: 7,
-            len: u32::MAX,
-            context: 5,
-            source: 6,
-            tag: -2,
-            sequence: 0x8000_0001,
-        };
-        assert_eq!(Header::from_words(header.to_words()), header);
     }
 }

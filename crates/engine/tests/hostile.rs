@@ -5,8 +5,8 @@ use garonne_engine::Quotas;
 use garonne_engine::api::*;
 use garonne_engine::quick::Catch;
 use garonne_engine::rail::{
-    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Header, Kind, Limits, Rail, Reach, Refusal, Room, Sink,
-    Step, Token, WakeSource,
+    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Header, Kind, Limits, Rail, Reach, Refusal,
+    Room, Sink, Step, Token, WakeSource,
 };
 use garonne_engine::shard::Shard;
 use garonne_sync::copy::Stores;
@@ -44,6 +44,7 @@ impl Rail for Mouth {
     fn reach(&self, _: Peer) -> Option<Reach> {
         Some(Reach {
             eager_max: 1024,
+            flow_max: 1024,
             can_read: true,
             can_write: false,
             pipeline_chunk: 1024,
@@ -80,8 +81,11 @@ impl Rail for Mouth {
         sink.packet(1, header, memory.mem(), bytes.len());
         1
     }
-    fn flow(&mut self, _: Peer, len: usize) -> Option<usize> {
-        (len > 100).then_some(100)
+    fn flow(&mut self, _: Peer, len: usize) -> Flowing {
+        match len {
+            ..=100 => Flowing::No,
+            _ => Flowing::Pieces(100, 100),
+        }
     }
     fn fetch(&mut self, token: Token, _: Peer, len: u64) -> Fetch {
         [

@@ -40,6 +40,7 @@ impl Rail for Narrow {
     fn reach(&self, _: Peer) -> Option<Reach> {
         Some(Reach {
             eager_max: 16 << 10,
+            flow_max: 0,
             can_read: false,
             can_write: false,
             pipeline_chunk: 1024,

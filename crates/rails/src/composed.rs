@@ -13,8 +13,8 @@ use crate::tcp::{Sockets, TcpRail};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::rail::{
-    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Need, Rail, Reach,
-    Ready, Refusal, Room, Sink, Step, Token, WakeSource,
+    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits, Need,
+    Pieces, Rail, Reach, Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };
 use garonne_sync::run::Run;
 use garonne_sync::shm::Segment;
@@ -336,8 +336,15 @@ impl Rail for ComposedRail {
         })
     }
 
-    fn flow(&mut self, peer: Peer, len: usize) -> Option<usize> {
+    fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
         of!(self, peer, rail => rail.flow(peer, len))
+    }
+
+    fn send_pieces(&mut self, pieces: &Pieces, mem: UserMem) -> Result<bool, Refusal> {
+        match &mut self.far {
+            Some(far) if !far.is_near(pieces.peer) => far.send(|tcp| tcp.send_pieces(pieces, mem)),
+            _ => self.shm.send_pieces(pieces, mem),
+        }
     }
 
     #[inline]

@@ -136,6 +136,19 @@ pub const TCP_PACKET_MAX: usize = 64 * 1024;
 /// Payloads that travel with their envelope over TCP: copying them twice more takes less than the round trip of an announcement.
 pub const TCP_EAGER_MAX: usize = 32 * 1024;
 
+/// Payloads longer than [`TCP_INLINE_MAX`] up to this length leave behind their envelope from where they lie, if next to nothing waits to leave before them and the peer has granted room, and
+/// are copied for replay while the other side takes them in. Longer ones are announced, since a small message behind one of these waits for it.
+pub const TCP_FLOW_MAX: usize = 256 * 1024;
+
+/// Bytes of such a message in its first packet, where that does not hold all of it: what a receiver takes in at once, and copies.
+pub const TCP_FLOW_HEAD: usize = 4096;
+
+/// Packets of such a message at most.
+pub const TCP_FLOW_PIECES: usize = 1 + TCP_FLOW_MAX.div_ceil(TCP_PACKET_MAX);
+
+/// Bytes taken in at once where the last message went to where it belongs without a copy: an envelope, and what small messages come with it as a rule.
+pub const TCP_LEAN: usize = 4096;
+
 /// Payloads up to this length are copied behind what waits to be sent; larger ones get a block of their own and are not copied again.
 pub const TCP_INLINE_MAX: usize = 4096;
 
@@ -317,6 +330,15 @@ pub const TCP_FURTHER_AGAIN: std::time::Duration = std::time::Duration::from_sec
 
 /// Microseconds after which what a way has moved counts a third: a network that becomes slower is known for that soon, and a burst is not taken for its rate.
 pub const TCP_PACE_MEMORY: f64 = 100_000.0;
+
+/// Part of the fastest way's rate below which a way may get nothing of messages of some megabytes, and so cannot show that it has become faster.
+pub const TCP_SLOW_WAY: f64 = 0.25;
+
+/// Such a way is tried with a piece again after this long: what kept it back may be over, and waiting for one piece so seldom is not to be noticed.
+pub const TCP_SLOW_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Or after so many times as long as its last piece took, if that is more: two percent of the time at most are lost to ways that stay slow.
+pub const TCP_SLOW_COST: u32 = 50;
 
 /// Connections that a host passes on for others at once: two or more for each pair of ranks that has no other way.
 pub const RELAY_PASSAGES_MAX: usize = 512;

@@ -32,8 +32,8 @@ use garonne_engine::api::{Error, Peer};
 use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Need, Rail, Reach,
-    Ready, Refusal, Room, Sink, Step, Token, WakeSource,
+    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits, Need, Rail,
+    Reach, Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };
 use garonne_sync::copy::Stores;
 use garonne_sync::doorbell::{Armed, Doorbell};
@@ -272,6 +272,7 @@ impl Rail for ShmRail {
         let means = self.regions.means(&*self.neighbours, peer);
         Some(Reach {
             eager_max: EAGER_MAX,
+            flow_max: EAGER_MAX,
             can_read: means.can_read,
             can_write: means.can_write,
             pipeline_chunk: PACKET_MAX,
@@ -279,15 +280,20 @@ impl Rail for ShmRail {
         })
     }
 
-    fn flow(&mut self, peer: Peer, len: usize) -> Option<usize> {
+    fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
         if len < FLOW_FROM {
-            return None;
+            return Flowing::No;
         }
         let piece = (len / FLOW_PIECES).max(FLOW_PIECE_MIN.min(len / 2));
         let piece = piece.next_multiple_of(UNIT).min(PACKET_MAX);
-        let out = self.out(peer).ok()?;
+        let Ok(out) = self.out(peer) else {
+            return Flowing::No;
+        };
         // A mailbox has other writers, who may take the room between two pieces.
-        (out.uses_lane() && out.outlet_of(true).has_room(len.div_ceil(piece), piece)).then_some(piece)
+        match out.uses_lane() && out.outlet_of(true).has_room(len.div_ceil(piece), piece) {
+            true => Flowing::Pieces(piece, piece),
+            false => Flowing::No,
+        }
     }
 
     #[inline]

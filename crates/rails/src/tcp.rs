@@ -13,6 +13,7 @@ mod channel;
 mod door;
 mod drive;
 mod fabric;
+mod farewell;
 #[cfg(not(fuzzing))]
 pub(crate) mod frame;
 #[cfg(fuzzing)]
@@ -42,9 +43,9 @@ pub use handshake::{Fault, House, SECRET_BYTES, Secret};
 pub use hosts::Hosts;
 
 use crate::limits::{
-    TCP_EAGER_MAX, TCP_INLINE_MAX, TCP_LINGER, TCP_LOOK_EVERY, TCP_PACKED_MAX, TCP_PACKET_MAX, TCP_REGIONS,
+    TCP_EAGER_MAX, TCP_FLOW_HEAD, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_LOOK_EVERY, TCP_PACKED_MAX,
+    TCP_PACKET_MAX, TCP_REGIONS,
 };
-use crate::sys;
 use crate::tcp::door::Door;
 use crate::tcp::fabric::opener::Opener;
 use crate::tcp::frame::{Ask, HEADER, Kind};
@@ -58,8 +59,8 @@ use crate::tcp::wake::TcpWake;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Bulk as BulkCopy, Class, Descriptor, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink,
-    Token, WakeSource,
+    Bulk as BulkCopy, Class, Descriptor, Ending, Exposing, Flowing, Header, Limits, Pieces, Rail, Reach,
+    Refusal, Room, Sink, Token, WakeSource,
 };
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -256,60 +257,10 @@ impl TcpRail {
         self.look();
     }
 
-    /// Whether everything sent has reached the other hosts.
-    pub fn has_left(&self) -> bool {
-        !self.open.iter().any(|peer| self.holds_words(*peer))
-    }
-
-    /// The peers that something is still on its way to.
-    pub fn owed(&self) -> Vec<Peer> {
-        self.open
-            .iter()
-            .copied()
-            .filter(|peer| self.holds_words(*peer))
-            .collect()
-    }
-
     /// Closes every connection and the port at once and without a word, as the end of the process does.
     pub fn sever(mut self) {
         for peer in std::mem::take(&mut self.open) {
             self.remotes[peer as usize] = None;
-        }
-    }
-
-    /// Says goodbye: everything sent has reached the other hosts, or the time is over.
-    fn leave(&mut self) {
-        let until = Instant::now() + TCP_LINGER;
-        for at in 0..self.open.len() {
-            let peer = self.open[at];
-            if let Some(remote) = &mut self.remotes[peer as usize] {
-                // What was never sent needs no goodbye.
-                if remote.link.is_up() || !remote.link.log.is_settled() {
-                    remote.link.send_word(&mut self.blocks, Kind::Bye);
-                }
-            }
-            self.flush(peer, Stream::Small);
-        }
-        while Instant::now() < until && !self.has_left() {
-            self.look();
-            for peer in std::mem::take(&mut self.ready) {
-                self.take_from((peer, Streams::Both), u32::MAX, &mut Deaf);
-            }
-            std::thread::sleep(std::time::Duration::from_micros(200));
-        }
-    }
-
-    fn holds_words(&self, peer: Peer) -> bool {
-        let Some(remote) = &self.remotes[peer as usize] else {
-            return false;
-        };
-        if remote.condemned || remote.link.heard_bye {
-            return false;
-        }
-        match remote.fd(Stream::Small) {
-            // The kernel of the other host has it.
-            Some(fd) => remote.link.log.has_unsent() || sys::unacknowledged(fd).is_ok_and(|bytes| bytes > 0),
-            None => !remote.link.log.is_settled(),
         }
     }
 
@@ -359,17 +310,6 @@ impl TcpRail {
     }
 }
 
-/// Nobody listens any more.
-struct Deaf;
-
-impl Sink for Deaf {
-    fn packet(&mut self, _: Peer, _: Header, _: UserMem, _: usize) {}
-    fn exposed(&mut self, _: Token, _: Option<Descriptor>) {}
-    fn revoked(&mut self, _: Token) {}
-    fn bulk_done(&mut self, _: Token, _: Result<(), Error>) {}
-    fn gone(&mut self, _: Peer) {}
-}
-
 impl Rail for TcpRail {
     fn limits(&self) -> Limits {
         Limits {
@@ -386,11 +326,41 @@ impl Rail for TcpRail {
         }
         Some(Reach {
             eager_max: TCP_EAGER_MAX,
+            flow_max: TCP_FLOW_MAX,
             can_read: true,
             can_write: false,
             pipeline_chunk: TCP_PACKET_MAX,
             read_chunk: u64::MAX,
         })
+    }
+
+    fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return Flowing::No;
+        };
+        if len <= TCP_INLINE_MAX || len > TCP_FLOW_MAX || !remote.link.is_up() {
+            return Flowing::No;
+        }
+        let first = if len <= TCP_PACKED_MAX { len } else { TCP_FLOW_HEAD };
+        match remote.link.log.promise(first, len - first) {
+            true => Flowing::Pieces(first, TCP_PACKET_MAX),
+            false => Flowing::Soon,
+        }
+    }
+
+    fn send_pieces(&mut self, pieces: &Pieces, mem: UserMem) -> Result<bool, Refusal> {
+        let peer = pieces.peer;
+        if self.remote(peer)?.link.log.has_unsent() {
+            self.flush(peer, Stream::Small);
+        }
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return Err(Refusal::Gone);
+        };
+        let sent = remote.link.send_pieces(&mut self.blocks, pieces, mem);
+        if let (true, Some((head, ..))) = (sent, pieces.packets().next()) {
+            self.leaves(peer, &head);
+        }
+        Ok(sent)
     }
 
     fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {

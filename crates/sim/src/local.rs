@@ -184,6 +184,7 @@ impl Rail for LocalRail {
         self.peer(peer).ok()?;
         Some(Reach {
             eager_max: 4096,
+            flow_max: 0,
             can_read: false,
             can_write: false,
             pipeline_chunk: PACKET_MAX,

@@ -6,13 +6,13 @@ use garonne_engine::api::{Error, Peer};
 use garonne_engine::lift::{Lift, Lifted, Load};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Limits, Rail, Reach, Refusal, Room,
-    Sink, Step, Token, WakeSource,
+    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Kind, Limits, Pieces, Rail,
+    Reach, Refusal, Room, Sink, Step, Token, WakeSource,
 };
 use garonne_engine::reliable::{Frame, Link, Packet};
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ use std::time::Duration;
 const PACKET_MAX: usize = 1024;
 /// Largest payload that travels with its envelope.
 const EAGER_MAX: usize = 256;
+/// Largest payload that may follow it in pieces.
+const FLOW_MAX: usize = 900;
 /// Polls in vain after which a rank lets others run.
 const POLLS_IN_VAIN: u32 = 3;
 
@@ -48,6 +50,10 @@ pub struct SimRail {
     active: BTreeSet<Peer>,
     claimed: HashMap<u64, Scratch>,
     next_token: u64,
+    /// Pieces of messages for which there is room, whatever else waits.
+    promised: usize,
+    /// What came and was not delivered: sender, packet, and bytes of it that were.
+    came: VecDeque<(Peer, Packet, usize)>,
     in_vain: u32,
     /// When the fabric will wake this rank next, as far as asked.
     alarm_ns: Option<u64>,
@@ -65,6 +71,8 @@ impl SimRail {
             active: BTreeSet::new(),
             claimed: HashMap::new(),
             next_token: 0,
+            promised: 0,
+            came: VecDeque::new(),
             in_vain: 0,
             alarm_ns: None,
         }
@@ -122,6 +130,50 @@ impl SimRail {
         copy.carry().map(|()| Some(copy.step()))
     }
 
+    /// Delivers a packet of which `done` bytes were delivered. What belongs to a message in pieces comes part by part, as chance has it, by way of the engine's memory or not, and
+    /// the rest perhaps only with another poll: then `false`.
+    fn deliver(&mut self, from: Peer, packet: Packet, done: usize, sink: &mut impl Sink) -> bool {
+        let (header, rest) = (packet.header, &packet.payload[done..]);
+        let begins = header.kind == Kind::Head as u8 && done == 0;
+        let is_piece = header.kind == Kind::Head as u8 || header.kind == Kind::Tail as u8;
+        let len = match is_piece {
+            true if rest.len() > 1 => 1 + self.fabric.draw(rest.len() as u64) as usize,
+            _ => rest.len(),
+        };
+        let first = if header.kind == Kind::Tail as u8 {
+            header.sequence as usize
+        } else {
+            0
+        };
+        let at = first + done;
+        let room = match is_piece && !begins && self.fabric.draw(2) == 0 {
+            true => sink.place(from, at as u64, len),
+            false => None,
+        };
+        if let Some(room) = room {
+            room.write(0, &rest[..len]);
+            sink.placed(from, len);
+        } else {
+            let header = match is_piece {
+                true if begins => Header {
+                    len: len as u32,
+                    ..header
+                },
+                true => Pieces::tail(at, len),
+                false => header,
+            };
+            let scratch = Scratch::new(len);
+            let mem = scratch.as_ref().map_or(UserMem::null(), Scratch::mem);
+            mem.write(0, &rest[..len]);
+            sink.packet(from, header, mem, len);
+        }
+        if len == rest.len() {
+            return true;
+        }
+        self.came.push_front((from, packet, done + len));
+        self.fabric.draw(2) == 0
+    }
+
     /// Transmits acknowledgements and repeats that are due, and asks to be woken for the next.
     fn keep_time(&mut self, sink: &mut impl Sink) -> u32 {
         let now_ns = self.fabric.now_ns();
@@ -173,6 +225,7 @@ impl Rail for SimRail {
         }
         Some(Reach {
             eager_max: EAGER_MAX,
+            flow_max: FLOW_MAX,
             can_read: self.memory == Memory::Reached,
             can_write: self.memory == Memory::Reached,
             pipeline_chunk: PACKET_MAX,
@@ -180,9 +233,29 @@ impl Rail for SimRail {
         })
     }
 
+    fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
+        let Some(link) = self.link(peer) else {
+            return Flowing::No;
+        };
+        let room = link.has_room(Class::Data);
+        // Not always: engines must do without.
+        if len > FLOW_MAX || self.fabric.draw(4) != 0 {
+            return Flowing::No;
+        }
+        if !room {
+            return Flowing::Soon;
+        }
+        let pieces = 1 + self.fabric.draw(4) as usize;
+        self.promised = pieces + 1;
+        let piece = len.div_ceil(pieces).max(1);
+        Flowing::Pieces(1 + self.fabric.draw(piece as u64) as usize, piece)
+    }
+
     fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
+        let promised = class == Class::Data && self.promised > 0;
+        self.promised -= usize::from(promised);
         let link = self.link(peer).ok_or(Refusal::Gone)?;
-        if !link.has_room(class) {
+        if !promised && !link.has_room(class) {
             return Err(Refusal::Full);
         }
         let scratch = Scratch::new(len).ok_or(Refusal::Full)?;
@@ -229,6 +302,13 @@ impl Rail for SimRail {
         let mut told = 0;
         let mut packets = Vec::new();
         while told < budget {
+            if let Some((from, packet, done)) = self.came.pop_front() {
+                told += 1;
+                if !self.deliver(from, packet, done, sink) {
+                    break;
+                }
+                continue;
+            }
             match self.fabric.arrival(self.me) {
                 None => break,
                 Some(Arrival::Gone(peer)) => told += self.lose(peer, sink),
@@ -238,15 +318,8 @@ impl Rail for SimRail {
                     };
                     link.receive(frame, &mut packets);
                     self.active.insert(from);
-                    for mut packet in packets.drain(..) {
-                        let len = packet.payload.len();
-                        let scratch = Scratch::new(len);
-                        let mem = scratch.as_ref().map_or(UserMem::null(), Scratch::mem);
-                        mem.write(0, &packet.payload);
-                        packet.payload.clear();
-                        sink.packet(from, packet.header, mem, len);
-                        told += 1;
-                    }
+                    self.came
+                        .extend(packets.drain(..).map(|packet| (from, packet, 0)));
                 }
             }
         }

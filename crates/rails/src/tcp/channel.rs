@@ -148,6 +148,11 @@ impl Channel {
         self.socket.as_fd()
     }
 
+    /// Whether traffic is sealed.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.seal.is_some()
+    }
+
     /// Whether bytes that were taken have not left.
     pub(crate) fn holds_back(&self) -> bool {
         self.seal
@@ -216,13 +221,14 @@ impl Channel {
 
     /// Moves bytes between these blocks of user memory and the socket, in their order, without a copy of ours. `None`: traffic is sealed, so it must be copied.
     pub(crate) fn move_blocks(&mut self, way: Way, blocks: &mut [Block]) -> Option<Io> {
-        if self.seal.is_some() || !self.ahead.is_empty() {
+        if self.seal.is_some() || way == Way::Read && !self.ahead.is_empty() {
             return None;
         }
-        let moved = sys::move_through(self.socket.as_fd(), way, blocks);
-        Some(outcome(moved.map_err(|error| {
-            Errno::from_raw_os_error(error.raw_os_error().unwrap_or(0))
-        })))
+        let moved = sys::move_through(self.socket.as_fd(), way, blocks)
+            .map_err(|error| Errno::from_raw_os_error(error.raw_os_error().unwrap_or(0)));
+        let got = outcome(moved);
+        self.end = self.end.or(end(moved, got));
+        Some(got)
     }
 
     /// As `recv`, into user memory.

@@ -127,12 +127,28 @@ impl TcpRail {
                     self.brisk.small(&header);
                     sink.packet(peer, header, payload, len);
                 }
+                Ok(Came::Rest(offset, left)) if let Some(mem) = sink.place(peer, offset, left) => {
+                    match remote.link.fill_into(mem, left) {
+                        Ok((got, more)) => {
+                            *told += 1;
+                            sink.placed(peer, got);
+                            if !more {
+                                result = Taken::All;
+                                break;
+                            }
+                        }
+                        Err(end) => {
+                            result = if end == Io::Over { Taken::Over } else { Taken::All };
+                            break;
+                        }
+                    }
+                }
                 Ok(Came::Ring) => *told += 1,
-                Ok(Came::Nothing) if last => {
+                Ok(Came::Nothing | Came::Rest(..)) if last => {
                     result = Taken::All;
                     break;
                 }
-                Ok(Came::Nothing) => match remote.link.fill() {
+                Ok(Came::Nothing | Came::Rest(..)) => match remote.link.fill() {
                     Ok(more) => last = !more,
                     Err(Io::Over) => {
                         result = Taken::Over;

@@ -4,12 +4,14 @@
 //! [`Log`] and sent again on the next connection, what comes twice is passed over. Bounded by the log and the receive buffer; a peer that does not
 //! read makes the log full, which is the sender's back-pressure.
 
-use crate::limits::{TCP_ACK_BYTES, TCP_ACK_FRAMES, TCP_RECEIVE, TCP_UNSENT_MAX};
-use crate::sys;
+use crate::limits::{
+    TCP_ACK_BYTES, TCP_ACK_FRAMES, TCP_FLOW_PIECES, TCP_LEAN, TCP_PACKED_MAX, TCP_RECEIVE, TCP_UNSENT_MAX,
+};
+use crate::sys::{self, Block, Way};
 use crate::tcp::channel::{Channel, Io, Then};
 use crate::tcp::frame::{HEAD, HEADER, Head, Kind, Stream, header_bytes, header_from};
 use crate::tcp::log::{BEFORE, Blocks, Log, Violation};
-use garonne_engine::rail::{Class, Header};
+use garonne_engine::rail::{Class, Header, Kind as Packet, Pieces};
 use garonne_sync::user::{Scratch, UserMem};
 
 /// What came from the peer.
@@ -17,6 +19,8 @@ use garonne_sync::user::{Scratch, UserMem};
 pub(crate) enum Came {
     /// A packet; its payload is valid until the next call.
     Packet(Header, UserMem, usize),
+    /// So many bytes from the first on of the message that comes in pieces, of which nothing lies here yet: for [`Link::fill_into`], or [`Link::fill`].
+    Rest(u64, usize),
     /// A ring, for whoever sleeps; it has done its work by arriving.
     Ring,
     /// Nothing whole.
@@ -36,6 +40,19 @@ pub(crate) enum Sent {
     Over,
 }
 
+/// A packet of a message that comes in pieces, which is taken in as it comes.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// The first byte of the message that was not taken yet.
+    offset: usize,
+    /// Bytes of the packet that were taken.
+    done: usize,
+    /// And that were not.
+    left: usize,
+    /// What this connection brings next is the rest of it; else it comes again from its beginning.
+    here: bool,
+}
+
 /// See the module's paragraph.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
@@ -48,6 +65,9 @@ pub(crate) struct Link {
     buffer: Option<Scratch>,
     start: usize,
     end: usize,
+    part: Option<Part>,
+    /// The last message came in pieces: of the next no more is taken in here than what tells where it goes.
+    lean: bool,
     channel: Option<Channel>,
     /// The peer will send nothing more.
     pub(crate) heard_bye: bool,
@@ -85,6 +105,9 @@ impl Link {
     pub(crate) fn cut(&mut self) {
         self.channel = None;
         (self.start, self.end) = (0, 0);
+        if let Some(part) = &mut self.part {
+            part.here = false;
+        }
         // Told with the next handshake.
         (self.owed_bytes, self.owed_frames) = (0, 0);
     }
@@ -108,6 +131,54 @@ impl Link {
     pub(crate) fn send_block(&mut self, blocks: &mut Blocks, room: (Scratch, usize), header: &Header) {
         self.log.add(blocks, room, self.expected, &header_bytes(header));
         self.owes_nothing_more(true);
+    }
+
+    /// Adds the packets of a message whose bytes lie in user memory, and sends as much of them from there as the socket takes. They are copied for replay only then,
+    /// while the other side takes them in. `false`: not now, and nothing happened.
+    pub(crate) fn send_pieces(&mut self, blocks: &mut Blocks, pieces: &Pieces, mem: UserMem) -> bool {
+        let ready = |channel: &&mut Channel| !channel.is_sealed();
+        let Some(channel) = self.channel.as_mut().filter(ready) else {
+            return false;
+        };
+        let count = pieces.count();
+        if self.log.has_unsent() || count > TCP_FLOW_PIECES {
+            return false;
+        }
+        let mut out = [Block::default(); 2 * TCP_FLOW_PIECES];
+        let mut rooms = [UserMem::null(); TCP_FLOW_PIECES];
+        if !blocks.keep(count) {
+            return false;
+        }
+        for (at, (header, from, len)) in pieces.packets().enumerate() {
+            let words = header_bytes(&header);
+            let frame = if len > TCP_PACKED_MAX {
+                let room = blocks.take();
+                room.map(|room| self.log.add(blocks, (room, len), self.expected, &words))
+            } else {
+                let kind = (Kind::Packet, self.expected);
+                self.log.append_room(blocks, kind, Some(&words), len)
+            };
+            // There is one: blocks were kept.
+            let Some(frame) = frame else { break };
+            rooms[at] = frame;
+            out[2 * at] = Block {
+                addr: frame.addr(0),
+                len: BEFORE,
+            };
+            out[2 * at + 1] = Block {
+                addr: mem.addr(from as isize),
+                len,
+            };
+        }
+        let moved = channel.move_blocks(Way::Write, &mut out[..2 * count]);
+        for (room, (_, from, len)) in rooms.iter().zip(pieces.packets()) {
+            room.copy_from(BEFORE as isize, mem, from as isize, len);
+        }
+        if let Some(Io::Moved(moved)) = moved {
+            self.log.left_through(moved);
+        }
+        self.owes_nothing_more(true);
+        true
     }
 
     /// Adds a frame without body.
@@ -199,31 +270,162 @@ impl Link {
             mem.copy_from(0, mem, self.start as isize, self.end - self.start);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let room = TCP_RECEIVE - self.end;
+        let mut room = TCP_RECEIVE - self.end;
+        if self.lean && self.start == self.end {
+            room = room.min(TCP_LEAN);
+        }
         match channel.recv_into(mem, self.end as isize, room) {
             Io::Moved(moved) => {
                 self.end += moved;
+                self.lean &= moved < room;
                 Ok(moved == room || channel.has_come())
             }
             other => Err(other),
         }
     }
 
-    /// The next frame that is whole.
+    /// Receives the rest of which [`Came::Rest`] told to where it goes, and a little of what is behind it. How many bytes of the rest came, and whether
+    /// there may be more.
+    pub(crate) fn fill_into(&mut self, to: UserMem, len: usize) -> Result<(usize, bool), Io> {
+        let (Some(channel), Some(buffer)) = (&mut self.channel, &self.buffer) else {
+            return Err(Io::Later);
+        };
+        (self.start, self.end) = (0, 0);
+        let mut blocks = [
+            Block {
+                addr: to.addr(0),
+                len,
+            },
+            Block {
+                addr: buffer.mem().addr(0),
+                len: TCP_LEAN,
+            },
+        ];
+        let got = match channel.move_blocks(Way::Read, &mut blocks) {
+            Some(got) => got,
+            None => channel.recv_into(to, 0, len),
+        };
+        let Io::Moved(moved) = got else {
+            return Err(got);
+        };
+        let more = moved >= len || channel.has_come();
+        self.end = moved.saturating_sub(len);
+        self.took_part(moved.min(len));
+        Ok((moved.min(len), more))
+    }
+
+    /// So many bytes more of the packet that is taken in as it comes were taken.
+    fn took_part(&mut self, bytes: usize) {
+        let Some(part) = &mut self.part else { return };
+        part.offset += bytes;
+        part.done += bytes;
+        part.left -= bytes;
+        if part.left == 0 {
+            let whole = BEFORE + part.done;
+            self.part = None;
+            self.took(whole);
+        }
+    }
+
+    /// The next frame was taken.
+    fn took(&mut self, whole: usize) {
+        self.expected = self.expected.wrapping_add(1);
+        self.owed_bytes += whole;
+        self.owed_frames += 1;
+    }
+
+    /// What lies here of the packet that is taken in as it comes, if this connection is in the midst of it.
+    fn next_part(&mut self, mem: UserMem) -> Option<Came> {
+        let part = self.part.filter(|part| part.here)?;
+        let len = part.left.min(self.end - self.start);
+        if len == 0 {
+            return Some(Came::Rest(part.offset as u64, part.left));
+        }
+        let payload = mem.offset(self.start as isize);
+        self.start += len;
+        self.took_part(len);
+        Some(Came::Packet(Pieces::tail(part.offset, len), payload, len))
+    }
+
+    /// Begins to take in a packet of a message in pieces before all of it is here, or goes on with one that comes again. Of `have` bytes `whole` are the frame's.
+    fn begin_part(
+        &mut self,
+        kind: Kind,
+        mem: UserMem,
+        (have, whole): (usize, usize),
+    ) -> Result<Option<Came>, Violation> {
+        if let Some(part) = &mut self.part {
+            if kind != Kind::Packet || BEFORE + part.done + part.left != whole {
+                return Err(Violation);
+            }
+            part.here = have >= BEFORE + part.done;
+            if part.here {
+                self.start += BEFORE + part.done;
+            }
+            return Ok(None);
+        }
+        if kind != Kind::Packet || have <= BEFORE {
+            return Ok(None);
+        }
+        let mut header = [0; HEADER];
+        mem.read(HEAD as isize, &mut header);
+        let (header, here) = (header_from(&header), have - BEFORE);
+        if header.len as usize != whole - BEFORE {
+            return Err(Violation);
+        }
+        let (offset, begun) = match Packet::from_code(header.kind) {
+            Some(Packet::Head) => (
+                0,
+                Header {
+                    len: here as u32,
+                    ..header
+                },
+            ),
+            Some(Packet::Tail) => (
+                header.sequence as usize,
+                Pieces::tail(header.sequence as usize, here),
+            ),
+            _ => return Ok(None),
+        };
+        self.lean = true;
+        self.start += have;
+        self.part = Some(Part {
+            offset: offset + here,
+            done: here,
+            left: whole - have,
+            here: true,
+        });
+        Ok(Some(Came::Packet(begun, mem.offset(BEFORE as isize), here)))
+    }
+
+    /// The next frame that is whole, or what there is of one that may be taken in as it comes.
     pub(crate) fn next(&mut self, blocks: &mut Blocks) -> Result<Came, Violation> {
         loop {
             let Some(buffer) = &self.buffer else {
                 return Ok(Came::Nothing);
             };
+            let mem = buffer.mem();
+            if let Some(came) = self.next_part(mem) {
+                return Ok(came);
+            }
             let have = self.end - self.start;
             if have < HEAD {
                 return Ok(Came::Nothing);
             }
-            let mem = buffer.mem().offset(self.start as isize);
+            let mem = mem.offset(self.start as isize);
             let mut head = [0; HEAD];
             mem.read(0, &mut head);
             let head = Head::decode(&head, Stream::Small).ok_or(Violation)?;
             let whole = HEAD + head.len as usize;
+            let is_next = head.number == self.expected && head.kind != Kind::Acknowledge;
+            if is_next && (have < whole || self.part.is_some()) {
+                self.log.acknowledge(blocks, head.expected)?;
+                match self.begin_part(head.kind, mem, (have, whole))? {
+                    Some(came) => return Ok(came),
+                    None if self.part.is_some_and(|part| part.here) => continue,
+                    None => {}
+                }
+            }
             if have < whole {
                 return Ok(Came::Nothing);
             }
@@ -241,9 +443,7 @@ impl Link {
                 self.owed_frames += 1;
                 continue;
             }
-            self.expected = self.expected.wrapping_add(1);
-            self.owed_bytes += whole;
-            self.owed_frames += 1;
+            self.took(whole);
             match head.kind {
                 Kind::Packet => {
                     let mut header = [0; HEADER];

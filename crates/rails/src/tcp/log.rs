@@ -3,8 +3,11 @@
 //! Owned by a link. Frames lie back to back in blocks, ready to leave; a cursor says what the present connection has taken. A large packet has a
 //! block of its own, in which its payload was written by whoever sends it. Bounded by [`TCP_LOG_MAX`] and [`TCP_LOG_RESERVE`].
 
-use crate::limits::{TCP_BLOCK, TCP_LOG_MAX, TCP_LOG_RESERVE, TCP_SPARE_BLOCKS, TCP_UNSENT_MAX};
+use crate::limits::{
+    TCP_BLOCK, TCP_LOG_MAX, TCP_LOG_RESERVE, TCP_PACKET_MAX, TCP_SPARE_BLOCKS, TCP_UNSENT_MAX,
+};
 use crate::tcp::frame::{HEAD, HEADER, Head, Kind};
+use garonne_engine::limits::GATHER_BYTES;
 use garonne_engine::rail::Class;
 use garonne_sync::user::{Scratch, UserMem};
 use std::collections::VecDeque;
@@ -21,6 +24,17 @@ pub(crate) struct Blocks(Vec<Scratch>);
 impl Blocks {
     pub(crate) fn take(&mut self) -> Option<Scratch> {
         self.0.pop().or_else(|| Scratch::new(BLOCK))
+    }
+
+    /// Makes sure that so many are there to be taken.
+    pub(crate) fn keep(&mut self, count: usize) -> bool {
+        while self.0.len() < count {
+            let Some(block) = Scratch::new(BLOCK) else {
+                return false;
+            };
+            self.0.push(block);
+        }
+        true
     }
 
     pub(crate) fn give(&mut self, block: Scratch) {
@@ -58,6 +72,8 @@ pub(crate) struct Log {
     cursor: (usize, usize),
     /// Number of the first frame that has not left whole on an earlier connection.
     left_before: u32,
+    /// Packets for which there is room, whatever waits, if they are the next to be added.
+    promised: usize,
 }
 
 impl Log {
@@ -67,9 +83,21 @@ impl Log {
             Class::Data => TCP_LOG_MAX,
             Class::Control => TCP_LOG_MAX + TCP_LOG_RESERVE,
         };
+        if class == Class::Data && self.promised > 0 {
+            return true;
+        }
         // What waits here cannot be overtaken any more; in the engine's window it can.
         let backlog = class == Class::Data && self.unsent_len() >= TCP_UNSENT_MAX;
         !backlog && self.held + HEAD + len <= most
+    }
+
+    /// Makes sure of room for a packet that is kept with others and for so many bytes more in long ones, if what waits to leave is as little as what messages leave to be sent together.
+    pub(crate) fn promise(&mut self, first: usize, more: usize) -> bool {
+        let long = more.div_ceil(TCP_PACKET_MAX);
+        let free =
+            self.unsent_len() <= GATHER_BYTES && self.held + BEFORE + first + long * BLOCK <= TCP_LOG_MAX;
+        self.promised = if free { 1 + long } else { 0 };
+        free
     }
 
     /// Everything sent was acknowledged.
@@ -114,17 +142,32 @@ impl Log {
     pub(crate) fn append(
         &mut self,
         blocks: &mut Blocks,
-        (kind, expected): (Kind, u32),
+        frame: (Kind, u32),
         header: Option<&[u8; HEADER]>,
         (payload, len): (UserMem, usize),
     ) -> bool {
+        self.promised = self.promised.saturating_sub(1);
+        let Some(frame) = self.append_room(blocks, frame, header, len) else {
+            return false;
+        };
+        let before = HEAD + header.map_or(0, |_| HEADER);
+        frame.copy_from(before as isize, payload, 0, len);
+        true
+    }
+
+    /// Adds a frame whose payload will be written before anything leaves from there: where the frame begins. `None`: no memory, and nothing was added.
+    pub(crate) fn append_room(
+        &mut self,
+        blocks: &mut Blocks,
+        (kind, expected): (Kind, u32),
+        header: Option<&[u8; HEADER]>,
+        len: usize,
+    ) -> Option<UserMem> {
         let before = header.map_or(0, |_| HEADER);
         let whole = HEAD + before + len;
         let fits = |block: &Block| block.open && block.end + whole <= BLOCK;
         if !self.blocks.back().is_some_and(fits) {
-            let Some(room) = blocks.take() else {
-                return false;
-            };
+            let room = blocks.take()?;
             self.blocks.push_back(Block {
                 room,
                 start: 0,
@@ -133,31 +176,29 @@ impl Log {
             });
         }
         let head = self.head(kind, before + len, expected);
-        let Some(block) = self.blocks.back_mut() else {
-            return false;
-        };
-        let (mem, at) = (block.room.mem(), block.end as isize);
-        mem.write(at, &head);
+        let block = self.blocks.back_mut()?;
+        let frame = block.room.mem().offset(block.end as isize);
+        frame.write(0, &head);
         if let Some(header) = header {
-            mem.write(at + HEAD as isize, header);
+            frame.write(HEAD as isize, header);
         }
-        mem.copy_from(at + (HEAD + before) as isize, payload, 0, len);
         block.end += whole;
         self.held += whole;
-        true
+        Some(frame)
     }
 
-    /// Adds a packet whose payload lies in `room` behind [`BEFORE`] bytes.
+    /// Adds a packet whose payload lies in `room` behind [`BEFORE`] bytes, or will before anything leaves from there: where its frame begins.
     pub(crate) fn add(
         &mut self,
         blocks: &mut Blocks,
         (room, len): (Scratch, usize),
         expected: u32,
         header: &[u8; HEADER],
-    ) {
+    ) -> UserMem {
         let head = self.head(Kind::Packet, HEADER + len, expected);
-        room.mem().write(0, &head);
-        room.mem().write(HEAD as isize, header);
+        let mem = room.mem();
+        mem.write(0, &head);
+        mem.write(HEAD as isize, header);
         // An empty block must not stand before it; the cursor, if it was there, is where the new one begins.
         if self.blocks.back().is_some_and(|block| block.start == block.end)
             && let Some(empty) = self.blocks.pop_back()
@@ -171,6 +212,8 @@ impl Log {
             open: false,
         });
         self.held += BLOCK;
+        self.promised = self.promised.saturating_sub(1);
+        mem
     }
 
     /// What leaves next: memory and length.
@@ -191,6 +234,17 @@ impl Log {
     /// So many bytes of that have left.
     pub(crate) fn left(&mut self, bytes: usize) {
         self.cursor.1 += bytes;
+    }
+
+    /// So many bytes of that, and of what is behind it, have left.
+    pub(crate) fn left_through(&mut self, mut bytes: usize) {
+        while bytes > 0
+            && let Some((_, len)) = self.unsent()
+        {
+            let here = len.min(bytes);
+            self.left(here);
+            bytes -= here;
+        }
     }
 
     /// A new connection begins with the first frame that is kept.
@@ -290,7 +344,7 @@ impl Log {
             blocks.give(block.room);
         }
         self.first = self.next;
-        (self.held, self.cursor) = (0, (0, 0));
+        (self.held, self.cursor, self.promised) = (0, (0, 0), 0);
     }
 }
 

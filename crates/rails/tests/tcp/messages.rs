@@ -1,12 +1,16 @@
 //! Engines over TCP rails: whole messages of all sizes, with sleep between them, and a death in the middle.
 
+use crate::proxy::{self, Ends, Weather};
 use crate::support;
+use crate::traffic;
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status};
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
 use garonne_rails::tcp::TcpRail;
 use garonne_sync::user::{Data, Scratch};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Longer than any delay of an overloaded machine: whoever sleeps that long was not woken.
@@ -88,9 +92,9 @@ fn filled(seed: usize, len: usize) -> (Scratch, Data) {
 }
 
 /// Both ranks send each other messages of all these sizes, in two orders of sending and receiving, sleeping in between.
-fn exchange(sealed: bool, sizes: &[usize], rounds: usize) {
+fn exchange(rails: Vec<TcpRail>, sizes: &[usize], rounds: usize) {
     std::thread::scope(|scope| {
-        for (me, rail) in (0..).zip(support::ranks(2, sealed)) {
+        for (me, rail) in (0..).zip(rails) {
             scope.spawn(move || {
                 let (mut rank, peer) = (Rank::new(rail, me), 1 - me);
                 for (n, &len) in (0..rounds).flat_map(|_| sizes).enumerate() {
@@ -122,17 +126,47 @@ fn messages_of_all_sizes_arrive_between_ranks_that_sleep() {
     let sizes = [
         0, 1, 8, 100, 4096, 4097, 20_000, 32_768, 32_769, 65_536, 200_000, 1_500_000, 8,
     ];
-    exchange(false, &sizes, 3);
+    exchange(support::ranks(2, false), &sizes, 3);
 }
 
 #[test]
 fn sealed_messages_of_all_sizes_arrive_between_ranks_that_sleep() {
-    exchange(true, &[0, 8, 5000, 33_000, 150_000], 2);
+    exchange(support::ranks(2, true), &[0, 8, 5000, 33_000, 150_000], 2);
 }
 
 #[test]
 fn many_small_messages_wake_a_sleeper_each_time() {
-    exchange(false, &[8], 3000);
+    exchange(support::ranks(2, false), &[8], 3000);
+}
+
+/// Messages that follow their envelope in packets which are taken in as they come, over connections that break anywhere in them.
+fn pieces_through_cuts(sealed: bool, rounds: usize) -> u32 {
+    let weather = Arc::new(Weather::default());
+    std::thread::scope(|scope| {
+        let _ends = Ends(weather.clone());
+        let rails = support::ranks_with(2, sealed, |from, to, address| {
+            if from == to {
+                return address;
+            }
+            let seed = traffic::mix(u64::from(from) << 32 | u64::from(to) | 5 << 50);
+            proxy::start(scope, address, weather.clone(), (seed, 500_000))
+        });
+        exchange(rails, &[262_144, 17_000, 65_536, 100, 131_000], rounds);
+        weather.calm.store(true, Ordering::Release);
+    });
+    weather.cuts.load(Ordering::Acquire)
+}
+
+#[test]
+fn messages_in_pieces_survive_connections_that_break_anywhere() {
+    let cuts = pieces_through_cuts(false, 10);
+    assert!(cuts > 5, "only {cuts} connections were cut");
+}
+
+#[test]
+fn sealed_messages_in_pieces_survive_connections_that_break_anywhere() {
+    let cuts = pieces_through_cuts(true, 4);
+    assert!(cuts > 2, "only {cuts} connections were cut");
 }
 
 #[test]

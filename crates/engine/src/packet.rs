@@ -1,0 +1,276 @@
+//! What a packet looks like: its kind, its header, and how a message becomes several of them.
+//!
+//! Values without owner; made by the engine, carried by rails, and believed by nobody: what came from a peer is a claim.
+
+use crate::api::Peer;
+
+/// Kinds of packets, version 1 of the format (`docs/` numbers the clauses). Unknown kinds are a peer's error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Envelope with its whole payload.
+    Eager = 1,
+    /// Envelope of a synchronous send with its whole payload, preceded by the send's name (8 bytes).
+    EagerSync = 2,
+    /// Envelope without payload: a request to send. Payload: `wire::Announce`.
+    Announce = 3,
+    /// Clear to send by packets. Payload: `wire::Clear`.
+    Clear = 4,
+    /// A piece of a message after `Clear`. `context`/`source`: the receive's name; `tag`/`sequence`: low and high half of the offset.
+    Piece = 5,
+    /// The named send is received (or was matched, for a synchronous one). Payload: `wire::Finish`.
+    Finish = 6,
+    /// Credits return: `context` envelopes, `source` payload bytes.
+    Credit = 7,
+    /// The sender holds envelopes back, or has new ones: its window's epoch in `sequence`.
+    Held = 8,
+    /// Looks into the peer's window: context, tag, epoch in `sequence`; `flags`: any tag; `source`: echoed.
+    Query = 9,
+    /// Answer: the first held envelope that matches. Payload: `wire::Offer`.
+    Offer = 10,
+    /// Answer: nothing held matches (epoch in `sequence`), or the query's epoch is stale (`flags`).
+    Nothing = 11,
+    /// The receiver takes the held envelope `sequence` of `context`, out of sequence.
+    Take = 12,
+    /// The sender may write to the receiver's memory. Payload: `wire::Push`.
+    Push = 13,
+    /// What the sender could take of that is written; `flags`: it could not. Payload: `wire::Pushed`.
+    Pushed = 14,
+    /// Envelope with the beginning of its payload, whose rest follows at once. The last eight bytes: length of the message.
+    Head = 15,
+    /// The next piece of the message that the last `Head` of this peer began. `sequence`: its offset.
+    Tail = 16,
+    /// A receive is announced ahead: the sender of its message may write it unasked. `sequence`: the first envelope that the receiver
+    /// has not seen. Payload: `wire::Expect`.
+    Expect = 17,
+    /// The sender wrote the whole message to a receive that was announced ahead; `flags`: it began and failed. Payload: `wire::Written`.
+    Written = 18,
+}
+
+impl Kind {
+    /// The kind with this code.
+    #[inline]
+    pub fn from_code(code: u8) -> Option<Self> {
+        use Kind::*;
+        Some(match code {
+            1 => Eager,
+            2 => EagerSync,
+            3 => Announce,
+            4 => Clear,
+            5 => Piece,
+            6 => Finish,
+            7 => Credit,
+            8 => Held,
+            9 => Query,
+            10 => Offer,
+            11 => Nothing,
+            12 => Take,
+            13 => Push,
+            14 => Pushed,
+            15 => Head,
+            16 => Tail,
+            17 => Expect,
+            18 => Written,
+            _ => return None,
+        })
+    }
+}
+
+/// The header of every packet: 24 bytes, three little-endian words, so that header, sender, slot sequence and 32 bytes of
+/// payload share one cache line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// A [`Kind`] as it arrived; the engine validates it.
+    pub kind: u8,
+    /// Bits whose meaning depends on the kind.
+    pub flags: u8,
+    /// Of an envelope: what its sender says of the type ([`crate::api::TypeMark`]), 0 while types are not checked; or as the kind says.
+    pub shard: u16,
+    /// Bytes of payload in the packet. A rail delivers what it carried and checks this against it.
+    pub len: u32,
+    /// Context of the envelope, or as the kind says.
+    pub context: u32,
+    /// Sender's rank in the communicator, or as the kind says.
+    pub source: u32,
+    /// Tag, or as the kind says.
+    pub tag: i32,
+    /// Sequence of the envelope among those of (context, sender), or as the kind says.
+    pub sequence: u32,
+}
+
+impl Header {
+    /// The three words on the wire.
+    #[inline]
+    pub fn to_words(&self) -> [u64; 3] {
+        [
+            u64::from(self.kind)
+                | u64::from(self.flags) << 8
+                | u64::from(self.shard) << 16
+                | u64::from(self.len) << 32,
+            u64::from(self.context) | u64::from(self.source) << 32,
+            u64::from(self.tag as u32) | u64::from(self.sequence) << 32,
+        ]
+    }
+
+    /// Bytes of payload that the header in these words tells.
+    #[inline(always)]
+    pub fn len_in(words: &[u64; 3]) -> u32 {
+        (words[0] >> 32) as u32
+    }
+
+    /// The header in these words.
+    #[inline]
+    pub fn from_words(words: [u64; 3]) -> Self {
+        Self {
+            kind: words[0] as u8,
+            flags: (words[0] >> 8) as u8,
+            shard: (words[0] >> 16) as u16,
+            len: (words[0] >> 32) as u32,
+            context: words[1] as u32,
+            source: (words[1] >> 32) as u32,
+            tag: words[2] as u32 as i32,
+            sequence: (words[2] >> 32) as u32,
+        }
+    }
+}
+
+/// The length of the message, which a head's header carries where others have flags and shard: one look at it tells the receiver where
+/// the bytes go, without another line of the payload.
+#[inline]
+pub(crate) fn total(header: &Header) -> u64 {
+    u64::from(header.shard) | u64::from(header.flags) << 16
+}
+
+/// A message that leaves in packets that follow each other: a head with its envelope, and tails; or its envelope alone, if that holds it.
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces {
+    /// Who it goes to.
+    pub peer: Peer,
+    /// Its envelope, as if it left in one packet.
+    pub envelope: Header,
+    /// Its bytes, at least one, fewer than 2^24.
+    pub total: usize,
+    /// Bytes of the first packet and of each other but the last, at least one each.
+    pub first: usize,
+    /// See there.
+    pub piece: usize,
+}
+
+impl Pieces {
+    /// How many packets there are.
+    pub fn count(&self) -> usize {
+        1 + self.total.saturating_sub(self.first).div_ceil(self.piece.max(1))
+    }
+
+    /// The packets in their order: header, first byte, bytes.
+    pub fn packets(&self) -> impl Iterator<Item = (Header, usize, usize)> + use<> {
+        let pieces = *self;
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let Self {
+                envelope,
+                total,
+                first,
+                piece,
+                ..
+            } = pieces;
+            let from = at;
+            let len = if from == 0 { first } else { piece };
+            let len = len.max(1).min(total - from);
+            at += len;
+            let header = match from {
+                0 if len == total => envelope,
+                0 => Self::head(&envelope, total, len),
+                _ => Self::tail(from, len),
+            };
+            (len > 0).then_some((header, from, len))
+        })
+    }
+
+    /// The header of the first `len` of `total` bytes.
+    pub fn head(envelope: &Header, total: usize, len: usize) -> Header {
+        Header {
+            kind: Kind::Head as u8,
+            flags: (total >> 16) as u8,
+            shard: total as u16,
+            len: len as u32,
+            ..*envelope
+        }
+    }
+
+    /// The header of `len` bytes from `at` on behind a head.
+    pub fn tail(at: usize, len: usize) -> Header {
+        Header {
+            kind: Kind::Tail as u8,
+            sequence: at as u32,
+            len: len as u32,
+            ..Header::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_survives_its_words() {
+        let header = Header {
+            kind: 3,
+            flags: 0x81,
+            shard: 7,
+            len: u32::MAX,
+            context: 5,
+            source: 6,
+            tag: -2,
+            sequence: 0x8000_0001,
+        };
+        assert_eq!(Header::from_words(header.to_words()), header);
+    }
+
+    #[test]
+    fn pieces_cover_a_message_and_the_first_tells_its_length() {
+        for (total, first, piece) in [
+            (2, 1, 1),
+            (70_000, 32_768, 32_768),
+            (65_536, 32_768, 32_768),
+            (131_072, 4096, 50_000),
+            (500, 500, 500),
+            (500, 4096, 65_536),
+        ] {
+            let envelope = Header {
+                kind: Kind::Eager as u8,
+                len: total as u32,
+                context: 3,
+                tag: 4,
+                sequence: 5,
+                ..Header::default()
+            };
+            let pieces = Pieces {
+                peer: 1,
+                envelope,
+                total,
+                first,
+                piece,
+            };
+            assert_eq!(pieces.packets().count(), pieces.count());
+            let mut next = 0;
+            for (header, at, len) in pieces.packets() {
+                assert_eq!((at, header.len as usize), (next, len));
+                if len == total {
+                    assert_eq!(header, envelope);
+                } else if at == 0 {
+                    assert_eq!(super::total(&header), total as u64);
+                    assert_eq!(
+                        (header.kind, header.tag, header.sequence),
+                        (Kind::Head as u8, 4, 5)
+                    );
+                } else {
+                    assert_eq!((header.kind, header.sequence as usize), (Kind::Tail as u8, at));
+                }
+                next += len;
+            }
+            assert_eq!(next, total);
+        }
+    }
+}
