@@ -26,6 +26,7 @@ mod intake;
 mod line;
 mod link;
 mod log;
+mod pace;
 mod paths;
 pub mod relay;
 mod remote;

@@ -4,13 +4,14 @@
 //! (`strategy::split`) from what each has moved so far; so ratios follow what networks do while they do it. A piece whose connection breaks, or brings nothing while others do, is
 //! asked for again elsewhere. With one way, a read is one piece and no clock is read. Time is an argument. Bounded by what the engine asks for.
 
-use crate::limits::{FABRIC_SILENT_LOOKS, TCP_PACE_MEMORY, TCP_PATH_RATE, TCP_PIECES, TCP_SPREAD_LEAST};
+use crate::limits::{FABRIC_SILENT_LOOKS, TCP_PATH_RATE, TCP_PIECES, TCP_SPREAD_LEAST};
 use crate::sys;
 use crate::tcp::bulk::Piece;
 use crate::tcp::carrier::Carrier;
 use crate::tcp::channel::Channel;
 use crate::tcp::fabric::Fabric;
 use crate::tcp::frame::{Ask, FABRIC};
+use crate::tcp::pace::Pace;
 use crate::tcp::remote::Calls;
 use garonne_engine::api::Peer;
 use garonne_engine::limits::SPLIT_LEAST;
@@ -36,53 +37,6 @@ struct Whole {
     refused: bool,
     /// A device cannot read it by itself.
     by_sockets: bool,
-}
-
-/// What a connection has moved, and how fast.
-#[derive(Debug, Default)]
-struct Pace {
-    /// Bytes that came lately, and microseconds that this took while something was asked for.
-    bytes: f64,
-    took: f64,
-    /// Microseconds from a request on an idle connection to its first byte.
-    latency: f64,
-    /// Since when something is asked for, and what had been moved then.
-    since: Option<(Instant, u64)>,
-    /// What had been moved when silence was last looked for, and how many looks in a row have found the same.
-    heard: u64,
-    silent_looks: u32,
-    /// It brings nothing while others do.
-    stalls: bool,
-    /// It is to be left alone.
-    drained: bool,
-    /// What it should give, of what the best gives; `None`: the same.
-    share: Option<f64>,
-}
-
-impl Pace {
-    /// Something is asked for.
-    fn asks(&mut self, now: Instant, moved: u64) {
-        self.since.get_or_insert((now, moved));
-    }
-
-    /// A piece came; `more`: others are asked for.
-    fn came(&mut self, now: Instant, moved: u64, more: bool) {
-        self.stalls = false;
-        let Some((since, before)) = self.since else {
-            return;
-        };
-        let (took, bytes) = ((now - since).as_secs_f64() * 1e6, (moved - before) as f64);
-        self.since = more.then_some((now, moved));
-        // By time, not by pieces: what a queue on the way lets through at once in the beginning says little of what it lets through in the long run.
-        let kept = (-took / TCP_PACE_MEMORY).exp();
-        self.bytes = self.bytes * kept + bytes;
-        self.took = self.took * kept + took;
-    }
-
-    /// Bytes per microsecond; `None`: not known.
-    fn rate(&self) -> Option<f64> {
-        (self.took > 0.0 && self.bytes > 0.0).then(|| self.bytes / self.took)
-    }
 }
 
 /// One of the ways.
@@ -332,6 +286,10 @@ impl Paths {
 
     fn spread_over(&mut self, usable: &[usize], consult: Option<(&Loaded, Peer)>) -> u32 {
         let now = Instant::now();
+        let fastest = self.fastest(usable);
+        for path in usable {
+            self.paths[*path].pace.forget_bad_moment(now, fastest);
+        }
         let sockets: Vec<usize> = usable
             .iter()
             .copied()
@@ -439,9 +397,14 @@ impl Paths {
         self.ways(usable).into_iter().zip(usable).map(lane).collect()
     }
 
-    fn ways(&self, usable: &[usize]) -> Vec<Way> {
+    /// The best known rate; 0: none is known.
+    fn fastest(&self, usable: &[usize]) -> f64 {
         let known = usable.iter().filter_map(|path| self.paths[*path].pace.rate());
-        let fastest = known.fold(0.0, f64::max);
+        known.fold(0.0, f64::max)
+    }
+
+    fn ways(&self, usable: &[usize]) -> Vec<Way> {
+        let fastest = self.fastest(usable);
         let guess = if fastest > 0.0 { fastest } else { TCP_PATH_RATE };
         let way = |path: &usize| {
             let Path { bulk, pace, .. } = &self.paths[*path];
