@@ -534,7 +534,7 @@ fn between_two_ranks_every_message_goes_where_the_naive_model_says() {
         (written, joined) = (written + report.written, joined + report.joined);
     }
     assert!(
-        written > 100 && joined > 20,
+        written > 100 && joined > 10,
         "only {written} messages went the way that this is about, and {joined} receivers took a part"
     );
 }
