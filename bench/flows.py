@@ -22,7 +22,7 @@ PLACES = ["tcp", "shm"]
 KINDS = ["pingpong", "series", "types", "stream", "beside"]
 SERIES, SEGMENTS = [1, 2, 4, 8, 16, 32, 64], [4, 64, 1024]
 PAIRS, BLOCK = [1, 2, 8, 64], 256 * 1024
-SIZES, STREAM_SIZE, WINDOW, BULK_FLOWS = [8, 1024, 8192, 65536, 1 << 20], 1 << 20, 8, 2
+SIZES, STREAM_SIZE, WINDOW, BULK_FLOWS = [8, 1024, 8192, 65536, 262144, 1 << 20], 1 << 20, 8, 2
 PORT = 7997
 LINE = re.compile(r"^sample (\w+) (\d+) (\d+) (\S+) (\S+) (\S+)$", re.M)
 
