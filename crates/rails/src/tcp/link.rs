@@ -460,3 +460,123 @@ impl Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::os::fd::OwnedFd;
+
+    /// The frame of a head whose packet has `len` bytes of a message of 60,000.
+    fn frame(number: u32, len: usize) -> Vec<u8> {
+        let head = Head {
+            len: (HEADER + len) as u32,
+            kind: Kind::Packet,
+            number,
+            expected: 0,
+        };
+        let header = Pieces::head(&Header::default(), 60_000, len);
+        let mut bytes = head.encode().to_vec();
+        bytes.extend_from_slice(&header_bytes(&header));
+        bytes.extend((0..len).map(|at| at as u8));
+        bytes
+    }
+
+    /// A link to which a new connection brings these bytes; its other end, which stays open.
+    fn brings(link: &mut Link, blocks: &mut Blocks, bytes: &[u8]) -> OwnedFd {
+        let pair = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::NONBLOCK,
+            None,
+        );
+        let (own, other) = pair.unwrap();
+        let channel = Channel::new(own, None, bytes.to_vec());
+        link.adopt(channel, 0, blocks).unwrap();
+        other
+    }
+
+    /// What comes of it, as a rail without memory for it takes it in: first bytes and payloads.
+    fn taken(link: &mut Link, blocks: &mut Blocks) -> Result<Vec<(u32, Vec<u8>)>, Violation> {
+        let mut packets = Vec::new();
+        loop {
+            match link.next(blocks)? {
+                Came::Packet(header, mem, len) => {
+                    assert_eq!(header.len as usize, len);
+                    let mut bytes = vec![0; len];
+                    mem.read(0, &mut bytes);
+                    let is_tail = Packet::from_code(header.kind) == Some(Packet::Tail);
+                    packets.push((if is_tail { header.sequence } else { 0 }, bytes));
+                }
+                Came::Ring => {}
+                Came::Nothing | Came::Rest(..) => {
+                    if link.fill().is_err() {
+                        return Ok(packets);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_taken_of_a_packet_is_passed_over_when_it_comes_again() {
+        let whole = frame(0, 9000);
+        for first in [BEFORE + 1, BEFORE + 4000, whole.len() - 1] {
+            let (mut link, mut blocks) = (Link::default(), Blocks::default());
+            let _other = brings(&mut link, &mut blocks, &whole[..first]);
+            let mut all = taken(&mut link, &mut blocks).unwrap();
+            assert!(!all.is_empty() && link.expected() == 0);
+            // Nearly as far, and then further than the first time.
+            let _other = brings(&mut link, &mut blocks, &whole[..first - 1]);
+            assert_eq!(taken(&mut link, &mut blocks), Ok(Vec::new()));
+            let _other = brings(&mut link, &mut blocks, &whole);
+            all.extend(taken(&mut link, &mut blocks).unwrap());
+            let mut got = Vec::new();
+            for (at, bytes) in all {
+                assert_eq!(at as usize, got.len());
+                got.extend(bytes);
+            }
+            assert_eq!(got, whole[BEFORE..]);
+            assert_eq!(link.expected(), 1);
+        }
+    }
+
+    #[test]
+    fn a_packet_that_comes_again_with_another_length_is_a_violation() {
+        for other in [frame(0, 8999), frame(0, 9001), {
+            let head = Head {
+                len: 0,
+                kind: Kind::Ring,
+                number: 0,
+                expected: 0,
+            };
+            head.encode().to_vec()
+        }] {
+            let (mut link, mut blocks) = (Link::default(), Blocks::default());
+            let _first = brings(&mut link, &mut blocks, &frame(0, 9000)[..5000]);
+            taken(&mut link, &mut blocks).unwrap();
+            let _second = brings(&mut link, &mut blocks, &other);
+            assert_eq!(taken(&mut link, &mut blocks), Err(Violation));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_taken_or_refused(
+            cut in 0usize..7000, garbage in prop::collection::vec(any::<u8>(), 0..200), again: bool,
+        ) {
+            let (mut link, mut blocks) = (Link::default(), Blocks::default());
+            let mut bytes = frame(0, 6000);
+            bytes.truncate(cut);
+            if !again {
+                bytes.extend_from_slice(&garbage);
+            }
+            let _first = brings(&mut link, &mut blocks, &bytes);
+            if taken(&mut link, &mut blocks).is_ok() && again {
+                let _second = brings(&mut link, &mut blocks, &garbage);
+                let _ = taken(&mut link, &mut blocks);
+            }
+        }
+    }
+}
