@@ -133,28 +133,27 @@ impl Watcher {
 }
 
 fn watch(epoll: &OwnedFd, kept: &OwnedFd, bell: &dyn WakeSource, tcp: &Mutex<TcpRail>) {
-    let nap = Timespec {
-        tv_sec: 0,
-        tv_nsec: TCP_NAP.as_nanos() as _,
-    };
-    let mut naps = false;
+    let mut nap = None;
     loop {
         let mut events = Vec::with_capacity(3);
-        let limit = naps.then_some(&nap);
-        match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), limit) {
+        let limit = nap.map(|nap: Duration| Timespec {
+            tv_sec: 0,
+            tv_nsec: nap.subsec_nanos() as _,
+        });
+        match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), limit.as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => return,
         }
         if events.is_empty() {
-            naps = lock(tcp).nap();
+            nap = lock(tcp).nap();
         }
         for event in events {
             match event.data.u64() {
                 STOP => return,
                 KEPT => {
                     let _ = rustix::io::read(kept, &mut [0; 8]);
-                    naps = true;
+                    nap = Some(TCP_NAP);
                 }
                 _ => bell.wake(),
             }

@@ -300,6 +300,12 @@ pub const COMPOSED_NAP: std::time::Duration = std::time::Duration::from_millis(2
 /// takes less than one percent of a core.
 pub const TCP_NAP: std::time::Duration = std::time::Duration::from_micros(500);
 
+/// Naps in which a socket took nothing of what waits for it, after which the next are twice as long; as often as [`TCP_NAPS_LONGER`] says.
+pub const TCP_NAPS_STUCK: u32 = 8;
+
+/// See [`TCP_NAPS_STUCK`]: 32 milliseconds, a thousandth of a core.
+pub const TCP_NAPS_LONGER: u32 = 6;
+
 /// Naps without anything kept after which that thread sleeps until it is called: waking it costs more than some naps.
 pub const TCP_NAPS_IDLE: u32 = 40;
 

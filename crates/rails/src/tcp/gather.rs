@@ -1,10 +1,13 @@
 //! Small messages that are kept until their rank looks at its sockets, so that they leave in one write.
 //!
 //! Part of [`TcpRail`]; whether a message may wait the engine's strategy says. What is kept lies in the peer's log, ready to leave, and leaves with whatever else
-//! is sent to the peer, at the rank's next look, or, if that does not come, when the thread that watches sockets finds it there a nap later. Switched
+//! is sent to the peer, at the rank's next look, or, if that does not come, when the thread that watches sockets finds it there a nap later; so does what a socket did not take at once. Switched
 //! on by whoever owns such a thread; bounded by the strategy's limits and two naps.
 
-use crate::limits::{TCP_NAPS_IDLE, TCP_SLICE, TCP_SLICE_ALONE, TCP_SLICES_SHORT, TCP_SLICES_SHORT_MAX};
+use crate::limits::{
+    TCP_NAP, TCP_NAPS_IDLE, TCP_NAPS_LONGER, TCP_NAPS_STUCK, TCP_SLICE, TCP_SLICE_ALONE, TCP_SLICES_SHORT,
+    TCP_SLICES_SHORT_MAX,
+};
 use crate::tcp::TcpRail;
 use crate::tcp::frame::Stream;
 use garonne_engine::api::Peer;
@@ -12,6 +15,7 @@ use garonne_engine::rail::{Header, Kind};
 use garonne_engine::strategy::leave::{Candidate, History, Leaving, may_wait};
 use garonne_engine::strategy::loaded::{Loaded, Message};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the rail knows of all that is kept.
 #[derive(Debug, Default)]
@@ -24,6 +28,10 @@ pub(super) struct Gathering {
     pub(super) splits: Option<Arc<Loaded>>,
     /// Peers to which something was sent since the last look.
     fresh: Vec<Peer>,
+    /// Peers to which something was sent that their sockets did not take.
+    rest: Vec<Peer>,
+    /// Naps in a row in which none of that left.
+    stuck: u32,
     naps: u32,
     /// Naps since something was kept.
     idle: u32,
@@ -135,13 +143,40 @@ impl TcpRail {
         keeping.history.sent();
         if !waits {
             keeping.since = None;
-            return self.added(peer);
+            self.added(peer);
+            return self.note_rest(peer);
         }
         self.gathering.kept += 1;
         if keeping.since.is_none() {
             keeping.since = Some(self.gathering.naps);
             self.gathering.idle = 0;
         }
+    }
+
+    /// What its socket did not take of what was sent to a peer leaves when the rank looks, or with the naps if it computes.
+    #[inline]
+    fn note_rest(&mut self, peer: Peer) {
+        if self.rest_of(peer) > 0 && !self.gathering.rest.contains(&peer) {
+            self.gathering.rest.push(peer);
+            self.gathering.stuck = 0;
+        }
+    }
+
+    /// Bytes that a peer's socket did not take.
+    fn rest_of(&self, peer: Peer) -> usize {
+        let remote = self.remotes[peer as usize].as_ref();
+        remote.map_or(0, |remote| {
+            if remote.link.is_up() {
+                remote.link.log.unsent_len()
+            } else {
+                0
+            }
+        })
+    }
+
+    /// A socket has just not taken all, and nobody looks after that yet.
+    fn has_fresh_rest(&self) -> bool {
+        self.gathering.stuck == 0 && !self.gathering.rest.is_empty()
     }
 
     /// The rank looks: what was kept leaves.
@@ -162,7 +197,8 @@ impl TcpRail {
     /// Whether something is kept and nobody has been asked to look after it; asks once.
     #[inline]
     pub(crate) fn wants_naps(&mut self) -> bool {
-        let wants = !self.gathering.watched && self.gathering.kept > 0 && self.keeps_something();
+        let keeps = || self.gathering.kept > 0 && self.keeps_something() || self.has_fresh_rest();
+        let wants = !self.gathering.watched && keeps();
         self.gathering.watched |= wants;
         wants
     }
@@ -175,9 +211,9 @@ impl TcpRail {
         self.gathering.fresh.iter().any(keeps)
     }
 
-    /// A nap is over: what was kept before it began leaves. `false`: nothing has been kept for long, and nobody needs to look any more until
-    /// something is.
-    pub fn nap(&mut self) -> bool {
+    /// A nap is over: what was kept before it began leaves, and what sockets take now of what they did not. How long the next one is; `None`: nothing has been kept for long, and nobody
+    /// needs to look any more until something is.
+    pub fn nap(&mut self) -> Option<Duration> {
         let over = self.gathering.naps;
         self.gathering.naps = over.wrapping_add(1);
         for at in 0..self.gathering.fresh.len() {
@@ -192,8 +228,24 @@ impl TcpRail {
                 self.flush(peer, Stream::Small);
             }
         }
+        let mut moved = self.gathering.rest.is_empty();
+        for at in (0..self.gathering.rest.len()).rev() {
+            let peer = self.gathering.rest[at];
+            let before = self.rest_of(peer);
+            self.flush(peer, Stream::Small);
+            let left = self.rest_of(peer);
+            moved |= left < before;
+            if left == 0 {
+                self.gathering.rest.swap_remove(at);
+            }
+        }
+        self.gathering.stuck = if moved { 0 } else { self.gathering.stuck + 1 };
         self.gathering.idle += 1;
         self.gathering.watched = self.gathering.idle < TCP_NAPS_IDLE || self.keeps_something();
-        self.gathering.watched
+        if self.gathering.watched || self.gathering.rest.is_empty() {
+            return self.gathering.watched.then_some(TCP_NAP);
+        }
+        // Who keeps something meanwhile calls.
+        Some(TCP_NAP * (1 << (self.gathering.stuck / TCP_NAPS_STUCK).min(TCP_NAPS_LONGER)))
     }
 }
