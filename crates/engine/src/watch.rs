@@ -126,6 +126,8 @@ impl Core {
     #[cold]
     pub(crate) fn marked_over(&mut self, index: u32) {
         self.withdrawn(index);
+        // A plain receive leaves its slot without a look at its marks.
+        self.requests.at(index).unmark(Mark::Packets);
         if !self.requests.peek(index).marked(Mark::Watched) {
             return;
         }

@@ -1,0 +1,70 @@
+//! Plain receives, whose slots are used again at once.
+
+use garonne_engine::Quotas;
+use garonne_engine::api::{Mode, Origin, Pattern, Send, Source, Started};
+use garonne_engine::quick::{Catch, Ended};
+use garonne_progress::host::Host;
+use garonne_sim::Memory;
+use garonne_sim::fabric::Faults;
+use garonne_sim::job::{Job, SimHost, check};
+use garonne_sync::user::{Data, Scratch};
+use std::sync::Arc;
+
+/// Longer than what travels with its envelope.
+const LEN: usize = 4000;
+
+#[test]
+fn a_receive_that_went_by_packets_leaves_nothing_to_the_next_in_its_slot() {
+    let job = Job {
+        world: 2,
+        seed: 1,
+        faults: Faults {
+            delay_ns: (500, 5_000),
+            loss: 0,
+            repeat: 0,
+            until_ns: 0,
+            deaths: Vec::new(),
+        },
+        quotas: Quotas {
+            envelopes: 1024,
+            payload: 1 << 16,
+        },
+        memory: Memory::Apart,
+    };
+    check(&job, |host: Arc<SimHost>| {
+        let room = Scratch::new(LEN).expect("memory");
+        for number in 0..3u8 {
+            if host.me() == 0 {
+                room.mem().write(0, &[number; LEN]);
+                let send = Send {
+                    context: 0,
+                    peer: 1,
+                    source: 0,
+                    tag: 0,
+                    data: Data::contiguous(room.mem(), LEN as u64),
+                    mode: Mode::Standard,
+                    origin: Origin::default(),
+                };
+                if let Started::Pending(request) = host.send(send).expect("started") {
+                    host.wait_until(&mut || host.take(request).expect("ours").is_some());
+                }
+                continue;
+            }
+            let pattern = Pattern {
+                context: 0,
+                source: Some(Source { rank: 0, peer: 0 }),
+                tag: Some(0),
+            };
+            let catch = Catch::of(pattern, (room.mem(), LEN as u32), Origin::default());
+            let request = host
+                .inspect(|shard| shard.post_plain(&catch))
+                .expect("nothing is in the way");
+            host.wait_until(&mut || match host.inspect(|shard| shard.end_plain(request)) {
+                Ended::NotYet => false,
+                Ended::Plainly(caught) => caught.len as usize == LEN,
+                Ended::Otherwise => panic!("it ended otherwise"),
+            });
+            room.mem().with(0, LEN, |bytes| assert_eq!(bytes, [number; LEN]));
+        }
+    });
+}
