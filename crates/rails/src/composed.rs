@@ -146,7 +146,12 @@ fn watch(epoll: &OwnedFd, kept: &OwnedFd, bell: &dyn WakeSource, tcp: &Mutex<Tcp
             Err(_) => return,
         }
         if events.is_empty() {
-            nap = lock(tcp).nap();
+            let mut tcp = lock(tcp);
+            nap = tcp.nap();
+            if tcp.makes_room() {
+                drop(tcp);
+                bell.wake();
+            }
         }
         for event in events {
             match event.data.u64() {

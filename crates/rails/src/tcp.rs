@@ -343,6 +343,10 @@ impl Rail for TcpRail {
             return Flowing::No;
         }
         let first = if len <= TCP_PACKED_MAX { len } else { TCP_FLOW_HEAD };
+        // A block for each long packet, and one in case the first does not fit behind what was sent before.
+        if !self.blocks.keep(1 + (len - first).div_ceil(TCP_PACKET_MAX)) {
+            return Flowing::No;
+        }
         match remote.link.log.promise(first, len - first) {
             true => Flowing::Pieces(first, TCP_PACKET_MAX),
             false => Flowing::Soon,

@@ -32,6 +32,8 @@ pub(super) struct Gathering {
     rest: Vec<Peer>,
     /// Naps in a row in which none of that left.
     stuck: u32,
+    /// All of it has left by a nap, and whoever waits for room was not told.
+    emptied: bool,
     naps: u32,
     /// Naps since something was kept.
     idle: u32,
@@ -203,6 +205,11 @@ impl TcpRail {
         wants
     }
 
+    /// Whether there is room since the last nap that somebody may sleep for.
+    pub(crate) fn makes_room(&mut self) -> bool {
+        std::mem::take(&mut self.gathering.emptied)
+    }
+
     fn keeps_something(&self) -> bool {
         let keeps = |peer: &Peer| {
             let remote = self.remotes[*peer as usize].as_ref();
@@ -237,6 +244,7 @@ impl TcpRail {
             moved |= left < before;
             if left == 0 {
                 self.gathering.rest.swap_remove(at);
+                self.gathering.emptied = true;
             }
         }
         self.gathering.stuck = if moved { 0 } else { self.gathering.stuck + 1 };

@@ -132,7 +132,9 @@ impl TcpRail {
                         Ok((got, more)) => {
                             *told += 1;
                             sink.placed(peer, got);
-                            if !more {
+                            // Of sealed bytes the socket does not tell.
+                            last = !more;
+                            if last {
                                 result = Taken::All;
                                 break;
                             }

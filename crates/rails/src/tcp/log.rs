@@ -146,7 +146,6 @@ impl Log {
         header: Option<&[u8; HEADER]>,
         (payload, len): (UserMem, usize),
     ) -> bool {
-        self.promised = self.promised.saturating_sub(1);
         let Some(frame) = self.append_room(blocks, frame, header, len) else {
             return false;
         };
@@ -184,6 +183,7 @@ impl Log {
         }
         block.end += whole;
         self.held += whole;
+        self.promised = self.promised.saturating_sub(1);
         Some(frame)
     }
 
