@@ -229,19 +229,21 @@ impl Core {
                 && pattern.source.is_none_or(|source| source.peer == meta.peer)
                 && pattern.tag.is_none_or(|tag| tag == meta.tag)
         };
-        let found = self.gates.iter().position(|gate| {
-            gate.flow
-                .as_ref()
-                .is_some_and(|flow| matches!(flow.target, Target::Kept(_)) && matches(&flow.meta))
-        })?;
-        let flow = self.gates[found].flow.as_ref()?;
-        let (header, meta, in_turn) = (flow.header, flow.meta, flow.in_turn);
-        if in_turn && self.has_turn(&header, &meta) {
-            return Some(found as u32);
+        for at in 0..self.gates.len() {
+            let kept = |flow: &&Flow| matches!(flow.target, Target::Kept(_)) && matches(&flow.meta);
+            let Some(flow) = self.gates[at].flow.as_ref().filter(kept) else {
+                continue;
+            };
+            let (header, meta, in_turn) = (flow.header, flow.meta, flow.in_turn);
+            if in_turn && self.has_turn(&header, &meta) {
+                return Some(at as u32);
+            }
         }
-        // It is out of turn: when all of it is here, it goes to the oldest receive, and this one is before all that are to come.
-        if let Some(flow) = &mut self.gates[found].flow {
-            flow.in_turn = false;
+        // Those that are out of turn go to the oldest receive when all of them is here, and this one is before all that are to come.
+        for gate in &mut self.gates {
+            if let Some(flow) = gate.flow.as_mut().filter(|flow| matches(&flow.meta)) {
+                flow.in_turn = false;
+            }
         }
         None
     }
