@@ -210,6 +210,10 @@ pub(crate) fn reach(
             .min()
             .unwrap_or(until)
             .min(until);
+        // One that has taken the call is busy, as one that cuts it off.
+        if now >= until && now < cut_until && calls.iter().any(|(.., call)| call.has_called()) {
+            until = cut_until;
+        }
         if now >= until {
             break;
         }

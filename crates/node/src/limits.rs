@@ -291,3 +291,6 @@ pub const LATE_WAIT: Duration = Duration::from_secs(5);
 
 /// Calls on behalf of ranks of other hosts under way to one host's ranks: several for each pair that waits, and a rank that computes answers none.
 pub const CALLBACKS_MAX: usize = 256;
+
+/// Between two looks of an agent whose own part is over at whether those below it are done: they tell, and this only bounds what a missed word costs.
+pub const BELOW_LOOK: Duration = Duration::from_millis(100);

@@ -518,7 +518,17 @@ impl<'a> Agent<'a> {
             .iter()
             .flat_map(|slot| [slot.out.due(), slot.err.due()])
             .flatten();
-        let ending = self.ending.as_ref().and_then(Ending::due);
+        let now = Instant::now();
+        let waits_below = self.below.as_ref().is_some_and(|below| !below.is_done());
+        // What is due may have to wait for those below, who tell when they are done.
+        let ending = self
+            .ending
+            .as_ref()
+            .and_then(Ending::due)
+            .map(|due| match waits_below {
+                true if due <= now => now + limits::BELOW_LOOK,
+                _ => due,
+            });
         let passes = self.sinks.iter().filter_map(Sink::pass_due);
         streams
             .chain(passes)
