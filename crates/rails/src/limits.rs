@@ -147,7 +147,8 @@ pub const TCP_FLOW_HEAD: usize = 4096;
 pub const TCP_FLOW_PIECES: usize = 1 + TCP_FLOW_MAX.div_ceil(TCP_PACKET_MAX);
 
 /// Bytes taken in at once where the last message went to where it belongs without a copy: an envelope, and what small messages come with it as a rule.
-pub const TCP_LEAN: usize = 4096;
+/// More than a first packet with its frame and the frame of the next, so that the rest goes where it belongs with one more call.
+pub const TCP_LEAN: usize = TCP_FLOW_HEAD + 1024;
 
 /// Payloads up to this length are copied behind what waits to be sent; larger ones get a block of their own and are not copied again.
 pub const TCP_INLINE_MAX: usize = 4096;
