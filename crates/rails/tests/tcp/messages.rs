@@ -10,7 +10,7 @@ use garonne_engine::shard::Shard;
 use garonne_rails::tcp::TcpRail;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longer than any delay of an overloaded machine: whoever sleeps that long was not woken.
@@ -76,6 +76,22 @@ impl Rank {
             Started::Pending(request) => self.wait(request),
         }
     }
+
+    /// A message of so many bytes came.
+    fn end_whole(&mut self, got: Started, len: usize) {
+        let status = self.end(got);
+        assert_eq!((status.error, status.len), (None, len as u64));
+    }
+
+    /// Stays until as many ranks as that are through. What has left it may be lost between it and its peer as long as connections break, and nobody else has it.
+    fn stay(&mut self, ranks: usize, through: &AtomicUsize) {
+        through.fetch_add(1, Ordering::AcqRel);
+        let begun = Instant::now();
+        while through.load(Ordering::Acquire) < ranks && begun.elapsed() < SURELY_LOST {
+            self.0.progress();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 fn bytes(seed: usize, len: usize) -> Vec<u8> {
@@ -93,6 +109,7 @@ fn filled(seed: usize, len: usize) -> (Scratch, Data) {
 
 /// Both ranks send each other messages of all these sizes, in two orders of sending and receiving, sleeping in between.
 fn exchange(rails: Vec<TcpRail>, sizes: &[usize], rounds: usize) {
+    let through = &AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for (me, rail) in (0..).zip(rails) {
             scope.spawn(move || {
@@ -104,11 +121,11 @@ fn exchange(rails: Vec<TcpRail>, sizes: &[usize], rounds: usize) {
                         let sent = rank.send(peer, n as i32, data);
                         let got = rank.recv(peer, n as i32, into);
                         assert_eq!(rank.end(sent).error, None);
-                        assert_eq!(rank.end(got).len, len as u64);
+                        rank.end_whole(got, len);
                     } else {
                         let got = rank.recv(peer, n as i32, into);
                         let sent = rank.send(peer, n as i32, data);
-                        assert_eq!(rank.end(got).len, len as u64);
+                        rank.end_whole(got, len);
                         assert_eq!(rank.end(sent).error, None);
                     }
                     let expected = bytes(n + peer as usize, len);
@@ -116,6 +133,7 @@ fn exchange(rails: Vec<TcpRail>, sizes: &[usize], rounds: usize) {
                         assert!(got == expected, "message {n} of {len} bytes")
                     });
                 }
+                rank.stay(2, through);
             });
         }
     });
