@@ -240,7 +240,12 @@ impl TcpRail {
                 if watched.is_err() {
                     return self.failed(peer, stream, Failure::Cut, now);
                 }
+                let outdated = calls.is_outdated(&self.hosts.addresses(peer));
                 self.opened(peer, stream, channel, theirs);
+                if outdated {
+                    // Its network may have been drained meanwhile.
+                    self.leave_drained_by(peer, stream);
+                }
             }
         }
     }

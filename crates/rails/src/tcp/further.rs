@@ -40,29 +40,29 @@ impl TcpRail {
                 continue;
             };
             for stream in remote.streams() {
-                let Some(ends) = self.ends(peer, stream) else {
-                    continue;
-                };
-                let drained = self.is_drained(ends);
-                let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
-                    break;
-                };
-                match stream {
-                    Stream::Bulk(path @ 1..) => remote.paths.set_drained(path, drained),
-                    _ if drained
-                        && self
-                            .hosts
-                            .addresses(peer)
-                            .first()
-                            .is_some_and(|first| !self.hosts.is_drained(first.ip())) =>
-                    {
-                        remote.calls(stream).start_over();
-                        self.broke(peer, stream);
-                    }
-                    _ => {}
-                }
+                self.leave_drained_by(peer, stream);
             }
             self.spread(peer);
+        }
+    }
+
+    /// Leaves the network of this stream if it is to be left alone; what every pair needs, only if there is another.
+    pub(super) fn leave_drained_by(&mut self, peer: Peer, stream: Stream) {
+        let Some(ends) = self.ends(peer, stream) else {
+            return;
+        };
+        let drained = self.is_drained(ends);
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        if let Stream::Bulk(path @ 1..) = stream {
+            return remote.paths.set_drained(path, drained);
+        }
+        let addresses = self.hosts.addresses(peer);
+        let has_other = |first: &SocketAddr| !self.hosts.is_drained(first.ip());
+        if drained && addresses.first().is_some_and(has_other) {
+            remote.calls(stream).start_over();
+            self.broke(peer, stream);
         }
     }
 
@@ -126,5 +126,111 @@ impl TcpRail {
         let _ = calls.failed(failure, now);
         calls.put_off(now + TCP_FURTHER_AGAIN);
         self.remind(now + TCP_FURTHER_AGAIN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{Told, send};
+    use crate::tcp::{Hosts, House, Process, Secret, listen};
+    use garonne_engine::rail::{Class, Rail};
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    const NETWORKS: [IpAddr; 2] = [
+        IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)),
+        IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1)),
+    ];
+
+    /// Longer than any delay of a machine with too much to do.
+    const LOOKS: usize = 50_000;
+
+    /// Two ranks with two networks, of which the first may be drained.
+    struct Book {
+        ports: [u16; 2],
+        drained: AtomicU32,
+    }
+
+    impl Hosts for Book {
+        fn size(&self) -> u32 {
+            2
+        }
+        fn incarnation(&self, peer: Peer) -> u32 {
+            peer
+        }
+        fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
+            let mut networks = NETWORKS;
+            networks.sort_by_key(|network| self.is_drained(*network));
+            networks
+                .map(|network| (network, self.ports[peer as usize]).into())
+                .to_vec()
+        }
+        fn drained(&self) -> u32 {
+            self.drained.load(Ordering::Relaxed)
+        }
+        fn is_drained(&self, address: IpAddr) -> bool {
+            self.drained() > 0 && address == NETWORKS[0]
+        }
+        fn is_gone(&self, _peer: Peer) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_call_that_was_under_way_when_its_network_was_drained_ends_on_another() {
+        let secret = Secret::generate().unwrap();
+        let listeners = [0, 1].map(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap());
+        let ports = [0, 1].map(|rank: usize| listeners[rank].local_addr().unwrap().port());
+        let drained = AtomicU32::new(0);
+        let book = Arc::new(Book { ports, drained });
+        let mut rails = (0..).zip(listeners).map(|(rank, listener)| {
+            let me = Process {
+                job: [1; 16],
+                world: 0,
+                rank,
+                incarnation: rank,
+            };
+            let secret = secret.clone();
+            let sealed = false;
+            TcpRail::new(House { secret, me, sealed }, book.clone(), listener).unwrap()
+        });
+        let [mut caller, mut called] = [(); 2].map(|()| rails.next().unwrap());
+        let (mut told, mut heard) = (Told::default(), Told::default());
+        send(&mut caller, 1, b"word", 0, Class::Data).unwrap();
+        let step = |rail: &mut TcpRail, told: &mut Told| {
+            rail.poll(16, told);
+            std::thread::sleep(Duration::from_micros(100));
+        };
+        // It is taken by the other's system, and the other does not look.
+        let is_taken = |rail: &TcpRail| {
+            let calls = rail.remotes[1]
+                .as_ref()
+                .and_then(|remote| remote.call_of(Stream::Small));
+            calls.is_some_and(|calls| calls.stands(Instant::now()))
+        };
+        for _ in 0..LOOKS {
+            if is_taken(&caller) {
+                break;
+            }
+            step(&mut caller, &mut told);
+        }
+        assert!(is_taken(&caller));
+        book.drained.store(1, Ordering::Relaxed);
+        let has_left = |rail: &TcpRail| {
+            rail.ends(1, Stream::Small)
+                .is_some_and(|ends| !rail.is_drained(ends))
+        };
+        for _ in 0..LOOKS {
+            step(&mut caller, &mut told);
+            step(&mut called, &mut heard);
+            if has_left(&caller) && !heard.packets.is_empty() {
+                break;
+            }
+        }
+        assert!(has_left(&caller), "{:?}", caller.ends(1, Stream::Small));
+        assert_eq!(heard.packets.len(), 1);
     }
 }

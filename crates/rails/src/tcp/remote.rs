@@ -139,12 +139,17 @@ impl Calls {
     /// Whether an attempt under way, which nobody has taken yet, is better given up since a new address comes before all others; that is tried then.
     pub(crate) fn is_led_elsewhere(&mut self, addresses: &[SocketAddr], now: Instant) -> bool {
         let untaken = matches!(&self.call, Call::Out(line) if line.called().is_none());
-        let new = untaken && self.first.is_some() && self.first != addresses.first().copied();
+        let new = untaken && self.is_outdated(addresses);
         if new {
             self.address = 0;
             self.call = Call::At(now);
         }
         new
+    }
+
+    /// Whether another of the peer's addresses comes first now than when one was last tried.
+    pub(crate) fn is_outdated(&self, addresses: &[SocketAddr]) -> bool {
+        self.first.is_some() && self.first != addresses.first().copied()
     }
 
     /// The address to try.
