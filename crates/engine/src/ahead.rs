@@ -247,16 +247,14 @@ impl Core {
             return Some(());
         };
         let operation = self.requests.at(index);
-        if (operation.side, operation.peer) == (Side::Recv, peer) && operation.marked(Mark::Packets) {
-            return Some(());
-        }
+        let expects = (operation.side, operation.peer) == (Side::Recv, peer);
         let failed = operation.state == State::Complete || operation.error.is_some();
-        if operation.side == Side::Recv && operation.peer == peer && failed {
-            // The message met it and was not what it waits for, which its sender could not know.
+        if expects && (operation.marked(Mark::Packets) || failed) {
+            // It comes anew, or the message met it and was not what it waits for, which its sender could not know.
             return Some(());
         }
-        let known = operation.side == Side::Recv
-            && (operation.peer, operation.state, operation.remote) == (peer, State::Active, written.send)
+        let known = expects
+            && (operation.state, operation.remote) == (State::Active, written.send)
             && operation.marked(Mark::Announced);
         if !known {
             return None;

@@ -5,7 +5,7 @@
 //! result; in the third they say that they have. In place, a member's result lies in a slice of which nobody else reads operands.
 
 use super::combine::{Operands, Room};
-use super::direct::{FAILED, Lending, Offer, READ, REFUSED, SHOWN_BYTES, Shown, Wanted};
+use super::direct::{Lending, Offer, SHOWN_BYTES, Shown, Wanted};
 use super::{Lanes, pieces};
 use crate::coll::algo::{Reduction, part};
 use crate::error::{Class, Result};
@@ -72,26 +72,12 @@ impl Lanes<'_> {
 
     /// Says whether the own slice is combined, and learns whether all are; `false`: lanes must serve.
     fn tell(&self, combined: Result<bool>) -> Result<Result<bool>> {
-        let (board, epoch) = (&self.place.board, self.next());
-        let state = match &combined {
-            Ok(true) => READ,
-            Ok(false) => REFUSED,
-            Err(_) => FAILED,
-        };
-        board.cell(self.place.me, epoch).write(0, &[state]);
-        self.pass(epoch)?;
-        let says = |wanted: &dyn Fn(u8) -> bool| {
-            self.place.others().find(|&member| {
-                let mut said = [0];
-                board.cell(member, epoch).read(0, &mut said);
-                wanted(said[0])
-            })
-        };
-        if let Some(member) = says(&|said| said != READ && said != REFUSED) {
+        let said = self.say(&combined, || {})?;
+        if let Some(member) = said.failed {
             let text = format!("rank {member} could not read what it had to combine");
             return Ok(combined.and_then(|_| Err(self.table.comm.error(Class::Other, text))));
         }
-        if combined.is_ok() && (state == REFUSED || says(&|said| said == REFUSED).is_some()) {
+        if matches!(combined, Ok(false)) || combined.is_ok() && said.refused {
             self.place.refused.store(true, Ordering::Relaxed);
             return Ok(Ok(false));
         }

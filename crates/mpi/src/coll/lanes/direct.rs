@@ -45,10 +45,18 @@ const BLOB_AT: usize = 24;
 /// Two of them are shown at once where results are lent as well.
 const _: () = assert!(2 * SHOWN_BYTES <= CELL_BYTES);
 
-/// How a member's reading went.
-pub(super) const READ: u8 = 1;
-pub(super) const REFUSED: u8 = 2;
-pub(super) const FAILED: u8 = 3;
+/// How a member's reading went, as it says it to the others.
+const READ: u8 = 1;
+const REFUSED: u8 = 2;
+const FAILED: u8 = 3;
+
+/// What the others said of their reading.
+pub(super) struct Said {
+    /// One of those that met an error.
+    pub failed: Option<u32>,
+    /// The system refused some.
+    pub refused: bool,
+}
 
 /// The system's number for memory that is not there.
 const EFAULT: i32 = 14;
@@ -174,34 +182,45 @@ impl Lanes<'_> {
     /// # Errors
     /// The own one; that reading was refused here, if another's failed: who has an error does not come to lanes.
     pub(super) fn settle(&self, own: Result<bool>, meanwhile: impl FnOnce()) -> Result<bool> {
+        let said = self.say(&own, meanwhile)?;
+        let all = own?;
+        match (all, said.failed) {
+            (false, Some(_)) => Err(self.table.comm.error(
+                Class::Other,
+                "the system refused to read another process's memory",
+            )),
+            (true, Some(_)) => Ok(true),
+            (true, None) if !said.refused => Ok(true),
+            (_, None) => {
+                self.place.refused.store(true, Ordering::Relaxed);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Says how the own reading went (`false`: the system refused it), and hears how that of the others did.
+    ///
+    /// # Errors
+    /// `NotSame` as every meeting.
+    pub(super) fn say(&self, own: &Result<bool>, meanwhile: impl FnOnce()) -> Result<Said> {
         let (board, epoch) = (&self.place.board, self.next());
-        let state = match &own {
+        let state = match own {
             Ok(true) => READ,
             Ok(false) => REFUSED,
             Err(_) => FAILED,
         };
         board.cell(self.place.me, epoch).write(0, &[state]);
         self.pass_doing(epoch, meanwhile)?;
-        let all = own?;
-        let says = |state| {
-            self.place.others().any(|member| {
-                let mut said = [0];
-                board.cell(member, epoch).read(0, &mut said);
-                said == [state]
-            })
+        let says = |member| {
+            let mut said = [0];
+            board.cell(member, epoch).read(0, &mut said);
+            said[0]
         };
-        match (all, says(FAILED)) {
-            (false, true) => Err(self.table.comm.error(
-                Class::Other,
-                "the system refused to read another process's memory",
-            )),
-            (true, true) => Ok(true),
-            (_, false) if all && !says(REFUSED) => Ok(true),
-            (_, false) => {
-                self.place.refused.store(true, Ordering::Relaxed);
-                Ok(false)
-            }
-        }
+        let mut others = self.place.others();
+        Ok(Said {
+            failed: others.find(|&member| !matches!(says(member), READ | REFUSED)),
+            refused: self.place.others().any(|member| says(member) == REFUSED),
+        })
     }
 
     /// `false`: the system does not let this process read it.
