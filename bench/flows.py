@@ -43,17 +43,18 @@ def arguments(argv):
     parser.add_argument("--over", type=lambda text: words_of(text, PLACES), default=PLACES, metavar="PLACES", help="tcp, shm or both, by comma")
     parser.add_argument("--only", type=lambda text: words_of(text, KINDS), default=KINDS, metavar="KINDS", help=f"some of: {', '.join(KINDS)}")
     parser.add_argument("--counts", type=numbers, metavar="K", help="lengths of series, by comma")
+    parser.add_argument("--sizes", type=numbers, metavar="BYTES", help="lengths of plain messages, alone and out of a window, by comma")
     return parser.parse_args(argv)
 
 
 def plan(args):
     """(kind, words for flows.c): each line is one job per MPI and round."""
     quick = args.quick
-    sizes = [8, 1 << 20] if quick else SIZES
+    sizes = args.sizes or ([8, 1 << 20] if quick else SIZES)
     yield "pingpong", [f"pingpong:1:{size}" for size in sizes]
     yield "series", [f"series:{k}:{size}" for size in ([4] if quick else SEGMENTS) for k in args.counts or ([1, 16] if quick else SERIES)]
     yield "types", [f"{what}:{pairs}:{BLOCK}" for pairs in ([1] if quick else PAIRS) for what in ("indexed", "plain")]
-    yield "stream", [f"stream:{WINDOW}:{STREAM_SIZE}"]
+    yield "stream", [f"stream:{WINDOW}:{size}" for size in args.sizes or [STREAM_SIZE]]
     yield "beside", ["idle:1:8", f"beside:{BULK_FLOWS}:8"]
 
 
