@@ -9,8 +9,8 @@ pub const CONTROL_PAYLOAD_MAX: usize = 88;
 /// Unexpected envelopes that one peer may leave here: enough that a burst of small sends to a busy receiver never waits.
 pub const ENVELOPE_QUOTA: u32 = 1024;
 
-/// Unexpected payload in bytes that one peer may leave here in a small job; larger jobs share [`PAYLOAD_TOTAL`].
-pub const PAYLOAD_CREDIT_MAX: u64 = 512 << 10;
+/// Unexpected payload in bytes that one peer may leave here in a small job; larger jobs share [`PAYLOAD_TOTAL`]. A window of eight of the longest messages that travel with their envelope.
+pub const PAYLOAD_CREDIT_MAX: u64 = 2 << 20;
 
 /// Least unexpected payload in bytes granted to a peer: a handful of eager messages.
 pub const PAYLOAD_CREDIT_MIN: u64 = 16 << 10;
