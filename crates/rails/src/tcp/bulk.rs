@@ -121,6 +121,8 @@ pub(crate) struct Bulk {
     blocks: Blocks,
     /// Bytes of bodies that came, ever.
     moved: u64,
+    /// Requests that were refused, ever.
+    refused: u64,
 }
 
 /// Where a part of shaped data lies.
@@ -172,6 +174,11 @@ impl Bulk {
     /// Bytes that it has brought.
     pub(crate) fn moved(&self) -> u64 {
         self.moved
+    }
+
+    /// Changes whenever the other side answers.
+    pub(crate) fn heard(&self) -> u64 {
+        self.moved + self.refused
     }
 
     /// Bytes are to leave.
@@ -432,6 +439,7 @@ impl Bulk {
                     .iter()
                     .position(|read| read.number == head.number && read.asked);
                 let read = self.reads.remove(at.ok_or(Violation)?);
+                self.refused += 1;
                 let told = read.local.is_some().then_some(Told::Refused(read.rest()));
                 Ok((got, told))
             }

@@ -77,6 +77,14 @@ impl Carrier {
         of!(self, one => one.moved())
     }
 
+    /// Changes whenever something comes by it.
+    pub(crate) fn heard(&self) -> u64 {
+        match self {
+            Self::Socket(bulk) => bulk.heard(),
+            other => other.moved(),
+        }
+    }
+
     /// See [`Bulk::is_serving`].
     pub(crate) fn is_serving(&self) -> bool {
         of!(self, one => one.is_serving())

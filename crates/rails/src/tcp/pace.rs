@@ -17,7 +17,7 @@ pub(crate) struct Pace {
     pub(crate) since: Option<(Instant, u64)>,
     /// When a piece came last, and how long it took.
     pub(crate) last: Option<(Instant, Duration)>,
-    /// What had been moved when silence was last looked for, and how many looks in a row have found the same.
+    /// What the way had been heard to say when silence was last looked for, and how many looks in a row have found the same.
     pub(crate) heard: u64,
     pub(crate) silent_looks: u32,
     /// It brings nothing while others do.

@@ -49,7 +49,9 @@ pub(crate) struct Path {
 
 impl Path {
     fn is_usable(&self) -> bool {
-        self.bulk.is_ready() && !self.pace.stalls && !self.pace.drained
+        // What has answered since it stood still does not any more.
+        let stalls = self.pace.stalls && self.pace.heard == self.bulk.heard();
+        self.bulk.is_ready() && !stalls && !self.pace.drained
     }
 }
 
@@ -460,19 +462,19 @@ impl Paths {
     pub(crate) fn listen(&mut self) -> bool {
         let mut silent = Vec::new();
         for (number, path) in self.paths.iter_mut().enumerate() {
-            let moved = path.bulk.moved();
+            let heard = path.bulk.heard();
             let waits = path.bulk.asked() > 0 && path.bulk.channel().is_some();
-            let is_silent = waits && path.pace.heard == moved;
+            let is_silent = waits && path.pace.heard == heard;
             path.pace.silent_looks = if is_silent { path.pace.silent_looks + 1 } else { 0 };
             let looks = path.bulk.fabric().map_or(1, |_| FABRIC_SILENT_LOOKS);
             if path.pace.silent_looks >= looks && !path.pace.stalls {
                 silent.push(number);
             }
-            if path.pace.heard != moved {
+            if path.pace.heard != heard {
                 path.pace.stalls = false;
             }
             // What is asked for only now has until the next look.
-            path.pace.heard = if waits { moved } else { u64::MAX };
+            path.pace.heard = if waits { heard } else { u64::MAX };
         }
         let others = |silent: &[usize]| {
             (0..self.paths.len()).any(|path| !silent.contains(&path) && self.paths[path].is_usable())
