@@ -161,7 +161,7 @@ impl<R: Rail> Shard<R> {
             let operation = self.core.requests.peek(index);
             let shared = operation.fetching == Some(Fetch::Share);
             // A part that was taken is to be read as a whole.
-            let len = if shared { len } else { len.min(LIFT_MAX) };
+            let brief = if shared { len } else { len.min(LIFT_MAX) };
             let Some(region) = operation
                 .region
                 .as_deref()
@@ -172,7 +172,7 @@ impl<R: Rail> Shard<R> {
             };
             match self
                 .rail
-                .lift(operation.bulk(token, region, from, len), Lift::Read)
+                .lift(operation.bulk(token, region, from, brief), Lift::Read)
             {
                 Ok(Lifted::Load(step, load)) => {
                     if shared {
@@ -181,6 +181,7 @@ impl<R: Rail> Shard<R> {
                     }
                     return Some(self.depart(index, Lift::Read, (step, load)));
                 }
+                // What the rail does by itself it is asked for at once: it may have several ways for much.
                 Ok(Lifted::Unable | Lifted::Nothing) => drop(self.pull(index, from, len)),
                 Err(error) => self.core.bulk_moved(index, Err(error)),
             }
