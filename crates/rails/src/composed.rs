@@ -4,7 +4,10 @@
 //! doorbell, as with shared memory alone; a thread of its own, started at the first sleep, watches the sockets and rings that doorbell when one is ready, once for
 //! each time the rank arms. The same thread sees to it that messages which are kept for others to leave with them leave in time, so TCP's part is behind a lock; nobody
 //! else ever takes it. While nothing comes by TCP its sockets, which cost a system call, are looked at ever more seldom between looks at shared memory.
-//! In a job of one node there is no second part, and what that costs is one comparison where a peer is named.
+//! In a job of one node there is no second part, and what that costs is one comparison where a peer is named. Large data between ranks of one host may also go by both at
+//! once (`joint`), where somebody asks for that.
+
+mod joint;
 
 use crate::limits::{COMPOSED_TCP_EVERY_MAX, TCP_NAP};
 use crate::shm::ShmRail;
@@ -45,6 +48,10 @@ struct Far {
     tcp_in: u32,
     /// The former at most: one where nobody else is on this node.
     tcp_every_max: u32,
+    /// By peer: large data go by both rails; empty: to nobody.
+    beside: Vec<bool>,
+    /// Some are being read so.
+    copies: bool,
 }
 
 impl std::fmt::Debug for ComposedRail {
@@ -274,10 +281,20 @@ impl ComposedRail {
             tcp_every: 1,
             tcp_in: 0,
             tcp_every_max: if alone { 1 } else { COMPOSED_TCP_EVERY_MAX },
+            beside: Vec::new(),
+            copies: false,
         };
         Self {
             shm,
             far: Some(Box::new(far)),
+        }
+    }
+
+    /// From now on large data to and from these peers, by index, of this node go by TCP as well, of which both sides know. Not the rank itself.
+    pub fn join(&mut self, beside: Vec<bool>) {
+        if let Some(far) = &mut self.far {
+            lock(&far.tcp).set_beside(beside.clone());
+            far.beside = beside;
         }
     }
 
@@ -329,7 +346,13 @@ impl Rail for ComposedRail {
 
     fn reach(&self, peer: Peer) -> Option<Reach> {
         let Some(far) = self.far.as_ref().filter(|far| !far.is_near(peer)) else {
-            return self.shm.reach(peer);
+            let reach = self.shm.reach(peer)?;
+            // What goes by both is read at once; it is cut here.
+            let both = self.far.as_ref().is_some_and(|far| far.has_both(peer));
+            return Some(Reach {
+                read_chunk: if both { u64::MAX } else { reach.read_chunk },
+                ..reach
+            });
         };
         let most = self.limits().packet_max;
         let reach = lock(&far.tcp).reach(peer)?;
@@ -402,12 +425,15 @@ impl Rail for ComposedRail {
         let Some(far) = &mut self.far else {
             return self.shm.poll(budget, sink);
         };
-        if far.tcp_in > 0 {
+        if far.tcp_in > 0 && !far.copies {
             far.tcp_in -= 1;
             return self.shm.poll(budget, sink);
         }
         // First, or much traffic of the node would leave it no budget; and not in every poll, or the other way round.
-        let told = far.poll(budget, sink);
+        let mut told = far.poll(budget, sink);
+        if far.copies {
+            told += self.copy_some();
+        }
         told + self.shm.poll(budget.saturating_sub(told), sink)
     }
 
@@ -428,7 +454,10 @@ impl Rail for ComposedRail {
     }
 
     fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing {
-        of!(self, peer, rail => rail.expose(token, peer, data))
+        match &mut self.far {
+            Some(far) if far.joins(peer, data.len) => far.expose_to_both(&mut self.shm, (token, peer, data)),
+            _ => of!(self, peer, rail => rail.expose(token, peer, data)),
+        }
     }
 
     fn revoke(&mut self, token: Token) -> Ending {
@@ -442,7 +471,15 @@ impl Rail for ComposedRail {
     }
 
     fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
-        of!(self, bulk.peer, rail => rail.read(bulk))
+        match &mut self.far {
+            Some(far)
+                if far.has_both(bulk.peer)
+                    && let Some(names) = joint::split(bulk.descriptor) =>
+            {
+                far.read_by_both(&bulk, names)
+            }
+            _ => of!(self, bulk.peer, rail => rail.read(bulk)),
+        }
     }
 
     fn write(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
@@ -450,6 +487,9 @@ impl Rail for ComposedRail {
     }
 
     fn fetch(&mut self, token: Token, peer: Peer, len: u64) -> Fetch {
+        if self.far.as_ref().is_some_and(|far| far.joins(peer, len)) {
+            return self.shm.fetch_beside();
+        }
         of!(self, peer, rail => rail.fetch(token, peer, len))
     }
 
@@ -459,6 +499,10 @@ impl Rail for ComposedRail {
     }
 
     fn share(&mut self, token: Token, peer: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
+        // Of what goes by both nobody takes parts by himself.
+        if self.far.as_ref().is_some_and(|far| far.joins(peer, data.len)) {
+            return None;
+        }
         of!(self, peer, rail => rail.share(token, peer, data, way))
     }
 
@@ -480,6 +524,9 @@ impl Rail for ComposedRail {
     }
 
     fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
+        if what == Lift::Read && self.far.is_some() && joint::split(bulk.descriptor).is_some() {
+            return Ok(Lifted::Unable);
+        }
         of!(self, bulk.peer, rail => rail.lift(bulk, what))
     }
 

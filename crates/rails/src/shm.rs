@@ -144,6 +144,12 @@ impl ShmRail {
         self.paces.of(peer).map(|pace| pace.known(len))
     }
 
+    /// A message is fetched by this rail and another at once, which says nothing of its own ways. How to fetch it.
+    pub(crate) fn fetch_beside(&mut self) -> Fetch {
+        self.paces.begin_unmeasured();
+        Fetch::Read
+    }
+
     /// Told by the host that a peer died: nothing is sent to it any more, its unfinished records are passed over, its
     /// leases count as returned. The next poll tells the engine.
     pub fn peer_gone(&mut self, peer: Peer) {

@@ -7,6 +7,7 @@
 //!
 //! Bounded by the log of each peer spoken to, the strangers at the door, and `limits`. No room is `Refusal::Full`. Peers that are gone are told once.
 
+mod beside;
 mod bulk;
 mod carrier;
 mod channel;
@@ -26,6 +27,7 @@ mod intake;
 mod line;
 mod link;
 mod log;
+mod memory;
 mod pace;
 mod paths;
 pub mod relay;
@@ -39,7 +41,7 @@ mod wake;
 pub use door::listen;
 pub use fabric::hello::Unused;
 pub use fabric::opener::Fabrics;
-pub use frame::{LIBRARY, Process, Stream, VERSIONS};
+pub use frame::{LIBRARY, MEMORY, Process, Stream, VERSIONS};
 pub use handshake::{Fault, House, SECRET_BYTES, Secret};
 pub use hosts::Hosts;
 
@@ -65,7 +67,7 @@ use garonne_engine::rail::{
 };
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -136,6 +138,10 @@ pub struct TcpRail {
     opener: Opener,
     /// Regions that are to be withdrawn and of which something is lent: peer, cookie, token.
     recalled: Vec<(Peer, u64, Token)>,
+    /// By peer; empty: none. See `beside`.
+    beside: Vec<bool>,
+    /// Those of them from which something is read, in turn.
+    copying: VecDeque<Peer>,
 }
 
 impl std::fmt::Debug for TcpRail {
@@ -169,6 +175,8 @@ impl TcpRail {
             fabrics,
             opener: Opener::default(),
             recalled: Vec::new(),
+            beside: Vec::new(),
+            copying: VecDeque::new(),
             wake: Arc::new(TcpWake::new()?),
             door: Door::new(OwnedFd::from(listener)),
             remotes: bytemuck::zeroed_vec(size),

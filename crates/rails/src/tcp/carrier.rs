@@ -1,6 +1,6 @@
-//! What moves large data on one of a pair's ways: a socket alone, or an endpoint of libfabric beside one.
+//! What moves large data on one of a pair's ways: a socket alone, an endpoint of libfabric beside one, or the memory of one host.
 //!
-//! Owned by `paths`, which treat both alike; only what they offer differs.
+//! Owned by `paths`, which treat all alike; only what they offer differs.
 
 use crate::tcp::bulk::{Bulk, Piece, Told};
 use crate::tcp::channel::{Channel, Io};
@@ -8,6 +8,7 @@ use crate::tcp::fabric::Fabric;
 use crate::tcp::frame::Ask;
 use crate::tcp::link::Sent;
 use crate::tcp::log::Violation;
+use crate::tcp::memory::Memory;
 use garonne_sync::user::Data;
 
 /// See the module's paragraph.
@@ -15,6 +16,7 @@ use garonne_sync::user::Data;
 pub(crate) enum Carrier {
     Socket(Box<Bulk>),
     Fabric(Box<Fabric>),
+    Memory(Memory),
 }
 
 impl Default for Carrier {
@@ -29,6 +31,18 @@ macro_rules! of {
         match $self {
             Carrier::Socket($one) => $what,
             Carrier::Fabric($one) => $what,
+            Carrier::Memory($one) => $what,
+        }
+    };
+}
+
+/// Asks what has a connection; memory has `$none`.
+macro_rules! linked {
+    ($self:ident, $one:ident => $what:expr, $none:expr) => {
+        match $self {
+            Carrier::Socket($one) => $what,
+            Carrier::Fabric($one) => $what,
+            Carrier::Memory(_) => $none,
         }
     };
 }
@@ -36,25 +50,43 @@ macro_rules! of {
 impl Carrier {
     pub(crate) fn fabric(&self) -> Option<&Fabric> {
         match self {
-            Self::Socket(_) => None,
             Self::Fabric(fabric) => Some(fabric),
+            _ => None,
         }
     }
 
     pub(crate) fn fabric_mut(&mut self) -> Option<&mut Fabric> {
         match self {
-            Self::Socket(_) => None,
             Self::Fabric(fabric) => Some(fabric),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn memory(&self) -> Option<&Memory> {
+        match self {
+            Self::Memory(memory) => Some(memory),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn memory_mut(&mut self) -> Option<&mut Memory> {
+        match self {
+            Self::Memory(memory) => Some(memory),
+            _ => None,
         }
     }
 
     pub(crate) fn channel(&self) -> Option<&Channel> {
-        of!(self, one => one.channel())
+        linked!(self, one => one.channel(), None)
     }
 
     /// Something that is asked for could come.
     pub(crate) fn is_ready(&self) -> bool {
-        self.channel().is_some() && self.fabric().is_none_or(Fabric::is_ready)
+        match self {
+            Self::Socket(bulk) => bulk.channel().is_some(),
+            Self::Fabric(fabric) => fabric.channel().is_some() && fabric.is_ready(),
+            Self::Memory(_) => true,
+        }
     }
 
     /// See [`Bulk::is_wanted`].
@@ -87,22 +119,22 @@ impl Carrier {
 
     /// See [`Bulk::is_serving`].
     pub(crate) fn is_serving(&self) -> bool {
-        of!(self, one => one.is_serving())
+        linked!(self, one => one.is_serving(), false)
     }
 
     /// See [`Bulk::has_to_send`].
     pub(crate) fn has_to_send(&self) -> bool {
-        of!(self, one => one.has_to_send())
+        linked!(self, one => one.has_to_send(), false)
     }
 
     /// See [`Bulk::adopt`].
     pub(crate) fn adopt(&mut self, channel: Channel) -> Vec<Piece> {
-        of!(self, one => one.adopt(channel))
+        linked!(self, one => one.adopt(channel), Vec::new())
     }
 
     /// See [`Bulk::cut`].
     pub(crate) fn cut(&mut self) -> Vec<Piece> {
-        of!(self, one => one.cut())
+        linked!(self, one => one.cut(), Vec::new())
     }
 
     /// Gives back what has not come. What still comes goes nowhere; a device that would write it is closed.
@@ -110,12 +142,17 @@ impl Carrier {
         match self {
             Self::Socket(bulk) => bulk.give_up(),
             Self::Fabric(fabric) => fabric.cut(),
+            Self::Memory(memory) => memory.give_up(),
         }
     }
 
     /// See [`Bulk::read`].
     pub(crate) fn read(&mut self, piece: Piece, ask: Ask, local: (Data, u64)) {
-        of!(self, one => one.read(piece, ask, local));
+        match self {
+            Self::Socket(bulk) => bulk.read(piece, ask, local),
+            Self::Fabric(fabric) => fabric.read(piece, ask, local),
+            Self::Memory(memory) => memory.read(piece, local),
+        }
     }
 
     /// Serves a request from `data`, of which the range is known to be part.
@@ -123,16 +160,17 @@ impl Carrier {
         match self {
             Self::Socket(bulk) => bulk.serve(number, ask, data.clone()),
             Self::Fabric(fabric) => fabric.serve(number, ask, data),
+            Self::Memory(_) => {}
         }
     }
 
     pub(crate) fn refuse(&mut self, number: u32) {
-        of!(self, one => one.refuse(number));
+        linked!(self, one => one.refuse(number), ());
     }
 
     /// Memory of this region is not touched any more, but for what [`Fabric::lends`] tells of.
     pub(crate) fn revoke(&mut self, cookie: u64) {
-        of!(self, one => one.revoke(cookie));
+        linked!(self, one => one.revoke(cookie), ());
     }
 
     /// See [`Bulk::flush`].
@@ -140,6 +178,7 @@ impl Carrier {
         match self {
             Self::Socket(bulk) => bulk.flush(most),
             Self::Fabric(fabric) => fabric.flush(),
+            Self::Memory(_) => Sent::All,
         }
     }
 
@@ -151,6 +190,7 @@ impl Carrier {
         match self {
             Self::Socket(bulk) => bulk.fill(most),
             Self::Fabric(fabric) => fabric.fill(),
+            Self::Memory(_) => Ok((Io::Later, None)),
         }
     }
 }

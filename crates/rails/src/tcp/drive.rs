@@ -98,11 +98,16 @@ impl TcpRail {
 
     /// Calls a peer, if it is time for that.
     fn call(&mut self, peer: Peer, stream: Stream, now: Instant) {
+        let idle = self.is_idle_beside(peer, stream);
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
         let calls = remote.calls(stream);
         match calls.call {
+            Call::At(at) if at <= now && idle => {
+                calls.call = Call::Rest;
+                return;
+            }
             Call::At(at) if at <= now => {}
             Call::At(at) => return self.remind(at),
             _ => return,
@@ -133,7 +138,7 @@ impl TcpRail {
         let Some(address) = address else {
             calls.call = Call::Rest;
             // Of a further network nobody needs to know why it is not there any more.
-            if !stream.is_further() {
+            if !stream.is_further() && !self.is_beside(peer) {
                 self.lose(peer);
             }
             return;
@@ -156,13 +161,13 @@ impl TcpRail {
     }
 
     fn failed(&mut self, peer: Peer, stream: Stream, failure: Failure, now: Instant) {
+        if stream.is_further() || self.is_beside(peer) {
+            return self.failed_further(peer, stream, &failure, now);
+        }
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
         let calls = remote.calls(stream);
-        if stream.is_further() {
-            return self.failed_further(peer, stream, &failure, now);
-        }
         let verdict = match self.hosts.may_be_hidden(peer) {
             true => calls.failed_hidden(&failure, now),
             false if calls.failed(&failure, now) => Verdict::Gone,
@@ -190,10 +195,11 @@ impl TcpRail {
 
     /// Asks a peer for its call, since ours does not get through, unless it was asked just now.
     fn ask(&mut self, peer: Peer, stream: Stream, now: Instant) {
+        let beside = self.is_beside(peer);
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
-        if !stream.is_further() && remote.calls(stream).asks(now) {
+        if !stream.is_further() && !beside && remote.calls(stream).asks(now) {
             self.hosts.ask(peer, stream != Stream::Small);
             if remote
                 .calls(stream)
@@ -290,7 +296,7 @@ impl TcpRail {
     /// A stranger's socket is ready.
     fn stranger(&mut self, place: usize, now: Instant) {
         let (me, size) = (self.house.me.rank, self.hosts.size());
-        let (remotes, gone, hosts) = (&self.remotes, &self.gone, &self.hosts);
+        let (remotes, gone, hosts, beside) = (&self.remotes, &self.gone, &self.hosts, &self.beside);
         let admit = |from: &Process, stream: Stream| {
             let peer = from.rank;
             let asked = from.world == ASKED;
@@ -298,6 +304,7 @@ impl TcpRail {
                 || peer == me
                 || gone[peer as usize]
                 || from.incarnation != hosts.incarnation(peer)
+                || stream.is_further() && beside.get(peer as usize) == Some(&true)
             {
                 return Err(Reason::Other);
             }
@@ -384,6 +391,10 @@ impl TcpRail {
 
     /// A peer counts as gone.
     pub(super) fn lose(&mut self, peer: Peer) {
+        let beside = self.is_beside(peer);
+        if beside && !self.hosts.is_gone(peer) {
+            return self.part(peer);
+        }
         let Some(gone) = self.gone.get_mut(peer as usize) else {
             return;
         };
@@ -400,7 +411,9 @@ impl TcpRail {
             self.open.retain(|open| *open != peer);
         }
         self.settle_recalls();
-        self.untold.push(Untold::Gone(peer));
+        if !beside {
+            self.untold.push(Untold::Gone(peer));
+        }
     }
 
     /// Sends what waits on a stream, and has its socket watched for room if it is full.

@@ -52,6 +52,9 @@ pub enum Kind {
 /// The way that stands for a fast network, which libfabric reaches: its connection carries requests and keys alone.
 pub const FABRIC: u8 = SPLIT_WAYS as u8;
 
+/// The way of two ranks of one host that is no connection: the receiver copies from the sender's memory. Such a pair has no further network.
+pub const MEMORY: u8 = 1;
+
 /// Which of a pair's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {

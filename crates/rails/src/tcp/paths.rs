@@ -1,4 +1,5 @@
-//! The ways of large data between a pair: one connection that every pair has, one for each further network that both hosts are on, and one by libfabric.
+//! The ways of large data between a pair: one connection that every pair has, one for each further network that both hosts are on, and one by libfabric; or, of two ranks of one host, one
+//! connection and the memory that both reach.
 //!
 //! Owned by the rail, one per peer. What is to be read is cut into pieces, and each is asked for on whichever connection has room for it, as the engine's strategy says
 //! (`strategy::split`) from what each has moved so far; so ratios follow what networks do while they do it. A piece whose connection breaks, or brings nothing while others do, is
@@ -10,12 +11,13 @@ use crate::tcp::bulk::Piece;
 use crate::tcp::carrier::Carrier;
 use crate::tcp::channel::Channel;
 use crate::tcp::fabric::Fabric;
-use crate::tcp::frame::{Ask, FABRIC};
+use crate::tcp::frame::{Ask, FABRIC, MEMORY};
+use crate::tcp::memory::Memory;
 use crate::tcp::pace::Pace;
 use crate::tcp::remote::Calls;
 use garonne_engine::api::Peer;
 use garonne_engine::limits::SPLIT_LEAST;
-use garonne_engine::rail::Token;
+use garonne_engine::rail::{Descriptor, Token};
 use garonne_engine::strategy::loaded::{Flow, Lane, Loaded};
 use garonne_engine::strategy::split::{self, Way};
 use garonne_sync::user::Data;
@@ -37,6 +39,8 @@ struct Whole {
     refused: bool,
     /// A device cannot read it by itself.
     by_sockets: bool,
+    /// The right to the memory where it lies, of a peer of this host.
+    memory: Option<Descriptor>,
 }
 
 /// One of the ways.
@@ -151,8 +155,51 @@ impl Paths {
             left: vec![(0, ask.len)],
             asked: 0,
             refused: false,
+            memory: None,
         });
         self.next_key += 1;
+    }
+
+    /// Starts a read of a region that lies in memory which this side reaches, as `memory` says: that is one of the ways.
+    pub(crate) fn read_by_both(
+        &mut self,
+        (token, ask): (Token, Ask),
+        memory: Descriptor,
+        local: (Data, u64),
+    ) {
+        let way = &mut self.at(MEMORY).bulk;
+        if way.memory().is_none() {
+            *way = Carrier::Memory(Memory::default());
+        }
+        self.read(token, ask, local);
+        if let Some(whole) = self.wholes.last_mut() {
+            whole.memory = Some(memory);
+        }
+    }
+
+    /// What is to be copied next: from where, and where it goes.
+    pub(crate) fn next_copy(&self) -> Option<(Descriptor, u64, (Data, u64), u64)> {
+        let (piece, local, local_offset) = self.get(MEMORY)?.bulk.memory()?.next()?;
+        let whole = self.wholes.iter().find(|whole| whole.key == piece.whole)?;
+        let offset = whole.ask.offset + piece.at;
+        Some((whole.memory?, offset, (local.clone(), local_offset), piece.len))
+    }
+
+    /// So much of it is copied.
+    pub(crate) fn copied(&mut self, len: u64) -> Option<Ended> {
+        let piece = self.at(MEMORY).bulk.memory_mut()?.copied(len)?;
+        self.ended(MEMORY, piece, false)
+    }
+
+    /// It cannot be copied: its read ends, and what others bring of it goes nowhere.
+    pub(crate) fn fail_copy(&mut self) -> Option<Token> {
+        let (piece, ..) = self.get(MEMORY)?.bulk.memory()?.next()?;
+        for path in self.numbers() {
+            let rest = self.at(path).bulk.give_up();
+            self.give_back(rest);
+        }
+        let at = self.wholes.iter().position(|whole| whole.key == piece.whole)?;
+        Some(self.wholes.remove(at).token)
     }
 
     /// The reads of this side, which will not be served any more.

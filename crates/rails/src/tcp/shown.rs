@@ -153,6 +153,14 @@ impl Shown {
         }
     }
 
+    /// As [`Shown::opened`], of what never breaks.
+    pub fn opened_once(&self, peer: Peer, stream: Stream) {
+        if let Some(row) = self.row(peer, stream) {
+            row[OPEN].store(1, Relaxed);
+            row[OPENED].store(1, Relaxed);
+        }
+    }
+
     /// A stream of a peer has brought so many megabytes in all, at so many in a second.
     pub fn moved(&self, peer: Peer, stream: Stream, (rate, moved): (u32, u32)) {
         if let Some(row) = self.row(peer, stream) {

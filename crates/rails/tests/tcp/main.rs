@@ -4,6 +4,7 @@ mod composed;
 mod cuts;
 mod fabric;
 mod gather;
+mod joint;
 mod messages;
 mod namespaces;
 mod proxy;

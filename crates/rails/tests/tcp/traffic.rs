@@ -32,7 +32,7 @@ pub fn mix(mut x: u64) -> u64 {
 }
 
 /// The byte streams of (from, to, number), which differ everywhere.
-fn bytes(from: Peer, to: Peer, number: u32, len: usize) -> Vec<u8> {
+pub fn bytes(from: Peer, to: Peer, number: u32, len: usize) -> Vec<u8> {
     let seed = mix(u64::from(from) << 48 | u64::from(to) << 32 | u64::from(number));
     let mut out = Vec::with_capacity(len + 8);
     let mut at = seed;
