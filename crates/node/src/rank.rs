@@ -6,8 +6,10 @@
 
 mod networks;
 mod outward;
+pub(crate) mod rails;
 pub use networks::ENV_NETWORKS;
 pub use outward::{ENV_ENCRYPT, ENV_OFI};
+pub use rails::ENV_RAILS;
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -124,7 +126,9 @@ impl Rank {
                     outward.rail.consult(loaded.clone());
                 }
                 client.card(world.rank).set_links(outward.rail.shown_at() as u64);
-                (ComposedRail::new(rail, outward.rail, outward.near), Some(hosts))
+                let mut rail = ComposedRail::new(rail, outward.rail, outward.near);
+                rail.join(outward.beside);
+                (rail, (world.nodes > 1).then_some(hosts))
             }
         };
         let mut shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
@@ -160,6 +164,7 @@ impl Rank {
     fn alone() -> Result<Self> {
         // There is nobody to send anything to; a setting that is wrong is one all the same.
         let (_, loaded) = Self::strategy(1)?;
+        rails::Rails::from_environment()?;
         let threads = Threads::new(1).map_err(no_rail)?.pop();
         let neighbours = threads.ok_or(Error::resource(codes::G0304, "no memory for a world of one"))?;
         let rail = ShmRail::new(Arc::new(neighbours)).map_err(no_rail)?;

@@ -1,7 +1,14 @@
-"""Rails of ranks of one host: the system refuses one in the middle of a job, which goes on by what is left."""
+"""Rails of ranks of one host: the system refuses one in the middle of a job, which goes on by what is left; large data take two at once, of which one stands still for a while."""
 
-from ..jobs import MarkedJob, expect
+import json
+import subprocess
+import time
+
+from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..namespaces import Hosts, namespaces
 from ..runner import Case, check
+
+BOTH = ["-x", "GARONNE_RAILS=shm,tcp"]
 
 
 def suite(context):
@@ -12,12 +19,75 @@ def suite(context):
     binaries.mkdir(exist_ok=True)
     refused = binaries / "refused"
     check(context.execute("rails build refused", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/rails/refused.c", "-o", refused], timeout=60))
+    talk = binaries / "talk"
+    check(context.execute("rails build talk", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/talk.c", "-o", talk], timeout=60))
+    for case in (both_at_once, both_and_one_stands_still, misunderstood):
+        yield Case(f"rails/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
     for who in (-1, 0):
         yield Case(f"rails/memory refused to {'all' if who < 0 else f'rank {who}'}", lambda who=who: memory_refused(context, refused, who))
 
 
 def memory_refused(context, refused, who):
     """From the middle on the system lets all, or one, of the ranks into nobody's memory."""
-    for ranks in (2, 3):
-        code, output = MarkedJob([context.prefix / "bin" / "garonne", "run", "-n", ranks, refused, who], context.environment()).end()
-        expect(code == 0 and "all is well" in output, f"exit code {code} on {ranks} ranks", output)
+    for ranks, rails in ((2, []), (3, []), (2, BOTH), (3, BOTH)):
+        code, output = MarkedJob([context.prefix / "bin" / "garonne", "run", "-n", ranks, *rails, refused, who], context.environment()).end()
+        expect(code == 0 and "all is well" in output, f"exit code {code} on {ranks} ranks {rails}", output)
+
+
+class Watched(MarkedJob):
+    """A job of two ranks that send each other eight megabytes at a time, by both rails, and say what each has brought."""
+
+    def __init__(self, context, talk, within=()):
+        self.within, self.talk, self.garonne, self.environment = within, talk, context.prefix / "bin" / "garonne", context.environment()
+        super().__init__([*within, self.garonne, "run", "-n", "2", *BOTH, talk, "0", "8000000"], self.environment)
+
+    def brought(self):
+        """Megabytes that each rail has brought to rank 0."""
+        command = [*self.within, self.garonne, "why", "gate", "0", str(self.process.pid), "--json"]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        expect(done.returncode == 0 or "MPI_Init yet" in done.stderr, f"exit code {done.returncode}", done.stdout + done.stderr)
+        ways = json.loads(done.stdout)[0]["large_data"] if done.stdout else []
+        return {"shared memory": 0, "TCP": 0} | {way["over"]: way["mb"] for way in ways}
+
+    def wait_for(self, rail, least):
+        """Waits until a rail has brought so much, and says what both have."""
+        until = time.monotonic() + PATIENCE_S
+        while (seen := self.brought())[rail] < least:
+            expect(time.monotonic() < until, f"{least} MB by {rail} never came", str(seen))
+            time.sleep(0.2)
+        return seen
+
+
+def both_at_once(context, talk):
+    """Large data go by shared memory and TCP where somebody asks for both."""
+    job = Watched(context, talk)
+    with job:
+        job.wait_for_ranks(talk, 2)
+        job.wait_for("shared memory", 20)
+        job.wait_for("TCP", 20)
+    job.end_well(talk)
+
+
+def both_and_one_stands_still(context, talk):
+    """The network of the host stands still in the middle of messages, which come by shared memory then; afterwards it takes part again."""
+    with Hosts(1) as hosts:
+        name = hosts.names[0]
+        job = Watched(context, talk, ["ip", "netns", "exec", name])
+        with job:
+            job.wait_for_ranks(talk, 2)
+            for _ in range(2):
+                before = job.wait_for("TCP", job.brought()["TCP"] + 10)
+                namespaces.ip("-n", name, "link", "set", "lo", "down")
+                cut = job.wait_for("shared memory", before["shared memory"] + 100)
+                # What had left before still came.
+                later = job.wait_for("shared memory", cut["shared memory"] + 100)
+                expect(later["TCP"] <= cut["TCP"] + 8, "data by a network that stands still", f"{cut}\n{later}")
+                namespaces.ip("-n", name, "link", "set", "lo", "up")
+        job.end_well(talk)
+
+
+def misunderstood(context, talk):
+    """What is no list of rails ends the job with a word about what there is."""
+    for said in ("tcp", "shm,tcp,ofi"):
+        code, output = MarkedJob([context.prefix / "bin" / "garonne", "run", "-n", "2", "-x", f"GARONNE_RAILS={said}", talk, "1"], context.environment()).end()
+        expect(code != 0 and "G0225" in output and "shm,tcp" in output, f"exit code {code}", output)

@@ -53,7 +53,9 @@ fn go(args: &Args) -> Result<i32, String> {
     let world = job.world.as_ref();
     let (shape, board) = world.ok_or("no rank of the job has called MPI_Init yet")?;
     if shape.nodes < 2 {
-        return Err("the job runs on this host alone: it uses shared memory, and no network".into());
+        return Err(
+            "the job runs on this host alone: it uses shared memory, and no network (one rank: garonne why gate N)".into(),
+        );
     }
     let (network, drained) = match &args.what {
         None => return Ok(show(shape, board, args.json)),

@@ -230,7 +230,7 @@ fn counted(number: f64, noun: &str) -> String {
 }
 
 /// Variables that change what `garonne run` and the library do.
-const SETTINGS: [(&str, &str, &str); 9] = [
+const SETTINGS: [(&str, &str, &str); 10] = [
     (
         rank::ENV_BACKGROUND,
         "0",
@@ -260,6 +260,11 @@ const SETTINGS: [(&str, &str, &str); 9] = [
         rank::ENV_OFI,
         "auto",
         "large data between hosts by libfabric: auto (networks faster than TCP), off, or a provider's name",
+    ),
+    (
+        rank::ENV_RAILS,
+        "shm",
+        "rails of large data between ranks of one host: shm, or shm,tcp for both at once",
     ),
     (
         ENV_STRATEGY,

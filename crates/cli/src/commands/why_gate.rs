@@ -3,12 +3,12 @@
 use comfy_table::{Table, presets};
 use garonne_engine::strategy::loaded::{Counts, Question, counts_bytes, read_counts};
 use garonne_node::layout::{Card, Shape};
-use garonne_node::rank::{self, ENV_OFI};
+use garonne_node::rank::{self, ENV_OFI, ENV_RAILS};
 use garonne_node::strategy::ENV_STRATEGY;
 use garonne_node::ways;
 use garonne_rails::shm::paces;
 use garonne_rails::tcp::shown::{self, Seen};
-use garonne_rails::tcp::{Stream, Unused};
+use garonne_rails::tcp::{MEMORY, Stream, Unused};
 use garonne_sync::shm::Segment;
 use serde_json::json;
 
@@ -26,6 +26,8 @@ struct Gate {
     peer: u32,
     node: u32,
     over: Over,
+    /// Of a peer of this host, what each of both rails brings, if both are in use.
+    joint: Vec<Seen>,
     /// How often a strategy that was loaded was asked about it.
     answers: Option<[Counts; 3]>,
 }
@@ -108,10 +110,16 @@ fn gates(shape: &Shape, board: &Segment, rank: u32) -> Gates {
                         Over::Tcp(of_peer.map(|seen| (seen.clone(), through(seen, node))).collect())
                     }
                 };
+            let near = node == shape.node;
             Gate {
                 peer,
                 node,
                 over,
+                joint: links
+                    .iter()
+                    .filter(|seen| near && seen.peer == peer)
+                    .cloned()
+                    .collect(),
                 answers: read_counts(&answers, peer),
             }
         };
@@ -127,6 +135,14 @@ fn reasons((here, there): (Option<Unused>, Option<Unused>)) -> Option<String> {
         (Some(here), _) => Some(here.name().to_owned()),
         (None, Some(there)) => Some(format!("on the other side: {}", there.name())),
         (None, None) => None,
+    }
+}
+
+/// Which of the rails to a peer of this host it belongs to.
+fn rail_of(seen: &Seen) -> &'static str {
+    match seen.stream {
+        Stream::Bulk(MEMORY) => "shared memory",
+        _ => "TCP",
     }
 }
 
@@ -155,6 +171,9 @@ fn told_way(gate: &Gate, no_fabric: Option<Unused>) -> serde_json::Value {
     match &gate.over {
         Over::Memory(fetched) => json!({
             "peer": gate.peer, "node": gate.node, "over": "shared memory",
+            "large_data": gate.joint.iter().map(|seen| json!({
+                "over": rail_of(seen), "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
+            })).collect::<Vec<_>>(),
             "fetched": fetched.as_ref().map(|one| json!({ "bytes": one.bytes, "mb_per_s": one.mb_per_s, "way": one.way })),
         }),
         Over::Tcp(links) => json!({
@@ -185,6 +204,10 @@ fn print(shape: &Shape, rank: u32, Gates { gates, no_fabric }: &Gates) -> i32 {
                     one.way
                 ),
             ),
+            Over::Memory(None) if !gate.joint.is_empty() => (
+                "shared memory",
+                format!("from half a megabyte on together with TCP ({ENV_RAILS})"),
+            ),
             Over::Memory(None) => ("shared memory", "no large message fetched yet".to_owned()),
             Over::Tcp(links) => {
                 far = true;
@@ -206,6 +229,14 @@ fn print(shape: &Shape, rank: u32, Gates { gates, no_fabric }: &Gates) -> i32 {
             over.to_owned(),
             what,
         ]);
+        for seen in &gate.joint {
+            table.add_row([
+                gate.peer.to_string(),
+                gate.node.to_string(),
+                rail_of(seen).to_owned(),
+                share(seen),
+            ]);
+        }
     }
     outln!("rank {rank}, on node {} of {}", shape.node, shape.nodes);
     outln!("{}", table.trim_fmt());
@@ -232,6 +263,20 @@ fn print(shape: &Shape, rank: u32, Gates { gates, no_fabric }: &Gates) -> i32 {
         );
     }
     0
+}
+
+/// What one of both rails to a peer of this host has brought.
+fn share(seen: &Seen) -> String {
+    let state = if seen.open { "" } else { ", closed" };
+    let again = match seen.opened.saturating_sub(1) {
+        0 => String::new(),
+        times => format!("; opened again {times} times"),
+    };
+    let rate = match seen.rate {
+        0 => String::new(),
+        rate => format!(", at {rate} MB/s last"),
+    };
+    format!("large data{state}{again}; brought {} MB{rate}", seen.moved)
 }
 
 /// What a strategy that was loaded was asked about each peer.

@@ -27,6 +27,7 @@ use crate::leaf;
 use crate::limits::{self, ADOPTED_WAIT, BLAME_WAIT, BUSY_WAIT, ORPHANS_WAIT, WRAPPER_WAIT};
 use crate::nodes::listed;
 use crate::processes::{self, Ended};
+use crate::rank::rails::Rails;
 use crate::rendezvous::{self, JobName};
 use crate::sys;
 use crate::wire::LIBRARY_VERSION;
@@ -116,6 +117,8 @@ impl Agent<'_> {
             if let Some(code) = self.gather(beginning)? {
                 return Ok(code);
             }
+        } else if Rails::from_environment().is_ok_and(|rails| rails == Rails::Both) {
+            self.settle_alone()?;
         }
         self.adopt_slots();
         if let Some(adopted) = &mut self.adopted {

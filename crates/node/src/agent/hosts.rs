@@ -1,11 +1,13 @@
-//! What the agents of a job on several hosts learn of each other before the first rank starts, and pass on to their ranks.
+//! What the agents of a job on several hosts learn of each other before the first rank starts, and pass on to their ranks; and what the ranks of one host learn of it that
+//! use TCP among themselves.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
 use garonne_rails::tcp::{Secret, listen};
 use garonne_sync::shm::Segment;
 
+use super::far::no_secret;
 use super::outer::Up;
 use super::renewal::Renewal;
 use super::trunk::Trunk;
@@ -26,6 +28,8 @@ pub(super) struct Hosts {
     ports: Vec<u16>,
     /// Of this node's ranks that have not been started.
     listeners: HashMap<u32, TcpListener>,
+    /// Of a job on one host; those on several have one before they know where everybody is.
+    secret: Option<Secret>,
 }
 
 /// A port on all addresses of this host, IPv6 as well where there is any; 0: any port.
@@ -172,6 +176,38 @@ impl Agent<'_> {
             places,
             ports,
             listeners,
+            secret: None,
+        });
+        Ok(())
+    }
+
+    /// Opens ports of this host's own for the ranks of a job on one host, which are to use TCP as well.
+    pub(super) fn settle_alone(&mut self) -> Result<()> {
+        let own = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let failed = |error| {
+            Error::resource(
+                codes::G0209,
+                format!("cannot listen at {own} for ranks: {error:?}"),
+            )
+        };
+        let (mut ports, mut listeners) = (Vec::new(), HashMap::new());
+        for rank in 0..self.job.size() {
+            let listener = listen((own, 0).into()).map_err(failed)?;
+            let address = listener.local_addr();
+            let address = address
+                .map_err(|error| Error::system(codes::G0209, "cannot tell which port was opened", error))?;
+            ports.push(address.port());
+            listeners.insert(rank, listener);
+        }
+        let place = Place {
+            addresses: vec![own],
+            ..own_place()?
+        };
+        self.hosts = Some(Hosts {
+            places: vec![place],
+            ports,
+            listeners,
+            secret: Some(Secret::generate().map_err(no_secret)?),
         });
         Ok(())
     }
@@ -223,18 +259,18 @@ impl Agent<'_> {
             .map(|place| place.name.as_str())
             .collect::<Vec<_>>()
             .join("\n");
-        match names.len() <= HOST_NAMES_MAX {
+        match self.job.nodes.several() && names.len() <= HOST_NAMES_MAX {
             true => names,
             false => String::new(),
         }
     }
 
-    /// The secret of a job on several hosts.
+    /// The secret of a job whose ranks use TCP.
     pub(super) fn secret(&self) -> Option<&Secret> {
         match (&self.far, &self.up) {
             (Some(far), _) => Some(far.secret()),
             (_, Some(up)) => Some(&up.secret),
-            _ => None,
+            _ => self.hosts.as_ref()?.secret.as_ref(),
         }
     }
 

@@ -70,7 +70,7 @@ use outer::{Tail, Up};
 use output::{Kind, Marking, Sink, Stream};
 use passing::Sinks;
 use source::Source;
-use start::Starter;
+use start::{Ready, Starter};
 use token::Token;
 
 /// A registered process of a rank.
@@ -350,6 +350,9 @@ impl<'a> Agent<'a> {
         let ready = programs
             .map(|(index, program)| here(index).then(|| starter.prepare(index, program)).transpose())
             .collect::<Result<Vec<_>>>()?;
+        if !self.job.nodes.several() && ready.iter().flatten().any(Ready::uses_both_rails) {
+            self.settle_alone()?;
+        }
         for (rank, program) in of_rank.into_iter().enumerate() {
             let rank = rank as u32;
             let node = self.job.nodes.of(rank);

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::job::{Job, Program, Stdin, Streams};
 use crate::layout::JobId;
 use crate::limits;
+use crate::rank::rails::Rails;
 use crate::rendezvous::{self, Invitation, JobName, ProgramPlace};
 use crate::sys;
 
@@ -263,12 +264,13 @@ fn is_of_one_host(name: &OsStr) -> bool {
 }
 
 /// Settings of the library: what they say holds for all ranks of a job, wherever its hosts come from.
-const SETTINGS: [&str; 5] = [
+const SETTINGS: [&str; 6] = [
     crate::rank::ENV_BACKGROUND,
     crate::rank::ENV_CHECK,
     crate::strategy::ENV_STRATEGY,
     crate::rank::ENV_ENCRYPT,
     crate::rank::ENV_OFI,
+    crate::rank::ENV_RAILS,
 ];
 
 /// What of our environment goes to a host that joins: only what all ranks must agree about. The rest is as it is there.
@@ -283,6 +285,14 @@ pub(crate) fn environment_of_guest(settings: Vec<(OsString, OsString)>) -> Vec<(
     let own = std::env::vars_os()
         .filter(|(name, _)| !is_of_one_host(name) && !SETTINGS.iter().any(|known| name == known));
     own.chain(settings).collect()
+}
+
+impl Ready {
+    /// Whether its ranks use TCP beside shared memory.
+    pub(super) fn uses_both_rails(&self) -> bool {
+        let said = self.env.iter().find(|(name, _)| name == crate::rank::ENV_RAILS);
+        said.is_some_and(|(_, said)| matches!(Rails::parse(said), Ok(Rails::Both)))
+    }
 }
 
 /// Which of how many, in the job and on its node.

@@ -14,6 +14,7 @@ use ipnet::IpNet;
 
 use super::Hosts;
 use super::networks::Networks;
+use super::rails::Rails;
 use crate::addresses;
 use crate::atlas::Atlas;
 use crate::client::{Client, WorldInfo};
@@ -30,13 +31,16 @@ pub(super) struct Outward {
     pub rail: TcpRail,
     /// By rank: it is on this node.
     pub near: Vec<bool>,
+    /// By rank: it is on this node, is not this one, and large data go by TCP as well; empty: to none.
+    pub beside: Vec<bool>,
     pub hosts: Hosts,
 }
 
 impl Outward {
-    /// `None` in a job on one host.
+    /// `None` in a job on one host, unless its ranks are to use TCP as well.
     pub fn new(client: &Arc<Client>, leaving: Leaving) -> Result<Option<Self>> {
         let world = client.world();
+        let joint = Rails::from_environment()? == Rails::Both;
         let Some(begin) = client.take_outward() else {
             return Ok(None);
         };
@@ -55,6 +59,11 @@ impl Outward {
         // Zeros that were never written cost no memory: others are many.
         let mut near = vec![false; world.size as usize];
         here.iter().for_each(|rank| near[*rank as usize] = true);
+        let mut beside = if joint { near.clone() } else { Vec::new() };
+        beside
+            .get_mut(world.rank as usize)
+            .into_iter()
+            .for_each(|own| *own = false);
         let hosts = Hosts {
             near: here.clone(),
             name: map.atlas.place(world.node)?.name,
@@ -80,6 +89,7 @@ impl Outward {
             world,
             map,
             fabrics: fabrics()?,
+            joint,
         };
         let rail = TcpRail::new(house, Arc::new(others), begin.listener);
         let mut rail = rail.map_err(|error| {
@@ -89,7 +99,12 @@ impl Outward {
             )
         })?;
         rail.gather(leaving);
-        Ok(Some(Self { rail, near, hosts }))
+        Ok(Some(Self {
+            rail,
+            near,
+            beside,
+            hosts,
+        }))
     }
 }
 
@@ -221,6 +236,8 @@ struct Others {
     /// Each rank of this host has a core of its own, and none is left.
     all_send: bool,
     fabrics: Fabrics,
+    /// Ranks of this host are reached, too.
+    joint: bool,
 }
 
 impl tcp::Hosts for Others {
@@ -239,7 +256,7 @@ impl tcp::Hosts for Others {
 
     fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
         let (node, port) = self.client.card(peer).host();
-        let known = port != 0 && node != self.world.node;
+        let known = port != 0 && (self.joint || node != self.world.node);
         let place = known.then(|| self.map.place(node)).flatten();
         let addresses = place.map_or(Vec::new(), |place| place.addresses);
         let mut addresses: Vec<_> = addresses
