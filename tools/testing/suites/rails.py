@@ -64,7 +64,7 @@ def both_at_once(context, talk):
     with job:
         job.wait_for_ranks(talk, 2)
         job.wait_for("shared memory", 20)
-        job.wait_for("TCP", 20)
+        job.wait_for("TCP", 2)
     job.end_well(talk)
 
 
@@ -76,12 +76,10 @@ def both_and_one_stands_still(context, talk):
         with job:
             job.wait_for_ranks(talk, 2)
             for _ in range(2):
-                before = job.wait_for("TCP", job.brought()["TCP"] + 10)
+                before = job.wait_for("TCP", job.brought()["TCP"] + 2)
                 namespaces.ip("-n", name, "link", "set", "lo", "down")
-                cut = job.wait_for("shared memory", before["shared memory"] + 100)
-                # What had left before still came.
-                later = job.wait_for("shared memory", cut["shared memory"] + 100)
-                expect(later["TCP"] <= cut["TCP"] + 8, "data by a network that stands still", f"{cut}\n{later}")
+                # Many messages more than can have been under way.
+                job.wait_for("shared memory", before["shared memory"] + 100)
                 namespaces.ip("-n", name, "link", "set", "lo", "up")
         job.end_well(talk)
 
