@@ -66,6 +66,17 @@ class Six(Judged):
 class Wires(Judged, namespaces.Wires):
     """Two on several wires of their own."""
 
+    def add(self, device: str, prefix: str, rate: str):
+        """Another wire: `device` on both, with addresses that begin so."""
+        namespaces.ip("link", "add", device, "netns", self.names[0], "type", "veth", "peer", "name", device, "netns", self.names[1])
+        for index, name in enumerate(self.names, 1):
+            namespaces.ip("-n", name, "address", "add", f"{prefix}.{index}/24", "dev", device)
+            namespaces.ip("-n", name, "link", "set", device, "up")
+            namespaces.shape(name, device, rate)
+
+    def remove(self, device: str):
+        namespaces.ip("-n", self.names[0], "link", "del", device)
+
 
 class Chain(Judged, namespaces.Chain):
     """Three, of which the second and the third have no network in common."""

@@ -117,33 +117,79 @@ fn order(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
     far
 }
 
-/// A place's address on each network that this host is on as well, one for each interface of this host; in an order that both hosts find, if they have the same
-/// networks. None of this host's own node.
-pub fn common(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
+/// A network that this host and a place have in common.
+struct Common<'a> {
+    network: IpNet,
+    own: &'a Interface,
+    there: IpAddr,
+}
+
+/// The networks in common, one for each interface of this host, in the order of their numbers.
+fn in_common<'a>(place: &Place, home: Option<u64>, own: &'a [Interface]) -> Vec<Common<'a>> {
     if home == Some(place.home) {
         return Vec::new();
     }
     let is_own = |address: &IpAddr| own.iter().any(|interface| interface.address == *address);
-    let mut found: Vec<(IpNet, &Interface, IpAddr)> = own
+    let mut found: Vec<Common<'_>> = own
         .iter()
         .filter(|interface| leads_out(interface))
-        .filter_map(|interface| {
-            let network = network_of(interface)?;
+        .filter_map(|own| {
+            let network = network_of(own)?;
             let there = |address: &&IpAddr| network.contains(*address) && !is_own(address);
-            Some((network, interface, *place.addresses.iter().find(there)?))
+            let there = *place.addresses.iter().find(there)?;
+            Some(Common { network, own, there })
         })
         .collect();
-    found.sort_by_key(|(network, ..)| *network);
+    found.sort_by_key(|common| common.network);
     // A second address of an interface, as a rule that of the other family, is no second wire; neither is a second interface in one network, for the system
     // sends by one of them.
     let (mut names, mut networks) = (Vec::new(), Vec::new());
-    found.retain(|(network, interface, _)| {
-        let is_new = !names.contains(&interface.name) && !networks.contains(network);
-        names.push(interface.name.clone());
+    found.retain(|Common { network, own, .. }| {
+        let is_new = !names.contains(&own.name) && !networks.contains(network);
+        names.push(own.name.clone());
         networks.push(*network);
         is_new
     });
-    found.into_iter().map(|(.., there)| there).collect()
+    found
+}
+
+/// A place's address on each network that this host is on as well, one for each interface of this host; in an order that both hosts find, if they have the same
+/// networks. None of this host's own node.
+pub fn common(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
+    let found = in_common(place, home, own);
+    found.into_iter().map(|common| common.there).collect()
+}
+
+/// What [`common`] says of the beginning, and behind it the networks in common since then, so that none changes its place: by when the later of both ends was found, as `since`
+/// says of an address (of the node that it is told, this one or the other).
+pub fn common_since(
+    (before, now): (&Place, &Place),
+    home: Option<u64>,
+    (own_before, own_now): (&[Interface], &[Interface]),
+    since: impl Fn(Side, IpAddr) -> Option<usize>,
+) -> Vec<IpAddr> {
+    let first = in_common(before, home, own_before);
+    let mut later = in_common(now, home, own_now);
+    later.retain(|new| {
+        !first
+            .iter()
+            .any(|old| old.network == new.network || old.own.name == new.own.name)
+    });
+    later.sort_by_key(|new| since(Side::Own, new.own.address).max(since(Side::Other, new.there)));
+    first
+        .into_iter()
+        .chain(later)
+        .map(|common| common.there)
+        .collect()
+}
+
+/// One of two hosts, seen from one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The one that asks.
+    Own,
+    /// The one that it asks about.
+    Other,
 }
 
 #[cfg(test)]
@@ -226,6 +272,48 @@ mod tests {
         assert_eq!(found(&there_place, 1, &here), ["10.0.1.2", "10.0.9.2"]);
         assert_eq!(found(&here_place, 2, &there), ["10.0.1.1", "10.0.9.1"]);
         assert_eq!(found(&here_place, 1, &here), [""; 0]);
+    }
+
+    #[test]
+    fn networks_that_come_stand_behind_those_of_the_beginning_in_one_order_for_both_hosts() {
+        let all = |host: u8| {
+            ["10.0.5", "10.0.1", "10.0.9", "10.0.3"]
+                .map(|network| interface(&format!("{network}.{host}"), "255.255.255.0"))
+        };
+        // The second host has had its address on the third network from the beginning.
+        let hosts = [(1, all(1), vec![0]), (2, all(2), vec![0, 2])];
+        let added: Vec<(usize, IpAddr)> = [
+            (0, "10.0.9.1"),
+            (0, "10.0.1.1"),
+            (1, "10.0.3.2"),
+            (1, "10.0.1.2"),
+            (0, "10.0.3.1"),
+        ]
+        .map(|(host, text)| (host, text.parse().unwrap()))
+        .to_vec();
+        let order = |own: usize| {
+            let other = 1 - own;
+            let had = |of: usize| -> Vec<Interface> {
+                hosts[of].2.iter().map(|at| hosts[of].1[*at].clone()).collect()
+            };
+            let place_of = |interfaces: &[Interface]| Place {
+                addresses: interfaces.iter().map(|one| one.address).collect(),
+                ..place(hosts[other].0, &[])
+            };
+            let since = |side, address| {
+                let host = if side == Side::Own { own } else { other };
+                added.iter().position(|known| *known == (host, address))
+            };
+            let found = common_since(
+                (&place_of(&had(other)), &place_of(&hosts[other].1)),
+                Some(hosts[own].0),
+                (&had(own), &hosts[own].1),
+                since,
+            );
+            found.iter().map(IpAddr::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(order(0), ["10.0.5.2", "10.0.9.2", "10.0.1.2", "10.0.3.2"]);
+        assert_eq!(order(1), ["10.0.5.1", "10.0.9.1", "10.0.1.1", "10.0.3.1"]);
     }
 
     #[test]

@@ -52,6 +52,7 @@ mod header {
     pub const HOSTS_BYTES: usize = 120;
     pub const DRAINED: usize = 128;
     pub const WAYS: usize = 512;
+    pub const ADDED: usize = 2560;
 }
 
 mod card {
@@ -94,6 +95,8 @@ pub const TRACE_WORD: usize = header::TRACE_WORD;
 pub(crate) const DRAINED: usize = header::DRAINED;
 /// Where the table of ways through other hosts lies in the board (`ways`).
 pub(crate) const WAYS: usize = header::WAYS;
+/// Where the table of addresses that hosts have got lies in the board (`added`).
+pub(crate) const ADDED: usize = header::ADDED;
 /// Bytes of what a rank says of its objects, in front of its journal: a length, and text.
 pub const NOTES_BYTES: usize = 64 * 1024;
 /// The journal of a rank.

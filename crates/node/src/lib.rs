@@ -12,6 +12,7 @@
     reason = "they panic where the stream cannot be written"
 )]
 
+mod added;
 pub mod addresses;
 pub mod adoption;
 pub mod agent;

@@ -141,6 +141,9 @@ pub const DRAINED_MAX: usize = 8;
 /// Looks at the table of such networks while it is written, which takes well below a microsecond.
 pub const DRAINED_READS: u32 = 100_000;
 
+/// Addresses that the hosts of a job have got since it began, all together: of some dozens of hosts one each. Further ones are not used.
+pub const ADDED_MAX: usize = 64;
+
 /// Ways through other hosts that the ranks of a host know: one or two for each host that they have no network in common with.
 pub const WAYS_MAX: usize = 128;
 

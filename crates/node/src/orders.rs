@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use garonne_rails::tcp::{SECRET_BYTES, Secret};
 
 use self::job::{job, put_job};
+use crate::added::Added;
 use crate::error::Result;
 use crate::job::Job;
 use crate::limits;
@@ -124,6 +125,8 @@ pub enum Order {
     Call(Callback),
     /// Ranks are not to use these networks, and may use all others.
     Drained(Vec<IpNet>),
+    /// Addresses that hosts have got since the job began: all, in the order in which they were found.
+    Added(Vec<Added>),
     /// Whether that node reaches the one that is called: `from` calls `to` in vain.
     Probe(Callback),
     /// Ranks of that node reach those of `to` through `via`.
@@ -168,6 +171,8 @@ pub enum Report {
     Call(Callback),
     /// Somebody wants a network out of use, or in use again.
     Drain(IpNet, bool),
+    /// The host has got these addresses.
+    Added(Vec<IpAddr>),
     /// It reaches the one that is called, and passes calls on at this port.
     Passes(Callback, u16),
     /// Nothing; the line is alive.
@@ -347,7 +352,8 @@ impl Order {
             | Order::End { .. }
             | Order::Finish
             | Order::Ended(_)
-            | Order::Drained(_) => true,
+            | Order::Drained(_)
+            | Order::Added(_) => true,
             // A job is told to those who call; the others are one node's, or one line's.
             Order::Job(_)
             | Order::For(..)
@@ -381,6 +387,12 @@ impl Order {
             Order::Drained(networks) => {
                 let writer = Writer::new(311).raw((networks.len() as u32).to_le_bytes());
                 networks.iter().fold(writer, put_network)
+            }
+            Order::Added(list) => {
+                let writer = Writer::new(316).raw((list.len() as u32).to_le_bytes());
+                list.iter().fold(writer, |writer, (node, address)| {
+                    put_addresses(writer.raw(node.to_le_bytes()), &[*address])
+                })
             }
             Order::Probe(call) => put_callback(Writer::new(312), call),
             Order::Way(way) => Writer::new(313)
@@ -425,6 +437,17 @@ impl Order {
             }),
             314 => Order::Hosts(seats(&mut r)?),
             315 => Order::For(r.u32()?, r.bytes()?.to_vec()),
+            316 => {
+                let count = count(&mut r, 13, limits::ADDED_MAX)?;
+                let of_node = |r: &mut Reader<'_>| {
+                    let (node, found) = (r.u32()?, addresses(r)?);
+                    let [address] = found[..] else {
+                        return Err(damaged("an entry has one address"));
+                    };
+                    Ok((node, address))
+                };
+                Order::Added((0..count).map(|_| of_node(&mut r)).collect::<Result<_>>()?)
+            }
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(order)
@@ -461,6 +484,7 @@ impl Report {
             Report::Drain(network, drained) => {
                 put_network(Writer::new(330), network).raw([u8::from(*drained)])
             }
+            Report::Added(found) => put_addresses(Writer::new(334), found),
             Report::Passes(call, port) => put_callback(Writer::new(331), call).raw(port.to_le_bytes()),
             Report::Opened(port, addresses) => {
                 put_addresses(Writer::new(332).raw(port.to_le_bytes()), addresses)
@@ -496,6 +520,7 @@ impl Report {
             331 => Report::Passes(callback(&mut r)?, r.u16()?),
             332 => Report::Opened(r.u16()?, addresses(&mut r)?),
             333 => Report::Of(r.u32()?, r.bytes()?.to_vec()),
+            334 => Report::Added(addresses(&mut r)?),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(report)

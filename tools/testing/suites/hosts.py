@@ -53,7 +53,7 @@ def suite(context):
         yield python(context, PART)
     else:
         yield python(context, [])
-    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_lost, gateway, settings_of_networks, strangers, libfabric, libfabric_fails):
+    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_that_comes, network_lost, gateway, settings_of_networks, strangers, libfabric, libfabric_fails):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
@@ -248,6 +248,47 @@ def several_networks(context, talk):
                 time.sleep(3)
                 hosts.mend(wire)
                 wait_until("data after a wire stood still", lambda seen: sum(row["mb_brought"] for row in seen.values()) > sum(row["mb_brought"] for row in at.values()) + 40)
+        job.end_well(talk, 2 * SILENCE_S)
+
+
+def network_that_comes(context, talk):
+    """A wire that two hosts get while the job runs: somebody says so, and large data take it; it is taken away, and nothing is lost; another one comes."""
+
+    def rail(*words):
+        command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "rail", *words]
+        until = time.monotonic() + PATIENCE_S
+        # Nobody answers before a rank has called MPI_Init.
+        while (done := subprocess.run(command, env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)).returncode != 0:
+            expect(time.monotonic() < until, f"garonne rail {words}: exit code {done.returncode}", done.stdout + done.stderr)
+            time.sleep(0.2)
+        return done.stdout
+
+    def wait_until(what, is_so):
+        until = time.monotonic() + PATIENCE_S
+        while not is_so(seen := {row["interface"]: row for row in json.loads(rail("--json"))}):
+            expect(time.monotonic() < until, f"{what} never came", str(seen))
+            time.sleep(0.2)
+        return seen
+
+    with Wires(["400mbit"]) as hosts:
+        job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", talk, "0", "4000000"])
+        with job:
+            job.wait_for_ranks(talk, 2)
+            wait_until("large data", lambda seen: seen["net0"]["mb_brought"] > 10)
+            # A lower number than the other's, and a higher one.
+            for wire, prefix in ((1, "10.76.9"), (2, "10.78.9")):
+                hosts.add(f"net{wire}", prefix, "200mbit")
+                rail("add", f"net{wire}")
+                before = wait_until(f"data by net{wire}", lambda seen: seen[f"net{wire}"]["mb_brought"] > 10)
+                wait_until("data by both", lambda seen: all(seen[name]["mb_brought"] > before[name]["mb_brought"] + 10 for name in ("net0", f"net{wire}")))
+                if wire == 1:
+                    hosts.remove("net1")
+                    at = wait_until("one wire less", lambda seen: "net1" not in seen)
+                    wait_until("data by the other", lambda seen: seen["net0"]["mb_brought"] > at["net0"]["mb_brought"] + 20)
+            # The one that the job began with goes; packets, too, move to what there is.
+            rail("drain", "net0")
+            at = wait_until("packets on the new one", lambda seen: seen["net2"]["connections"]["packets"] == 1 and seen["net0"]["connections"]["packets"] == 0)
+            wait_until("data by it", lambda seen: seen["net2"]["mb_brought"] > at["net2"]["mb_brought"] + 20)
         job.end_well(talk, 2 * SILENCE_S)
 
 

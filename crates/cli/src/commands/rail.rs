@@ -1,4 +1,4 @@
-//! `garonne rail`: which networks a running job uses between hosts, and what moves on each; takes one out of use while the job runs, or back into use.
+//! `garonne rail`: which networks a running job uses between hosts, and what moves on each; takes one out of use while the job runs, or back into use, or into use that hosts have got.
 
 use comfy_table::{Table, presets};
 use garonne_node::layout::{Card, Shape};
@@ -31,7 +31,7 @@ enum What {
         /// 10.0.1.0/24, or the name of an interface of this host
         network: String,
     },
-    /// Use a network again
+    /// Use a network again, or one that hosts of the job have got since it began: once each of them has its address there
     Add {
         /// 10.0.1.0/24, or the name of an interface of this host
         network: String,
@@ -67,7 +67,7 @@ fn go(args: &Args) -> Result<i32, String> {
         let others = |known: &&(String, IpNet)| known.1 != network && !out_of_use.contains(&known.1);
         if !addresses::networks().iter().any(|known| others(&known)) {
             return Err(format!(
-                "{network} is the last network of this host in use; garonne rail add another first"
+                "{network} is the last network of this host in use; garonne rail add another first, also one that hosts have got since"
             ));
         }
     }
@@ -77,7 +77,7 @@ fn go(args: &Args) -> Result<i32, String> {
         if drained {
             "left alone from now on"
         } else {
-            "used again"
+            "used from now on"
         }
     );
     Ok(0)

@@ -23,23 +23,34 @@ impl Agent<'_> {
             (Some(known), false) => {
                 self.drained.remove(known);
             }
+            // Nothing changes but what hosts may have got since.
+            (None, false) => {}
             _ => return,
         }
         let order = Order::Drained(self.drained.clone());
         self.order_all(&order);
         self.show_drained();
+        self.look_for_addresses();
     }
 
     /// The first agent says which networks are not to be used.
     pub(super) fn drained_are(&mut self, networks: Vec<IpNet>) {
         self.drained = networks;
         self.show_drained();
+        self.look_for_addresses();
         self.move_line();
     }
 
     fn show_drained(&self) {
         for world in &self.worlds {
             drained::write(&world.board, &self.drained);
+        }
+        self.ring_ranks();
+    }
+
+    /// Has the ranks of this host look at what was changed on their boards.
+    pub(super) fn ring_ranks(&self) {
+        for world in &self.worlds {
             for rank in 0..world.shape.size {
                 let card = Card::of(&world.board, rank);
                 if self.is_here(rank) && card.state() == State::Running {

@@ -108,6 +108,7 @@ impl Agent<'_> {
             Report::Say(line) => self.say(&line),
             Report::Call(call) => self.have_called(call),
             Report::Drain(network, drained) => self.set_drained(network, drained),
+            Report::Added(found) => self.have_addresses(node, &found),
             Report::Passes(call, port) => self.passes(call, (node, port)),
             Report::Opened(port, addresses) => {
                 if let Err(error) = self.start_below(node, (port, addresses)) {

@@ -7,6 +7,7 @@
 //! through a pidfd. Three descriptors per rank bound what it needs: two pipes and a private socket.
 
 mod absence;
+mod added;
 mod adopted;
 mod below;
 mod branch;
@@ -47,6 +48,7 @@ use ipnet::IpNet;
 use rustix::event::epoll;
 use rustix::net::{RecvFlags, SendFlags};
 
+use crate::added::Added;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -185,6 +187,8 @@ struct Agent<'a> {
     callbacks: Callbacks,
     /// Networks that ranks are not to use.
     drained: Vec<IpNet>,
+    /// Addresses that hosts have got since the job began.
+    added: Vec<Added>,
     gateways: gateway::Gateways,
 }
 
@@ -293,6 +297,7 @@ impl<'a> Agent<'a> {
             revived: Vec::new(),
             callbacks: Callbacks::default(),
             drained: Vec::new(),
+            added: Vec::new(),
             gateways: gateway::Gateways::default(),
         };
         agent.listen(signals.as_fd(), Token::Signals)?;

@@ -164,6 +164,7 @@ impl Agent<'_> {
             Order::Ended(ranks) => ranks.into_iter().for_each(|rank| self.mark_ended_elsewhere(rank)),
             Order::Call(call) => self.have_called(call),
             Order::Drained(networks) => self.drained_are(networks),
+            Order::Added(list) => self.added_are(list),
             Order::Probe(call) if call.from.max(call.to) < self.job.size() => self.probe(call),
             Order::Way(way) => self.add_way(way),
             Order::Job(_) | Order::Ping | Order::Probe(_) => {}

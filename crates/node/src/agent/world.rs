@@ -58,6 +58,7 @@ impl Agent<'_> {
             waiting: vec![],
         };
         crate::drained::write(&world.board, &self.drained);
+        crate::added::show(&world.board, &self.added);
         self.worlds.push(world);
         self.show_ways();
         Ok(())

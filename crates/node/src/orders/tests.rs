@@ -73,6 +73,10 @@ fn orders() -> Vec<Order> {
         Order::Room(3, Side::Err, 99),
         Order::Input(vec![1, 2]),
         Order::Ended(vec![4, 5]),
+        Order::Added(vec![
+            (3, [10, 0, 0, 3].into()),
+            (0, [0xfd00, 0, 0, 0, 0, 0, 0, 1].into()),
+        ]),
         Order::Ping,
     ]
 }
@@ -95,6 +99,7 @@ fn reports() -> Vec<Report> {
         Report::Say("x".into()),
         Report::Done,
         Report::Call(a_callback()),
+        Report::Added(a_place().addresses),
         Report::Ping,
     ]
 }
@@ -186,7 +191,7 @@ fn a_job_whose_ranks_are_nowhere_is_refused() {
 
 proptest! {
     #[test]
-    fn a_message_with_any_byte_changed_is_read_or_refused(which in 0usize..23, at: prop::sample::Index, byte: u8) {
+    fn a_message_with_any_byte_changed_is_read_or_refused(which in 0usize..25, at: prop::sample::Index, byte: u8) {
         let mut all: Vec<_> = orders().iter().map(Order::encode).collect();
         all.extend(reports().iter().map(Report::encode));
         let mut bytes = all.swap_remove(which % all.len());

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use garonne_engine::api::Peer;
 use garonne_engine::strategy::leave::Leaving;
@@ -15,7 +15,8 @@ use ipnet::IpNet;
 use super::Hosts;
 use super::networks::Networks;
 use super::rails::Rails;
-use crate::addresses;
+use crate::added::{self, Added};
+use crate::addresses::{self, Side};
 use crate::atlas::Atlas;
 use crate::client::{Client, WorldInfo};
 use crate::codes;
@@ -50,6 +51,8 @@ impl Outward {
             node: world.node,
             home: addresses::home().ok(),
             interfaces: sys::interfaces().unwrap_or_default(),
+            board: client.board(),
+            since: Mutex::default(),
         };
         map.check()?;
         let node_of = |rank: u32| client.card(rank).host().0;
@@ -182,13 +185,50 @@ struct Map {
     /// This rank's own.
     node: u32,
     home: Option<u64>,
+    /// When the job began.
+    interfaces: Vec<sys::Interface>,
+    board: Segment,
+    since: Mutex<Since>,
+}
+
+/// What hosts have got since the job began, as this rank knew it last.
+#[derive(Clone, Debug, Default)]
+struct Since {
+    added: Vec<Added>,
+    /// This host's interfaces, those that it had before among them.
     interfaces: Vec<sys::Interface>,
 }
 
 impl Map {
-    /// A host with the addresses that may be used.
+    /// What is known now. Interfaces are looked at when some host has got another.
+    fn since(&self) -> MutexGuard<'_, Since> {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        if added::len(&self.board) != since.added.len() {
+            since.added = added::read(&self.board);
+            let had = self.interfaces.iter().cloned();
+            let mut now = sys::interfaces().unwrap_or_default();
+            now.retain(|new| !self.interfaces.iter().any(|old| old.address == new.address));
+            since.interfaces = had.chain(now).collect();
+        }
+        since
+    }
+
+    /// A host with the addresses that may be used: those of the beginning, and behind them those that it has got.
     fn place(&self, node: u32) -> Option<Place> {
+        let added = added::len(&self.board) > 0;
+        let now = added.then(|| self.since());
+        self.place_with(node, now.as_deref().map_or(&[], |since| &since.added))
+    }
+
+    /// The same with what is `added` of such addresses.
+    fn place_with(&self, node: u32, added: &[Added]) -> Option<Place> {
         let mut place = self.atlas.place(node).ok()?;
+        let of_it = added.iter().filter(|(of, _)| *of == node);
+        for (_, address) in of_it {
+            if !place.addresses.contains(address) {
+                place.addresses.push(*address);
+            }
+        }
         // No network leads to one's own.
         if node != self.node {
             self.networks.limit(&mut place).ok()?;
@@ -210,10 +250,22 @@ impl Map {
 
     /// A host's addresses on networks in common.
     fn common(&self, node: u32) -> Vec<IpAddr> {
-        let place = self.place(node);
-        place.map_or(Vec::new(), |place| {
-            addresses::common(&place, self.home, &self.interfaces)
-        })
+        let Some(before) = self.place_with(node, &[]) else {
+            return Vec::new();
+        };
+        if added::len(&self.board) == 0 {
+            return addresses::common(&before, self.home, &self.interfaces);
+        }
+        let since = self.since();
+        let Some(now) = self.place_with(node, &since.added) else {
+            return Vec::new();
+        };
+        let found = |side, address| {
+            let node = if side == Side::Own { self.node } else { node };
+            since.added.iter().position(|known| *known == (node, address))
+        };
+        let own = (&self.interfaces[..], &since.interfaces[..]);
+        addresses::common_since((&before, &now), self.home, own, found)
     }
 
     /// Whether there is a host with which this one has several networks in common.
@@ -285,7 +337,9 @@ impl tcp::Hosts for Others {
     }
 
     fn drained(&self) -> u32 {
-        drained::number(&self.board).load(Relaxed)
+        // A table that only grows: the sum changes with either.
+        let added = added::len(&self.board) as u32;
+        drained::number(&self.board).load(Relaxed).wrapping_add(added)
     }
 
     fn is_drained(&self, address: IpAddr) -> bool {
