@@ -225,6 +225,8 @@ impl Paths {
         path.pace = Pace {
             bytes: path.pace.bytes,
             took: path.pace.took,
+            // With the rate, since that is doubted by when it was found.
+            last: path.pace.last,
             share: path.pace.share,
             latency: latency.into(),
             ..Pace::default()
