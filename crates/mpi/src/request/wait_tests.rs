@@ -6,12 +6,14 @@ use crate::process::{Config, ThreadLevel};
 use crate::testing::Bytes;
 use garonne_engine::Quotas;
 use garonne_engine::api::Origin;
+use garonne_engine::event::Waiting;
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
+use garonne_progress::host::Awaits;
 use garonne_progress::surroundings::{Given, Patience, Surroundings};
 use garonne_rails::shm::{ShmRail, Threads};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Counts how often a rank that looks so many times before it gives way did so.
@@ -20,6 +22,8 @@ struct Counting {
     given: Arc<AtomicU32>,
     /// How long it goes on with that.
     on: Arc<Mutex<Duration>>,
+    /// How often it told that it waits for long, and whether it still says so.
+    told: Arc<(AtomicU32, AtomicBool)>,
 }
 
 impl Surroundings for Counting {
@@ -39,6 +43,11 @@ impl Surroundings for Counting {
         *self.on.lock().unwrap()
     }
 
+    fn waits(&self, waiting: Option<&Waiting>) {
+        self.told.0.fetch_add(u32::from(waiting.is_some()), Ordering::Relaxed);
+        self.told.1.store(waiting.is_some(), Ordering::Relaxed);
+    }
+
     fn abort(&self, code: i32, message: &str) -> ! {
         panic!("the rank aborted the job with code {code}: {message}")
     }
@@ -55,6 +64,7 @@ fn alone(spins: u32, program: impl FnOnce(&Comm, &dyn Fn() -> u32)) {
         spins,
         given: given.clone(),
         on: Arc::default(),
+        told: Arc::default(),
     };
     run(place, |world| {
         program(world, &|| given.swap(0, Ordering::Relaxed))
@@ -186,6 +196,7 @@ fn a_waiter_among_more_ranks_than_cores_goes_on_giving_way_unless_that_came_to_n
         spins: 0,
         given: given.clone(),
         on: on.clone(),
+        told: Arc::default(),
     };
     let set = |to| *on.lock().unwrap() = to;
     let (soon, late) = (Duration::from_millis(5), Duration::from_secs(20));
@@ -206,4 +217,41 @@ fn a_waiter_among_more_ranks_than_cores_goes_on_giving_way_unless_that_came_to_n
             "it may pay again"
         );
     });
+}
+
+#[test]
+fn a_wait_that_was_told_is_taken_back_whenever_it_ends() {
+    let told = Arc::<(AtomicU32, AtomicBool)>::default();
+    let place = Counting {
+        spins: 0,
+        given: Arc::default(),
+        on: Arc::default(),
+        told: told.clone(),
+    };
+    run(place, |world| {
+        let host = &world.process().host;
+        let (over, mut late) = (AtomicBool::new(false), Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Acquire) {
+                    host.wake();
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            });
+            // A wait asks before it tells, before it sleeps and after: it ends at each of these.
+            for looks in 1..60 {
+                let mut left = looks;
+                host.wait_for(&|| Awaits::Anything, &mut || {
+                    left -= 1;
+                    left == 0
+                });
+                if told.1.load(Ordering::Relaxed) {
+                    late.push(looks);
+                }
+            }
+            over.store(true, Ordering::Release);
+        });
+        assert_eq!(late, Vec::<u32>::new(), "still told after so many looks");
+    });
+    assert!(told.0.load(Ordering::Relaxed) > 0);
 }

@@ -31,7 +31,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// `AMONG`: others may sit and rely on it.
     pub(super) fn poll_until<const AMONG: bool>(&self, done: &mut dyn FnMut() -> bool, patience: Patience) {
         let (mut idle, mut parks, mut spins, mut spinning_on) = (0u32, 0u32, patience.spins, None);
-        let (mut looks, mut taken, mut tried) = (false, 0, false);
+        let (mut looks, mut taken, mut tried, mut told) = (false, 0, false, false);
         let mut courtesy = Courtesy::new(&self.seats);
         while !done() {
             if AMONG {
@@ -39,7 +39,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 self.let_run(&mut courtesy);
             }
             if self.progress() {
-                (idle, parks, spins, taken, tried) = (0, self.awake(parks), patience.spins, 0, false);
+                (idle, parks, spins, taken, tried) = (0, 0, patience.spins, 0, false);
+                self.unsay(&mut told);
                 if let Some(begun) = spinning_on.take() {
                     self.spin_on.came(begun);
                 }
@@ -69,8 +70,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 if spinning_on.take().is_some() {
                     self.spin_on.failed();
                 }
-                if parks == PARKS_BEFORE_TELLING {
+                if parks == PARKS_BEFORE_TELLING && !told {
                     self.surroundings.waits(Some(&self.waiting()));
+                    told = true;
                 }
                 if std::mem::take(&mut looks) {
                     self.source.look_away();
@@ -94,7 +96,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if looks {
             self.source.look_away();
         }
-        self.awake(parks);
+        self.unsay(&mut told);
     }
 
     /// Whether one that gave its core away as often as it is to goes on with that: since when it does is `begun`, and `tried` that it asked whether that pays.
@@ -109,13 +111,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         begun.is_some_and(|begun| begun.elapsed() < most)
     }
 
-    /// Takes back what was told about a long wait. Returns no parks.
+    /// Takes back what was told about a long wait, if it was.
     #[inline]
-    fn awake(&self, parks: u32) -> u32 {
-        if parks > PARKS_BEFORE_TELLING {
+    fn unsay(&self, told: &mut bool) {
+        if std::mem::take(told) {
             self.surroundings.waits(None);
         }
-        0
     }
 
     /// Arm, look once more, sleep, for `most` at most. Returns the answer of `done`, if it was asked.
