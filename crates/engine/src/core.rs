@@ -420,16 +420,23 @@ impl Core {
         match announce.region {
             Some(region) => {
                 operation.region = Some(Box::new(region));
-                self.pulls.push_back(receive);
-                self.pending = true;
+                self.pull_on(receive);
             }
             // The rail is asked first who has the memory.
             None if operation.marked(Mark::Announced) => {
-                self.pulls.push_back(receive);
-                self.pending = true;
+                self.pull_on(receive);
             }
             None => self.ask_for_packets(receive),
         }
+    }
+
+    /// A message is to be fetched, or the next part of one. Each is named once, also where another that ended while it was named here had the slot before: of what the rail reads
+    /// by itself all is asked for at the first turn, and a second one would take that for the end.
+    pub(crate) fn pull_on(&mut self, receive: u32) {
+        if !self.pulls.contains(&receive) {
+            self.pulls.push_back(receive);
+        }
+        self.pending = true;
     }
 
     /// Asks the sender for the message by packets. Once: both sides may find out that another way fails, and packets that begin anew would be counted twice.

@@ -104,10 +104,7 @@ impl Core {
         }
         match result {
             Ok(()) if operation.moved >= operation.total => self.fetch_ended(index, true),
-            Ok(()) => {
-                self.pulls.push_back(index);
-                self.pending = true;
-            }
+            Ok(()) => self.pull_on(index),
             Err(error @ (Error::Peer { .. } | Error::PeerMemory { .. })) => self.end(index, Some(error)),
             Err(_) => {
                 self.fetch_is_over(index, false);
@@ -166,6 +163,10 @@ impl<R: Rail> Shard<R> {
                     .reach(operation.peer)
                     .map_or(0, |reach| reach.read_chunk);
                 let (from, total) = (operation.moved, operation.total);
+                if from >= total {
+                    // All is asked for, and the rail tells when it is there.
+                    return Turn::Idle;
+                }
                 Turn::Read(from, (total - from).min(chunk.max(1)))
             }
             Fetch::Share | Fetch::Late => self.next_part(index),

@@ -177,7 +177,7 @@ impl<R: Rail> Shard<R> {
                 Ok(Lifted::Load(step, load)) => {
                     if shared {
                         // The next part is anybody's.
-                        self.core.pulls.push_back(index);
+                        self.core.pull_on(index);
                     }
                     return Some(self.depart(index, Lift::Read, (step, load)));
                 }
