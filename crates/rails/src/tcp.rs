@@ -501,9 +501,12 @@ impl Rail for TcpRail {
         if let Some((cookie, peer)) = found {
             self.regions.remove(&cookie);
             if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
-                remote.paths.revoke(cookie);
-                let lends = remote.paths.lends(cookie);
-                for path in remote.paths.numbers() {
+                let over = remote.paths.revoke(cookie);
+                let (lends, numbers) = (remote.paths.lends(cookie), remote.paths.numbers());
+                for path in over {
+                    self.broke(peer, Stream::Bulk(path));
+                }
+                for path in numbers {
                     self.flush(peer, Stream::Bulk(path));
                 }
                 if lends {

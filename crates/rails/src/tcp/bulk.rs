@@ -65,7 +65,7 @@ struct Leaving {
     serve: Serve,
     /// Bytes of this frame that are left.
     left: u64,
-    /// The region was revoked: zeros leave instead.
+    /// The region was revoked: zeros leave instead, and then a refusal.
     void: bool,
 }
 
@@ -250,8 +250,9 @@ impl Bulk {
         stage(&mut self.next, Kind::Refused, number, 0);
     }
 
-    /// Memory of this region is not touched any more.
-    pub(crate) fn revoke(&mut self, cookie: u64) {
+    /// Memory of this region is not touched any more. `true`: the connection has to end, since the peer would take what leaves in its place for the last of what it asked for.
+    #[must_use]
+    pub(crate) fn revoke(&mut self, cookie: u64) -> bool {
         let mut kept = VecDeque::with_capacity(self.serving.len());
         for serve in std::mem::take(&mut self.serving) {
             if serve.cookie != cookie {
@@ -261,10 +262,12 @@ impl Bulk {
             }
         }
         self.serving = kept;
-        if let Some(leaving) = self.leaving.as_mut().filter(|now| now.serve.cookie == cookie) {
-            leaving.void = true;
-            leaving.serve.data = Data::empty();
-        }
+        let Some(leaving) = self.leaving.as_mut().filter(|now| now.serve.cookie == cookie) else {
+            return false;
+        };
+        leaving.void = true;
+        leaving.serve.data = Data::empty();
+        leaving.serve.left == leaving.left
     }
 
     /// Makes something to leave. `false`: there is nothing.

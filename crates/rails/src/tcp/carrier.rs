@@ -168,9 +168,10 @@ impl Carrier {
         linked!(self, one => one.refuse(number), ());
     }
 
-    /// Memory of this region is not touched any more, but for what [`Fabric::lends`] tells of.
-    pub(crate) fn revoke(&mut self, cookie: u64) {
-        linked!(self, one => one.revoke(cookie), ());
+    /// Memory of this region is not touched any more, but for what [`Fabric::lends`] tells of. `true`: the connection has to end.
+    #[must_use]
+    pub(crate) fn revoke(&mut self, cookie: u64) -> bool {
+        linked!(self, one => one.revoke(cookie), false)
     }
 
     /// See [`Bulk::flush`].

@@ -282,10 +282,11 @@ impl Fabric {
     }
 
     /// The owner of this region wants it back: what of it is lent is, once the peer has read it.
-    pub(crate) fn revoke(&mut self, cookie: u64) {
+    pub(crate) fn revoke(&mut self, cookie: u64) -> bool {
         for lent in self.lent.iter_mut().filter(|lent| lent.cookie == cookie) {
             lent.recalled.get_or_insert(0);
         }
+        false
     }
 
     /// A look has passed. `true`: the peer keeps what was recalled several looks ago.

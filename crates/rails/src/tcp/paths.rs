@@ -210,11 +210,13 @@ impl Paths {
         self.wholes.drain(..).map(|whole| whole.token).collect()
     }
 
-    /// Memory of this region is not touched any more, but for what is lent to a device.
-    pub(crate) fn revoke(&mut self, cookie: u64) {
-        for path in &mut self.paths {
-            path.bulk.revoke(cookie);
-        }
+    /// Memory of this region is not touched any more, but for what is lent to a device. The ways whose connections have to end.
+    #[must_use]
+    pub(crate) fn revoke(&mut self, cookie: u64) -> Vec<u8> {
+        let paths = (0..).zip(&mut self.paths);
+        paths
+            .filter_map(|(number, path)| path.bulk.revoke(cookie).then_some(number))
+            .collect()
     }
 
     /// A connection of this way is open.
