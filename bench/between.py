@@ -5,10 +5,17 @@ their names and look names up.
 """
 
 import dataclasses
+import os
 import pathlib
+import subprocess
 import tempfile
 
+import namespaces
 import peers
+from session import HERE, JOB_LIMIT_S
+
+# Where bare sockets meet.
+PORT = 7997
 
 # Called as ssh is: options, a host, words of a command, which a shell of that host reads.
 AGENT = """#!/bin/sh
@@ -20,22 +27,35 @@ case $1 in
 *) echo "no host '$1'" >&2; exit 255 ;;
 esac
 shift
-exec ip netns exec "$host" unshare --uts sh -c "hostname $address; $*"
+exec ip netns exec "$host" taskset -c "$cores" unshare --uts sh -c "hostname $address; $*"
 """
 
 
 class Between:
-    """Hosts, the networks between them by the names of their devices, and the command that enters the hosts. The first `without` have no rank."""
+    """Hosts, the networks between them by the names of their devices, and the command that enters the hosts. The first `without` have no rank. `cores` are those that each host
+    has; without, each has all of this machine, which are the same for all."""
 
-    def __init__(self, hosts, devices=("net0",), without=0):
+    def __init__(self, hosts, devices=("net0",), without=0, cores=None):
         self.hosts = hosts
         self.without = without
         self.devices = ",".join(devices)
+        self.cores = cores or [",".join(map(str, sorted(os.sched_getaffinity(0))))] * len(hosts.names)
         self.place = tempfile.TemporaryDirectory(prefix="garonne-bench-")
         self.agent = pathlib.Path(self.place.name) / "enter"
-        cases = "\n".join(f"{name}|{address}) host={name} address={address} ;;" for name, address in zip(hosts.names, hosts.addresses))
+        known = zip(hosts.names, hosts.addresses, self.cores)
+        cases = "\n".join(f"{name}|{address}) host={name} address={address} cores={cores} ;;" for name, address, cores in known)
         self.agent.write_text(AGENT.format(cases=cases))
         self.agent.chmod(0o755)
+
+    def able(self, session, programs):
+        """[(peer, program)] of those that have a launcher for these hosts; the others are noted."""
+        found = []
+        for peer, program in programs:
+            try:
+                found.append((self.peer(peer, session.state, session.args.wheels), program))
+            except peers.Unavailable as why:
+                session.note(str(why))
+        return found
 
     def inside(self, index):
         return ["ip", "netns", "exec", self.hosts.names[index]]
@@ -44,7 +64,7 @@ class Between:
         """`peer` with its launcher called on the first host, for one rank on each that has any. Raises `peers.Unavailable` with the reason if that cannot be."""
         root, both = peer.root, ",".join(self.hosts.addresses)
         one_each = ",".join(f"{address}:1" for address in self.hosts.addresses)
-        local = [*self.inside(0), "unshare", "--uts", "sh", "-c", f'hostname {self.hosts.addresses[0]}; exec "$@"', "sh"]
+        local = [*self.inside(0), "taskset", "-c", self.cores[0], "unshare", "--uts", "sh", "-c", f'hostname {self.hosts.addresses[0]}; exec "$@"', "sh"]
         env = dict(peer.env)
         if peer.name == "garonne":
             named = ",".join(f"{name}:1" for name in self.hosts.names[self.without :])
@@ -69,3 +89,35 @@ class Between:
         else:
             raise peers.Unavailable(f"{peer.name}: not measured between hosts")
         return dataclasses.replace(peer, launch=launch, env=env)
+
+
+def two_hosts(session, programs, stack):
+    """Two hosts, which are there as long as `stack`, and [(peer, program)] of those that have a launcher for them; None and nothing if there can be none."""
+    try:
+        two = Between(stack.enter_context(namespaces.Hosts(2)))
+    except namespaces.Refused as why:
+        session.note(f"nothing is measured over TCP: {why}")
+        return None, []
+    subprocess.run(["cc", "-O2", str(HERE / "sockets.c"), "-o", str(session.state / "sockets")], check=True)
+    return two, two.able(session, programs)
+
+
+def bare_sockets(session, two, words):
+    """What sockets.c printed of `words`, one process on each host."""
+    common = [str(session.state / "sockets"), session.fresh_map(), *map(str, session.sample_words())]
+    ranks = []
+    for rank in (0, 1):
+        command = [*two.inside(rank), *common, str(rank), two.hosts.addresses[0], str(PORT), *words]
+        ranks.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    try:
+        printed, errors = ranks[0].communicate(timeout=JOB_LIMIT_S)
+        printed += ranks[1].communicate(timeout=JOB_LIMIT_S)[0]
+    except subprocess.TimeoutExpired:
+        printed, errors = "", f"not finished in {JOB_LIMIT_S} s"
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    if ranks[0].returncode != 0:
+        session.note(f"bare sockets failed: {errors.strip()}")
+    return printed

@@ -9,13 +9,10 @@ are shown as unsteady. In the data `ranks` is the number of messages under way, 
 import argparse
 import contextlib
 import re
-import subprocess
 
 import between
-import namespaces
-import peers
 import report
-from session import HERE, JOB_LIMIT_S, Session, add_options, numbers, words_of
+from session import Session, add_options, numbers, words_of
 from stats import Samples, ratio_interval
 
 PLACES = ["tcp", "shm"]
@@ -23,7 +20,6 @@ KINDS = ["pingpong", "series", "types", "stream", "beside"]
 SERIES, SEGMENTS = [1, 2, 4, 8, 16, 32, 64], [4, 64, 1024]
 PAIRS, BLOCK = [1, 2, 8, 64], 256 * 1024
 SIZES, STREAM_SIZE, WINDOW, BULK_FLOWS = [8, 1024, 8192, 65536, 262144, 1 << 20], 1 << 20, 8, 2
-PORT = 7997
 LINE = re.compile(r"^sample (\w+) (\d+) (\d+) (\S+) (\S+) (\S+)$", re.M)
 
 MEANINGS = {
@@ -70,45 +66,13 @@ class Flows(Session):
     def bare_sockets(self, two, words):
         """The floor between hosts, for what there is one."""
         words = [word for word in words if word.startswith(("pingpong", "stream"))]
-        if not words:
-            return
-        common = [str(self.state / "sockets"), self.fresh_map(), *map(str, self.sample_words())]
-        ranks = []
-        for rank in (0, 1):
-            command = [*two.inside(rank), *common, str(rank), two.hosts.addresses[0], str(PORT), *words]
-            ranks.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-        try:
-            printed, errors = ranks[0].communicate(timeout=JOB_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            printed, errors = "", f"not finished in {JOB_LIMIT_S} s"
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-        if ranks[0].returncode != 0:
-            self.note(f"bare sockets failed: {errors.strip()}")
-        self.take("tcp", "floor", printed)
-
-    def over_tcp(self, programs, stack):
-        """[(peer, program)] between two hosts, and the hosts; nothing if they cannot be."""
-        try:
-            two = between.Between(stack.enter_context(namespaces.Hosts(2)))
-        except namespaces.Refused as why:
-            self.note(f"nothing is measured over TCP: {why}")
-            return None, []
-        subprocess.run(["cc", "-O2", str(HERE / "sockets.c"), "-o", str(self.state / "sockets")], check=True)
-        able = []
-        for peer, program in programs:
-            try:
-                able.append((two.peer(peer, self.state, self.args.wheels), program))
-            except peers.Unavailable as why:
-                self.note(str(why))
-        return two, able
+        if words:
+            self.take("tcp", "floor", between.bare_sockets(self, two, words))
 
     def measure(self):
         programs = self.build("flows.c")
         with contextlib.ExitStack() as stack:
-            two, far = self.over_tcp(programs, stack) if "tcp" in self.args.over else (None, [])
+            two, far = between.two_hosts(self, programs, stack) if "tcp" in self.args.over else (None, [])
             near = programs if "shm" in self.args.over else []
             for turn in range(self.args.rounds):
                 self.say(f"round {turn + 1} of {self.args.rounds}")

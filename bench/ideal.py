@@ -6,9 +6,14 @@ the computing, the transfer with both sides idle, or all the work divided by the
 
     T_total >= max(T_comp, T_comm, (computing ranks * T_comp + work) / cores)
 
+Between hosts that is the kernel's work, `put` for the sender and `get` for the receiver, measured with bare sockets. It is charged to the core that pays it, which is that of
+the side's own rank unless the rank has a core to spare: a side that computes cannot be through before `T_comp + put` (`get`).
+
 With a core to spare the last bound is idle and all of the shorter one hides behind the longer. Where all cores compute, the copy's core
 time adds to theirs; what still hides is what costs no core: waiting for the other side, for its answer, for the other's half of the copy.
 """
+
+import dataclasses
 
 # Only two cores have to do with a message's bytes.
 HANDS_MAX = 2
@@ -17,6 +22,23 @@ SIDES = ("sender", "receiver", "both")
 
 def computing_ranks(side):
     return 2 if side == "both" else 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """What the kernel has to do for a message, in time of the sender's core and of the receiver's."""
+
+    put: float
+    get: float
+
+    def of(self, side):
+        return {"sender": self.put, "receiver": self.get, "both": max(self.put, self.get)}[side]
+
+
+def total_between(side, cores, t_comm, t_comp, kernel):
+    """`total` of a message between two hosts."""
+    own = min(kernel.of(side), t_comm)
+    return max(total(side, cores, t_comm, t_comp, kernel.put + kernel.get), t_comp + own if t_comp > 0 else 0.0)
 
 
 def total(side, cores, t_comm, t_comp, work):

@@ -1,14 +1,18 @@
 /* How much of a message hides behind computing (PIOMan, IEEE Cluster 2009, section V.C), built with every MPI:
  *     overlap MAP SAMPLES NANOSECONDS PERCENT,PERCENT... SIDE:SHAPE:BYTES...
  *
- * Two ranks. Rank 0 writes its buffer anew; both meet; rank 0 calls MPI_Isend, rank 1 MPI_Irecv; whoever SIDE names (sender,
+ * Two ranks. Rank 0 writes its buffer anew; both meet, and leave their cores idle until then; rank 0 calls MPI_Isend, rank 1 MPI_Irecv; whoever SIDE names (sender,
  * receiver, both) computes without calling MPI; both call MPI_Wait. T_comm is the same with nothing to compute, and T_comp, which is
  * PERCENT of it, is the computing alone. All are the times of the side that computes, of the later one for both: medians over rows
  * of about NANOSECONDS. SHAPE is contiguous or strided (blocks of 64 bytes with gaps of their size). Rank 0 prints for each PERCENT of a sample
  *     overlap SIDE SHAPE BYTES PERCENT T_COMM T_COMP T_TOTAL HANDOFF_BEFORE HANDOFF_AFTER */
 #include "work.h"
 
+#include <errno.h>
+#include <linux/futex.h>
 #include <mpi.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum {
     TAG = 1,
@@ -29,6 +33,7 @@ enum side { SENDER = 1, RECEIVER = 2, BOTH = 3 };
 struct place {
     struct handoff handoff;
     _Alignas(128) _Atomic uint64_t arrived[2][16];
+    _Alignas(128) _Atomic uint32_t bell[2][32]; /* counts arrivals, for those that sleep */
     _Alignas(128) double took[REPEATS_MAX]; /* rank 1's times; written before and read after a meeting */
 };
 
@@ -63,6 +68,22 @@ static void meet(void)
     }
 }
 
+/* Waits for the other rank without keeping a core from whoever advances what is open; then both meet, so that they start together. */
+static void gather(void)
+{
+    static uint32_t gatherings;
+    struct timespec rescue = {.tv_nsec = (long)RESCUE_NS};
+    uint32_t mine = ++gatherings, seen;
+    atomic_store(&shared->bell[rank][0], mine);
+    syscall(SYS_futex, &shared->bell[rank][0], FUTEX_WAKE, 1, NULL, NULL, 0);
+    while ((int32_t)((seen = atomic_load(&shared->bell[1 - rank][0])) - mine) < 0)
+        if (syscall(SYS_futex, &shared->bell[1 - rank][0], FUTEX_WAIT, seen, &rescue, NULL, 0) != 0 && errno == ETIMEDOUT) {
+            int flag;
+            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+        }
+    meet();
+}
+
 static void check_arrived(const struct setup *s, char expected)
 {
     size_t last = s->span - 1, middle = s->strided ? s->span / 2 / BLOCK / 2 * 2 * BLOCK : s->span / 2;
@@ -81,7 +102,7 @@ static double exchange(const struct setup *s, uint64_t turns)
     stamp++;
     if (rank == 0)
         memset(buffer, stamp, s->span);
-    meet();
+    gather();
     double start = now_ns();
     if (rank == 0)
         MPI_Isend(buffer, count, s->type, 1, TAG, MPI_COMM_WORLD, &req);

@@ -7,13 +7,16 @@ with peers whose progress threads spin on the cores that are measured, unsteady 
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import html
 import json
+import os
 import pathlib
 import re
 import statistics
 
+import between
 import ideal
 import idle
 import report
@@ -25,6 +28,9 @@ QUICK_SIZES = [8, 32768, 1 << 20]
 PERCENTS = [0, 25, 50, 75, 100, 150, 200]
 QUICK_PERCENTS = [0, 100, 200]
 SHAPES = ["contiguous", "strided"]
+PLACES = ["shm", "tcp"]
+# Messages under way while it is counted what sockets take of the processors.
+SOCKETS_WINDOW = 1
 # Which samples speak for an MPI: the steadiest kind there is.
 LABELS = ["near", "far", "unsteady"]
 LINE = re.compile(r"^overlap (\w+) (\w+) (\d+) (\d+) (\S+) (\S+) (\S+) (\S+) (\S+)$", re.M)
@@ -53,6 +59,7 @@ class Sample:
 def arguments(argv):
     parser = argparse.ArgumentParser(prog="garonne bench overlap", description=__doc__.split("\n\n")[0].partition(": ")[2])
     add_options(parser, rounds=3, samples=6, sample_ms=1.0, out="garonne-bench/overlap")
+    parser.add_argument("--over", choices=PLACES, default="shm", help="shm: both ranks on this host (default); tcp: one on each of two hosts, which are network namespaces")
     parser.add_argument("--sizes", type=numbers, metavar="BYTES", help="by comma (default: 8 bytes to 16 MB)")
     parser.add_argument("--percents", type=numbers, metavar="PERCENTS", help="lengths of the computing in percent of T_comm")
     parser.add_argument("--sides", type=lambda text: words_of(text, ideal.SIDES), default=list(ideal.SIDES), help="who computes, by comma: sender, receiver, both")
@@ -62,6 +69,8 @@ def arguments(argv):
     args = parser.parse_args(argv)
     args.sizes = args.sizes or (QUICK_SIZES if args.quick else SIZES)
     args.percents = args.percents or (QUICK_PERCENTS if args.quick else PERCENTS)
+    # What waiting ranks cost is a matter of one host.
+    args.no_slowdown |= args.over == "tcp"
     return args
 
 
@@ -72,22 +81,40 @@ class Overlap(Session):
         # case -> MPI -> label -> samples
         self.of = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(list)))
         self.kept = pathlib.Path(args.out) / "samples.json"
+        self.apart = None
 
     def measure(self):
         programs, waiting = self.build("overlap.c"), [] if self.args.no_slowdown else self.build("idle.c")
-        self.build_floor()
-        cases = [f"{side}:{shape}:{size}" for size in self.args.sizes for shape in self.args.shapes for side in self.args.sides]
-        for turn in range(self.args.rounds):
-            self.say(f"round {turn + 1} of {self.args.rounds}")
-            self.take_floor(self.run_floor(self.args.sizes))
-            for peer, program in programs:
-                self.take(peer.name, self.run(peer, program, 2, [*self.sample_words(), ",".join(map(str, self.args.percents)), *cases]))
-            for peer, program in waiting:
-                for ranks in (2, 4):
-                    idle.measure(self, self.slowdown, (peer, program), ranks, ["sleeping", "waiting", "traffic"])
+        with contextlib.ExitStack() as stack:
+            two, jobs = None, [(self.args.sides, programs)]
+            if self.args.over == "tcp":
+                two, jobs = self.between_hosts(programs, stack)
+            else:
+                self.build_floor()
+            for turn in range(self.args.rounds):
+                self.say(f"round {turn + 1} of {self.args.rounds}")
+                self.take_floor(between.bare_sockets(self, two, [f"cpu:{SOCKETS_WINDOW}:{size}" for size in self.args.sizes]) if two else self.run_floor(self.args.sizes))
+                for sides, able in jobs:
+                    cases = [f"{side}:{shape}:{size}" for size in self.args.sizes for shape in self.args.shapes for side in sides]
+                    for peer, program in able:
+                        self.take(peer.name, self.run(peer, program, 2, [*self.sample_words(), ",".join(map(str, self.args.percents)), *cases]))
+                for peer, program in waiting:
+                    for ranks in (2, 4):
+                        idle.measure(self, self.slowdown, (peer, program), ranks, ["sleeping", "waiting", "traffic"])
+
+    def between_hosts(self, programs, stack):
+        """Two hosts, and which programs measure which sides there. Where one side computes, either host has all cores, of which one is idle; where both do, each has one."""
+        two, able = between.two_hosts(self, programs, stack)
+        one_sided = [side for side in self.args.sides if side != "both"]
+        jobs = [(one_sided, able)] if one_sided else []
+        if two and "both" in self.args.sides:
+            cores = [str(core) for core in sorted(os.sched_getaffinity(0))]
+            self.apart = between.Between(two.hosts, cores=[cores[0], cores[1 % len(cores)]])
+            jobs.append((["both"], self.apart.able(self, programs)))
+        return two, jobs
 
     def take_floor(self, printed):
-        for what, size, ns, before, after in re.findall(r"^sample (\w+) (\d+) (\S+) (\S+) (\S+)$", printed, re.M):
+        for what, size, ns, before, after in re.findall(r"^sample (\w+)(?: \d+)? (\d+) (\S+) (\S+) (\S+)$", printed, re.M):
             self.floor.add("floor", what, 2, int(size), float(ns), float(before), float(after), crowded=False)
 
     def take(self, name, printed):
@@ -100,9 +127,20 @@ class Overlap(Session):
 
     def work(self, shape, size):
         """Core time of copying so many bytes that another core wrote, at best; 0 if it was not measured."""
+        return self.least(("strided",) if shape == "strided" else ("memcpy", "readv"), size)
+
+    def ideal(self, case, cores):
+        """A function from a sample to the least that its total could be, and the core time of moving the bytes."""
+        if self.args.over == "tcp":
+            kernel = ideal.Kernel(self.least(("put",), case.bytes), self.least(("get",), case.bytes))
+            return lambda s: ideal.total_between(case.side, cores, s.comm, s.comp, kernel), kernel.put + kernel.get
+        work = self.work(case.shape, case.bytes)
+        return lambda s: ideal.total(case.side, cores, s.comm, s.comp, work), work
+
+    def least(self, ways, size):
+        """The quickest of some ways of the floor; 0: none was measured."""
         best = []
         for key, by_name in self.floor.of.items():
-            ways = ("strided",) if shape == "strided" else ("memcpy", "readv")
             if key.what in ways and key.bytes == size and key.regime in ("near", "far"):
                 best.append(statistics.median(by_name["floor"]))
         return min(best, default=0.0)
@@ -130,11 +168,11 @@ class Overlap(Session):
     def rows(self):
         cores = report.machine()["cpus"]
         for case, by_name in sorted(self.of.items(), key=lambda item: dataclasses.astuple(item[0])):
-            work = self.work(case.shape, case.bytes)
+            best, work = self.ideal(case, cores)
             entry = {**dataclasses.asdict(case), "work_ns": work, "of": {}}
             steadiest = {name: next(label for label in LABELS if labels[label]) for name, labels in by_name.items()}
             for name, label in steadiest.items():
-                entry["of"][name] = figures(case, by_name[name][label], label, (cores, work))
+                entry["of"][name] = figures(by_name[name][label], label, best)
                 if name != "garonne" and steadiest.get("garonne") == label:
                     # T_comp differs from MPI to MPI, as it is a share of each one's T_comm; what is left of the message beside it can be compared.
                     interval = ratio_interval([s.exposed for s in by_name["garonne"][label]], [s.exposed for s in by_name[name][label]])
@@ -142,9 +180,9 @@ class Overlap(Session):
             yield entry
 
 
-def figures(case, samples, label, machine):
-    cores, work = machine
-    best = [ideal.total(case.side, cores, s.comm, s.comp, work) for s in samples]
+def figures(samples, label, ideal_of):
+    """What the tables say of samples of one regime, beside what `ideal_of` a sample says its total could have been."""
+    best = [ideal_of(s) for s in samples]
     middle = statistics.median
     return {
         "regime": label, "samples": len(samples),

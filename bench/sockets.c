@@ -1,7 +1,8 @@
 /* What TCP gives between two hosts, with nothing above it: `sockets MAP SAMPLES NANOSECONDS RANK ADDRESS PORT WHAT:NUMBER:BYTES...`
  *
  * Rank 0 listens on ADDRESS, rank 1 calls it. Both look for data all the time and never sleep, as the MPIs' ranks do while they wait.
- * `pingpong` and `stream` are measured as by flows.c, and printed alike. */
+ * `pingpong` and `stream` are measured as by flows.c, and printed alike; `cpu` is what a message of such a stream takes of the sender's processor and of the receiver's,
+ * where both sleep as long as they have nothing to do, printed as `put` and `get`. */
 #include "handoff.h"
 
 #include <arpa/inet.h>
@@ -10,7 +11,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-static int rank, sock;
+static int rank, sock, flags = MSG_DONTWAIT;
 static char *memory;
 
 static void fail(const char *what)
@@ -22,7 +23,7 @@ static void fail(const char *what)
 static void put(size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {
-        ssize_t sent = send(sock, memory + done, bytes - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent = send(sock, memory + done, bytes - done, MSG_NOSIGNAL | flags);
         if (sent < 0 && errno != EAGAIN)
             fail("send");
         done += sent > 0 ? (size_t)sent : 0;
@@ -32,7 +33,7 @@ static void put(size_t bytes)
 static void get(size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {
-        ssize_t got = recv(sock, memory + done, bytes - done, MSG_DONTWAIT);
+        ssize_t got = recv(sock, memory + done, bytes - done, flags);
         if (got == 0 || (got < 0 && errno != EAGAIN))
             fail("recv");
         done += got > 0 ? (size_t)got : 0;
@@ -62,6 +63,23 @@ static double stream(int number, int bytes, long times)
         rank == 0 ? get(1) : put(1);
     }
     return (now_ns() - start) / (double)(number * times);
+}
+
+static double processor_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static double cpu(int number, int bytes, long times)
+{
+    double own = processor_ns();
+    flags = 0;
+    stream(number, bytes, times);
+    own = processor_ns() - own;
+    flags = MSG_DONTWAIT;
+    return own / (double)(number * times);
 }
 
 static void connect_both(const char *address, int port)
@@ -114,7 +132,7 @@ int main(int argc, char **argv)
         if (!name || !numbers || !sizes)
             return 2;
         int number = atoi(numbers), bytes = atoi(sizes);
-        double (*run)(int, int, long) = strcmp(name, "stream") == 0 ? stream : pingpong;
+        double (*run)(int, int, long) = strcmp(name, "stream") == 0 ? stream : strcmp(name, "cpu") == 0 ? cpu : pingpong;
         memory = calloc(1, (size_t)bytes + sizeof(long));
         if (!memory)
             fail("memory");
@@ -133,8 +151,8 @@ int main(int argc, char **argv)
             double before = handoff_measure(shared, rank, &epoch);
             double each = run(number, bytes, times);
             double after = handoff_measure(shared, rank, &epoch);
-            if (rank == 0)
-                printf("sample %s %d %d %.2f %.2f %.2f\n", name, number, bytes, each, before, after);
+            if (rank == 0 || run == cpu)
+                printf("sample %s %d %d %.2f %.2f %.2f\n", run != cpu ? name : rank == 0 ? "put" : "get", number, bytes, each, before, after);
         }
         free(memory);
     }
