@@ -332,6 +332,28 @@ static void reductions_end_while_everybody_computes(void)
     }
 }
 
+/* Long enough that nodes bring it together in pieces, of which some go between hosts while others move within one. */
+static void long_reductions_end_while_everybody_computes(void)
+{
+    enum { LONG = 1 << 18 };
+    double *ones = (double *)check_alloc(LONG * sizeof(double)), *sums = (double *)check_alloc(LONG * sizeof(double));
+    for (int i = 0; i < LONG; i++)
+        ones[i] = i % 7;
+    for (int i = 0; i < ROUNDS; i++) {
+        MPI_Request request;
+        memset(sums, 0, LONG * sizeof(double));
+        MPI_Iallreduce(ones, sums, LONG, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &request);
+        for (double until = now() + 0.01; now() < until;)
+            computing();
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        int wrong = 0;
+        for (int k = 0; k < LONG; k++)
+            wrong += sums[k] != k % 7 * check_size;
+        CHECK_EQ(wrong, 0);
+    }
+    free(ones), free(sums);
+}
+
 static void add_here(void *in, void *inout, int *count, MPI_Datatype *type)
 {
     (void)type;
@@ -438,6 +460,7 @@ int main(int argc, char **argv)
     RUN(more_collectives_than_fit_end_while_everybody_computes);
     RUN(short_collectives_need_nobody_who_computes);
     RUN(reductions_end_while_everybody_computes);
+    RUN(long_reductions_end_while_everybody_computes);
     RUN(the_programs_own_code_runs_on_its_own_thread);
     RUN(small_messages_pass_beside_a_large_one_that_is_open);
     return check_end();

@@ -465,6 +465,14 @@ pub trait Rail {
         None
     }
 
+    /// Whether a message of this length with `peer` does not move without hands, and the peer cannot ring for them; with any peer: whether that may be.
+    fn wants_calls(&self, _peer: Option<Peer>, _len: u64) -> bool {
+        false
+    }
+
+    /// The words of this rank's own [`hands`](Self::hands) are armed: from now on whatever comes, or has room again, where no peer can ring them rings them, once. What was there before counts.
+    fn arm_hands(&mut self) {}
+
     /// Memory that `owner` offers to all processes this rail reaches, for what they do together beside messages; zeroed when the
     /// job began. `None`: this rail has none.
     fn commons(&mut self, owner: Peer) -> Option<Segment> {

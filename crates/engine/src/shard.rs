@@ -364,6 +364,17 @@ impl<R: Rail> Shard<R> {
         (operation.state != State::Complete).then_some(operation.origin.site)
     }
 
+    /// Whether the operation needs hands for which its peer cannot call ([`Rail::wants_calls`]).
+    pub fn wants_calls(&self, request: Request) -> bool {
+        let Some(index) = self.core.requests.find(request) else {
+            return false;
+        };
+        let shown = self.core.requests.peek(index).shown();
+        // A send that is still open waits for room or an answer, whatever its length.
+        let len = if shown.sends { u64::MAX } else { shown.bytes };
+        self.rail.wants_calls(shown.peer, len)
+    }
+
     /// The status if complete; the name is gone then.
     ///
     /// # Errors

@@ -118,6 +118,8 @@ impl Rank {
             },
         };
         client.card(world.rank).set_paces(rail.paces_at() as u64);
+        let helpers = std::env::var(ENV_HELPERS).ok();
+        let helpers = helpers.and_then(|cpus| CpuSet::parse(&cpus));
         let (rail, hosts) = match outward {
             None => (ComposedRail::of_node(rail), None),
             Some(mut outward) => {
@@ -128,6 +130,7 @@ impl Rank {
                 client.card(world.rank).set_links(outward.rail.shown_at() as u64);
                 let mut rail = ComposedRail::new(rail, outward.rail, outward.near);
                 rail.join(outward.beside);
+                rail.watch_from(helpers.clone().unwrap_or_else(allowed).iter());
                 (rail, (world.nodes > 1).then_some(hosts))
             }
         };
@@ -141,8 +144,6 @@ impl Rank {
             .card(world.rank)
             .set_events(shard.events().address() as u64);
         let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
-        let helpers = std::env::var(ENV_HELPERS).ok();
-        let helpers = helpers.and_then(|cpus| CpuSet::parse(&cpus));
         // Cores to spare, that is; where there are none, workers stay with their rank.
         if let Some(spare) = helpers.as_ref().filter(|cpus| !cpus.meets(&allowed())) {
             tasks::offer(spare.clone());

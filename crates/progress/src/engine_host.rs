@@ -7,6 +7,7 @@
 //! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine, the ring and the seats.
 
 mod advancing;
+mod calling;
 mod held;
 mod lending;
 mod seated;

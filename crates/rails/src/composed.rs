@@ -8,10 +8,10 @@
 //! once (`joint`), where somebody asks for that.
 
 mod joint;
+mod watcher;
 
-use crate::limits::{COMPOSED_TCP_EVERY_MAX, TCP_NAP};
+use crate::limits::{COMPOSED_TCP_EVERY_MAX, TCP_FLOW_MAX};
 use crate::shm::ShmRail;
-use crate::sys;
 use crate::tcp::{Sockets, TcpRail};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::lift::{Lift, Lifted};
@@ -19,15 +19,13 @@ use garonne_engine::rail::{
     Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits, Need,
     Pieces, Rail, Reach, Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };
+use garonne_sync::hands::{Call, For};
 use garonne_sync::run::Run;
-use garonne_sync::shm::Segment;
+use garonne_sync::shm::{Segment, Word};
 use garonne_sync::user::{Data, UserMem};
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
+use watcher::{Bells, Watcher};
 
 /// See the module's paragraph.
 pub struct ComposedRail {
@@ -39,6 +37,10 @@ pub struct ComposedRail {
 struct Far {
     /// Ends before what it looks at.
     watcher: Option<Watcher>,
+    /// Processors that it lives on; none: those of the thread that starts it.
+    watcher_cpus: Vec<u32>,
+    /// The words by which this rank's helper is called.
+    hands: Option<(Word, Word)>,
     tcp: Arc<Mutex<TcpRail>>,
     /// By peer: it is on this node.
     near: Vec<bool>,
@@ -87,103 +89,8 @@ impl WakeSource for ComposedWake {
     }
 }
 
-/// The thread that rings the doorbell when a socket is ready.
-#[derive(Debug)]
-struct Watcher {
-    /// Holds the epoll of the sockets, armed for one event at a time.
-    epoll: Arc<OwnedFd>,
-    stop: OwnedFd,
-    /// Asks it to nap.
-    kept: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
-}
-
-const SOCKETS: u64 = 0;
-const STOP: u64 = 1;
-const KEPT: u64 = 2;
-
-impl Watcher {
-    fn start(wake: &Arc<ComposedWake>, tcp: &Arc<Mutex<TcpRail>>) -> Result<Self, rustix::io::Errno> {
-        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let kept = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        epoll::add(&*epoll, &*kept, EventData::new_u64(KEPT), EventFlags::IN)?;
-        epoll::add(&*epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
-        let nothing = EventFlags::ONESHOT;
-        epoll::add(
-            &*epoll,
-            wake.sockets.epoll(),
-            EventData::new_u64(SOCKETS),
-            nothing,
-        )?;
-        let (its_epoll, its_kept, bell, tcp) = (epoll.clone(), kept.clone(), wake.bell.clone(), tcp.clone());
-        let thread = sys::without_signals(|| {
-            std::thread::Builder::new()
-                .name(String::from("garonne-sockets"))
-                .stack_size(crate::limits::WATCHER_STACK)
-                .spawn(move || watch(&its_epoll, &its_kept, &*bell, &tcp))
-        });
-        let thread = thread.map_err(|_| rustix::io::Errno::AGAIN)?;
-        Ok(Self {
-            epoll,
-            stop,
-            kept,
-            thread: Some(thread),
-        })
-    }
-
-    /// From now on the first socket that is ready, or is so already, rings the doorbell.
-    fn arm(&self, sockets: &Sockets) -> bool {
-        let once = EventFlags::IN | EventFlags::ONESHOT;
-        epoll::modify(&*self.epoll, sockets.epoll(), EventData::new_u64(SOCKETS), once).is_ok()
-    }
-}
-
-fn watch(epoll: &OwnedFd, kept: &OwnedFd, bell: &dyn WakeSource, tcp: &Mutex<TcpRail>) {
-    let mut nap = None;
-    loop {
-        let mut events = Vec::with_capacity(3);
-        let limit = nap.map(|nap: Duration| Timespec {
-            tv_sec: 0,
-            tv_nsec: nap.subsec_nanos() as _,
-        });
-        match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), limit.as_ref()) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(_) => return,
-        }
-        if events.is_empty() {
-            let mut tcp = lock(tcp);
-            nap = tcp.nap();
-            if tcp.makes_room() {
-                drop(tcp);
-                bell.wake();
-            }
-        }
-        for event in events {
-            match event.data.u64() {
-                STOP => return,
-                KEPT => {
-                    let _ = rustix::io::read(kept, &mut [0; 8]);
-                    nap = Some(TCP_NAP);
-                }
-                _ => bell.wake(),
-            }
-        }
-    }
-}
-
 fn lock(tcp: &Mutex<TcpRail>) -> MutexGuard<'_, TcpRail> {
     tcp.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }
 
 impl Far {
@@ -221,7 +128,7 @@ impl Far {
     #[cold]
     fn call_watcher(&mut self) {
         match self.watcher() {
-            Some(watcher) => drop(rustix::io::write(&*watcher.kept, &1u64.to_ne_bytes())),
+            Some(watcher) => watcher.nap(),
             // Without the thread nothing may be kept.
             None => {
                 let mut tcp = lock(&self.tcp);
@@ -233,7 +140,11 @@ impl Far {
 
     fn watcher(&mut self) -> Option<&Watcher> {
         if self.watcher.is_none() {
-            self.watcher = Watcher::start(&self.wake, &self.tcp).ok();
+            let bells = Bells {
+                rank: self.wake.bell.clone(),
+                hands: self.hands.clone(),
+            };
+            self.watcher = Watcher::start(&self.wake.sockets, (bells, &self.watcher_cpus), &self.tcp).ok();
         }
         self.watcher.as_ref()
     }
@@ -252,11 +163,16 @@ impl Far {
 
     fn arm(&mut self) {
         lock(&self.tcp).arm();
+        let watched = self.watch();
+        self.wake.sockets.set_watched(watched);
+    }
+
+    /// Has the watcher ring for what becomes ready, if there can be one.
+    fn watch(&mut self) -> bool {
         // The caller's last poll looks at the sockets, too; what becomes ready after it rings the bell that is armed already.
         self.moves();
         let sockets = self.wake.sockets.clone();
-        let watched = self.watcher().is_some_and(|watcher| watcher.arm(&sockets));
-        self.wake.sockets.set_watched(watched);
+        self.watcher().is_some_and(|watcher| watcher.arm(&sockets))
     }
 }
 
@@ -267,14 +183,17 @@ impl ComposedRail {
     }
 
     /// The rail of a rank that reaches the peers that are `near` by shared memory and the others by TCP. Both rails name peers by their index in the job's world.
-    pub fn new(shm: ShmRail, tcp: TcpRail, near: Vec<bool>) -> Self {
+    pub fn new(mut shm: ShmRail, tcp: TcpRail, near: Vec<bool>) -> Self {
         let wake = Arc::new(ComposedWake {
             bell: shm.wake_source(),
             sockets: tcp.sockets(),
         });
+        let hands = shm.hands(shm.me());
         let alone = near.iter().filter(|near| **near).count() <= 1;
         let far = Far {
             watcher: None,
+            watcher_cpus: Vec::new(),
+            hands: hands.map(|hands| (hands.word(0), hands.word(4))),
             tcp: Arc::new(Mutex::new(tcp)),
             near,
             wake,
@@ -295,6 +214,13 @@ impl ComposedRail {
         if let Some(far) = &mut self.far {
             lock(&far.tcp).set_beside(beside.clone());
             far.beside = beside;
+        }
+    }
+
+    /// Who watches the sockets while the rank does not look lives on these processors; it is started when first needed.
+    pub fn watch_from(&mut self, cpus: impl IntoIterator<Item = u32>) {
+        if let Some(far) = &mut self.far {
+            far.watcher_cpus = cpus.into_iter().collect();
         }
     }
 
@@ -569,6 +495,26 @@ impl Rail for ComposedRail {
             self.shm.hands(peer)
         } else {
             None
+        }
+    }
+
+    fn wants_calls(&self, peer: Option<Peer>, len: u64) -> bool {
+        // What is shorter the system takes in by itself, and reading it is the program's own work.
+        let far = |far: &Far| len > TCP_FLOW_MAX as u64 && peer.is_none_or(|peer| !far.is_near(peer));
+        self.far.as_deref().is_some_and(far)
+    }
+
+    fn arm_hands(&mut self) {
+        if let Some(far) = &mut self.far {
+            // What is kept stays kept: that the rank does not look is seen to already.
+            lock(&far.tcp).before_sleep();
+            far.watch();
+            // A poll takes more from a socket than it tells.
+            if lock(&far.tcp).has_taken()
+                && let Some((word, all)) = &far.hands
+            {
+                Call::new(word, all).ring(For::Answers);
+            }
         }
     }
 

@@ -92,6 +92,11 @@ impl std::fmt::Debug for ShmRail {
 }
 
 impl ShmRail {
+    /// The rank that it belongs to.
+    pub(crate) fn me(&self) -> Peer {
+        self.neighbours.me()
+    }
+
     /// The rail of the rank that `neighbours` is about. One per rank and job: it is the only reader of its inbox.
     pub fn new(neighbours: Arc<dyn Neighbours>) -> Result<Self, Error> {
         let (me, size) = (neighbours.me(), neighbours.size());

@@ -44,7 +44,9 @@ impl Surroundings for Counting {
     }
 
     fn waits(&self, waiting: Option<&Waiting>) {
-        self.told.0.fetch_add(u32::from(waiting.is_some()), Ordering::Relaxed);
+        self.told
+            .0
+            .fetch_add(u32::from(waiting.is_some()), Ordering::Relaxed);
         self.told.1.store(waiting.is_some(), Ordering::Relaxed);
     }
 

@@ -9,18 +9,18 @@
 //! at first: it looks by itself, and acts on what the program has left alone for longer. From then on, until the program comes back, it is called.
 
 use super::advancing::Look;
+use super::calling::Words;
 use super::{By, EngineHost, lock};
 use crate::backoff::Backoff;
 use crate::habit::{AGAIN, Habit, Moment};
 use crate::limits::{GRACES_BEFORE_REST, HANDED_OVER_FROM, HELPER_SPINS, OPEN_FEW, PUT_OFF_MOST, WORTH};
 use crate::surroundings::{Lent, Surroundings};
 use crate::sys;
-use crate::tasks::{self, Duty, Next, Tasks};
+use crate::tasks::{self, Cores, Duty, Next, Tasks};
 use crate::ticket::pause;
 use garonne_engine::api::Request;
 use garonne_engine::rail::Rail;
-use garonne_sync::hands::{Call, For, Gate, Inside, Lendings};
-use garonne_sync::shm::Word;
+use garonne_sync::hands::{For, Gate, Inside, Lendings};
 use garonne_sync::trylock::OneThread;
 use garonne_topology::CpuSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -28,26 +28,13 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// There is no helper and never will be.
-const OFF: u8 = 0;
+pub(super) const OFF: u8 = 0;
 /// A helper can be started.
 const READY: u8 = 1;
 /// There is one.
-const RUNNING: u8 = 2;
+pub(super) const RUNNING: u8 = 2;
 
-type Maker = Box<dyn Fn() -> Result<Tasks, tasks::Error> + Send + Sync>;
-
-/// The words by which a helper is called: see `garonne_sync::hands`.
-#[derive(Clone, Debug)]
-struct Words {
-    word: Word,
-    all: Word,
-}
-
-impl Words {
-    fn call(&self) -> Call<'_> {
-        Call::new(&self.word, &self.all)
-    }
-}
+pub(super) type Maker = Box<dyn Fn() -> Result<Tasks, tasks::Error> + Send + Sync>;
 
 /// A host's progress as what a worker on call does.
 struct Turns<R, S> {
@@ -101,6 +88,10 @@ pub(super) struct Lending {
     relied_on: AtomicBool,
     /// Something was left open, and when somebody last looked was not over.
     any_open: AtomicBool,
+    /// Of which some may need hands for which no peer can call.
+    pub(super) afar: AtomicBool,
+    /// The rail rings for these since the words were armed last.
+    pub(super) rings: AtomicBool,
     lendings: Lendings,
     /// How many of those the helper knew when it last looked by itself, the looks in a row at which there were more, and those with nothing lent.
     known: AtomicU32,
@@ -115,11 +106,11 @@ pub(super) struct Lending {
     hindered: Mutex<Option<Instant>>,
     /// What moments are told from.
     epoch: Instant,
-    phase: AtomicU8,
-    words: OnceLock<Words>,
-    maker: OnceLock<Maker>,
+    pub(super) phase: AtomicU8,
+    pub(super) words: OnceLock<Words>,
+    pub(super) maker: OnceLock<Maker>,
     /// The queue of the turns, and the worker that takes them.
-    tasks: Mutex<Option<Tasks>>,
+    pub(super) tasks: Mutex<Option<Tasks>>,
     /// One thread promised to be alone: its locks may be elided whenever the gate is kept.
     pub promise: Mutex<Option<OneThread>>,
 }
@@ -132,6 +123,8 @@ impl Lending {
             all_over: AtomicBool::new(false),
             relied_on: AtomicBool::new(false),
             any_open: AtomicBool::new(false),
+            afar: AtomicBool::new(false),
+            rings: AtomicBool::new(false),
             lendings: Lendings::new(),
             known: AtomicU32::new(0),
             put_off: AtomicU32::new(0),
@@ -162,8 +155,8 @@ impl Lending {
 }
 
 impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
-    /// From now on what the program leaves open is advanced by a thread of its own, on `cpus`, which is started when first needed. Does nothing where the rail has no
-    /// way to call it.
+    /// From now on what the program leaves open is advanced by a thread of its own, on `cpus`, or where the calling thread may run now. It is started when first needed. Does nothing
+    /// where the rail has no way to call it.
     pub fn lend_hands(self: &Arc<Self>, cpus: Option<CpuSet>) {
         let Some(memory) = self.enter().rail().hands(self.me) else {
             return;
@@ -173,13 +166,14 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
             all: memory.word(4),
         };
         let (host, its_words, rest) = (Arc::downgrade(self), words.clone(), self.surroundings.rest());
+        let cores = Cores::of(cpus);
         let maker = move || {
             let turns = Turns {
                 host: host.clone(),
                 words: its_words.clone(),
                 rest,
             };
-            Tasks::on_call(cpus.clone(), turns)
+            Tasks::on_call(cores.clone(), turns)
         };
         if self.lending.words.set(words).is_ok() && self.lending.maker.set(Box::new(maker)).is_ok() {
             self.lending.phase.store(READY, Ordering::Release);
@@ -221,6 +215,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
         let alone = open.is_empty() && self.stepping.load(Ordering::Acquire) == 0;
         open.push(request);
+        if shard.wants_calls(request) {
+            self.lending.afar.store(true, Ordering::SeqCst);
+        }
         drop((shard, open));
         self.left(site, For::Answers, alone);
     }
@@ -289,42 +286,6 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// The words to be called by, with somebody who hears the call.
-    fn words(&self) -> Option<&Words> {
-        match self.lending.phase.load(Ordering::Acquire) {
-            OFF => return None,
-            RUNNING if !self.lending.gate.is_deserted() => {}
-            _ => {
-                let mut tasks = lock(&self.lending.tasks);
-                if tasks.is_none() || self.lending.gate.is_deserted() {
-                    // Before there is one that could retire.
-                    self.lending.gate.attend();
-                    if let Err(error) = self.hire(&mut tasks) {
-                        self.lending.phase.store(OFF, Ordering::Release);
-                        self.surroundings.lent(Lent::Refused(error));
-                        return None;
-                    }
-                    self.surroundings.lent(Lent::Started);
-                }
-                self.lending.phase.store(RUNNING, Ordering::Release);
-            }
-        }
-        self.lending.words.get()
-    }
-
-    /// Starts the helper. The system may refuse it, with this error number.
-    fn hire(&self, tasks: &mut Option<Tasks>) -> Result<(), i32> {
-        let maker = self.lending.maker.get().ok_or(0)?;
-        let hired = match tasks {
-            Some(tasks) => tasks.hire(),
-            None => maker().and_then(|made| tasks.insert(made).hire()),
-        };
-        hired.map_err(|error| match error {
-            tasks::Error::System(_, errno) => errno,
-            _ => 0,
-        })
-    }
-
     /// Lets the helper in, and has peers call it.
     pub(super) fn lend(&self, what: For) {
         let kept = self.lending.gate.is_kept();
@@ -362,10 +323,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
         let known = call.is_armed() && what == For::Answers;
         if !known {
-            call.arm(what);
+            self.arm(call, what);
         }
-        // What came before that called nobody.
         let mut shard = self.enter();
+        self.have_rung(&mut shard, what);
+        // What came before that called nobody.
         if known && !shard.has_work() {
             return self.leave(shard, false);
         }
@@ -472,6 +434,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if !open.is_empty() {
             let shard = self.enter();
             open.retain(|request| !shard.is_complete(*request));
+            if open.is_empty() {
+                self.lending.afar.store(false, Ordering::SeqCst);
+            }
         }
         !open.is_empty()
     }
@@ -534,7 +499,10 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             let open = self.still_open();
             match (open, self.lending.words.get()) {
                 // The word changes if it was not armed: then there is another turn, which sees what came meanwhile.
-                (Some(what), Some(words)) => words.call().arm(what),
+                (Some(what), Some(words)) => {
+                    self.arm(words.call(), what);
+                    self.have_rung(&mut self.enter(), what);
+                }
                 _ => self.lending.all_over.store(true, Ordering::SeqCst),
             }
             if self.is_attended(&inside) {

@@ -34,7 +34,7 @@ pub use scheduler::{Lengthy, Poller};
 pub use shared::shared;
 pub use worker_pool::{Class, Settings, WorkerCounts, offer};
 
-pub(crate) use on_call::{Duty, Next};
+pub(crate) use on_call::{Cores, Duty, Next};
 use place::Spot;
 pub(crate) use scheduler::Scheduler;
 pub(crate) use shared::{Passed, pass};

@@ -85,6 +85,26 @@ fn look_at_all() {
     }
 }
 
+/// Where a worker on call lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Cores {
+    cpus: CpuSet,
+    /// They are nobody else's.
+    spare: bool,
+}
+
+impl Cores {
+    /// These, or, without, wherever the calling thread may run now: one that binds itself later leaves the others to the worker.
+    pub(crate) fn of(cpus: Option<CpuSet>) -> Self {
+        let allowed = machine::allowed();
+        let spare = cpus.as_ref().is_some_and(|cpus| !cpus.meets(&allowed));
+        Self {
+            cpus: cpus.unwrap_or(allowed),
+            spare,
+        }
+    }
+}
+
 /// A duty as a task's work.
 pub(crate) struct Turns {
     duty: Arc<dyn Duty>,
@@ -122,10 +142,9 @@ impl Turns {
 }
 
 impl Tasks {
-    /// Queues for one duty, whose worker lives on `cpus`, or wherever the process may run. It is there after [`Tasks::hire`].
-    pub(crate) fn on_call(cpus: Option<CpuSet>, duty: impl Duty) -> Result<Self, Error> {
-        let spare = cpus.as_ref().is_some_and(|cpus| !cpus.meets(&machine::allowed()));
-        let cpus = cpus.unwrap_or_else(machine::allowed);
+    /// Queues for one duty, whose worker lives on those cores. It is there after [`Tasks::hire`].
+    pub(crate) fn on_call(cores: Cores, duty: impl Duty) -> Result<Self, Error> {
+        let Cores { cpus, spare } = cores;
         let tasks = Self::new(Settings {
             tree: Tree::new(&cpus.iter().take(1).collect(), []),
             homes: vec![cpus],
@@ -261,7 +280,7 @@ mod tests {
             turn: Box::new(turn),
             retires: Box::new(retires),
         };
-        let tasks = Tasks::on_call(None, bell).unwrap();
+        let tasks = Tasks::on_call(Cores::of(None), bell).unwrap();
         tasks.hire().unwrap();
         (tasks, word)
     }

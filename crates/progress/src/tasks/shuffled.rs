@@ -344,7 +344,7 @@ fn a_worker_on_call_hears_every_call_and_may_go_only_while_nobody_calls() {
             gate: AtomicU32::new(KEPT),
             seen: AtomicU32::new(0),
         });
-        let tasks = Tasks::on_call(None, called.clone()).unwrap();
+        let tasks = Tasks::on_call(Cores::of(None), called.clone()).unwrap();
         tasks.hire().unwrap();
         for _ in 0..3 {
             let gate = &called.gate;

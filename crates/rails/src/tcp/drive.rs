@@ -578,8 +578,13 @@ impl TcpRail {
             .is_some_and(|silence| silence > TCP_SILENCE_MAX)
     }
 
+    /// Something lies here that came, of which no socket will tell.
+    pub(crate) fn has_taken(&self) -> bool {
+        !self.ready.is_empty() || !self.done.is_empty() || !self.untold.is_empty()
+    }
+
     /// Last words before the owner sleeps: acknowledgements that are owed, deaths that the host knows of, the time to wake up.
-    pub(super) fn before_sleep(&mut self) {
+    pub(crate) fn before_sleep(&mut self) {
         for at in 0..self.open.len() {
             let peer = self.open[at];
             if self.hosts.is_gone(peer) {

@@ -8,8 +8,10 @@ use garonne_engine::strategy::leave::Leaving;
 use garonne_rails::composed::ComposedRail;
 use garonne_rails::conformance::{Told, World, check_all, send};
 use garonne_rails::shm::{ShmRail, Threads};
+use garonne_sync::futex::{self, Wake};
+use garonne_sync::hands::{Call, For};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Ranks of nodes with `per_node` ranks each.
@@ -138,4 +140,64 @@ fn a_rank_asleep_is_woken_by_peers_of_its_node_and_of_others() {
             });
         }
     });
+}
+
+/// What a helper does: it is called for what came, whether that came before it armed or after.
+fn await_call(rail: &mut ComposedRail, me: Peer) -> Peer {
+    let words = rail.hands(me).unwrap();
+    let (word, all) = (words.word(0), words.word(4));
+    let call = Call::new(&word, &all);
+    loop {
+        let mut told = Told::default();
+        rail.poll(1, &mut told);
+        if let Some((peer, ..)) = told.packets.first() {
+            call.disarm();
+            return *peer;
+        }
+        call.arm(For::Everything);
+        let seen = word.load(Ordering::SeqCst);
+        rail.arm_hands();
+        let slept = call
+            .is_armed()
+            .then(|| futex::wait(&word, seen, Some(SURELY_LOST)));
+        assert_ne!(slept, Some(Wake::Timeout), "nobody called it");
+    }
+}
+
+#[test]
+fn what_comes_from_another_node_calls_the_helper_of_a_rank_that_does_not_look() {
+    const ROUNDS: usize = 300;
+    const PACKETS: usize = 3;
+    std::thread::scope(|scope| {
+        for (me, mut rail) in (0..).zip(ranks(2, 1, Leaving::Immediate)) {
+            scope.spawn(move || {
+                for n in 0..ROUNDS {
+                    // Of several that come at once the rail tells one at a time.
+                    for part in 0..if me == 0 { 1 } else { PACKETS } {
+                        if me == 0 {
+                            (0..PACKETS).for_each(|_| assert_eq!(await_call(&mut rail, me), 1));
+                        }
+                        while send(&mut rail, 1 - me, &[n as u8; 20], n * PACKETS + part, Class::Data)
+                            .is_err()
+                        {
+                            rail.poll(0, &mut Told::default());
+                        }
+                    }
+                    if me == 1 {
+                        // Now and then it has come before the other arms.
+                        std::thread::sleep(Duration::from_micros(n as u64 % 3 * 100));
+                        assert_eq!(await_packet(&mut rail), 0);
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn calls_are_wanted_for_long_messages_with_other_nodes_alone() {
+    let rail = &ranks(3, 2, Leaving::Immediate)[0];
+    let long = 1 << 30;
+    assert!(rail.wants_calls(Some(2), long) && rail.wants_calls(None, long));
+    assert!(!rail.wants_calls(Some(1), long) && !rail.wants_calls(Some(2), 64 * 1024));
 }

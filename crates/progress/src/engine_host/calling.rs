@@ -1,0 +1,80 @@
+//! How a rank's helper is called: the words that peers ring, somebody who hears them, and the rail that rings for what comes from where nobody can.
+//!
+//! Part of `engine_host`; what the helper is called for, and when, is in `lending`.
+
+use super::lending::{OFF, RUNNING};
+use super::{EngineHost, lock};
+use crate::surroundings::{Lent, Surroundings};
+use crate::tasks::{self, Tasks};
+use garonne_engine::rail::Rail;
+use garonne_engine::shard::Shard;
+use garonne_sync::hands::{Call, For};
+use garonne_sync::shm::Word;
+use std::sync::atomic::Ordering;
+
+/// The words by which a helper is called: see `garonne_sync::hands`.
+#[derive(Clone, Debug)]
+pub(super) struct Words {
+    pub(super) word: Word,
+    pub(super) all: Word,
+}
+
+impl Words {
+    pub(super) fn call(&self) -> Call<'_> {
+        Call::new(&self.word, &self.all)
+    }
+}
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    /// The words to be called by, with somebody who hears the call.
+    pub(super) fn words(&self) -> Option<&Words> {
+        match self.lending.phase.load(Ordering::Acquire) {
+            OFF => return None,
+            RUNNING if !self.lending.gate.is_deserted() => {}
+            _ => {
+                let mut tasks = lock(&self.lending.tasks);
+                if tasks.is_none() || self.lending.gate.is_deserted() {
+                    // Before there is one that could retire.
+                    self.lending.gate.attend();
+                    if let Err(error) = self.hire(&mut tasks) {
+                        self.lending.phase.store(OFF, Ordering::Release);
+                        self.surroundings.lent(Lent::Refused(error));
+                        return None;
+                    }
+                    self.surroundings.lent(Lent::Started);
+                }
+                self.lending.phase.store(RUNNING, Ordering::Release);
+            }
+        }
+        self.lending.words.get()
+    }
+
+    /// Starts the helper. The system may refuse it, with this error number.
+    fn hire(&self, tasks: &mut Option<Tasks>) -> Result<(), i32> {
+        let maker = self.lending.maker.get().ok_or(0)?;
+        let hired = match tasks {
+            Some(tasks) => tasks.hire(),
+            None => maker().and_then(|made| tasks.insert(made).hire()),
+        };
+        hired.map_err(|error| match error {
+            tasks::Error::System(_, errno) => errno,
+            _ => 0,
+        })
+    }
+
+    /// From now on peers call. `have_rung` comes after this.
+    pub(super) fn arm(&self, call: Call<'_>, what: For) {
+        // Before: who sees the words armed and this still set knows that the rail was asked since.
+        self.lending.rings.store(false, Ordering::SeqCst);
+        call.arm(what);
+    }
+
+    /// Has the rail call the helper for what comes from where nobody can call it, if anything open needs that and it does not do so already.
+    pub(super) fn have_rung(&self, shard: &mut Shard<R>, what: For) {
+        let needed = what == For::Everything || self.lending.afar.load(Ordering::SeqCst);
+        if needed && !self.lending.rings.load(Ordering::SeqCst) {
+            shard.rail().arm_hands();
+            self.lending.rings.store(true, Ordering::SeqCst);
+        }
+    }
+}
