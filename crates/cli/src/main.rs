@@ -37,6 +37,10 @@ fn main() {
         Some("agent") if words.len() == 2 => garonne_node::leaf::serve(),
         // Started by a rank of another launcher's.
         Some("agent") if words[2..] == ["--adopt"] => garonne_node::adoption::serve(),
+        // Started by an agent, to look at its host's ranks.
+        Some("agent") if words.len() == 4 && words[2] == "--look" => {
+            commands::look_for_agent(&words[3].to_string_lossy())
+        }
         Some("run") => run::run(words.split_off(2), "garonne run"),
         _ => commands::dispatch(words),
     };

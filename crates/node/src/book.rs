@@ -14,7 +14,8 @@ use garonne_progress::surroundings::{Known, Members};
 
 use crate::limits::COMMS_SHOWN;
 
-const OPERATION_WORDS: usize = 4;
+/// Words of an operation.
+pub(crate) const OPERATION_WORDS: usize = 4;
 const WAIT_WORDS: usize = 2 + PENDING_SHOWN * OPERATION_WORDS;
 const NAME_WORDS: usize = 11;
 /// Bytes of a name that are shown.
@@ -155,7 +156,8 @@ fn comm_place(number: u32) -> usize {
     WAIT_WORDS + number as usize % COMMS_SHOWN * COMM_WORDS
 }
 
-fn operation_words(pending: &Pending) -> [u64; OPERATION_WORDS] {
+/// An operation in words; what carries it to other hosts writes it so, too.
+pub(crate) fn operation_words(pending: &Pending) -> [u64; OPERATION_WORDS] {
     let flag = |set: bool, bit| if set { bit } else { 0 };
     let flags = flag(pending.sends, SENDS)
         | flag(pending.peer.is_none(), ANY_PEER)
@@ -172,7 +174,8 @@ fn operation_words(pending: &Pending) -> [u64; OPERATION_WORDS] {
     ]
 }
 
-fn operation(words: &[u64; OPERATION_WORDS]) -> Pending {
+/// Reads it.
+pub(crate) fn operation(words: &[u64; OPERATION_WORDS]) -> Pending {
     let [head, ends, bytes, site] = *words;
     Pending {
         sends: head & SENDS != 0,

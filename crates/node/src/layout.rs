@@ -307,7 +307,7 @@ pub enum State {
 }
 
 impl State {
-    fn code(self) -> u32 {
+    pub(crate) fn code(self) -> u32 {
         match self {
             State::Absent => 0,
             State::Running => 1,
@@ -316,7 +316,7 @@ impl State {
         }
     }
 
-    fn from_code(code: u32) -> Self {
+    pub(crate) fn from_code(code: u32) -> Self {
         match code {
             0 => State::Absent,
             1 => State::Running,

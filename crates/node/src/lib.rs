@@ -31,6 +31,7 @@ pub mod launcher;
 pub mod layout;
 pub mod leaf;
 pub mod limits;
+pub mod look;
 mod memory;
 pub mod nodes;
 mod notes;

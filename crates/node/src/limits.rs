@@ -297,3 +297,22 @@ pub const CALLBACKS_MAX: usize = 256;
 
 /// Between two looks of an agent whose own part is over at whether those below it are done: they tell, and this only bounds what a missed word costs.
 pub const BELOW_LOOK: Duration = Duration::from_millis(100);
+
+/// How long one who asks what the ranks of all hosts show waits for those that have not answered: a look takes a tenth of a second, reading a program's debug information some more, and a
+/// host that is stopped or gone is to be named while the user still looks.
+pub const LOOK_WAIT: Duration = Duration::from_secs(4);
+
+/// Bytes of what a host's ranks show: [`RANKS_MAX`] ranks without details, and [`LOOK_RANKS_DETAILED_BYTES`]. It fits a message of agents.
+pub const LOOK_BYTES_MAX: usize = 4 << 20;
+
+/// Of these, what ranks wait for in detail, and their communicators: about a kilobyte for each of 2,000 ranks of one host. Further ranks of that host are told without.
+pub const LOOK_RANKS_DETAILED_BYTES: usize = 2 << 20;
+
+/// Bytes of a place in a program, or of a communicator's name, as others are told.
+pub const LOOK_TEXT_MAX: usize = 512;
+
+/// Who asks one agent for such a look at a time, and those for whom an agent looks together: people, and few of them. Further ones are not answered by it.
+pub const LOOKERS_MAX: usize = 8;
+
+/// Bytes that may wait on one line between agents before looks are left out: a line that does not take them is slow, and who asks names what did not come.
+pub const LOOK_WAITING_MAX: usize = 64 << 20;

@@ -84,6 +84,15 @@ pub struct Way {
     pub port: u16,
 }
 
+/// Who wants to know what ranks show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// The node where it was asked.
+    pub at: u32,
+    /// Which of those who ask there.
+    pub number: u32,
+}
+
 /// Which of a rank's two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -131,6 +140,10 @@ pub enum Order {
     Probe(Callback),
     /// Ranks of that node reach those of `to` through `via`.
     Way(Way),
+    /// All but that node are to say what their ranks show.
+    Look(Asked),
+    /// What the ranks of that node show, for who has asked at the one that gets this.
+    Seen(u32, Asked, Vec<u8>),
     /// Nothing; the line is alive.
     Ping,
 }
@@ -175,6 +188,10 @@ pub enum Report {
     Added(Vec<IpAddr>),
     /// It reaches the one that is called, and passes calls on at this port.
     Passes(Callback, u16),
+    /// Somebody asks there what the ranks of all other hosts show; the number tells it apart from others who ask.
+    Look(u32),
+    /// What the ranks of this host show, for who has asked.
+    Seen(Asked, Vec<u8>),
     /// Nothing; the line is alive.
     Ping,
 }
@@ -251,6 +268,17 @@ fn callback(r: &mut Reader<'_>) -> Result<Callback> {
         from: r.u32()?,
         to: r.u32()?,
         bulk: r.raw()? != [0],
+    })
+}
+
+fn put_asked(writer: Writer, asked: &Asked) -> Writer {
+    writer.raw(asked.at.to_le_bytes()).raw(asked.number.to_le_bytes())
+}
+
+fn asked(r: &mut Reader<'_>) -> Result<Asked> {
+    Ok(Asked {
+        at: r.u32()?,
+        number: r.u32()?,
     })
 }
 
@@ -353,7 +381,8 @@ impl Order {
             | Order::Finish
             | Order::Ended(_)
             | Order::Drained(_)
-            | Order::Added(_) => true,
+            | Order::Added(_)
+            | Order::Look(_) => true,
             // A job is told to those who call; the others are one node's, or one line's.
             Order::Job(_)
             | Order::For(..)
@@ -362,6 +391,7 @@ impl Order {
             | Order::Call(_)
             | Order::Probe(_)
             | Order::Way(_)
+            | Order::Seen(..)
             | Order::Ping => false,
         }
     }
@@ -401,6 +431,10 @@ impl Order {
                 .raw(way.port.to_le_bytes()),
             Order::Hosts(seats) => put_seats(Writer::new(314), seats),
             Order::For(node, order) => Writer::new(315).raw(node.to_le_bytes()).bytes(order),
+            Order::Look(asked) => put_asked(Writer::new(317), asked),
+            Order::Seen(node, asked, look) => {
+                put_asked(Writer::new(318).raw(node.to_le_bytes()), asked).bytes(look)
+            }
         }
         .0
     }
@@ -448,6 +482,8 @@ impl Order {
                 };
                 Order::Added((0..count).map(|_| of_node(&mut r)).collect::<Result<_>>()?)
             }
+            317 => Order::Look(asked(&mut r)?),
+            318 => Order::Seen(r.u32()?, asked(&mut r)?, r.bytes()?.to_vec()),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(order)
@@ -489,6 +525,8 @@ impl Report {
             Report::Opened(port, addresses) => {
                 put_addresses(Writer::new(332).raw(port.to_le_bytes()), addresses)
             }
+            Report::Look(number) => Writer::new(335).raw(number.to_le_bytes()),
+            Report::Seen(asked, look) => put_asked(Writer::new(336), asked).bytes(look),
             Report::Of(node, report) => Writer::new(333).raw(node.to_le_bytes()).bytes(report),
         }
         .0
@@ -521,6 +559,8 @@ impl Report {
             332 => Report::Opened(r.u16()?, addresses(&mut r)?),
             333 => Report::Of(r.u32()?, r.bytes()?.to_vec()),
             334 => Report::Added(addresses(&mut r)?),
+            335 => Report::Look(r.u32()?),
+            336 => Report::Seen(asked(&mut r)?, r.bytes()?.to_vec()),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(report)
@@ -536,6 +576,7 @@ pub fn read_anything(bytes: &[u8]) {
         Order::decode(bytes),
         Report::decode(bytes),
     );
+    let _ = crate::look::decode(bytes);
     crate::atlas::read_anything(bytes);
     crate::adoption::read_anything(bytes);
     crate::joining::read_anything(bytes);

@@ -4,9 +4,11 @@
 //! number and inode are in the environment); if a wrapper closed that, the name serves. Messages on it carry the
 //! agent's end of a private socket, over which everything else goes, so that many processes may share the inherited one.
 
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use rustix::net::SocketAddrUnix;
 
 use crate::codes;
 use crate::error::{Error, Result};
@@ -91,6 +93,13 @@ pub(crate) fn connect(name: &JobName) -> Result<OwnedFd> {
     let socket = UnixDatagram::unbound().map_err(gone)?;
     socket.connect_addr(&name.address()?).map_err(gone)?;
     Ok(socket.into())
+}
+
+/// The name that an agent's socket is bound to.
+pub(crate) fn name_of(socket: BorrowedFd<'_>) -> Option<JobName> {
+    let address: SocketAddrUnix = rustix::net::getsockname(socket).ok()?.try_into().ok()?;
+    let name = std::str::from_utf8(address.abstract_name()?).ok()?;
+    Some(JobName(name.to_owned()))
 }
 
 /// The agent's socket, and the one that ranks inherit.

@@ -1,8 +1,11 @@
-//! What tools ask the agent of a running job: a read-only look at it, and to leave a network alone.
+//! What tools ask the agent of a running job: a read-only look at it, what the ranks of its other hosts show, and to leave a network alone.
 //!
-//! Called by the command. One message, one answer; whoever does not answer within [`limits::VISIT_WAIT`] may have been stopped.
+//! Called by the command. One message, one answer; whoever does not answer within [`limits::VISIT_WAIT`] may have been stopped. Of other hosts each answers for itself, or has not within
+//! [`limits::LOOK_WAIT`].
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
 
 use garonne_sync::shm::{Access, Segment};
 use ipnet::IpNet;
@@ -12,8 +15,9 @@ use crate::client::{decode, private_pair, refusal, unexpected};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::Shape;
+use crate::look::{self, Seen};
 use crate::rendezvous;
-use crate::wire::{ToAgent, ToRank};
+use crate::wire::{ToAgent, ToRank, damaged};
 use crate::{limits, memory, sys};
 
 /// A read-only look at a running job, for tools.
@@ -49,6 +53,11 @@ pub fn drain(name: &rendezvous::JobName, network: IpNet, drained: bool) -> Resul
 
 /// Sends one message to the agent of a job, and gives its answer with what that carries.
 fn ask(name: &rendezvous::JobName, message: &ToAgent) -> Result<(ToRank, Vec<OwnedFd>)> {
+    ask_on(name, message).map(|(answer, fds, _)| (answer, fds))
+}
+
+/// The same, with the socket on which more may come.
+fn ask_on(name: &rendezvous::JobName, message: &ToAgent) -> Result<(ToRank, Vec<OwnedFd>, OwnedFd)> {
     let hello = rendezvous::connect(name)?;
     let (ours, theirs) = private_pair()?;
     sys::send(
@@ -68,7 +77,108 @@ fn ask(name: &rendezvous::JobName, message: &ToAgent) -> Result<(ToRank, Vec<Own
         },
         _ => Error::system(codes::G0209, "cannot hear the agent of that job", error),
     })?;
-    Ok((decode(&reply)?, reply.fds))
+    Ok((decode(&reply)?, reply.fds, ours))
+}
+
+/// What hosts answer that were asked what their ranks show.
+#[derive(Debug)]
+pub struct Around {
+    socket: OwnedFd,
+    until: Instant,
+    /// The node of this host.
+    pub own: u32,
+    /// The node of each rank of the job.
+    pub of_rank: Vec<u32>,
+}
+
+/// Asks all hosts of a job but this one what their ranks show.
+///
+/// # Errors
+/// [`Error::Timeout`] where the agent of this host does not answer; one of another version knows no such question.
+pub fn around(name: &rendezvous::JobName) -> Result<Around> {
+    let until = Instant::now() + limits::LOOK_WAIT;
+    match ask_on(name, &ToAgent::Look)? {
+        (ToRank::Looking { node }, fds, socket) => {
+            let bytes = content(fds, limits::RANKS_MAX as usize * 4)?;
+            let (nodes, rest) = bytes.as_chunks();
+            if !rest.is_empty() {
+                return Err(damaged("it ends in the middle of a number"));
+            }
+            Ok(Around {
+                socket,
+                until,
+                own: node,
+                of_rank: nodes.iter().map(|node| u32::from_le_bytes(*node)).collect(),
+            })
+        }
+        (ToRank::Refused { code, text }, ..) => Err(refusal(&code, text)),
+        (other, ..) => Err(unexpected(&other)),
+    }
+}
+
+/// What is in the file that a message carries.
+fn content(fds: Vec<OwnedFd>, most: usize) -> Result<Vec<u8>> {
+    let fd = fds.into_iter().next().ok_or_else(|| damaged("it lacks a file"))?;
+    let mut bytes = vec![0; most];
+    let mut len = 0;
+    // It was written through the same description, which stands at its end.
+    while len < most {
+        match rustix::io::pread(&fd, &mut bytes[len..], len as u64) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                return Err(Error::system(
+                    codes::G0209,
+                    "cannot read what an agent handed over",
+                    error,
+                ));
+            }
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+impl Around {
+    /// What the ranks of each of these nodes show, as they answer; until all have, or the time is over. An error is the answer of one that is damaged: who says what nobody can read, or speaks
+    /// for ranks of another host.
+    pub fn answers(self, mut of: BTreeSet<u32>) -> BTreeMap<u32, Result<Vec<Seen>>> {
+        let mut answers = BTreeMap::new();
+        while !of.is_empty()
+            && let left = self.until.saturating_duration_since(Instant::now())
+            && !left.is_zero()
+            && sockopt::set_socket_timeout(&self.socket, sockopt::Timeout::Recv, Some(left)).is_ok()
+        {
+            let Ok(reply) = sys::recv(self.socket.as_fd(), RecvFlags::empty()) else {
+                break;
+            };
+            match decode(&reply) {
+                Ok(ToRank::Seen { node }) if of.remove(&node) => {
+                    let bytes = content(reply.fds, limits::LOOK_BYTES_MAX);
+                    answers.insert(node, bytes.and_then(|bytes| seen_of(node, &self.of_rank, &bytes)));
+                }
+                Ok(_) => {}
+                // Its end: the agent has something else to do.
+                Err(_) => break,
+            }
+        }
+        answers
+    }
+}
+
+/// What the ranks of a node show, each of them once.
+fn seen_of(node: u32, of_rank: &[u32], bytes: &[u8]) -> Result<Vec<Seen>> {
+    let all = look::decode(bytes)?;
+    let mut ranks = BTreeSet::new();
+    let is_own = |seen: &Seen| of_rank.get(seen.rank.rank as usize) == Some(&node);
+    if !all
+        .iter()
+        .all(|seen| is_own(seen) && ranks.insert(seen.rank.rank))
+    {
+        return Err(damaged("it speaks for ranks that are not its own"));
+    }
+    Ok(all)
 }
 
 /// Asks the agent of the job named `name` (see [`rendezvous::jobs`]) for a look.
@@ -109,5 +219,46 @@ pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
         }
         ToRank::Refused { code, text } => Err(refusal(&code, text)),
         other => Err(unexpected(&other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look_of(ranks: &[u32]) -> Vec<u8> {
+        let of = |rank: &u32| {
+            let rank = look::Rank {
+                rank: *rank,
+                pid: 1,
+                state: crate::layout::State::Absent,
+                cpu: None,
+                process: None,
+                cpu_seconds: 0.0,
+                wait: None,
+                book: 0,
+                sent_messages: 0,
+                sent_bytes: 0,
+                unexpected: 0,
+            };
+            Seen {
+                rank,
+                waited_ns: 0,
+                place: None,
+                operations: None,
+                comms: Vec::new(),
+            }
+        };
+        look::encode(&ranks.iter().map(of).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_host_speaks_for_its_own_ranks_and_for_each_once() {
+        let of_rank = [0, 1, 1];
+        assert_eq!(seen_of(1, &of_rank, &look_of(&[1, 2])).unwrap().len(), 2);
+        for wrong in [&[0, 1][..], &[1, 1], &[3]] {
+            assert!(seen_of(1, &of_rank, &look_of(wrong)).is_err(), "{wrong:?}");
+        }
+        assert!(seen_of(1, &of_rank, b"nonsense").is_err());
     }
 }

@@ -106,6 +106,8 @@ pub enum ToAgent {
         /// Out of use.
         drained: bool,
     },
+    /// A tool asks what the ranks of all other hosts show; answered with `Looking`, and then with `Seen` for each that answers. Carries the agent's end of a private socket.
+    Look,
 }
 
 /// From the agent to a rank or tool.
@@ -146,6 +148,16 @@ pub enum ToRank {
         ranks: u32,
         /// Names of the job's hosts, by node, a line each; empty where there is one.
         hosts: String,
+    },
+    /// Answer to `Look`: the other hosts are asked. Carries a file with the node of each rank, 32 bits each.
+    Looking {
+        /// The node of the agent that is asked.
+        node: u32,
+    },
+    /// What the ranks of a host show (`look`), in the file that this carries.
+    Seen {
+        /// The host.
+        node: u32,
     },
 }
 
@@ -297,6 +309,7 @@ impl ToAgent {
             ToAgent::Drain { network, drained } => {
                 put_network(Writer::new(12), network).raw([u8::from(*drained)])
             }
+            ToAgent::Look => Writer::new(13),
         }
         .0
     }
@@ -335,6 +348,7 @@ impl ToAgent {
                 network: network(&mut r)?,
                 drained: r.raw()? != [0],
             },
+            13 => ToAgent::Look,
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(value)
@@ -363,6 +377,8 @@ impl ToRank {
                 .raw(launcher.to_le_bytes())
                 .raw(ranks.to_le_bytes())
                 .bytes(hosts.as_bytes()),
+            ToRank::Looking { node } => Writer::new(108).raw(node.to_le_bytes()),
+            ToRank::Seen { node } => Writer::new(109).raw(node.to_le_bytes()),
         }
         .0
     }
@@ -391,6 +407,8 @@ impl ToRank {
                 ranks: r.u32()?,
                 hosts: r.text()?,
             },
+            108 => ToRank::Looking { node: r.u32()? },
+            109 => ToRank::Seen { node: r.u32()? },
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(value)
@@ -469,6 +487,7 @@ mod tests {
                 network: "10.7.0.0/16".parse().unwrap(),
                 drained: true,
             },
+            ToAgent::Look,
         ]
     }
 
@@ -513,6 +532,8 @@ mod tests {
                 ranks: 2,
                 hosts: "a\nb".into(),
             },
+            ToRank::Looking { node: 3 },
+            ToRank::Seen { node: 70_000 },
         ] {
             assert_eq!(ToRank::decode(&message.encode()).unwrap(), message);
         }

@@ -2,7 +2,8 @@
 
 use clap_complete::engine::CompletionCandidate;
 use garonne_node::Error;
-use garonne_node::layout::{Card, State, Wait};
+use garonne_node::layout::{Card, State};
+pub use garonne_node::look::Rank;
 use garonne_node::nodes::listed;
 use garonne_node::rendezvous;
 use garonne_node::visit::{self, Visit};
@@ -72,25 +73,6 @@ pub fn candidates() -> Vec<CompletionCandidate> {
         .into_iter()
         .map(|visit| CompletionCandidate::new(visit.launcher.to_string()).help(Some(visit.command.into())))
         .collect()
-}
-
-/// What a rank shows of itself, and what the system says about its process.
-#[derive(Clone, Debug)]
-pub struct Rank {
-    pub rank: u32,
-    pub pid: u32,
-    pub state: State,
-    pub cpu: Option<u32>,
-    /// Letter of the process state as in `ps`.
-    pub process: Option<char>,
-    /// Processor time so far, in seconds.
-    pub cpu_seconds: f64,
-    pub wait: Option<Wait>,
-    /// Where its book lies in its memory; 0: not told.
-    pub book: u64,
-    pub sent_messages: u64,
-    pub sent_bytes: u64,
-    pub unexpected: u64,
 }
 
 /// The ranks of a job that run on other hosts, by host: nothing is seen of them from here.

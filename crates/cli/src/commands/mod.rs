@@ -23,6 +23,8 @@ mod why_gate;
 
 use std::ffi::OsString;
 
+pub use who::look_for_agent;
+
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::env::{CompleteEnv, Shells};
 

@@ -1,17 +1,21 @@
-//! `garonne who`: what each rank of a running job does and what that comes to, from what the ranks publish, without their help.
+//! `garonne who`: what each rank of a running job does and what that comes to, from what the ranks publish, without their help; of all hosts that answer.
 
+mod hosts;
 mod standing;
 mod verdict;
+
+use std::collections::HashMap;
 
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::Table;
 use garonne_node::layout::{State, Wait};
-use garonne_sites::Whose;
 use serde_json::json;
 
 use super::jobs::{self, Rank};
 use garonne_node::calls;
-use standing::{CONTEXTS, Seen, collective};
+use hosts::Gathered;
+pub use hosts::look_for_agent;
+use standing::{CONTEXTS, Shown, collective};
 use verdict::Verdict;
 
 #[derive(Debug, clap::Args)]
@@ -32,19 +36,14 @@ pub fn run(args: &Args) -> i32 {
             return 1;
         }
     };
-    let all = standing::look(&visit);
-    let elsewhere = jobs::elsewhere(&visit);
-    // Of a part of the ranks nothing can be concluded: the others may be about to act.
-    let (result, mismatch) = match elsewhere.is_empty() {
-        true => (verdict::verdict(&standing::standings(&all)), mismatch(&all)),
-        false => (Verdict::Moving, None),
-    };
+    let Gathered { all, silent } = hosts::gather(&visit);
+    let (result, mismatch) = (verdict::verdict(&standing::standings(&all)), mismatch(&all));
     if args.json {
-        let list: Vec<_> = all.iter().map(as_json).collect();
+        let list: Vec<_> = all.iter().filter(|shown| !shown.silent).map(as_json).collect();
         let verdict = json!({ "kind": kind(&result), "ranks": named(&result), "text": tell(&result, &all) });
-        let far: Vec<_> = elsewhere
+        let far: Vec<_> = silent
             .iter()
-            .map(|(host, ranks)| json!({ "host": host, "ranks": ranks }))
+            .map(|host| json!({ "host": host.name, "ranks": host.ranks, "why": host.why }))
             .collect();
         return super::print_json(
             &json!({ "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": mismatch, "verdict": verdict }),
@@ -56,40 +55,43 @@ pub fn run(args: &Args) -> i32 {
         visit.command,
         visit.ranks
     );
-    if all.is_empty() {
-        match visit.hosts.is_empty() {
-            true => outln!("no rank has called MPI_Init yet"),
-            false => outln!(
-                "no rank of this host has called MPI_Init; the job's hosts are {}",
-                visit.hosts.join(", ")
-            ),
+    match all.iter().all(|shown| shown.seen.rank.state == State::Absent) {
+        true if silent.is_empty() => {
+            outln!("no rank has called MPI_Init yet");
+            return 0;
         }
-        return 0;
+        true => outln!("no rank that can be seen has called MPI_Init yet"),
+        false => outln!("{}", table(&all).trim_fmt()),
     }
-    outln!("{}", table(&all).trim_fmt());
-    let far = jobs::tell_elsewhere(&elsewhere);
-    for text in [mismatch, tell(&result, &all), far].into_iter().flatten() {
+    for text in [mismatch, tell(&result, &all), hosts::tell_silent(&silent)]
+        .into_iter()
+        .flatten()
+    {
         outln!("\n{text}");
     }
     0
 }
 
-fn table(all: &[Seen]) -> Table {
+fn table(all: &[Shown]) -> Table {
     let mut table = Table::new();
-    let header = ["rank", "process", "state", "cpu", "cpu time", "waits for"];
+    let on_hosts = all.iter().any(|shown| shown.host.is_some());
+    let host = on_hosts.then_some("host");
+    let header = ["rank"].into_iter().chain(host);
+    let header = header.chain(["process", "state", "cpu", "cpu time", "waits for"]);
     table
         .load_preset(comfy_table::presets::NOTHING)
         .set_header(header);
-    for seen in all {
-        let rank = &seen.rank;
-        table.add_row([
-            rank.rank.to_string(),
+    for shown in all.iter().filter(|shown| !shown.silent) {
+        let rank = &shown.seen.rank;
+        let host = on_hosts.then(|| shown.host.as_deref().unwrap_or_default().to_owned());
+        let cells = [
             rank.pid.to_string(),
             doing(rank),
             rank.cpu.map_or(String::from("any"), |cpu| cpu.to_string()),
             format!("{:.1} s", rank.cpu_seconds),
-            waiting(seen),
-        ]);
+            waiting(shown),
+        ];
+        table.add_row([rank.rank.to_string()].into_iter().chain(host).chain(cells));
     }
     table
 }
@@ -114,7 +116,7 @@ fn named(verdict: &Verdict) -> Vec<u32> {
 }
 
 /// A verdict in words; nothing where there is nothing to say.
-fn tell(verdict: &Verdict, all: &[Seen]) -> Option<String> {
+fn tell(verdict: &Verdict, all: &[Shown]) -> Option<String> {
     let seen = |rank: u32| &all[rank as usize];
     let call = |rank: u32| format!("\n  rank {rank}: {}", waiting(seen(rank)));
     match verdict {
@@ -138,7 +140,7 @@ fn tell(verdict: &Verdict, all: &[Seen]) -> Option<String> {
             others,
         } => Some(format!(
             "verdict: rank {waiter} can never go on, since rank {ended} {}{}{}",
-            lot(&seen(*ended).rank),
+            lot(seen(*ended)),
             call(*waiter),
             more(*others)
         )),
@@ -147,7 +149,7 @@ fn tell(verdict: &Verdict, all: &[Seen]) -> Option<String> {
                 let waits = if *count == 1 { "rank waits" } else { "ranks wait" };
                 format!(
                     "verdict: {count} {waits} for rank {rank}, which {}",
-                    lot(&seen(*rank).rank)
+                    lot(seen(*rank))
                 )
             };
             let lines: Vec<_> = list.iter().take(AWAITED_NAMED).map(line).collect();
@@ -174,17 +176,25 @@ fn more(others: usize) -> String {
 }
 
 /// What a rank that others wait for does.
-fn lot(rank: &Rank) -> String {
+fn lot(shown: &Shown) -> String {
+    let rank = &shown.seen.rank;
+    let on = shown
+        .host
+        .as_ref()
+        .map_or(String::new(), |host| format!(" on {host}"));
+    if shown.silent {
+        return format!("is not seen: it is{on}");
+    }
     let pid = rank.pid;
     match (rank.state, rank.process) {
         (State::Gone, _) | (State::Running, None | Some('Z' | 'X')) => "is gone".into(),
         (State::Finalized, _) => "has called MPI_Finalize".into(),
         (State::Absent, _) => "has not called MPI_Init".into(),
-        (_, Some('T')) => format!("is stopped (kill -CONT {pid} lets it go on)"),
+        (_, Some('T')) => format!("is stopped (kill -CONT {pid}{on} lets it go on)"),
         (_, Some('t')) => "is held by a debugger".into(),
-        (_, Some('R')) => format!("computes outside MPI, or asks with MPI_Test (process {pid})"),
-        (_, Some('D')) => format!("waits for a file or device, outside MPI (process {pid})"),
-        (_, Some(_)) if rank.wait.is_none() => format!("sleeps outside MPI (process {pid})"),
+        (_, Some('R')) => format!("computes outside MPI, or asks with MPI_Test (process {pid}{on})"),
+        (_, Some('D')) => format!("waits for a file or device, outside MPI (process {pid}{on})"),
+        (_, Some(_)) if rank.wait.is_none() => format!("sleeps outside MPI (process {pid}{on})"),
         _ => "waits".into(),
     }
 }
@@ -199,9 +209,8 @@ fn doing(rank: &Rank) -> String {
     format!("{}{process}", jobs::word(rank.state))
 }
 
-fn waiting(seen: &Seen) -> String {
-    let rank = &seen.rank;
-    let Some(wait) = rank.wait else {
+fn waiting(shown: &Shown) -> String {
+    let Some(wait) = shown.seen.rank.wait else {
         return String::new();
     };
     let peer = if wait.peer < 0 {
@@ -209,9 +218,8 @@ fn waiting(seen: &Seen) -> String {
     } else {
         format!("rank {}", wait.peer)
     };
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let since = (now.tv_sec as f64 + now.tv_nsec as f64 / 1e9) - wait.since_ns as f64 / 1e9;
-    let comm = seen.comm_name(wait.comm / CONTEXTS);
+    let since = shown.seen.waited_ns as f64 / 1e9;
+    let comm = shown.comm_name(wait.comm / CONTEXTS);
     let what = match (calls::name(wait.call), collective(&wait)) {
         (None, None) => return format!("something, for {since:.1} s"),
         (name, Some(in_it)) => {
@@ -239,21 +247,23 @@ fn waiting(seen: &Seen) -> String {
     };
     format!(
         "{what}{}, for {since:.1} s",
-        place(rank, &wait).map_or(String::new(), |place| format!("   at {place}"))
+        shown
+            .seen
+            .place
+            .as_ref()
+            .map_or(String::new(), |place| format!("   at {place}"))
     )
 }
 
 /// Pairs of ranks of which one waits for the other, which is in another collective of the same communicator: both are its
 /// members, since the first names the second, so neither can ever return. The first of them, in words.
-fn mismatch(all: &[Seen]) -> Option<String> {
-    let waits: Vec<_> = all
-        .iter()
-        .filter_map(|seen| Some((seen.rank.rank, seen.rank.wait?)))
-        .collect();
+fn mismatch(all: &[Shown]) -> Option<String> {
+    let ranks = all.iter().map(|shown| &shown.seen.rank);
+    let waits: Vec<_> = ranks.filter_map(|rank| Some((rank.rank, rank.wait?))).collect();
     let (rank, peer) = contradiction(&waits)?;
     let of = |rank: u32| {
         all.get(rank as usize)
-            .and_then(|seen| Some((seen, collective(seen.rank.wait.as_ref()?)?)))
+            .and_then(|shown| Some((shown, collective(shown.seen.rank.wait.as_ref()?)?)))
     };
     let ((seen, own), (_, theirs)) = (of(rank)?, of(peer)?);
     Some(format!(
@@ -266,10 +276,11 @@ fn mismatch(all: &[Seen]) -> Option<String> {
 }
 
 fn contradiction(waits: &[(u32, Wait)]) -> Option<(u32, u32)> {
+    let by_rank: HashMap<u32, &Wait> = waits.iter().map(|(rank, wait)| (*rank, wait)).collect();
     waits.iter().find_map(|(rank, wait)| {
         let own = collective(wait)?;
         let peer = u32::try_from(wait.peer).ok()?;
-        let (_, other) = waits.iter().find(|(rank, _)| *rank == peer)?;
+        let other = by_rank.get(&peer)?;
         let theirs = collective(other)?;
         let differs = theirs.comm == own.comm
             && theirs.call.number == own.call.number
@@ -279,19 +290,15 @@ fn contradiction(waits: &[(u32, Wait)]) -> Option<(u32, u32)> {
     })
 }
 
-/// Where in the program a rank waits, if that can be read from here.
-fn place(rank: &Rank, wait: &Wait) -> Option<String> {
-    (wait.site != 0 && rank.pid != 0).then(|| garonne_sites::describe(Whose::Process(rank.pid), wait.site))
-}
-
-fn as_json(seen: &Seen) -> serde_json::Value {
-    let rank = &seen.rank;
+fn as_json(shown: &Shown) -> serde_json::Value {
+    let rank = &shown.seen.rank;
     let wait = rank.wait.map(|wait| {
-        json!({ "call": calls::name(wait.call), "peer": wait.peer, "tag": wait.tag, "comm": wait.comm / CONTEXTS, "comm_name": seen.comm_name(wait.comm / CONTEXTS), "bytes": wait.bytes,
+        let comm = wait.comm / CONTEXTS;
+        json!({ "call": calls::name(wait.call), "peer": wait.peer, "tag": wait.tag, "comm": comm, "comm_name": shown.comm_name(comm), "bytes": wait.bytes,
             "since_ns": wait.since_ns, "collective": collective(&wait).map(|it| it.call.number), "kind": collective(&wait).map(|it| it.call.kind.name()), "site": wait.site,
-            "place": place(rank, &wait) })
+            "place": shown.seen.place })
     });
-    json!({ "rank": rank.rank, "pid": rank.pid, "state": jobs::word(rank.state), "cpu": rank.cpu,
+    json!({ "rank": rank.rank, "host": shown.host.as_deref(), "pid": rank.pid, "state": jobs::word(rank.state), "cpu": rank.cpu,
         "process": rank.process, "cpu_seconds": rank.cpu_seconds, "waits_for": wait })
 }
 

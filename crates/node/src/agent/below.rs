@@ -411,6 +411,16 @@ impl Agent<'_> {
         }
     }
 
+    /// Whether the line to a node below is so far behind that what can be left out is.
+    pub(super) fn is_behind(&self, node: u32, most: usize) -> bool {
+        let child = self.job.tree().towards(self.node, node);
+        let branches = self.below.iter().flat_map(|below| &below.branches);
+        let mut trunks = branches
+            .filter(|branch| Some(branch.node) == child)
+            .filter_map(|branch| branch.trunk.as_ref());
+        trunks.next().is_none_or(|trunk| trunk.is_behind(most))
+    }
+
     /// Signs of life, and the end of patience.
     pub(super) fn below_keep_time(&mut self, now: Instant) {
         let Some(below) = &mut self.below else { return };

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::gathering::{in_parts, name_apart, table};
 use crate::joining::gate::Gate;
 use crate::joining::room::Company;
-use crate::orders::{Order, Place, Report, Seat, Side};
+use crate::orders::{Asked, Order, Place, Report, Seat, Side};
 use crate::processes::Ended;
 
 /// What the first agent has beyond others.
@@ -109,6 +109,8 @@ impl Agent<'_> {
             Report::Call(call) => self.have_called(call),
             Report::Drain(network, drained) => self.set_drained(network, drained),
             Report::Added(found) => self.have_addresses(node, &found),
+            Report::Look(number) => self.have_all_look(Asked { at: node, number }),
+            Report::Seen(asked, look) => self.pass_look(node, asked, look),
             Report::Passes(call, port) => self.passes(call, (node, port)),
             Report::Opened(port, addresses) => {
                 if let Err(error) = self.start_below(node, (port, addresses)) {

@@ -21,6 +21,7 @@ mod hosts;
 mod identity;
 mod input;
 mod joined;
+mod looks;
 mod naming;
 mod outer;
 mod output;
@@ -190,6 +191,7 @@ struct Agent<'a> {
     /// Addresses that hosts have got since the job began.
     added: Vec<Added>,
     gateways: gateway::Gateways,
+    looks: looks::Looks,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which is told the code
@@ -299,6 +301,7 @@ impl<'a> Agent<'a> {
             drained: Vec::new(),
             added: Vec::new(),
             gateways: gateway::Gateways::default(),
+            looks: looks::Looks::default(),
         };
         agent.listen(signals.as_fd(), Token::Signals)?;
         Ok(agent)
@@ -459,6 +462,7 @@ impl<'a> Agent<'a> {
             Token::Callback(place) => self.callback_ready(place),
             Token::Renewal(place) => self.renewal_ready(place),
             Token::Probe(place) => self.probe_ready(place),
+            Token::Look => self.look_speaks(),
         }
         Ok(())
     }
@@ -514,6 +518,7 @@ impl<'a> Agent<'a> {
             for pid in processes::children_of(rustix::process::getpid().as_raw_pid()) {
                 if !self.slots.iter().any(|slot| slot.pid == pid) && !self.is_starter(pid) {
                     processes::reap(pid);
+                    self.looks.reaped(pid);
                 }
             }
         }
@@ -548,6 +553,7 @@ impl<'a> Agent<'a> {
             .chain(self.below.as_ref().and_then(|below| below.due()))
             .chain(self.up_due())
             .chain(self.adopted_due())
+            .chain(self.looks.due())
             .chain((!self.revived.is_empty()).then(Instant::now))
             .min()
     }
@@ -571,6 +577,7 @@ impl<'a> Agent<'a> {
         self.below_keep_time(now);
         self.up_keep_time(now);
         self.adopted_keep_time(now);
+        self.looks_keep_time(now);
         Ok(())
     }
 }

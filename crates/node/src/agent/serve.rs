@@ -31,7 +31,7 @@ enum Verdict {
     Alone,
 }
 
-fn reply(socket: BorrowedFd<'_>, message: &ToRank, fds: &[BorrowedFd<'_>]) {
+pub(super) fn reply(socket: BorrowedFd<'_>, message: &ToRank, fds: &[BorrowedFd<'_>]) {
     // Who asked and went away needs no answer; and nobody may make the agent wait.
     let _ = sys::send(socket, &message.encode(), fds, SendFlags::DONTWAIT);
 }
@@ -76,6 +76,7 @@ impl Agent<'_> {
                 self.set_drained(network, drained);
                 reply(socket.as_fd(), &ToRank::Heard, &[]);
             }
+            Ok(ToAgent::Look) => self.ask_around(socket),
             _ => {}
         }
     }
@@ -350,7 +351,7 @@ impl Agent<'_> {
                 bulk,
             }),
             ToAgent::Apart { peer } => self.apart(rank, peer),
-            ToAgent::Register { .. } | ToAgent::Attach | ToAgent::Drain { .. } => {}
+            ToAgent::Register { .. } | ToAgent::Attach | ToAgent::Drain { .. } | ToAgent::Look => {}
         }
     }
 

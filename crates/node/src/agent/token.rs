@@ -38,6 +38,8 @@ pub(super) enum Token {
     Renewal(u32),
     /// A try whether this node reaches a rank of another.
     Probe(u32),
+    /// What this host's ranks show, from the program that looks.
+    Look,
 }
 
 impl Token {
@@ -64,6 +66,7 @@ impl Token {
             Token::Callback(place) => (18, place),
             Token::Renewal(place) => (19, place),
             Token::Probe(place) => (20, place),
+            Token::Look => (21, 0),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
     }
@@ -91,6 +94,7 @@ impl Token {
             18 => Token::Callback(index),
             19 => Token::Renewal(index),
             20 => Token::Probe(index),
+            21 => Token::Look,
             _ => Token::Feed,
         }
     }

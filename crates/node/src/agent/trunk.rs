@@ -73,6 +73,11 @@ impl Trunk {
         self.turn
     }
 
+    /// Whether more than so many bytes wait to leave, or nothing can leave.
+    pub fn is_behind(&self, most: usize) -> bool {
+        self.is_down() || self.line.waiting() > most
+    }
+
     /// How many messages have come.
     pub fn received(&self) -> u32 {
         self.line.received()

@@ -77,6 +77,11 @@ fn orders() -> Vec<Order> {
             (3, [10, 0, 0, 3].into()),
             (0, [0xfd00, 0, 0, 0, 0, 0, 0, 1].into()),
         ]),
+        Order::Look(Asked {
+            at: 70_000,
+            number: 2,
+        }),
+        Order::Seen(3, Asked { at: 1, number: 2 }, vec![6, 7]),
         Order::Ping,
     ]
 }
@@ -100,6 +105,8 @@ fn reports() -> Vec<Report> {
         Report::Done,
         Report::Call(a_callback()),
         Report::Added(a_place().addresses),
+        Report::Look(9),
+        Report::Seen(Asked { at: 1, number: 2 }, vec![8]),
         Report::Ping,
     ]
 }

@@ -2,24 +2,25 @@
 //!
 //! Pure: from what each rank does and needs to a [`Verdict`]. A rank is held to be stuck only if every way in which it could go on
 //! depends on ranks that are stuck themselves or have ended, so a rank that computes, or of which too little is known, never makes
-//! a deadlock. Called by `garonne who`; bounded by the number of ranks and of the operations that they show.
+//! a deadlock. Called by `garonne who`; bounded by the number of ranks and of the operations that they show; lists that many ranks share are looked at once for all that follows from a rank.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
+use std::rc::Rc;
 
 /// Something that one of these ranks has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Any of them would do; in the order in which they are worth naming.
-    pub from: Vec<u32>,
+    /// Any of them would do; in the order in which they are worth naming. The one that waits may be among others.
+    pub from: Rc<[u32]>,
 }
 
 /// What a rank does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It waits in MPI until all of these are met.
-    WaitsForAll(Vec<Need>),
+    WaitsForAll(Rc<[Need]>),
     /// It waits in MPI, and one of these may be enough.
-    WaitsForAny(Vec<Need>),
+    WaitsForAny(Rc<[Need]>),
     /// It waits in MPI, for what cannot be told.
     Waits,
     /// It runs or may run at any time.
@@ -56,11 +57,9 @@ pub enum Verdict {
 /// Of a job whose ranks stand so.
 pub fn verdict(standings: &[Standing]) -> Verdict {
     let stuck = stuck(standings);
-    let is_stuck = |rank: u32| stuck.contains(&rank);
-    let waiters = stuck
-        .iter()
-        .copied()
-        .filter(|&rank| needs(&standings[rank as usize]).is_some());
+    let is_stuck = |rank: u32| stuck.get(rank as usize) == Some(&true);
+    let waiters = (0..standings.len() as u32)
+        .filter(|&rank| is_stuck(rank) && needs(&standings[rank as usize]).is_some());
     let Some(first) = waiters.clone().next() else {
         return awaited(standings);
     };
@@ -79,7 +78,7 @@ pub fn verdict(standings: &[Standing]) -> Verdict {
             return Verdict::Cycle { ranks: cycle, others };
         }
         path.push(at);
-        match next(&standings[at as usize], &is_stuck) {
+        match next(at, &standings[at as usize], &is_stuck) {
             Some(then) if needs(&standings[then as usize]).is_some() => at = then,
             Some(ended) => {
                 return Verdict::Missing {
@@ -102,50 +101,67 @@ fn needs(standing: &Standing) -> Option<&[Need]> {
 }
 
 /// The largest set of ranks none of which can go on before another of the set does.
-fn stuck(standings: &[Standing]) -> BTreeSet<u32> {
-    let mut stuck: BTreeSet<u32> = (0..standings.len() as u32).collect();
+fn stuck(standings: &[Standing]) -> Vec<bool> {
+    let mut stuck = vec![true; standings.len()];
     loop {
-        let before = stuck.len();
-        let unmet = |need: &Need| !need.from.is_empty() && need.from.iter().all(|rank| stuck.contains(rank));
-        let stays = |rank: &u32| match &standings[*rank as usize] {
-            Standing::WaitsForAll(needs) => needs.iter().any(unmet),
-            Standing::WaitsForAny(needs) => !needs.is_empty() && needs.iter().all(unmet),
-            Standing::Ended => true,
-            Standing::Waits | Standing::Acts => false,
+        let is_stuck = |rank: &u32| stuck.get(*rank as usize) == Some(&true);
+        let unmet = |need: &Need| !need.from.is_empty() && need.from.iter().all(is_stuck);
+        let stays = |(standing, stuck): (&Standing, &bool)| {
+            *stuck
+                && match standing {
+                    Standing::WaitsForAll(needs) => needs.iter().any(unmet),
+                    Standing::WaitsForAny(needs) => !needs.is_empty() && needs.iter().all(unmet),
+                    Standing::Ended => true,
+                    Standing::Waits | Standing::Acts => false,
+                }
         };
-        let kept: BTreeSet<u32> = stuck.iter().copied().filter(stays).collect();
-        stuck = kept;
-        if stuck.len() == before {
+        let kept: Vec<bool> = standings.iter().zip(&stuck).map(stays).collect();
+        if kept == stuck {
             return stuck;
         }
+        stuck = kept;
     }
 }
 
-/// Whom a stuck rank waits for: the first of the first need that stuck ranks alone could meet.
-fn next(standing: &Standing, is_stuck: &impl Fn(u32) -> bool) -> Option<u32> {
+/// Whom a stuck rank waits for: the first of the first need that stuck ranks alone could meet. Itself only if nobody else could.
+fn next(own: u32, standing: &Standing, is_stuck: &impl Fn(u32) -> bool) -> Option<u32> {
     let unmet = |need: &&Need| !need.from.is_empty() && need.from.iter().all(|&rank| is_stuck(rank));
-    needs(standing)?.iter().find(unmet)?.from.first().copied()
+    let from = &needs(standing)?.iter().find(unmet)?.from;
+    let other = from.iter().find(|rank| **rank != own);
+    other.or(from.first()).copied()
 }
 
 /// The ranks that act and for which others wait.
 fn awaited(standings: &[Standing]) -> Verdict {
     let mut counts = vec![0usize; standings.len()];
+    // By rank: from which one it was last reached.
+    let mut seen = vec![usize::MAX; standings.len()];
     for (rank, standing) in standings.iter().enumerate() {
         if needs(standing).is_none() {
             continue;
         }
         // Along what ranks wait for, to those that act.
-        let (mut seen, mut queue) = (BTreeSet::from([rank as u32]), VecDeque::from([rank as u32]));
+        let mut lists = HashSet::new();
+        let mut queue = VecDeque::from([rank as u32]);
+        seen[rank] = rank;
         while let Some(at) = queue.pop_front() {
-            for &then in needs(&standings[at as usize])
-                .unwrap_or_default()
-                .iter()
-                .flat_map(|need| &need.from)
-            {
-                if (then as usize) < standings.len() && seen.insert(then) {
-                    queue.push_back(then);
-                    if standings[then as usize] == Standing::Acts {
-                        counts[then as usize] += 1;
+            let needs = needs(&standings[at as usize]).unwrap_or_default();
+            if needs.len() > 1 && !lists.insert(needs.as_ptr().addr()) {
+                continue;
+            }
+            for need in needs {
+                if need.from.len() > 1 && !lists.insert(need.from.as_ptr().addr()) {
+                    continue;
+                }
+                for &then in need.from.iter() {
+                    let Some(by) = seen.get_mut(then as usize) else {
+                        continue;
+                    };
+                    if std::mem::replace(by, rank) != rank {
+                        queue.push_back(then);
+                        if standings[then as usize] == Standing::Acts {
+                            counts[then as usize] += 1;
+                        }
                     }
                 }
             }
@@ -170,11 +186,11 @@ mod tests {
     use super::*;
 
     fn need(from: &[u32]) -> Need {
-        Need { from: from.to_vec() }
+        Need { from: from.into() }
     }
 
     fn waits(from: &[u32]) -> Standing {
-        Standing::WaitsForAll(vec![need(from)])
+        Standing::WaitsForAll([need(from)].into())
     }
 
     #[test]
@@ -211,7 +227,7 @@ mod tests {
         assert_eq!(verdict(&one_way_out), Verdict::Awaited(vec![(2, 2)]));
         let from_anybody = [waits(&[1]), waits(&[0, 2]), Standing::Acts];
         assert_eq!(verdict(&from_anybody), Verdict::Awaited(vec![(2, 2)]));
-        let both = Standing::WaitsForAll(vec![need(&[0]), need(&[2])]);
+        let both = Standing::WaitsForAll([need(&[0]), need(&[2])].into());
         assert_eq!(
             verdict(&[waits(&[1]), both, Standing::Acts]),
             Verdict::Cycle {
@@ -221,9 +237,23 @@ mod tests {
         );
         assert_eq!(verdict(&[waits(&[1]), Standing::Waits]), Verdict::Moving);
         assert_eq!(
-            verdict(&[waits(&[1]), Standing::WaitsForAny(vec![])]),
+            verdict(&[waits(&[1]), Standing::WaitsForAny([].into())]),
             Verdict::Moving
         );
+    }
+
+    #[test]
+    fn one_that_waits_for_any_member_does_not_wait_for_itself() {
+        let anybody: Rc<[u32]> = [0, 1].into();
+        let both = Standing::WaitsForAll([Need { from: anybody }].into());
+        assert_eq!(
+            verdict(&[both.clone(), both.clone()]),
+            Verdict::Cycle {
+                ranks: vec![0, 1],
+                others: 0
+            }
+        );
+        assert_eq!(verdict(&[both, Standing::Acts]), Verdict::Awaited(vec![(1, 1)]));
     }
 
     #[test]
