@@ -85,6 +85,8 @@ pub struct Seen {
     pub rank: Rank,
     /// For how long it has waited.
     pub waited_ns: u64,
+    /// Bytes of it are on their way between hosts.
+    pub moves: bool,
     /// Where in its program it waits.
     pub place: Option<String>,
     /// Its operations; `None`: they could not be read.
@@ -121,7 +123,8 @@ fn put_text(writer: Writer, text: &str) -> Writer {
     writer.bytes(&text.as_bytes()[..end])
 }
 
-fn put_rank(writer: Writer, rank: &Rank, waited_ns: u64) -> Writer {
+fn put_rank(writer: Writer, seen: &Seen) -> Writer {
+    let rank = &seen.rank;
     let writer = writer
         .raw(rank.rank.to_le_bytes())
         .raw(rank.pid.to_le_bytes())
@@ -134,7 +137,8 @@ fn put_rank(writer: Writer, rank: &Rank, waited_ns: u64) -> Writer {
         .raw(rank.cpu_seconds.to_le_bytes())
         .raw(rank.sent_messages.to_le_bytes())
         .raw(rank.sent_bytes.to_le_bytes())
-        .raw(rank.unexpected.to_le_bytes());
+        .raw(rank.unexpected.to_le_bytes())
+        .raw([u8::from(seen.moves)]);
     let Some(wait) = &rank.wait else {
         return writer.raw([0]);
     };
@@ -147,7 +151,7 @@ fn put_rank(writer: Writer, rank: &Rank, waited_ns: u64) -> Writer {
         .raw(wait.bytes.to_le_bytes())
         .raw(wait.since_ns.to_le_bytes())
         .raw(wait.site.to_le_bytes())
-        .raw(waited_ns.to_le_bytes())
+        .raw(seen.waited_ns.to_le_bytes())
 }
 
 fn put_details(writer: Writer, seen: &Seen, lists: &HashMap<Arc<[u32]>, u32>) -> Writer {
@@ -204,7 +208,7 @@ pub fn encode(all: &[Seen]) -> Vec<u8> {
     });
     let writer = writer.raw((all.len() as u32).to_le_bytes());
     let writer = all.iter().fold(writer, |writer, seen| {
-        let writer = put_rank(writer, &seen.rank, seen.waited_ns);
+        let writer = put_rank(writer, seen);
         let details = put_details(Writer(Vec::new()), seen, &lists).0;
         match room.checked_sub(details.len()) {
             Some(left) => {
@@ -259,7 +263,8 @@ fn read_wait(r: &mut Reader<'_>) -> Result<(Option<Wait>, u64)> {
     Ok((Some(wait), u64_of(r)?))
 }
 
-fn read_rank(r: &mut Reader<'_>) -> Result<(Rank, u64)> {
+/// A rank without details.
+fn read_rank(r: &mut Reader<'_>) -> Result<Seen> {
     let (rank, pid) = (r.u32()?, r.u32()?);
     let [state] = r.raw()?;
     let cpu = r.u32()?.checked_sub(1);
@@ -269,6 +274,7 @@ fn read_rank(r: &mut Reader<'_>) -> Result<(Rank, u64)> {
         return Err(damaged("there is no such rank"));
     }
     let [sent_messages, sent_bytes, unexpected] = [u64_of(r)?, u64_of(r)?, u64_of(r)?];
+    let moves = flag(r)?;
     let (wait, waited_ns) = read_wait(r)?;
     let rank = Rank {
         rank,
@@ -283,7 +289,14 @@ fn read_rank(r: &mut Reader<'_>) -> Result<(Rank, u64)> {
         sent_bytes,
         unexpected,
     };
-    Ok((rank, waited_ns))
+    Ok(Seen {
+        rank,
+        waited_ns,
+        moves,
+        place: None,
+        operations: None,
+        comms: Vec::new(),
+    })
 }
 
 fn read_operations(r: &mut Reader<'_>) -> Result<Option<Operations>> {
@@ -354,15 +367,8 @@ pub fn decode(message: &[u8]) -> Result<Vec<Seen>> {
         lists.push((0..members).map(|_| r.u32()).collect::<Result<Vec<_>>>()?.into());
     }
     let mut all = Vec::new();
-    for _ in 0..count(&mut r, 48, RANKS_MAX as usize)? {
-        let (rank, waited_ns) = read_rank(&mut r)?;
-        let mut seen = Seen {
-            rank,
-            waited_ns,
-            place: None,
-            operations: None,
-            comms: Vec::new(),
-        };
+    for _ in 0..count(&mut r, 49, RANKS_MAX as usize)? {
+        let mut seen = read_rank(&mut r)?;
         if flag(&mut r)? {
             seen.place = Some(text(&mut r)?).filter(|place| !place.is_empty());
             seen.operations = read_operations(&mut r)?;
@@ -407,6 +413,7 @@ mod tests {
                 unexpected: 3,
             },
             waited_ns: 12,
+            moves: true,
             place: Some("a.c:3".into()),
             operations: Some(Operations {
                 list: vec![Pending {

@@ -244,6 +244,7 @@ mod tests {
             Seen {
                 rank,
                 waited_ns: 0,
+                moves: false,
                 place: None,
                 operations: None,
                 comms: Vec::new(),

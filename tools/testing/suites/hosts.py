@@ -89,7 +89,7 @@ def suite(context):
         yield python(context, PART)
     else:
         yield python(context, [])
-    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_that_comes, network_lost, gateway, settings_of_networks, strangers, who_waits, who_without, libfabric, libfabric_fails):
+    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_that_comes, network_lost, gateway, settings_of_networks, strangers, who_waits, who_without, who_moves, libfabric, libfabric_fails):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
@@ -613,6 +613,21 @@ def who_without(context, talk):
             expect(len(said["ranks"]) == 4, "it is not seen again", str(said))
         os.kill(launcher_of(job), signal.SIGINT)
         job.end()
+
+
+def who_moves(context, talk):
+    """Ranks of two hosts that talk are never said to hang, though they wait for each other all the time: on a quick wire, and on one that takes most of a second for a large message."""
+    for rate, large in ((None, 1_000_000), ("20mbit", 2_000_000)):
+        with Wires([rate]) as hosts:
+            job = Job(context, hosts, ["--host", f"localhost:2,{hosts.names[1]}:2", talk, "0", large])
+            with job:
+                job.wait_for_ranks(talk, 4)
+                who(context, hosts, job, 0, lambda said: len(said["ranks"]) == 4)
+                for number in range(20):
+                    said, _ = who(context, hosts, job, number % 2)
+                    expect(said["verdict"]["kind"] in ("moving", "awaited") and not said["mismatch"] and not said["elsewhere"], f"wire {rate}", str(said))
+            os.kill(launcher_of(job), signal.SIGINT)
+            job.end()
 
 
 def rank_of(pid):

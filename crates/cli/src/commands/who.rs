@@ -1,6 +1,7 @@
 //! `garonne who`: what each rank of a running job does and what that comes to, from what the ranks publish, without their help; of all hosts that answer.
 
 mod hosts;
+mod sockets;
 mod standing;
 mod verdict;
 
@@ -192,6 +193,9 @@ fn lot(shown: &Shown) -> String {
         (State::Absent, _) => "has not called MPI_Init".into(),
         (_, Some('T')) => format!("is stopped (kill -CONT {pid}{on} lets it go on)"),
         (_, Some('t')) => "is held by a debugger".into(),
+        (_, Some(_)) if shown.seen.moves => {
+            format!("has bytes on their way between hosts (process {pid}{on})")
+        }
         (_, Some('R')) => format!("computes outside MPI, or asks with MPI_Test (process {pid}{on})"),
         (_, Some('D')) => format!("waits for a file or device, outside MPI (process {pid}{on})"),
         (_, Some(_)) if rank.wait.is_none() => format!("sleeps outside MPI (process {pid}{on})"),

@@ -120,18 +120,14 @@ fn round(visit: &Visit, only: Option<&BTreeSet<u32>>) -> Result<Round, String> {
 /// Of a host that was asked twice: what its ranks have waited for both times.
 fn both(first: Answer, again: Answer) -> Answer {
     let (first, mut again) = (first?, again?);
-    let before: BTreeMap<u32, Rank> = first
-        .into_iter()
-        .map(|seen| (seen.rank.rank, seen.rank))
-        .collect();
+    let before: BTreeMap<u32, Seen> = first.into_iter().map(|seen| (seen.rank.rank, seen)).collect();
     for seen in &mut again {
-        let rank = &mut seen.rank;
-        if before
-            .get(&rank.rank)
-            .is_none_or(|before| before.wait != rank.wait)
-        {
-            rank.wait = None;
+        let before = before.get(&seen.rank.rank);
+        if before.is_none_or(|before| before.rank.wait != seen.rank.wait) {
+            seen.rank.wait = None;
         }
+        // What was on its way may have come since, or what came may have sent something on its way.
+        seen.moves |= before.is_some_and(|before| before.moves);
     }
     Ok(again)
 }
@@ -201,6 +197,7 @@ fn unseen(rank: u32) -> Seen {
     Seen {
         rank,
         waited_ns: 0,
+        moves: false,
         place: None,
         operations: None,
         comms: Vec::new(),
@@ -303,6 +300,25 @@ mod tests {
         // It has begun to wait anew: the message of the other may be what it had waited for.
         let moved = merge(&[0, 1], &names(), looks(10));
         assert_eq!(says(&moved), Verdict::Awaited(vec![(1, 1)]));
+    }
+
+    #[test]
+    fn who_waits_while_bytes_are_on_their_way_may_go_on() {
+        let mut moves = receives(1, 0, 9);
+        moves.moves = true;
+        for (first, again) in [
+            (moves.clone(), receives(1, 0, 9)),
+            (receives(1, 0, 9), moves.clone()),
+        ] {
+            let answers = BTreeMap::from([
+                (0, Ok(vec![receives(0, 1, 7)])),
+                (1, both(Ok(vec![first]), Ok(vec![again]))),
+            ]);
+            assert_eq!(
+                says(&merge(&[0, 1], &names(), answers)),
+                Verdict::Awaited(vec![(1, 1)])
+            );
+        }
     }
 
     #[test]

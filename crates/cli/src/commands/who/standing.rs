@@ -18,6 +18,7 @@ use garonne_node::rank::memory_of;
 use garonne_node::visit::Visit;
 use garonne_sites::Resolver;
 
+use super::sockets;
 use super::verdict::{Need, Standing};
 use crate::commands::jobs::{self, Rank};
 
@@ -63,7 +64,16 @@ pub fn look(visit: &Visit) -> Vec<Seen> {
         std::thread::sleep(MOMENT);
     }
     let again = jobs::ranks(visit);
-    let mut reader = Reader::default();
+    let on_hosts = visit.world.as_ref().is_some_and(|(shape, _)| shape.nodes > 1);
+    let mut waiting = again.iter().filter(|rank| rank.wait.is_some() && rank.pid != 0);
+    let busy = match (on_hosts, waiting.next()) {
+        (true, Some(rank)) => sockets::busy(rank.pid),
+        _ => HashSet::new(),
+    };
+    let mut reader = Reader {
+        busy,
+        ..Reader::default()
+    };
     let pairs = first.into_iter().zip(again);
     pairs
         .map(|(before, mut rank)| {
@@ -80,6 +90,8 @@ pub fn look(visit: &Visit) -> Vec<Seen> {
 struct Reader {
     places: Resolver,
     lists: HashSet<Arc<[u32]>>,
+    /// Sockets with bytes on their way.
+    busy: HashSet<u64>,
 }
 
 impl Reader {
@@ -102,6 +114,7 @@ impl Reader {
             }
         }
         Seen {
+            moves: rank.wait.is_some() && sockets::has_one(rank.pid, &self.busy),
             waited_ns: rank
                 .wait
                 .map_or(0, |wait| monotonic_ns().saturating_sub(wait.since_ns)),
@@ -221,6 +234,8 @@ impl Sources<'_> {
         match (state, process, wait) {
             // Of what cannot be seen anything may be: so nothing is held to be certain that hangs on it.
             _ if shown.silent => Standing::Acts,
+            // What is on its way may be what it waits for, or what another does.
+            (State::Running, Some(_), Some(_)) if shown.seen.moves => Standing::Acts,
             (State::Gone | State::Finalized, _, _) => Standing::Ended,
             (State::Running, Some('Z' | 'X') | None, _) => Standing::Ended,
             (State::Absent, _, _) | (_, Some('T' | 't'), _) | (_, _, None) => Standing::Acts,
