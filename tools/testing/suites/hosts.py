@@ -34,42 +34,6 @@ ACROSS = {
 PART = ["test_cco_buf", "test_comm$", "test_p2p_buf", "test_p2p_obj"]
 
 
-# Receives of which each waits for the next; with an argument in pairs of neighbours.
-RING = """#include <mpi.h>
-int main(int argc, char **argv)
-{
-    int rank, size, x = 0;
-    MPI_Comm halo;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    MPI_Comm_dup(MPI_COMM_WORLD, &halo);
-    MPI_Comm_set_name(halo, "halo");
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Recv(&x, 1, MPI_INT, argc > 1 ? rank ^ 1 : (rank + 1) % size, 7, halo, MPI_STATUS_IGNORE); /* waits */
-    MPI_Finalize();
-    return 0;
-}
-"""
-# Ranks 0 and 1 of two hosts alone in a communicator that has made no collective call yet, and then in different ones.
-DIFFERENT = """#include <mpi.h>
-int main(int argc, char **argv)
-{
-    int rank, size, x = 0;
-    MPI_Comm two;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    MPI_Comm_split(MPI_COMM_WORLD, rank == 0 || rank == size - 1, 0, &two);
-    if (rank == 0) MPI_Barrier(two);
-    else if (rank == size - 1) MPI_Bcast(&x, 1, MPI_INT, 0, two);
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
-}
-"""
-
-
 def suite(context):
     if context.foreign:
         return  # the launcher is what is tested here
@@ -89,7 +53,7 @@ def suite(context):
         yield python(context, PART)
     else:
         yield python(context, [])
-    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_that_comes, network_lost, gateway, settings_of_networks, strangers, who_waits, who_without, who_moves, libfabric, libfabric_fails):
+    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_that_comes, network_lost, gateway, settings_of_networks, strangers, libfabric, libfabric_fails):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
@@ -97,9 +61,9 @@ def suite(context):
 class Job(MarkedJob):
     """`garonne run` on the first of some hosts."""
 
-    def __init__(self, context, hosts, arguments, stdin=None, extra=None):
+    def __init__(self, context, hosts, arguments, stdin=None):
         command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "run", "--launcher", "ip netns exec", *arguments]
-        super().__init__(command, context.environment(extra), stdin)
+        super().__init__(command, context.environment(), stdin)
 
 
 def run(context, hosts, arguments, limit=PATIENCE_S, input=None):
@@ -529,111 +493,6 @@ def link_is_cut(context, talk):
         hosts.cut(2)
         code, output = job.end(limit=SILENCE_S)
         expect(code != 0 and "G0217" in output and hosts.names[1] in output, f"exit code {code}", output)
-
-
-def who(context, hosts, job, at=0, until=None):
-    """What `garonne who` on one of the hosts says, once it says all of `until`; and for how long the last one looked."""
-    command = ["ip", "netns", "exec", hosts.names[at], context.prefix / "bin" / "garonne", "who", "--json", str(launcher_of(job))]
-    # The agent of a host that is not the launcher's is a job by another process there: its only one.
-    command = command if at == 0 else command[:-1]
-    patience = time.monotonic() + PATIENCE_S
-    while True:
-        began = time.monotonic()
-        done = subprocess.run(command, env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-        if done.returncode == 0 and (until is None or until(json.loads(done.stdout))):
-            return json.loads(done.stdout), time.monotonic() - began
-        expect(time.monotonic() < patience, "who does not say what it should", done.stdout + done.stderr)
-        time.sleep(0.2)
-
-
-def hanging(context, name, text):
-    """A program that hangs."""
-    source, program = context.work / "hosts" / f"{name}.c", context.work / "hosts" / name
-    source.write_text(text)
-    check(context.execute(f"hosts build {name}", [context.mpicc(), "-g", "-O1", "-Wall", "-Werror", source, "-o", program], timeout=60))
-    return program
-
-
-def line_of(text, mark):
-    return next(number for number, line in enumerate(text.splitlines(), 1) if mark in line)
-
-
-def who_waits(context, talk):
-    """A hang over several hosts is explained from each of them, also the launcher's, which has no rank, and one whose agent reports to another than the first: a ring of receives, and different
-    collectives."""
-    ring, different = hanging(context, "ring", RING), hanging(context, "different", DIFFERENT)
-    with Hosts(4) as hosts:
-        where = ["--host", f"{hosts.names[1]}:2,{hosts.names[2]}:2,{hosts.names[3]}:1"]
-        job = Job(context, hosts, [*where, ring], extra={"GARONNE_FAN_OUT": "2"})
-        with job:
-            job.wait_for_ranks(ring, 5)
-            for at in range(4):
-                said, _ = who(context, hosts, job, at, lambda said: said["verdict"]["kind"] == "deadlock")
-                expect(said["verdict"]["ranks"] == [0, 1, 2, 3, 4] and not said["elsewhere"] and not said["mismatch"], f"host {at}", str(said))
-                ranks = {rank["rank"]: rank for rank in said["ranks"]}
-                expect([ranks[rank]["host"] for rank in range(5)] == [hosts.names[at] for at in (1, 1, 2, 2, 3)], "where ranks are", str(said))
-                for rank in range(5):
-                    wait = ranks[rank]["waits_for"]
-                    expect(wait["call"] == "MPI_Recv" and wait["peer"] == (rank + 1) % 5 and f"ring.c:{line_of(RING, '/* waits */')}" in wait["place"], f"rank {rank}", str(said))
-                    expect(wait["comm_name"] == 'comm "halo"' and f"rank {rank}: MPI_Recv" in said["verdict"]["text"], f"rank {rank}", str(said))
-        os.kill(launcher_of(job), signal.SIGINT)
-        job.end()
-        job = Job(context, hosts, [*where, different])
-        with job:
-            job.wait_for_ranks(different, 5)
-            said, _ = who(context, hosts, job, 0, lambda said: said["mismatch"])
-            expect("MPI_Bcast #" in said["mismatch"] and "MPI_Barrier #" in said["mismatch"], "no mismatch", str(said))
-        os.kill(launcher_of(job), signal.SIGINT)
-        job.end()
-
-
-def who_without(context, talk):
-    """A host whose agent is stopped is named within the time that it has; what is certain without it is still said. When it goes on it is seen again."""
-    ring = hanging(context, "pairs", RING)
-    with Hosts(3) as hosts:
-        where = ["--host", f"localhost:1,{hosts.names[1]}:2,{hosts.names[2]}:1"]
-        job = Job(context, hosts, [*where, ring, "pairs"])
-        with job:
-            job.wait_for_ranks(ring, 4)
-            who(context, hosts, job, 0, lambda said: said["verdict"]["kind"] == "deadlock" and len(said["ranks"]) == 4)
-            last = max(job.ranks(ring), key=rank_of)
-            with open(f"/proc/{last}/stat", encoding="utf-8") as stat:
-                agent = int(stat.read().rpartition(")")[2].split()[1])  # its parent
-            os.kill(agent, signal.SIGSTOP)
-            try:
-                said, took = who(context, hosts, job)
-                # Once LOOK_WAIT, and what the machine's other work costs.
-                expect(took < 12, f"it took {took:.1f} s", str(said))
-                expect([(far["host"], far["ranks"]) for far in said["elsewhere"]] == [(hosts.names[2], [3])], "the host that is stopped is not named", str(said))
-                expect(sorted(rank["rank"] for rank in said["ranks"]) == [0, 1, 2], "other ranks than those of the others", str(said))
-                expect(said["verdict"]["kind"] == "deadlock" and said["verdict"]["ranks"] == [0, 1], "what is certain is not said", str(said))
-            finally:
-                os.kill(agent, signal.SIGCONT)
-            said, _ = who(context, hosts, job, 0, lambda said: not said["elsewhere"])
-            expect(len(said["ranks"]) == 4, "it is not seen again", str(said))
-        os.kill(launcher_of(job), signal.SIGINT)
-        job.end()
-
-
-def who_moves(context, talk):
-    """Ranks of two hosts that talk are never said to hang, though they wait for each other all the time: on a quick wire, and on one that takes most of a second for a large message."""
-    for rate, large in ((None, 1_000_000), ("20mbit", 2_000_000)):
-        with Wires([rate]) as hosts:
-            job = Job(context, hosts, ["--host", f"localhost:2,{hosts.names[1]}:2", talk, "0", large])
-            with job:
-                job.wait_for_ranks(talk, 4)
-                who(context, hosts, job, 0, lambda said: len(said["ranks"]) == 4)
-                for number in range(20):
-                    said, _ = who(context, hosts, job, number % 2)
-                    expect(said["verdict"]["kind"] in ("moving", "awaited") and not said["mismatch"] and not said["elsewhere"], f"wire {rate}", str(said))
-            os.kill(launcher_of(job), signal.SIGINT)
-            job.end()
-
-
-def rank_of(pid):
-    """The rank that a process is started as."""
-    with open(f"/proc/{pid}/environ", "rb") as environment:
-        return next(int(entry.split(b"=")[1]) for entry in environment.read().split(b"\0") if entry.startswith(b"GARONNE_RANK="))
 
 
 def launcher_of(job):

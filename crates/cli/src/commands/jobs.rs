@@ -98,7 +98,7 @@ pub fn tell_elsewhere(elsewhere: &[(String, Vec<u32>)]) -> Option<String> {
     let lines: Vec<_> = elsewhere.iter().map(line).collect();
     (!lines.is_empty()).then(|| {
         format!(
-            "not seen from here: {}; the same command there shows them, and what they all wait for together is told nowhere yet",
+            "not seen from here: {}; the same command there shows them, and `garonne who` what all wait for",
             lines.join("; ")
         )
     })
