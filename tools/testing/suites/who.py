@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 
+from ..engines import Hydra
 from ..jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Hosts, Wires
 from ..runner import Case, check
@@ -56,6 +57,7 @@ def suite(context):
     talk = program(context, "hosts", "talk")
     yield Case("who/waits", lambda: waits(context), second_try=True)
     yield Case("who/without a host", lambda: without_a_host(context), second_try=True)
+    yield Case("who/another launcher", lambda: another_launcher(context), second_try=True)
     yield Case("who/moves", lambda: moves(context, talk), second_try=True)
 
 
@@ -72,9 +74,8 @@ def launcher(job):
 
 def who(context, hosts, job, at=0, until=None):
     """What `garonne who` on one of the hosts says, once it says all of `until`; and for how long the last one looked."""
-    command = ["ip", "netns", "exec", hosts.names[at], context.prefix / "bin" / "garonne", "who", "--json", str(launcher(job))]
-    # The agent of a host that is not the launcher's is a job by another process there: its only one.
-    command = command if at == 0 else command[:-1]
+    # A network has one agent, so its job need not be named.
+    command = ["ip", "netns", "exec", hosts.names[at], context.prefix / "bin" / "garonne", "who", "--json"]
     patience = time.monotonic() + PATIENCE_S
     while True:
         began = time.monotonic()
@@ -123,6 +124,20 @@ def waits(context):
             said, _ = who(context, hosts, job, 0, lambda said: said["mismatch"])
             expect("MPI_Bcast #" in said["mismatch"] and "MPI_Barrier #" in said["mismatch"], "no mismatch", str(said))
         os.kill(launcher(job), signal.SIGINT)
+        job.end()
+
+
+def another_launcher(context):
+    """Agents that have not started their ranks look as well."""
+    ring = hanging(context, "adopted", RING)
+    with Hydra(context) as engine, Hosts(2) as hosts:
+        job = MarkedJob(engine.across(context, hosts, 4, [ring]), context.environment())
+        with job:
+            job.wait_for_ranks(ring, 4)
+            for at in range(2):
+                said, _ = who(context, hosts, job, at, lambda said: said["verdict"]["kind"] == "deadlock")
+                expect(said["verdict"]["ranks"] == [0, 1, 2, 3] and not said["elsewhere"], f"host {at}", str(said))
+            job.sweep()
         job.end()
 
 
