@@ -221,6 +221,11 @@ impl TcpRail {
         }
     }
 
+    /// Something lies here that came, of which no socket will tell.
+    pub(crate) fn has_taken(&self) -> bool {
+        !self.ready.is_empty() || !self.done.is_empty() || !self.untold.is_empty()
+    }
+
     /// Why calls to peers came to nothing, since this was last asked: for messages to people.
     pub fn take_faults(&mut self) -> Vec<(Peer, Fault)> {
         std::mem::take(&mut self.faults)

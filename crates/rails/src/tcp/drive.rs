@@ -578,11 +578,6 @@ impl TcpRail {
             .is_some_and(|silence| silence > TCP_SILENCE_MAX)
     }
 
-    /// Something lies here that came, of which no socket will tell.
-    pub(crate) fn has_taken(&self) -> bool {
-        !self.ready.is_empty() || !self.done.is_empty() || !self.untold.is_empty()
-    }
-
     /// Last words before the owner sleeps: acknowledgements that are owed, deaths that the host knows of, the time to wake up.
     pub(crate) fn before_sleep(&mut self) {
         for at in 0..self.open.len() {
