@@ -9,7 +9,7 @@ use garonne_engine::limits::SPLIT_WAYS;
 use garonne_engine::rail::Header;
 
 /// Format versions that this library speaks, lowest and highest.
-pub const VERSIONS: (u16, u16) = (3, 3);
+pub const VERSIONS: (u16, u16) = (4, 4);
 
 /// This library by name: engines of different ones do not understand each other's packets.
 pub const LIBRARY: &str = concat!("garonne ", env!("CARGO_PKG_VERSION"));
