@@ -58,6 +58,16 @@ class Ideal(unittest.TestCase):
         self.assertLess(ideal.hidden(10, 10, 30), 0)
         self.assertEqual(ideal.hidden(10, 0, 10), 0)
 
+    def test_between_hosts_a_side_that_computes_pays_the_kernels_work_for_it(self):
+        kernel = ideal.Kernel(put=30, get=20)
+        self.assertEqual(ideal.total_between("sender", 2, 100, 100, kernel), 130)
+        self.assertEqual(ideal.total_between("receiver", 2, 100, 100, kernel), 120)
+        self.assertEqual(ideal.total_between("both", 2, 100, 100, kernel), 130)
+        # Nobody computes; no more than the message took; not enough cores for both.
+        self.assertEqual(ideal.total_between("sender", 2, 100, 0, kernel), 100)
+        self.assertEqual(ideal.total_between("sender", 4, 100, 100, ideal.Kernel(put=500, get=20)), 200)
+        self.assertEqual(ideal.total_between("both", 1, 100, 100, kernel), 250)
+
     def test_the_formula_of_imb_is_bounded(self):
         self.assertEqual(ideal.nbc(10, 10, 100), 0)
         self.assertEqual(ideal.nbc(10, 10, 5), 1)
@@ -93,7 +103,7 @@ class Report(unittest.TestCase):
         samples = [overlap.Sample(100.0, 100.0, total) for total in (110.0, 120.0, 130.0, 120.0, 120.0)]
         case = overlap.Case("receiver", "contiguous", 32768, 100)
         return [{"side": case.side, "shape": case.shape, "bytes": case.bytes, "percent": case.percent, "work_ns": 100.0,
-                 "of": {"garonne": overlap.figures(case, samples, "near", (2, 100.0))}}]
+                 "of": {"garonne": overlap.figures(samples, "near", lambda s: ideal.total(case.side, 2, s.comm, s.comp, 100.0))}}]
 
     def test_a_case_has_the_papers_ratio_and_the_share_hidden(self):
         figures = self.rows()[0]["of"]["garonne"]

@@ -9,7 +9,8 @@ use crate::facade::{AtomicU32, Ordering};
 use crate::limits::STACK;
 use crate::sys::CPUS;
 use crate::tasks::{
-    At, Class, Duty, How, Keypoint, Life, Next, Place, Settings, Step, Task, Tasks, Urgency, Withdrawal,
+    At, Class, Cores, Duty, How, Keypoint, Life, Next, Place, Settings, Step, Task, Tasks, Urgency,
+    Withdrawal,
 };
 use garonne_sync::futex;
 use garonne_topology::{CpuSet, Kind, Tree};
