@@ -470,8 +470,11 @@ pub trait Rail {
         false
     }
 
-    /// The words of this rank's own [`hands`](Self::hands) are armed: from now on whatever comes, or has room again, where no peer can ring them rings them, once. What was there before counts.
-    fn arm_hands(&mut self) {}
+    /// The words of this rank's own [`hands`](Self::hands) are armed: from now on whatever comes, or has room again, where no peer can ring them rings them, once. What was there before counts. After
+    /// the time that is returned the rail is to be looked at even if nothing rings.
+    fn arm_hands(&mut self) -> Option<Duration> {
+        None
+    }
 
     /// Memory that `owner` offers to all processes this rail reaches, for what they do together beside messages; zeroed when the
     /// job began. `None`: this rail has none.

@@ -504,18 +504,18 @@ impl Rail for ComposedRail {
         self.far.as_deref().is_some_and(far)
     }
 
-    fn arm_hands(&mut self) {
-        if let Some(far) = &mut self.far {
-            // What is kept stays kept: that the rank does not look is seen to already.
-            lock(&far.tcp).before_sleep();
-            far.watch();
-            // A poll takes more from a socket than it tells.
-            if lock(&far.tcp).has_taken()
-                && let Some((word, all)) = &far.hands
-            {
-                Call::new(word, all).ring(For::Answers);
-            }
+    fn arm_hands(&mut self) -> Option<Duration> {
+        let far = self.far.as_mut()?;
+        // What is kept stays kept: that the rank does not look is seen to already.
+        lock(&far.tcp).before_sleep();
+        let watched = far.watch();
+        // A poll takes more from a socket than it tells.
+        if lock(&far.tcp).has_taken()
+            && let Some((word, all)) = &far.hands
+        {
+            Call::new(word, all).ring(For::Answers);
         }
+        far.wake.sockets.limit_if(watched)
     }
 
     fn commons(&mut self, owner: Peer) -> Option<Segment> {

@@ -11,6 +11,7 @@ use garonne_engine::shard::Shard;
 use garonne_sync::hands::{Call, For};
 use garonne_sync::shm::Word;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// The words by which a helper is called: see `garonne_sync::hands`.
 #[derive(Clone, Debug)]
@@ -69,12 +70,15 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         call.arm(what);
     }
 
-    /// Has the rail call the helper for what comes from where nobody can call it, if anything open needs that and it does not do so already.
-    pub(super) fn have_rung(&self, shard: &mut Shard<R>, what: For) {
+    /// Has the rail call the helper for what comes from where nobody can call it, if anything open needs that and it does not do so already. When the helper is to look
+    /// even if it is not called.
+    pub(super) fn have_rung(&self, shard: &mut Shard<R>, what: For) -> Option<Duration> {
         let needed = what == For::Everything || self.lending.afar.load(Ordering::SeqCst);
-        if needed && !self.lending.rings.load(Ordering::SeqCst) {
-            shard.rail().arm_hands();
-            self.lending.rings.store(true, Ordering::SeqCst);
+        if !needed || self.lending.rings.load(Ordering::SeqCst) {
+            return None;
         }
+        let limit = shard.rail().arm_hands();
+        self.lending.rings.store(true, Ordering::SeqCst);
+        limit
     }
 }

@@ -486,6 +486,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let Some(inside) = self.lending.gate.enter() else {
             return Next::Sleep;
         };
+        let mut limit = None;
         loop {
             self.surroundings.lent(Lent::Called);
             if self.work_inside(&inside) > 0 {
@@ -501,7 +502,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 // The word changes if it was not armed: then there is another turn, which sees what came meanwhile.
                 (Some(what), Some(words)) => {
                     self.arm(words.call(), what);
-                    self.have_rung(&mut self.enter(), what);
+                    limit = self.have_rung(&mut self.enter(), what);
                 }
                 _ => self.lending.all_over.store(true, Ordering::SeqCst),
             }
@@ -515,7 +516,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
         let work = self.enter().has_work();
         let retry = self.surroundings.retry().filter(|_| work);
-        retry.map_or(Next::Sleep, Next::Nap)
+        let limit = retry.into_iter().chain(limit).min();
+        limit.map_or(Next::Sleep, Next::Nap)
     }
 
     /// A poller may have gone to sleep while the helper was at the engine: what is left to do is its work.

@@ -96,10 +96,16 @@ impl Sockets {
     /// How long a sleep may last.
     pub(crate) fn limit(&self, asked: Option<Duration>) -> Option<Duration> {
         let limit = self.wake.limit(asked);
-        if self.watched.load(Ordering::SeqCst) {
-            return limit;
-        }
-        Some(limit.map_or(COMPOSED_NAP, |limit| limit.min(COMPOSED_NAP)))
+        limit
+            .into_iter()
+            .chain(self.limit_if(self.watched.load(Ordering::SeqCst)))
+            .min()
+    }
+
+    /// How long the sleep of somebody may last who is `watched` for, or is not.
+    pub(crate) fn limit_if(&self, watched: bool) -> Option<Duration> {
+        let nap = (!watched).then_some(COMPOSED_NAP);
+        self.wake.limit(nap)
     }
 }
 
