@@ -50,6 +50,10 @@ const STOP: u64 = 1;
 const KEPT: u64 = 2;
 
 impl Watcher {
+    /// Starts the thread on these processors, or where the caller runs if there are none. It rings nothing before it is armed.
+    ///
+    /// # Errors
+    /// The system gives no descriptor or no thread.
     pub(super) fn start(
         sockets: &Sockets,
         (bells, cpus): (Bells, &[u32]),
