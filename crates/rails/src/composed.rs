@@ -507,12 +507,13 @@ impl Rail for ComposedRail {
     fn arm_hands(&mut self) -> Option<Duration> {
         let far = self.far.as_mut()?;
         // What is kept stays kept: that the rank does not look is seen to already.
-        lock(&far.tcp).before_sleep();
-        let watched = far.watch();
+        let mut tcp = lock(&far.tcp);
+        tcp.before_sleep();
         // A poll takes more from a socket than it tells.
-        if lock(&far.tcp).has_taken()
-            && let Some((word, all)) = &far.hands
-        {
+        let taken = tcp.has_taken();
+        drop(tcp);
+        let watched = far.watch();
+        if taken && let Some((word, all)) = &far.hands {
             Call::new(word, all).ring(For::Answers);
         }
         far.wake.sockets.limit_if(watched)
