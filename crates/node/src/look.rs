@@ -95,6 +95,33 @@ pub struct Seen {
     pub comms: Vec<Comm>,
 }
 
+impl Seen {
+    /// A rank of which nothing is known.
+    pub fn unseen(rank: u32) -> Self {
+        let rank = Rank {
+            rank,
+            pid: 0,
+            state: State::Absent,
+            cpu: None,
+            process: None,
+            cpu_seconds: 0.0,
+            wait: None,
+            book: 0,
+            sent_messages: 0,
+            sent_bytes: 0,
+            unexpected: 0,
+        };
+        Self {
+            rank,
+            waited_ns: 0,
+            moves: false,
+            place: None,
+            operations: None,
+            comms: Vec::new(),
+        }
+    }
+}
+
 impl Members {
     /// All of them, where they are told.
     pub fn list(&self) -> Option<Vec<u32>> {

@@ -227,30 +227,8 @@ mod tests {
     use super::*;
 
     fn look_of(ranks: &[u32]) -> Vec<u8> {
-        let of = |rank: &u32| {
-            let rank = look::Rank {
-                rank: *rank,
-                pid: 1,
-                state: crate::layout::State::Absent,
-                cpu: None,
-                process: None,
-                cpu_seconds: 0.0,
-                wait: None,
-                book: 0,
-                sent_messages: 0,
-                sent_bytes: 0,
-                unexpected: 0,
-            };
-            Seen {
-                rank,
-                waited_ns: 0,
-                moves: false,
-                place: None,
-                operations: None,
-                comms: Vec::new(),
-            }
-        };
-        look::encode(&ranks.iter().map(of).collect::<Vec<_>>())
+        let unseen = ranks.iter().map(|rank| Seen::unseen(*rank));
+        look::encode(&unseen.collect::<Vec<_>>())
     }
 
     #[test]

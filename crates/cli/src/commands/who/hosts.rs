@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::rc::Rc;
 
-use garonne_node::layout::State;
-use garonne_node::look::{Rank, Seen};
+use garonne_node::look::Seen;
 use garonne_node::nodes::listed;
 use garonne_node::rendezvous::JobName;
 use garonne_node::visit::{self, Visit};
@@ -166,7 +165,7 @@ fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, Answer>) -> G
         let host = hosts.entry(*node).or_insert_with(|| name(*node).into());
         let silent = silent.get_mut(node).map(|host| host.ranks.push(rank)).is_some();
         all.push(Shown {
-            seen: known.remove(&rank).unwrap_or_else(|| unseen(rank)),
+            seen: known.remove(&rank).unwrap_or_else(|| Seen::unseen(rank)),
             host: Some(Rc::clone(host)),
             silent,
         });
@@ -177,30 +176,6 @@ fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, Answer>) -> G
             .into_values()
             .filter(|host| !host.ranks.is_empty())
             .collect(),
-    }
-}
-
-fn unseen(rank: u32) -> Seen {
-    let rank = Rank {
-        rank,
-        pid: 0,
-        state: State::Absent,
-        cpu: None,
-        process: None,
-        cpu_seconds: 0.0,
-        wait: None,
-        book: 0,
-        sent_messages: 0,
-        sent_bytes: 0,
-        unexpected: 0,
-    };
-    Seen {
-        rank,
-        waited_ns: 0,
-        moves: false,
-        place: None,
-        operations: None,
-        comms: Vec::new(),
     }
 }
 
@@ -236,13 +211,14 @@ mod tests {
     use garonne_engine::event::Pending;
     use garonne_node::book::Operations;
     use garonne_node::calls;
+    use garonne_node::layout::State;
     use garonne_node::layout::Wait;
 
     /// A rank that waits in MPI_Recv for another since some time of its host's.
     fn receives(rank: u32, from: u32, since_ns: u64) -> Seen {
         let call = (1..).find(|number| calls::name(*number) == Some("MPI_Recv"));
         let call = call.expect("there is such a call");
-        let mut seen = unseen(rank);
+        let mut seen = Seen::unseen(rank);
         seen.rank.state = State::Running;
         seen.rank.process = Some('S');
         seen.rank.wait = Some(Wait {
