@@ -470,6 +470,11 @@ pub trait Rail {
         false
     }
 
+    /// Whoever polls from now on takes its time from a program that computes, or not any more: then what is on its way may be left where it is until there is much of it.
+    fn be_patient(&mut self, patient: bool) {
+        let _ = patient;
+    }
+
     /// The words of this rank's own [`hands`](Self::hands) are armed: from now on whatever comes, or has room again, where no peer can ring them rings them, once. What was there before counts. After
     /// the time that is returned the rail is to be looked at even if nothing rings.
     fn arm_hands(&mut self) -> Option<Duration> {

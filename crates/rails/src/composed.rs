@@ -504,6 +504,12 @@ impl Rail for ComposedRail {
         self.far.as_deref().is_some_and(far)
     }
 
+    fn be_patient(&mut self, patient: bool) {
+        if let Some(far) = &self.far {
+            lock(&far.tcp).be_patient(patient);
+        }
+    }
+
     fn arm_hands(&mut self) -> Option<Duration> {
         let far = self.far.as_mut()?;
         // What is kept stays kept: that the rank does not look is seen to already.

@@ -181,6 +181,25 @@ pub const TCP_RECEIVE: usize = 3 * TCP_PACKET_MAX;
 /// Bytes of one frame of bulk data: others get their turn after a tenth of a millisecond at 10 GB/s, and its head counts for nothing.
 pub const TCP_BULK_FRAME: u64 = 1 << 20;
 
+/// Bytes of a region that leave before they are asked for: what socket buffers take from a side that then computes, and the longest of which a request and its
+/// answer still cost a part that shows.
+pub const ADVANCE_MAX: u64 = 1 << 20;
+
+/// Looks in which the beginning of a region waits in the socket for its read: the announcement comes with one of them, as a rule, and the engine reads after it.
+pub const ADVANCE_LOOKS: u32 = 2;
+
+/// Blocks of [`ADVANCE_MAX`] bytes in which a rank keeps what came before its read: as many bytes as the engine keeps of unexpected messages.
+pub const ADVANCES_KEPT: usize = 16;
+
+/// Regions that are announced and nothing more after the other side had no place for the beginning of one, the first time; it doubles up to [`ADVANCE_PASSES_MAX`].
+pub const ADVANCE_PASSES: u32 = 16;
+
+/// See [`ADVANCE_PASSES`]: what is sent in vain is a thousandth then.
+pub const ADVANCE_PASSES_MAX: u32 = 1024;
+
+/// Bytes of large data of which a socket tells at least where telling wakes a thread: reading them takes longer than that wake-up.
+pub const TCP_LOW_WATER: usize = 1 << 20;
+
 /// Bytes of bulk data that are moved each way before packets are looked at again while small messages come and go: moving them takes about as long as a small message.
 pub const TCP_SLICE: usize = 32 * 1024;
 

@@ -214,6 +214,21 @@ pub fn round_trip(fd: BorrowedFd<'_>) -> Option<u32> {
     tcp_info(fd).map(|info| info.tcpi_rtt)
 }
 
+/// Has the kernel report a socket as readable only when so many bytes lie there, or it has ended.
+pub fn set_low_water(fd: BorrowedFd<'_>, bytes: usize) {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the kernel reads one integer from here. Where it refuses, the socket is reported sooner.
+    unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const bytes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+}
+
 /// Starts a thread that takes no signals of the program: they are blocked in the calling thread while `start` runs, which a new thread inherits.
 pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();

@@ -36,6 +36,7 @@ pub mod shown;
 #[cfg(test)]
 mod tests;
 pub mod trusted;
+mod unasked;
 mod wake;
 
 pub use door::listen;
@@ -49,6 +50,7 @@ use crate::limits::{
     TCP_EAGER_MAX, TCP_FLOW_HEAD, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_LOOK_EVERY, TCP_PACKED_MAX,
     TCP_PACKET_MAX, TCP_REGIONS,
 };
+use crate::tcp::bulk::advance::Keep;
 use crate::tcp::door::Door;
 use crate::tcp::fabric::opener::Opener;
 use crate::tcp::frame::{Ask, HEADER, Kind};
@@ -111,6 +113,8 @@ pub struct TcpRail {
     untold: Vec<Untold>,
     blocks: Blocks,
     claims: Vec<Option<Claim>>,
+    /// Where large data wait that came before they were read.
+    keep: Arc<Keep>,
     /// By cookie.
     regions: HashMap<u64, Region>,
     next_cookie: u64,
@@ -123,6 +127,8 @@ pub struct TcpRail {
     /// Polls in vain.
     vain: u32,
     must_look: bool,
+    /// Some sockets tell of much alone.
+    patient: bool,
     deadline: Option<Instant>,
     /// The last look for silent hosts.
     listened: Instant,
@@ -185,6 +191,7 @@ impl TcpRail {
             untold: Vec::new(),
             blocks: Blocks::default(),
             claims: Vec::new(),
+            keep: Arc::default(),
             regions: HashMap::new(),
             next_cookie: 1,
             done: Vec::new(),
@@ -192,6 +199,7 @@ impl TcpRail {
             hot: None,
             vain: 0,
             must_look: true,
+            patient: false,
             deadline: None,
             listened: Instant::now(),
             faults: Vec::new(),
@@ -234,22 +242,6 @@ impl TcpRail {
     /// Its sockets, for a rank that sleeps elsewhere.
     pub(crate) fn sockets(&self) -> Sockets {
         Sockets::new(self.wake.clone())
-    }
-
-    /// The address of the table of connections that [`shown::read_shown`] reads; it stays as long as the rail lives.
-    pub fn shown_at(&self) -> usize {
-        self.shown.at()
-    }
-
-    /// What [`shown::read_shown`] would read now.
-    pub fn shown_table(&self) -> Vec<u8> {
-        self.shown.table()
-    }
-
-    /// Bytes of large data that each way from a peer has brought, the first way first.
-    pub fn brought_by(&self, peer: Peer) -> Vec<u64> {
-        let remote = self.remotes.get(peer as usize).and_then(Option::as_ref);
-        remote.map_or_else(Vec::new, |remote| remote.paths.bytes_brought())
     }
 
     /// The own and the peer's end of the connection that packets take, while there is one.
@@ -489,9 +481,11 @@ impl Rail for TcpRail {
         }
         let cookie = self.next_cookie;
         self.next_cookie += 1;
+        let ahead = self.advance(peer, cookie, data);
         let data = data.clone();
         self.regions.insert(cookie, Region { token, peer, data });
-        match Descriptor::new(cookie, &[]) {
+        let blob = ahead.to_le_bytes();
+        match Descriptor::new(cookie, if ahead > 0 { &blob } else { &[] }) {
             Some(descriptor) => Exposing::Ready(descriptor),
             None => Exposing::Unable,
         }
@@ -545,9 +539,14 @@ impl Rail for TcpRail {
             offset: bulk.offset,
             len: bulk.len,
         };
-        remote
-            .paths
-            .read(bulk.token, ask, (bulk.local.clone(), bulk.local_offset));
+        let local = (bulk.local.clone(), bulk.local_offset);
+        match unasked::ahead_of(bulk.descriptor) {
+            // Of a read that is shorter than what comes unasked nothing is taken from that.
+            Some(ahead) if bulk.offset == 0 && ahead <= bulk.len => {
+                self.read_unasked(peer, (bulk.token, ask, ahead), local);
+            }
+            _ => remote.paths.read(bulk.token, ask, local),
+        }
         self.widen(peer);
         self.spread(peer);
         Ok(Ending::Later)

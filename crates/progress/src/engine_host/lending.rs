@@ -90,6 +90,8 @@ pub(super) struct Lending {
     any_open: AtomicBool,
     /// Of which some may need hands for which no peer can call.
     pub(super) afar: AtomicBool,
+    /// The rail was told that whoever polls takes its time from the program.
+    patient: AtomicBool,
     /// The rail rings for these since the words were armed last.
     pub(super) rings: AtomicBool,
     lendings: Lendings,
@@ -100,6 +102,8 @@ pub(super) struct Lending {
     habit: Habit,
     /// The processor that the program's thread was on when it lent.
     cpu: AtomicU32,
+    /// Where the helper may live.
+    cores: OnceLock<Cores>,
     /// Whether lending paid: a helper that lost its core while it had a transfer in hand made a thread of the program wait for it.
     trust: Backoff,
     /// When a thread that came back found the helper inside.
@@ -124,6 +128,7 @@ impl Lending {
             relied_on: AtomicBool::new(false),
             any_open: AtomicBool::new(false),
             afar: AtomicBool::new(false),
+            patient: AtomicBool::new(false),
             rings: AtomicBool::new(false),
             lendings: Lendings::new(),
             known: AtomicU32::new(0),
@@ -131,6 +136,7 @@ impl Lending {
             vain: AtomicU32::new(0),
             habit: Habit::default(),
             cpu: AtomicU32::new(u32::MAX),
+            cores: OnceLock::new(),
             trust: Backoff::default(),
             hindered: Mutex::default(),
             epoch: Instant::now(),
@@ -167,6 +173,7 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
         };
         let (host, its_words, rest) = (Arc::downgrade(self), words.clone(), self.surroundings.rest());
         let cores = Cores::of(cpus);
+        let _ = self.lending.cores.set(cores.clone());
         let maker = move || {
             let turns = Turns {
                 host: host.clone(),
@@ -372,6 +379,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     pub(super) fn take_back(&self) -> bool {
         let kept = self.lending.gate.take_back();
         self.polls_itself();
+        if self.lending.patient.swap(false, Ordering::SeqCst) {
+            self.enter().rail().be_patient(false);
+        }
         if kept
             && !self.shared.load(Ordering::Relaxed)
             && !self.is_watched()
@@ -453,8 +463,24 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// The helper was called, or looks by itself.
     fn take_turn(&self) -> Next {
         match self.surroundings.grace() {
-            None => self.work(),
+            None => {
+                self.step_aside();
+                self.work()
+            }
             Some(grace) => self.work_late(grace),
+        }
+    }
+
+    /// The helper leaves the program's processor, where there are others for it: the kernel puts a thread that wakes back to where it was if it finds no idle processor near, and the program would
+    /// stand still meanwhile.
+    fn step_aside(&self) {
+        let cpu = sys::cpu();
+        let cores = self.lending.cores.get();
+        if cpu == self.lending.cpu.load(Ordering::Relaxed)
+            && let Some(others) = cores.and_then(|cores| cores.beside(cpu))
+        {
+            // Where that is refused it stays.
+            let _ = sys::bind(&others);
         }
     }
 
@@ -541,6 +567,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             _ if sys::cpu() == self.lending.cpu.load(Ordering::Relaxed) => 0,
             spins => spins.min(HELPER_SPINS),
         };
+        if self.lending.afar.load(Ordering::SeqCst)
+            && self.lending.patient.swap(most == 0, Ordering::SeqCst) != (most == 0)
+        {
+            self.enter().rail().be_patient(most == 0);
+        }
         let mut spins = 0;
         while idle <= spins && !self.is_attended(inside) {
             if self.advance(By::Helper, Look::Surely) {

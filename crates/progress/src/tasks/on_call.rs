@@ -103,6 +103,12 @@ impl Cores {
             spare,
         }
     }
+
+    /// Where a worker that is on this processor could be instead; `None`: nowhere, or it is not one of these.
+    pub(crate) fn beside(&self, cpu: u32) -> Option<CpuSet> {
+        let others: CpuSet = self.cpus.iter().filter(|other| *other != cpu).collect();
+        (self.cpus.contains(cpu) && !others.is_empty()).then_some(others)
+    }
 }
 
 /// A duty as a task's work.
@@ -234,6 +240,19 @@ fn advance(scheduler: &Arc<Scheduler>, task: &Arc<Task<Turns>>) {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+
+    #[test]
+    fn a_worker_leaves_a_processor_for_the_others_of_its_own_if_there_are_any() {
+        let set = |cpus: &[u32]| cpus.iter().copied().collect::<CpuSet>();
+        let cores = |cpus: &[u32]| Cores {
+            cpus: set(cpus),
+            spare: false,
+        };
+        assert_eq!(cores(&[2, 5, 70]).beside(5), Some(set(&[2, 70])));
+        assert_eq!(cores(&[2, 5, 70]).beside(4), None);
+        assert_eq!(cores(&[5]).beside(5), None);
+        assert_eq!(cores(&[]).beside(0), None);
+    }
 
     struct Bell {
         word: Arc<AtomicU32>,

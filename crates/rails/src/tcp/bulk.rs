@@ -3,8 +3,13 @@
 //! Owned by the pair's `paths`, which say what is asked for here. Nothing is logged: what is missing when a connection breaks goes back to them. Bounded
 //! by what they ask for and by [`TCP_ASKS_MAX`] on the serving side; requests take turns by frames, so none starves another.
 
+pub(crate) mod advance;
+mod patience;
+
 use crate::limits::{TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME};
 use crate::sys::{Block, Way};
+use crate::tcp::bulk::advance::{Advances, Kept, UNASKED};
+use crate::tcp::bulk::patience::tell_from;
 use crate::tcp::channel::{Channel, Io, Then};
 use crate::tcp::fabric::hello::Unused;
 use crate::tcp::frame::{ASK, Ask, HEAD, Head, Kind, Stream};
@@ -14,7 +19,7 @@ use garonne_sync::user::Data;
 use std::collections::VecDeque;
 
 /// A range of something that this side reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// Of what.
     pub(crate) whole: u64,
@@ -24,18 +29,38 @@ pub(crate) struct Piece {
     pub(crate) len: u64,
 }
 
-/// A request of this side.
+/// Why something comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// This side asks for it; the request has left.
+    Asked(bool),
+    /// Nobody does; the other side has begun with it.
+    Unasked(bool),
+}
+
+/// Where it goes.
+#[derive(Debug)]
+enum Goes {
+    /// There, from this byte on.
+    To(Data, u64),
+    /// Nobody reads it yet; so many looks have passed.
+    Parked(u32),
+    /// The same, and it waits here.
+    Kept(Kept),
+    /// Nobody waits for it any more.
+    Nowhere,
+}
+
+/// Something that comes.
 #[derive(Debug)]
 struct Read {
     number: u32,
     piece: Piece,
     ask: Ask,
-    /// Where it goes; `None`: nobody waits for it any more.
-    local: Option<Data>,
-    local_offset: u64,
+    goes: Goes,
     /// Bytes that came.
     done: u64,
-    asked: bool,
+    origin: Origin,
 }
 
 impl Read {
@@ -46,6 +71,21 @@ impl Read {
             at: self.piece.at + self.done,
             len: self.piece.len - self.done,
         }
+    }
+
+    /// Somebody reads it.
+    fn is_wanted(&self) -> bool {
+        matches!(self.goes, Goes::To(..))
+    }
+
+    /// Somebody reads it, or did when it was asked for.
+    fn counts(&self) -> bool {
+        self.is_wanted() || matches!(self.origin, Origin::Asked(_))
+    }
+
+    /// The other side may send of it.
+    fn may_come(&self) -> bool {
+        matches!(self.origin, Origin::Asked(true) | Origin::Unasked(true))
     }
 }
 
@@ -97,6 +137,8 @@ pub(crate) enum Told {
     Refused(Piece),
     /// Or cannot be served this way.
     Declined(Piece),
+    /// What nobody reads yet and nobody asked for is there; the rail answers with [`Bulk::keep`].
+    Unread(u32),
     /// Nothing can be.
     Unused(Unused),
 }
@@ -107,6 +149,7 @@ pub(crate) struct Bulk {
     channel: Option<Channel>,
     reads: Vec<Read>,
     next_number: u32,
+    advances: Advances,
     serving: VecDeque<Serve>,
     /// What leaves now, of which `staged_at` bytes have; its end is the head of `leaving`, if there is one.
     staged: Vec<u8>,
@@ -119,6 +162,8 @@ pub(crate) struct Bulk {
     coming: Option<Coming>,
     bounce: Vec<u8>,
     blocks: Blocks,
+    /// Bytes of which the socket tells at least; 0: as a new one.
+    low_water: usize,
     /// Bytes of bodies that came, ever.
     moved: u64,
     /// Requests that were refused, ever.
@@ -158,17 +203,18 @@ impl Bulk {
 
     /// This side waits for something: it keeps the connection.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.reads.iter().any(|read| read.local.is_some())
+        self.reads.iter().any(Read::is_wanted)
     }
 
     /// Requests of this side that are not served.
     pub(crate) fn asked(&self) -> usize {
-        self.reads.len()
+        self.reads.iter().filter(|read| read.counts()).count()
     }
 
     /// Bytes that it still has to bring.
     pub(crate) fn backlog(&self) -> u64 {
-        self.reads.iter().map(|read| read.rest().len).sum()
+        let counted = self.reads.iter().filter(|read| read.counts());
+        counted.map(|read| read.rest().len).sum()
     }
 
     /// Bytes that it has brought.
@@ -195,29 +241,31 @@ impl Bulk {
     pub(crate) fn adopt(&mut self, channel: Channel) -> Vec<Piece> {
         let rest = self.cut();
         self.channel = Some(channel);
+        self.stage_advance();
         rest
     }
 
     /// The connection has ended. What it has not brought goes back.
     pub(crate) fn cut(&mut self) -> Vec<Piece> {
         self.channel = None;
+        self.low_water = 0;
         self.serving.clear();
         self.staged.clear();
         self.next.clear();
         self.staged_at = 0;
         (self.leaving, self.coming, self.came_len) = (None, None, 0);
-        let waited = self.reads.drain(..).filter(|read| read.local.is_some());
+        let waited = self.reads.drain(..).filter(Read::is_wanted);
         waited.map(|read| read.rest()).collect()
     }
 
     /// Gives back what the connection has not brought, without ending it: what still comes goes nowhere.
     pub(crate) fn give_up(&mut self) -> Vec<Piece> {
         let mut rest = Vec::new();
-        for read in self.reads.iter_mut().filter(|read| read.local.is_some()) {
+        for read in self.reads.iter_mut().filter(|read| read.is_wanted()) {
             rest.push(read.rest());
-            read.local = None;
+            read.goes = Goes::Nowhere;
         }
-        self.reads.retain(|read| read.asked);
+        self.reads.retain(|read| read.origin != Origin::Asked(false));
         rest
     }
 
@@ -227,12 +275,11 @@ impl Bulk {
             number: self.next_number,
             piece,
             ask,
-            local: Some(local.0),
-            local_offset: local.1,
+            goes: Goes::To(local.0, local.1),
             done: 0,
-            asked: false,
+            origin: Origin::Asked(false),
         });
-        self.next_number = self.next_number.wrapping_add(1);
+        self.next_number = self.next_number.wrapping_add(1) & !UNASKED;
     }
 
     /// Serves a request from `data`, of which the range is known to be part.
@@ -253,6 +300,7 @@ impl Bulk {
     /// Memory of this region is not touched any more. `true`: the connection has to end, since the peer would take what leaves in its place for the last of what it asked for.
     #[must_use]
     pub(crate) fn revoke(&mut self, cookie: u64) -> bool {
+        self.revoke_advance(cookie);
         let mut kept = VecDeque::with_capacity(self.serving.len());
         for serve in std::mem::take(&mut self.serving) {
             if serve.cookie != cookie {
@@ -273,8 +321,9 @@ impl Bulk {
     /// Makes something to leave. `false`: there is nothing.
     fn load(&mut self) -> bool {
         std::mem::swap(&mut self.staged, &mut self.next);
-        for read in self.reads.iter_mut().filter(|read| !read.asked) {
-            read.asked = true;
+        let fresh = |read: &&mut Read| read.origin == Origin::Asked(false);
+        for read in self.reads.iter_mut().filter(fresh) {
+            read.origin = Origin::Asked(true);
             stage(&mut self.staged, Kind::Ask, read.number, ASK as u32);
             self.staged.extend_from_slice(&read.ask.encode());
         }
@@ -393,7 +442,7 @@ impl Bulk {
             return self.fill_body(coming, most);
         }
         let need = match self.head()? {
-            Some(head) if head.kind == Kind::Ask => HEAD + ASK,
+            Some(head) if matches!(head.kind, Kind::Ask | Kind::Advance) => HEAD + ASK,
             _ => HEAD,
         };
         let Some(channel) = &mut self.channel else {
@@ -408,7 +457,7 @@ impl Bulk {
             return Ok((got, None));
         };
         match head.kind {
-            Kind::Ask => {
+            Kind::Ask | Kind::Advance => {
                 let Some(body) = self.came.0[..self.came_len]
                     .get(HEAD..)
                     .and_then(|body| body.first_chunk::<ASK>())
@@ -417,7 +466,11 @@ impl Bulk {
                 };
                 let ask = Ask::decode(body);
                 self.came_len = 0;
-                if self.serving.len() >= TCP_ASKS_MAX {
+                if head.kind == Kind::Advance {
+                    self.advanced(head.number, ask)?;
+                    return Ok((got, None));
+                }
+                if self.asks_waiting() >= TCP_ASKS_MAX {
                     return Err(Violation);
                 }
                 Ok((got, Some(Told::Asks(head.number, ask))))
@@ -425,7 +478,7 @@ impl Bulk {
             Kind::Bulk => {
                 self.came_len = 0;
                 let read = self.reads.iter().find(|read| read.number == head.number);
-                let read = read.filter(|read| read.asked).ok_or(Violation)?;
+                let read = read.filter(|read| read.may_come()).ok_or(Violation)?;
                 if u64::from(head.len) > read.ask.len - read.done {
                     return Err(Violation);
                 }
@@ -435,15 +488,18 @@ impl Bulk {
                 });
                 Ok((got, None))
             }
+            Kind::Unkept => {
+                self.came_len = 0;
+                self.was_unkept();
+                Ok((got, None))
+            }
             _ => {
                 self.came_len = 0;
-                let at = self
-                    .reads
-                    .iter()
-                    .position(|read| read.number == head.number && read.asked);
+                let is_it = |read: &Read| read.number == head.number && read.may_come();
+                let at = self.reads.iter().position(is_it);
                 let read = self.reads.remove(at.ok_or(Violation)?);
                 self.refused += 1;
-                let told = read.local.is_some().then_some(Told::Refused(read.rest()));
+                let told = read.is_wanted().then_some(Told::Refused(read.rest()));
                 Ok((got, told))
             }
         }
@@ -462,18 +518,24 @@ impl Bulk {
             return Err(Violation);
         };
         let read = &mut self.reads[at];
-        let offset = read.local_offset + read.done;
         let most = coming.left.min(most as u64);
         let bounced = most.min(TCP_BOUNCE as u64) as usize;
-        let got = match &read.local {
-            None => {
+        if let Goes::Parked(_) = read.goes {
+            let told = read.goes.looked().then_some(Told::Unread(read.number));
+            let got = if told.is_some() { Io::Moved(0) } else { Io::Later };
+            return Ok((got, told));
+        }
+        let got = match &read.goes {
+            Goes::Nowhere | Goes::Parked(_) => {
                 self.bounce.resize(bounced, 0);
                 channel.recv(&mut self.bounce)
             }
-            Some(local) if local.layout.is_none() => {
-                channel.recv_into(local.mem, offset as isize, most as usize)
+            Goes::Kept(kept) => channel.recv_into(kept.mem(), read.done as isize, most as usize),
+            Goes::To(local, from) if local.layout.is_none() => {
+                channel.recv_into(local.mem, (from + read.done) as isize, most as usize)
             }
-            Some(local) => {
+            Goes::To(local, from) => {
+                let offset = from + read.done;
                 let blocks = self.blocks.of(local, offset, most);
                 let direct = blocks.and_then(|blocks| channel.move_blocks(Way::Read, blocks));
                 direct.unwrap_or_else(|| {
@@ -492,12 +554,19 @@ impl Bulk {
         read.done += moved as u64;
         self.moved += moved as u64;
         let left = coming.left - moved as u64;
+        if left == 0 {
+            tell_from(channel, &mut self.low_water, 1);
+        }
         self.coming = (left > 0).then_some(Coming { left, ..coming });
         if read.done < read.ask.len || left > 0 {
             return Ok((got, None));
         }
+        if !read.counts() {
+            // Its read may still begin.
+            return Ok((got, None));
+        }
         let read = self.reads.remove(at);
-        let told = read.local.is_some().then_some(Told::Done(read.piece));
+        let told = read.is_wanted().then_some(Told::Done(read.piece));
         Ok((got, told))
     }
 }

@@ -174,6 +174,14 @@ impl Carrier {
         linked!(self, one => one.revoke(cookie), false)
     }
 
+    /// The socket, where nothing else is beside it.
+    pub(crate) fn socket_mut(&mut self) -> Option<&mut Bulk> {
+        match self {
+            Self::Socket(bulk) => Some(bulk),
+            _ => None,
+        }
+    }
+
     /// See [`Bulk::flush`].
     pub(crate) fn flush(&mut self, most: usize) -> Sent {
         match self {

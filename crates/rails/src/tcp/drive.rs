@@ -418,10 +418,11 @@ impl TcpRail {
 
     /// Sends what waits on a stream, and has its socket watched for room if it is full.
     pub(super) fn flush(&mut self, peer: Peer, stream: Stream) {
-        let slice = match stream {
-            Stream::Small => 0,
-            Stream::Bulk(_) => self.brisk.slice(),
-        };
+        self.flush_some(peer, stream, self.brisk.slice());
+    }
+
+    /// The same, but about `slice` bytes of bulk data at most.
+    pub(super) fn flush_some(&mut self, peer: Peer, stream: Stream, slice: usize) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };

@@ -9,7 +9,7 @@ use garonne_engine::limits::SPLIT_WAYS;
 use garonne_engine::rail::Header;
 
 /// Format versions that this library speaks, lowest and highest.
-pub const VERSIONS: (u16, u16) = (4, 4);
+pub const VERSIONS: (u16, u16) = (5, 5);
 
 /// This library by name: engines of different ones do not understand each other's packets.
 pub const LIBRARY: &str = concat!("garonne ", env!("CARGO_PKG_VERSION"));
@@ -47,6 +47,10 @@ pub enum Kind {
     Declined = 21,
     /// What was lent is not read any more.
     Taken = 22,
+    /// The beginning of a region comes, which nobody has asked for.
+    Advance = 23,
+    /// There was no place for it.
+    Unkept = 24,
 }
 
 /// The way that stands for a fast network, which libfabric reaches: its connection carries requests and keys alone.
@@ -142,6 +146,8 @@ impl Head {
             (Stream::Bulk(FABRIC), 21) => (Kind::Declined, len == 0),
             (Stream::Bulk(FABRIC), 22) => (Kind::Taken, len == 0),
             (Stream::Bulk(FABRIC), _) => return None,
+            (Stream::Bulk(_), 23) => (Kind::Advance, len as usize == ASK),
+            (Stream::Bulk(_), 24) => (Kind::Unkept, len == 0),
             (Stream::Bulk(_), 17) => (Kind::Bulk, (1..=TCP_BULK_FRAME).contains(&u64::from(len))),
             _ => return None,
         };

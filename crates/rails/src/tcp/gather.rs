@@ -126,7 +126,8 @@ impl TcpRail {
     pub(super) fn leaves(&mut self, peer: Peer, header: &Header) {
         self.brisk.small(header);
         let Some(leaving) = self.gathering.leaving else {
-            return self.added(peer);
+            self.added(peer);
+            return self.lead(peer, header);
         };
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
@@ -146,6 +147,7 @@ impl TcpRail {
         if !waits {
             keeping.since = None;
             self.added(peer);
+            self.lead(peer, header);
             return self.note_rest(peer);
         }
         self.gathering.kept += 1;

@@ -53,7 +53,8 @@ impl TcpRail {
         let paths = remote.paths.numbers();
         let reads_done = self.done.len();
         for path in paths.clone() {
-            let is_wanted = |path: &Path| path.bulk.is_wanted();
+            // Whoever is patient waits for its socket's word.
+            let is_wanted = |path: &Path| path.bulk.is_wanted() && !self.patient;
             if streams == Streams::Both || remote.paths.get(path).is_some_and(is_wanted) {
                 bulk[usize::from(path)] = self.take_bulk(&mut remote, (peer, path));
             }
@@ -173,6 +174,8 @@ impl TcpRail {
     fn take_bulk(&mut self, remote: &mut Remote, (peer, path): (Peer, u8)) -> Taken {
         let mut left = self.brisk.slice();
         while left > 0 {
+            let in_body = |bulk: &mut Carrier| bulk.socket_mut().is_some_and(|bulk| bulk.is_in_body());
+            let stays = self.patient && in_body(&mut remote.paths.at(path).bulk);
             let (got, told) = match remote.paths.at(path).bulk.fill(left) {
                 Ok(step) => step,
                 Err(_) => return Taken::Wrong,
@@ -186,6 +189,12 @@ impl TcpRail {
                     None
                 }
                 Some(Told::Unused(_)) => return Taken::Over,
+                Some(Told::Unread(number)) => {
+                    if let Some(bulk) = remote.paths.at(path).bulk.socket_mut() {
+                        bulk.keep(number, self.keep.take());
+                    }
+                    None
+                }
                 Some(Told::Asks(number, ask)) => {
                     self.asked(&mut remote.paths.at(path).bulk, peer, (number, ask));
                     None
@@ -193,6 +202,13 @@ impl TcpRail {
             };
             if let Some(ended) = ended {
                 self.tell_of(peer, ended);
+            }
+            if stays
+                && got != Io::Over
+                && let Some(bulk) = remote.paths.at(path).bulk.socket_mut()
+                && bulk.wait_for_much()
+            {
+                return Taken::All;
             }
             match got {
                 Io::Moved(moved) => left = left.saturating_sub(moved),
@@ -202,6 +218,17 @@ impl TcpRail {
         }
         self.brisk.moved();
         Taken::Some
+    }
+
+    /// Whether large data are left in their sockets until there is much of them.
+    pub(crate) fn be_patient(&mut self, patient: bool) {
+        if std::mem::replace(&mut self.patient, patient) && !patient {
+            for peer in &self.open {
+                if let Some(remote) = &mut self.remotes[*peer as usize] {
+                    remote.paths.hurry();
+                }
+            }
+        }
     }
 
     /// A read is over.

@@ -4,6 +4,7 @@
 //! by its rows: connections beyond them are not shown.
 
 use crate::limits::TCP_SHOWN;
+use crate::tcp::TcpRail;
 use crate::tcp::fabric::hello::Unused;
 use crate::tcp::frame::{FABRIC, Stream};
 use garonne_engine::api::Peer;
@@ -204,6 +205,24 @@ fn octets(address: IpAddr) -> [u8; 16] {
         IpAddr::V6(six) => six,
     }
     .octets()
+}
+
+impl TcpRail {
+    /// The address of the table of connections that [`read_shown`] reads; it stays as long as the rail lives.
+    pub fn shown_at(&self) -> usize {
+        self.shown.at()
+    }
+
+    /// What [`read_shown`] would read now.
+    pub fn shown_table(&self) -> Vec<u8> {
+        self.shown.table()
+    }
+
+    /// Bytes of large data that each way from a peer has brought, the first way first.
+    pub fn brought_by(&self, peer: Peer) -> Vec<u64> {
+        let remote = self.remotes.get(peer as usize).and_then(Option::as_ref);
+        remote.map_or_else(Vec::new, |remote| remote.paths.bytes_brought())
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Strangers and peers that do not keep to the format: none of them crashes, starves or fools a rank.
 
+mod advance;
+
 use super::*;
 use crate::conformance::{Told, send};
 use crate::tcp::frame::{HEAD, Head, Opening, Reason};

@@ -1,0 +1,261 @@
+//! The beginning of large data, which leaves before anybody asks for it.
+//!
+//! Part of [`Bulk`]. Who announces a region has its first bytes follow at once, on the connection on which they would be asked for; the announcement says how many. So nobody waits
+//! for a request, and who computes finds them in its system when it looks. A read that begins takes them to where they belong, whether they are there or still to come. What comes before its
+//! read waits in the socket for some looks, since its announcement may be on its way, and then in a block of the rank's [`Keep`]; where there is none it is dropped and asked for as ever, and
+//! its sender is told, which sends nothing unasked for a while. Bounded by one region of each side of a pair at a time, [`ADVANCE_MAX`] bytes of it, and [`ADVANCES_KEPT`] blocks of a rank.
+
+use super::{Bulk, Goes, Origin, Piece, Read, stage};
+use crate::limits::{ADVANCE_LOOKS, ADVANCE_MAX, ADVANCE_PASSES, ADVANCE_PASSES_MAX, ADVANCES_KEPT};
+use crate::tcp::frame::{ASK, Ask, Kind};
+use crate::tcp::log::Violation;
+use garonne_sync::user::{Data, Packed, Scratch, UserMem};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Numbers of what nobody asked for have this bit, and those of requests do not.
+pub(crate) const UNASKED: u32 = 1 << 31;
+
+/// The number under which the beginning of this region comes.
+fn number_of(cookie: u64) -> u32 {
+    UNASKED | cookie as u32
+}
+
+/// What of this side's memory leaves unasked.
+#[derive(Debug, Default)]
+pub(super) struct Advances {
+    /// The region, its data, and how many of its first bytes; until it is revoked.
+    out: Option<(u64, Data, u64)>,
+    /// The other side had no place for it.
+    unkept: bool,
+    /// Regions that wait to be asked for, since the other side had no place.
+    passes: u32,
+    /// And how many after it says so again.
+    penalty: u32,
+    /// Something of it has not been tried to send.
+    fresh: bool,
+}
+
+/// What a read finds of what was sent unasked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// Nothing: all is to be asked for.
+    No,
+    /// It comes.
+    Coming,
+    /// It is there.
+    Here,
+}
+
+/// Blocks of a rank for what comes before it is read.
+#[derive(Debug)]
+pub(crate) struct Keep(Mutex<Pool>);
+
+#[derive(Debug)]
+struct Pool {
+    free: Vec<Scratch>,
+    /// Blocks that may still be made.
+    left: usize,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self(Mutex::new(Pool {
+            free: Vec::new(),
+            left: ADVANCES_KEPT,
+        }))
+    }
+}
+
+impl Keep {
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block of [`ADVANCE_MAX`] bytes, if there is one.
+    pub(crate) fn take(self: &Arc<Self>) -> Option<Kept> {
+        let mut pool = self.pool();
+        let block = match pool.free.pop() {
+            Some(block) => block,
+            None => {
+                pool.left = pool.left.checked_sub(1)?;
+                let made = Scratch::new(ADVANCE_MAX as usize);
+                if made.is_none() {
+                    pool.left += 1;
+                }
+                made?
+            }
+        };
+        Some(Kept(Some(block), self.clone()))
+    }
+}
+
+/// A block of a [`Keep`], which goes back there.
+#[derive(Debug)]
+pub(crate) struct Kept(Option<Scratch>, Arc<Keep>);
+
+impl Kept {
+    pub(super) fn mem(&self) -> UserMem {
+        self.0.as_ref().map_or_else(UserMem::null, Scratch::mem)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.1.pool().free.extend(self.0.take());
+    }
+}
+
+impl Bulk {
+    // The side whose memory it is.
+
+    /// Has the first bytes of a region that is about to be announced leave unasked, if that can be: how many, or 0.
+    pub(crate) fn advance(&mut self, cookie: u64, data: &Data) -> u64 {
+        if self.channel.is_none() || self.advances.out.is_some() || self.has_to_send() {
+            return 0;
+        }
+        if self.advances.passes > 0 {
+            self.advances.passes -= 1;
+            return 0;
+        }
+        let len = data.len.min(ADVANCE_MAX);
+        self.advances.out = Some((cookie, data.clone(), len));
+        self.advances.unkept = false;
+        self.stage_advance();
+        len
+    }
+
+    /// What was to leave unasked leaves, from its beginning: a new connection knows nothing of the former.
+    pub(super) fn stage_advance(&mut self) {
+        let Some((cookie, data, len)) = self.advances.out.clone() else {
+            return;
+        };
+        let (number, offset) = (number_of(cookie), 0);
+        let ask = Ask { cookie, offset, len };
+        stage(&mut self.next, Kind::Advance, number, ASK as u32);
+        self.next.extend_from_slice(&ask.encode());
+        self.serve(number, &ask, data);
+        self.advances.fresh = true;
+    }
+
+    /// Whether something of it has not been tried to send; it has after this.
+    pub(crate) fn takes_advance(&mut self) -> bool {
+        std::mem::take(&mut self.advances.fresh)
+    }
+
+    /// Of this region nothing leaves unasked any more.
+    pub(super) fn revoke_advance(&mut self, cookie: u64) {
+        if self.advances.out.take_if(|(out, ..)| *out == cookie).is_some() && !self.advances.unkept {
+            self.advances.penalty = 0;
+        }
+    }
+
+    /// The other side had no place for it.
+    pub(super) fn was_unkept(&mut self) {
+        let advances = &mut self.advances;
+        advances.unkept = true;
+        advances.penalty = (2 * advances.penalty).clamp(ADVANCE_PASSES, ADVANCE_PASSES_MAX);
+        advances.passes = advances.penalty;
+    }
+
+    /// Requests of the other side that wait here.
+    pub(super) fn asks_waiting(&self) -> usize {
+        self.serving
+            .iter()
+            .filter(|serve| serve.number & UNASKED == 0)
+            .count()
+    }
+
+    // The side that reads it.
+
+    /// The beginning of a region comes unasked.
+    pub(super) fn advanced(&mut self, number: u32, ask: Ask) -> Result<(), Violation> {
+        let sane = number == number_of(ask.cookie) && ask.offset == 0;
+        if !sane || !(1..=ADVANCE_MAX).contains(&ask.len) {
+            return Err(Violation);
+        }
+        // Its sender has withdrawn the former one, all of which came.
+        if self
+            .reads
+            .iter()
+            .any(|read| read.origin == Origin::Unasked(true) && read.done < read.ask.len)
+        {
+            return Err(Violation);
+        }
+        self.reads.retain(|read| read.origin != Origin::Unasked(true));
+        if let Some(read) = self.reads.iter_mut().find(|read| read.number == number) {
+            read.origin = Origin::Unasked(true);
+            return if read.ask == ask { Ok(()) } else { Err(Violation) };
+        }
+        self.reads.push(Read {
+            number,
+            piece: Piece::default(),
+            ask,
+            goes: Goes::Parked(0),
+            done: 0,
+            origin: Origin::Unasked(true),
+        });
+        Ok(())
+    }
+
+    /// A read begins whose first bytes its sender sends unasked: `ask` names them. If anything is found of them, they go to `local`, which is valid until it is told of or given back.
+    pub(crate) fn bind(&mut self, piece: Piece, ask: Ask, local: (Data, u64)) -> Bound {
+        if self.channel.is_none() {
+            return Bound::No;
+        }
+        let number = number_of(ask.cookie);
+        let Some(at) = self.reads.iter().position(|read| read.number == number) else {
+            self.reads.push(Read {
+                number,
+                piece,
+                ask,
+                goes: Goes::To(local.0, local.1),
+                done: 0,
+                origin: Origin::Unasked(false),
+            });
+            return Bound::Coming;
+        };
+        let read = &mut self.reads[at];
+        if read.ask != ask {
+            return Bound::No;
+        }
+        match &read.goes {
+            Goes::Parked(_) => {}
+            Goes::Kept(kept) => {
+                let (data, from) = &local;
+                if data.layout.is_none() {
+                    data.mem
+                        .copy_from(*from as isize, kept.mem(), 0, read.done as usize);
+                } else {
+                    data.unpack_from(*from, Packed::new(kept.mem(), read.done as usize));
+                }
+            }
+            Goes::To(..) | Goes::Nowhere => return Bound::No,
+        }
+        if read.done == read.ask.len {
+            self.reads.remove(at);
+            return Bound::Here;
+        }
+        (read.piece, read.goes) = (piece, Goes::To(local.0, local.1));
+        Bound::Coming
+    }
+
+    /// What came of this number, for which there is no read, waits here; without a block it is dropped.
+    pub(crate) fn keep(&mut self, number: u32, block: Option<Kept>) {
+        if block.is_none() {
+            stage(&mut self.next, Kind::Unkept, number, 0);
+        }
+        let waits = |read: &&mut Read| read.number == number && matches!(read.goes, Goes::Parked(_));
+        if let Some(read) = self.reads.iter_mut().find(waits) {
+            read.goes = block.map_or(Goes::Nowhere, Goes::Kept);
+        }
+    }
+}
+
+impl Goes {
+    /// Another look in which nobody read it. `true`: it has waited long enough.
+    pub(super) fn looked(&mut self) -> bool {
+        let Self::Parked(looks) = self else { return false };
+        *looks += 1;
+        *looks > ADVANCE_LOOKS
+    }
+}
