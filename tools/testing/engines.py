@@ -6,6 +6,7 @@ Each is a context manager that gives commands for jobs on one node or two; whoev
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from .runner import Failure, Skip
 
 # Daemons of Slurm start within a second; a loaded machine takes longer.
 START_S = 60
+# A step that was hurt takes Slurm ten seconds to end.
+STEPS_S = 20
 
 
 def wheel(context, name):
@@ -118,6 +121,10 @@ class Slurm:
         return self
 
     def __exit__(self, *_):
+        # What starts a step's tasks outlives them until it has told the controller, and goes on trying where that is gone.
+        until = time.monotonic() + STEPS_S
+        while self.steps() and time.monotonic() < until:
+            time.sleep(0.05)
         for daemon in reversed(self.daemons):
             daemon.terminate()
         for daemon in reversed(self.daemons):
@@ -126,7 +133,18 @@ class Slurm:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        for pid in self.steps():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
         shutil.rmtree(self.place, ignore_errors=True)
+
+    def steps(self):
+        """Processes of Slurm's that stand above the tasks of steps. They are nobody's children and overwrite their environment, but each listens at a socket of this cluster's."""
+        table = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()]
+        sockets = {f"socket:[{words[6]}]" for words in table if len(words) > 7 and words[7].startswith(f"{self.place}/spool-")}
+        return [int(place.name) for place in pathlib.Path("/proc").glob("[0-9]*") if sockets and comm(place) == "slurmstepd" and sockets & open_files(place)]
 
     def configure(self):
         place, host, cores = self.place, socket.gethostname().split(".")[0], os.cpu_count() or 1
@@ -191,6 +209,25 @@ class SlurmPmix(Slurm):
             self.__exit__()
             raise Skip(f"Slurm cannot load PMIx (Debian: libpmix-dev): {done.stderr.strip().splitlines()[:1]}")
         return self
+
+
+def comm(place):
+    """The name of a process, by its directory in /proc."""
+    try:
+        return (place / "comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def open_files(place):
+    """What its descriptors lead to."""
+    found = set()
+    try:
+        for entry in (place / "fd").iterdir():
+            found.add(os.readlink(entry))
+    except OSError:
+        pass
+    return found
 
 
 def namespace_shell(context):

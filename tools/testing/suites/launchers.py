@@ -151,6 +151,7 @@ def within_slurm(context, talk, fails):
             code, output = job.end(limit=2 * PATIENCE_S)
             # Without its `srun` an agent goes on: the line to the first one is what counts.
             expect(code != 0, f"success after the death of {victim}", output)
+    expect(not slurm.steps(), f"processes of steps are left: {slurm.steps()}", output)
 
 
 def leads_session(pid):
