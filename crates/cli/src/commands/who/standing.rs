@@ -1,7 +1,7 @@
 //! What a rank needs before it can go on, from what its card and its book show.
 //!
 //! A blocking call's own operations say what it waits for exactly; of a rank that waits for requests only all operations that it
-//! started are known, any of which may be enough. Read twice a moment apart: what changed meanwhile was no wait.
+//! started are known, any of which may be enough. What waits show is looked at twice a moment apart, and again when all is read: what changed meanwhile was no wait.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -55,34 +55,46 @@ pub struct Shown {
     pub silent: bool,
 }
 
-/// The ranks of this host, looked at twice.
+/// The ranks of this host, looked at before and after what they wait for was read in detail.
 pub fn look(visit: &Visit) -> Vec<Seen> {
     // Our visit has stirred ranks that had not yet said what they wait for.
     std::thread::sleep(MOMENT);
-    let first = jobs::ranks(visit);
+    let on_hosts = visit.world.as_ref().is_some_and(|(shape, _)| shape.nodes > 1);
+    let read = |ranks: Vec<Rank>| {
+        let mut waiting = ranks.iter().filter(|rank| rank.wait.is_some() && rank.pid != 0);
+        let busy = match (on_hosts, waiting.next()) {
+            (true, Some(rank)) => sockets::busy(rank.pid),
+            _ => HashSet::new(),
+        };
+        let mut reader = Reader {
+            busy,
+            ..Reader::default()
+        };
+        ranks.into_iter().map(|rank| reader.read(rank)).collect()
+    };
+    steady(|| jobs::ranks(visit), read)
+}
+
+/// Ranks with what is read of each, and the waits of those that waited for the same all the time: reading takes long where many wait, and a rank that goes on meanwhile shows what it waits for
+/// next.
+fn steady(mut ranks: impl FnMut() -> Vec<Rank>, read: impl FnOnce(Vec<Rank>) -> Vec<Seen>) -> Vec<Seen> {
+    let first = ranks();
     if first.iter().any(|rank| rank.wait.is_some()) {
         std::thread::sleep(MOMENT);
     }
-    let again = jobs::ranks(visit);
-    let on_hosts = visit.world.as_ref().is_some_and(|(shape, _)| shape.nodes > 1);
-    let mut waiting = again.iter().filter(|rank| rank.wait.is_some() && rank.pid != 0);
-    let busy = match (on_hosts, waiting.next()) {
-        (true, Some(rank)) => sockets::busy(rank.pid),
-        _ => HashSet::new(),
-    };
-    let mut reader = Reader {
-        busy,
-        ..Reader::default()
-    };
-    let pairs = first.into_iter().zip(again);
-    pairs
-        .map(|(before, mut rank)| {
-            if before.wait != rank.wait {
-                rank.wait = None;
-            }
-            reader.read(rank)
-        })
-        .collect()
+    let mut again = ranks();
+    for (before, rank) in first.iter().zip(&mut again) {
+        if before.wait != rank.wait {
+            rank.wait = None;
+        }
+    }
+    let mut all = read(again);
+    for (seen, after) in all.iter_mut().zip(ranks()) {
+        if seen.rank.wait != after.wait {
+            seen.rank.wait = None;
+        }
+    }
+    all
 }
 
 /// Reads what ranks of this host have in their memory: what they share of it is kept once.
@@ -360,6 +372,32 @@ fn returns_early(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_goes_on_while_its_operations_are_read_does_not_wait() {
+        let mut looks = [[7, 7, 7], [7, 8, 7], [7, 8, 9]].into_iter();
+        let ranks = || {
+            let looked = looks.next().expect("three looks");
+            let rank = |(rank, since_ns): (u32, u64)| Rank {
+                wait: Some(Wait {
+                    since_ns,
+                    ..Wait::default()
+                }),
+                ..Seen::unseen(rank).rank
+            };
+            (0..).zip(looked).map(rank).collect()
+        };
+        let read = |ranks: Vec<Rank>| {
+            let seen = |rank: Rank| Seen {
+                rank: rank.clone(),
+                ..Seen::unseen(rank.rank)
+            };
+            ranks.into_iter().map(seen).collect()
+        };
+        let all = steady(ranks, read);
+        let waits: Vec<_> = all.iter().map(|seen| seen.rank.wait.is_some()).collect();
+        assert_eq!(waits, [true, false, false]);
+    }
 
     #[test]
     fn calls_that_return_early_are_told_from_those_that_do_not() {
