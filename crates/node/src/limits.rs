@@ -314,5 +314,5 @@ pub const LOOK_TEXT_MAX: usize = 512;
 /// Who asks one agent for such a look at a time, and those for whom an agent looks together: people, and few of them. Further ones are not answered by it.
 pub const LOOKERS_MAX: usize = 8;
 
-/// Bytes that may wait on one line between agents before looks are left out: a line that does not take them is slow, and who asks names what did not come.
+/// Bytes that may wait on one line between agents, or for one who asks, before looks are left out: who does not take them is slow, and who asks names what did not come.
 pub const LOOK_WAITING_MAX: usize = 64 << 20;

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use rustix::event::epoll;
 use rustix::fs::{MemfdFlags, OFlags};
+use rustix::net::SendFlags;
 use rustix::pipe::PipeFlags;
 
 use super::serve::reply;
@@ -41,6 +42,50 @@ struct Asker {
     number: u32,
     socket: OwnedFd,
     until: Instant,
+    /// What hosts have answered, by node, and its socket has not taken: that has room for some hundred.
+    answers: VecDeque<(u32, Vec<u8>)>,
+    /// Bytes of these.
+    held: usize,
+    /// The epoll tells when there is room.
+    watched: bool,
+}
+
+impl Asker {
+    fn new(number: u32, socket: OwnedFd) -> Self {
+        Self {
+            number,
+            socket,
+            until: Instant::now() + LOOK_WAIT,
+            answers: VecDeque::new(),
+            held: 0,
+            watched: false,
+        }
+    }
+
+    /// Keeps an answer for it, unless it takes too little of them.
+    fn keep(&mut self, node: u32, look: Vec<u8>) {
+        if self.held <= LOOK_WAITING_MAX {
+            self.held += look.len();
+            self.answers.push_back((node, look));
+        }
+    }
+
+    /// Whether it has taken all that there is. What cannot be handed over is left out: it may have gone.
+    fn hand_over(&mut self) -> bool {
+        while let Some((node, look)) = self.answers.front() {
+            if let Some(file) = file_of(look) {
+                let message = ToRank::Seen { node: *node }.encode();
+                let fds = [file.as_fd()];
+                let sent = sys::send(self.socket.as_fd(), &message, &fds, SendFlags::DONTWAIT);
+                if sent.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock) {
+                    return false;
+                }
+            }
+            self.held -= look.len();
+            self.answers.pop_front();
+        }
+        true
+    }
 }
 
 #[derive(Debug)]
@@ -54,6 +99,10 @@ struct Look {
 }
 
 impl Looks {
+    fn asker(&mut self, number: u32) -> Option<&mut Asker> {
+        self.askers.iter_mut().find(|asker| asker.number == number)
+    }
+
     /// A child of the agent has ended, and its process id may be another's soon.
     pub fn reaped(&mut self, pid: i32) {
         if let Some(look) = self.look.as_mut().filter(|look| look.pid == pid) {
@@ -95,11 +144,7 @@ impl Agent<'_> {
         if self.looks.askers.len() >= LOOKERS_MAX {
             self.looks.askers.pop_front();
         }
-        self.looks.askers.push_back(Asker {
-            number,
-            socket,
-            until: Instant::now() + LOOK_WAIT,
-        });
+        self.looks.askers.push_back(Asker::new(number, socket));
         match self.up.is_some() {
             true => self.report(&Report::Look(number)),
             false => self.have_all_look(Asked {
@@ -214,7 +259,7 @@ impl Agent<'_> {
     /// What the ranks of `node` show, on its way to who has asked.
     pub(super) fn pass_look(&mut self, node: u32, asked: Asked, look: Vec<u8>) {
         if asked.at == self.node {
-            self.give_look(node, asked.number, &look);
+            self.give_look(node, asked.number, look);
         } else if let Some(up) = &self.up {
             let trunk = up.trunk.as_ref();
             if trunk.is_some_and(|trunk| !trunk.is_behind(LOOK_WAITING_MAX)) {
@@ -226,12 +271,31 @@ impl Agent<'_> {
     }
 
     /// Hands it to who has asked here.
-    fn give_look(&self, node: u32, number: u32, look: &[u8]) {
-        let mut askers = self.looks.askers.iter();
-        if let Some(asker) = askers.find(|asker| asker.number == number)
-            && let Some(file) = file_of(look)
-        {
-            reply(asker.socket.as_fd(), &ToRank::Seen { node }, &[file.as_fd()]);
+    fn give_look(&mut self, node: u32, number: u32, look: Vec<u8>) {
+        if let Some(asker) = self.looks.asker(number) {
+            asker.keep(node, look);
+            self.asker_takes(number);
+        }
+    }
+
+    /// Hands what there is to who has asked here, as far as it takes that.
+    pub(super) fn asker_takes(&mut self, number: u32) {
+        let Some(asker) = self.looks.asker(number) else {
+            return;
+        };
+        let is_behind = !asker.hand_over();
+        if is_behind == std::mem::replace(&mut asker.watched, is_behind) {
+            return;
+        }
+        let watched = match is_behind {
+            true => {
+                let token = Token::Asker(number).pack();
+                epoll::add(&self.epoll, &asker.socket, token, epoll::EventFlags::OUT)
+            }
+            false => epoll::delete(&self.epoll, &asker.socket),
+        };
+        if watched.is_err() {
+            self.looks.askers.retain(|asker| asker.number != number);
         }
     }
 
@@ -241,5 +305,43 @@ impl Agent<'_> {
         if self.looks.look.as_ref().is_some_and(|look| look.until <= now) {
             self.end_look(false);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::private_pair;
+    use rustix::net::RecvFlags;
+
+    #[test]
+    fn who_is_slower_than_many_hosts_gets_all_answers() {
+        const HOSTS: u32 = 2000;
+        let (theirs, ours) = private_pair().unwrap();
+        let mut asker = Asker::new(1, ours);
+        for node in 0..HOSTS {
+            asker.keep(node, node.to_ne_bytes().to_vec());
+            asker.hand_over();
+        }
+        for node in 0..HOSTS {
+            let message = sys::recv(theirs.as_fd(), RecvFlags::DONTWAIT).unwrap();
+            assert_eq!(ToRank::decode(&message.bytes).unwrap(), ToRank::Seen { node });
+            assert_eq!(message.fds.len(), 1);
+            asker.hand_over();
+        }
+        assert!(asker.answers.is_empty() && asker.held == 0);
+    }
+
+    #[test]
+    fn for_who_takes_nothing_or_has_gone_little_is_kept() {
+        let (theirs, ours) = private_pair().unwrap();
+        let mut asker = Asker::new(1, ours);
+        for node in 0..1000 {
+            asker.keep(node, vec![0; 1 << 20]);
+        }
+        assert!(asker.held <= LOOK_WAITING_MAX + (1 << 20));
+        drop(theirs);
+        assert!(asker.hand_over());
+        assert_eq!((asker.answers.len(), asker.held), (0, 0));
     }
 }

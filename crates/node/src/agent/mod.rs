@@ -463,6 +463,7 @@ impl<'a> Agent<'a> {
             Token::Renewal(place) => self.renewal_ready(place),
             Token::Probe(place) => self.probe_ready(place),
             Token::Look => self.look_speaks(),
+            Token::Asker(number) => self.asker_takes(number),
         }
         Ok(())
     }

@@ -40,6 +40,8 @@ pub(super) enum Token {
     Probe(u32),
     /// What this host's ranks show, from the program that looks.
     Look,
+    /// One who has asked what the ranks of all hosts show takes more of it.
+    Asker(u32),
 }
 
 impl Token {
@@ -67,6 +69,7 @@ impl Token {
             Token::Renewal(place) => (19, place),
             Token::Probe(place) => (20, place),
             Token::Look => (21, 0),
+            Token::Asker(number) => (22, number),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
     }
@@ -95,6 +98,7 @@ impl Token {
             19 => Token::Renewal(index),
             20 => Token::Probe(index),
             21 => Token::Look,
+            22 => Token::Asker(index),
             _ => Token::Feed,
         }
     }
