@@ -567,6 +567,18 @@ impl Report {
     }
 }
 
+/// Whether a message, or the one in it that is for or of another node, shows a host's ranks: what may be left out where a line is far behind.
+pub fn shows_ranks(message: &[u8]) -> bool {
+    let shows = |kind| matches!(kind, 318 | 336);
+    Reader::new(message).is_ok_and(|(kind, mut r)| match kind {
+        315 | 333 => {
+            let inner = r.u32().and_then(|_| r.bytes()).and_then(Reader::new);
+            inner.is_ok_and(|(kind, _)| shows(kind))
+        }
+        kind => shows(kind),
+    })
+}
+
 /// Reads any bytes as each kind of message.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {

@@ -402,23 +402,12 @@ impl Agent<'_> {
         let Some(branch) = self.below.as_mut().and_then(|below| below.branch(child)) else {
             return;
         };
-        let sent = branch
-            .trunk
-            .as_mut()
-            .map(|trunk| trunk.send(&self.epoll, &message));
+        let trunk = branch.trunk.as_mut();
+        let trunk = trunk.filter(|trunk| !trunk.leaves_out(&message));
+        let sent = trunk.map(|trunk| trunk.send(&self.epoll, &message));
         if sent.is_some_and(|sent| sent.is_err()) {
             self.branch_lost(child);
         }
-    }
-
-    /// Whether the line to a node below is so far behind that what can be left out is.
-    pub(super) fn is_behind(&self, node: u32, most: usize) -> bool {
-        let child = self.job.tree().towards(self.node, node);
-        let branches = self.below.iter().flat_map(|below| &below.branches);
-        let mut trunks = branches
-            .filter(|branch| Some(branch.node) == child)
-            .filter_map(|branch| branch.trunk.as_ref());
-        trunks.next().is_none_or(|trunk| trunk.is_behind(most))
     }
 
     /// Signs of life, and the end of patience.

@@ -260,12 +260,9 @@ impl Agent<'_> {
     pub(super) fn pass_look(&mut self, node: u32, asked: Asked, look: Vec<u8>) {
         if asked.at == self.node {
             self.give_look(node, asked.number, look);
-        } else if let Some(up) = &self.up {
-            let trunk = up.trunk.as_ref();
-            if trunk.is_some_and(|trunk| !trunk.is_behind(LOOK_WAITING_MAX)) {
-                self.report(&Report::Seen(asked, look));
-            }
-        } else if !self.is_behind(asked.at, LOOK_WAITING_MAX) {
+        } else if self.up.is_some() {
+            self.report(&Report::Seen(asked, look));
+        } else {
             self.order(asked.at, &Order::Seen(node, asked, look));
         }
     }

@@ -96,6 +96,7 @@ impl Agent<'_> {
     /// The same, of one that is encoded.
     pub(super) fn report_on(&mut self, report: &[u8]) {
         if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
+            && !trunk.leaves_out(report)
             && trunk.send(&self.epoll, report).is_err()
         {
             self.cut_off();

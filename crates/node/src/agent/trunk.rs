@@ -11,7 +11,8 @@ use rustix::event::epoll;
 
 use super::Token;
 use super::vigil::Vigil;
-use crate::limits::LINE_DOWN_MAX;
+use crate::limits::{LINE_DOWN_MAX, LOOK_WAITING_MAX};
+use crate::orders::shows_ranks;
 
 /// See the module's paragraph.
 #[derive(Debug)]
@@ -73,9 +74,9 @@ impl Trunk {
         self.turn
     }
 
-    /// Whether more than so many bytes wait to leave, or nothing can leave.
-    pub fn is_behind(&self, most: usize) -> bool {
-        self.is_down() || self.line.waiting() > most
+    /// Whether a message is not to be sent: what can be left out, where so much waits to leave already, or nothing can leave.
+    pub fn leaves_out(&self, message: &[u8]) -> bool {
+        (self.is_down() || self.line.waiting() > LOOK_WAITING_MAX) && shows_ranks(message)
     }
 
     /// How many messages have come.

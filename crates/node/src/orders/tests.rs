@@ -208,3 +208,15 @@ proptest! {
         read_anything(&bytes[..at]);
     }
 }
+
+#[test]
+fn looks_are_known_on_every_part_of_their_way() {
+    let (asked, look) = (Asked { at: 2, number: 9 }, vec![1; 100]);
+    let order = Order::Seen(3, asked, look.clone()).encode();
+    let report = Report::Seen(asked, look).encode();
+    assert!(shows_ranks(&order) && shows_ranks(&report));
+    assert!(shows_ranks(&Order::For(5, order).encode()));
+    assert!(shows_ranks(&Report::Of(5, report).encode()));
+    assert!(!shows_ranks(&Report::Of(5, Report::Done.encode()).encode()));
+    assert!(!shows_ranks(&Order::Look(asked).encode()) && !shows_ranks(b"none"));
+}
