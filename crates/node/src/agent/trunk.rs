@@ -114,13 +114,14 @@ impl Trunk {
 
     /// The next message that is here. An error: the other side has ended the line; a connection that fails only leaves it without one for a while.
     pub fn receive(&mut self, epoll: &OwnedFd) -> Result<Option<Vec<u8>>, Lost> {
-        match self.line.receive() {
-            Ok(message) => {
-                if message.is_some() {
-                    self.vigil.hear(Instant::now());
-                }
-                Ok(message)
-            }
+        let before = self.line.bytes();
+        let received = self.line.receive();
+        // Also in the middle of a message: on a slow line it may take longer than the patience with silence.
+        if self.line.bytes() != before {
+            self.vigil.hear(Instant::now());
+        }
+        match received {
+            Ok(message) => Ok(message),
             Err(Lost::Broke) => {
                 if self.down.is_none() {
                     self.down = Some(Instant::now());
@@ -157,5 +158,49 @@ impl Trunk {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use garonne_rails::tcp::trusted::{Call, Called, Porch, house};
+    use garonne_rails::tcp::{Secret, listen};
+    use std::time::Duration;
+
+    /// Both ends of a line.
+    fn line() -> (Trusted, Trusted) {
+        let house = |node| house(Secret::from_bytes(&[3; 32]), [1; 16], node);
+        let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut porch = Porch::new(house(0), listener);
+        let mut call = Call::begin(&house(1), address, 0).unwrap();
+        let (mut below, mut above) = (None, None);
+        let until = Instant::now() + Duration::from_secs(10);
+        while below.is_none() || above.is_none() {
+            assert!(Instant::now() < until, "they do not meet");
+            porch.open(&mut |_, _| true);
+            above = above.or_else(|| (0..4).find_map(|place| porch.look(place, |_| true)));
+            if below.is_none()
+                && let Called::Open(line) = call.look()
+            {
+                below = Some(*line);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        (below.unwrap(), above.unwrap().1)
+    }
+
+    #[test]
+    fn who_is_in_the_middle_of_a_long_message_is_not_silent() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let (mut below, above) = line();
+        let mut trunk = Trunk::new(above, Token::Trunk(1), &epoll);
+        let before = trunk.heard();
+        // More than sockets take.
+        below.send(&vec![7; 8 << 20]).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(trunk.receive(&epoll), Ok(None));
+        assert!(trunk.heard() > before);
     }
 }

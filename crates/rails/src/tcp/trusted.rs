@@ -73,6 +73,8 @@ pub struct Trusted {
     kept: VecDeque<Vec<u8>>,
     kept_from: u32,
     received: u32,
+    /// How many bytes have come, whole messages or not.
+    bytes: u64,
     /// What the other side had received when this connection was made.
     theirs: u32,
     over: Option<Lost>,
@@ -100,6 +102,7 @@ impl Trusted {
             kept: VecDeque::new(),
             kept_from: 0,
             received: 0,
+            bytes: 0,
             theirs,
             over: None,
             before: None,
@@ -119,6 +122,11 @@ impl Trusted {
     /// How many messages have been received: what [`Call::begin_again`] and [`Porch::look`] tell the other side.
     pub fn received(&self) -> u32 {
         self.received
+    }
+
+    /// How many bytes have come: a long message may take its time.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The addresses of both ends, this one's first.
@@ -248,6 +256,7 @@ impl Trusted {
         let got = self.channel.recv(&mut bytes);
         if let Io::Moved(moved) = got {
             self.before = None;
+            self.bytes += moved as u64;
             self.came.drain(..std::mem::take(&mut self.came_at));
             self.came.extend_from_slice(&bytes[..moved]);
         }
