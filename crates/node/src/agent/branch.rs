@@ -138,11 +138,10 @@ impl Agent<'_> {
         }
     }
 
-    /// Whether this process is such a command.
-    pub(super) fn is_starter(&self, pid: i32) -> bool {
-        self.far
-            .as_ref()
-            .is_some_and(|far| far.hired.iter().any(|hired| hired.pid == pid))
+    /// The processes of such commands.
+    pub(super) fn starters(&self) -> impl Iterator<Item = i32> {
+        let hired = self.far.iter().flat_map(|far| &far.hired);
+        hired.map(|hired| hired.pid)
     }
 
     /// The agent of a node below is not there.

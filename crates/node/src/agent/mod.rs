@@ -39,7 +39,7 @@ mod trunk;
 mod vigil;
 mod world;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
@@ -516,8 +516,11 @@ impl<'a> Agent<'a> {
         }
         self.look_at_starters();
         if !found {
+            // One set: of both there may be ten thousand.
+            let ranks = self.slots.iter().map(|slot| slot.pid);
+            let kept: HashSet<i32> = ranks.chain(self.starters()).collect();
             for pid in processes::children_of(rustix::process::getpid().as_raw_pid()) {
-                if !self.slots.iter().any(|slot| slot.pid == pid) && !self.is_starter(pid) {
+                if !kept.contains(&pid) {
                     processes::reap(pid);
                     self.looks.reaped(pid);
                 }
