@@ -172,8 +172,8 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
         open::look_at(&before);
         free = visit.is_free();
     }
-    // By messages, beside the round; begun at once.
-    let also = also(&errand, place, wire)?.filter(|running| !running.carry());
+    // By messages, beside the round; begun at once. What was over at once with an error is kept until that is told.
+    let also = also(&errand, place, wire)?.filter(|running| !running.carry() || running.error().is_some());
     let state = match free {
         true => {
             let last = visit.come();

@@ -12,7 +12,7 @@ use crate::request::{self, Outcome};
 use garonne_sync::round::ROUNDS;
 use garonne_sync::user::Data;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 fn end(started: Started, outcome: Outcome) {
@@ -242,6 +242,62 @@ fn a_block_that_is_longer_than_expected_is_an_error_at_its_taker() {
             }
         });
     }
+}
+
+/// The same where the message has come before its taker calls: what was over before there was a request is told as well.
+#[test]
+fn an_error_that_a_call_meets_at_once_in_its_messages_is_told() {
+    const SENT: i32 = 12_000;
+    let told = Mutex::new(None);
+    world_of(2, 0, &|comm: &Comm| {
+        let call = Origin::default();
+        comm.collective(&Barrier, call).unwrap();
+        let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
+        let (words, after) = (Words::new(SENT as u64, |_| 3), Words::new(1, |_| 0));
+        let describe = |counts| Uneven {
+            mem: words.0.mem(),
+            counts,
+            displs: Numbers::All(0),
+            datatype,
+        };
+        let data = Data::contiguous(after.0.mem(), 4);
+        if comm.rank() == 0 {
+            let alltoallv = Alltoallv {
+                send: Some(describe(Numbers::Int(&[0, SENT]))),
+                recv: describe(Numbers::All(0)),
+            };
+            let request = comm.start_collective(&alltoallv, call).unwrap();
+            let (dest, tag, mode, origin) = (1, 0, SendMode::Standard, call);
+            comm.send(SendArgs {
+                data,
+                dest,
+                tag,
+                mode,
+                origin,
+            })
+            .unwrap();
+            request::wait(&request).unwrap();
+        } else {
+            // Comes after what the other call brings.
+            let (source, tag, origin) = (0, 0, call);
+            comm.recv(RecvArgs {
+                data,
+                source,
+                tag,
+                origin,
+            })
+            .unwrap();
+            let alltoallv = Alltoallv {
+                send: Some(describe(Numbers::All(0))),
+                recv: describe(Numbers::Int(&[SENT - 1, 0])),
+            };
+            let started = comm.start_collective(&alltoallv, call);
+            let outcome = started.and_then(|request| request::wait(&request));
+            *told.lock().unwrap() = Some(outcome.map(drop));
+        }
+    });
+    let told = told.into_inner().unwrap().unwrap();
+    assert_eq!(told.unwrap_err().class, Class::Truncate);
 }
 
 /// A rank that is as far ahead as the rounds let it be, and further: those that come later find what it put down, and it goes on when they do.
