@@ -123,6 +123,10 @@ pub const GRACES_BEFORE_REST: u32 = 25;
 /// does not notice, and one that left something open once has no second thread soon afterwards.
 pub const REST: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// Up to when a rail that is to be looked at by itself has the helper woken when hands are lent, so that it does: connections are tried again after less than that. Looks for peers that fell silent come each second while bytes are under way, which
+/// is no reason to wake anybody with each message.
+pub const LOOKS_SOON: std::time::Duration = std::time::Duration::from_millis(300);
+
 /// How many times as long it sleeps at most, when it was needed: something stays open, and nobody calls.
 pub const REST_TIMES: u32 = 64;
 

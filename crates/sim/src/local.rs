@@ -50,6 +50,8 @@ pub struct Fabric {
     hands: Option<Segment>,
     /// Not zero: threads give way at random.
     seed: u64,
+    /// Nobody calls helpers, which are to look after this time.
+    looks: Option<Duration>,
     dead: Mutex<Vec<Peer>>,
     deaths: AtomicUsize,
 }
@@ -81,7 +83,17 @@ impl Fabric {
 
     /// A fabric whose threads give way at random where they touch it, by `seed`; 0: they do not.
     pub fn shaken(world: u32, seed: u64) -> Arc<Self> {
+        Self::of(world, seed, None)
+    }
+
+    /// A fabric in which nobody calls a rank's helper: it is to look after this time, each time that it is armed.
+    pub fn muted(world: u32, looks: Duration) -> Arc<Self> {
+        Self::of(world, 0, Some(looks))
+    }
+
+    fn of(world: u32, seed: u64, looks: Option<Duration>) -> Arc<Self> {
         Arc::new(Self {
+            looks,
             hands: Segment::anonymous(world.max(1) as usize * HANDS_BYTES).ok(),
             seed,
             boxes: (0..world).map(|_| Arc::default()).collect(),
@@ -226,7 +238,9 @@ impl Rail for LocalRail {
     }
 
     fn nudge(&mut self, peer: Peer, need: Need) {
-        if let Some(words) = self.words(peer) {
+        if self.fabric.looks.is_none()
+            && let Some(words) = self.words(peer)
+        {
             Call::new(words.atomic_u32(0), words.atomic_u32(4)).ring(match need {
                 Need::Answer => For::Answers,
                 Need::Look => For::Everything,
@@ -236,6 +250,10 @@ impl Rail for LocalRail {
 
     fn hands(&mut self, peer: Peer) -> Option<Segment> {
         self.words(peer)
+    }
+
+    fn arm_hands(&mut self) -> Option<Duration> {
+        self.fabric.looks
     }
 
     fn abandon(&mut self, room: Room) {

@@ -13,7 +13,9 @@ use super::calling::Words;
 use super::{By, EngineHost, lock};
 use crate::backoff::Backoff;
 use crate::habit::{AGAIN, Habit, Moment};
-use crate::limits::{GRACES_BEFORE_REST, HANDED_OVER_FROM, HELPER_SPINS, OPEN_FEW, PUT_OFF_MOST, WORTH};
+use crate::limits::{
+    GRACES_BEFORE_REST, HANDED_OVER_FROM, HELPER_SPINS, LOOKS_SOON, OPEN_FEW, PUT_OFF_MOST, WORTH,
+};
 use crate::surroundings::{Lent, Surroundings};
 use crate::sys;
 use crate::tasks::{self, Cores, Duty, Next, Tasks};
@@ -333,9 +335,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             self.arm(call, what);
         }
         let mut shard = self.enter();
-        self.have_rung(&mut shard, what);
+        // Who sleeps does not know by when it has to look.
+        let soon = self
+            .have_rung(&mut shard, what)
+            .is_some_and(|limit| limit < LOOKS_SOON);
         // What came before that called nobody.
-        if known && !shard.has_work() {
+        if known && !soon && !shard.has_work() {
             return self.leave(shard, false);
         }
         let before = shard.completions();
@@ -347,7 +352,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if work && looked.bytes < HANDED_OVER_FROM {
             self.advance(By::Program, Look::IfFree);
         }
-        if looked.more {
+        if looked.more || soon {
             call.ring(For::Answers);
         } else {
             self.hand_over();
