@@ -5,7 +5,7 @@
 //! moved when it waits at last, has nothing hidden, however long it was open.
 
 use super::spans::{Span, common, total, unite};
-use crate::limits::{LITTLE_PERCENT, SMALL_NS};
+use crate::limits::{LATE_NS, LITTLE_PERCENT, SMALL_NS};
 use crate::seen::Background;
 
 /// Why little of an operation was hidden.
@@ -140,7 +140,7 @@ pub fn judge(life: Life<'_>, means: Means) -> Share {
     let waited_ns = common(&[waiting], life.in_mpi);
     let reason = (hidden_ns.saturating_mul(100) < moving_ns.saturating_mul(LITTLE_PERCENT)
         || moving_ns < SMALL_NS)
-        .then(|| reason(&life, means, moving_ns));
+        .then(|| reason(&life, means, (moving_ns, waited_ns)));
     Share {
         moving_ns,
         hidden_ns,
@@ -149,9 +149,14 @@ pub fn judge(life: Life<'_>, means: Means) -> Share {
     }
 }
 
-fn reason(life: &Life<'_>, means: Means, moving_ns: u64) -> Reason {
+fn reason(life: &Life<'_>, means: Means, (moving_ns, waited_ns): (u64, u64)) -> Reason {
     if moving_ns < SMALL_NS {
-        return Reason::Small;
+        // There is nothing to hide, but somebody was waited for. Of a collective it is not known when others came: all that it could wait for is that.
+        let late = life.partner.is_none_or(|partner| partner > life.returned);
+        return match late && waited_ns >= LATE_NS {
+            true => Reason::PartnerLate,
+            false => Reason::Small,
+        };
     }
     let partner = life.partner.unwrap_or(life.open.begin);
     // Time in which the program computed while the operation was open, and while both sides were there.
@@ -279,6 +284,24 @@ mod tests {
             ..life(&[us(910, 1000)], &inside)
         };
         assert_eq!(judge(late, FREE).reason, Some(Reason::PartnerLate));
+    }
+
+    #[test]
+    fn a_partner_that_was_waited_for_was_late_also_where_there_was_next_to_nothing_to_move() {
+        let inside = [us(0, 10), us(500, 1000)];
+        for partner in [Some(900 * US), None] {
+            let late = Life {
+                partner,
+                ..life(&[], &inside)
+            };
+            assert_eq!(judge(late, FREE).reason, Some(Reason::PartnerLate));
+        }
+        let soon = [us(0, 10), us(995, 1000)];
+        let hardly = Life {
+            partner: None,
+            ..life(&[], &soon)
+        };
+        assert_eq!(judge(hardly, FREE).reason, Some(Reason::Small));
     }
 
     #[test]
