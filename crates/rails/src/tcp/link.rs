@@ -439,7 +439,8 @@ impl Link {
                 return Err(Violation);
             }
             if ahead < 0 {
-                // A replay of what had arrived; its sender did not know.
+                // A replay of what had arrived; its sender did not know, and may have room for nothing else until it does.
+                self.owed_bytes += whole;
                 self.owed_frames += 1;
                 continue;
             }
@@ -460,6 +461,9 @@ impl Link {
         }
     }
 }
+
+#[cfg(test)]
+mod owed;
 
 #[cfg(test)]
 mod tests {

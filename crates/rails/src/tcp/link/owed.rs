@@ -1,0 +1,64 @@
+//! Acknowledgements that are owed, and when they are due by themselves: a sender whose log is full waits for them, whatever else it has to send.
+
+use super::*;
+use crate::limits::TCP_PACKET_MAX;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::os::fd::OwnedFd;
+
+/// The frames of so many of the longest packets.
+fn frames(count: u32) -> Vec<u8> {
+    let frame = |number| {
+        let head = Head {
+            len: (HEADER + TCP_PACKET_MAX) as u32,
+            kind: Kind::Packet,
+            number,
+            expected: 0,
+        };
+        let header = Header {
+            kind: Packet::Eager as u8,
+            len: TCP_PACKET_MAX as u32,
+            ..Header::default()
+        };
+        let payload = vec![number as u8; TCP_PACKET_MAX];
+        [&head.encode()[..], &header_bytes(&header), &payload].concat()
+    };
+    (0..count).flat_map(frame).collect()
+}
+
+/// A link over a new connection that brings these bytes; its other end.
+fn brings(link: &mut Link, blocks: &mut Blocks, bytes: Vec<u8>) -> OwnedFd {
+    let pair = socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::NONBLOCK,
+        None,
+    );
+    let (own, other) = pair.unwrap();
+    link.adopt(Channel::new(own, None, bytes), 0, blocks).unwrap();
+    other
+}
+
+/// Takes in what has come; how many packets of it are new.
+fn take(link: &mut Link, blocks: &mut Blocks) -> u32 {
+    let mut packets = 0;
+    loop {
+        match link.next(blocks).unwrap() {
+            Came::Packet(..) => packets += 1,
+            _ if link.fill().is_ok() => {}
+            _ => return packets,
+        }
+    }
+}
+
+#[test]
+fn what_comes_again_is_acknowledged_as_soon_as_what_is_new() {
+    let (mut link, mut blocks) = (Link::default(), Blocks::default());
+    let _first = brings(&mut link, &mut blocks, frames(2));
+    assert_eq!(take(&mut link, &mut blocks), 2);
+    assert!(link.is_due());
+    // The other side was told for this connection what had come before them.
+    let _second = brings(&mut link, &mut blocks, frames(2));
+    assert!(!link.is_due());
+    assert_eq!(take(&mut link, &mut blocks), 0);
+    assert!(link.is_due());
+}
