@@ -212,6 +212,11 @@ impl Link {
         match channel.push() {
             Io::Over => Sent::Over,
             Io::Later => Sent::Some,
+            // What became due while these bytes stood before it: no other look may come.
+            Io::Moved(_) if self.is_due() => match self.acknowledge() {
+                Sent::All if self.is_due() => Sent::Some,
+                sent => sent,
+            },
             Io::Moved(_) => Sent::All,
         }
     }

@@ -62,3 +62,38 @@ fn what_comes_again_is_acknowledged_as_soon_as_what_is_new() {
     assert_eq!(take(&mut link, &mut blocks), 0);
     assert!(link.is_due());
 }
+
+#[test]
+fn what_became_due_behind_bytes_that_found_no_room_is_said_when_they_have_left() {
+    let (mut link, mut blocks) = (Link::default(), Blocks::default());
+    let other = brings(&mut link, &mut blocks, frames(2));
+    let payload = Scratch::new(TCP_PACKET_MAX).unwrap();
+    let header = Header {
+        len: TCP_PACKET_MAX as u32,
+        ..Header::default()
+    };
+    while link.flush() == Sent::All {
+        assert!(link.send_copy(&mut blocks, &header, (payload.mem(), TCP_PACKET_MAX)));
+    }
+    assert_eq!(take(&mut link, &mut blocks), 2);
+    // Nothing may stand before it.
+    assert!(link.is_due() && link.acknowledge() == Sent::All && link.is_due());
+    let mut came = Vec::new();
+    let mut drain = || {
+        let mut bytes = vec![0; 2 * TCP_PACKET_MAX];
+        while let Io::Moved(moved) = crate::tcp::channel::recv(&other, &mut bytes) {
+            came.extend_from_slice(&bytes[..moved]);
+        }
+    };
+    while link.log.has_unsent() {
+        drain();
+        assert_ne!(link.flush(), Sent::Over);
+    }
+    drain();
+    let head = came.last_chunk().and_then(|head| Head::decode(head, Stream::Small));
+    assert_eq!(
+        head.map(|head| (head.kind, head.expected)),
+        Some((Kind::Acknowledge, 2))
+    );
+    assert!(!link.owes());
+}
