@@ -76,7 +76,9 @@ impl Sink for Core {
     }
 
     fn bulk_done(&mut self, token: Token, result: Result<(), Error>) {
-        if let Some(index) = self.requests.find(from_wire(token)) {
+        if let Some(index) = self.requests.find(from_wire(token))
+            && self.copy_is_over(index)
+        {
             self.bulk_moved(index, result);
         }
     }

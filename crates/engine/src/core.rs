@@ -95,6 +95,8 @@ pub(crate) struct Core {
     pub pending: bool,
     /// A peer is gone: who wants to receive must ask which.
     pub any_lost: bool,
+    /// Which of them the rail was not told of yet.
+    pub lost: Vec<Peer>,
     /// Peers were heard of that the rail was not asked about yet.
     pub fresh_gates: bool,
     /// Tracks may be used (see `track`).
@@ -142,6 +144,7 @@ impl Core {
             flows: 0,
             pending: false,
             any_lost: false,
+            lost: Vec::new(),
             fresh_gates: false,
             runs: false,
             completions: 0,
@@ -554,6 +557,8 @@ impl Core {
         self.holders -= u32::from(entry.asking.held);
         entry.asking = Default::default();
         let peer = entry.peer;
+        self.lost.push(peer);
+        self.pending = true;
         self.drop_flow(gate);
         self.ahead.forget(peer);
         self.note(What::Gone, peer, 0, 0, 0);

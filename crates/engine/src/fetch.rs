@@ -287,7 +287,11 @@ impl<R: Rail> Shard<R> {
                 operation.moved += len;
                 self.core.bulk_moved(index, Ok(()));
             }
-            Ok(Ending::Later) => operation.moved += len,
+            Ok(Ending::Later) => {
+                operation.moved += len;
+                // Until its end is told the rail may write there, whatever becomes of the operation.
+                operation.flights += 1;
+            }
             Err(error) => self.core.bulk_moved(index, Err(error)),
         }
         true

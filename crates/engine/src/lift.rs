@@ -99,6 +99,21 @@ impl Core {
         }
     }
 
+    /// A copy of an operation is over. `false`: so is the operation, when the last of them is, and what this one brought does not matter any more.
+    pub(crate) fn copy_is_over(&mut self, index: u32) -> bool {
+        let operation = self.requests.at(index);
+        operation.flights = operation.flights.saturating_sub(1);
+        if !operation.marked(Mark::Ending) {
+            return true;
+        }
+        if operation.flights == 0 {
+            operation.unmark(Mark::Ending);
+            let error = operation.error.take();
+            self.end(index, error);
+        }
+        false
+    }
+
     /// Nobody touches an operation's exposed memory any more.
     pub(crate) fn unexposed(&mut self, index: u32) {
         let operation = self.requests.at(index);
@@ -299,14 +314,7 @@ impl<R: Rail> Shard<R> {
         let Some(index) = self.core.requests.find(operation) else {
             return;
         };
-        let operation = self.core.requests.at(index);
-        operation.flights -= 1;
-        if operation.marked(Mark::Ending) {
-            if operation.flights == 0 {
-                operation.unmark(Mark::Ending);
-                let error = operation.error.take();
-                self.core.end(index, error);
-            }
+        if !self.core.copy_is_over(index) {
             return;
         }
         match what {

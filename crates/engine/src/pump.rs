@@ -305,6 +305,9 @@ impl<R: Rail> Shard<R> {
     #[inline(never)]
     pub(crate) fn pass(&mut self, copies: Copies) -> bool {
         self.core.pending = false;
+        for peer in std::mem::take(&mut self.core.lost) {
+            self.rail.lost(peer);
+        }
         self.refresh();
         self.withdraw_doubtful();
         self.core.settle_offers();

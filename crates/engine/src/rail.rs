@@ -441,6 +441,12 @@ pub trait Rail {
         true
     }
 
+    /// The engine counts this peer as gone, for what came from it or for want of memory for that: as if it had died. Bulk operations with it are to end and to be told of soon, since
+    /// those that they are for end after them.
+    fn lost(&mut self, peer: Peer) {
+        let _ = peer;
+    }
+
     /// Declares that the owner is about to sleep: from now on arrivals change the wake source's word. Returns the word's
     /// value to sleep on. The caller polls once more before it sleeps.
     fn arm(&mut self) -> u32;

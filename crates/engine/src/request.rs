@@ -50,7 +50,7 @@ pub(crate) struct Operation {
     pub synchronous: bool,
     /// A region was exposed for it and is not yet revoked.
     pub exposed: bool,
-    /// Copies of it that are carried out without the engine: it ends after them.
+    /// Copies of it that are carried out without the engine, or by the rail until it tells: it ends after them.
     pub flights: u8,
     pub context: Context,
     pub peer: Peer,

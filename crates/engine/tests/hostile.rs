@@ -23,6 +23,11 @@ struct Mouth {
     lent: Vec<Scratch>,
     /// Bytes of the last shared data that this side may still take.
     left: u64,
+    /// Regions are read in the background.
+    slow: bool,
+    /// Reads that began so, and are told of when the peer is lost.
+    reads: Vec<Token>,
+    over: Vec<Token>,
 }
 
 struct Bed;
@@ -72,7 +77,14 @@ impl Rail for Mouth {
     fn send_inline(&mut self, _: Peer, _: &Header, _: UserMem) -> Result<(), Refusal> {
         Ok(())
     }
+    fn lost(&mut self, peer: Peer) {
+        assert_eq!(peer, 1);
+        self.over.append(&mut self.reads);
+    }
     fn poll(&mut self, _: u32, sink: &mut impl Sink) -> u32 {
+        for token in std::mem::take(&mut self.over) {
+            sink.bulk_done(token, Ok(()));
+        }
         let Some((header, bytes)) = self.packets.pop_front() else {
             return 0;
         };
@@ -88,6 +100,9 @@ impl Rail for Mouth {
         }
     }
     fn fetch(&mut self, token: Token, _: Peer, len: u64) -> Fetch {
+        if self.slow {
+            return Fetch::Read;
+        }
         [
             Fetch::Read,
             Fetch::Push,
@@ -124,7 +139,10 @@ impl Rail for Mouth {
         Ending::Now
     }
     fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
-        if bulk.descriptor.cookie.is_multiple_of(2) {
+        if self.slow {
+            self.reads.push(bulk.token);
+            Ok(Ending::Later)
+        } else if bulk.descriptor.cookie.is_multiple_of(2) {
             Ok(Ending::Now)
         } else {
             Err(Error::Resource("the region is gone"))
@@ -331,4 +349,60 @@ fn pieces_out_of_order_or_without_a_beginning_break_the_format() {
         assert!(matches!(shard.send(send), Err(Error::Peer { .. })));
         assert!(shard.is_idle());
     }
+}
+
+#[test]
+fn a_receive_whose_memory_the_rail_still_writes_ends_after_that_even_if_its_peer_is_lost() {
+    let quotas = Quotas {
+        envelopes: 4,
+        payload: 1024,
+    };
+    let mouth = Mouth {
+        slow: true,
+        ..Mouth::default()
+    };
+    let mut shard = Shard::new(mouth, 0, 3, quotas);
+    let room = Scratch::new(1000).expect("memory");
+    let recv = Recv {
+        pattern: Pattern {
+            context: 0,
+            source: Some(Source { rank: 1, peer: 1 }),
+            tag: Some(4),
+        },
+        data: Data::contiguous(room.mem(), 1000),
+        origin: Origin::default(),
+    };
+    let Ok(Started::Pending(request)) = shard.recv(recv) else {
+        panic!("it is not here yet")
+    };
+    // Its length, its name, the region.
+    let bytes = [1000u64, 7, 2].map(u64::to_le_bytes).concat();
+    let announce = Header {
+        kind: Kind::Announce as u8,
+        flags: 1,
+        len: bytes.len() as u32,
+        tag: 4,
+        source: 1,
+        ..Header::default()
+    };
+    shard.rail().packets.push_back((announce, bytes));
+    shard.progress();
+    assert_eq!((shard.rail().reads.len(), shard.peek(request)), (1, Ok(None)));
+    // A tail without a head.
+    shard.rail().packets.push_back(piece(1));
+    shard.look();
+    assert_eq!(shard.peek(request), Ok(None), "the rail may write there");
+    for _ in 0..2 {
+        shard.progress();
+    }
+    let status = shard.take(request);
+    let failed = matches!(
+        status,
+        Ok(Some(Status {
+            error: Some(Error::Peer { peer: 1, .. }),
+            ..
+        }))
+    );
+    assert!(failed, "{status:?}");
+    assert!(shard.is_idle());
 }

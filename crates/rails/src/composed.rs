@@ -456,6 +456,11 @@ impl Rail for ComposedRail {
         of!(self, bulk.peer, rail => rail.lift(bulk, what))
     }
 
+    fn lost(&mut self, peer: Peer) {
+        // What is read of a peer of this node ends by itself: its memory is always there, or known not to be.
+        of!(self, peer, rail => rail.lost(peer));
+    }
+
     fn looks(&self, peer: Peer) -> bool {
         !self.is_near(peer) || self.shm.looks(peer)
     }

@@ -552,6 +552,10 @@ impl Rail for TcpRail {
         Ok(Ending::Later)
     }
 
+    fn lost(&mut self, peer: Peer) {
+        self.lose(peer);
+    }
+
     fn write(&mut self, _bulk: BulkCopy<'_>) -> Result<Ending, Error> {
         Err(Error::Misuse("regions of ranks on other hosts are not written"))
     }

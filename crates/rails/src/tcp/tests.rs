@@ -249,6 +249,39 @@ fn what_is_not_exposed_cannot_be_read() {
 }
 
 #[test]
+fn a_read_from_a_peer_that_the_engine_has_lost_ends_and_writes_nothing_more() {
+    let mut stage = stage();
+    let mut socket = stage.connected(Stream::Bulk(0));
+    let memory = Scratch::new(100).unwrap();
+    let local = Data::contiguous(memory.mem(), 100);
+    let descriptor = Descriptor::new(5, &[]).unwrap();
+    let read = BulkCopy {
+        token: 9,
+        peer: 1,
+        descriptor: &descriptor,
+        offset: 0,
+        local: &local,
+        local_offset: 0,
+        len: 100,
+    };
+    assert_eq!(stage.rail.read(read), Ok(Ending::Later));
+    stage.read(&mut socket, &mut [0; HEAD + frame::ASK]);
+    let mut told = Told::default();
+    stage.rail.lost(1);
+    stage.until(&mut told, |told| !told.done.is_empty());
+    assert!(matches!(told.done[..], [(9, Err(Error::Peer { peer: 1, .. }))]));
+    let body = [&head(Kind::Bulk, 100, (0, 0))[..], &[7; 100]].concat();
+    // It may be cut already.
+    let _ = socket.write_all(&body);
+    stage.polls(5, &mut told);
+    memory
+        .mem()
+        .with(0, 100, |bytes| assert!(bytes.iter().all(|byte| *byte == 0)));
+    assert_eq!(told.done.len(), 1);
+    stage.rail.sever();
+}
+
+#[test]
 fn a_replayed_call_and_a_wrong_proof_open_nothing() {
     let mut stage = stage();
     let (mut socket, _caller, call) = stage.caller(Stream::Small);
