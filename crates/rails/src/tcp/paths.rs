@@ -233,6 +233,8 @@ impl Paths {
             last: path.pace.last,
             share: path.pace.share,
             latency: latency.into(),
+            // What is asked for before the first look has until the next, too.
+            heard: u64::MAX,
             ..Pace::default()
         };
         let rest = path.bulk.adopt(channel);
@@ -559,5 +561,39 @@ impl Paths {
             )
         };
         self.get(path).map_or((0, 0), brought)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn a_way_that_was_just_opened_is_not_taken_for_silent() {
+        let pairs: Vec<_> = (0..3)
+            .map(|_| {
+                socketpair(
+                    AddressFamily::UNIX,
+                    SocketType::STREAM,
+                    SocketFlags::NONBLOCK,
+                    None,
+                )
+            })
+            .collect();
+        let mut paths = Paths::default();
+        let open = |paths: &mut Paths, path: u8| {
+            let own = pairs[usize::from(path)].as_ref().unwrap().0.try_clone().unwrap();
+            paths.adopt(path, Channel::new(own, None, Vec::new()));
+        };
+        open(&mut paths, 0);
+        open(&mut paths, 1);
+        let (cookie, offset, len) = (1, 0, 64 << 20);
+        paths.read(9, Ask { cookie, offset, len }, (Data::empty(), 0));
+        assert_eq!(paths.spread(None), 0b11);
+        // Another that could bring what they owe.
+        open(&mut paths, 2);
+        assert!(!paths.listen());
+        assert!(paths.listen());
     }
 }
