@@ -470,7 +470,8 @@ impl Bulk {
                     self.advanced(head.number, ask)?;
                     return Ok((got, None));
                 }
-                if self.asks_waiting() >= TCP_ASKS_MAX {
+                // Of what waits here a refusal is next to nothing else.
+                if self.asks_waiting() + self.next.len() / HEAD >= TCP_ASKS_MAX {
                     return Err(Violation);
                 }
                 Ok((got, Some(Told::Asks(head.number, ask))))

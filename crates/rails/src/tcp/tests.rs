@@ -249,6 +249,33 @@ fn what_is_not_exposed_cannot_be_read() {
 }
 
 #[test]
+fn a_peer_that_asks_for_ever_and_takes_no_answer_counts_as_gone() {
+    let mut stage = stage();
+    let mut socket = stage.connected(Stream::Bulk(0));
+    let ask = Ask {
+        cookie: 77,
+        offset: 0,
+        len: 1,
+    };
+    let ask = [&head(Kind::Ask, frame::ASK as u32, (0, 0))[..], &ask.encode()].concat();
+    let asks = ask.repeat(1000);
+    rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let (mut told, mut at) = (Told::default(), 0);
+    for _ in 0..100_000 {
+        if !told.gone.is_empty() {
+            break;
+        }
+        if let Ok(more) = socket.write(&asks[at..]) {
+            at = (at + more) % asks.len();
+        }
+        stage.rail.poll(16, &mut told);
+    }
+    assert_eq!(told.gone, [1]);
+    stage.rail.sever();
+}
+
+#[test]
 fn a_read_from_a_peer_that_the_engine_has_lost_ends_and_writes_nothing_more() {
     let mut stage = stage();
     let mut socket = stage.connected(Stream::Bulk(0));

@@ -90,7 +90,9 @@ fn what_became_due_behind_bytes_that_found_no_room_is_said_when_they_have_left()
         assert_ne!(link.flush(), Sent::Over);
     }
     drain();
-    let head = came.last_chunk().and_then(|head| Head::decode(head, Stream::Small));
+    let head = came
+        .last_chunk()
+        .and_then(|head| Head::decode(head, Stream::Small));
     assert_eq!(
         head.map(|head| (head.kind, head.expected)),
         Some((Kind::Acknowledge, 2))
