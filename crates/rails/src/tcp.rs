@@ -129,6 +129,8 @@ pub struct TcpRail {
     must_look: bool,
     /// Some sockets tell of much alone.
     patient: bool,
+    /// The last poll left bulk data to the next. Some may have been read already, so that no socket tells of them: who was told nothing would sleep.
+    sliced: bool,
     deadline: Option<Instant>,
     /// The last look for silent hosts.
     listened: Instant,
@@ -200,6 +202,7 @@ impl TcpRail {
             vain: 0,
             must_look: true,
             patient: false,
+            sliced: false,
             deadline: None,
             listened: Instant::now(),
             faults: Vec::new(),
@@ -472,7 +475,7 @@ impl Rail for TcpRail {
         if !self.done.is_empty() || !self.untold.is_empty() {
             told += self.tell(sink);
         }
-        told
+        told.max(std::mem::take(&mut self.sliced).into())
     }
 
     fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing {

@@ -99,6 +99,7 @@ impl TcpRail {
             }
         }
         self.spread(peer);
+        self.sliced |= bulk.contains(&Taken::Some);
         told
     }
 

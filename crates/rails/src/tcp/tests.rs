@@ -276,6 +276,45 @@ fn a_peer_that_asks_for_ever_and_takes_no_answer_counts_as_gone() {
 }
 
 #[test]
+fn a_poll_that_leaves_bulk_data_to_the_next_says_that_it_moved_some() {
+    const LEN: usize = 400_000;
+    let mut stage = stage();
+    let mut socket = stage.connected(Stream::Bulk(0));
+    let memory = Scratch::new(LEN).unwrap();
+    let local = Data::contiguous(memory.mem(), LEN as u64);
+    let descriptor = Descriptor::new(5, &[]).unwrap();
+    let read = BulkCopy {
+        token: 9,
+        peer: 1,
+        descriptor: &descriptor,
+        offset: 0,
+        local: &local,
+        local_offset: 0,
+        len: LEN as u64,
+    };
+    assert_eq!(stage.rail.read(read), Ok(Ending::Later));
+    stage.read(&mut socket, &mut [0; HEAD + frame::ASK]);
+    let body = [&head(Kind::Bulk, LEN as u32, (0, 0))[..], &[7; LEN]].concat();
+    std::thread::scope(|scope| {
+        scope.spawn(|| socket.write_all(&body).unwrap());
+        let (mut told, mut left) = (Told::default(), 0);
+        while told.done.is_empty() {
+            // Small messages come and go, so slices are short.
+            stage.rail.brisk.small(&Header {
+                kind: 1,
+                ..Header::default()
+            });
+            let said = stage.rail.poll(16, &mut told);
+            let more = !stage.rail.ready.is_empty();
+            assert!(said > 0 || !more, "it may sleep now");
+            left += u32::from(more);
+        }
+        assert!(left > 0);
+    });
+    stage.rail.sever();
+}
+
+#[test]
 fn a_read_from_a_peer_that_the_engine_has_lost_ends_and_writes_nothing_more() {
     let mut stage = stage();
     let mut socket = stage.connected(Stream::Bulk(0));
