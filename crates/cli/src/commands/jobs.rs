@@ -35,6 +35,15 @@ pub fn only() -> Option<Visit> {
     (visits.len() == 1).then(|| visits.remove(0))
 }
 
+/// A job as it is named on the command line.
+///
+/// # Errors
+/// A line that says what jobs are named by.
+pub fn number(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| "a job is named by the process id of its launcher, which 'garonne top' shows".into())
+}
+
 /// The job named on the command line (process id of its launcher), or the only one. Errors are a line for the user.
 pub fn choose(wanted: Option<u32>) -> Result<Visit, String> {
     let (mut visits, silent) = answers();
@@ -150,5 +159,18 @@ pub fn word(state: State) -> &'static str {
         State::Running => "running",
         State::Finalized => "finalized",
         State::Gone => "gone",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_names_no_job_is_answered_with_what_does() {
+        assert_eq!(number("12"), Ok(12));
+        for word in ["nosuch", "-1", "", "99999999999"] {
+            assert!(number(word).unwrap_err().contains("launcher"), "{word}");
+        }
     }
 }

@@ -18,7 +18,7 @@ use super::picture::{Area, Look, bytes, picture};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Process id of a job's launcher: shows its ranks on the machine; not needed if one job runs
-    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+    #[arg(value_parser = jobs::number, add = ArgValueCandidates::new(jobs::candidates))]
     job: Option<u32>,
     /// Print JSON
     #[arg(long)]

@@ -16,7 +16,7 @@ pub struct Args {
     #[command(subcommand)]
     what: Option<What>,
     /// Process id of the job's launcher; not needed if one job runs
-    #[arg(long, global = true)]
+    #[arg(long, global = true, value_parser = jobs::number)]
     job: Option<u32>,
     /// Print JSON
     #[arg(long)]

@@ -13,7 +13,7 @@ use super::jobs::{self, Rank};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Process id of the job's launcher; not needed if one job runs
-    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+    #[arg(value_parser = jobs::number, add = ArgValueCandidates::new(jobs::candidates))]
     job: Option<u32>,
     /// Seconds between two looks
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]

@@ -15,7 +15,7 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Process id of the job's launcher; not needed if one job runs
-    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+    #[arg(value_parser = jobs::number, add = ArgValueCandidates::new(jobs::candidates))]
     job: Option<u32>,
     /// Where to write the timeline; open it at https://ui.perfetto.dev
     #[arg(short, long, default_value = "garonne-trace.json")]

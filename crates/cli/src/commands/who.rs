@@ -22,7 +22,7 @@ use verdict::Verdict;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Process id of the job's launcher; not needed if one job runs
-    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+    #[arg(value_parser = jobs::number, add = ArgValueCandidates::new(jobs::candidates))]
     job: Option<u32>,
     /// Print JSON
     #[arg(long)]

@@ -40,6 +40,7 @@ enum Thing {
     /// Which way each rank of a running job fetches large messages from each peer, and what it has measured
     Paces {
         /// Process id of the job's launcher; not needed if one job runs
+        #[arg(value_parser = jobs::number)]
         job: Option<u32>,
         /// Print JSON
         #[arg(long)]
@@ -50,6 +51,7 @@ enum Thing {
         /// The rank; of a job on several hosts, one of this host
         rank: u32,
         /// Process id of the job's launcher; not needed if one job runs
+        #[arg(value_parser = jobs::number)]
         job: Option<u32>,
         /// Print JSON
         #[arg(long)]
@@ -58,6 +60,7 @@ enum Thing {
     /// Whether the communication of each rank of a running job advances while the rank computes, and if not, why not
     Background {
         /// Process id of the job's launcher; not needed if one job runs
+        #[arg(value_parser = jobs::number)]
         job: Option<u32>,
         /// Print JSON
         #[arg(long)]
