@@ -19,11 +19,13 @@ pub const RESERVE: usize = 16;
 const RETRY_FIRST_NS: u64 = 200_000;
 /// Longest wait for an acknowledgement.
 const RETRY_MAX_NS: u64 = 50_000_000;
-/// Transmissions of one packet before its peer counts as lost.
+/// Transmissions of one packet, while nothing comes from its peer, before that counts as lost. A peer that is slow, or loses most of what comes, answers now and then.
 const TRIES_MAX: u32 = 24;
-/// So long after its first transmission a packet that nobody acknowledges makes its peer count as lost: the sum of the waits above, 0.85 seconds. What
-/// comes back sooner has lost nothing.
+/// So long after its first transmission a packet makes its peer count as lost if nothing at all comes from that: the sum of the waits above, 0.85 seconds. What
+/// comes back sooner has lost nothing. A peer that falls silent later, when waits are long already, is lost within [`LOST_WITHIN_NS`].
 pub const LOST_AFTER_NS: u64 = waits_ns();
+/// The longest time that a silent peer does not count as lost, while something is under way to it.
+pub const LOST_WITHIN_NS: u64 = RETRY_MAX_NS * (TRIES_MAX as u64 + 1);
 
 const fn waits_ns() -> u64 {
     let (mut sum_ns, mut wait_ns, mut tries) = (0, RETRY_FIRST_NS, 0);
@@ -48,7 +50,9 @@ struct Sent {
     packet: Packet,
     again_at_ns: u64,
     wait_ns: u64,
+    /// Transmissions since something came from the peer, which was the frame of this count.
     tries: u32,
+    heard: u64,
 }
 
 /// Both directions between this side and one peer.
@@ -61,6 +65,8 @@ pub struct Link {
     next: u64,
     early: BTreeMap<u64, Packet>,
     owes_acknowledgement: bool,
+    /// Frames that came.
+    heard: u64,
 }
 
 impl Link {
@@ -93,6 +99,7 @@ impl Link {
             again_at_ns,
             wait_ns: RETRY_FIRST_NS,
             tries: 1,
+            heard: self.heard,
         });
         self.owes_acknowledgement = false;
         Frame {
@@ -103,6 +110,7 @@ impl Link {
 
     /// Takes a frame in and appends what may be delivered now to `deliver`, in order.
     pub fn receive(&mut self, frame: Frame, deliver: &mut Vec<Packet>) {
+        self.heard += 1;
         // An acknowledgement of what was never sent is a mad peer's; it frees nothing.
         if frame.acknowledged <= self.first + self.sent.len() as u64 {
             while self.first < frame.acknowledged {
@@ -126,12 +134,15 @@ impl Link {
     /// Appends what has to be transmitted now: acknowledgements owed, packets not acknowledged in time.
     ///
     /// # Errors
-    /// [`Lost`] when a packet was tried too often.
+    /// [`Lost`] when a packet was tried too often and nothing came.
     pub fn due(&mut self, now_ns: u64, transmit: &mut Vec<Frame>) -> Result<(), Lost> {
         let (first, next) = (self.first, self.next);
         for (at, sent) in self.sent.iter_mut().enumerate() {
             if sent.again_at_ns > now_ns {
                 continue;
+            }
+            if sent.heard != self.heard {
+                (sent.heard, sent.tries) = (self.heard, 0);
             }
             if sent.tries >= TRIES_MAX {
                 return Err(Lost);
@@ -233,5 +244,22 @@ mod tests {
             now_ns = link.deadline_ns().expect("a packet is under way");
         }
         assert_eq!(now_ns, LOST_AFTER_NS);
+    }
+
+    #[test]
+    fn a_peer_that_misses_most_of_what_comes_but_answers_is_not_lost() {
+        let (mut near, mut far) = (Link::default(), Link::default());
+        near.send(packet(0), 0);
+        let mut now_ns = 0;
+        for _ in 0..10 * TRIES_MAX {
+            now_ns = near.deadline_ns().expect("the packet is under way");
+            near.due(now_ns, &mut Vec::new()).expect("the peer answers");
+            near.receive(far.send(packet(0), now_ns), &mut Vec::new());
+        }
+        let silent_ns = now_ns;
+        while near.due(now_ns, &mut Vec::new()).is_ok() {
+            now_ns = near.deadline_ns().expect("the packet is under way");
+        }
+        assert!(now_ns - silent_ns <= LOST_WITHIN_NS);
     }
 }
