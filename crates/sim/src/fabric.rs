@@ -5,53 +5,54 @@
 //! whole run. The baton moves when a rank sleeps or has polled in vain for a while; then the generator chooses among the
 //! ranks that can run and the next event of the medium. When nothing can ever happen again, the run has failed.
 
+use crate::faults::{self, FOR_EVER, Faults, Passage, SILENCE_NS, Tally};
 use crate::random::Random;
 use crate::regions::Regions;
 use garonne_engine::api::Peer;
-use garonne_engine::reliable::Frame;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What the medium does to frames, and until when.
-#[derive(Clone, Debug)]
-pub struct Faults {
-    /// Least and most time of a frame on its way, in nanoseconds; the spread reorders.
-    pub delay_ns: (u64, u64),
-    /// Frames lost, of a thousand.
-    pub loss: u64,
-    /// Frames delivered twice, of a thousand.
-    pub repeat: u64,
-    /// Losses and repeats end here.
-    pub until_ns: u64,
-    /// Ranks that die, and when.
-    pub deaths: Vec<(Peer, u64)>,
-}
-
-impl Faults {
-    /// A medium that only takes time.
-    pub fn none() -> Self {
-        Self {
-            delay_ns: (1_000, 1_000),
-            loss: 0,
-            repeat: 0,
-            until_ns: 0,
-            deaths: Vec::new(),
-        }
-    }
-}
+/// So much later than now nothing happens while ranks can run, so that times are what they are said to be, and no rank seems to stand still for long that does not sleep;
+/// unless they only go round in circles, each for so many turns.
+const HASTE_NS: u64 = 200_000;
+const TURNS_IN_VAIN: usize = 16;
+/// A run that lasts longer goes round in circles.
+const HOUR_NS: u64 = 3_600_000_000_000;
 
 /// What happens at a time.
 #[derive(Debug)]
 enum Event {
     /// A frame reaches its rank.
-    Frame { from: Peer, to: Peer, frame: Frame },
+    Frame(Peer, Sent),
     /// A rank wanted to be woken.
     Timer(Peer),
     /// A rank dies.
     Death(Peer),
     /// A rank hears of another's death.
     News { to: Peer, dead: Peer },
+    /// A partition has lasted too long.
+    Silence(usize),
+}
+
+/// A frame on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub from: Peer,
+    /// The number of the way that it goes.
+    pub way: u8,
+    pub stream: Stream,
+    /// What it is, sealed.
+    pub bytes: Vec<u8>,
+}
+
+/// What a frame belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    /// Packets of the engine and their acknowledgements.
+    Packets,
+    /// Reads of memory.
+    Reads,
 }
 
 #[derive(Debug)]
@@ -86,7 +87,7 @@ enum Standing {
 /// What reached a rank and was not polled yet.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    Frame(Peer, Frame),
+    Frame(Sent),
     Gone(Peer),
 }
 
@@ -101,6 +102,10 @@ struct State {
     standing: Vec<Standing>,
     /// Programs that ended, their ranks still serving others.
     left: Vec<bool>,
+    /// Ranks all of whose packets have been acknowledged.
+    settled: Vec<bool>,
+    /// Turns since something happened on the medium.
+    turns: usize,
     /// Ranks that can run, in no order that matters beyond the seed.
     ready: Vec<Peer>,
     /// Ranks that do something at all.
@@ -110,6 +115,7 @@ struct State {
     faults: Faults,
     hash: u64,
     regions: Regions,
+    tally: Tally,
 }
 
 /// What the ranks of one run share.
@@ -130,6 +136,13 @@ impl SimFabric {
         for (number, &(rank, at_ns)) in faults.deaths.iter().enumerate() {
             events.push(Reverse(Due(at_ns, number as u64, Event::Death(rank))));
         }
+        for (at, partition) in faults.partitions.iter().enumerate() {
+            let at_ns = partition.span_ns.start + SILENCE_NS;
+            if at_ns < partition.span_ns.end {
+                let number = events.len() as u64;
+                events.push(Reverse(Due(at_ns, number, Event::Silence(at))));
+            }
+        }
         let mut standing = vec![Standing::Ended; world as usize];
         for rank in present {
             standing[*rank as usize] = Standing::Ready;
@@ -143,6 +156,8 @@ impl SimFabric {
             words: vec![0; world as usize],
             standing,
             left: vec![false; world as usize],
+            settled: vec![false; world as usize],
+            turns: 0,
             ready: present.to_vec(),
             present: present.to_vec(),
             holder: None,
@@ -150,6 +165,7 @@ impl SimFabric {
             faults,
             hash: 0xcbf2_9ce4_8422_2325,
             regions: Regions::default(),
+            tally: Tally::default(),
         };
         Self {
             state: Mutex::new(state),
@@ -203,39 +219,46 @@ impl SimFabric {
         }
     }
 
+    /// What happened so far.
+    pub fn tally(&self) -> Tally {
+        self.lock().tally
+    }
+
+    /// Counts what a rank saw.
+    pub(crate) fn count(&self, note: impl FnOnce(&mut Tally)) {
+        note(&mut self.lock().tally);
+    }
+
+    /// Ways between any two ranks.
+    pub(crate) fn ways(&self) -> u8 {
+        self.lock().faults.ways
+    }
+
+    /// How much time a slow rank lets pass between two looks.
+    pub(crate) fn slowness_ns(&self, rank: Peer) -> Option<u64> {
+        self.lock().faults.slowness_ns(rank)
+    }
+
     /// Puts a frame on the medium.
-    pub(crate) fn transmit(&self, from: Peer, to: Peer, frame: Frame) {
+    pub(crate) fn transmit(&self, to: Peer, sent: Sent) {
+        self.lock().transmit(to, sent);
+    }
+
+    /// A rank gave a peer up that did not answer, which is told, if anything can be.
+    pub(crate) fn given_up(&self, me: Peer, peer: Peer) {
         let mut state = self.lock();
-        let copies = if state.now_ns < state.faults.until_ns {
-            let fate = state.random.below(1000);
-            let (loss, repeat) = (state.faults.loss, state.faults.repeat);
-            if fate < loss {
-                0
-            } else if fate < loss + repeat {
-                2
-            } else {
-                1
-            }
-        } else {
-            1
-        };
-        for _ in 0..copies {
-            let (least, most) = state.faults.delay_ns;
-            let at_ns = state.now_ns + least + state.random.below(most - least + 1);
-            state.schedule(
-                at_ns,
-                Event::Frame {
-                    from,
-                    to,
-                    frame: frame.clone(),
-                },
-            );
-        }
+        state.tally.given_up += 1;
+        state.tell_death(peer, me);
     }
 
     /// Asks to be woken at a time.
     pub(crate) fn wake_at(&self, me: Peer, at_ns: u64) {
         self.lock().schedule(at_ns, Event::Timer(me));
+    }
+
+    /// Whether something arrived at a rank that it has not taken.
+    pub(crate) fn has_arrivals(&self, me: Peer) -> bool {
+        !self.lock().arrivals[me as usize].is_empty()
     }
 
     /// Takes what arrived at a rank.
@@ -250,9 +273,15 @@ impl SimFabric {
         state.farewell();
     }
 
-    /// Whether every rank's program ended or died.
-    pub(crate) fn all_left(&self) -> bool {
-        self.lock().all_left()
+    /// A rank whose program ended has all its packets acknowledged, or not. Whether all programs have ended and nobody waits for an acknowledgement: who goes before
+    /// looks to others as if it had died.
+    pub(crate) fn settles(&self, me: Peer, settled: bool) -> bool {
+        let mut state = self.lock();
+        let before = std::mem::replace(&mut state.settled[me as usize], settled);
+        if settled && !before {
+            state.farewell();
+        }
+        state.all_settled()
     }
 
     /// The word that changes when something arrives.
@@ -333,7 +362,8 @@ impl SimFabric {
     fn pass(&self, state: &mut State) {
         state.holder = None;
         loop {
-            let (ready, events) = (state.ready.len(), usize::from(!state.events.is_empty()));
+            let ready = state.ready.len();
+            let events = usize::from(state.something_is_near());
             if ready + events == 0 {
                 if state.standing.contains(&Standing::Asleep) {
                     self.fail(state, "nothing can happen any more, but ranks still wait".into());
@@ -343,9 +373,16 @@ impl SimFabric {
             let choice = state.random.below((ready + events) as u64) as usize;
             if let Some(&rank) = state.ready.get(choice) {
                 state.witness(u64::from(rank));
+                state.turns += 1;
                 state.holder = Some(rank);
                 self.turns[rank as usize].notify_all();
                 return;
+            }
+            if state.now_ns > HOUR_NS {
+                return self.fail(
+                    state,
+                    "an hour of virtual time has passed, and ranks still wait".into(),
+                );
             }
             if let Some(rank) = state.happen() {
                 // A rank that died gets the baton once more, to leave its program.
@@ -358,6 +395,15 @@ impl SimFabric {
 }
 
 impl State {
+    /// Whether the next event may happen now.
+    fn something_is_near(&self) -> bool {
+        let Some(Reverse(Due(at_ns, ..))) = self.events.peek() else {
+            return false;
+        };
+        let in_vain = self.turns >= TURNS_IN_VAIN * self.ready.len();
+        in_vain || *at_ns <= self.now_ns.saturating_add(HASTE_NS)
+    }
+
     fn witness(&mut self, what: u64) {
         self.hash = (self.hash ^ what)
             .wrapping_mul(0x0000_0100_0000_01b3)
@@ -385,15 +431,93 @@ impl State {
         }
     }
 
-    fn all_left(&self) -> bool {
-        let over = |rank: usize| self.left[rank] || self.standing[rank] == Standing::Dead;
-        self.present.iter().all(|rank| over(*rank as usize))
+    fn all_settled(&self) -> bool {
+        let gone = |rank: usize| matches!(self.standing[rank], Standing::Dead | Standing::Ended);
+        let over = |rank: usize| self.left[rank] && self.settled[rank];
+        let mut present = self.present.iter().map(|rank| *rank as usize);
+        present.all(|rank| gone(rank) || over(rank))
     }
 
     /// Wakes those who only serve others when there are no others left.
     fn farewell(&mut self) {
-        if self.all_left() {
+        if self.all_settled() {
             (0..self.present.len()).for_each(|at| self.rouse(self.present[at]));
+        }
+    }
+
+    /// Puts a frame on the medium, or two, or none.
+    fn transmit(&mut self, to: Peer, mut sent: Sent) {
+        let mut copies = 1;
+        if self.now_ns < self.faults.until_ns {
+            let fate = self.random.below(1000);
+            let (loss, repeat, damage) = (self.faults.loss, self.faults.repeat, self.faults.damage);
+            if fate < loss {
+                self.tally.lost += 1;
+                copies = 0;
+            } else if fate < loss + repeat {
+                self.tally.repeated += 1;
+                copies = 2;
+            } else if fate < loss + repeat + damage {
+                self.tally.damaged += 1;
+                faults::damage(&mut sent.bytes, &mut self.random);
+            }
+        }
+        if self.faults.passage(sent.from, to, sent.way, self.now_ns) == Passage::Lost {
+            self.tally.blocked += copies;
+            copies = 0;
+        }
+        for _ in 0..copies {
+            let (least, most) = self.faults.delay_ns;
+            let at_ns = self.now_ns + least + self.random.below(most - least + 1);
+            self.schedule(at_ns, Event::Frame(to, sent.clone()));
+        }
+    }
+
+    /// A frame is where it was sent, if nothing is in its way.
+    fn arrive(&mut self, to: Peer, sent: Sent) {
+        match self.faults.passage(sent.from, to, sent.way, self.now_ns) {
+            Passage::Lost => self.tally.blocked += 1,
+            Passage::Until(at_ns) => {
+                self.tally.held += 1;
+                self.schedule(at_ns, Event::Frame(to, sent));
+            }
+            Passage::Free if self.standing[to as usize] == Standing::Dead => {}
+            Passage::Free if self.arrivals[to as usize].len() >= self.faults.inbox_max => {
+                self.tally.overrun += 1;
+            }
+            Passage::Free => {
+                self.arrivals[to as usize].push_back(Arrival::Frame(sent));
+                self.rouse(to);
+            }
+        }
+    }
+
+    /// A rank will hear that another is gone.
+    fn tell_death(&mut self, to: Peer, dead: Peer) {
+        let at_ns = self.now_ns + 1_000_000 + self.random.below(1_000_000);
+        self.schedule(at_ns, Event::News { to, dead });
+    }
+
+    /// A rank hears that another is gone, unless a partition keeps even that from it: what ends after a time is waited for, and what does not is told to both sides.
+    fn hear_death(&mut self, to: Peer, dead: Peer) {
+        match self.faults.parted_until(to, dead, self.now_ns) {
+            Some(FOR_EVER) => {}
+            Some(at_ns) => self.schedule(at_ns, Event::News { to, dead }),
+            None => {
+                self.arrivals[to as usize].push_back(Arrival::Gone(dead));
+                self.rouse(to);
+            }
+        }
+    }
+
+    /// Each side of a partition hears that the other is gone.
+    fn silence(&mut self, partition: usize) {
+        for at in 0..self.present.len() {
+            let to = self.present[at];
+            let parts = |other: &Peer| self.faults.partitions[partition].parts(to, *other);
+            let others: Vec<Peer> = (0..self.standing.len() as Peer).filter(parts).collect();
+            self.arrivals[to as usize].extend(others.into_iter().map(Arrival::Gone));
+            self.rouse(to);
         }
     }
 
@@ -401,19 +525,13 @@ impl State {
     fn happen(&mut self) -> Option<Peer> {
         let Reverse(Due(at_ns, number, event)) = self.events.pop()?;
         self.now_ns = self.now_ns.max(at_ns);
+        self.turns = 0;
         self.witness(at_ns ^ number << 40);
         match event {
-            Event::Frame { from, to, frame } => {
-                if self.standing[to as usize] != Standing::Dead {
-                    self.arrivals[to as usize].push_back(Arrival::Frame(from, frame));
-                    self.rouse(to);
-                }
-            }
+            Event::Frame(to, sent) => self.arrive(to, sent),
             Event::Timer(rank) => self.rouse(rank),
-            Event::News { to, dead } => {
-                self.arrivals[to as usize].push_back(Arrival::Gone(dead));
-                self.rouse(to);
-            }
+            Event::News { to, dead } => self.hear_death(to, dead),
+            Event::Silence(partition) => self.silence(partition),
             Event::Death(rank) => {
                 let alive = matches!(self.standing[rank as usize], Standing::Ready | Standing::Asleep);
                 self.stand(rank, Standing::Dead);
@@ -421,8 +539,7 @@ impl State {
                 self.farewell();
                 for to in 0..self.standing.len() as Peer {
                     if to != rank {
-                        let at_ns = self.now_ns + 1_000_000 + self.random.below(1_000_000);
-                        self.schedule(at_ns, Event::News { to, dead: rank });
+                        self.tell_death(to, rank);
                     }
                 }
                 return alive.then_some(rank);

@@ -3,7 +3,8 @@
 //! A rank is a thread with a small stack that runs only while it holds the fabric's baton. A run fails, naming its seed, when a rank
 //! panics, when nothing can happen any more while somebody waits, or when a surviving engine is not empty at the end.
 
-use crate::fabric::{Faults, Killed, SimFabric};
+use crate::fabric::{Killed, SimFabric};
+use crate::faults::{Faults, Tally};
 use crate::rail::{Memory, SimRail};
 use garonne_engine::Quotas;
 use garonne_engine::api::Peer;
@@ -77,6 +78,8 @@ pub struct Outcome {
     pub written: u64,
     /// Those of them that their receivers filled a part of.
     pub joined: u64,
+    /// What the medium did and ranks saw of it.
+    pub tally: Tally,
 }
 
 /// Runs `program` as every rank of a simulated job.
@@ -108,6 +111,7 @@ pub fn run_some(job: &Job, present: &[Peer], program: impl Fn(Arc<SimHost>) + Se
         failure,
         written: fabric.regions(|regions| regions.written),
         joined: fabric.regions(|regions| regions.joined),
+        tally: fabric.tally(),
     }
 }
 
@@ -176,14 +180,14 @@ fn rank(job: &Job, fabric: &Arc<SimFabric>, me: u32, program: &(impl Fn(Arc<SimH
     fabric.end(me, failed);
 }
 
-/// Serves others (acknowledgements, credits) until every surviving rank's program has ended.
+/// Serves others (acknowledgements, credits) until every surviving rank's program has ended and nobody waits for an acknowledgement.
 fn linger(fabric: &SimFabric, host: &SimHost) {
     fabric.leave(host.me());
     loop {
         let word = fabric.word(host.me());
         while host.progress() {}
-        let settled = host.inspect(|shard| shard.rail().is_settled());
-        if fabric.all_left() && settled && !host.has_work() {
+        let settled = host.inspect(|shard| shard.rail().is_settled()) && !host.has_work();
+        if fabric.settles(host.me(), settled) {
             return;
         }
         if host.has_work() {

@@ -2,13 +2,19 @@
 
 #![forbid(unsafe_code)]
 
+mod copies;
 pub mod fabric;
+pub mod faults;
 pub mod job;
+mod lines;
 pub mod local;
 pub mod rail;
 pub mod random;
+mod reads;
 mod regions;
 mod threads;
+pub mod traffic;
+mod ways;
 
 pub use rail::Memory;
 pub use threads::{Lending, Rank, Setup, leave_together, seeds, threads, threads_with};

@@ -1,7 +1,9 @@
-//! The rail of a simulated rank: the engine's packets over reliability links over the simulated medium.
+//! The rail of a simulated rank: the engine's packets over reliability links over the ways of the simulated medium.
 
-use crate::fabric::{Arrival, SimFabric};
-use crate::regions::{Permit, Want};
+use crate::copies::Copy;
+use crate::fabric::SimFabric;
+use crate::lines::Lines;
+use crate::regions::Want;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::lift::{Lift, Lifted, Load};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
@@ -9,10 +11,10 @@ use garonne_engine::rail::{
     Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Kind, Limits, Pieces, Rail,
     Reach, Refusal, Room, Sink, Step, Token, WakeSource,
 };
-use garonne_engine::reliable::{Frame, Link, Packet};
+use garonne_engine::reliable::Packet;
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +27,8 @@ const FLOW_MAX: usize = 900;
 /// Polls in vain after which a rank lets others run.
 const POLLS_IN_VAIN: u32 = 3;
 
+/// Bytes of one read by asking, so that long messages are several.
+const CHUNK: u64 = 6000;
 /// Bytes that one side takes at most of data that both fill.
 const PART: u64 = 400;
 
@@ -33,6 +37,8 @@ const PART: u64 = 400;
 pub enum Memory {
     /// Only packets go between them.
     Apart,
+    /// They ask for what others expose, piece by piece over all ways, or for packets, as chance has it.
+    Asked,
     /// They read and write what others expose; how, and whether others seem to look for messages, is left to chance.
     Reached,
 }
@@ -43,20 +49,12 @@ pub struct SimRail {
     me: Peer,
     memory: Memory,
     fabric: Arc<SimFabric>,
-    /// To peers that were spoken to.
-    links: BTreeMap<Peer, Link>,
-    gone: BTreeSet<Peer>,
-    /// Peers whose links may have something due.
-    active: BTreeSet<Peer>,
+    lines: Lines,
     claimed: HashMap<u64, Scratch>,
     next_token: u64,
     /// Pieces of messages for which there is room, whatever else waits.
     promised: usize,
-    /// What came and was not delivered: sender, packet, and bytes of it that were.
-    came: VecDeque<(Peer, Packet, usize)>,
     in_vain: u32,
-    /// When the fabric will wake this rank next, as far as asked.
-    alarm_ns: Option<u64>,
 }
 
 impl SimRail {
@@ -65,16 +63,12 @@ impl SimRail {
         Self {
             me,
             memory,
+            lines: Lines::new(fabric.clone(), me),
             fabric,
-            links: BTreeMap::new(),
-            gone: BTreeSet::new(),
-            active: BTreeSet::new(),
             claimed: HashMap::new(),
             next_token: 0,
             promised: 0,
-            came: VecDeque::new(),
             in_vain: 0,
-            alarm_ns: None,
         }
     }
 
@@ -83,25 +77,24 @@ impl SimRail {
         self.fabric.pause(self.me);
     }
 
-    /// Every packet sent was acknowledged or its peer is gone.
+    /// Virtual time.
+    pub fn now_ns(&self) -> u64 {
+        self.fabric.now_ns()
+    }
+
+    /// Every packet sent was acknowledged or its peer is gone, and nothing came that may have to be answered.
     pub fn is_settled(&self) -> bool {
-        self.links.values().all(Link::is_settled)
+        self.lines.is_settled()
     }
 
-    fn lose(&mut self, peer: Peer, sink: &mut impl Sink) -> u32 {
-        self.links.remove(&peer);
-        if !self.gone.insert(peer) {
-            return 0;
+    /// Lets others run if this rank polled in vain for a while.
+    fn found(&mut self, told: u32) -> u32 {
+        self.in_vain = if told == 0 { self.in_vain + 1 } else { 0 };
+        if self.in_vain > POLLS_IN_VAIN {
+            self.in_vain = 0;
+            self.fabric.pause(self.me);
         }
-        self.fabric.regions(|regions| regions.peer_gone(self.me, peer));
-        sink.gone(peer);
-        1
-    }
-
-    /// The link to a peer that is not gone.
-    fn link(&mut self, peer: Peer) -> Option<&mut Link> {
-        let there = peer < self.fabric.world() && !self.gone.contains(&peer);
-        there.then(|| self.links.entry(peer).or_default())
+        told
     }
 
     /// Takes a lease on a peer's region. `None`: nothing is left of it.
@@ -170,42 +163,8 @@ impl SimRail {
         if len == rest.len() {
             return true;
         }
-        self.came.push_front((from, packet, done + len));
+        self.lines.came.push_front((from, packet, done + len));
         self.fabric.draw(2) == 0
-    }
-
-    /// Transmits acknowledgements and repeats that are due, and asks to be woken for the next.
-    fn keep_time(&mut self, sink: &mut impl Sink) -> u32 {
-        let now_ns = self.fabric.now_ns();
-        let mut told = 0;
-        let mut frames: Vec<Frame> = Vec::new();
-        let mut deadline_ns: Option<u64> = None;
-        for peer in self.active.clone() {
-            let Some(link) = self.links.get_mut(&peer) else {
-                self.active.remove(&peer);
-                continue;
-            };
-            if link.due(now_ns, &mut frames).is_err() {
-                told += self.lose(peer, sink);
-                continue;
-            }
-            match link.deadline_ns() {
-                None => drop(self.active.remove(&peer)),
-                Some(at_ns) => deadline_ns = Some(deadline_ns.map_or(at_ns, |other| other.min(at_ns))),
-            }
-            frames
-                .drain(..)
-                .for_each(|frame| self.fabric.transmit(self.me, peer, frame));
-        }
-        if let Some(at_ns) = deadline_ns
-            && self
-                .alarm_ns
-                .is_none_or(|alarm_ns| alarm_ns <= now_ns || at_ns < alarm_ns)
-        {
-            self.fabric.wake_at(self.me, at_ns);
-            self.alarm_ns = Some(at_ns);
-        }
-        told
     }
 }
 
@@ -220,21 +179,24 @@ impl Rail for SimRail {
     }
 
     fn reach(&self, peer: Peer) -> Option<Reach> {
-        if peer >= self.fabric.world() || self.gone.contains(&peer) {
+        if !self.lines.reaches(peer) {
             return None;
         }
         Some(Reach {
             eager_max: EAGER_MAX,
             flow_max: FLOW_MAX,
-            can_read: self.memory == Memory::Reached,
+            can_read: self.memory != Memory::Apart,
             can_write: self.memory == Memory::Reached,
             pipeline_chunk: PACKET_MAX,
-            read_chunk: u64::MAX,
+            read_chunk: match self.memory {
+                Memory::Asked => CHUNK,
+                Memory::Apart | Memory::Reached => u64::MAX,
+            },
         })
     }
 
     fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
-        let Some(link) = self.link(peer) else {
+        let Some(link) = self.lines.link(peer) else {
             return Flowing::No;
         };
         let room = link.has_room(Class::Data);
@@ -254,7 +216,7 @@ impl Rail for SimRail {
     fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
         let promised = class == Class::Data && self.promised > 0;
         self.promised -= usize::from(promised);
-        let link = self.link(peer).ok_or(Refusal::Gone)?;
+        let link = self.lines.link(peer).ok_or(Refusal::Gone)?;
         if !promised && !link.has_room(class) {
             return Err(Refusal::Full);
         }
@@ -275,16 +237,11 @@ impl Rail for SimRail {
         let mut payload = vec![0; header.len as usize];
         room.mem.read(0, &mut payload);
         self.claimed.remove(&room.token);
-        let now_ns = self.fabric.now_ns();
-        if let Some(link) = self.link(room.peer) {
-            let packet = Packet {
-                header: *header,
-                payload,
-            };
-            let frame = link.send(packet, now_ns);
-            self.active.insert(room.peer);
-            self.fabric.transmit(self.me, room.peer, frame);
-        }
+        let packet = Packet {
+            header: *header,
+            payload,
+        };
+        self.lines.send(room.peer, packet);
     }
 
     fn abandon(&mut self, room: Room) {
@@ -299,43 +256,32 @@ impl Rail for SimRail {
     }
 
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+        if self.lines.dawdles() {
+            return self.found(0);
+        }
         let mut told = 0;
-        let mut packets = Vec::new();
         while told < budget {
-            if let Some((from, packet, done)) = self.came.pop_front() {
+            if let Some((from, packet, done)) = self.lines.came.pop_front() {
                 told += 1;
                 if !self.deliver(from, packet, done, sink) {
                     break;
                 }
                 continue;
             }
-            match self.fabric.arrival(self.me) {
+            match self.lines.look(sink) {
                 None => break,
-                Some(Arrival::Gone(peer)) => told += self.lose(peer, sink),
-                Some(Arrival::Frame(from, frame)) => {
-                    let Some(link) = self.link(from) else {
-                        continue;
-                    };
-                    link.receive(frame, &mut packets);
-                    self.active.insert(from);
-                    self.came
-                        .extend(packets.drain(..).map(|packet| (from, packet, 0)));
-                }
+                Some(count) => told += count,
             }
         }
+        told += self.lines.tell(sink);
         if self.memory == Memory::Reached {
             for token in self.fabric.regions(|regions| regions.drained(self.me)) {
                 sink.revoked(token);
                 told += 1;
             }
         }
-        told += self.keep_time(sink);
-        self.in_vain = if told == 0 { self.in_vain + 1 } else { 0 };
-        if self.in_vain > POLLS_IN_VAIN {
-            self.in_vain = 0;
-            self.fabric.pause(self.me);
-        }
-        told
+        told += self.lines.keep_time(sink);
+        self.found(told)
     }
 
     fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing {
@@ -353,6 +299,16 @@ impl Rail for SimRail {
     }
 
     fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
+        if self.memory == Memory::Asked {
+            if !self.lines.reaches(bulk.peer) {
+                return Err(Error::Peer {
+                    peer: bulk.peer,
+                    what: "died before its memory was used",
+                });
+            }
+            self.lines.read(&bulk);
+            return Ok(Ending::Later);
+        }
         self.transfer(&bulk, Want::Bytes(bulk.offset, bulk.len))
             .map(|_| Ending::Now)
     }
@@ -364,6 +320,8 @@ impl Rail for SimRail {
     fn fetch(&mut self, _token: Token, _peer: Peer, _len: u64) -> Fetch {
         match self.memory {
             Memory::Apart => Fetch::Packets,
+            Memory::Asked if self.fabric.draw(3) == 0 => Fetch::Packets,
+            Memory::Asked => Fetch::Read,
             Memory::Reached => {
                 let ways = [
                     Fetch::Read,
@@ -379,7 +337,7 @@ impl Rail for SimRail {
 
     fn share(&mut self, token: Token, peer: Peer, data: &Data, _way: Fetch) -> Option<Descriptor> {
         // Not always: engines must do without.
-        if self.fabric.draw(8) == 0 {
+        if self.memory != Memory::Reached || self.fabric.draw(8) == 0 {
             return None;
         }
         match self.expose(token, peer, data) {
@@ -423,7 +381,7 @@ impl Rail for SimRail {
 
     fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
         // Not always: engines must do without.
-        if self.fabric.draw(4) == 0 {
+        if self.memory != Memory::Reached || self.fabric.draw(4) == 0 {
             return Ok(Lifted::Unable);
         }
         let want = match what {
@@ -444,7 +402,7 @@ impl Rail for SimRail {
     }
 
     fn looks(&self, _peer: Peer) -> bool {
-        self.memory == Memory::Apart || self.fabric.draw(2) == 0
+        self.memory != Memory::Reached || self.fabric.draw(2) == 0
     }
 
     fn arm(&mut self) -> u32 {
@@ -462,68 +420,6 @@ impl Rail for SimRail {
 
     fn ring(&mut self, peer: Peer) {
         self.fabric.wake(peer);
-    }
-}
-
-/// A copy under a lease.
-struct Copy {
-    me: Peer,
-    peer: Peer,
-    cookie: u64,
-    fabric: Arc<SimFabric>,
-    local: Data,
-    local_offset: u64,
-    want: Want,
-    permit: Permit,
-}
-
-impl Copy {
-    fn step(&self) -> Step {
-        Step {
-            bytes: self.permit.len,
-            last: self.permit.last,
-        }
-    }
-}
-
-impl Load for Copy {
-    fn carry(&mut self) -> Result<(), Error> {
-        let permit = &self.permit;
-        self.fabric.perhaps_pause(self.me);
-        let there = self.fabric.regions(|regions| regions.is_there(self.cookie));
-        if there {
-            let mut bytes = vec![0; permit.len as usize];
-            match self.want {
-                Want::Bytes(..) => {
-                    permit.data.pack(permit.from, &mut bytes);
-                    self.local.unpack(self.local_offset, &bytes);
-                }
-                Want::Back(..) => {
-                    self.local.pack(permit.from, &mut bytes);
-                    permit.data.unpack(permit.from, &bytes);
-                }
-            }
-        }
-        self.fabric.perhaps_pause(self.me);
-        if there {
-            return Ok(());
-        }
-        Err(Error::Peer {
-            peer: self.peer,
-            what: "died while its memory was used",
-        })
-    }
-}
-
-impl Drop for Copy {
-    fn drop(&mut self) {
-        // A rank that dies keeps its lease until its death is heard.
-        if std::thread::panicking() {
-            return;
-        }
-        if let Some(owner) = self.fabric.regions(|regions| regions.give_back(self.cookie)) {
-            self.fabric.wake(owner);
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, St
 use garonne_engine::lift::Flight;
 use garonne_progress::host::Host;
 use garonne_sim::Memory;
-use garonne_sim::fabric::Faults;
+use garonne_sim::faults::Faults;
 use garonne_sim::job::{Job, SimHost, check};
 use garonne_sim::random::Random;
 use garonne_sync::user::{Data, Scratch};
@@ -511,7 +511,7 @@ fn job(seed: u64, world: u32) -> Job {
         loss: random.below(100),
         repeat: random.below(50),
         until_ns: 500_000,
-        deaths: Vec::new(),
+        ..Faults::none()
     };
     Job {
         world,

@@ -4,7 +4,7 @@ use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Send, Source, Started, TypeMark};
 use garonne_progress::host::Host;
 use garonne_sim::Memory;
-use garonne_sim::fabric::Faults;
+use garonne_sim::faults::Faults;
 use garonne_sim::job::{Job, SimHost, check};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn job(seed: u64) -> Job {
         loss: 20,
         repeat: 20,
         until_ns: 500_000,
-        deaths: Vec::new(),
+        ..Faults::none()
     };
     Job {
         world: 2,

@@ -5,7 +5,7 @@ use garonne_engine::api::{Mode, Origin, Pattern, Send, Source, Started};
 use garonne_engine::quick::{Catch, Ended};
 use garonne_progress::host::Host;
 use garonne_sim::Memory;
-use garonne_sim::fabric::Faults;
+use garonne_sim::faults::Faults;
 use garonne_sim::job::{Job, SimHost, check};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn a_receive_that_went_by_packets_leaves_nothing_to_the_next_in_its_slot() {
             loss: 0,
             repeat: 0,
             until_ns: 0,
-            deaths: Vec::new(),
+            ..Faults::none()
         },
         quotas: Quotas {
             envelopes: 1024,

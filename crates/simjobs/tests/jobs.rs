@@ -11,7 +11,7 @@ use garonne_mpi::p2p::{RecvArgs, SendArgs, SendMode};
 use garonne_mpi::process::{Config, Process, ThreadLevel};
 use garonne_mpi::request;
 use garonne_progress::host::Host;
-use garonne_sim::fabric::Faults;
+use garonne_sim::faults::Faults;
 use garonne_sim::job::{Job, SimHost, check};
 use garonne_sim::random::Random;
 use garonne_sync::user::{Data, Scratch};
@@ -24,7 +24,7 @@ fn job(seed: u64, world: u32) -> Job {
         loss: random.below(100),
         repeat: random.below(50),
         until_ns: 1_000_000,
-        deaths: Vec::new(),
+        ..Faults::none()
     };
     let envelopes = [1, 2, 16, 1024][random.below(4) as usize];
     Job {

@@ -10,7 +10,7 @@ use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::{Datatype, codes};
 use garonne_mpi::op::{Op, Predefined};
 use garonne_mpi::process::{Config, Process, ThreadLevel};
-use garonne_sim::fabric::Faults;
+use garonne_sim::faults::Faults;
 use garonne_sim::job::{Job, SimHost, run, run_some};
 use garonne_sync::user::Scratch;
 use std::sync::Arc;

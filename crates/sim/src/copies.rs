@@ -1,0 +1,74 @@
+//! Copies between simulated ranks' memories, each under a lease on the region of one of them.
+//!
+//! Made by a rank's rail, carried out by it or by whoever took the copy out of the engine; around its bytes any other rank may run. Dropping one gives the lease back.
+
+use crate::fabric::SimFabric;
+use crate::regions::{Permit, Want};
+use garonne_engine::api::{Error, Peer};
+use garonne_engine::lift::Load;
+use garonne_engine::rail::Step;
+use garonne_sync::user::Data;
+use std::sync::Arc;
+
+/// A copy under a lease.
+pub(crate) struct Copy {
+    pub me: Peer,
+    pub peer: Peer,
+    pub cookie: u64,
+    pub fabric: Arc<SimFabric>,
+    pub local: Data,
+    pub local_offset: u64,
+    pub want: Want,
+    pub permit: Permit,
+}
+
+impl Copy {
+    /// What it moves.
+    pub(crate) fn step(&self) -> Step {
+        Step {
+            bytes: self.permit.len,
+            last: self.permit.last,
+        }
+    }
+}
+
+impl Load for Copy {
+    fn carry(&mut self) -> Result<(), Error> {
+        let permit = &self.permit;
+        self.fabric.perhaps_pause(self.me);
+        let there = self.fabric.regions(|regions| regions.is_there(self.cookie));
+        if there {
+            let mut bytes = vec![0; permit.len as usize];
+            match self.want {
+                Want::Bytes(..) => {
+                    permit.data.pack(permit.from, &mut bytes);
+                    self.local.unpack(self.local_offset, &bytes);
+                }
+                Want::Back(..) => {
+                    self.local.pack(permit.from, &mut bytes);
+                    permit.data.unpack(permit.from, &bytes);
+                }
+            }
+        }
+        self.fabric.perhaps_pause(self.me);
+        if there {
+            return Ok(());
+        }
+        Err(Error::Peer {
+            peer: self.peer,
+            what: "died while its memory was used",
+        })
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        // A rank that dies keeps its lease until its death is heard.
+        if std::thread::panicking() {
+            return;
+        }
+        if let Some(owner) = self.fabric.regions(|regions| regions.give_back(self.cookie)) {
+            self.fabric.wake(owner);
+        }
+    }
+}

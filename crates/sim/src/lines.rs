@@ -1,0 +1,332 @@
+//! What is between a simulated rank and its peers: a reliability link to each over all its ways, and reads of its memory.
+//!
+//! Owned by the rank's rail, which tells the engine what comes of it. Keeps the rank's alarm, so that what was not answered is sent again, and the pace of a
+//! slow rank. Bounded by the links' windows and by what the engine reads.
+
+use crate::fabric::{Arrival, Sent, SimFabric, Stream};
+use crate::reads::{Ended, Reads, Word};
+use crate::regions::Want;
+use crate::ways::Ways;
+use garonne_engine::api::Peer;
+use garonne_engine::rail::{Bulk, Sink};
+use garonne_engine::reliable::{Frame, Link, Packet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// What is between a rank and a peer.
+#[derive(Debug)]
+struct Line {
+    link: Link,
+    ways: Ways,
+}
+
+/// How a slow rank looks at what came.
+#[derive(Debug)]
+struct Pace {
+    /// How much time passes between two looks.
+    pause_ns: u64,
+    /// When the next may be.
+    next_ns: u64,
+    /// The rank's word at the last: another means that somebody woke it since.
+    word: u32,
+}
+
+/// What came, once read.
+enum Read {
+    Frame(Frame),
+    Word(Word),
+}
+
+/// All that is between a rank and its peers.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    me: Peer,
+    fabric: Arc<SimFabric>,
+    /// To peers that were spoken to.
+    lines: BTreeMap<Peer, Line>,
+    reads: Reads,
+    /// Reads that are over and were not told.
+    done: Vec<Ended>,
+    gone: BTreeSet<Peer>,
+    /// Peers whose links may have something due.
+    active: BTreeSet<Peer>,
+    /// What came and was not delivered: sender, packet, and bytes of it that were.
+    pub came: VecDeque<(Peer, Packet, usize)>,
+    /// When the fabric will wake this rank next, as far as asked.
+    alarm_ns: Option<u64>,
+    /// A slow rank's pace.
+    slow: Option<Pace>,
+}
+
+impl Lines {
+    pub(crate) fn new(fabric: Arc<SimFabric>, me: Peer) -> Self {
+        let slow = fabric.slowness_ns(me).map(|pause_ns| Pace {
+            pause_ns,
+            next_ns: 0,
+            word: 0,
+        });
+        Self {
+            me,
+            fabric,
+            lines: BTreeMap::new(),
+            reads: Reads::default(),
+            done: Vec::new(),
+            gone: BTreeSet::new(),
+            active: BTreeSet::new(),
+            came: VecDeque::new(),
+            alarm_ns: None,
+            slow,
+        }
+    }
+
+    /// Whether a peer can be spoken to.
+    pub(crate) fn reaches(&self, peer: Peer) -> bool {
+        peer < self.fabric.world() && !self.gone.contains(&peer)
+    }
+
+    /// Every packet sent was acknowledged or its peer is gone, and nothing came that may have to be answered.
+    pub(crate) fn is_settled(&self) -> bool {
+        let nothing_came = self.came.is_empty() && !self.fabric.has_arrivals(self.me);
+        nothing_came && self.lines.values().all(|line| line.link.is_settled())
+    }
+
+    /// Takes what arrived, until a packet can be delivered or nothing is left. How much was told.
+    pub(crate) fn look(&mut self, sink: &mut impl Sink) -> Option<u32> {
+        match self.fabric.arrival(self.me)? {
+            Arrival::Gone(peer) => Some(self.lose(peer, sink)),
+            Arrival::Frame(sent) => {
+                self.take_in(sent);
+                Some(0)
+            }
+        }
+    }
+
+    /// Numbers a packet and transmits it.
+    pub(crate) fn send(&mut self, peer: Peer, packet: Packet) {
+        let now_ns = self.fabric.now_ns();
+        if let Some(link) = self.link(peer) {
+            let frame = link.send(packet, now_ns);
+            self.active.insert(peer);
+            self.transmit_frame(peer, &frame);
+        }
+    }
+
+    /// Starts a read of a peer's memory.
+    pub(crate) fn read(&mut self, bulk: &Bulk<'_>) {
+        self.reads.begin(bulk);
+        let now_ns = self.fabric.now_ns();
+        // A peer that does not answer is lost in a poll.
+        let _ = self.ask(now_ns);
+        if let Some(at_ns) = self.reads.deadline_ns() {
+            self.set_alarm(at_ns, now_ns);
+        }
+    }
+
+    fn lose(&mut self, peer: Peer, sink: &mut impl Sink) -> u32 {
+        self.lines.remove(&peer);
+        if !self.gone.insert(peer) {
+            return 0;
+        }
+        self.fabric.regions(|regions| regions.peer_gone(self.me, peer));
+        self.done.extend(self.reads.lose(peer));
+        let told = self.tell(sink);
+        sink.gone(peer);
+        told + 1
+    }
+
+    /// Loses a peer that did not answer.
+    fn give_up(&mut self, peer: Peer, sink: &mut impl Sink) -> u32 {
+        let told = self.lose(peer, sink);
+        if told > 0 {
+            self.fabric.given_up(self.me, peer);
+        }
+        told
+    }
+
+    /// Tells of reads that are over.
+    pub(crate) fn tell(&mut self, sink: &mut impl Sink) -> u32 {
+        let told = self.done.len() as u32;
+        self.done
+            .drain(..)
+            .for_each(|(token, result)| sink.bulk_done(token, result));
+        told
+    }
+
+    /// What is between this rank and a peer that is not gone.
+    fn line(&mut self, peer: Peer) -> Option<&mut Line> {
+        let there = peer < self.fabric.world() && !self.gone.contains(&peer);
+        let ways = self.fabric.ways();
+        there.then(|| {
+            self.lines.entry(peer).or_insert_with(|| Line {
+                link: Link::default(),
+                ways: Ways::new(ways),
+            })
+        })
+    }
+
+    /// The link to a peer that is not gone.
+    pub(crate) fn link(&mut self, peer: Peer) -> Option<&mut Link> {
+        self.line(peer).map(|line| &mut line.link)
+    }
+
+    /// Puts something on one of the ways to a peer, with a number if it goes again when nothing is heard of it.
+    fn transmit(&mut self, peer: Peer, number: Option<u64>, (stream, bytes): (Stream, Vec<u8>)) {
+        let fabric = self.fabric.clone();
+        let Some(line) = self.line(peer) else { return };
+        let draw = |bound| fabric.draw(bound);
+        let (way, elsewhere) = line.ways.choose(number, bytes.len() as u64, draw);
+        fabric.count(|tally| tally.elsewhere += u64::from(elsewhere));
+        let sent = Sent {
+            from: self.me,
+            way,
+            stream,
+            bytes,
+        };
+        fabric.transmit(peer, sent);
+    }
+
+    fn transmit_frame(&mut self, peer: Peer, frame: &Frame) {
+        let number = frame.packet.as_ref().map(|(number, _)| *number);
+        self.transmit(peer, number, (Stream::Packets, frame.encode()));
+    }
+
+    /// Takes in what came from a peer, if that is not gone and nothing changed it.
+    fn take_in(&mut self, sent: Sent) {
+        let (from, way) = (sent.from, sent.way);
+        if self.gone.contains(&from) {
+            return;
+        }
+        let read = match sent.stream {
+            Stream::Packets => Frame::decode(&sent.bytes).map(Read::Frame),
+            Stream::Reads => Word::decode(&sent.bytes).map(Read::Word),
+        };
+        let (Some(read), Some(line)) = (read, self.line(from)) else {
+            return self.fabric.count(|tally| tally.refused += 1);
+        };
+        line.ways.heard(way);
+        self.reads.heard(from);
+        match read {
+            Read::Frame(frame) => self.take_frame(from, frame),
+            Read::Word(word) => self.take_word(from, word),
+        }
+    }
+
+    fn take_frame(&mut self, from: Peer, frame: Frame) {
+        let Some(line) = self.line(from) else { return };
+        let mut packets = Vec::new();
+        line.link.receive(frame, &mut packets);
+        line.ways.forget_before(line.link.acknowledged());
+        self.active.insert(from);
+        self.came
+            .extend(packets.into_iter().map(|packet| (from, packet, 0)));
+    }
+
+    fn take_word(&mut self, from: Peer, word: Word) {
+        match word {
+            Word::Ask {
+                number,
+                cookie,
+                at,
+                len,
+            } => {
+                let want = Want::Bytes(at, len);
+                let me = self.me;
+                let answer = self.fabric.regions(|regions| {
+                    let permit = regions.lease(from, me, cookie, want).ok().flatten()?;
+                    let mut bytes = vec![0; permit.len as usize];
+                    permit.data.pack(permit.from, &mut bytes);
+                    regions.give_back(cookie);
+                    Some(bytes)
+                });
+                let answer = answer.map_or(Word::Refusal(number), |bytes| Word::Part(number, bytes));
+                self.transmit(from, None, (Stream::Reads, answer.encode()));
+            }
+            Word::Part(number, bytes) => match self.reads.take(from, number, &bytes) {
+                None => self.fabric.count(|tally| tally.doubled += 1),
+                Some(ended) => {
+                    self.done.extend(ended);
+                    self.fabric.count(|tally| tally.pieces += 1);
+                    self.line(from).map(|line| line.ways.forget(number));
+                }
+            },
+            Word::Refusal(number) => {
+                self.done.extend(self.reads.refuse(from, number));
+                self.line(from).map(|line| line.ways.forget(number));
+            }
+        }
+    }
+
+    /// Asks for what is wanted of peers' memory and not there in time.
+    fn ask(&mut self, now_ns: u64) -> Result<(), Peer> {
+        let fabric = self.fabric.clone();
+        for (peer, number, word) in self.reads.due(now_ns, |bound| fabric.draw(bound))? {
+            self.transmit(peer, Some(number), (Stream::Reads, word.encode()));
+        }
+        Ok(())
+    }
+
+    /// Whether a slow rank does not look yet. It will be woken when it may, if there is anything to look at.
+    pub(crate) fn dawdles(&mut self) -> bool {
+        let Some(pace) = &mut self.slow else {
+            return false;
+        };
+        let (now_ns, word) = (self.fabric.now_ns(), self.fabric.word(self.me));
+        if now_ns >= pace.next_ns {
+            (pace.next_ns, pace.word) = (now_ns + pace.pause_ns, word);
+            return false;
+        }
+        let (next_ns, woken) = (pace.next_ns, pace.word != word);
+        let waits = !self.active.is_empty() || self.reads.is_waiting();
+        let has_more = !self.came.is_empty() || !self.done.is_empty() || self.fabric.has_arrivals(self.me);
+        if (woken || waits || has_more) && self.alarm_ns != Some(next_ns) {
+            self.fabric.wake_at(self.me, next_ns);
+            self.alarm_ns = Some(next_ns);
+        }
+        true
+    }
+
+    /// Transmits acknowledgements and repeats that are due, and asks to be woken for the next.
+    pub(crate) fn keep_time(&mut self, sink: &mut impl Sink) -> u32 {
+        let now_ns = self.fabric.now_ns();
+        let mut told = 0;
+        let mut frames: Vec<Frame> = Vec::new();
+        while let Err(peer) = self.ask(now_ns) {
+            told += self.give_up(peer, sink);
+        }
+        let mut deadline_ns = self.reads.deadline_ns();
+        for peer in self.active.clone() {
+            let Some(line) = self.lines.get_mut(&peer) else {
+                self.active.remove(&peer);
+                continue;
+            };
+            if line.link.due(now_ns, &mut frames).is_err() {
+                // What was to go again went to nobody else.
+                frames.clear();
+                told += self.give_up(peer, sink);
+                continue;
+            }
+            match line.link.deadline_ns() {
+                None => drop(self.active.remove(&peer)),
+                Some(at_ns) => deadline_ns = Some(deadline_ns.map_or(at_ns, |other| other.min(at_ns))),
+            }
+            for frame in frames.drain(..) {
+                self.transmit_frame(peer, &frame);
+            }
+        }
+        if let Some(at_ns) = deadline_ns {
+            self.set_alarm(at_ns, now_ns);
+        }
+        told
+    }
+
+    /// Asks to be woken, unless that will be sooner.
+    fn set_alarm(&mut self, at_ns: u64, now_ns: u64) {
+        if self
+            .alarm_ns
+            .is_none_or(|alarm_ns| alarm_ns <= now_ns || at_ns < alarm_ns)
+        {
+            self.fabric.wake_at(self.me, at_ns);
+            self.alarm_ns = Some(at_ns);
+        }
+    }
+}
