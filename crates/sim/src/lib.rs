@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod copies;
+pub mod course;
 pub mod fabric;
 pub mod faults;
 pub mod job;
@@ -12,6 +13,7 @@ pub mod rail;
 pub mod random;
 mod reads;
 mod regions;
+pub mod storm;
 mod threads;
 pub mod traffic;
 mod ways;
