@@ -84,8 +84,12 @@ impl Sink for Core {
     }
 
     fn gone(&mut self, peer: Peer) {
+        self.lost(peer, "it died or cut the connection");
+    }
+
+    fn lost(&mut self, peer: Peer, why: &'static str) {
         if let Some(gate) = self.hear(peer) {
-            self.lose(gate, "it died or cut the connection");
+            self.lose(gate, why);
         }
     }
 }

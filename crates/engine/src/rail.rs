@@ -282,6 +282,11 @@ pub trait Sink {
     fn bulk_done(&mut self, token: Token, result: Result<(), Error>);
     /// The peer died or cut the connection; nothing more will arrive from it, and claims towards it answer `Gone`.
     fn gone(&mut self, peer: Peer);
+    /// The same, where the rail knows why.
+    fn lost(&mut self, peer: Peer, why: &'static str) {
+        let _ = why;
+        self.gone(peer);
+    }
 }
 
 /// Sleeping until a rail (or another thread of this process) has something to look at. Shared by all threads of a rank

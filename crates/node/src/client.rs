@@ -401,6 +401,12 @@ impl Client {
         self.mention(&ToAgent::Apart { peer });
     }
 
+    /// Tells the agent why this rank cannot have a connection to that one, which ends the job.
+    pub(crate) fn tell_refused(&self, peer: u32, code: &str, text: &str) {
+        let (code, text) = (code.to_owned(), cut(text));
+        self.mention(&ToAgent::Refused { peer, code, text });
+    }
+
     /// Says something that may be lost, and never waits: for an agent that is busy, or for another thread that speaks to it.
     fn mention(&self, message: &ToAgent) {
         if !self.is_owner() {

@@ -209,6 +209,10 @@ codes! {
         "GARONNE_STRATEGY names a file that is to decide when, in which order and which way messages leave, and it is no module for this library.",
         "The line names the file and the reason: it is not there (on this host), it is no library, it lacks a library of its own, it exports no garonne_strategy_v1, or it is of another version.",
         "`garonne strategy FILE` loads and examines it. Compile it with -shared -fPIC and this version's garonne_strategy.h; the file must be at the same place on every host. Unset GARONNE_STRATEGY for the built-in strategy.";
+    G0231: "ranks disagree about a setting",
+        "A variable of the environment that must be the same for all ranks of a job is not: one rank encrypts what it says to other hosts and another does not, say.",
+        "The line names the ranks, the variable, and what it says on each side.",
+        "Set it for the whole job: in the environment of `garonne run`, by `-x NAME`, or in the file that the launcher passes to all hosts. A shell's start file on one host that sets it makes the difference, too.";
     G0301: "no shared memory",
         "The memory file that ranks of one node talk through could not be made, or is not sealed as it must be.",
         "The line names the system's error.",

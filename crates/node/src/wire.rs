@@ -99,6 +99,15 @@ pub enum ToAgent {
         /// That rank.
         peer: u32,
     },
+    /// A rank of another host, and why this one cannot have a connection to it, which ends the job.
+    Refused {
+        /// That rank.
+        peer: u32,
+        /// Code for `garonne explain`.
+        code: String,
+        /// What is between them.
+        text: String,
+    },
     /// A tool wants a network out of use between hosts, or in use again; answered with `Heard`. Carries the agent's end of a private socket.
     Drain {
         /// The network.
@@ -310,6 +319,10 @@ impl ToAgent {
                 put_network(Writer::new(12), network).raw([u8::from(*drained)])
             }
             ToAgent::Look => Writer::new(13),
+            ToAgent::Refused { peer, code, text } => Writer::new(14)
+                .raw(peer.to_le_bytes())
+                .bytes(code.as_bytes())
+                .bytes(text.as_bytes()),
         }
         .0
     }
@@ -349,6 +362,11 @@ impl ToAgent {
                 drained: r.raw()? != [0],
             },
             13 => ToAgent::Look,
+            14 => ToAgent::Refused {
+                peer: r.u32()?,
+                code: r.text()?,
+                text: r.text()?,
+            },
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(value)
@@ -488,6 +506,11 @@ mod tests {
                 drained: true,
             },
             ToAgent::Look,
+            ToAgent::Refused {
+                peer: 3,
+                code: "G0203".into(),
+                text: "é".into(),
+            },
         ]
     }
 
@@ -501,7 +524,7 @@ mod tests {
         }
 
         #[test]
-        fn a_message_with_any_byte_changed_or_missing_is_read_or_refused(which in 0usize..8, at: prop::sample::Index, byte: u8) {
+        fn a_message_with_any_byte_changed_or_missing_is_read_or_refused(which in 0usize..14, at: prop::sample::Index, byte: u8) {
             let samples = samples();
             let mut bytes = samples[which % samples.len()].encode();
             let at = at.index(bytes.len());

@@ -29,6 +29,8 @@ pub struct Told {
     pub packets: Vec<(Peer, Header, Vec<u8>)>,
     /// Peers reported gone.
     pub gone: Vec<Peer>,
+    /// Why, of those where the rail said so.
+    pub reasons: Vec<&'static str>,
     /// Regions whose revocation ended.
     pub revoked: Vec<Token>,
     /// Exposures that ended.
@@ -54,6 +56,10 @@ impl Sink for Told {
     }
     fn gone(&mut self, peer: Peer) {
         self.gone.push(peer);
+    }
+    fn lost(&mut self, peer: Peer, why: &'static str) {
+        self.gone.push(peer);
+        self.reasons.push(why);
     }
 }
 

@@ -42,7 +42,7 @@ mod wake;
 pub use door::listen;
 pub use fabric::hello::Unused;
 pub use fabric::opener::Fabrics;
-pub use frame::{LIBRARY, MEMORY, Process, Stream, VERSIONS};
+pub use frame::{LIBRARY, MEMORY, Process, Reason, Stream, VERSIONS};
 pub use handshake::{Fault, House, SECRET_BYTES, Secret};
 pub use hosts::Hosts;
 
@@ -56,6 +56,7 @@ use crate::tcp::fabric::opener::Opener;
 use crate::tcp::frame::{Ask, HEADER, Kind};
 use crate::tcp::gather::{Brisk, Gathering};
 use crate::tcp::intake::Streams;
+use crate::tcp::line::Failure;
 use crate::tcp::log::{BEFORE, Blocks};
 use crate::tcp::remote::Remote;
 use crate::tcp::shown::Shown;
@@ -89,11 +90,14 @@ struct Region {
     data: Data,
 }
 
+/// What becomes of a peer that nothing else is known of.
+const LOST: &str = "it died or cut the connection";
+
 /// What the engine is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Untold {
-    /// A peer counts as gone.
-    Gone(Peer),
+    /// A peer counts as gone, and why.
+    Gone(Peer, &'static str),
     /// A region that was to be withdrawn is.
     Revoked(Token),
 }
@@ -134,7 +138,6 @@ pub struct TcpRail {
     deadline: Option<Instant>,
     /// The last look for silent hosts.
     listened: Instant,
-    faults: Vec<(Peer, Fault)>,
     gathering: Gathering,
     brisk: Brisk,
     shown: Shown,
@@ -205,7 +208,6 @@ impl TcpRail {
             sliced: false,
             deadline: None,
             listened: Instant::now(),
-            faults: Vec::new(),
             gathering: Gathering::default(),
             brisk: Brisk::default(),
             shown: Shown::default(),
@@ -237,9 +239,13 @@ impl TcpRail {
         !self.ready.is_empty() || !self.done.is_empty() || !self.untold.is_empty()
     }
 
-    /// Why calls to peers came to nothing, since this was last asked: for messages to people.
-    pub fn take_faults(&mut self) -> Vec<(Peer, Fault)> {
-        std::mem::take(&mut self.faults)
+    /// What is to be said of a peer that is given up since calls to it fail like that; where the two cannot have a connection, the hosts hear of it, too.
+    fn why(&self, peer: Peer, failure: &Failure) -> &'static str {
+        let Failure::Fault(fault) = failure else {
+            return LOST;
+        };
+        self.hosts.refused(peer, fault);
+        fault.for_good()
     }
 
     /// Its sockets, for a rank that sleeps elsewhere.
@@ -310,7 +316,7 @@ impl TcpRail {
         }
         for what in self.untold.drain(..) {
             match what {
-                Untold::Gone(peer) => sink.gone(peer),
+                Untold::Gone(peer, why) => sink.lost(peer, why),
                 Untold::Revoked(token) => sink.revoked(token),
             }
             told += 1;
@@ -529,10 +535,7 @@ impl Rail for TcpRail {
         {
             return Err(Error::Misuse("a read beyond the end of its buffer"));
         }
-        let gone = |_| Error::Peer {
-            peer,
-            what: "it died or cut the connection",
-        };
+        let gone = |_| Error::Peer { peer, what: LOST };
         let remote = self.remote(peer).map_err(gone)?;
         if bulk.len == 0 {
             return Ok(Ending::Now);

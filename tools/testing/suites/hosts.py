@@ -53,7 +53,7 @@ def suite(context):
         yield python(context, PART)
     else:
         yield python(context, [])
-    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_that_comes, network_lost, gateway, settings_of_networks, strangers, libfabric, libfabric_fails):
+    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_that_comes, network_lost, gateway, settings_of_networks, one_side_encrypts, strangers, libfabric, libfabric_fails):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
@@ -362,6 +362,15 @@ def settings_of_networks(context, talk):
         expect(code == 0 and "all is well" in output, f"exit code {code}", output)
         code, output = run(context, hosts, [*where, "-x", "GARONNE_ENCRYPT=maybe", talk, "1"])
         expect(code != 0 and "G0225" in output, f"exit code {code}", output)
+
+
+def one_side_encrypts(context, talk):
+    """Who is told why: the rank that calls, and whoever started the job."""
+    with Hosts(2) as hosts:
+        code, output = run(context, hosts, ["--host", f"localhost,{hosts.names[1]}", "sh", "-c", f"GARONNE_ENCRYPT=$PMI_RANK exec {talk} 5"])
+        said = re.search(r"error\[G0231\]: rank (\d) on host '.+' cannot have a connection to rank (\d) on host '.+': rank \d (encrypts|does not encrypt) and rank \d does", output)
+        expect(code != 0 and said and said[1] != said[2], f"exit code {code}", output)
+        expect("it died or cut the connection" not in output, "a rank is said to have died", output)
 
 
 def strangers(context, talk):

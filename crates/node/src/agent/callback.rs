@@ -141,4 +141,19 @@ impl Agent<'_> {
         );
         self.kept_out(rank, &line);
     }
+
+    /// A rank of this node says why it cannot have a connection to another.
+    pub(super) fn refused(&mut self, (rank, peer): (u32, u32), code: &str, text: &str) {
+        let Some(code) = codes::find(code).filter(|_| peer < self.job.size()) else {
+            return;
+        };
+        let host = |rank| self.job.nodes.name(self.job.nodes.of(rank));
+        let line = format!(
+            "error[{}]: rank {rank} on host '{}' cannot have a connection to rank {peer} on host '{}': {text}",
+            code.id,
+            host(rank),
+            host(peer)
+        );
+        self.kept_out(rank, &line);
+    }
 }

@@ -351,6 +351,7 @@ impl Agent<'_> {
                 bulk,
             }),
             ToAgent::Apart { peer } => self.apart(rank, peer),
+            ToAgent::Refused { peer, code, text } => self.refused((rank, peer), &code, &text),
             ToAgent::Register { .. } | ToAgent::Attach | ToAgent::Drain { .. } | ToAgent::Look => {}
         }
     }

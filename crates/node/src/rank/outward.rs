@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use garonne_engine::api::Peer;
 use garonne_engine::strategy::leave::Leaving;
-use garonne_rails::tcp::{self, Fabrics, House, Process, TcpRail};
+use garonne_rails::tcp::{self, Fabrics, Fault, House, Process, Reason, TcpRail};
 use garonne_sync::shm::Segment;
 use garonne_topology::device::{self, Near};
 use garonne_topology::nuioa;
@@ -71,6 +71,7 @@ impl Outward {
             near: here.clone(),
             name: map.atlas.place(world.node)?.name,
         };
+        let sealed = sealed()?;
         let house = House {
             secret: begin.secret,
             me: Process {
@@ -79,7 +80,7 @@ impl Outward {
                 rank: world.rank,
                 incarnation: 0,
             },
-            sealed: sealed()?,
+            sealed,
         };
         let here = here.len() as u64;
         // Each has a core of its own, and none is left.
@@ -93,6 +94,7 @@ impl Outward {
             map,
             fabrics: fabrics()?,
             joint,
+            sealed,
         };
         let rail = TcpRail::new(house, Arc::new(others), begin.listener);
         let mut rail = rail.map_err(|error| {
@@ -290,6 +292,8 @@ struct Others {
     fabrics: Fabrics,
     /// Ranks of this host are reached, too.
     joint: bool,
+    /// What this rank says to other hosts is encrypted.
+    sealed: bool,
 }
 
 impl tcp::Hosts for Others {
@@ -372,5 +376,28 @@ impl tcp::Hosts for Others {
 
     fn cannot_reach(&self, peer: Peer) {
         self.client.tell_apart(peer);
+    }
+
+    fn refused(&self, peer: Peer, fault: &Fault) {
+        let code = match fault {
+            Fault::Versions { .. } | Fault::Library(_) => codes::G0203,
+            Fault::Refused(Reason::Sealing) => codes::G0231,
+            _ => codes::G0229,
+        };
+        let text = match fault {
+            Fault::Refused(Reason::Sealing) => {
+                let (own, other) = if self.sealed {
+                    ("encrypts", "does not")
+                } else {
+                    ("does not encrypt", "does")
+                };
+                format!(
+                    "rank {} {own} and rank {peer} {other} ({ENV_ENCRYPT})",
+                    self.world.rank
+                )
+            }
+            fault => fault.to_string(),
+        };
+        self.client.tell_refused(peer, code, &text);
     }
 }

@@ -3,9 +3,9 @@
 //! Part of [`TcpRail`]; called by the rail that has both (`composed`). The paths of such a pair have one more way, the memory, which is there always; so that nobody takes a call, or
 //! that the other side breaks the format, ends the connection and nothing else, and it is tried again as long as there is something to read.
 
-use crate::tcp::TcpRail;
 use crate::tcp::frame::{Ask, MEMORY, Stream};
 use crate::tcp::line::Failure;
+use crate::tcp::{LOST, TcpRail};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Bulk, Descriptor, Ending};
 use garonne_sync::user::Data;
@@ -38,10 +38,7 @@ impl TcpRail {
     /// Reads a region of such a peer: what `memory` names is the same as what the read names.
     pub(crate) fn read_beside(&mut self, bulk: &Bulk<'_>, memory: Descriptor) -> Result<Ending, Error> {
         let peer = bulk.peer;
-        let gone = |_| Error::Peer {
-            peer,
-            what: "it died or cut the connection",
-        };
+        let gone = |_| Error::Peer { peer, what: LOST };
         let remote = self.remote(peer).map_err(gone)?;
         let ask = Ask {
             cookie: bulk.descriptor.cookie,

@@ -9,7 +9,7 @@ use crate::tcp::frame::{ASKED, FABRIC, Process, Reason, Stream};
 use crate::tcp::line::{Failure, Line, Step};
 use crate::tcp::link::Sent;
 use crate::tcp::remote::{Call, Calls, Verdict};
-use crate::tcp::{TcpRail, Untold};
+use crate::tcp::{LOST, TcpRail, Untold};
 use garonne_engine::api::{Error, Peer};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -175,16 +175,11 @@ impl TcpRail {
         };
         let due = calls.due();
         let unreached = matches!(failure, Failure::Refused | Failure::Unreachable);
-        if let Failure::Fault(fault) = failure
-            && !self.faults.iter().any(|known| known == &(peer, fault.clone()))
-        {
-            self.faults.push((peer, fault));
-        }
         if unreached {
             self.ask(peer, stream, now);
         }
         match verdict {
-            Verdict::Gone => return self.lose(peer),
+            Verdict::Gone => return self.lose_for(peer, self.why(peer, &failure)),
             Verdict::Apart => self.hosts.cannot_reach(peer),
             Verdict::Again => {}
         }
@@ -365,7 +360,7 @@ impl TcpRail {
         if remote.link.heard_bye {
             // It left in good order; whoever still asks it for something asks in vain.
             let reads = remote.paths.take_reads();
-            self.fail(peer, reads);
+            self.fail(peer, reads, LOST);
             self.settle_recalls();
             return;
         }
@@ -382,15 +377,18 @@ impl TcpRail {
         self.spread(peer);
     }
 
-    fn fail(&mut self, peer: Peer, reads: Vec<u64>) {
+    fn fail(&mut self, peer: Peer, reads: Vec<u64>, what: &'static str) {
         for token in reads {
-            let what = "it died or cut the connection";
             self.done.push((token, Err(Error::Peer { peer, what })));
         }
     }
 
     /// A peer counts as gone.
     pub(super) fn lose(&mut self, peer: Peer) {
+        self.lose_for(peer, LOST);
+    }
+
+    fn lose_for(&mut self, peer: Peer, why: &'static str) {
         let beside = self.is_beside(peer);
         if beside && !self.hosts.is_gone(peer) {
             return self.part(peer);
@@ -406,13 +404,13 @@ impl TcpRail {
                 self.shown.closed(peer, stream);
             }
             let reads = remote.paths.take_reads();
-            self.fail(peer, reads);
+            self.fail(peer, reads, why);
             remote.link.log.clear(&mut self.blocks);
             self.open.retain(|open| *open != peer);
         }
         self.settle_recalls();
         if !beside {
-            self.untold.push(Untold::Gone(peer));
+            self.untold.push(Untold::Gone(peer, why));
         }
     }
 

@@ -125,6 +125,13 @@ pub enum Fault {
     Garbage,
 }
 
+impl Fault {
+    /// As an error of the engine's says it, whose words live as long as the process. They are kept once for each peer that counts as gone for it, and the first such ends the job.
+    pub(crate) fn for_good(&self) -> &'static str {
+        Box::leak(format!("there is no connection to it: {self}").into_boxed_str())
+    }
+}
+
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -143,7 +150,9 @@ impl std::fmt::Display for Fault {
             }
             Self::Refused(Reason::Other) => f.write_str("another process answers at its address"),
             Self::Refused(Reason::Busy) => f.write_str("it is calling itself"),
-            Self::Refused(Reason::Sealing) => f.write_str("one side encrypts and the other does not"),
+            Self::Refused(Reason::Sealing) => {
+                f.write_str("one side encrypts (GARONNE_ENCRYPT) and the other does not")
+            }
             Self::Refused(_) => f.write_str("it refuses this library"),
             Self::NotAuthentic => f.write_str("it cannot prove that it belongs to the job"),
             Self::Garbage => f.write_str("something else answers at its address"),

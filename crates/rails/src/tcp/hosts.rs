@@ -1,6 +1,6 @@
 //! What surrounds a rank's rail: who the others are, where they listen, which networks may be used. Given by whoever makes the rail.
 
-use crate::tcp::Fabrics;
+use crate::tcp::{Fabrics, Fault};
 use garonne_engine::api::Peer;
 use std::net::{IpAddr, SocketAddr};
 
@@ -43,4 +43,6 @@ pub trait Hosts: Send + Sync {
     }
     /// It does not reach this side, nor this side it. May be told again and again.
     fn cannot_reach(&self, _peer: Peer) {}
+    /// It counts as gone since the two found that they cannot have a connection.
+    fn refused(&self, _peer: Peer, _fault: &Fault) {}
 }

@@ -8,22 +8,29 @@ use crate::tcp::frame::{HEAD, Head, Opening, Reason};
 use crate::tcp::handshake::{Answered, Caller};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
+use std::sync::Mutex;
 use std::time::Duration;
 
-struct Book(Vec<SocketAddr>);
+struct Book {
+    addresses: Vec<SocketAddr>,
+    refused: Arc<Mutex<Vec<(Peer, Fault)>>>,
+}
 
 impl Hosts for Book {
     fn size(&self) -> u32 {
-        self.0.len() as u32
+        self.addresses.len() as u32
     }
     fn incarnation(&self, peer: Peer) -> u32 {
         peer
     }
     fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
-        vec![self.0[peer as usize]]
+        vec![self.addresses[peer as usize]]
     }
     fn is_gone(&self, _peer: Peer) -> bool {
         false
+    }
+    fn refused(&self, peer: Peer, fault: &Fault) {
+        self.refused.lock().unwrap().push((peer, fault.clone()));
     }
 }
 
@@ -47,6 +54,8 @@ struct Stage {
     secret: Secret,
     second: TcpListener,
     address: SocketAddr,
+    /// What the hosts were told.
+    refused: Arc<Mutex<Vec<(Peer, Fault)>>>,
 }
 
 fn stage() -> Stage {
@@ -54,13 +63,18 @@ fn stage() -> Stage {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let (listener, second) = (listen(any).unwrap(), listen(any).unwrap());
     let address = listener.local_addr().unwrap();
-    let book = Book(vec![address, second.local_addr().unwrap()]);
+    let refused = Arc::default();
+    let book = Book {
+        addresses: vec![address, second.local_addr().unwrap()],
+        refused: Arc::clone(&refused),
+    };
     let rail = TcpRail::new(house(&secret, 0), Arc::new(book), listener).unwrap();
     Stage {
         rail,
         secret,
         second,
         address,
+        refused,
     }
 }
 
@@ -415,7 +429,10 @@ fn an_honest_peer_gets_through_a_flood_of_strangers() {
     };
     more(&mut crowd);
     let (secret, address) = (stage.secret.clone(), stage.address);
-    let book = Book(vec![address, stage.second.local_addr().unwrap()]);
+    let book = Book {
+        addresses: vec![address, stage.second.local_addr().unwrap()],
+        refused: Arc::default(),
+    };
     let second = stage.second.try_clone().unwrap();
     let mut peer = TcpRail::new(house(&secret, 1), Arc::new(book), second).unwrap();
     let mut told = Told::default();
@@ -441,6 +458,23 @@ fn an_honest_peer_gets_through_a_flood_of_strangers() {
 
 #[test]
 fn another_library_at_the_other_end_is_refused_by_name() {
+    let (told, refused) = refuse(Reason::Library);
+    assert!(matches!(&refused[..], [(1, Fault::Library(_))]));
+    assert!(
+        told.reasons[0].contains("it runs garonne 9.9.9-elsewhere, this process"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_side_that_encrypts_is_told_from_one_that_has_gone() {
+    let (told, refused) = refuse(Reason::Sealing);
+    assert_eq!(refused, [(1, Fault::Refused(Reason::Sealing))]);
+    assert!(told.reasons[0].contains("one side encrypts"), "{told:?}");
+}
+
+/// What a rank says and hears that calls another, and is refused.
+fn refuse(reason: Reason) -> (Told, Vec<(Peer, Fault)>) {
     let mut stage = stage();
     send(&mut stage.rail, 1, &[1], 0, Class::Data).unwrap();
     let mut told = Told::default();
@@ -453,14 +487,14 @@ fn another_library_at_the_other_end_is_refused_by_name() {
         }
     }
     let mut socket = accepted.unwrap();
-    let mut refusal = Opening::own(frame::Body::Refusal(Reason::Library)).encode();
-    refusal[16..40].copy_from_slice(b"garonne 9.9.9-elsewhere ");
+    let mut refusal = Opening::own(frame::Body::Refusal(reason)).encode();
+    refusal[16..40].copy_from_slice(b"garonne 9.9.9-elsewhere\0");
     socket.write_all(&refusal).unwrap();
     stage.until(&mut told, |told| !told.gone.is_empty());
     assert_eq!(told.gone, [1]);
-    let faults = stage.rail.take_faults();
-    assert!(matches!(&faults[..], [(1, fault)] if fault.to_string().contains("garonne 9.9.9-elsewhere")));
+    let refused = stage.refused.lock().unwrap().clone();
     stage.rail.sever();
+    (told, refused)
 }
 
 /// Two ranks of which the first calls in vain, and an agent's eye on what it asks for.
