@@ -3,6 +3,7 @@
 //! A launcher that is understood offers an [`Exchange`]: which rank this is, and a table that all ranks write and read. What they do with it is in
 //! [`meeting`]. Ranks of launchers that are not understood are refused, instead of becoming N worlds of one.
 
+mod doubts;
 pub(crate) mod key;
 mod kin;
 mod mapping;

@@ -8,8 +8,8 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use garonne_rails::tcp::House;
 use garonne_rails::tcp::trusted::{self, Call, Called, Trusted};
+use garonne_rails::tcp::{Fault, House};
 use garonne_topology::CpuSet;
 use rustix::event::{PollFd, PollFlags};
 
@@ -163,10 +163,10 @@ pub(crate) fn call(house: &House, addresses: &[IpAddr], whom: &Whom<'_>) -> Resu
         .iter()
         .map(|address| SocketAddr::new(*address, port))
         .collect();
-    let reached = reach(house, &addresses, (node, whom.busy)).map_err(|failures| {
-        let tried = match failures.is_empty() {
+    let reached = reach(house, &addresses, (node, whom.busy)).map_err(|missed| {
+        let tried = match missed.tried.is_empty() {
             true => String::from("it has no address"),
-            false => failures.join("; "),
+            false => missed.tried.join("; "),
         };
         let whose = match node {
             0 => String::from("the launcher's host"),
@@ -178,14 +178,26 @@ pub(crate) fn call(house: &House, addresses: &[IpAddr], whom: &Whom<'_>) -> Resu
     reached.map(|(line, address)| (line, address.ip()))
 }
 
+/// Why nobody was reached.
+#[derive(Debug, Default)]
+pub(crate) struct Missed {
+    /// By address.
+    pub tried: Vec<String>,
+    /// What somebody who answered said.
+    pub refused: Option<(SocketAddr, Fault)>,
+    /// Who cut calls off to the end, as one does that knows another secret.
+    pub cut: Option<SocketAddr>,
+}
+
 /// The same; of addresses that do not answer as they should it says why not, one by one. `busy`: how long one that cuts calls off is called again.
 pub(crate) fn reach(
     house: &House,
     addresses: &[SocketAddr],
     (node, busy): (u32, Duration),
-) -> std::result::Result<(Trusted, SocketAddr), Vec<String>> {
+) -> std::result::Result<(Trusted, SocketAddr), Missed> {
     let (mut until, cut_until) = (Instant::now() + CALL_WAIT, Instant::now() + busy);
     let mut failures: Vec<String> = Vec::new();
+    let (mut refused, mut cut) = (None, None);
     let mut calls = Vec::new();
     // Who is to be called when, how long after the last time, and what became of that.
     let mut again: Vec<(SocketAddr, Instant, Duration, String)> = Vec::new();
@@ -241,14 +253,26 @@ pub(crate) fn reach(
                     again.push((address, at, pause, why));
                     until = until.max(cut_until);
                 }
-                Called::Cut(why) | Called::Failed(why) => failures.push(format!("{address}: {why}")),
+                Called::Cut(why) => {
+                    cut = Some(address);
+                    failures.push(format!("{address}: {why}"));
+                }
+                Called::Refused(fault) => {
+                    failures.push(format!("{address}: {fault}"));
+                    refused = Some((address, fault));
+                }
+                Called::Failed(why) => failures.push(format!("{address}: {why}")),
             }
         }
         calls = waiting;
     }
     failures.extend(calls.iter().map(|(address, ..)| format!("{address}: no answer")));
     failures.extend(again.iter().map(|(address, .., why)| format!("{address}: {why}")));
-    Err(failures)
+    Err(Missed {
+        tried: failures,
+        refused,
+        cut: cut.or(again.first().map(|(address, ..)| *address)),
+    })
 }
 
 /// The job that this node has a part in. `None`: the launcher has closed the connection before it had said anything.
@@ -339,7 +363,9 @@ mod tests {
                 }
             }
         });
-        let failures = reach(&house, &[address], (0, CUT_WAIT)).unwrap_err();
+        let missed = reach(&house, &[address], (0, CUT_WAIT)).unwrap_err();
+        assert_eq!(missed.cut, Some(address));
+        let failures = missed.tried;
         assert!(
             failures.len() == 1 && failures[0].contains("cut the call off"),
             "{failures:?}"

@@ -205,6 +205,12 @@ pub const LEADER_LOOK: Duration = Duration::from_millis(10);
 /// How long ranks of a launcher that cannot be asked wait for each other in MPI_Init: pods of a cluster start minutes apart.
 pub const LEADER_WAIT: Duration = Duration::from_secs(600);
 
+/// How long ranks whose rank 0 answers with another library look for another one, behind the other ports: the start of another job may stand at one of them.
+pub const REFUSAL_STANDS: Duration = Duration::from_secs(10);
+
+/// For how long rank 0 hears calls of which it knows that they do not belong to its job before it says so: they may be those of another one.
+pub const STRANGERS_STAND: Duration = Duration::from_secs(3);
+
 /// How long agents may take to report after the command that starts them was given: ssh and slow name servers take seconds, a host that is
 /// down two minutes of the kernel's patience, which nobody wants to wait for.
 pub const GATHER_WAIT: Duration = Duration::from_secs(60);

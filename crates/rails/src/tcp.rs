@@ -42,7 +42,7 @@ mod wake;
 pub use door::listen;
 pub use fabric::hello::Unused;
 pub use fabric::opener::Fabrics;
-pub use frame::{LIBRARY, MEMORY, Process, Reason, Stream, VERSIONS};
+pub use frame::{LIBRARY, Library, MEMORY, Process, Reason, Stream, VERSIONS};
 pub use handshake::{Fault, House, SECRET_BYTES, Secret};
 pub use hosts::Hosts;
 

@@ -4,6 +4,7 @@ the job is killed nothing is left.
 
 import os
 import random
+import shlex
 import signal
 import time
 
@@ -132,6 +133,14 @@ def by_variables_across(context, talk):
         engine.environment["GARONNE_KEY_FILE"] = str(key)
         code, output = start(context, engine, engine.command(where, 4, [talk, "5"])).end()
         expect(code == 0 and "all is well" in output and output.count("with 2\n") == 4, f"exit code {code}", output)
+        # One of another key is waited for, and both sides say why while they wait.
+        other = context.work / "launchers" / "other-key"
+        other.write_text(os.urandom(32).hex() + "\n")
+        key.chmod(0o600), other.chmod(0o600)
+        script = f"test $RANK = 3 && export GARONNE_KEY_FILE={other}; exec timeout 15 {talk} 5"
+        code, output = start(context, engine, engine.command(where, 4, ["sh", "-c", shlex.quote(script)])).end()
+        expect(code != 0 and "a process at 10.77.0.2 calls rank 0 with another key" in output, f"exit code {code}", output)
+        expect("10.77.0.1:29501 cuts calls off" in output, "the caller says nothing", output)
 
 
 def within_slurm(context, talk, fails):

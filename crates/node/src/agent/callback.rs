@@ -105,7 +105,7 @@ impl Agent<'_> {
             }
             // The rank knows: nothing more is to be said.
             Called::Open(_) => *slot = None,
-            Called::Failed(_) | Called::Cut(_) => {
+            Called::Failed(_) | Called::Refused(_) | Called::Cut(_) => {
                 if let Some(Asking { what, left, .. }) = slot.take() {
                     self.ask_at(what, left);
                 }

@@ -135,7 +135,7 @@ impl Agent<'_> {
                     let _ = epoll::modify(&self.epoll, fd, token, epoll::EventFlags::IN);
                 }
             }
-            Called::Failed(_) | Called::Cut(_) => *slot = None,
+            Called::Failed(_) | Called::Refused(_) | Called::Cut(_) => *slot = None,
             Called::Open(line) => {
                 let turn = up.renewal.turn;
                 up.renewal.calls.clear();

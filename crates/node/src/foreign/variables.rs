@@ -3,7 +3,7 @@
 //!
 //! There is no launcher to ask, so rank 0 keeps the table: each fence brings what all have put to it, and the whole back. On one host they meet at an abstract socket, where
 //! the kernel says that the other side is the same user's; on several at a port beside that of the variables (which is torch's own), and both sides prove a key that the
-//! user has put into a file. Nothing that comes before that proof is believed.
+//! user has put into a file. Nothing that comes before that proof is believed; what looks like a rank with another key or library is told to people while there is time, and when it is over.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -17,6 +17,7 @@ use garonne_rails::tcp::trusted::{self, Porch, Trusted};
 use garonne_rails::tcp::{House, listen};
 use rustix::event::{PollFd, PollFlags};
 
+use super::doubts::{Doubts, doubt_of_caller, doubt_of_leader};
 use super::key;
 use super::{Exchange, Standing};
 use crate::codes;
@@ -95,10 +96,13 @@ impl Variables {
     }
 
     /// An error if the others have had their time to come.
-    fn in_time(&self, came: usize, until: Instant) -> Result<()> {
+    fn in_time(&self, came: usize, until: Instant, doubts: &Doubts) -> Result<()> {
         let missing = self.standing.size as usize - 1 - came;
         match Instant::now() > until {
-            true => Err(self.failed(&format!("{missing} ranks have not called MPI_Init"))),
+            true => Err(self.failed(&format!(
+                "{missing} ranks have not called MPI_Init{}",
+                doubts.last()
+            ))),
             false => Ok(()),
         }
     }
@@ -145,7 +149,7 @@ impl Variables {
                     lines.push(Line::Near(line));
                 }
                 Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(unusable(error)),
-                _ => self.in_time(lines.len(), until)?,
+                _ => self.in_time(lines.len(), until, &Doubts::default())?,
             }
         }
         Ok(lines)
@@ -198,7 +202,7 @@ impl Variables {
         let listener = listener.ok_or_else(|| self.failed("none of the ports behind that one is free"))?;
         let mut porch = Porch::new(self.house()?, listener);
         let (mut strangers, mut lines): (Vec<usize>, HashMap<u32, Line>) = Default::default();
-        let until = Instant::now() + LEADER_WAIT;
+        let (until, mut doubts) = (Instant::now() + LEADER_WAIT, Doubts::default());
         while lines.len() + 1 < self.standing.size as usize {
             // Callers that are proving themselves have sockets of their own; looking at them is cheaper than a second epoll.
             wait(&[(porch.fd(), PollFlags::IN)], Some(LEADER_LOOK));
@@ -215,36 +219,38 @@ impl Variables {
                     lines.insert(rank, Line::Far(Box::new(line)));
                 }
             }
+            if let Some((from, fault)) = porch.turned_away() {
+                doubts.hear(doubt_of_caller(from, &fault), Instant::now());
+            }
             porch.keep_time();
-            self.in_time(lines.len(), until)?;
+            self.in_time(lines.len(), until, &doubts)?;
         }
         Ok(lines.into_values().collect())
     }
 
     fn call_far(&self) -> Result<Line> {
         let house = self.house()?;
-        let until = Instant::now() + LEADER_WAIT;
+        let (until, mut doubts) = (Instant::now() + LEADER_WAIT, Doubts::default());
         loop {
             let found = (self.place.address.as_str(), self.place.port).to_socket_addrs();
-            let addresses: Vec<IpAddr> = found.into_iter().flatten().map(|address| address.ip()).collect();
+            let hosts: Vec<IpAddr> = found.into_iter().flatten().map(|address| address.ip()).collect();
             let mut why = String::from("the name of its host is not known");
-            for port in self
-                .ports()
-                .take(if addresses.is_empty() { 0 } else { usize::MAX })
-            {
-                let leader = leaf::Whom {
-                    node: 0,
-                    name: "",
-                    port,
-                    busy: CUT_WAIT,
-                };
-                match leaf::call(&house, &addresses, &leader) {
+            let ports = if hosts.is_empty() { 0 } else { usize::MAX };
+            for port in self.ports().take(ports) {
+                let places: Vec<_> = hosts.iter().map(|host| SocketAddr::new(*host, port)).collect();
+                match leaf::reach(&house, &places, (0, CUT_WAIT)) {
                     Ok((line, _)) => return Ok(Line::Far(Box::new(line))),
-                    Err(error) => why = error.to_string(),
+                    Err(missed) => {
+                        doubts.hear(doubt_of_leader(&missed), Instant::now());
+                        why = missed.tried.join("; ");
+                    }
                 }
             }
+            if let Some(error) = doubts.proved(Instant::now()) {
+                return Err(error);
+            }
             if Instant::now() > until {
-                return Err(self.failed(&format!("rank 0 is not reached: {why}")));
+                return Err(self.failed(&format!("rank 0 is not reached: {why}{}", doubts.last())));
             }
             std::thread::sleep(LEADER_LOOK);
         }

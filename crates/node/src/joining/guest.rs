@@ -58,8 +58,8 @@ fn call(key: &JoinKey, house: &House) -> Result<(Trusted, SocketAddr)> {
         }
     }
     addresses.dedup();
-    leaf::reach(house, &addresses, (0, CUT_WAIT)).map_err(|tried| {
-        failures.extend(tried);
+    leaf::reach(house, &addresses, (0, CUT_WAIT)).map_err(|missed| {
+        failures.extend(missed.tried);
         let text = format!("no job takes this key where it leads ({})", failures.join("; "));
         Error::peer(codes::G0227, text)
     })

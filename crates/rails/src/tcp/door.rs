@@ -8,11 +8,11 @@ use crate::limits::{
 };
 use crate::tcp::channel::{self, Channel, Io, Then};
 use crate::tcp::frame::{OPENING_MAX, Process, Reason, Stream};
-use crate::tcp::handshake::{Callee, Heard, House};
+use crate::tcp::handshake::{Callee, Fault, Heard, House};
 use crate::tcp::line::prepare;
 use garonne_engine::api::Error;
 use rustix::net::SocketFlags;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
@@ -62,7 +62,8 @@ pub(crate) struct Newcomer {
 #[derive(Debug)]
 enum Next {
     Stays,
-    Leaves,
+    /// For what is wrong with it, if it said enough.
+    Leaves(Option<Fault>),
     Proved(u32, usize),
 }
 
@@ -71,6 +72,8 @@ enum Next {
 pub(crate) struct Door {
     listener: OwnedFd,
     strangers: Vec<Option<Stranger>>,
+    /// The last that was sent away for what it said.
+    turned_away: Option<(IpAddr, Fault)>,
 }
 
 impl Door {
@@ -78,6 +81,7 @@ impl Door {
         Self {
             listener,
             strangers: (0..TCP_STRANGERS_MAX).map(|_| None).collect(),
+            turned_away: None,
         }
     }
 
@@ -132,7 +136,12 @@ impl Door {
         let stranger = self.strangers.get_mut(place)?.as_mut()?;
         match stranger.look(house, admit) {
             Next::Stays => None,
-            Next::Leaves => {
+            Next::Leaves(fault) => {
+                let from = rustix::net::getpeername(&stranger.socket).ok().flatten();
+                let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+                if let (Some(fault), Some(from)) = (fault, from) {
+                    self.turned_away = Some((from.ip().to_canonical(), fault));
+                }
                 self.strangers[place] = None;
                 None
             }
@@ -150,6 +159,11 @@ impl Door {
                 })
             }
         }
+    }
+
+    /// Who was sent away last since this was last asked, and why: for messages to people.
+    pub(crate) fn turned_away(&mut self) -> Option<(IpAddr, Fault)> {
+        self.turned_away.take()
     }
 
     /// Who took too long leaves. When the next one will have.
@@ -178,15 +192,15 @@ impl Stranger {
             match got {
                 Io::Moved(_) => {}
                 Io::Later => return Next::Stays,
-                Io::Over => return Next::Leaves,
+                Io::Over => return Next::Leaves(None),
             }
         }
         if self.callee.is_none() {
             match Callee::hear(house, &self.came, admit) {
                 Ok(Heard::More) => return Next::Stays,
-                Ok(Heard::Refused(bytes)) => {
+                Ok(Heard::Refused(fault, bytes)) => {
                     channel::send(&self.socket, &bytes, Then::Nothing);
-                    return Next::Leaves;
+                    return Next::Leaves(Some(fault));
                 }
                 Ok(Heard::Answered {
                     callee,
@@ -194,18 +208,18 @@ impl Stranger {
                     consumed,
                 }) => {
                     if channel::send(&self.socket, &answer, Then::Nothing) != Io::Moved(answer.len()) {
-                        return Next::Leaves;
+                        return Next::Leaves(None);
                     }
                     self.came.drain(..consumed);
                     self.callee = Some(callee);
                 }
-                Err(_) => return Next::Leaves,
+                Err(fault) => return Next::Leaves(Some(fault)),
             }
         }
         match self.callee.as_mut().map(|callee| callee.proved(&self.came)) {
             Some(Ok(None)) => Next::Stays,
             Some(Ok(Some((expected, consumed)))) => Next::Proved(expected, consumed),
-            _ => Next::Leaves,
+            _ => Next::Leaves(None),
         }
     }
 }

@@ -326,8 +326,8 @@ pub struct Callee {
 pub enum Heard {
     /// It is not whole.
     More,
-    /// It is refused, with these bytes to be sent.
-    Refused(Vec<u8>),
+    /// It is refused for what is wrong with its sender, with these bytes to be sent.
+    Refused(Fault, Vec<u8>),
     /// It is answered, with these bytes to be sent; the call took `consumed`.
     Answered {
         /// Awaits the proof.
@@ -367,13 +367,19 @@ pub fn called(secret: &Secret, job: [u8; 16], bytes: &[u8]) -> Result<Option<u32
     }
     match Callee::hear(&as_if, bytes, |_, _| Ok(0))? {
         Heard::More => Ok(None),
-        Heard::Refused(_) => Err(Fault::Garbage),
+        Heard::Refused(..) => Err(Fault::Garbage),
         Heard::Answered { .. } => Ok(Some(to.0)),
     }
 }
 
-fn refusal(reason: Reason) -> Heard {
-    Heard::Refused(Opening::own(Body::Refusal(reason)).encode())
+fn refusal(fault: Fault) -> Heard {
+    let reason = match &fault {
+        Fault::Versions { .. } => Reason::Versions,
+        Fault::Library(_) => Reason::Library,
+        Fault::Refused(reason) => *reason,
+        Fault::NotAuthentic | Fault::Garbage => Reason::Other,
+    };
+    Heard::Refused(fault, Opening::own(Body::Refusal(reason)).encode())
 }
 
 impl Callee {
@@ -389,7 +395,7 @@ impl Callee {
         let (opening, consumed) = match Opening::decode(bytes) {
             Found::More => return Ok(Heard::More),
             Found::Wrong => return Err(Fault::Garbage),
-            Found::Foreign(..) => return Ok(refusal(Reason::Versions)),
+            Found::Foreign(theirs, library) => return Ok(refusal(Fault::Versions { theirs, library })),
             Found::Message(opening, consumed) => (opening, consumed),
         };
         let Body::Call {
@@ -403,15 +409,15 @@ impl Callee {
             return Err(Fault::Garbage);
         };
         if opening.library != Library::own() {
-            return Ok(refusal(Reason::Library));
+            return Ok(refusal(Fault::Library(opening.library)));
         }
         let me = &house.me;
         let is_asked = from.world == ASKED && me.world != AGENTS;
         if (from.job, to) != (me.job, (me.rank, me.incarnation)) || !(from.world == me.world || is_asked) {
-            return Ok(refusal(Reason::Other));
+            return Ok(refusal(Fault::Refused(Reason::Other)));
         }
         if sealed != house.sealed {
-            return Ok(refusal(Reason::Sealing));
+            return Ok(refusal(Fault::Refused(Reason::Sealing)));
         }
         let noise = noise(&house.secret, &bytes[..CALL]).and_then(|noise| noise.build_responder().ok());
         let mut noise = noise.ok_or(Fault::NotAuthentic)?;
@@ -423,7 +429,7 @@ impl Callee {
         }
         let expected = match admit(&from, stream) {
             Ok(expected) => expected,
-            Err(reason) => return Ok(refusal(reason)),
+            Err(reason) => return Ok(refusal(Fault::Refused(reason))),
         };
         let mut second = [0; SECOND];
         match noise.write_message(&inner(expected, stream, sealed), &mut second) {

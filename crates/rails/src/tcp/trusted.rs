@@ -10,10 +10,10 @@ use crate::limits::TRUSTED_MESSAGE_MAX;
 use crate::tcp::channel::{Channel, End, Io, Then};
 use crate::tcp::door::Door;
 use crate::tcp::frame::{ASKED, Process, Reason, Stream};
-use crate::tcp::handshake::House;
+use crate::tcp::handshake::{Fault, House};
 use crate::tcp::line::{Failure, Line, Step};
 use std::collections::VecDeque;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
@@ -342,6 +342,11 @@ impl Porch {
         Some(((newcomer.from.rank, newcomer.from.incarnation), line))
     }
 
+    /// Who was sent away last since this was last asked, and why: for messages to people.
+    pub fn turned_away(&mut self) -> Option<(IpAddr, Fault)> {
+        self.door.turned_away()
+    }
+
     /// Sends those away who take too long; when to ask again.
     pub fn keep_time(&mut self) -> Option<Instant> {
         self.door.keep_time(Instant::now())
@@ -365,6 +370,8 @@ pub enum Called {
     Open(Box<Trusted>),
     /// It was cut off without a word; what that may mean. Who calls while many others do may call again.
     Cut(String),
+    /// Who answers says why not.
+    Refused(Fault),
     /// It came to nothing; why.
     Failed(String),
 }
@@ -432,6 +439,7 @@ impl Call {
             }
             Some(Step::Open(channel, theirs)) => Called::Open(Box::new(Trusted::new(channel, theirs))),
             Some(Step::Failed(Failure::Cut)) => Called::Cut(tell(&Failure::Cut)),
+            Some(Step::Failed(Failure::Fault(fault))) => Called::Refused(fault),
             Some(Step::Failed(failure)) => Called::Failed(tell(&failure)),
             None => Called::Failed("it is over".into()),
         }

@@ -119,7 +119,7 @@ fn a_call_is_bound_to_its_job_world_rank_incarnation_and_stream() {
         let mut bytes = honest.clone();
         bytes[at] ^= 1;
         let heard = Callee::hear(&far, &bytes, |_, _| panic!("byte {at} is not bound"));
-        assert!(matches!(heard, Ok(Heard::Refused(_)) | Err(_)), "byte {at}");
+        assert!(matches!(heard, Ok(Heard::Refused(..)) | Err(_)), "byte {at}");
     }
 }
 
@@ -128,7 +128,7 @@ fn another_library_is_refused_by_name_on_both_sides() {
     let (near, far) = houses(false);
     let (caller, mut bytes) = call(&near);
     bytes[16..24].copy_from_slice(b"ancient ");
-    let Ok(Heard::Refused(refusal)) = hear(&far, &bytes) else {
+    let Ok(Heard::Refused(Fault::Library(_), refusal)) = hear(&far, &bytes) else {
         panic!("it must be refused")
     };
     match caller.answered(&refusal, 0) {
@@ -142,7 +142,7 @@ fn versions_without_overlap_are_refused_by_name() {
     let (near, far) = houses(false);
     let (caller, mut bytes) = call(&near);
     bytes[12..16].copy_from_slice(&[9, 0, 11, 0]);
-    let Ok(Heard::Refused(mut refusal)) = hear(&far, &bytes) else {
+    let Ok(Heard::Refused(Fault::Versions { theirs: (9, 11), .. }, mut refusal)) = hear(&far, &bytes) else {
         panic!("it must be refused")
     };
     refusal[12..16].copy_from_slice(&[9, 0, 11, 0]);

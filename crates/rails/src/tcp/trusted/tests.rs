@@ -33,7 +33,7 @@ fn connect(
         }
         match call.look() {
             Called::Waits => {}
-            Called::Failed(_) | Called::Cut(_) => return None,
+            Called::Failed(_) | Called::Refused(_) | Called::Cut(_) => return None,
             Called::Open(near) => {
                 while far.is_none() {
                     far = porch.look_again(place.unwrap(), expected).map(|(_, far)| far);

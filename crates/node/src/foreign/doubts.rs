@@ -1,0 +1,173 @@
+//! What ranks that meet by variables see of others that cannot be theirs: another library, another key, another job. Said on standard error as soon as it is likely, since they go on
+//! waiting for minutes, and again in the error if the wait was in vain. Pure but for that line.
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use garonne_rails::tcp::{Fault, Reason};
+
+use super::key::ENV_KEY;
+use crate::codes;
+use crate::error::Error;
+use crate::leaf::Missed;
+use crate::limits::{REFUSAL_STANDS, STRANGERS_STAND};
+
+/// Something that a rank saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Doubt {
+    text: String,
+    /// The other one says so itself, so that it is no matter of time.
+    certain: bool,
+}
+
+/// What has been seen so far: of each kind when it was first seen, and whether it was said.
+#[derive(Debug, Default)]
+pub(super) struct Doubts {
+    seen: Vec<(Doubt, Instant, bool)>,
+}
+
+/// Different doubts that are kept; more are no news.
+const DOUBTS_MAX: usize = 16;
+
+impl Doubts {
+    /// Says it, if it is new and stands long enough.
+    pub fn hear(&mut self, doubt: Option<Doubt>, now: Instant) {
+        if let Some(text) = doubt.and_then(|doubt| self.news(doubt, now)) {
+            let _ = writeln!(std::io::stderr(), "garonne: {text}");
+        }
+    }
+
+    /// What is to be said now that this was seen.
+    fn news(&mut self, doubt: Doubt, now: Instant) -> Option<String> {
+        let at = match self.seen.iter().position(|(known, ..)| *known == doubt) {
+            Some(at) => at,
+            None if self.seen.len() < DOUBTS_MAX => {
+                self.seen.push((doubt, now, false));
+                self.seen.len() - 1
+            }
+            None => return None,
+        };
+        let (doubt, since, said) = &mut self.seen[at];
+        let due = !*said && (doubt.certain || now >= *since + STRANGERS_STAND);
+        *said |= due;
+        due.then(|| doubt.text.clone())
+    }
+
+    /// What belongs behind an error, if anything.
+    pub fn last(&self) -> String {
+        let last = self.seen.last();
+        last.map_or(String::new(), |(doubt, ..)| format!("; {}", doubt.text))
+    }
+
+    /// That rank 0 is of another library, once nobody else has come in its place for a while.
+    pub fn proved(&self, now: Instant) -> Option<Error> {
+        let mut certain = self.seen.iter().filter(|(doubt, ..)| doubt.certain);
+        let (doubt, ..) = certain.find(|(_, since, _)| now >= *since + REFUSAL_STANDS)?;
+        Some(Error::peer(codes::G0203, doubt.text.clone()))
+    }
+}
+
+fn is_foreign(fault: &Fault) -> bool {
+    matches!(fault, Fault::Versions { .. } | Fault::Library(_))
+}
+
+/// What rank 0 thinks of a caller that it has sent away.
+pub(super) fn doubt_of_caller(from: IpAddr, fault: &Fault) -> Option<Doubt> {
+    let text = match fault {
+        fault if is_foreign(fault) => {
+            format!("a process at {from} calls rank 0 and cannot take part: {fault}")
+        }
+        Fault::NotAuthentic => format!(
+            "a process at {from} calls rank 0 with another key than the one in the file that {ENV_KEY} names here"
+        ),
+        Fault::Refused(Reason::Other) => format!(
+            "a process at {from} calls rank 0 for another job: WORLD_SIZE, MASTER_ADDR and MASTER_PORT must be spelled alike for all ranks, and RANK must not come twice"
+        ),
+        _ => return None,
+    };
+    let certain = is_foreign(fault);
+    Some(Doubt { text, certain })
+}
+
+/// What another rank thinks of whoever it found in the place of rank 0.
+pub(super) fn doubt_of_leader(missed: &Missed) -> Option<Doubt> {
+    let refused = missed
+        .refused
+        .as_ref()
+        .filter(|(_, fault)| !matches!(fault, Fault::Garbage));
+    let text = match (refused, missed.cut) {
+        (Some((at, fault)), _) if is_foreign(fault) => {
+            format!("rank 0's place at {at} cannot be shared: {fault}")
+        }
+        (Some((at, Fault::Refused(Reason::Other))), _) => format!(
+            "{at} is the place of another job's rank 0, or WORLD_SIZE, MASTER_ADDR and MASTER_PORT are not spelled alike for all ranks"
+        ),
+        (Some((at, fault)), _) => format!("rank 0's place at {at}: {fault}"),
+        (None, Some(at)) => format!(
+            "{at} cuts calls off, as rank 0 does with callers of another key than its own: the file that {ENV_KEY} names must hold the same one for all ranks"
+        ),
+        (None, None) => return None,
+    };
+    let certain = refused.is_some_and(|(_, fault)| is_foreign(fault));
+    Some(Doubt { text, certain })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use garonne_rails::tcp::Library;
+
+    use super::*;
+
+    fn foreign() -> Fault {
+        let (theirs, library) = ((9, 11), Library::own());
+        Fault::Versions { theirs, library }
+    }
+
+    #[test]
+    fn another_library_is_said_at_once_and_ends_the_wait_soon() {
+        let (mut doubts, now) = (Doubts::default(), Instant::now());
+        let missed = Missed {
+            refused: Some(("10.0.0.1:29501".parse().unwrap(), foreign())),
+            ..Missed::default()
+        };
+        let said = doubts.news(doubt_of_leader(&missed).unwrap(), now).unwrap();
+        assert!(
+            said.contains("10.0.0.1:29501") && said.contains("formats 9 to 11"),
+            "{said}"
+        );
+        assert_eq!(doubts.news(doubt_of_leader(&missed).unwrap(), now), None);
+        assert!(doubts.proved(now).is_none());
+        let error = doubts.proved(now + REFUSAL_STANDS).unwrap();
+        assert_eq!(error.code(), codes::G0203);
+        assert!(error.to_string().contains("formats 9 to 11"), "{error}");
+    }
+
+    #[test]
+    fn another_key_is_said_once_it_has_come_for_a_while_and_at_the_end() {
+        let (mut doubts, now) = (Doubts::default(), Instant::now());
+        let doubt = || doubt_of_caller("10.0.0.2".parse().unwrap(), &Fault::NotAuthentic).unwrap();
+        assert_eq!(doubts.news(doubt(), now), None);
+        assert_eq!(doubts.news(doubt(), now + Duration::from_secs(1)), None);
+        let said = doubts.news(doubt(), now + STRANGERS_STAND).unwrap();
+        assert!(said.contains("10.0.0.2") && said.contains(ENV_KEY), "{said}");
+        assert!(doubts.last().contains(&said));
+        assert!(doubts.proved(now + 100 * REFUSAL_STANDS).is_none());
+    }
+
+    #[test]
+    fn what_speaks_another_protocol_is_no_matter_of_ours() {
+        assert_eq!(
+            doubt_of_caller("10.0.0.2".parse().unwrap(), &Fault::Garbage),
+            None
+        );
+        let missed = Missed {
+            refused: Some(("10.0.0.1:29501".parse().unwrap(), Fault::Garbage)),
+            ..Missed::default()
+        };
+        assert_eq!(doubt_of_leader(&missed), None);
+        assert_eq!(Doubts::default().last(), "");
+    }
+}
