@@ -15,6 +15,8 @@ from ..runner import Case, Failure, check
 
 # Slurm takes ten seconds to end a step that was hurt.
 ROUNDS, SLURM_ROUNDS, SOAK_ROUNDS = 6, 2, 200
+# Jobs of which at least one is to say a word when rank 0's agent is killed.
+FIRST_AGENT_ROUNDS = 8
 # How rank 1 fails, what is said of it, and the exit code where a launcher passes one rank's on.
 FAILURES = [("abort", "MPI_Abort", 7), ("crash", "G0206", None), ("exit", "G0201", None), ("after", "", 6)]
 # A rank that cannot join, where it knows its number by PMI before it can do anything: nobody hears of it but through the exchange.
@@ -32,6 +34,7 @@ def suite(context):
         yield Case(f"launchers/{engine.name}", lambda engine=engine: jobs(context, engine, talk, fails), second_try=True)
         if context.soak or engine is not SlurmPmix:
             yield Case(f"launchers/{engine.name}: kills at any moment", lambda engine=engine: kills(context, engine, talk))
+            yield Case(f"launchers/{engine.name}: the first agent is killed", lambda engine=engine: first_agent(context, engine, talk), second_try=True)
     for engine in (Hydra, Prrte):
         yield Case(f"launchers/{engine.name} between namespaces", lambda engine=engine: across(context, engine, talk), second_try=True)
     yield Case("launchers/hydra called by its ranks", lambda: called(context, talk), second_try=True)
@@ -181,6 +184,25 @@ def parts(engine, job, talk):
         if kind:
             kinds.setdefault(kind, []).append((pid, command))
     return kinds
+
+
+def first_agent(context, engine, talk):
+    """Whoever is left says which host it is, as far as its launcher leaves it the time: in one of some jobs at least."""
+    with engine(context) as engine:
+        engine.options = ["--kill-on-bad-exit=1"]
+        # Hosts of names of their own, as elsewhere.
+        program = ["unshare", "-u", "sh", "-c", f"hostname host-$((${{PMI_RANK:-$SLURM_PROCID}} / 2)); exec {talk} 0"]
+        for _ in range(FIRST_AGENT_ROUNDS):
+            job = start(context, engine, engine.command(2, 4, program))
+            job.wait_for_ranks(talk, 4)
+            # Until all have met; either may be the first.
+            time.sleep(1)
+            os.kill(parts(engine, job, talk)["agent"][0][0], signal.SIGKILL)
+            code, output = job.end(limit=2 * PATIENCE_S)
+            expect(code != 0, "success after the death of an agent", output)
+            if "G0217" in output and "host 'host-0' (ranks 0-1)" in output:
+                return
+        expect(False, f"no word of ours in {FIRST_AGENT_ROUNDS} jobs", output)
 
 
 def kills(context, engine, talk):

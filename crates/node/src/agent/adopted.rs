@@ -21,6 +21,7 @@ use crate::addresses;
 use crate::adoption::{Adoption, First, Porch, Settled};
 use crate::codes;
 use crate::error::{Error, Result};
+use crate::foreign::stranded::let_be_read;
 use crate::job::Job;
 use crate::layout::JobId;
 use crate::leaf;
@@ -344,6 +345,26 @@ impl Agent<'_> {
             );
             self.kept_out(*first, &line);
         }
+    }
+
+    /// The line to the agent above is gone, and with it whoever would say so: under another launcher, which kills the job for the ranks that it sees die, each agent has an error stream of its own.
+    /// One of those that report to the lost one says it, and waits a moment for it to be read.
+    pub(super) fn say_cut_off_beside(&self) {
+        let tree = self.job.tree();
+        let Some(above) = tree.parent(self.node) else {
+            return;
+        };
+        if self.ending.is_some() || tree.children(above).next() != Some(self.node) {
+            return;
+        }
+        let line = format!(
+            "error[{}]: the connection to host '{}' (ranks {}) broke: its agent was killed, or the host or the network is gone\n",
+            codes::G0217,
+            self.host_name(above),
+            listed(&self.job.ranks_of(above)),
+        );
+        Sink::new(Kind::Err).write(line.as_bytes());
+        let_be_read(std::io::stderr().as_fd());
     }
 
     /// How to say how a rank ended that only its launcher knows.

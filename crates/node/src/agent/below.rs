@@ -340,7 +340,7 @@ impl Agent<'_> {
             2 => here.push_str("; one host more reports through it"),
             count => here.push_str(&format!("; {} hosts more report through it", count - 1)),
         }
-        let name = self.job.nodes.name(node);
+        let name = self.host_name(node);
         let line = format!(
             "error[{}]: the connection to host '{name}' ({here}) broke: its agent was killed, or the host or the network is gone",
             codes::G0217
@@ -442,7 +442,7 @@ impl Agent<'_> {
         let silent = self.below.iter().flat_map(|below| below.open());
         let silent: Vec<u32> = silent.map(|branch| branch.node).collect();
         for node in silent {
-            let name = self.job.nodes.name(node).to_owned();
+            let name = self.host_name(node).to_owned();
             self.say(&format!(
                 "error[{}]: host '{name}' does not answer; its agent ends what runs there when it finds itself cut off ({} s at most)",
                 codes::G0217,

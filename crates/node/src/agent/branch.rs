@@ -148,7 +148,7 @@ impl Agent<'_> {
     pub(super) fn not_started(&mut self, node: u32, why: &str) {
         self.give_up(node);
         self.branch_words(node);
-        let name = self.job.nodes.name(node).to_owned();
+        let name = self.host_name(node).to_owned();
         let said = self
             .hired(node)
             .map(|hired| String::from_utf8_lossy(&hired.said).trim_end().to_owned());

@@ -122,7 +122,7 @@ impl Agent<'_> {
         let side = |node: u32| {
             format!(
                 "host '{}' (ranks {})",
-                self.job.nodes.name(node),
+                self.host_name(node),
                 listed(&self.job.ranks_of(node))
             )
         };
@@ -136,8 +136,8 @@ impl Agent<'_> {
             codes::G0229,
             side(here),
             side(there),
-            self.job.nodes.name(here),
-            self.job.nodes.name(there),
+            self.host_name(here),
+            self.host_name(there),
         );
         self.kept_out(rank, &line);
     }
@@ -147,7 +147,7 @@ impl Agent<'_> {
         let Some(code) = codes::find(code).filter(|_| peer < self.job.size()) else {
             return;
         };
-        let host = |rank| self.job.nodes.name(self.job.nodes.of(rank));
+        let host = |rank| self.host_name(self.job.nodes.of(rank));
         let line = format!(
             "error[{}]: rank {rank} on host '{}' cannot have a connection to rank {peer} on host '{}': {text}",
             code.id,

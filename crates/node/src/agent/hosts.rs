@@ -252,6 +252,15 @@ impl Agent<'_> {
         }
     }
 
+    /// What people call a host: who has started the job has named it; of another launcher's only the host itself says its name, once all have met.
+    pub(super) fn host_name(&self, node: u32) -> &str {
+        let places = self.hosts.as_ref().filter(|_| self.adopted.is_some());
+        match places.and_then(|hosts| hosts.places.get(node as usize)) {
+            Some(place) => &place.name,
+            None => self.job.nodes.name(node),
+        }
+    }
+
     /// Names of the hosts, a line each; nothing where there is one, or where they are too many for a message.
     pub(super) fn host_names(&self) -> String {
         let names = self.hosts.iter().flat_map(|hosts| &hosts.places);
@@ -290,7 +299,7 @@ impl Agent<'_> {
     /// A person, or the system, ends this host's part of the job.
     pub(super) fn say_ended_by(&mut self, signal: i32) {
         if self.up.is_some() && self.ending.is_none() && super::ending::ends_jobs(signal) {
-            let name = self.job.nodes.name(self.node).to_owned();
+            let name = self.host_name(self.node).to_owned();
             let code = codes::G0217;
             let signal_name = super::ending::signal_name(signal);
             let who = match self.is_guest() {
@@ -309,7 +318,7 @@ impl Agent<'_> {
 
     /// This host's part cannot go on: tells the first agent, and waits for its orders no longer than for their end.
     pub(super) fn failed_here(&mut self, error: &Error) -> i32 {
-        let name = self.job.nodes.name(self.node).to_owned();
+        let name = self.host_name(self.node).to_owned();
         let code = start_error_code(error);
         let text = error.to_string();
         let line = match text.split_once("]: ") {

@@ -179,7 +179,10 @@ impl Agent<'_> {
         if let Some(up) = &mut self.up {
             up.trunk = None;
         }
-        self.say_cut_off();
+        match self.adopted.is_some() {
+            true => self.say_cut_off_beside(),
+            false => self.say_cut_off(),
+        }
         self.end_at_once();
     }
 
