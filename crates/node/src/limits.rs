@@ -211,6 +211,9 @@ pub const REFUSAL_STANDS: Duration = Duration::from_secs(10);
 /// For how long rank 0 hears calls of which it knows that they do not belong to its job before it says so: they may be those of another one.
 pub const STRANGERS_STAND: Duration = Duration::from_secs(3);
 
+/// How long hosts of a running job may take to look at their interfaces again and to tell all what they have: some messages up and down the tree of agents.
+pub const NETWORK_WAIT: Duration = Duration::from_secs(3);
+
 /// How long agents may take to report after the command that starts them was given: ssh and slow name servers take seconds, a host that is
 /// down two minutes of the kernel's patience, which nobody wants to wait for.
 pub const GATHER_WAIT: Duration = Duration::from_secs(60);

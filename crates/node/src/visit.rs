@@ -18,7 +18,7 @@ use crate::layout::Shape;
 use crate::look::{self, Seen};
 use crate::rendezvous;
 use crate::wire::{ToAgent, ToRank, damaged};
-use crate::{limits, memory, sys};
+use crate::{added, limits, memory, sys};
 
 /// A read-only look at a running job, for tools.
 #[derive(Debug)]
@@ -49,6 +49,49 @@ pub fn drain(name: &rendezvous::JobName, network: IpNet, drained: bool) -> Resul
         ToRank::Refused { code, text } => Err(refusal(&code, text)),
         other => Err(unexpected(&other)),
     }
+}
+
+/// Whether a host of a job on several has an address in that network: one with which the job began, or one that it has got since.
+///
+/// # Errors
+/// The job's table of hosts is damaged.
+pub fn has_network(visit: &Visit, network: &IpNet) -> Result<bool> {
+    let (Some((shape, board)), Some(file)) = (&visit.world, &visit.file) else {
+        return Ok(false);
+    };
+    if added::read(board)
+        .iter()
+        .any(|(_, address)| network.contains(address))
+    {
+        return Ok(true);
+    }
+    let atlas = memory::atlas(file.as_fd(), shape)?;
+    for node in 0..atlas.nodes() {
+        if atlas
+            .place(node)?
+            .addresses
+            .iter()
+            .any(|address| network.contains(address))
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The same, once all hosts have had the time to look again: [`drain`] has them do so.
+///
+/// # Errors
+/// As [`has_network`].
+pub fn gets_network(visit: &Visit, network: &IpNet) -> Result<bool> {
+    let until = Instant::now() + limits::NETWORK_WAIT;
+    while !has_network(visit, network)? {
+        if Instant::now() > until {
+            return Ok(false);
+        }
+        std::thread::sleep(limits::LEADER_LOOK);
+    }
+    Ok(true)
 }
 
 /// Sends one message to the agent of a job, and gives its answer with what that carries.

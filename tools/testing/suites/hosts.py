@@ -255,7 +255,7 @@ def network_that_comes(context, talk):
     """A wire that two hosts get while the job runs: somebody says so, and large data take it; it is taken away, and nothing is lost; another one comes."""
 
     def rail(*words):
-        command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "rail", *words]
+        command = [*garonne, "rail", *words]
         until = time.monotonic() + PATIENCE_S
         # Nobody answers before a rank has called MPI_Init.
         while (done := subprocess.run(command, env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)).returncode != 0:
@@ -271,6 +271,7 @@ def network_that_comes(context, talk):
         return seen
 
     with Wires(["400mbit"]) as hosts:
+        garonne = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne"]
         job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", talk, "0", "4000000"])
         with job:
             job.wait_for_ranks(talk, 2)
@@ -285,6 +286,10 @@ def network_that_comes(context, talk):
                     hosts.remove("net1")
                     at = wait_until("one wire less", lambda seen: "net1" not in seen)
                     wait_until("data by the other", lambda seen: seen["net0"]["mb_brought"] > at["net0"]["mb_brought"] + 20)
+            # What nobody has is no network of the job's.
+            for word in ("add", "drain"):
+                refused = subprocess.run([*garonne, "rail", word, "10.99.0.0/24"], env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+                expect(refused.returncode != 0 and "no host of the job has an address in 10.99.0.0/24" in refused.stderr, f"garonne rail {word}", refused.stdout + refused.stderr)
             # The one that the job began with goes; packets, too, move to what there is.
             rail("drain", "net0")
             at = wait_until("packets on the new one", lambda seen: seen["net2"]["connections"]["packets"] == 1 and seen["net0"]["connections"]["packets"] == 0)

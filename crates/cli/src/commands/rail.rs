@@ -71,7 +71,15 @@ fn go(args: &Args) -> Result<i32, String> {
             ));
         }
     }
-    visit::drain(&job.name, network, drained).map_err(|error| error.to_string())?;
+    let failed = |error: garonne_node::Error| error.to_string();
+    let nobody = format!("no host of the job has an address in {network}");
+    if drained && !visit::has_network(&job, &network).map_err(failed)? {
+        return Err(nobody);
+    }
+    visit::drain(&job.name, network, drained).map_err(failed)?;
+    if !visit::gets_network(&job, &network).map_err(failed)? {
+        return Err(nobody);
+    }
     outln!(
         "{network} is {} between the hosts of the job",
         if drained {
