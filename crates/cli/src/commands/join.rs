@@ -10,7 +10,7 @@ use garonne_node::joining::key::JoinKey;
 use garonne_node::{codes, limits};
 
 /// Names the file that holds the key where none is given.
-const ENV_FILE: &str = "GARONNE_JOIN_KEY";
+pub(super) const ENV_FILE: &str = "GARONNE_JOIN_KEY";
 /// Exit code for a command line that is not understood.
 const USAGE: i32 = 2;
 

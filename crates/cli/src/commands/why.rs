@@ -1,9 +1,11 @@
 //! `garonne why`: why something is as it is. Each thing that can be asked about is a function here.
 
 use super::jobs;
+use super::join::ENV_FILE as ENV_JOIN_KEY;
 use comfy_table::{Table, presets};
 use garonne_node::adoption::ENV_KEY;
 use garonne_node::strategy::ENV_STRATEGY;
+use garonne_node::tree::ENV_FAN_OUT;
 use garonne_node::{
     layout::{Background, Card, Shape},
     placement, rank,
@@ -233,16 +235,26 @@ fn counted(number: f64, noun: &str) -> String {
 }
 
 /// Variables that change what `garonne run` and the library do.
-const SETTINGS: [(&str, &str, &str); 10] = [
+const SETTINGS: [(&str, &str, &str); 12] = [
     (
         rank::ENV_BACKGROUND,
-        "0",
-        "1: communication advances also while ranks compute",
+        "1",
+        "whether communication advances also while ranks compute; 0: only in MPI calls",
     ),
     (
         rank::ENV_CHECK,
         "none",
         "types: messages and receives of different types are errors",
+    ),
+    (
+        ENV_FAN_OUT,
+        "32",
+        "how many agents report to one, in a job on more hosts than that (the same for all)",
+    ),
+    (
+        ENV_JOIN_KEY,
+        "none",
+        "file with the key by which this host joins a job (garonne join)",
     ),
     (
         ENV_KEY,
@@ -261,7 +273,7 @@ const SETTINGS: [(&str, &str, &str); 10] = [
     ),
     (
         rank::ENV_OFI,
-        "auto",
+        "off",
         "large data between hosts by libfabric: auto (networks faster than TCP), off, or a provider's name",
     ),
     (
@@ -299,4 +311,77 @@ fn settings(as_json: bool) -> i32 {
         outln!("{name} = {value}  ({origin})  {help}");
     }
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Variables that our processes set for each other, or that only tests read.
+    const INTERNAL: [&str; 10] = [
+        "GARONNE_AGENT",
+        "GARONNE_COMPLETE",
+        "GARONNE_FD",
+        "GARONNE_HELPERS",
+        "GARONNE_JOB",
+        "GARONNE_PROGRAM",
+        "GARONNE_RANK",
+        "GARONNE_SEED",
+        "GARONNE_SEEDS",
+        "GARONNE_SIZE",
+    ];
+
+    /// The variables that a source file names as a whole literal.
+    fn named(source: &str) -> impl Iterator<Item = &str> {
+        source.split('"').filter(|word| {
+            word.strip_prefix("GARONNE_").is_some_and(|rest| {
+                !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+            })
+        })
+    }
+
+    fn sources(dir: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(dir).unwrap().flatten() {
+            match entry.path() {
+                path if path.is_dir() => sources(&path, found),
+                path if path.extension().is_some_and(|ending| ending == "rs") => found.push(path),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn every_variable_that_the_code_reads_is_a_setting_or_internal() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut files = Vec::new();
+        for part in std::fs::read_dir(crates).unwrap().flatten() {
+            let src = part.path().join("src");
+            if src.is_dir() {
+                sources(&src, &mut files);
+            }
+        }
+        let mut seen = 0;
+        for file in files {
+            let source = std::fs::read_to_string(&file).unwrap();
+            for name in named(&source) {
+                let known = SETTINGS.iter().any(|(setting, ..)| *setting == name) || INTERNAL.contains(&name);
+                assert!(
+                    known,
+                    "{name}, which {} names, is neither a setting nor internal",
+                    file.display()
+                );
+                seen += 1;
+            }
+        }
+        assert!(seen > 20, "{seen}");
+    }
+
+    #[test]
+    fn the_defaults_shown_are_those_that_hold() {
+        let default = |name: &str| SETTINGS.iter().find(|(setting, ..)| *setting == name).unwrap().1;
+        assert_eq!(default(rank::ENV_BACKGROUND), "1");
+        assert_eq!(default(rank::ENV_OFI), "off");
+        assert_eq!(default(rank::ENV_RAILS), "shm");
+        assert_eq!(default(ENV_FAN_OUT), garonne_node::limits::FAN_OUT.to_string());
+    }
 }
