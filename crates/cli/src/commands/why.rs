@@ -124,7 +124,7 @@ fn running(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
     }
     if rows.is_empty() {
         outln!(
-            "no rank has received a message that its sender announced (those are longer than about 16 KB)"
+            "no rank has received a message from its own host that its sender announced (those are longer than about 16 KB).\nWhat goes by a network, from other hosts or within one (GARONNE_RAILS=shm,tcp), has one way, with no choice to show: garonne why gate N"
         );
         return 0;
     }
