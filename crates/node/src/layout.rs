@@ -38,6 +38,7 @@ mod header {
     pub const JOB_HIGH: usize = 24;
     pub const EPOCH: usize = 32;
     pub const CPUS_MILLI: usize = 36;
+    pub const RAILS: usize = 40;
     pub const COLL_OFFSET: usize = 48;
     pub const COLL_BYTES: usize = 56;
     pub const INBOX_OFFSET: usize = 64;
@@ -91,6 +92,8 @@ mod card {
 
 /// Where the word lies in the board that is not zero while somebody may be tracing the ranks. It has a cache line with nothing that changes otherwise.
 pub const TRACE_WORD: usize = header::TRACE_WORD;
+/// Where the word lies in the board that holds which rails the first rank uses (`rank::rails`).
+pub(crate) const RAILS: usize = header::RAILS;
 /// Where the table of networks that are not to be used lies in the board (`drained`).
 pub(crate) const DRAINED: usize = header::DRAINED;
 /// Where the table of ways through other hosts lies in the board (`ways`).

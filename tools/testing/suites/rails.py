@@ -21,7 +21,7 @@ def suite(context):
     check(context.execute("rails build refused", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/rails/refused.c", "-o", refused], timeout=60))
     talk = binaries / "talk"
     check(context.execute("rails build talk", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/talk.c", "-o", talk], timeout=60))
-    for case in (both_at_once, both_and_one_stands_still, misunderstood):
+    for case in (both_at_once, both_and_one_stands_still, misunderstood, ranks_that_differ):
         yield Case(f"rails/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
     for who in (-1, 0):
         yield Case(f"rails/memory refused to {'all' if who < 0 else f'rank {who}'}", lambda who=who: memory_refused(context, refused, who))
@@ -32,6 +32,14 @@ def memory_refused(context, refused, who):
     for ranks, rails in ((2, []), (3, []), (2, BOTH), (3, BOTH)):
         code, output = MarkedJob([context.prefix / "bin" / "garonne", "run", "-n", ranks, *rails, refused, who], context.environment()).end()
         expect(code == 0 and "all is well" in output, f"exit code {code} on {ranks} ranks {rails}", output)
+
+
+def ranks_that_differ(context, talk):
+    run = [context.prefix / "bin" / "garonne", "run", "-n", "2"]
+    code, output = MarkedJob([*run, *BOTH, "sh", "-c", f"test $PMI_RANK = 1 && unset GARONNE_RAILS; exec {talk} 5"], context.environment()).end()
+    expect(code != 0 and "G0231" in output and "GARONNE_RAILS is shm" in output, f"exit code {code}", output)
+    code, output = MarkedJob([*run, "sh", "-c", f"GARONNE_RAILS=shm,tcp exec {talk} 5"], context.environment()).end()
+    expect(code != 0 and "G0231" in output and "was not where its job was started" in output, f"exit code {code}", output)
 
 
 class Watched(MarkedJob):
@@ -67,6 +75,8 @@ def both_at_once(context, talk):
         job.wait_for_ranks(talk, 2)
         job.wait_for("shared memory", 20)
         job.wait_for("TCP", 2)
+        said = subprocess.run([job.garonne, "rail", "--job", str(job.process.pid)], env=job.environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        expect(said.returncode == 0 and "by TCP (GARONNE_RAILS=shm,tcp), which has brought" in said.stdout, "garonne rail", said.stdout + said.stderr)
     job.end_well(talk)
 
 

@@ -3,8 +3,8 @@
 use comfy_table::{Table, presets};
 use garonne_node::layout::{Card, Shape};
 use garonne_node::{addresses, drained, rank, visit};
-use garonne_rails::tcp::Stream;
 use garonne_rails::tcp::shown::{self, Seen};
+use garonne_rails::tcp::{MEMORY, Stream};
 use garonne_sync::shm::Segment;
 use ipnet::IpNet;
 use serde_json::json;
@@ -52,6 +52,12 @@ fn go(args: &Args) -> Result<i32, String> {
     let job = jobs::choose(args.job)?;
     let world = job.world.as_ref();
     let (shape, board) = world.ok_or("no rank of the job has called MPI_Init yet")?;
+    if shape.nodes < 2 && (0..shape.size).any(|rank| Card::of(board, rank).host().1 != 0) {
+        return match &args.what {
+            None => Ok(show_within(shape, board, args.json)),
+            Some(_) => Err("the job runs on this host alone, and its ranks use TCP within it: there is no network to leave alone or to add".into()),
+        };
+    }
     if shape.nodes < 2 {
         return Err(
             "the job runs on this host alone: it uses shared memory, and no network (one rank: garonne why gate N)".into(),
@@ -123,7 +129,8 @@ struct Row {
     rate: u64,
 }
 
-fn rows(shape: &Shape, board: &Segment) -> Vec<Row> {
+/// The connections of the ranks of this host.
+fn links(shape: &Shape, board: &Segment) -> Vec<Seen> {
     let mut links: Vec<Seen> = Vec::new();
     for rank in 0..shape.size {
         let card = Card::of(board, rank);
@@ -132,6 +139,38 @@ fn rows(shape: &Shape, board: &Segment) -> Vec<Row> {
             links.extend(shown::read_shown(&table.unwrap_or_default()));
         }
     }
+    links
+}
+
+/// A job on one host whose ranks use TCP beside shared memory.
+fn show_within(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
+    let links = links(shape, board);
+    let here = || {
+        links
+            .iter()
+            .filter(|seen| seen.open && seen.stream != Stream::Bulk(MEMORY))
+    };
+    let moved: u64 = here().map(|seen| u64::from(seen.moved)).sum();
+    if as_json {
+        return super::print_json(&json!([{
+            "network": null, "interface": "lo", "in_use": true, "connections": { "packets": 0, "bulk": here().count() }, "mb_brought": moved,
+            "mb_per_s": here().map(|seen| u64::from(seen.rate)).sum::<u64>(),
+        }]));
+    }
+    outln!(
+        "the job runs on this host alone; large data between its ranks go by shared memory and, over {} within the host, by TCP ({}=shm,tcp), which has brought {moved} MB",
+        match here().count() {
+            1 => "1 connection".to_owned(),
+            count => format!("{count} connections"),
+        },
+        rank::ENV_RAILS
+    );
+    outln!("one rank: garonne why gate N");
+    0
+}
+
+fn rows(shape: &Shape, board: &Segment) -> Vec<Row> {
+    let links = links(shape, board);
     let out_of_use = drained::read(board);
     let row = |(interface, network): (String, IpNet)| {
         let here = || {

@@ -22,7 +22,7 @@ use crate::client::{Client, WorldInfo};
 use crate::codes;
 use crate::drained;
 use crate::error::{Error, Result};
-use crate::layout::State;
+use crate::layout::{self, State};
 use crate::orders::Place;
 use crate::sys;
 use crate::ways;
@@ -41,8 +41,12 @@ impl Outward {
     /// `None` in a job on one host, unless its ranks are to use TCP as well.
     pub fn new(client: &Arc<Client>, leaving: Leaving) -> Result<Option<Self>> {
         let world = client.world();
-        let joint = Rails::from_environment()? == Rails::Both;
-        let Some(begin) = client.take_outward() else {
+        let rails = Rails::from_environment()?;
+        let joint = rails == Rails::Both;
+        let begin = client.take_outward();
+        let said = client.board();
+        rails.agree(said.atomic_u32(layout::RAILS), world.rank, begin.is_some())?;
+        let Some(begin) = begin else {
             return Ok(None);
         };
         let map = Map {
