@@ -69,9 +69,15 @@ pub fn of(facts: &Facts) -> Result<Option<Allocation>, String> {
             starter: by_slurm(),
         }));
     }
-    // PBS and its kin, LSF, and the operator of Kubernetes: a file with a host for each slot, or with slots behind it.
-    for name in ["PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "HYDRA_HOST_FILE"] {
-        if let Some(path) = var(name) {
+    // PBS and its kin, LSF, and the operator of Kubernetes, which sets one for each MPI that it knows: a file with a host for each slot, or with slots behind it.
+    for name in [
+        "PBS_NODEFILE",
+        "LSB_DJOB_HOSTFILE",
+        "HYDRA_HOST_FILE",
+        "I_MPI_HYDRA_HOST_FILE",
+        "OMPI_MCA_orte_default_hostfile",
+    ] {
+        if let Some(path) = var(name).filter(|path| !path.is_empty()) {
             let text = (facts.read)(path.as_ref())
                 .map_err(|error| format!("{name} names '{path}', which cannot be read: {error}"))?;
             let hosts =
@@ -248,10 +254,23 @@ mod tests {
 
     #[test]
     fn files_of_other_batch_systems_are_read() {
-        let given = of(&facts(&[("PBS_NODEFILE", "/nodes")])).unwrap().unwrap();
+        for name in [
+            "PBS_NODEFILE",
+            "LSB_DJOB_HOSTFILE",
+            "HYDRA_HOST_FILE",
+            "I_MPI_HYDRA_HOST_FILE",
+            "OMPI_MCA_orte_default_hostfile",
+        ] {
+            let given = of(&facts(&[(name, "/nodes")])).unwrap().unwrap();
+            assert_eq!(
+                (given.hosts.len(), given.hosts[2].own, given.starter.len()),
+                (3, true, 0),
+                "{name}"
+            );
+        }
         assert_eq!(
-            (given.hosts.len(), given.hosts[2].own, given.starter.len()),
-            (3, true, 0)
+            of(&facts(&[("OMPI_MCA_orte_default_hostfile", "")])).unwrap(),
+            None
         );
         let error = of(&facts(&[("PBS_NODEFILE", "/nowhere")])).unwrap_err();
         assert!(
