@@ -134,6 +134,9 @@ fn socket(number: &str) -> Option<u64> {
     inode.parse().ok()
 }
 
+const PALS: &str = "PALS (Cray's mpiexec)";
+const JSM: &str = "JSM (IBM's jsrun)";
+
 /// What the environment says. `socket`: the inode of a descriptor, by its number, if that is one.
 fn told(var: impl Fn(&str) -> Option<String>, socket: impl Fn(&str) -> Option<u64>) -> Option<Told> {
     let number = |name: &str| var(name)?.trim().parse::<u32>().ok();
@@ -185,10 +188,11 @@ fn told(var: impl Fn(&str) -> Option<String>, socket: impl Fn(&str) -> Option<u6
             size: u32::MAX,
         };
         Some(Told {
-            launcher: if slurm {
-                "Slurm"
-            } else {
-                "PRRTE (prterun, Open MPI's mpirun)"
+            launcher: match () {
+                () if slurm => "Slurm",
+                () if var("PALS_RANKID").is_some() => PALS,
+                () if var("JSM_NAMESPACE_RANK").is_some() => JSM,
+                () => "PRRTE (prterun, Open MPI's mpirun)",
             },
             standing,
             key: "PMIX_NAMESPACE",
@@ -219,11 +223,35 @@ fn told(var: impl Fn(&str) -> Option<String>, socket: impl Fn(&str) -> Option<u6
         let (rank, size) = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
         slurm.then(|| of("Slurm", "SLURM_STEP_ID", rank, size, way))?
     };
+    // Their own ways to exchange anything are libraries of theirs.
+    let pals = || {
+        let rank = number("PALS_RANKID")?;
+        // How many there are it says by PMI's variable, or not at all: who is not the first is not alone.
+        let size = ["PALS_SIZE", "PMI_SIZE"].into_iter().find_map(number);
+        let standing = Standing {
+            rank,
+            size: size.unwrap_or(0).max(rank + 1),
+        };
+        let told = Told {
+            launcher: PALS,
+            standing,
+            key: "PALS_RANKID",
+            way: Way::Unknown("use its `mpiexec --pmi=pmix`, where it has that"),
+        };
+        (standing.size > 1).then_some(told)
+    };
+    let jsm = || {
+        let way = Way::Unknown("have jsrun offer PMIx (PMIX_NAMESPACE is not set)");
+        let (rank, size) = ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE");
+        of(JSM, rank, rank, size, way)
+    };
     inherited()
         .or_else(called)
         .or_else(pmix)
         .or_else(variables)
         .or_else(without_exchange)
+        .or_else(pals)
+        .or_else(jsm)
 }
 
 /// Reads any bytes as what ranks exchange.
@@ -301,6 +329,46 @@ mod tests {
             place(&[&torchrun[..3], &[("MASTER_PORT", "none")]].concat()),
             None
         );
+    }
+
+    #[test]
+    fn ranks_of_launchers_that_cannot_be_joined_are_refused_by_name() {
+        let refused = |vars: &[(&str, &str)]| {
+            let told = of(vars, &[])?;
+            match told.way {
+                Way::Unknown(instead) => Some(refusal(&told, instead).to_string()),
+                _ => None,
+            }
+        };
+        let pals = [("PALS_APID", "a"), ("PALS_RANKID", "3"), ("PMI_RANK", "3")];
+        let said = refused(&pals).unwrap();
+        assert!(
+            said.contains("PALS (Cray's mpiexec)") && said.contains("--pmi=pmix"),
+            "{said}"
+        );
+        let first = [("PALS_RANKID", "0"), ("PMI_SIZE", "8")];
+        assert_eq!(key(&first, &[]), Some(("PALS_RANKID", 0, 8)));
+        let jsm = [("JSM_NAMESPACE_RANK", "0"), ("JSM_NAMESPACE_SIZE", "4")];
+        let said = refused(&jsm).unwrap();
+        assert!(
+            said.contains("IBM's jsrun") && said.contains("rank 0 of 4"),
+            "{said}"
+        );
+        // Either may offer PMIx, which is understood.
+        for vars in [&first[..], &jsm] {
+            let with_pmix = [vars, &[("PMIX_NAMESPACE", "n"), ("PMIX_RANK", "0")]].concat();
+            let told = of(&with_pmix, &[]).unwrap();
+            assert_eq!(told.way, Way::Pmix);
+            assert!(!told.launcher.starts_with("PRRTE"));
+        }
+        let alone: [&[(&str, &str)]; 3] = [
+            &[("PALS_RANKID", "0")],
+            &[("PALS_RANKID", "0"), ("PMI_SIZE", "1")],
+            &[("JSM_NAMESPACE_RANK", "0"), ("JSM_NAMESPACE_SIZE", "1")],
+        ];
+        for vars in alone {
+            assert_eq!(of(vars, &[]), None, "{vars:?}");
+        }
     }
 
     #[test]
