@@ -50,6 +50,7 @@ use crate::limits::{
     TCP_EAGER_MAX, TCP_FLOW_HEAD, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_LOOK_EVERY, TCP_PACKED_MAX,
     TCP_PACKET_MAX, TCP_REGIONS,
 };
+use crate::sys;
 use crate::tcp::bulk::advance::Keep;
 use crate::tcp::door::Door;
 use crate::tcp::fabric::opener::Opener;
@@ -216,6 +217,7 @@ impl TcpRail {
             hosts,
         };
         rail.shown.no_fabric(rail.no_fabric);
+        rail.shown.sealed(rail.house.sealed);
         rail.watch_own()?;
         Ok(rail)
     }
@@ -256,6 +258,12 @@ impl TcpRail {
     /// The own and the peer's end of the connection that packets take, while there is one.
     pub fn ends_of(&self, peer: Peer) -> Option<(SocketAddr, SocketAddr)> {
         self.ends(peer, Stream::Small)
+    }
+
+    fn show_round_trip(&self, peer: Peer, stream: Stream) {
+        let remote = self.remotes[peer as usize].as_ref();
+        let fd = remote.and_then(|remote| remote.fd(stream));
+        self.shown.round_trip(peer, stream, fd.and_then(sys::round_trip));
     }
 
     fn ends(&self, peer: Peer, stream: Stream) -> Option<(SocketAddr, SocketAddr)> {

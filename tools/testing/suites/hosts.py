@@ -286,6 +286,9 @@ def network_that_comes(context, talk):
                     hosts.remove("net1")
                     at = wait_until("one wire less", lambda seen: "net1" not in seen)
                     wait_until("data by the other", lambda seen: seen["net0"]["mb_brought"] > at["net0"]["mb_brought"] + 20)
+            said = why_gate(context, hosts, job)
+            for words in ("round trip", "are announced", "not encrypted", "MB/s last"):
+                expect(words in said, f"garonne why gate says nothing of {words}", said)
             said = subprocess.run([*garonne, "why", "paces"], env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
             expect("What goes by a network, from other hosts" in said.stdout, "garonne why paces", said.stdout + said.stderr)
             # What nobody has is no network of the job's.

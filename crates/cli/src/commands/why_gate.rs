@@ -3,14 +3,17 @@
 use comfy_table::{Table, presets};
 use garonne_engine::strategy::loaded::{Counts, Question, counts_bytes, read_counts};
 use garonne_node::layout::{Card, Shape};
-use garonne_node::rank::{self, ENV_OFI, ENV_RAILS};
+use garonne_node::rank::{self, ENV_ENCRYPT, ENV_NETWORKS, ENV_OFI, ENV_RAILS};
 use garonne_node::strategy::ENV_STRATEGY;
-use garonne_node::ways;
+use garonne_node::{addresses, drained, ways};
+use garonne_rails::limits::{TCP_FLOW_MAX, TCP_SPREAD_LEAST};
 use garonne_rails::shm::paces;
 use garonne_rails::tcp::shown::{self, Seen};
 use garonne_rails::tcp::{MEMORY, Stream, Unused};
 use garonne_sync::shm::Segment;
+use ipnet::IpNet;
 use serde_json::json;
+use std::time::{Duration, Instant};
 
 use crate::examined::FUNCTIONS;
 
@@ -38,11 +41,15 @@ enum Over {
     Tcp(Vec<(Seen, Option<u32>)>),
 }
 
-/// The gates of a rank, and why none of them uses libfabric, if there is one reason.
+/// The gates of a rank, why none of them uses libfabric, if there is one reason, and whether what goes to other hosts is encrypted.
 struct Gates {
     gates: Vec<Gate>,
     no_fabric: Option<Unused>,
+    sealed: bool,
 }
+
+/// How long a connection whose rate the rail does not measure, since there is no other to compare with, is watched for it.
+const WATCHED_FOR: Duration = Duration::from_millis(250);
 
 /// Shows the gates of a rank of this host.
 pub fn show(shape: &Shape, board: &Segment, rank: u32, as_json: bool) -> i32 {
@@ -64,10 +71,10 @@ pub fn show(shape: &Shape, board: &Segment, rank: u32, as_json: bool) -> i32 {
             &gates
                 .gates
                 .iter()
-                .map(|gate| told(gate, gates.no_fabric))
+                .map(|gate| told(gate, &gates))
                 .collect::<Vec<_>>(),
         ),
-        false => print(shape, rank, &gates),
+        false => print(shape, board, rank, &gates),
     }
 }
 
@@ -78,7 +85,10 @@ fn gates(shape: &Shape, board: &Segment, rank: u32) -> Gates {
         table.flatten().unwrap_or_default()
     };
     let links = table(card.links(), shown::SHOWN_BYTES);
-    let (links, no_fabric) = (shown::read_shown(&links), shown::read_unused(&links));
+    let (no_fabric, sealed) = (shown::read_unused(&links), shown::read_sealed(&links));
+    let links = watched(shown::read_shown(&links), || {
+        shown::read_shown(&table(card.links(), shown::SHOWN_BYTES))
+    });
     let ways = ways::read(board);
     let through = |seen: &Seen, node: u32| {
         let way = ways
@@ -126,7 +136,56 @@ fn gates(shape: &Shape, board: &Segment, rank: u32) -> Gates {
     Gates {
         gates: (0..shape.size).filter(|peer| *peer != rank).map(of).collect(),
         no_fabric,
+        sealed,
     }
+}
+
+/// Those connections with their rates, those that the rail does not measure from what they bring meanwhile: `again` looks at them once more.
+fn watched(mut links: Vec<Seen>, again: impl FnOnce() -> Vec<Seen>) -> Vec<Seen> {
+    let unknown = |seen: &Seen| seen.open && seen.rate == 0 && seen.moved > 0;
+    if !links.iter().any(unknown) {
+        return links;
+    }
+    let begun = Instant::now();
+    std::thread::sleep(WATCHED_FOR);
+    let later = again();
+    let took = begun.elapsed().as_secs_f64();
+    for seen in links.iter_mut().filter(|seen| unknown(seen)) {
+        let same = |other: &&Seen| (other.peer, other.stream) == (seen.peer, seen.stream);
+        if let Some(now) = later.iter().find(same) {
+            seen.rate = (f64::from(now.moved.saturating_sub(seen.moved)) / took) as u32;
+            seen.moved = now.moved;
+        }
+    }
+    links
+}
+
+/// The networks of this host on which a rank has no connection, and why not.
+fn idle(gates: &[Gate], board: &Segment) -> Vec<String> {
+    let drained = drained::read(board);
+    let links = || {
+        gates.iter().flat_map(|gate| match &gate.over {
+            Over::Tcp(links) => &links[..],
+            Over::Memory(_) => &[],
+        })
+    };
+    let is_used = |network: &IpNet| links().any(|(seen, _)| seen.open && network.contains(&seen.ends.0.ip()));
+    let networks = addresses::networks()
+        .into_iter()
+        .filter(|(_, network)| !is_used(network));
+    networks
+        .map(|(name, network)| {
+            let why = match () {
+                () if drained.contains(&network) => "left alone (garonne rail add uses it again)".to_owned(),
+                () if !links().any(|(seen, _)| seen.open) => "nothing was sent to other hosts yet".to_owned(),
+                () => format!(
+                    "no peer on another host has an address there, or none has sent a message of {} KB or more ({ENV_NETWORKS} may forbid it, too)",
+                    TCP_SPREAD_LEAST / 1024
+                ),
+            };
+            format!("{network} ({name}): no connection: {why}")
+        })
+        .collect()
 }
 
 /// Why a connection that stands beside an endpoint of libfabric has none: for people.
@@ -155,8 +214,8 @@ fn purpose(seen: &Seen) -> &'static str {
     }
 }
 
-fn told(gate: &Gate, no_fabric: Option<Unused>) -> serde_json::Value {
-    let mut told = told_way(gate, no_fabric);
+fn told(gate: &Gate, gates: &Gates) -> serde_json::Value {
+    let mut told = told_way(gate, gates);
     told["strategy"] = json!(gate.answers.map(|answers| {
         let of = |question: Question| {
             let Counts { asked, accepted, refused } = answers[question as usize];
@@ -167,7 +226,7 @@ fn told(gate: &Gate, no_fabric: Option<Unused>) -> serde_json::Value {
     told
 }
 
-fn told_way(gate: &Gate, no_fabric: Option<Unused>) -> serde_json::Value {
+fn told_way(gate: &Gate, gates: &Gates) -> serde_json::Value {
     match &gate.over {
         Over::Memory(fetched) => json!({
             "peer": gate.peer, "node": gate.node, "over": "shared memory",
@@ -177,17 +236,24 @@ fn told_way(gate: &Gate, no_fabric: Option<Unused>) -> serde_json::Value {
             "fetched": fetched.as_ref().map(|one| json!({ "bytes": one.bytes, "mb_per_s": one.mb_per_s, "way": one.way })),
         }),
         Over::Tcp(links) => json!({
-            "peer": gate.peer, "node": gate.node, "over": "TCP", "no_libfabric": no_fabric.map(Unused::name),
+            "peer": gate.peer, "node": gate.node, "over": "TCP", "no_libfabric": gates.no_fabric.map(Unused::name), "encrypted": gates.sealed,
+            "announced_above_bytes": TCP_FLOW_MAX, "split_from_bytes": TCP_SPREAD_LEAST,
             "connections": links.iter().map(|(seen, through)| json!({
                 "for": purpose(seen), "provider": (!seen.provider.is_empty()).then_some(&seen.provider), "unused": reasons(seen.unused),
                 "from": seen.ends.0.to_string(), "to": seen.ends.1.to_string(),
                 "through_node": through, "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
+                "round_trip_us": (seen.round_trip_us > 0).then_some(seen.round_trip_us),
             })).collect::<Vec<_>>(),
         }),
     }
 }
 
-fn print(shape: &Shape, rank: u32, Gates { gates, no_fabric }: &Gates) -> i32 {
+fn print(shape: &Shape, board: &Segment, rank: u32, all: &Gates) -> i32 {
+    let Gates {
+        gates,
+        no_fabric,
+        sealed,
+    } = all;
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
@@ -258,6 +324,18 @@ fn print(shape: &Shape, rank: u32, Gates { gates, no_fabric }: &Gates) -> i32 {
                 "libfabric: asked for ways when large data come; each takes what it was measured to give ({ENV_OFI})"
             ),
         }
+        for line in idle(gates, board) {
+            outln!("{line}");
+        }
+        outln!(
+            "TCP: messages of more than {} KB (shorter ones, too, where the receiver has no room) are announced, and fetched by their receivers; from {} KB on they take every network that both hosts are on",
+            TCP_FLOW_MAX / 1024,
+            TCP_SPREAD_LEAST / 1024
+        );
+        outln!(
+            "TCP: connections are {} ({ENV_ENCRYPT})",
+            if *sealed { "encrypted" } else { "not encrypted" }
+        );
         outln!(
             "TCP: small messages leave as {ENV_STRATEGY} says (garonne why settings); how long messages take, garonne ping measures"
         );
@@ -325,8 +403,12 @@ fn connection(seen: &Seen, through: Option<u32>) -> String {
         (rate, moved) => format!("; brought {moved} MB, at {rate} MB/s last"),
     };
     let through = through.map_or_else(String::new, |node| format!(" (node {node} passes it on)"));
+    let round_trip = match seen.round_trip_us {
+        0 => String::new(),
+        us => format!("; round trip {us} µs when it was opened"),
+    };
     format!(
-        "{} to {}{through}: {what}{state}{again}{brought}",
+        "{} to {}{through}: {what}{state}{again}{brought}{round_trip}",
         seen.ends.0, seen.ends.1
     )
 }

@@ -280,6 +280,7 @@ impl TcpRail {
             }
         }
         self.shown.opened(peer, stream, ends);
+        self.show_round_trip(peer, stream);
         if stream.is_fabric() {
             self.opened_fabric(peer);
         }

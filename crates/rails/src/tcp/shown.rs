@@ -12,8 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Words of a row: the peer plus one (0: none), the stream's code, whether it is open, how often it was opened, both ports, both addresses, what it moves and has moved,
-/// and of the one beside an endpoint of libfabric the provider's name and why it is not used, here (low byte) and there (the next).
-const ROW: usize = 20;
+/// of the one beside an endpoint of libfabric the provider's name and why it is not used, here (low byte) and there (the next), and the round trip.
+const ROW: usize = 21;
 const STREAM: usize = 1;
 const OPEN: usize = 2;
 const OPENED: usize = 3;
@@ -24,11 +24,12 @@ const RATE: usize = 13;
 const MOVED: usize = 14;
 const PROVIDER: usize = 15;
 const UNUSED: usize = 19;
+const ROUND_TRIP: usize = 20;
 /// Bytes of a provider's name that are shown.
 const PROVIDER_BYTES: usize = 16;
 
-/// Bytes of the table: its rows, and a word that says why no connection uses libfabric.
-pub const SHOWN_BYTES: usize = (TCP_SHOWN * ROW + 1) * 4;
+/// Bytes of the table: its rows, a word that says why no connection uses libfabric, and one that is not 0 if all are encrypted.
+pub const SHOWN_BYTES: usize = (TCP_SHOWN * ROW + 2) * 4;
 
 /// A connection in such a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,12 +52,22 @@ pub struct Seen {
     pub provider: String,
     /// Why that is not used, on this side and on the other.
     pub unused: (Option<Unused>, Option<Unused>),
+    /// Microseconds of a round trip as the kernel saw it when the connection was opened; 0: not known.
+    pub round_trip_us: u32,
 }
 
 /// Why no connection in such a table uses libfabric, if there is a reason that holds for all.
 pub fn read_unused(table: &[u8]) -> Option<Unused> {
     let word = table.get(TCP_SHOWN * ROW * 4..)?.first_chunk()?;
     Unused::from_code(u8::try_from(u32::from_le_bytes(*word)).ok()?)
+}
+
+/// Whether the connections in such a table are encrypted.
+pub fn read_sealed(table: &[u8]) -> bool {
+    let word = table
+        .get((TCP_SHOWN * ROW + 1) * 4..)
+        .and_then(<[u8]>::first_chunk::<4>);
+    word.is_some_and(|word| *word != [0; 4])
 }
 
 /// The connections in a table that was read from another process, which may be anything.
@@ -98,6 +109,7 @@ pub fn read_shown(table: &[u8]) -> Vec<Seen> {
                 Unused::from_code(row[UNUSED] as u8),
                 Unused::from_code((row[UNUSED] >> 8) as u8),
             ),
+            round_trip_us: row[ROUND_TRIP],
         })
     };
     words.chunks_exact(ROW).filter_map(seen).collect()
@@ -152,6 +164,18 @@ impl Shown {
                 word.store(u32::from_be_bytes(*bytes), Relaxed);
             }
         }
+    }
+
+    /// The kernel's round trip to that peer, in microseconds.
+    pub fn round_trip(&self, peer: Peer, stream: Stream, us: Option<u32>) {
+        if let (Some(row), Some(us)) = (self.row(peer, stream), us) {
+            row[ROUND_TRIP].store(us, Relaxed);
+        }
+    }
+
+    /// All connections are encrypted, or none.
+    pub fn sealed(&self, sealed: bool) {
+        self.0[TCP_SHOWN * ROW + 1].store(sealed.into(), Relaxed);
     }
 
     /// As [`Shown::opened`], of what never breaks.
@@ -252,6 +276,10 @@ mod tests {
         shown.opened(0, Stream::Small, None);
         shown.closed(7, Stream::Small);
         shown.moved(0, Stream::Bulk(3), (1200, 77));
+        shown.round_trip(7, Stream::Small, Some(90));
+        assert!(!read_sealed(&shown.table()));
+        shown.sealed(true);
+        assert!(read_sealed(&shown.table()) && !read_sealed(&[]));
         let told = |peer, stream, (open, opened), ends, (rate, moved)| Seen {
             peer,
             stream,
@@ -262,6 +290,7 @@ mod tests {
             moved,
             provider: String::new(),
             unused: (None, None),
+            round_trip_us: if peer == 7 { 90 } else { 0 },
         };
         assert_eq!(
             read(&shown),
