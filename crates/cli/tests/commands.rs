@@ -38,6 +38,16 @@ fn the_doctor_finds_what_jobs_need() {
     };
     assert_eq!(verdict("shared memory"), "good");
     assert_eq!(verdict("/proc"), "good");
+    for what in [
+        "other hosts",
+        "IPv6",
+        "ssh",
+        "PMIx",
+        "locked memory",
+        "hosts made here",
+    ] {
+        assert!(verdict(what).is_string(), "{what}");
+    }
     for finding in findings.as_array().unwrap() {
         let advice = finding["advice"].as_str().unwrap();
         assert_eq!(advice.is_empty(), finding["verdict"] == "good", "{finding}");

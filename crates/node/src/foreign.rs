@@ -9,7 +9,7 @@ mod kin;
 mod mapping;
 pub(crate) mod meeting;
 mod pmi;
-mod pmix;
+pub(crate) mod pmix;
 pub(crate) mod stranded;
 mod variables;
 

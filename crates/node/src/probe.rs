@@ -27,6 +27,14 @@ pub fn shared_memory() -> Result<()> {
     memory::open(file.as_fd(), Access::ReadWrite).map(drop)
 }
 
+/// The library by which ranks of PRRTE and of `srun --mpi=pmix` join their job.
+///
+/// # Errors
+/// Why it cannot be loaded.
+pub fn pmix() -> std::result::Result<std::path::PathBuf, String> {
+    crate::foreign::pmix::found()
+}
+
 /// Opens a descriptor of a process, as the agent does for ranks behind wrappers.
 pub fn pidfd() -> io::Result<()> {
     let me = rustix::process::getpid();

@@ -1,6 +1,7 @@
 //! `garonne doctor`: what this machine can do, what is degraded and what that costs, how to mend it.
 
 mod fabrics;
+mod surroundings;
 
 use std::io::BufRead;
 use std::process::{Command, Stdio};
@@ -83,6 +84,12 @@ pub fn run(args: &Args) -> i32 {
         processes(),
         library(),
         launchers(),
+        surroundings::other_hosts(),
+        surroundings::ipv6(),
+        surroundings::ssh(),
+        surroundings::pmix(),
+        surroundings::locked_memory(),
+        surroundings::hosts_made_here(),
         fabrics::found(),
     ];
     let broken = findings.iter().any(|finding| finding.verdict == Verdict::Broken);
@@ -139,8 +146,7 @@ const LAUNCHERS: [(&str, &str); 5] = [
 
 /// What could start programs here beside `garonne run`. None is needed.
 fn launchers() -> Finding {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let there = |name: &str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
+    let there = surroundings::is_in_path;
     let found: Vec<String> = LAUNCHERS
         .iter()
         .filter(|(program, _)| there(program))

@@ -66,8 +66,20 @@ fn failed(launcher: &str, what: &str, Status(status): Status) -> Error {
     )
 }
 
-/// The library that the process above uses, if it can be seen; or the system's.
-fn load(launcher: &str) -> Result<Library> {
+/// Where the library is that a rank would load, if it can be loaded; or why not.
+pub(crate) fn found() -> std::result::Result<PathBuf, String> {
+    let mut why = String::from("not found");
+    for place in places() {
+        match Library::open(&place) {
+            Ok(_) => return Ok(place),
+            Err(failure) => why = failure,
+        }
+    }
+    Err(why)
+}
+
+/// Where it may be: where the process above has it, if that can be seen, or the system, or PRRTE.
+fn places() -> Vec<PathBuf> {
     let parent = std::os::unix::process::parent_id();
     let maps = std::fs::read_to_string(format!("/proc/{parent}/maps")).unwrap_or_default();
     let mut places: Vec<PathBuf> = mapped(&maps).into_iter().collect();
@@ -79,8 +91,13 @@ fn load(launcher: &str) -> Result<Library> {
             ["../lib/libpmix.so.2", "../lib/openmpi/libpmix.so.2"].map(|place| dir.join(place))
         }),
     );
+    places
+}
+
+/// The library that the process above uses, if it can be seen; or the system's.
+fn load(launcher: &str) -> Result<Library> {
     let mut failures = Vec::new();
-    for place in &places {
+    for place in &places() {
         match Library::open(place) {
             Ok(library) => return Ok(library),
             Err(why) => failures.push(why),

@@ -1,0 +1,119 @@
+//! What jobs on several hosts find here: addresses, ways to start agents, libraries and limits that only some of them need. None is needed by jobs on this host.
+
+use std::net::IpAddr;
+
+use garonne_node::{addresses, probe};
+use rustix::process::{Resource, getrlimit};
+
+use super::{Finding, Verdict, finding};
+
+/// Whether there is such a program.
+pub(super) fn is_in_path(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
+}
+
+/// Where ranks and agents of other hosts call.
+pub(super) fn other_hosts() -> Finding {
+    const WHAT: &str = "other hosts";
+    let networks = addresses::networks();
+    let of = |address: IpAddr| {
+        let network = networks.iter().find(|(_, network)| network.contains(&address));
+        network.map(|(interface, _)| format!("{address} ({interface})"))
+    };
+    let found: Vec<String> = addresses::own().into_iter().filter_map(of).collect();
+    match found.is_empty() {
+        false => finding(WHAT, Verdict::Good, format!("call at {}", found.join(", ")), ""),
+        true => finding(
+            WHAT,
+            Verdict::Degraded,
+            "no address but this host's own",
+            "Jobs run on this host alone. An interface with an address that others reach is needed (ip address).",
+        ),
+    }
+}
+
+pub(super) fn ipv6() -> Finding {
+    let outer = addresses::own()
+        .into_iter()
+        .filter(|address| address.is_ipv6() && !address.is_loopback());
+    let found = match (outer.count(), std::net::TcpListener::bind("[::1]:0")) {
+        (0, Err(error)) => format!("not here ({error}); IPv4 alone is used"),
+        (0, Ok(_)) => String::from("within this host alone; others are reached by IPv4"),
+        (_, _) => String::from("used where IPv4 does not lead"),
+    };
+    finding("IPv6", Verdict::Good, found, "")
+}
+
+/// What starts agents on other hosts, unless a batch system does.
+pub(super) fn ssh() -> Finding {
+    match is_in_path("ssh") {
+        true => finding(
+            "ssh",
+            Verdict::Good,
+            "there; `ssh HOST true` must work without a password",
+            "",
+        ),
+        false => finding(
+            "ssh",
+            Verdict::Degraded,
+            "not in PATH",
+            "`garonne run --host` has nothing to start agents with on other hosts: install ssh, name another way by --launcher, or have hosts join (garonne run --join-key).",
+        ),
+    }
+}
+
+pub(super) fn pmix() -> Finding {
+    let found = match probe::pmix() {
+        Ok(place) => format!(
+            "{}: ranks of prterun and `srun --mpi=pmix` can join",
+            place.display()
+        ),
+        Err(_) => String::from(
+            "no libpmix; needed by ranks of prterun and `srun --mpi=pmix` alone (Debian: libpmix2)",
+        ),
+    };
+    finding("PMIx", Verdict::Good, found, "")
+}
+
+/// Devices of fast networks read and write locked memory.
+pub(super) fn locked_memory() -> Finding {
+    const WHAT: &str = "locked memory";
+    /// Pieces of large data that a rank may have registered with a peer at a time.
+    const LEAST: u64 = 64 << 20;
+    match getrlimit(Resource::Memlock).current {
+        None => finding(WHAT, Verdict::Good, "no limit", ""),
+        Some(limit) if limit >= LEAST => finding(WHAT, Verdict::Good, format!("{} MB", limit >> 20), ""),
+        Some(limit) => finding(
+            WHAT,
+            Verdict::Good,
+            format!(
+                "{} KB; enough but for libfabric on devices (ulimit -l unlimited)",
+                limit >> 10
+            ),
+            "",
+        ),
+    }
+}
+
+/// Whether hosts can be made here, as tests and benchmarks of several do.
+pub(super) fn hosts_made_here() -> Finding {
+    let lacks = [
+        (!rustix::process::geteuid().is_root(), "root"),
+        (!is_in_path("ip"), "ip"),
+        (!is_in_path("tc"), "tc"),
+    ];
+    let lacks: Vec<&str> = lacks
+        .iter()
+        .filter(|(lacks, _)| *lacks)
+        .map(|(_, what)| *what)
+        .collect();
+    let found = match lacks.is_empty() {
+        true => String::from("network namespaces and tc, as tests and `garonne bench flows` make hosts of"),
+        false => format!(
+            "not without {}: tests and `garonne bench flows` between hosts",
+            lacks.join(", ")
+        ),
+    };
+    finding("hosts made here", Verdict::Good, found, "")
+}
