@@ -1,7 +1,6 @@
 //! What every rail must do, as checks that panic with the clause they found broken. For tests of rails, here and elsewhere.
 //!
-//! A rail's tests give a [`World`]: two fresh rails that reach each other, stepped by one thread. Every check begins with a
-//! new world. Bounded: each check ends after a fixed number of polls.
+//! A rail's tests give a [`World`]: two fresh rails that reach each other, stepped by one thread. Every check begins with a new world. Bounded: each check ends after a fixed number of polls.
 
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::lift::{Lift, Lifted};
@@ -120,10 +119,8 @@ pub fn send(
         return rail.send_inline(peer, &header, memory.mem());
     }
     let room = rail.claim(peer, bytes.len(), class)?;
-    assert!(
-        room.len >= bytes.len() && room.peer == peer,
-        "a claim lends at least what was asked for, for whom it was asked"
-    );
+    assert!(room.len >= bytes.len(), "too little room");
+    assert_eq!(room.peer, peer);
     room.mem.write(0, bytes);
     rail.commit(room, &header);
     Ok(())
