@@ -50,7 +50,6 @@ use crate::limits::{
     TCP_EAGER_MAX, TCP_FLOW_HEAD, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_LOOK_EVERY, TCP_PACKED_MAX,
     TCP_PACKET_MAX, TCP_REGIONS,
 };
-use crate::sys;
 use crate::tcp::bulk::advance::Keep;
 use crate::tcp::door::Door;
 use crate::tcp::fabric::opener::Opener;
@@ -72,7 +71,7 @@ use garonne_engine::rail::{
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::collections::{HashMap, VecDeque};
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -165,11 +164,6 @@ impl std::fmt::Debug for TcpRail {
     }
 }
 
-/// An address of IPv4 as such, also at a socket of IPv6.
-fn plain(end: SocketAddr) -> SocketAddr {
-    SocketAddr::new(end.ip().to_canonical(), end.port())
-}
-
 impl TcpRail {
     /// The rail of the rank that `house` names, which listens on `listener`.
     ///
@@ -253,25 +247,6 @@ impl TcpRail {
     /// Its sockets, for a rank that sleeps elsewhere.
     pub(crate) fn sockets(&self) -> Sockets {
         Sockets::new(self.wake.clone())
-    }
-
-    /// The own and the peer's end of the connection that packets take, while there is one.
-    pub fn ends_of(&self, peer: Peer) -> Option<(SocketAddr, SocketAddr)> {
-        self.ends(peer, Stream::Small)
-    }
-
-    fn show_round_trip(&self, peer: Peer, stream: Stream) {
-        let remote = self.remotes[peer as usize].as_ref();
-        let fd = remote.and_then(|remote| remote.fd(stream));
-        self.shown.round_trip(peer, stream, fd.and_then(sys::round_trip));
-    }
-
-    fn ends(&self, peer: Peer, stream: Stream) -> Option<(SocketAddr, SocketAddr)> {
-        let remote = self.remotes.get(peer as usize)?.as_ref()?;
-        let socket = remote.fd(stream)?;
-        let own = rustix::net::getsockname(socket).ok()?;
-        let other = rustix::net::getpeername(socket).ok()??;
-        Some((plain(own.try_into().ok()?), plain(other.try_into().ok()?)))
     }
 
     /// Does what is due with sockets, and delivers nothing: what a helper does for a rank that computes.

@@ -4,6 +4,7 @@
 //! by its rows: connections beyond them are not shown.
 
 use crate::limits::TCP_SHOWN;
+use crate::sys;
 use crate::tcp::TcpRail;
 use crate::tcp::fabric::hello::Unused;
 use crate::tcp::frame::{FABRIC, Stream};
@@ -231,6 +232,11 @@ fn octets(address: IpAddr) -> [u8; 16] {
     .octets()
 }
 
+/// An address of IPv4 as such, also at a socket of IPv6.
+fn plain(end: SocketAddr) -> SocketAddr {
+    SocketAddr::new(end.ip().to_canonical(), end.port())
+}
+
 impl TcpRail {
     /// The address of the table of connections that [`read_shown`] reads; it stays as long as the rail lives.
     pub fn shown_at(&self) -> usize {
@@ -246,6 +252,25 @@ impl TcpRail {
     pub fn brought_by(&self, peer: Peer) -> Vec<u64> {
         let remote = self.remotes.get(peer as usize).and_then(Option::as_ref);
         remote.map_or_else(Vec::new, |remote| remote.paths.bytes_brought())
+    }
+
+    /// The own and the peer's end of the connection that packets take, while there is one.
+    pub fn ends_of(&self, peer: Peer) -> Option<(SocketAddr, SocketAddr)> {
+        self.ends(peer, Stream::Small)
+    }
+
+    pub(super) fn show_round_trip(&self, peer: Peer, stream: Stream) {
+        let remote = self.remotes[peer as usize].as_ref();
+        let fd = remote.and_then(|remote| remote.fd(stream));
+        self.shown.round_trip(peer, stream, fd.and_then(sys::round_trip));
+    }
+
+    pub(super) fn ends(&self, peer: Peer, stream: Stream) -> Option<(SocketAddr, SocketAddr)> {
+        let remote = self.remotes.get(peer as usize)?.as_ref()?;
+        let socket = remote.fd(stream)?;
+        let own = rustix::net::getsockname(socket).ok()?;
+        let other = rustix::net::getpeername(socket).ok()??;
+        Some((plain(own.try_into().ok()?), plain(other.try_into().ok()?)))
     }
 }
 

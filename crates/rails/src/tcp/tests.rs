@@ -7,7 +7,7 @@ use crate::conformance::{Told, send};
 use crate::tcp::frame::{HEAD, Head, Opening, Reason};
 use crate::tcp::handshake::{Answered, Caller};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::time::Duration;
 
