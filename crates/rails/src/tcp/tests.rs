@@ -9,10 +9,14 @@ use crate::tcp::handshake::{Answered, Caller};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+#[derive(Default)]
 struct Book {
     addresses: Vec<SocketAddr>,
+    /// How many networks two of them have in common.
+    networks: Arc<AtomicUsize>,
     refused: Arc<Mutex<Vec<(Peer, Fault)>>>,
 }
 
@@ -28,6 +32,9 @@ impl Hosts for Book {
     }
     fn is_gone(&self, _peer: Peer) -> bool {
         false
+    }
+    fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
+        vec![self.addresses[peer as usize]; self.networks.load(Ordering::Relaxed)]
     }
     fn refused(&self, peer: Peer, fault: &Fault) {
         self.refused.lock().unwrap().push((peer, fault.clone()));
@@ -56,6 +63,7 @@ struct Stage {
     address: SocketAddr,
     /// What the hosts were told.
     refused: Arc<Mutex<Vec<(Peer, Fault)>>>,
+    networks: Arc<AtomicUsize>,
 }
 
 fn stage() -> Stage {
@@ -63,10 +71,11 @@ fn stage() -> Stage {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let (listener, second) = (listen(any).unwrap(), listen(any).unwrap());
     let address = listener.local_addr().unwrap();
-    let refused = Arc::default();
+    let (refused, networks) = (Arc::default(), Arc::default());
     let book = Book {
         addresses: vec![address, second.local_addr().unwrap()],
         refused: Arc::clone(&refused),
+        networks: Arc::clone(&networks),
     };
     let rail = TcpRail::new(house(&secret, 0), Arc::new(book), listener).unwrap();
     Stage {
@@ -75,6 +84,7 @@ fn stage() -> Stage {
         second,
         address,
         refused,
+        networks,
     }
 }
 
@@ -431,7 +441,7 @@ fn an_honest_peer_gets_through_a_flood_of_strangers() {
     let (secret, address) = (stage.secret.clone(), stage.address);
     let book = Book {
         addresses: vec![address, stage.second.local_addr().unwrap()],
-        refused: Arc::default(),
+        ..Book::default()
     };
     let second = stage.second.try_clone().unwrap();
     let mut peer = TcpRail::new(house(&secret, 1), Arc::new(book), second).unwrap();

@@ -21,6 +21,10 @@ impl TcpRail {
         if data.len <= TCP_EAGER_MAX as u64 || self.is_beside(peer) {
             return 0;
         }
+        // Over several ways what is asked for goes where there is room; what is not cannot be moved to another.
+        if self.no_fabric.is_none() || self.hosts.networks(peer).len() > 1 {
+            return 0;
+        }
         match self.remotes.get_mut(peer as usize) {
             Some(Some(remote)) if remote.link.is_up() => remote.paths.advance(cookie, data),
             _ => 0,
