@@ -1,10 +1,11 @@
-//! How a rank's helper is called: the words that peers ring, somebody who hears them, and the rail that rings for what comes from where nobody can.
+//! How a rank's helper is called: the words that peers ring, somebody who hears them, where it runs, and the rail that rings for what comes from where nobody can.
 //!
 //! Part of `engine_host`; what the helper is called for, and when, is in `lending`.
 
 use super::lending::{OFF, RUNNING};
 use super::{EngineHost, lock};
 use crate::surroundings::{Lent, Surroundings};
+use crate::sys;
 use crate::tasks::{self, Tasks};
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
@@ -80,5 +81,26 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let limit = shard.rail().arm_hands();
         self.lending.rings.store(true, Ordering::SeqCst);
         limit
+    }
+
+    /// The helper leaves the program's processor, where there are others for it: the kernel puts a thread that wakes back to where it was if it finds no idle processor near, and the program would
+    /// stand still meanwhile.
+    pub(super) fn step_aside(&self) {
+        let cpu = sys::cpu();
+        let cores = self.lending.cores.get();
+        if cpu == self.lending.cpu.load(Ordering::Relaxed)
+            && let Some(others) = cores.and_then(|cores| cores.beside(cpu))
+        {
+            // Where that is refused it stays.
+            let _ = sys::bind(&others);
+        }
+    }
+
+    /// Whether whoever polls takes its time from the program: the rail hears of it under the lock under which it is said here.
+    pub(super) fn be_patient(&self, patient: bool) {
+        let mut shard = self.enter();
+        if self.lending.patient.swap(patient, Ordering::SeqCst) != patient {
+            shard.rail().be_patient(patient);
+        }
     }
 }

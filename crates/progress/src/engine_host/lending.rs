@@ -93,7 +93,7 @@ pub(super) struct Lending {
     /// Of which some may need hands for which no peer can call.
     pub(super) afar: AtomicBool,
     /// The rail was told that whoever polls takes its time from the program.
-    patient: AtomicBool,
+    pub(super) patient: AtomicBool,
     /// The rail rings for these since the words were armed last.
     pub(super) rings: AtomicBool,
     lendings: Lendings,
@@ -103,9 +103,9 @@ pub(super) struct Lending {
     vain: AtomicU32,
     habit: Habit,
     /// The processor that the program's thread was on when it lent.
-    cpu: AtomicU32,
+    pub(super) cpu: AtomicU32,
     /// Where the helper may live.
-    cores: OnceLock<Cores>,
+    pub(super) cores: OnceLock<Cores>,
     /// Whether lending paid: a helper that lost its core while it had a transfer in hand made a thread of the program wait for it.
     trust: Backoff,
     /// When a thread that came back found the helper inside.
@@ -384,9 +384,6 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     pub(super) fn take_back(&self) -> bool {
         let kept = self.lending.gate.take_back();
         self.polls_itself();
-        if self.lending.patient.swap(false, Ordering::SeqCst) {
-            self.enter().rail().be_patient(false);
-        }
         if kept
             && !self.shared.load(Ordering::Relaxed)
             && !self.is_watched()
@@ -404,6 +401,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     pub(super) fn polls_itself(&self) {
         if let Some(words) = self.lending.words.get() {
             words.call().disarm();
+        }
+        if self.lending.patient.load(Ordering::SeqCst) {
+            self.be_patient(false);
         }
     }
 
@@ -473,19 +473,6 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 self.work()
             }
             Some(grace) => self.work_late(grace),
-        }
-    }
-
-    /// The helper leaves the program's processor, where there are others for it: the kernel puts a thread that wakes back to where it was if it finds no idle processor near, and the program would
-    /// stand still meanwhile.
-    fn step_aside(&self) {
-        let cpu = sys::cpu();
-        let cores = self.lending.cores.get();
-        if cpu == self.lending.cpu.load(Ordering::Relaxed)
-            && let Some(others) = cores.and_then(|cores| cores.beside(cpu))
-        {
-            // Where that is refused it stays.
-            let _ = sys::bind(&others);
         }
     }
 
@@ -572,10 +559,14 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             _ if sys::cpu() == self.lending.cpu.load(Ordering::Relaxed) => 0,
             spins => spins.min(HELPER_SPINS),
         };
-        if self.lending.afar.load(Ordering::SeqCst)
-            && self.lending.patient.swap(most == 0, Ordering::SeqCst) != (most == 0)
+        let patient = most == 0;
+        if self.lending.afar.load(Ordering::SeqCst) && self.lending.patient.load(Ordering::SeqCst) != patient
         {
-            self.enter().rail().be_patient(most == 0);
+            self.be_patient(patient);
+            // Who came meanwhile has asked before that was said.
+            if self.is_attended(inside) {
+                self.be_patient(false);
+            }
         }
         let mut spins = 0;
         while idle <= spins && !self.is_attended(inside) {

@@ -8,11 +8,11 @@ mod patience;
 
 use crate::limits::{TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME};
 use crate::sys::{Block, Way};
-use crate::tcp::bulk::advance::{Advances, Kept, UNASKED};
+use crate::tcp::bulk::advance::{Advances, Kept};
 use crate::tcp::bulk::patience::tell_from;
 use crate::tcp::channel::{Channel, Io, Then};
 use crate::tcp::fabric::hello::Unused;
-use crate::tcp::frame::{ASK, Ask, HEAD, Head, Kind, Stream};
+use crate::tcp::frame::{ASK, Ask, HEAD, Head, Kind, Stream, UNASKED};
 use crate::tcp::link::Sent;
 use crate::tcp::log::Violation;
 use garonne_sync::user::Data;
@@ -150,6 +150,8 @@ pub(crate) struct Bulk {
     reads: Vec<Read>,
     next_number: u32,
     advances: Advances,
+    /// The last region of which something came unasked by this connection; 0: none.
+    latest: u64,
     serving: VecDeque<Serve>,
     /// What leaves now, of which `staged_at` bytes have; its end is the head of `leaving`, if there is one.
     staged: Vec<u8>,
@@ -248,7 +250,7 @@ impl Bulk {
     /// The connection has ended. What it has not brought goes back.
     pub(crate) fn cut(&mut self) -> Vec<Piece> {
         self.channel = None;
-        self.low_water = 0;
+        (self.low_water, self.latest) = (0, 0);
         self.serving.clear();
         self.staged.clear();
         self.next.clear();

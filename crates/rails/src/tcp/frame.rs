@@ -53,6 +53,9 @@ pub enum Kind {
     Unkept = 24,
 }
 
+/// Numbers of what nobody asked for have this bit, and those of requests do not.
+pub const UNASKED: u32 = 1 << 31;
+
 /// The way that stands for a fast network, which libfabric reaches: its connection carries requests and keys alone.
 pub const FABRIC: u8 = SPLIT_WAYS as u8;
 
@@ -136,7 +139,7 @@ impl Head {
             (Stream::Small, 2) => (Kind::Ring, len == 0),
             (Stream::Small, 3) => (Kind::Acknowledge, len == 0 && word(8) == 0),
             (Stream::Small, 4) => (Kind::Bye, len == 0),
-            (Stream::Bulk(_), 16) => (Kind::Ask, len as usize == ASK),
+            (Stream::Bulk(_), 16) => (Kind::Ask, len as usize == ASK && word(8) < UNASKED),
             (Stream::Bulk(_), 18) => (Kind::Refused, len == 0),
             (Stream::Bulk(FABRIC), 19) => (
                 Kind::Hello,

@@ -7,13 +7,10 @@
 
 use super::{Bulk, Goes, Origin, Piece, Read, stage};
 use crate::limits::{ADVANCE_LOOKS, ADVANCE_MAX, ADVANCE_PASSES, ADVANCE_PASSES_MAX, ADVANCES_KEPT};
-use crate::tcp::frame::{ASK, Ask, Kind};
+use crate::tcp::frame::{ASK, Ask, Kind, UNASKED};
 use crate::tcp::log::Violation;
 use garonne_sync::user::{Data, Packed, Scratch, UserMem};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Numbers of what nobody asked for have this bit, and those of requests do not.
-pub(crate) const UNASKED: u32 = 1 << 31;
 
 /// The number under which the beginning of this region comes.
 fn number_of(cookie: u64) -> u32 {
@@ -184,13 +181,22 @@ impl Bulk {
         self.reads.retain(|read| read.origin != Origin::Unasked(true));
         if let Some(read) = self.reads.iter_mut().find(|read| read.number == number) {
             read.origin = Origin::Unasked(true);
+            self.latest = ask.cookie;
             return if read.ask == ask { Ok(()) } else { Err(Violation) };
         }
+        self.latest = ask.cookie;
+        // On a new connection it comes again, also what has been asked for since.
+        let is_read = |read: &Read| read.ask.cookie == ask.cookie;
+        let goes = if self.reads.iter().any(is_read) {
+            Goes::Nowhere
+        } else {
+            Goes::Parked(0)
+        };
         self.reads.push(Read {
             number,
             piece: Piece::default(),
             ask,
-            goes: Goes::Parked(0),
+            goes,
             done: 0,
             origin: Origin::Unasked(true),
         });
@@ -204,6 +210,10 @@ impl Bulk {
         }
         let number = number_of(ask.cookie);
         let Some(at) = self.reads.iter().position(|read| read.number == number) else {
+            // They come in the order of their cookies: this one was withdrawn.
+            if ask.cookie <= self.latest {
+                return Bound::No;
+            }
             self.reads.push(Read {
                 number,
                 piece,

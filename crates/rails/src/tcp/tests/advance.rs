@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::limits::{ADVANCE_PASSES, ADVANCES_KEPT};
-use crate::tcp::bulk::advance::{Kept, UNASKED};
-use crate::tcp::frame::ASK;
+use crate::tcp::bulk::advance::Kept;
+use crate::tcp::frame::{ASK, UNASKED};
 use garonne_sync::user::Data;
 
 const MB: usize = 1 << 20;
@@ -239,6 +239,8 @@ fn what_a_broken_connection_did_not_bring_is_asked_for_on_the_next() {
     let (number, ask) = stage.asked(&mut socket);
     let got = 50_000 - 2 * HEAD - ASK;
     assert_eq!((ask.offset, ask.len), (got as u64, (100_000 - got) as u64));
+    // Its sender does not know that, and sends all of it again.
+    socket.write_all(&stream).unwrap();
     socket.write_all(&data(number, &bytes[got..])).unwrap();
     let mut told = Told::default();
     stage.until(&mut told, |told| !told.done.is_empty());
@@ -246,6 +248,10 @@ fn what_a_broken_connection_did_not_bring_is_asked_for_on_the_next() {
     let mut target = vec![0; 100_000];
     local.mem().read(0, &mut target);
     assert!(target == bytes);
+    stage.all_blocks();
+    // What was announced before what came last, and did not come, was withdrawn: it is asked for, and that is refused.
+    stage.reads(&announced(7, 100_000), &Data::contiguous(local.mem(), 100_000));
+    assert_eq!(stage.asked(&mut socket).1.cookie, 7);
     stage.rail.sever();
 }
 
@@ -335,6 +341,7 @@ fn advances_that_break_the_format_end_their_peer() {
         with(1, UNASKED | 1, 0, MB as u64 + 1),
         with(1, UNASKED | 1, 0, u64::MAX),
         data(UNASKED | 1, &[0; 10]),
+        head(Kind::Ask, ASK as u32, (UNASKED | 1, 0)).to_vec(),
         two,
         too_much,
     ];
