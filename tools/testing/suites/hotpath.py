@@ -69,7 +69,9 @@ def priced(context, where, way, setting):
             raise Failure(f"a small message calls {worst} in {what}")
         if not 0 < price <= CEILINGS[way][rank]:
             raise Failure(f"a small message costs {price:.0f} instructions in {what}; the ceiling is {CEILINGS[way][rank]}")
-        prices.append(sum(cost for cost in grown.values() if cost >= LONG - SHORT) / (LONG - SHORT))
+        # What is judged by its calls is left out.
+        own = (cost for name, cost in grown.items() if cost >= LONG - SHORT and not FORBIDDEN.fullmatch(name))
+        prices.append(sum(own) / (LONG - SHORT))
     return prices
 
 
