@@ -93,6 +93,7 @@ impl Rank {
     fn of_job(client: Arc<Client>) -> Result<Self> {
         let world = client.world();
         let (leaving, loaded) = Self::strategy(world.size)?;
+        let wish = background()?;
         let mut rail = ShmRail::new(Arc::new(OfJob::new(client.clone()))).map_err(no_rail)?;
         let outward = outward::Outward::new(&client, leaving)?;
         if let Some(costs) = CostModel::load() {
@@ -108,8 +109,8 @@ impl Rank {
             client: Some(client.clone()),
             tracer: Some(tracer.clone()),
             patience: patience(world.oversubscribed(), world.nodes > 1),
-            lends_always: background() == Wish::Always,
-            grace: match background() {
+            lends_always: wish == Wish::Always,
+            grace: match wish {
                 Wish::Always => None,
                 _ => grace(
                     u64::from(world.here) * u64::from(computing_threads()),
@@ -148,7 +149,7 @@ impl Rank {
         if let Some(spare) = helpers.as_ref().filter(|cpus| !cpus.meets(&allowed())) {
             tasks::offer(spare.clone());
         }
-        if background() != Wish::Off {
+        if wish != Wish::Off {
             host.lend_hands(helpers);
         } else {
             client.card(world.rank).set_background(Background::Off);
@@ -254,12 +255,23 @@ enum Wish {
     Always,
 }
 
-fn background() -> Wish {
-    let said = std::env::var(ENV_BACKGROUND).unwrap_or_default();
+fn background() -> Result<Wish> {
+    let said = std::env::var_os(ENV_BACKGROUND).unwrap_or_default();
+    wish(&said.to_string_lossy()).ok_or_else(|| {
+        Error::misuse(
+            codes::G0225,
+            format!("{ENV_BACKGROUND}={said:?}; there are: 0, 1, always"),
+        )
+    })
+}
+
+/// What is wished for by this word, if it is one.
+fn wish(said: &str) -> Option<Wish> {
     match said.trim().to_ascii_lowercase().as_str() {
-        "0" | "off" | "no" => Wish::Off,
-        "always" => Wish::Always,
-        _ => Wish::On,
+        "0" | "off" | "no" => Some(Wish::Off),
+        "always" => Some(Wish::Always),
+        "" | "1" | "on" | "yes" => Some(Wish::On),
+        _ => None,
     }
 }
 
@@ -538,6 +550,21 @@ impl Neighbours for OfJob {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_there_is_can_be_wished_for() {
+        for (said, wanted) in [
+            ("", Wish::On),
+            (" 1", Wish::On),
+            ("Off", Wish::Off),
+            ("always", Wish::Always),
+        ] {
+            assert_eq!(wish(said), Some(wanted), "{said}");
+        }
+        for said in ["2", "maybe", "alway", "true"] {
+            assert_eq!(wish(said), None, "{said}");
+        }
+    }
 
     #[test]
     fn helpers_are_called_at_once_only_where_a_core_is_left_and_look_as_often_together_however_many_share_one()
