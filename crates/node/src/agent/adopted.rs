@@ -357,12 +357,7 @@ impl Agent<'_> {
         if self.ending.is_some() || tree.children(above).next() != Some(self.node) {
             return;
         }
-        let line = format!(
-            "error[{}]: the connection to host '{}' (ranks {}) broke: its agent was killed, or the host or the network is gone\n",
-            codes::G0217,
-            self.host_name(above),
-            listed(&self.job.ranks_of(above)),
-        );
+        let line = self.broken_line(above, "") + "\n";
         Sink::new(Kind::Err).write(line.as_bytes());
         let_be_read(std::io::stderr().as_fd());
     }

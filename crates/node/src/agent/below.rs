@@ -329,23 +329,28 @@ impl Agent<'_> {
         if !was_ready {
             return self.not_started(node, "the connection to its agent broke at once");
         }
+        let more = match self.job.tree().count(node) {
+            1 => String::new(),
+            2 => String::from("; one host more reports through it"),
+            count => format!("; {} hosts more report through it", count - 1),
+        };
+        let line = self.broken_line(node, &more);
+        self.fail_as_agent(&line);
+    }
+
+    /// What is said of an agent whose line ended without a word; `more` is of those behind it.
+    pub(super) fn broken_line(&self, node: u32, more: &str) -> String {
         let ranks = self.job.ranks_of(node);
-        let mut here = match ranks.len() {
+        let here = match ranks.len() {
             0 => String::from("no ranks"),
             1 => format!("rank {}", ranks[0]),
             _ => format!("ranks {}", listed(&ranks)),
         };
-        match self.job.tree().count(node) {
-            1 => {}
-            2 => here.push_str("; one host more reports through it"),
-            count => here.push_str(&format!("; {} hosts more report through it", count - 1)),
-        }
-        let name = self.host_name(node);
-        let line = format!(
-            "error[{}]: the connection to host '{name}' ({here}) broke: its agent was killed, or the host or the network is gone",
-            codes::G0217
-        );
-        self.fail_as_agent(&line);
+        format!(
+            "error[{}]: the connection to host '{}' ({here}{more}) broke: its agent was killed, or the host or the network is gone",
+            codes::G0217,
+            self.host_name(node)
+        )
     }
 
     /// Something fails that is no rank's: ends the job, if this is the first agent, or has it end the job.

@@ -65,7 +65,8 @@ impl Rails {
             .err()
             .unwrap_or(own);
         let (other, theirs) = (
-            said / 2 - 1,
+            // Whoever shares the board may have written it.
+            (said / 2).saturating_sub(1),
             if said % 2 == 1 { Self::Both } else { Self::Memory },
         );
         let text = match self {

@@ -6,7 +6,7 @@
 pub(crate) mod advance;
 mod patience;
 
-use crate::limits::{TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME};
+use crate::limits::{ADVANCE_LOOKS, TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME};
 use crate::sys::{Block, Way};
 use crate::tcp::bulk::advance::{Advances, Kept};
 use crate::tcp::bulk::patience::tell_from;
@@ -523,22 +523,24 @@ impl Bulk {
         let read = &mut self.reads[at];
         let most = coming.left.min(most as u64);
         let bounced = most.min(TCP_BOUNCE as u64) as usize;
-        if let Goes::Parked(_) = read.goes {
-            let told = read.goes.looked().then_some(Told::Unread(read.number));
-            let got = if told.is_some() { Io::Moved(0) } else { Io::Later };
-            return Ok((got, told));
-        }
-        let got = match &read.goes {
-            Goes::Nowhere | Goes::Parked(_) => {
+        let got = match &mut read.goes {
+            Goes::Parked(looks) => {
+                *looks += 1;
+                return Ok(match *looks > ADVANCE_LOOKS {
+                    true => (Io::Moved(0), Some(Told::Unread(read.number))),
+                    false => (Io::Later, None),
+                });
+            }
+            Goes::Nowhere => {
                 self.bounce.resize(bounced, 0);
                 channel.recv(&mut self.bounce)
             }
             Goes::Kept(kept) => channel.recv_into(kept.mem(), read.done as isize, most as usize),
             Goes::To(local, from) if local.layout.is_none() => {
-                channel.recv_into(local.mem, (from + read.done) as isize, most as usize)
+                channel.recv_into(local.mem, (*from + read.done) as isize, most as usize)
             }
             Goes::To(local, from) => {
-                let offset = from + read.done;
+                let offset = *from + read.done;
                 let blocks = self.blocks.of(local, offset, most);
                 let direct = blocks.and_then(|blocks| channel.move_blocks(Way::Read, blocks));
                 direct.unwrap_or_else(|| {

@@ -493,7 +493,7 @@ mod tests {
     }
 
     /// A link to which a new connection brings these bytes; its other end, which stays open.
-    fn brings(link: &mut Link, blocks: &mut Blocks, bytes: &[u8]) -> OwnedFd {
+    pub(super) fn brings(link: &mut Link, blocks: &mut Blocks, bytes: &[u8]) -> OwnedFd {
         let pair = socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,

@@ -140,6 +140,20 @@ impl Stage {
         false
     }
 
+    /// Has the rail read from rank 1 as much as `local` holds.
+    fn reads(&mut self, token: Token, descriptor: &Descriptor, local: &Data) {
+        let bulk = BulkCopy {
+            token,
+            peer: 1,
+            descriptor,
+            offset: 0,
+            local,
+            local_offset: 0,
+            len: local.len,
+        };
+        assert_eq!(self.rail.read(bulk), Ok(Ending::Later));
+    }
+
     fn caller(&self, stream: Stream) -> (TcpStream, Caller, Vec<u8>) {
         let (caller, call) = Caller::call(&house(&self.secret, 1), (0, 0), stream).unwrap();
         let socket = TcpStream::connect(self.address).unwrap();
@@ -306,17 +320,7 @@ fn a_poll_that_leaves_bulk_data_to_the_next_says_that_it_moved_some() {
     let mut socket = stage.connected(Stream::Bulk(0));
     let memory = Scratch::new(LEN).unwrap();
     let local = Data::contiguous(memory.mem(), LEN as u64);
-    let descriptor = Descriptor::new(5, &[]).unwrap();
-    let read = BulkCopy {
-        token: 9,
-        peer: 1,
-        descriptor: &descriptor,
-        offset: 0,
-        local: &local,
-        local_offset: 0,
-        len: LEN as u64,
-    };
-    assert_eq!(stage.rail.read(read), Ok(Ending::Later));
+    stage.reads(9, &Descriptor::new(5, &[]).unwrap(), &local);
     stage.read(&mut socket, &mut [0; HEAD + frame::ASK]);
     let body = [&head(Kind::Bulk, LEN as u32, (0, 0))[..], &[7; LEN]].concat();
     std::thread::scope(|scope| {
@@ -344,17 +348,7 @@ fn a_read_from_a_peer_that_the_engine_has_lost_ends_and_writes_nothing_more() {
     let mut socket = stage.connected(Stream::Bulk(0));
     let memory = Scratch::new(100).unwrap();
     let local = Data::contiguous(memory.mem(), 100);
-    let descriptor = Descriptor::new(5, &[]).unwrap();
-    let read = BulkCopy {
-        token: 9,
-        peer: 1,
-        descriptor: &descriptor,
-        offset: 0,
-        local: &local,
-        local_offset: 0,
-        len: 100,
-    };
-    assert_eq!(stage.rail.read(read), Ok(Ending::Later));
+    stage.reads(9, &Descriptor::new(5, &[]).unwrap(), &local);
     stage.read(&mut socket, &mut [0; HEAD + frame::ASK]);
     let mut told = Told::default();
     stage.rail.lost(1);

@@ -6,7 +6,7 @@
 //! its sender is told, which sends nothing unasked for a while. Bounded by one region of each side of a pair at a time, [`ADVANCE_MAX`] bytes of it, and [`ADVANCES_KEPT`] blocks of a rank.
 
 use super::{Bulk, Goes, Origin, Piece, Read, stage};
-use crate::limits::{ADVANCE_LOOKS, ADVANCE_MAX, ADVANCE_PASSES, ADVANCE_PASSES_MAX, ADVANCES_KEPT};
+use crate::limits::{ADVANCE_MAX, ADVANCE_PASSES, ADVANCE_PASSES_MAX, ADVANCES_KEPT};
 use crate::tcp::frame::{ASK, Ask, Kind, UNASKED};
 use crate::tcp::log::Violation;
 use garonne_sync::user::{Data, Packed, Scratch, UserMem};
@@ -258,14 +258,5 @@ impl Bulk {
         if let Some(read) = self.reads.iter_mut().find(waits) {
             read.goes = block.map_or(Goes::Nowhere, Goes::Kept);
         }
-    }
-}
-
-impl Goes {
-    /// Another look in which nobody read it. `true`: it has waited long enough.
-    pub(super) fn looked(&mut self) -> bool {
-        let Self::Parked(looks) = self else { return false };
-        *looks += 1;
-        *looks > ADVANCE_LOOKS
     }
 }

@@ -1,9 +1,8 @@
 //! Acknowledgements that are owed, and when they are due by themselves: a sender whose log is full waits for them, whatever else it has to send.
 
+use super::tests::brings;
 use super::*;
 use crate::limits::TCP_PACKET_MAX;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use std::os::fd::OwnedFd;
 
 /// The frames of so many of the longest packets.
 fn frames(count: u32) -> Vec<u8> {
@@ -25,19 +24,6 @@ fn frames(count: u32) -> Vec<u8> {
     (0..count).flat_map(frame).collect()
 }
 
-/// A link over a new connection that brings these bytes; its other end.
-fn brings(link: &mut Link, blocks: &mut Blocks, bytes: Vec<u8>) -> OwnedFd {
-    let pair = socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::NONBLOCK,
-        None,
-    );
-    let (own, other) = pair.unwrap();
-    link.adopt(Channel::new(own, None, bytes), 0, blocks).unwrap();
-    other
-}
-
 /// Takes in what has come; how many packets of it are new.
 fn take(link: &mut Link, blocks: &mut Blocks) -> u32 {
     let mut packets = 0;
@@ -53,11 +39,11 @@ fn take(link: &mut Link, blocks: &mut Blocks) -> u32 {
 #[test]
 fn what_comes_again_is_acknowledged_as_soon_as_what_is_new() {
     let (mut link, mut blocks) = (Link::default(), Blocks::default());
-    let _first = brings(&mut link, &mut blocks, frames(2));
+    let _first = brings(&mut link, &mut blocks, &frames(2));
     assert_eq!(take(&mut link, &mut blocks), 2);
     assert!(link.is_due());
     // The other side was told for this connection what had come before them.
-    let _second = brings(&mut link, &mut blocks, frames(2));
+    let _second = brings(&mut link, &mut blocks, &frames(2));
     assert!(!link.is_due());
     assert_eq!(take(&mut link, &mut blocks), 0);
     assert!(link.is_due());
@@ -66,7 +52,7 @@ fn what_comes_again_is_acknowledged_as_soon_as_what_is_new() {
 #[test]
 fn what_became_due_behind_bytes_that_found_no_room_is_said_when_they_have_left() {
     let (mut link, mut blocks) = (Link::default(), Blocks::default());
-    let other = brings(&mut link, &mut blocks, frames(2));
+    let other = brings(&mut link, &mut blocks, &frames(2));
     let payload = Scratch::new(TCP_PACKET_MAX).unwrap();
     let header = Header {
         len: TCP_PACKET_MAX as u32,

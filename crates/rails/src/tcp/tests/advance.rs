@@ -32,19 +32,6 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 impl Stage {
-    fn reads(&mut self, descriptor: &Descriptor, local: &Data) {
-        let bulk = BulkCopy {
-            token: 5,
-            peer: 1,
-            descriptor,
-            offset: 0,
-            local,
-            local_offset: 0,
-            len: local.len,
-        };
-        assert_eq!(self.rail.read(bulk), Ok(Ending::Later));
-    }
-
     /// Exposes this memory to rank 1: its cookie, and how much of it leaves unasked.
     fn exposes(&mut self, token: Token, memory: &Scratch, len: usize) -> (u64, u64) {
         let data = Data::contiguous(memory.mem(), len as u64);
@@ -152,7 +139,7 @@ fn what_comes_unasked_goes_where_its_read_says_whenever_that_begins() {
                 false => Data::contiguous(local.mem(), 350_000),
                 true => Data::shaped(local.mem(), spaced),
             };
-            stage.reads(&announced(cookie, 300_000), &target);
+            stage.reads(5, &announced(cookie, 300_000), &target);
             // The rest is asked for.
             let (number, ask) = stage.asked(&mut socket);
             let rest = (ask.cookie, ask.offset, ask.len);
@@ -212,7 +199,7 @@ fn without_a_place_it_is_dropped_and_asked_for_and_its_sender_is_told() {
     assert_eq!(answer, head(Kind::Unkept, 0, (UNASKED | 8, 0)));
     drop(blocks);
     let local = Scratch::new(100_000).unwrap();
-    stage.reads(&announced(8, 100_000), &Data::contiguous(local.mem(), 100_000));
+    stage.reads(5, &announced(8, 100_000), &Data::contiguous(local.mem(), 100_000));
     let (number, ask) = stage.asked(&mut socket);
     assert_eq!((ask.cookie, ask.offset, ask.len), (8, 0, 100_000));
     socket.write_all(&data(number, &bytes)).unwrap();
@@ -229,7 +216,7 @@ fn what_a_broken_connection_did_not_bring_is_asked_for_on_the_next() {
     let mut socket = stage.connected(Stream::Bulk(0));
     let bytes = pattern(100_000);
     let local = Scratch::new(100_000).unwrap();
-    stage.reads(&announced(8, 100_000), &Data::contiguous(local.mem(), 100_000));
+    stage.reads(5, &announced(8, 100_000), &Data::contiguous(local.mem(), 100_000));
     let mut stream = advance(8, 100_000);
     stream.extend(data(UNASKED | 8, &bytes));
     socket.write_all(&stream[..50_000]).unwrap();
@@ -250,7 +237,7 @@ fn what_a_broken_connection_did_not_bring_is_asked_for_on_the_next() {
     assert!(target == bytes);
     stage.all_blocks();
     // What was announced before what came last, and did not come, was withdrawn: it is asked for, and that is refused.
-    stage.reads(&announced(7, 100_000), &Data::contiguous(local.mem(), 100_000));
+    stage.reads(5, &announced(7, 100_000), &Data::contiguous(local.mem(), 100_000));
     assert_eq!(stage.asked(&mut socket).1.cookie, 7);
     stage.rail.sever();
 }
@@ -260,7 +247,7 @@ fn a_region_that_is_withdrawn_before_it_was_all_sent_is_refused_to_its_read() {
     let mut stage = stage();
     let mut socket = stage.connected(Stream::Bulk(0));
     let local = Scratch::new(100_000).unwrap();
-    stage.reads(&announced(8, 100_000), &Data::contiguous(local.mem(), 100_000));
+    stage.reads(5, &announced(8, 100_000), &Data::contiguous(local.mem(), 100_000));
     socket.write_all(&advance(8, 100_000)).unwrap();
     socket
         .write_all(&head(Kind::Refused, 0, (UNASKED | 8, 0)))
@@ -283,7 +270,7 @@ fn who_is_patient_takes_what_comes_when_there_is_much_of_it_or_all() {
     let bytes = pattern(3 * MB);
     let local = Scratch::new(3 * MB).unwrap();
     stage.rail.be_patient(true);
-    stage.reads(&announced(0, 0), &Data::contiguous(local.mem(), 3 * MB as u64));
+    stage.reads(5, &announced(0, 0), &Data::contiguous(local.mem(), 3 * MB as u64));
     let (number, _) = stage.asked(&mut socket);
     let brought = |stage: &Stage| stage.rail.brought_by(1)[0] as usize;
     let (first, rest) = bytes.split_at(MB);
@@ -358,7 +345,7 @@ fn advances_that_break_the_format_end_their_peer() {
     let mut stage = stage();
     let mut socket = stage.connected(Stream::Bulk(0));
     let local = Scratch::new(100).unwrap();
-    stage.reads(&announced(8, 101), &Data::contiguous(local.mem(), 100));
+    stage.reads(5, &announced(8, 101), &Data::contiguous(local.mem(), 100));
     assert_eq!(stage.asked(&mut socket).1.len, 100);
     stage.rail.sever();
 }
