@@ -6,7 +6,22 @@ use garonne_sync::user::Data;
 
 /// A communication context: messages of different contexts never match. A communicator owns an even one for
 /// point-to-point and the odd one after it for collectives.
+///
+/// Its highest bits name the shard in which it is, on all its processes ([`shard_of`]).
 pub type Context = u32;
+
+/// Bits of a context below those that name its shard.
+pub const SHARD_SHIFT: u32 = 28;
+
+/// Shards that contexts can name.
+pub const SHARDS_MAX: usize = 1 << (u32::BITS - SHARD_SHIFT);
+
+/// The shard in which the messages of a context are: an engine of its own, with its own matching, window, inbox and bell, on each process. All of them order and match for
+/// themselves.
+#[inline(always)]
+pub fn shard_of(context: Context) -> usize {
+    (context >> SHARD_SHIFT) as usize
+}
 
 /// A process of the job by its index in the job's world (the address of a gate), not a rank of a communicator.
 pub type Peer = u32;

@@ -370,6 +370,19 @@ impl Waiting {
         }
     }
 
+    /// What another thread of the same process waits for elsewhere, too. Of what there can be one, this one's is kept.
+    pub fn join(&mut self, other: &Waiting) {
+        self.posted += other.posted;
+        self.pending += other.pending;
+        self.unexpected += other.unexpected;
+        self.oldest_receive = self.oldest_receive.or(other.oldest_receive);
+        self.blocked_send = self.blocked_send.or(other.blocked_send);
+        self.meeting = self.meeting.or(other.meeting);
+        other.listed().iter().for_each(|operation| self.add(*operation));
+        self.more |= other.more;
+        self.threads = true;
+    }
+
     /// The operations listed.
     pub fn listed(&self) -> &[Pending] {
         self.operations.get(..self.shown).unwrap_or_default()

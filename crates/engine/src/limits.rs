@@ -161,3 +161,6 @@ pub const EXAMINE_STREAMS: u64 = 64;
 
 /// Messages that may overtake one there: sixteen look-aheads, many times what any fair order needs.
 pub const EXAMINE_STARVED: u64 = 1024;
+
+/// Longest sleep of who would sleep on several bells where that cannot be: long enough to cost less than a fiftieth of a core, and short beside what waits for so rare a case.
+pub const NAP_AMONG: std::time::Duration = std::time::Duration::from_millis(1);

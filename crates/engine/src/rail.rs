@@ -10,7 +10,7 @@
 
 use crate::api::{Error, Peer};
 use crate::lift::{Lift, Lifted};
-use crate::limits::DESCRIPTOR_BLOB_MAX;
+use crate::limits::{DESCRIPTOR_BLOB_MAX, NAP_AMONG};
 pub use crate::packet::{Header, Kind, Pieces};
 use crate::wire::{FLAG_FAILED, FLAG_PART, FLAG_UNCALLED};
 use garonne_sync::copy::Stores;
@@ -18,6 +18,7 @@ use garonne_sync::run::Run;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 /// What kind of room a packet needs. Data can never use up the room that control packets need to make data flow.
@@ -296,6 +297,18 @@ pub trait WakeSource: Send + Sync {
     fn sleep(&self, ticket: u32, limit: Option<Duration>);
     /// Changes the word and wakes whoever sleeps.
     fn wake(&self);
+    /// The word, where others may sleep on it together with words of their own.
+    fn bell(&self) -> Option<&AtomicU32> {
+        None
+    }
+    /// Sleeps also until one of these words differs from its ticket.
+    fn sleep_among(&self, ticket: u32, limit: Option<Duration>, others: &[(&AtomicU32, u32)]) {
+        let _ = others;
+        self.sleep(
+            ticket,
+            Some(limit.map_or(NAP_AMONG, |limit| limit.min(NAP_AMONG))),
+        );
+    }
     /// Tells peers that the owner looks for messages all the time from now on, so that what needs its hands will not wait.
     fn look_on(&self) {}
     /// Tells peers that it does not any more.

@@ -3,7 +3,7 @@
 //! Owned by the engine's core. A slot is reused with the next generation, so a stale name is an error, never another's
 //! operation. Bounded by what the program leaves pending; grows by doubling when a new one finds no free slot.
 
-use crate::api::{Context, Error, Origin, Pattern, Peer, Request, Status};
+use crate::api::{Context, Error, Origin, Pattern, Peer, Request, SHARD_SHIFT, Status};
 use crate::event::Pending;
 use crate::limits::SHORT_GENERATION_BITS;
 use crate::quick::{Catch, Caught, Ended};
@@ -315,8 +315,8 @@ impl Requests {
     fn grow(&mut self) -> Result<(), Error> {
         let old = self.slots.len();
         let add = old.clamp(64, 1 << 16);
-        if old + add >= 1 << 30 {
-            return Err(Error::Resource("more than a thousand million pending requests"));
+        if old + add >= 1 << SHARD_SHIFT {
+            return Err(Error::Resource("more than two hundred million pending requests"));
         }
         self.slots
             .try_reserve(add)

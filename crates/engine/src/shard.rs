@@ -445,6 +445,11 @@ impl<R: Rail> Shard<R> {
         self.core.pending
     }
 
+    /// Operations are open.
+    pub fn is_awaiting(&self) -> bool {
+        self.core.requests.alive() > 0
+    }
+
     /// Puts aside the control packets for peers that will not look at them, as `left` says, so that they are no work any more.
     pub fn set_aside(&mut self, left: impl Fn(Peer) -> bool) {
         for control in std::mem::take(&mut self.core.outbox) {

@@ -18,12 +18,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 static LIFE: Mutex<()> = Mutex::new(());
 
 /// This rank, brought up if this is the first use (the world model or a session).
-pub(crate) fn join() -> Result<Arc<Process>> {
+pub(crate) fn join(level: ThreadLevel) -> Result<Arc<Process>> {
     let _life = LIFE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(process) = state::find_process() {
         return Ok(process);
     }
-    let process = Process::new(world::enter()?);
+    let process = Process::new(world::enter(level)?);
     state::set_process(Some(process.clone()));
     Ok(process)
 }
@@ -72,7 +72,7 @@ fn start(call: Call, required: c_int) -> Result<c_int> {
         }
     }
     let required = ThreadLevel::try_from(required)?;
-    let process = join()?;
+    let process = join(required)?;
     let level = process.init(required)?;
     world::threads(level);
     let provided = level as c_int;

@@ -264,7 +264,8 @@ pub(crate) fn irecv(
     if catch.room > HANDS_FROM {
         host.leave_open(name);
     }
-    match plain::handle(name) {
+    // It knows only what one thread at a time uses, which is in the first shard.
+    match plain::handle(0, name) {
         Some(handle) => request.set_if(handle),
         None => {
             site.note();

@@ -6,7 +6,7 @@
 use crate::call::{Fault, Result};
 use crate::constants::*;
 use crate::handle::*;
-use crate::{state, world};
+use crate::state;
 use garonne_engine::api::Context;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::Datatype;
@@ -15,7 +15,6 @@ use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
 use garonne_mpi::info::Info;
 use garonne_mpi::session::Session;
-use garonne_progress::host::Host;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -118,7 +117,7 @@ static PARKED: Mutex<Vec<Comm>> = Mutex::new(Vec::new());
 pub(crate) fn retire_comm(handle: MPI_Comm) {
     crate::express::forget(Some(handle));
     let comm = COMMS.remove(handle);
-    let busy = |comm: &Comm| world::host().is_some_and(|host| host.uses(comm.contexts()));
+    let busy = |comm: &Comm| comm.is_busy();
     let mut parked = PARKED.lock().unwrap_or_else(PoisonError::into_inner);
     parked.retain(busy);
     parked.extend(comm.filter(busy));
@@ -132,7 +131,7 @@ pub(crate) fn forget_parked() {
 
 /// The communicator whose messages travel in this context.
 pub(crate) fn comm_of_context(context: Context) -> Option<Comm> {
-    let owns = |comm: &Comm| comm.contexts().contains(&context).then(|| comm.clone());
+    let owns = |comm: &Comm| comm.owns(context).then(|| comm.clone());
     [MPI_COMM_WORLD, MPI_COMM_SELF]
         .into_iter()
         .find_map(|handle| predefined_comm(handle).and_then(owns))

@@ -8,6 +8,7 @@ use crate::objects::{comm, committed, find_comm};
 use crate::request::give_request;
 use crate::status::{give, give_outcome};
 use crate::{express, plain, world};
+use garonne_engine::api::shard_of;
 use garonne_engine::quick::Catch;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::{Datatype, run_bytes};
@@ -192,7 +193,7 @@ fn send_few(
     on: MPI_Comm,
 ) -> bool {
     let small = find_comm(on).and_then(|comm| comm.small(&few(call, buf, data, (dest, tag))?));
-    let (Some(small), Some(host)) = (small, world::host()) else {
+    let Some((small, host)) = small.and_then(|small| Some((small, world::host_in(small.context)?))) else {
         return false;
     };
     let sent = host.send_small(&small);
@@ -247,7 +248,7 @@ pub(crate) fn recv(
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     if let Some((_, catch)) = catch_few(call, buf, (count, datatype), (source, tag), on)
-        && let Some(host) = world::host()
+        && let Some(host) = world::host_in(catch.context)
         && let Some(caught) = host.recv_quick(&catch)
     {
         return give(status, &caught.into());
@@ -309,15 +310,16 @@ pub(crate) fn irecv(
 ) -> Result<()> {
     if !out.is_null()
         && let Some((comm, catch)) = catch_few(call, buf, (count, datatype), (source, tag), on)
-        && let Some(host) = world::host()
+        && let Some(host) = world::host_in(catch.context)
         && let Some(name) = host.post_plain(&catch)
     {
+        let shard = shard_of(catch.context);
         if catch.room > HANDS_FROM {
-            host.leave_open(name);
+            comm.process().host.leave_open(plain::outward(shard, name));
         }
-        return match plain::handle(name) {
+        return match plain::handle(shard, name) {
             Some(handle) => out.set(handle),
-            None => give_request(Request::posted(comm, name), out),
+            None => give_request(Request::posted(comm, plain::outward(shard, name)), out),
         };
     }
     irecv_any(call, buf, count, datatype, source, tag, on, out)

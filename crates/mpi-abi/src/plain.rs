@@ -14,11 +14,12 @@ use crate::objects::{comm, comm_of_context};
 use crate::request::give_request;
 use crate::status::{encode, give};
 use crate::{state, world};
-use garonne_engine::api;
+use garonne_engine::api::{self, SHARD_SHIFT, SHARDS_MAX};
 use garonne_engine::limits::SHORT_GENERATION_BITS;
 use garonne_engine::quick::Ended;
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
+use garonne_mpi::comm::Comm;
 use garonne_mpi::request::{Request, Status};
 use garonne_node::rank::RankHost;
 use garonne_progress::host::{Awaits, Host};
@@ -28,22 +29,32 @@ use std::ffi::c_int;
 /// The request of every send that was over when it started: no code of the standard's, no handle of a table's.
 pub(crate) const DONE: MPI_Request = MPI_Request(LIVE - 1);
 
-const SLOT_BITS: u32 = 23;
+const SLOT_BITS: u32 = 19;
 const SLOT_MASK: usize = (1 << SLOT_BITS) - 1;
+/// Bits of slot and shard.
+const PLACE_BITS: u32 = SLOT_BITS + (u32::BITS - SHARD_SHIFT);
 const GENERATION_MASK: u32 = (1 << SHORT_GENERATION_BITS) - 1;
-const WORDS: usize = 1 << (SLOT_BITS + SHORT_GENERATION_BITS);
+const WORDS: usize = 1 << (PLACE_BITS + SHORT_GENERATION_BITS);
 
 const _: () = assert!(
     BEYOND_TABLES + WORDS <= i32::MAX as usize,
     "MPI_Request_toint gives an int"
 );
 
-/// The handle of a receive that the engine knows by `name`; `None`: the name does not fit into one.
+/// The handle of a receive that the engine of a shard knows by `name`; `None`: the name does not fit into one.
 #[inline(always)]
-pub(crate) fn handle(name: api::Request) -> Option<MPI_Request> {
+pub(crate) fn handle(shard: usize, name: api::Request) -> Option<MPI_Request> {
     let generation = (name.generation & GENERATION_MASK) as usize;
     let slot = name.index as usize;
-    (slot <= SLOT_MASK).then_some(MPI_Request(BEYOND_TABLES + (generation << SLOT_BITS | slot)))
+    let word = generation << PLACE_BITS | shard << SLOT_BITS | slot;
+    (slot <= SLOT_MASK).then_some(MPI_Request(BEYOND_TABLES + word))
+}
+
+/// What all but the engine of a shard know by another name.
+#[inline]
+pub(crate) fn outward(shard: usize, name: api::Request) -> api::Request {
+    let index = (shard as u32) << SHARD_SHIFT | name.index;
+    api::Request { index, ..name }
 }
 
 /// Gives an entry to a receive whose name does not fit into a handle.
@@ -52,14 +63,50 @@ pub(crate) fn name_far(on: MPI_Comm, name: api::Request, out: Ptr<MPI_Request>) 
     give_request(Request::posted(comm(on)?, name), out)
 }
 
-/// The name behind a handle, as far as it is known; `None`: another kind of handle.
+/// The name behind a handle in the engine of its shard, as far as it is known; `None`: another kind of handle.
 #[inline(always)]
 fn name(handle: MPI_Request) -> Option<api::Request> {
     let word = handle.0.wrapping_sub(BEYOND_TABLES);
     (word < WORDS).then_some(api::Request {
         index: (word & SLOT_MASK) as u32,
-        generation: (word >> SLOT_BITS) as u32,
+        generation: (word >> PLACE_BITS) as u32,
     })
+}
+
+/// The shard of such a handle; of others the first.
+#[inline(always)]
+fn shard_of(handle: MPI_Request) -> usize {
+    let word = handle.0.wrapping_sub(BEYOND_TABLES);
+    if word < WORDS {
+        word >> SLOT_BITS & (SHARDS_MAX - 1)
+    } else {
+        0
+    }
+}
+
+/// The engine of one shard, for handles of that shard.
+#[derive(Clone, Copy)]
+struct Engine {
+    host: &'static RankHost,
+    shard: usize,
+}
+
+impl Engine {
+    /// Of the shard of this handle.
+    #[inline(always)]
+    fn of(handle: MPI_Request) -> Option<Self> {
+        let shard = shard_of(handle);
+        Some(Self {
+            host: world::host_of_shard(shard)?,
+            shard,
+        })
+    }
+
+    /// Whether it knows the request, or nobody needs to.
+    #[inline(always)]
+    fn knows(self, handle: MPI_Request) -> bool {
+        name(handle).is_none() || shard_of(handle) == self.shard
+    }
 }
 
 /// What a thread that waits for this request waits for.
@@ -79,8 +126,10 @@ pub(crate) fn found(handle: MPI_Request) -> Result<Option<Request>> {
     if handle == DONE {
         return Ok(Some(Request::done(&state::process()?, Status::EMPTY)));
     }
-    let known = name(handle).and_then(|name| world::host()?.whole_name(name));
-    Ok(known.and_then(|(name, context)| Some(Request::posted(&comm_of_context(context)?, name))))
+    let engine = Engine::of(handle);
+    let known = name(handle).and_then(|name| engine?.host.whole_name(name));
+    let posted = |comm: Comm, name| Request::posted(&comm, outward(shard_of(handle), name));
+    Ok(known.and_then(|(name, context)| Some(posted(comm_of_context(context)?, name))))
 }
 
 /// How a request stands for those who wait for it.
@@ -108,7 +157,8 @@ fn stand<R: Rail>(shard: &mut Shard<R>, handle: MPI_Request) -> Stand {
 /// The engine and the handle of one plain request, and how it stands.
 #[inline(always)]
 fn one(place: Ptr<MPI_Request>) -> Result<Option<(&'static RankHost, MPI_Request, Stand)>> {
-    let (handle, Some(host)) = (place.get()?, world::host()) else {
+    let handle = place.get()?;
+    let Some(Engine { host, .. }) = Engine::of(handle) else {
         return Ok(None);
     };
     Ok(is_plain(handle).then(|| (host, handle, host.ending(|shard| stand(shard, handle)))))
@@ -159,10 +209,13 @@ fn conclude(stands: Stand, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> 
 /// The general way sees to the rest.
 #[inline]
 pub(crate) fn wait_all(count: usize, places: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<usize> {
-    let Some(host) = world::host() else { return Ok(0) };
+    let Some(engine) = Engine::of(first_named(count, places)?) else {
+        return Ok(0);
+    };
+    let host = engine.host;
     let (next, mut fault) = (Cell::new(0), None);
     // Receives mostly complete in order, so one cursor looks at each request about once.
-    let mut pass = || match end_in_order(host, (next.get(), count), places, statuses) {
+    let mut pass = || match end_in_order(engine, (next.get(), count), places, statuses) {
         Ok((at, over)) => {
             next.set(at);
             over
@@ -175,7 +228,8 @@ pub(crate) fn wait_all(count: usize, places: Ptr<MPI_Request>, statuses: Ptr<MPI
     if !pass() {
         // The last one: when it is over, those before it mostly are; if it is over already, the one at the cursor.
         let last = || {
-            let last = places.at(count - 1).ok().and_then(name);
+            let last = places.at(count - 1).ok().filter(|last| engine.knows(*last));
+            let last = last.and_then(name);
             let last = last.filter(|name| host.plain_ended_at(*name).is_none());
             let cursor = || places.at(next.get()).map_or(Awaits::Anything, awaits);
             last.map_or_else(cursor, Awaits::Operation)
@@ -185,16 +239,31 @@ pub(crate) fn wait_all(count: usize, places: Ptr<MPI_Request>, statuses: Ptr<MPI
     fault.map_or(Ok(next.get()), Err)
 }
 
-/// The engine, if these requests are all plain or null.
+/// The first of these requests that an engine knows, or else any.
 #[inline(always)]
-fn host_of_plain(count: usize, places: Ptr<MPI_Request>) -> Result<Option<&'static RankHost>> {
+fn first_named(count: usize, places: Ptr<MPI_Request>) -> Result<MPI_Request> {
     for at in 0..count {
         let handle = places.at(at)?;
-        if handle != MPI_REQUEST_NULL && !is_plain(handle) {
+        if name(handle).is_some() {
+            return Ok(handle);
+        }
+    }
+    Ok(DONE)
+}
+
+/// The engine, if these requests are all plain or null, and of one shard.
+#[inline(always)]
+fn engine_of_plain(count: usize, places: Ptr<MPI_Request>) -> Result<Option<Engine>> {
+    let Some(engine) = Engine::of(first_named(count, places)?) else {
+        return Ok(None);
+    };
+    for at in 0..count {
+        let handle = places.at(at)?;
+        if handle != MPI_REQUEST_NULL && !(is_plain(handle) && engine.knows(handle)) {
             return Ok(None);
         }
     }
-    Ok(world::host())
+    Ok(Some(engine))
 }
 
 /// When a request that is not null was over, among the completions of this rank; `None`: it goes on.
@@ -212,9 +281,10 @@ pub(crate) fn test_all(
     places: Ptr<MPI_Request>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<Option<usize>> {
-    let Some(host) = host_of_plain(count, places)? else {
+    let Some(engine) = engine_of_plain(count, places)? else {
         return Ok(Some(0));
     };
+    let host = engine.host;
     let all_over = || -> Result<bool> {
         for at in 0..count {
             let handle = places.at(at)?;
@@ -230,7 +300,7 @@ pub(crate) fn test_all(
             return Ok(None);
         }
     }
-    Ok(Some(end_in_order(host, (0, count), places, statuses)?.0))
+    Ok(Some(end_in_order(engine, (0, count), places, statuses)?.0))
 }
 
 /// What became of a call about some of several requests.
@@ -272,7 +342,7 @@ pub(crate) fn test_any(
     places: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<Found<usize>> {
-    let Some(host) = host_of_plain(count, places)? else {
+    let Some(Engine { host, .. }) = engine_of_plain(count, places)? else {
         return Ok(Found::Otherwise);
     };
     let mut found = earliest(host, count, places)?;
@@ -289,7 +359,7 @@ pub(crate) fn wait_any(
     places: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<Found<usize>> {
-    let Some(host) = host_of_plain(count, places)? else {
+    let Some(Engine { host, .. }) = engine_of_plain(count, places)? else {
         return Ok(Found::Otherwise);
     };
     let mut found = earliest(host, count, places);
@@ -329,7 +399,7 @@ pub(crate) struct Several {
 
 impl Several {
     /// Ends all that are over; how many. One that did not end as it should is left for the next call, unless it is the first.
-    fn sweep(self, host: &RankHost, count: usize) -> Result<Found<usize>> {
+    fn sweep(self, engine: Engine, count: usize) -> Result<Found<usize>> {
         let (mut active, mut over) = (false, 0);
         for at in 0..count {
             let place = self.places.element(at);
@@ -337,7 +407,10 @@ impl Several {
                 continue;
             }
             active = true;
-            match host.ending(|shard| end_at(shard, place, self.statuses.element(over)))? {
+            match engine
+                .host
+                .ending(|shard| end_at(shard, place, self.statuses.element(over)))?
+            {
                 Some(true) => {
                     self.indices.put(over, at as c_int)?;
                     over += 1;
@@ -356,13 +429,13 @@ impl Several {
 
     /// `MPI_Testsome` likewise: how many, with indices and statuses given.
     pub(crate) fn test(self, count: usize) -> Result<Found<usize>> {
-        let Some(host) = host_of_plain(count, self.places)? else {
+        let Some(engine) = engine_of_plain(count, self.places)? else {
             return Ok(Found::Otherwise);
         };
-        match self.sweep(host, count)? {
+        match self.sweep(engine, count)? {
             Found::NotYet => {
-                host.look();
-                self.sweep(host, count)
+                engine.host.look();
+                self.sweep(engine, count)
             }
             found => Ok(found),
         }
@@ -370,13 +443,13 @@ impl Several {
 
     /// `MPI_Waitsome` likewise.
     pub(crate) fn wait(self, count: usize) -> Result<Found<usize>> {
-        let Some(host) = host_of_plain(count, self.places)? else {
+        let Some(engine) = engine_of_plain(count, self.places)? else {
             return Ok(Found::Otherwise);
         };
-        let mut found = self.sweep(host, count);
+        let mut found = self.sweep(engine, count);
         if let Ok(Found::NotYet) = found {
-            host.wait_until(&mut || {
-                found = self.sweep(host, count);
+            engine.host.wait_until(&mut || {
+                found = self.sweep(engine, count);
                 !matches!(found, Ok(Found::NotYet))
             });
         }
@@ -387,13 +460,16 @@ impl Several {
 /// Ends requests from index `next` on: the index of the first that is not over or not plain, and whether waiting is over.
 #[inline(never)]
 fn end_in_order(
-    host: &RankHost,
+    engine: Engine,
     (mut next, count): (usize, usize),
     places: Ptr<MPI_Request>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<(usize, bool)> {
-    host.ending(|shard| {
+    engine.host.ending(|shard| {
         while next < count {
+            if !engine.knows(places.at(next)?) {
+                break;
+            }
             match end_at(shard, places.element(next), statuses.element(next))? {
                 Some(true) => next += 1,
                 Some(false) => return Ok((next, false)),
@@ -440,7 +516,12 @@ mod tests {
         let entry: MPI_Request = table.insert(1).unwrap();
         assert!(!is_plain(entry) && !is_plain(MPI_REQUEST_NULL) && is_plain(DONE));
         for (index, generation) in [(0, 0), (5, 63), (SLOT_MASK as u32, 64 + 17)] {
-            let made = handle(api::Request { index, generation }).unwrap();
+            for shard in [0, 3, 15] {
+                let made = handle(shard, api::Request { index, generation }).unwrap();
+                assert_eq!((name(made).unwrap().index, shard_of(made)), (index, shard));
+                assert!(i32::try_from(made.0).is_ok() && table.get(made).is_none());
+            }
+            let made = handle(0, api::Request { index, generation }).unwrap();
             let short = api::Request {
                 index,
                 generation: generation % 64,
@@ -453,7 +534,7 @@ mod tests {
             index: SLOT_MASK as u32 + 1,
             generation: 0,
         };
-        assert_eq!(handle(far), None);
+        assert_eq!(handle(0, far), None);
         assert_eq!(table.get(DONE), None);
     }
 }

@@ -11,7 +11,7 @@ use garonne_mpi::comm::{Comm, FromGroup, Sides};
 use garonne_mpi::errhandler::Errhandler;
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
-use garonne_mpi::process::Process;
+use garonne_mpi::process::{Process, ThreadLevel};
 use garonne_mpi::session::Session;
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(crate) fn session_init(
         Some(info(hints)?)
     };
     let handler = errhandler(handler)?;
-    let process = env::join()?;
+    let process = env::join(ThreadLevel::Serialized)?;
     world::session();
     let session = Session::init(&process, hints, handler)?;
     let handle = publish(&SESSIONS, session.clone())?;

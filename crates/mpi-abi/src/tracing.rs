@@ -71,14 +71,14 @@ pub(crate) fn oddity(call: Call) -> Oddity {
     if RECORDED.take() {
         return Oddity::None;
     }
-    let (Some(tracer), Some(host)) = (TRACER.get(), world::host()) else {
+    let Some(tracer) = TRACER.get().filter(|_| world::host().is_some()) else {
         return Oddity::None;
     };
     let now = tracer.now();
     let wanted = tracer.wanted(now) == Wanted::Yes;
     if wanted != tracer.is_on() {
         tracer.switch(wanted, || {
-            host.watch(if wanted { Some(tracer.clone()) } else { None });
+            world::watch(if wanted { Some(tracer.clone()) } else { None });
             look_at(if wanted { &SOMETHING } else { tracer.word() });
         });
     }

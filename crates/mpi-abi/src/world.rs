@@ -2,11 +2,13 @@
 
 use crate::call::{Call, Fault, Result};
 use crate::{checks, entered, env, site, state, tracing};
+use garonne_engine::api::{Context, shard_of};
+use garonne_engine::watch::Watcher;
 use garonne_mpi::coll::Boards;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
 use garonne_mpi::process::{Config, ThreadLevel};
-use garonne_node::rank::{Rank, RankHost};
+use garonne_node::rank::{Rank, RankHost, RankShards};
 use garonne_node::rendezvous::ProgramPlace;
 use garonne_progress::host::Host;
 use garonne_sync::trylock::OneThread;
@@ -28,6 +30,36 @@ pub(crate) fn host() -> Option<&'static RankHost> {
     unsafe { HOST.load(Ordering::Acquire).as_ref() }
 }
 
+/// All shards of this rank, where it has several; kept in [`RANK`], too.
+static SHARDS: AtomicPtr<RankShards> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The engine of one of its shards, once that is open.
+#[inline(always)]
+pub(crate) fn host_of_shard(shard: usize) -> Option<&'static RankHost> {
+    if shard == 0 {
+        host()
+    } else {
+        shards()?.known(shard)
+    }
+}
+
+/// The engine for messages in this context.
+#[inline(always)]
+pub(crate) fn host_in(context: Context) -> Option<&'static RankHost> {
+    if shard_of(context) == 0 {
+        host()
+    } else {
+        shards()?.host_of(context).ok()
+    }
+}
+
+#[inline]
+fn shards() -> Option<&'static RankShards> {
+    // SYNC(host): pairs with the publication in `enter`.
+    // SAFETY: null, or what the rank in `RANK` holds, which is never taken out.
+    unsafe { SHARDS.load(Ordering::Acquire).as_ref() }
+}
+
 fn of_node(error: garonne_node::Error) -> Fault {
     let class = match error {
         garonne_node::Error::Resource { .. } => Class::NoMem,
@@ -39,8 +71,8 @@ fn of_node(error: garonne_node::Error) -> Fault {
 /// What this rank lends for collectives, kept with the engine.
 static BOARDS: LazyLock<Arc<Boards>> = LazyLock::new(Arc::default);
 
-/// Brings the engine up, if it is not from an earlier use, and tells what this rank is.
-pub(crate) fn enter() -> Result<Config> {
+/// Brings the engine up, if it is not from an earlier use, and tells what this rank is. Whose threads may all call at once has several shards.
+pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
     checks::begin().map_err(|text| Fault::new(Class::Arg, text))?;
     let mut kept = RANK.lock().unwrap_or_else(PoisonError::into_inner);
     let rank = match &mut *kept {
@@ -58,7 +90,15 @@ pub(crate) fn enter() -> Result<Config> {
     if let Some(tracer) = &rank.tracer {
         tracing::follow(tracer);
     }
+    let sharded = match level {
+        ThreadLevel::Multiple => rank.with_shards(),
+        _ => rank.shards().cloned(),
+    };
     let host = rank.host.clone();
+    if let Some(shards) = &sharded {
+        // SYNC(host): publishes them.
+        SHARDS.store(Arc::as_ptr(shards).cast_mut(), Ordering::Release);
+    }
     // SYNC(host): publishes the engine.
     HOST.store(Arc::as_ptr(&host).cast_mut(), Ordering::Release);
     // A process that a rank started is a world of its own, although it inherits the environment.
@@ -68,7 +108,10 @@ pub(crate) fn enter() -> Result<Config> {
         || Group::world(host.world_size()),
         |hosts| Group::compact(hosts.near.clone()),
     );
-    let mut config = Config::plain(host.clone());
+    let mut config = Config::plain(match sharded {
+        Some(shards) => shards,
+        None => host.clone(),
+    });
     if let (Some(client), Some(_)) = (&rank.client, hosts) {
         let client = client.clone();
         config.node_of = Arc::new(move |peer| client.card(peer).host().0);
@@ -117,4 +160,14 @@ pub(crate) fn session() {
 pub(crate) fn leave() -> Result<()> {
     let rank = RANK.lock().unwrap_or_else(PoisonError::into_inner);
     rank.as_ref().map_or(Ok(()), |rank| rank.leave().map_err(of_node))
+}
+
+/// Tells `watcher` from now on what happens; `None`: nobody any more.
+pub(crate) fn watch(watcher: Option<Arc<dyn Watcher>>) {
+    let rank = RANK.lock().unwrap_or_else(PoisonError::into_inner);
+    match rank.as_ref().map(|rank| (rank, rank.shards())) {
+        Some((_, Some(shards))) => shards.watch(watcher),
+        Some((rank, None)) => rank.host.watch(watcher),
+        None => {}
+    }
 }

@@ -18,7 +18,7 @@ use crate::atlas::Atlas;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::foreign::{self, Exchange, meeting, stranded};
-use crate::layout::{self, Card, JobId, Shape, State};
+use crate::layout::{self, Card, JobId, Shape, ShardCard, State};
 use crate::rendezvous::Invitation;
 use crate::wire::{self, ToAgent, ToRank};
 use crate::{limits, memory, probe, sys};
@@ -290,16 +290,34 @@ impl Client {
 
     /// Maps the inbox of a peer. It exists (zeroed) also before the peer has started. No message to the agent.
     pub fn map_peer(&self, rank: u32) -> Result<Segment> {
+        self.map_shard_inbox(0, rank)
+    }
+
+    /// Shards that each rank may have.
+    pub fn shards(&self) -> u32 {
+        self.shape.shards
+    }
+
+    /// The card of a rank in one of its further shards; `None`: there is no such shard, or no such rank.
+    pub(crate) fn shard_card(&self, shard: u32, rank: u32) -> Option<ShardCard> {
+        ShardCard::of(&self.board, &self.shape, shard, rank)
+    }
+
+    /// Maps the inbox of a rank in a shard, zeroed when the job began.
+    pub(crate) fn map_shard_inbox(&self, shard: u32, rank: u32) -> Result<Segment> {
         self.check_owner()?;
-        if rank >= self.shape.size {
+        if rank >= self.shape.size || shard >= self.shape.shards {
             return Err(Error::misuse(
                 codes::G0102,
-                format!("no rank {rank} in a world of {}", self.shape.size),
+                format!(
+                    "no shard {shard} of rank {rank} in a world of {}",
+                    self.shape.size
+                ),
             ));
         }
         memory::map(
             self.file.as_fd(),
-            self.shape.inbox_offset(rank),
+            self.shape.shard_inbox_offset(shard, rank),
             self.shape.inbox_bytes,
             Access::ReadWrite,
         )

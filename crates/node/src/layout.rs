@@ -1,5 +1,5 @@
 //! The shared memory of a world: one sealed memory file with a header, a card per rank, an area for collectives and
-//! an inbox per rank.
+//! an inbox per rank and shard.
 //!
 //! Owns the byte layout (docs/formats-job.md, clauses B1 to B10, says the same in words) and the views that read and write
 //! it. The agent makes the file and fills in the header; each rank writes only its own card, the areas that the
@@ -7,10 +7,12 @@
 //! so a rank may write to a peer that has not started. Sizes in the header are checked before anything is mapped.
 
 mod background;
+mod shard;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
+use garonne_engine::api::SHARDS_MAX;
 use garonne_sync::journal;
 use garonne_sync::shm::Segment;
 
@@ -18,11 +20,12 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits;
 pub use background::Background;
+pub use shard::{ShardCard, Tally, tally};
 
 /// First eight bytes of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GARONNEb");
 /// Version of this layout. A library accepts exactly this one.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a card: four cache lines (identity, doorbell, two for what the rank waits for).
@@ -39,6 +42,7 @@ mod header {
     pub const EPOCH: usize = 32;
     pub const CPUS_MILLI: usize = 36;
     pub const RAILS: usize = 40;
+    pub const SHARDS: usize = 44;
     pub const COLL_OFFSET: usize = 48;
     pub const COLL_BYTES: usize = 56;
     pub const INBOX_OFFSET: usize = 64;
@@ -82,8 +86,6 @@ mod card {
     pub const WAIT_SINCE_NS: usize = 160;
     pub const WAIT_SITE: usize = 176;
     pub const SENT_MESSAGES: usize = 192;
-    pub const SENT_BYTES: usize = 200;
-    pub const UNEXPECTED: usize = 208;
     pub const EVENTS: usize = 216;
     pub const PACES: usize = 224;
     pub const BOOK: usize = 232;
@@ -166,6 +168,8 @@ pub struct Shape {
     pub coll_bytes: u64,
     /// Bytes of each inbox.
     pub inbox_bytes: u64,
+    /// Shards that each rank may have, at least 1: as many inboxes.
+    pub shards: u32,
     /// Processor time that the ranks may use together, in thousandths of a core (allowed CPUs, cgroup quota).
     pub cpus_milli: u32,
     /// Whether each rank is bound to its own core.
@@ -185,19 +189,23 @@ impl Shape {
 
     /// Offset of the collective area: after header and cards.
     pub fn coll_offset(&self) -> u64 {
-        Self::aligned(HEADER_BYTES as u64 + u64::from(self.size) * CARD_BYTES as u64)
+        Self::aligned(ShardCard::offset(self, self.shards, 0))
     }
 
-    /// Offset of the inbox of `rank`.
+    /// Offset of the inbox of `rank` in its first shard.
     pub fn inbox_offset(&self, rank: u32) -> u64 {
-        self.coll_offset()
-            + Self::aligned(self.coll_bytes)
-            + u64::from(rank) * Self::aligned(self.inbox_bytes)
+        self.shard_inbox_offset(0, rank)
+    }
+
+    /// Offset of the inbox of `rank` in a shard: after those of all ranks in the shards before it.
+    pub fn shard_inbox_offset(&self, shard: u32, rank: u32) -> u64 {
+        let before = u64::from(shard) * u64::from(self.size) + u64::from(rank);
+        self.coll_offset() + Self::aligned(self.coll_bytes) + before * Self::aligned(self.inbox_bytes)
     }
 
     /// Offset of what `rank` records while it is traced: after all inboxes.
     pub fn trace_offset(&self, rank: u32) -> u64 {
-        self.inbox_offset(self.size) + u64::from(rank) * Self::aligned(TRACE_BYTES)
+        self.shard_inbox_offset(self.shards, 0) + u64::from(rank) * Self::aligned(TRACE_BYTES)
     }
 
     /// Offset of the table of hosts: after all that ranks record.
@@ -214,6 +222,7 @@ impl Shape {
         let sane = self.node < self.nodes
             && self.nodes as usize <= limits::HOSTS_MAX
             && (1..=limits::RANKS_MAX).contains(&self.size)
+            && (1..=SHARDS_MAX as u32).contains(&self.shards)
             && self.coll_bytes <= limits::PART_BYTES_MAX
             && self.hosts_bytes <= limits::PART_BYTES_MAX
             && (1..=limits::PART_BYTES_MAX).contains(&self.inbox_bytes);
@@ -236,6 +245,7 @@ impl Shape {
         long(header::JOB_LOW, self.job.0 as u64);
         long(header::JOB_HIGH, (self.job.0 >> 64) as u64);
         word(header::EPOCH, self.epoch);
+        word(header::SHARDS, self.shards);
         word(header::CPUS_MILLI, self.cpus_milli);
         word(header::BOUND, self.bound.into());
         word(header::NODES, self.nodes);
@@ -275,6 +285,7 @@ impl Shape {
             size: word(header::SIZE),
             coll_bytes: long(header::COLL_BYTES),
             inbox_bytes: long(header::INBOX_BYTES),
+            shards: word(header::SHARDS),
             cpus_milli: word(header::CPUS_MILLI),
             bound: word(header::BOUND) != 0,
             nodes: word(header::NODES),
@@ -548,25 +559,10 @@ impl Card {
         self.at.atomic_u64(card::BOOK).store(address, Relaxed);
     }
 
-    /// The words of the three that follow, for the engine to write.
+    /// The words of messages and bytes sent and messages kept, for the engine of the first shard to write ([`tally`] reads those of all).
     pub(crate) fn tally(&self) -> Segment {
         self.at
             .part(card::SENT_MESSAGES, card::EVENTS - card::SENT_MESSAGES)
-    }
-
-    /// Messages sent so far; the rank stores it.
-    pub fn sent_messages(&self) -> &AtomicU64 {
-        self.at.atomic_u64(card::SENT_MESSAGES)
-    }
-
-    /// Bytes sent so far; the rank stores it.
-    pub fn sent_bytes(&self) -> &AtomicU64 {
-        self.at.atomic_u64(card::SENT_BYTES)
-    }
-
-    /// Unexpected messages that wait at the rank now; the rank stores it.
-    pub fn unexpected(&self) -> &AtomicU64 {
-        self.at.atomic_u64(card::UNEXPECTED)
     }
 }
 

@@ -103,6 +103,7 @@ mod tests {
             size: 2,
             coll_bytes: 4096,
             inbox_bytes: 4096,
+            shards: 1,
             cpus_milli: 2000,
             bound: false,
             nodes: 1,

@@ -17,6 +17,7 @@ pub fn shared_memory() -> Result<()> {
         size: 1,
         coll_bytes: 4096,
         inbox_bytes: 4096,
+        shards: 1,
         cpus_milli: 1000,
         bound: false,
         nodes: 1,

@@ -4,45 +4,47 @@
 //! need to know of their surroundings (inboxes, doorbells, patience, how to end the job) is answered here from the
 //! [`Client`]; a world of one answers it from plain memory and never meets an agent.
 
+mod neighbours;
 mod networks;
 mod outward;
+mod place;
 pub(crate) mod rails;
+mod shards;
+use neighbours::OfJob;
 pub use networks::ENV_NETWORKS;
 pub use outward::{ENV_ENCRYPT, ENV_OFI};
+pub use place::{Place, Shown};
 pub use rails::ENV_RAILS;
+use shards::Further;
+pub use shards::{ENV_SHARDS, RankShards};
 
-use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error as EngineError, Peer};
-use garonne_engine::event::{self, Awaited, Sent, Waiting};
 use garonne_engine::shard::Shard;
 use garonne_engine::strategy::leave::Leaving;
 use garonne_engine::strategy::loaded::Loaded;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
-use garonne_progress::surroundings::{Known, Lent, Patience, Senders, Surroundings};
+use garonne_progress::surroundings::Patience;
 use garonne_progress::tasks;
 use garonne_rails::composed::ComposedRail;
 use garonne_rails::cost::CostModel;
-use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
-use garonne_sync::shm::Segment;
+use garonne_rails::shm::{ShmRail, Threads};
 use garonne_topology::CpuSet;
 use garonne_topology::machine::allowed;
-use garonne_trace::record::Kind;
 
-use crate::book::Book;
 use crate::client::Client;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::layout::{Background, State, Wait};
+use crate::layout::{Background, State};
+use crate::limits;
 use crate::rendezvous::ENV_HELPERS;
 use crate::strategy::{Chosen, Module};
 use crate::tracing::Tracer;
-use crate::{limits, sys};
 
 /// The engine of a rank of this node, as the layers above use it.
 pub type RankHost = EngineHost<ComposedRail, Place>;
@@ -57,6 +59,9 @@ pub struct Rank {
     pub tracer: Option<Arc<Tracer>>,
     /// The hosts of a job on several.
     pub hosts: Option<Hosts>,
+    /// What its further shards are made of, until there may be some.
+    further: Option<Further>,
+    shards: Option<Arc<RankShards>>,
     /// The strategy that was loaded, whose counts others look at.
     _loaded: Option<Arc<Loaded>>,
 }
@@ -100,13 +105,13 @@ impl Rank {
             costs.apply();
             rail.begin_with(&costs);
         }
-        let book = Book::default();
+        let shown = Arc::new(Shown::new(client.clone()));
         let tracer = Arc::new(Tracer::new(client.clone()));
-        client.card(world.rank).set_book(book.address());
+        client.card(world.rank).set_book(shown.book());
         tracer.introduce();
         let place = Place {
-            book: Some(book),
-            client: Some(client.clone()),
+            shard: 0,
+            shown: Some(shown),
             tracer: Some(tracer.clone()),
             patience: patience(world.oversubscribed(), world.nodes > 1),
             lends_always: wish == Wish::Always,
@@ -144,6 +149,7 @@ impl Rank {
         client
             .card(world.rank)
             .set_events(shard.events().address() as u64);
+        let further = Further::new(Some(client.clone()), place.clone(), loaded.clone())?;
         let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
         // Cores to spare, that is; where there are none, workers stay with their rank.
         if let Some(spare) = helpers.as_ref().filter(|cpus| !cpus.meets(&allowed())) {
@@ -159,6 +165,8 @@ impl Rank {
             client: Some(client),
             tracer: Some(tracer),
             hosts,
+            further: Some(further),
+            shards: None,
             _loaded: loaded,
         })
     }
@@ -171,13 +179,14 @@ impl Rank {
         let neighbours = threads.ok_or(Error::resource(codes::G0304, "no memory for a world of one"))?;
         let rail = ShmRail::new(Arc::new(neighbours)).map_err(no_rail)?;
         let place = Place {
-            book: None,
-            client: None,
+            shard: 0,
+            shown: None,
             tracer: None,
             patience: patience(false, false),
             lends_always: false,
             grace: None,
         };
+        let further = Further::new(None, place.clone(), loaded.clone())?;
         let host = Arc::new(EngineHost::new(
             Shard::new(ComposedRail::of_node(rail), 0, 1, Quotas::for_world(1)),
             0,
@@ -189,6 +198,8 @@ impl Rank {
             client: None,
             tracer: None,
             hosts: None,
+            further: Some(further),
+            shards: None,
             _loaded: loaded,
         })
     }
@@ -198,13 +209,12 @@ impl Rank {
     /// before make no room in their inboxes and want nothing: what did not fit there is not waited for.
     pub fn leave(&self) -> Result<()> {
         let mut looks = 0;
-        while self.host.has_work() {
-            if self.host.progress() {
+        while self.has_work() {
+            if self.progress() {
                 looks = 0;
                 continue;
             }
-            self.host
-                .inspect(|shard| shard.set_aside(|peer| self.has_left(peer)));
+            self.inspect(&mut |shard| shard.set_aside(|peer| self.has_left(peer)));
             // Others make room when they call MPI next, which may be after a long computation.
             looks += 1;
             if looks > limits::LEAVE_LOOKS {
@@ -217,6 +227,40 @@ impl Rank {
         }
         self.host.keep_hands();
         self.client.as_ref().map_or(Ok(()), |client| client.finalized())
+    }
+
+    /// The rank with one shard for each of several threads' communicators, from now on; `None`: it can have no more than one.
+    pub fn with_shards(&mut self) -> Option<Arc<RankShards>> {
+        if let Some(further) = self.further.take() {
+            self.shards = further.around(self.host.clone());
+        }
+        self.shards.clone()
+    }
+
+    /// The same, if it was asked for.
+    pub fn shards(&self) -> Option<&Arc<RankShards>> {
+        self.shards.as_ref()
+    }
+
+    fn has_work(&self) -> bool {
+        match &self.shards {
+            Some(shards) => shards.has_work(),
+            None => self.host.has_work(),
+        }
+    }
+
+    fn progress(&self) -> bool {
+        match &self.shards {
+            Some(shards) => shards.progress(),
+            None => self.host.progress(),
+        }
+    }
+
+    fn inspect(&self, f: &mut dyn FnMut(&mut Shard<ComposedRail>)) {
+        match &self.shards {
+            Some(shards) => shards.inspect(f),
+            None => self.host.inspect(f),
+        }
     }
 
     /// Whether a rank of another host that has not ended still waits for something that has not left this process's host.
@@ -237,7 +281,7 @@ impl Rank {
 
     /// Tells the agent that this rank, after [`Rank::leave`], is in use again.
     pub fn come_back(&self) -> Result<()> {
-        self.host.inspect(|shard| shard.take_up());
+        self.inspect(&mut |shard| shard.take_up());
         self.client.as_ref().map_or(Ok(()), |client| client.resumed())
     }
 }
@@ -312,239 +356,12 @@ fn patience(oversubscribed: bool, far: bool) -> Patience {
     }
 }
 
-/// The surroundings of an engine's host in a real process.
-pub struct Place {
-    book: Option<Book>,
-    client: Option<Arc<Client>>,
-    tracer: Option<Arc<Tracer>>,
-    patience: Patience,
-    lends_always: bool,
-    grace: Option<Duration>,
-}
-
-impl Place {
-    fn record(&self, kind: Kind) {
-        if let Some(tracer) = &self.tracer {
-            tracer.note(kind);
-        }
-    }
-}
-
-impl Surroundings for Place {
-    fn patience(&self) -> Patience {
-        self.patience
-    }
-
-    fn yields_on(&self) -> Duration {
-        match self.patience.spins {
-            0 => limits::YIELDS_ON,
-            _ => Duration::ZERO,
-        }
-    }
-
-    fn grace(&self) -> Option<Duration> {
-        self.grace
-    }
-
-    fn lends_always(&self) -> bool {
-        self.lends_always
-    }
-
-    fn retry(&self) -> Option<Duration> {
-        // Readers ring writers that found no room; this only bounds what a lost ring would cost.
-        Some(limits::ROOM_RETRY)
-    }
-
-    fn waits(&self, waiting: Option<&Waiting>) {
-        if let Some(client) = &self.client {
-            if let (Some(book), Some(waiting)) = (&self.book, waiting) {
-                book.show_waiting(waiting);
-            }
-            let wait = waiting.map_or_else(Wait::default, said);
-            client.card(client.world().rank).publish_wait(&wait);
-        }
-    }
-
-    fn communicator(&self, number: u32, known: Option<&Known<'_>>) {
-        if let Some(book) = &self.book {
-            book.show_communicator(number, known);
-        }
-    }
-
-    fn lent(&self, news: Lent) {
-        let Some(client) = &self.client else { return };
-        let card = client.card(client.world().rank);
-        match news {
-            Lent::Started if self.grace.is_some() => card.set_background(Background::Late),
-            Lent::Started => card.set_background(Background::Helper),
-            Lent::Refused(errno) => card.set_background(Background::Refused(errno)),
-            Lent::Worked => card.count_helper_turn(),
-            Lent::Called => self.record(Kind::TurnBegin),
-            Lent::Leaves => self.record(Kind::TurnEnd),
-        }
-    }
-
-    fn sleeps(&self, asleep: bool) {
-        self.record(if asleep { Kind::SleepBegin } else { Kind::SleepEnd });
-    }
-
-    fn senders(&self, sent: &Sent) -> Option<Senders> {
-        let client = self.client.as_ref()?;
-        let card = (sent.from < client.world().size).then(|| client.card(sent.from))?;
-        let own = client.card(client.world().rank);
-        let process = card.pid();
-        if process == 0 || card.events() == 0 || own.pid_space() == 0 || card.pid_space() != own.pid_space() {
-            return None;
-        }
-        let origins = event::senders(&memory_of(process, card.events(), event::RING_BYTES)?, sent);
-        Some(Senders { process, origins })
-    }
-
-    fn abort(&self, code: i32, message: &str) -> ! {
-        // Without an agent to tell, or when the program has closed the way to it, the end of this process is what the launcher sees.
-        let told = self
-            .client
-            .as_ref()
-            .is_some_and(|client| client.abort(code, message).is_ok());
-        if !told {
-            drop(writeln!(std::io::stderr(), "{message}"));
-        }
-        std::process::exit(code)
-    }
-
-    fn seconds(&self) -> f64 {
-        // The node's one monotonic clock, so that ranks may compare their times (MPI_WTIME_IS_GLOBAL).
-        sys::monotonic_ns() as f64 * 1e-9
-    }
-}
-
 /// `len` bytes at `address` of a process. The kernel decides who may read it; an address that is not there reads as nothing.
 pub fn memory_of(process: u32, address: u64, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     let memory = std::fs::File::open(format!("/proc/{process}/mem")).ok()?;
     memory.read_exact_at(&mut bytes, address).ok()?;
     Some(bytes)
-}
-
-/// A wait as others see it on the board: the oldest receive, or else a send that cannot go on.
-fn said(waiting: &Waiting) -> Wait {
-    let since_ns = sys::monotonic_ns();
-    if let Some(meeting) = waiting.meeting {
-        let call = u32::from(meeting.origin.call);
-        let (comm, tag, site) = (meeting.context.into(), meeting.tag, meeting.origin.site);
-        return Wait {
-            call,
-            peer: match meeting.awaited {
-                Awaited::Sender(Some(peer)) | Awaited::Leader(peer) => peer as i32,
-                Awaited::Sender(None) | Awaited::Members => -1,
-            },
-            tag: tag.max(-2),
-            comm,
-            bytes: 0,
-            since_ns,
-            site,
-        };
-    }
-    let (origin, peer, tag, context, bytes) = match (&waiting.oldest_receive, &waiting.blocked_send) {
-        (Some((context, peer, tag, origin)), _) => (
-            *origin,
-            peer.map_or(-1, |peer| peer as i32),
-            tag.unwrap_or(-2),
-            *context,
-            0,
-        ),
-        (None, Some((context, peer, tag, bytes, origin))) => (*origin, *peer as i32, *tag, *context, *bytes),
-        (None, None) => {
-            return Wait {
-                since_ns,
-                ..Wait::default()
-            };
-        }
-    };
-    let call = u32::from(origin.call);
-    Wait {
-        call,
-        peer,
-        tag,
-        comm: context.into(),
-        bytes,
-        since_ns,
-        site: origin.site,
-    }
-}
-
-/// The ranks of a job's node, as the agent's memory shows them.
-struct OfJob {
-    client: Arc<Client>,
-    board: Segment,
-    me: Peer,
-    size: u32,
-}
-
-impl OfJob {
-    fn new(client: Arc<Client>) -> Self {
-        let world = client.world();
-        Self {
-            board: client.board(),
-            me: world.rank,
-            size: world.size,
-            client,
-        }
-    }
-}
-
-impl Neighbours for OfJob {
-    fn me(&self) -> Peer {
-        self.me
-    }
-
-    fn size(&self) -> u32 {
-        self.size
-    }
-
-    fn own_inbox(&self) -> Segment {
-        self.client.own_inbox()
-    }
-
-    fn map_inbox(&self, peer: Peer) -> std::result::Result<Segment, EngineError> {
-        self.client.map_peer(peer).map_err(|error| match error {
-            Error::Misuse { .. } => {
-                EngineError::Misuse("communication from a forked child, or with no such rank")
-            }
-            _ => EngineError::Resource("cannot map the inbox of a peer"),
-        })
-    }
-
-    fn doorbell(&self, peer: Peer) -> Option<Segment> {
-        (peer < self.size).then(|| self.board.part(crate::layout::doorbell_offset(peer), 4))
-    }
-
-    fn hands(&self, peer: Peer) -> Option<Segment> {
-        (peer < self.size).then(|| self.board.part(crate::layout::hands_offset(peer), 8))
-    }
-
-    fn process(&self, peer: Peer) -> Process {
-        let card = self.client.card(peer);
-        let (pid, own) = (card.pid(), self.client.card(self.me));
-        if peer == self.me {
-            Process::Same
-        } else if pid == 0 || card.pid_space() != own.pid_space() || own.pid_space() == 0 {
-            Process::Unreachable
-        } else {
-            Process::Other {
-                pid,
-                kept: card.agent_is_parent(),
-            }
-        }
-    }
-
-    fn is_gone(&self, peer: Peer) -> bool {
-        self.client.card(peer).state() == State::Gone
-    }
-
-    fn commons(&self) -> Option<Segment> {
-        self.client.collective_area().ok()
-    }
 }
 
 #[cfg(test)]

@@ -144,6 +144,7 @@ mod tests {
             hosts_bytes: 0,
             coll_bytes: 4096,
             inbox_bytes: 4096,
+            shards: 1,
             cpus_milli: 2000,
             bound: false,
         };

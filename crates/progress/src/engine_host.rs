@@ -7,6 +7,7 @@
 //! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine, the ring and the seats.
 
 mod advancing;
+pub(crate) mod beside;
 mod calling;
 mod held;
 mod lending;
@@ -21,6 +22,7 @@ use crate::limits::SUBMISSIONS;
 use crate::surroundings::{Known, Senders, Surroundings};
 use crate::ticket::{Operation, Ticket};
 use advancing::Look;
+use beside::Beside;
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
 };
@@ -37,7 +39,7 @@ use garonne_sync::trylock::{OneThread, TryLock};
 use garonne_sync::user::Data;
 use lending::Lending;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use watching::Watching;
 
 /// See the module's paragraph.
@@ -73,10 +75,14 @@ pub struct EngineHost<R, S> {
     /// What the layer above said it waits for beside messages.
     meeting: Mutex<Option<Meeting>>,
     parks: AtomicU32,
-    lending: Lending,
+    lending: Lending<R, S>,
     watching: Watching,
     /// Looks of several threads that brought nothing.
     fruitless: AtomicU32,
+    /// Looks of calls that must not wait that brought nothing, among several shards.
+    in_vain: AtomicU32,
+    /// This host's place among the rank's shards, if there are several.
+    beside: OnceLock<Beside<R, S>>,
 }
 
 /// Who advances the engine.
@@ -120,6 +126,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             lending: Lending::new(),
             watching: Watching::default(),
             fruitless: AtomicU32::new(0),
+            in_vain: AtomicU32::new(0),
+            beside: OnceLock::new(),
         }
     }
 
@@ -220,6 +228,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         if self.is_watched() {
             return None;
         }
+        self.leaves();
         self.with(|shard| shard.post_plain(&catch))
     }
 
@@ -335,15 +344,24 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     fn probe(&self, pattern: Pattern) -> Result<Option<Status>, Error> {
         self.progress();
-        self.with(|shard| shard.probe(pattern))
+        let found = self.with(|shard| shard.probe(pattern))?;
+        if found.is_none() {
+            self.looked_in_vain();
+        }
+        Ok(found)
     }
 
     fn mprobe(&self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error> {
         self.progress();
-        self.with(|shard| shard.mprobe(pattern))
+        let found = self.with(|shard| shard.mprobe(pattern))?;
+        if found.is_none() {
+            self.looked_in_vain();
+        }
+        Ok(found)
     }
 
     fn mrecv(&self, message: Message, data: Data, origin: Origin) -> Result<Started, Error> {
+        self.leaves();
         self.with(|shard| shard.mrecv(message, data, origin))
     }
 
@@ -373,6 +391,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     fn progress(&self) -> bool {
         self.advance(By::Program, Look::IfFree)
+    }
+
+    fn look(&self) -> bool {
+        self.progress() || (self.give_way() && self.progress()) || self.looked_in_vain()
     }
 
     #[inline(never)]
@@ -434,6 +456,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.looking
             .fetch_add(u32::from(stepper.looks_at_memory()), Ordering::SeqCst);
         self.stepping.fetch_add(1, Ordering::SeqCst);
+        self.count_interest(1);
+        self.leaves();
         lock(&self.newcomers).push(stepper);
         self.stepped_at.store(u64::MAX, Ordering::Release);
         self.run_steppers(By::Program);

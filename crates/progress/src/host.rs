@@ -150,6 +150,11 @@ pub trait Host: Together + std::marker::Send + Sync {
     /// Processes in the job's world.
     fn world_size(&self) -> u32;
 
+    /// Shards in which contexts may be: communicators whose threads are not to meet those of others.
+    fn shards(&self) -> usize {
+        1
+    }
+
     /// Starts a send.
     fn send(&self, send: Send) -> Result<Started, Error>;
     /// Sends a small contiguous message if the shortest way is free: nothing queued, the engine idle, room and credit. It is
@@ -219,6 +224,15 @@ pub trait Host: Together + std::marker::Send + Sync {
     /// The progress that such a call makes: once, and once more if it gave way after nothing moved. `true` if anything moved.
     fn look(&self) -> bool {
         self.progress() || (self.give_way() && self.progress())
+    }
+    /// Whether who looks for the one looks for the other as well.
+    fn are_near(&self, _one: Awaits, _other: Awaits) -> bool {
+        true
+    }
+    /// The same for somebody who looks for this.
+    fn look_for(&self, awaits: Awaits) -> bool {
+        let _ = awaits;
+        self.look()
     }
     /// Makes progress until `done` says so: spins by the measured budget, then sleeps. `done` is asked again after
     /// whatever could have changed it (a completion, a stepper's move, `wake`), and never again after it said yes: it may

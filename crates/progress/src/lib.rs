@@ -16,6 +16,8 @@ pub mod host;
 pub mod limits;
 mod own_thread;
 #[cfg(not(shuttle))]
+pub mod sharded;
+#[cfg(not(shuttle))]
 pub mod surroundings;
 #[allow(unsafe_code)]
 #[cfg_attr(shuttle, path = "sys_shuttle.rs")]

@@ -138,3 +138,12 @@ pub const FORK_WAITS: std::time::Duration = std::time::Duration::from_millis(100
 
 /// Between two looks whether that turn is over, or the fork: few enough not to disturb, and soon enough for a program that forks often.
 pub const FORK_LOOKS: std::time::Duration = std::time::Duration::from_micros(20);
+
+/// Looks that brought nothing after which a poller looks at the shards that nobody polls: each costs as much as its own, and what is there is waited for by nobody just now.
+pub const BESIDE_EVERY: u32 = 16;
+
+/// How long a poller sleeps at first, at most, while there are other shards: something may be open there of a thread that is gone, whose peers wait for this rank to advance it.
+pub const BESIDE_NAP: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// How often that time is doubled while it sleeps again and again: a thread that waits for long wakes six times a second.
+pub const BESIDE_DOUBLINGS: u32 = 3;

@@ -23,6 +23,7 @@ use garonne_sync::hands::{Call, For};
 use garonne_sync::run::Run;
 use garonne_sync::shm::{Segment, Word};
 use garonne_sync::user::{Data, UserMem};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use watcher::{Bells, Watcher};
@@ -74,6 +75,14 @@ struct ComposedWake {
 impl WakeSource for ComposedWake {
     fn sleep(&self, ticket: u32, limit: Option<Duration>) {
         self.bell.sleep(ticket, self.sockets.limit(limit));
+    }
+
+    fn bell(&self) -> Option<&AtomicU32> {
+        self.bell.bell()
+    }
+
+    fn sleep_among(&self, ticket: u32, limit: Option<Duration>, others: &[(&AtomicU32, u32)]) {
+        self.bell.sleep_among(ticket, self.sockets.limit(limit), others);
     }
 
     fn wake(&self) {

@@ -91,10 +91,20 @@ impl Fabric {
         Self::of(world, 0, Some(looks))
     }
 
+    /// A fabric for another shard of the same ranks, which have one helper each for all.
+    pub fn beside(&self, seed: u64) -> Arc<Self> {
+        Self::with_hands(self.boxes.len() as u32, seed, None, self.hands.clone())
+    }
+
     fn of(world: u32, seed: u64, looks: Option<Duration>) -> Arc<Self> {
+        let hands = Segment::anonymous(world.max(1) as usize * HANDS_BYTES).ok();
+        Self::with_hands(world, seed, looks, hands)
+    }
+
+    fn with_hands(world: u32, seed: u64, looks: Option<Duration>, hands: Option<Segment>) -> Arc<Self> {
         Arc::new(Self {
             looks,
-            hands: Segment::anonymous(world.max(1) as usize * HANDS_BYTES).ok(),
+            hands,
             seed,
             boxes: (0..world).map(|_| Arc::default()).collect(),
             dead: Mutex::default(),

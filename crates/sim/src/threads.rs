@@ -9,6 +9,7 @@ use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
+use garonne_progress::sharded::Sharded;
 use garonne_progress::surroundings::{Patience, Surroundings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -165,6 +166,26 @@ pub fn leave_together<R: Rail + Send + 'static, S: Surroundings + 'static>(
     leaving: &AtomicU32,
     world: u32,
 ) {
+    serve_until_all_leave(host, leaving, world);
+    host.keep_hands();
+    assert!(host.inspect(|shard| shard.is_idle()), "{:?}", host.waiting());
+}
+
+/// The same for a rank of several shards.
+///
+/// # Panics
+/// As [`leave_together`].
+pub fn leave_sharded<R: Rail + Send + 'static, S: Surroundings + 'static>(
+    host: &Sharded<R, S>,
+    leaving: &AtomicU32,
+    world: u32,
+) {
+    serve_until_all_leave(host, leaving, world);
+    host.first().keep_hands();
+    host.inspect(|shard| assert!(shard.is_idle(), "{:?}", shard.waiting()));
+}
+
+fn serve_until_all_leave(host: &dyn Host, leaving: &AtomicU32, world: u32) {
     leaving.fetch_add(1, Ordering::AcqRel);
     let until = Instant::now() + GIVE_UP;
     while leaving.load(Ordering::Acquire) < world {
@@ -173,8 +194,6 @@ pub fn leave_together<R: Rail + Send + 'static, S: Surroundings + 'static>(
         std::thread::yield_now();
     }
     while host.progress() {}
-    host.keep_hands();
-    assert!(host.inspect(|shard| shard.is_idle()), "{:?}", host.waiting());
 }
 
 /// Seeds for a test by random schedules: `usual` many, or as many as the variable GARONNE_SEEDS says.

@@ -1,17 +1,20 @@
-//! Several threads of a rank that wait at once, under random schedules: each in another way for something of its own, and none sleeps for ever.
+//! Several threads of a rank that wait at once, under random schedules: each in another way for something of its own, and none sleeps for ever. In one shard, and in several.
 //!
 //! Nothing wakes these threads but what they wait for and the poller's role: a wake-up that is lost hangs the test. Each seed gives every thread other moments to give way at.
 
 use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
+use garonne_engine::api::{
+    Context, Mode, Origin, Pattern, Recv, Request, SHARD_SHIFT, Send, Source, Started,
+};
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::{Awaits, Host, Stepper};
+use garonne_progress::sharded::Sharded;
 use garonne_progress::surroundings::Patience;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::random::Random;
-use garonne_sim::{Lending, leave_together, seeds};
+use garonne_sim::{Lending, leave_sharded, leave_together, seeds};
 use garonne_sync::user::{Data, Scratch};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,7 +25,27 @@ const THREADS: usize = 7;
 const ROUNDS: usize = 40;
 const LARGE: usize = 60_000;
 
+/// Shards of the worlds that have several: threads share some, and some waits are about several.
+const SHARDS: usize = 4;
+
 type Rank = EngineHost<LocalRail, Lending>;
+
+/// A thread's place at its rank.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    host: &'a dyn Host,
+    /// Has the peer's threads look that wait for memory.
+    ring: &'a (dyn Fn() + Sync),
+    thread: usize,
+    shards: usize,
+}
+
+impl At<'_> {
+    /// The context of the thread's messages of this number.
+    fn context(&self, number: usize) -> Context {
+        (((self.thread + number) % self.shards) as Context) << SHARD_SHIFT | 2
+    }
+}
 
 /// What a thread of one rank does for its partner of the other, and how that one waits for it.
 #[derive(Clone, Copy, Debug)]
@@ -41,9 +64,11 @@ enum Way {
     Memory,
     /// A stepper of the own rank that ends with a message.
     Stepped,
+    /// A message, which is sent when the receiver has taken a large one that it does not wait for.
+    Leaning,
 }
 
-const WAYS: [Way; 7] = [
+const WAYS: [Way; 8] = [
     Way::Named,
     Way::Large,
     Way::All,
@@ -51,6 +76,7 @@ const WAYS: [Way; 7] = [
     Way::Probed,
     Way::Memory,
     Way::Stepped,
+    Way::Leaning,
 ];
 
 struct Receive {
@@ -58,19 +84,19 @@ struct Receive {
     _room: Scratch,
 }
 
-fn pattern(host: &Rank, tag: i32) -> Pattern {
-    let peer = 1 - host.me();
+fn pattern(at: At<'_>, number: usize, tag: i32) -> Pattern {
+    let peer = 1 - at.host.me();
     Pattern {
-        context: 2,
+        context: at.context(number),
         source: Some(Source { rank: peer, peer }),
         tag: Some(tag),
     }
 }
 
-fn recv(host: &Rank, tag: i32, len: usize) -> Receive {
+fn recv(at: At<'_>, number: usize, tag: i32, len: usize) -> Receive {
     let room = Scratch::new(len).unwrap();
-    let started = host.recv(Recv {
-        pattern: pattern(host, tag),
+    let started = at.host.recv(Recv {
+        pattern: pattern(at, number, tag),
         data: Data::contiguous(room.mem(), len as u64),
         origin: Origin::default(),
     });
@@ -85,7 +111,7 @@ fn recv(host: &Rank, tag: i32, len: usize) -> Receive {
 }
 
 impl Receive {
-    fn is_over(&self, host: &Rank) -> bool {
+    fn is_over(&self, host: &dyn Host) -> bool {
         if let Some(request) = self.request.get()
             && host.take(request).unwrap().is_some()
         {
@@ -99,11 +125,12 @@ impl Receive {
     }
 }
 
-fn send(host: &Rank, tag: i32, len: usize) {
+fn send(at: At<'_>, number: usize, tag: i32, len: usize) {
+    let host = at.host;
     let memory = Scratch::new(len).unwrap();
     memory.mem().with_mut(0, len, |bytes| bytes.fill(1));
     let started = host.send(Send {
-        context: 2,
+        context: at.context(number),
         peer: 1 - host.me(),
         source: host.me(),
         tag,
@@ -132,21 +159,26 @@ impl Stepper for Steps {
     }
 }
 
-fn wait(host: &Rank, way: Way, tag: i32, flag: &AtomicU32) {
+fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
+    let host = at.host;
     match way {
-        Way::Named | Way::Large => {
-            let receive = recv(host, tag, LARGE);
+        Way::Named => {
+            let receive = recv(at, 0, tag, 8);
+            host.wait_for(&|| receive.awaits(), &mut || receive.is_over(host));
+        }
+        Way::Large => {
+            let receive = recv(at, 0, tag, LARGE);
             host.wait_for(&|| receive.awaits(), &mut || receive.is_over(host));
         }
         Way::All => {
-            let receives = [0; 4].map(|_| recv(host, tag, 8));
+            let receives = [0, 1, 2, 3].map(|number| recv(at, number, tag, 8));
             let first = || receives.iter().find(|receive| receive.request.get().is_some());
-            host.wait_for(&|| first().unwrap().awaits(), &mut || {
+            host.wait_for(&|| first().map_or(Awaits::Anything, Receive::awaits), &mut || {
                 receives.iter().all(|receive| receive.is_over(host))
             });
         }
         Way::Any => {
-            let mut receives = Vec::from([0; 4].map(|_| recv(host, tag, 8)));
+            let mut receives = Vec::from([0, 1, 2, 3].map(|number| recv(at, number, tag, 8)));
             while !receives.is_empty() {
                 host.wait_until(&mut || {
                     let over = receives.iter().position(|receive| receive.is_over(host));
@@ -155,15 +187,15 @@ fn wait(host: &Rank, way: Way, tag: i32, flag: &AtomicU32) {
             }
         }
         Way::Probed => {
-            host.wait_until(&mut || host.probe(pattern(host, tag)).unwrap().is_some());
-            assert!(recv(host, tag, 8).is_over(host));
+            host.wait_until(&mut || host.probe(pattern(at, 1, tag)).unwrap().is_some());
+            assert!(recv(at, 1, tag, 8).is_over(host));
         }
         Way::Memory => {
             // Each time a larger value, so that the flag serves all rounds.
             host.wait_for_memory(&mut || flag.load(Ordering::Acquire) >= tag as u32);
         }
         Way::Stepped => {
-            let receive = recv(host, tag, 8);
+            let receive = recv(at, 2, tag, 8);
             let Some(request) = receive.request.get() else {
                 return;
             };
@@ -172,84 +204,134 @@ fn wait(host: &Rank, way: Way, tag: i32, flag: &AtomicU32) {
             host.attach(steps.clone());
             host.wait_until(&mut || steps.over.load(Ordering::SeqCst));
         }
-    }
-}
-
-fn serve(host: &Rank, way: Way, tag: i32, flag: &AtomicU32) {
-    match way {
-        Way::Large => send(host, tag, LARGE),
-        Way::All | Way::Any => (0..4).for_each(|_| send(host, tag, 8)),
-        Way::Named | Way::Probed | Way::Stepped => send(host, tag, 8),
-        Way::Memory => {
-            flag.store(tag as u32, Ordering::Release);
-            host.inspect(|shard| shard.rail().ring(1 - host.me()));
+        Way::Leaning => {
+            // What is left open in one shard advances while the thread waits in another: its partner sends that only then.
+            let leaning = recv(at, 3, tag, LARGE);
+            if let Some(request) = leaning.request.get() {
+                host.leave_open(request);
+            }
+            let receive = recv(at, 0, tag, 8);
+            host.wait_for(&|| receive.awaits(), &mut || receive.is_over(host));
+            host.wait_for(&|| leaning.awaits(), &mut || leaning.is_over(host));
         }
     }
 }
 
-fn rank(fabric: &Arc<Fabric>, me: u32, patience: Patience) -> Rank {
+fn serve(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
+    match way {
+        Way::Large => send(at, 0, tag, LARGE),
+        Way::All | Way::Any => (0..4).for_each(|number| send(at, number, tag, 8)),
+        Way::Named => send(at, 0, tag, 8),
+        Way::Probed => send(at, 1, tag, 8),
+        Way::Stepped => send(at, 2, tag, 8),
+        Way::Leaning => {
+            send(at, 3, tag, LARGE);
+            send(at, 0, tag, 8);
+        }
+        Way::Memory => {
+            flag.store(tag as u32, Ordering::Release);
+            (at.ring)();
+        }
+    }
+}
+
+fn engine(fabric: &Arc<Fabric>, me: u32, patience: Patience) -> (Shard<LocalRail>, Lending) {
     let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
     let lending = Lending {
         patience,
         grace: None,
     };
+    (shard, lending)
+}
+
+fn rank(fabric: &Arc<Fabric>, me: u32, patience: Patience) -> Rank {
+    let (shard, lending) = engine(fabric, me, patience);
     EngineHost::new(shard, me, WORLD, lending)
 }
 
-/// All threads of both ranks; each waits in some rounds and serves its partner in the others.
-fn world(seed: u64, patience: Patience) {
-    let fabric = Fabric::shaken(WORLD, seed);
+/// One thread: it waits in some rounds and serves its partner in the others.
+fn thread(at: At<'_>, seed: u64, flags: &[AtomicU32]) {
+    // Both partners roll the same.
+    let mut dice = Random::new(seed ^ (at.thread as u64 + 1) << 32);
+    for round in 0..ROUNDS {
+        let way = WAYS[dice.below(WAYS.len() as u64) as usize];
+        let tag = (at.thread * ROUNDS + round + 1) as i32;
+        let waits = u32::from(dice.one_in(2));
+        let flag = &flags[2 * at.thread + waits as usize];
+        match waits == at.host.me() {
+            true => wait(at, way, tag, flag),
+            false => serve(at, way, tag, flag),
+        }
+    }
+}
+
+/// All threads of both ranks.
+fn world(seed: u64, shards: usize, patience: Patience) {
+    let first = Fabric::shaken(WORLD, seed);
+    let more = (1..shards).map(|shard| first.beside(seed ^ shard as u64));
+    let fabrics: Vec<Arc<Fabric>> = std::iter::once(first.clone()).chain(more).collect();
     let flags: Vec<AtomicU32> = (0..2 * THREADS).map(|_| AtomicU32::new(0)).collect();
     let leaving = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for me in 0..WORLD {
-            let (fabric, flags, leaving) = (&fabric, &flags, &leaving);
+            let (fabrics, flags, leaving) = (&fabrics, &flags, &leaving);
             scope.spawn(move || {
-                let host = Arc::new(rank(fabric, me, patience));
+                let host = Arc::new(rank(&fabrics[0], me, patience));
                 if seed.is_multiple_of(3) {
                     host.lend_hands(None);
                 }
-                std::thread::scope(|scope| {
-                    for thread in 0..THREADS {
-                        let host = &host;
-                        scope.spawn(move || {
-                            // Both partners roll the same.
-                            let mut dice = Random::new(seed ^ (thread as u64 + 1) << 32);
-                            for round in 0..ROUNDS {
-                                let way = WAYS[dice.below(WAYS.len() as u64) as usize];
-                                let tag = (thread * ROUNDS + round + 1) as i32;
-                                let waits = u32::from(dice.one_in(2));
-                                let flag = &flags[2 * thread + waits as usize];
-                                match waits == me {
-                                    true => wait(host, way, tag, flag),
-                                    false => serve(host, way, tag, flag),
-                                }
-                            }
-                        });
-                    }
-                });
-                leave_together(&host, leaving, WORLD);
+                let ring = || host.inspect(|shard| shard.rail().ring(1 - me));
+                let threads = |host: &dyn Host| {
+                    std::thread::scope(|scope| {
+                        for thread in 0..THREADS {
+                            let at = At {
+                                host,
+                                ring: &ring,
+                                thread,
+                                shards,
+                            };
+                            scope.spawn(move || self::thread(at, seed, flags));
+                        }
+                    });
+                };
+                if shards == 1 {
+                    threads(&*host);
+                    return leave_together(&host, leaving, WORLD);
+                }
+                let fabrics = fabrics.clone();
+                let open = move |shard: usize| Ok(engine(&fabrics[shard], me, patience));
+                let sharded = Sharded::new(host.clone(), shards, Box::new(open));
+                threads(&*sharded);
+                leave_sharded(&sharded, leaving, WORLD);
             });
         }
     });
 }
 
+const SPINS: Patience = Patience {
+    spins: 200,
+    yields: 2,
+};
+const SLEEPS: Patience = Patience { spins: 0, yields: 0 };
+
 #[test]
 fn threads_that_wait_in_every_way_are_all_woken_where_the_poller_spins() {
-    seeds(12).for_each(|seed| {
-        world(
-            seed,
-            Patience {
-                spins: 200,
-                yields: 2,
-            },
-        );
-    });
+    seeds(12).for_each(|seed| world(seed, 1, SPINS));
 }
 
 #[test]
 fn threads_that_wait_in_every_way_are_all_woken_where_the_poller_sleeps() {
-    seeds(12).for_each(|seed| world(seed, Patience { spins: 0, yields: 0 }));
+    seeds(12).for_each(|seed| world(seed, 1, SLEEPS));
+}
+
+#[test]
+fn threads_of_several_shards_are_all_woken_where_pollers_spin() {
+    seeds(12).for_each(|seed| world(seed, SHARDS, SPINS));
+}
+
+#[test]
+fn threads_of_several_shards_are_all_woken_where_pollers_sleep() {
+    seeds(12).for_each(|seed| world(seed, SHARDS, SLEEPS));
 }
 
 #[test]
@@ -259,22 +341,28 @@ fn a_callback_that_waits_while_its_thread_polls_is_polled_for() {
         for me in 0..WORLD {
             let fabric = &fabric;
             scope.spawn(move || {
-                let host = rank(fabric, me, Patience { spins: 0, yields: 0 });
+                let host = rank(fabric, me, SLEEPS);
+                let at = At {
+                    host: &host,
+                    ring: &|| (),
+                    thread: 0,
+                    shards: 1,
+                };
                 if me == 1 {
                     return (1..3).for_each(|tag| {
-                        wait(&host, Way::Named, 10 * tag, &AtomicU32::new(0));
-                        send(&host, tag, 8);
+                        wait(at, Way::Named, 10 * tag, &AtomicU32::new(0));
+                        send(at, 0, tag, 8);
                     });
                 }
-                let outer = recv(&host, 1, 8);
+                let outer = recv(at, 0, 1, 8);
                 let mut asked = 0;
                 host.wait_until(&mut || {
                     asked += 1;
                     if asked == 2 {
                         // The thread is the poller by now.
-                        send(&host, 10, 8);
-                        send(&host, 20, 8);
-                        wait(&host, Way::Named, 2, &AtomicU32::new(0));
+                        send(at, 0, 10, 8);
+                        send(at, 0, 20, 8);
+                        wait(at, Way::Named, 2, &AtomicU32::new(0));
                     }
                     outer.is_over(&host)
                 });

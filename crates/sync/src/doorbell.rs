@@ -109,6 +109,17 @@ mod sleeping {
         /// Sleeps until rung or until `timeout`. Returns the next stage: the caller polls again before it sleeps on with
         /// that stage, because of the race described at the module's head.
         pub fn sleep(self, armed: Armed, stage: Stage, timeout: Option<Duration>) -> Stage {
+            self.sleep_among(armed, stage, timeout, &[])
+        }
+
+        /// The same on further words, too, each with the value at which it lets sleep.
+        pub fn sleep_among(
+            self,
+            armed: Armed,
+            stage: Stage,
+            timeout: Option<Duration>,
+            others: &[(&std::sync::atomic::AtomicU32, u32)],
+        ) -> Stage {
             let nap = match stage {
                 Stage::Nap => Some(FIRST_NAP),
                 Stage::Shallow => Some(futex::FALLBACK_NAP),
@@ -118,7 +129,13 @@ mod sleeping {
                 (Some(nap), Some(timeout)) => Some(nap.min(timeout)),
                 (nap, timeout) => nap.or(timeout),
             };
-            futex::wait(self.0, armed.0, limit);
+            if others.is_empty() {
+                futex::wait(self.0, armed.0, limit);
+            } else {
+                let own = std::iter::once((self.0, armed.0));
+                let words: Vec<_> = own.chain(others.iter().copied()).collect();
+                futex::wait_any(&words, limit);
+            }
             if self.rang(armed) || stage != Stage::Nap {
                 return stage;
             }

@@ -2,7 +2,7 @@
 
 use clap_complete::engine::CompletionCandidate;
 use garonne_node::Error;
-use garonne_node::layout::{Card, State};
+use garonne_node::layout::{Card, State, tally};
 pub use garonne_node::look::Rank;
 use garonne_node::nodes::listed;
 use garonne_node::rendezvous;
@@ -115,12 +115,11 @@ pub fn tell_elsewhere(elsewhere: &[(String, Vec<u32>)]) -> Option<String> {
 
 /// The ranks of the job's newest world that run on this host.
 pub fn ranks(visit: &Visit) -> Vec<Rank> {
-    use std::sync::atomic::Ordering::Relaxed;
     let Some((shape, board)) = &visit.world else {
         return Vec::new();
     };
     let rank = |rank| {
-        let card = Card::of(board, rank);
+        let (card, sent) = (Card::of(board, rank), tally(board, shape, rank));
         let (process, cpu_seconds) = process(card.pid()).unzip();
         Rank {
             rank,
@@ -131,9 +130,9 @@ pub fn ranks(visit: &Visit) -> Vec<Rank> {
             cpu_seconds: cpu_seconds.unwrap_or(0.0),
             wait: card.wait().filter(|wait| wait.since_ns != 0),
             book: card.book(),
-            sent_messages: card.sent_messages().load(Relaxed),
-            sent_bytes: card.sent_bytes().load(Relaxed),
-            unexpected: card.unexpected().load(Relaxed),
+            sent_messages: sent.messages,
+            sent_bytes: sent.bytes,
+            unexpected: sent.unexpected,
         }
     };
     let near = |rank: &u32| shape.nodes == 1 || Card::of(board, *rank).host().0 == shape.node;

@@ -235,7 +235,7 @@ fn counted(number: f64, noun: &str) -> String {
 }
 
 /// Variables that change what `garonne run` and the library do.
-const SETTINGS: [(&str, &str, &str); 12] = [
+const SETTINGS: [(&str, &str, &str); 13] = [
     (
         rank::ENV_BACKGROUND,
         "1",
@@ -280,6 +280,11 @@ const SETTINGS: [(&str, &str, &str); 12] = [
         rank::ENV_RAILS,
         "shm",
         "rails of large data between ranks of one host: shm, or shm,tcp for both at once",
+    ),
+    (
+        rank::ENV_SHARDS,
+        "16",
+        "how many shards a rank of several threads has for its communicators (MPI_THREAD_MULTIPLE); 1: one for all",
     ),
     (
         ENV_STRATEGY,

@@ -36,7 +36,7 @@ impl Names for Known {
     }
 
     fn collective(&mut self, context: u32, tag: i32) -> String {
-        let comm = context / garonne_mpi::limits::CONTEXTS_PER_COMM;
+        let comm = garonne_mpi::comm::number(context);
         match Call::from_tag(tag) {
             Some(call) => {
                 let series = match call.series {

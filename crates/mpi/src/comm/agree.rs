@@ -6,6 +6,7 @@
 //! for the other, and both retry from different places.
 
 use super::context::Lease;
+use super::shard::{WANT_BITS, Want};
 use super::wire::{Channel, word_at};
 use crate::error::{Class, Error, Result};
 
@@ -93,30 +94,46 @@ impl Circle {
 /// Proposed by a process that has too many communicators: above every block, so that all learn it.
 const NONE_LEFT: u64 = u64::MAX;
 
-/// Agrees on one free block of contexts for all processes of the circle.
+/// Agrees on one free block of contexts for all processes of the circle, in the first shard.
 pub(crate) async fn agree(circle: &Circle) -> Result<Lease> {
+    agree_on(circle, Want::First).await
+}
+
+/// The same in the shard that all want, or else in the first.
+pub(crate) async fn agree_on(circle: &Circle, want: Want) -> Result<Lease> {
     let contexts = circle.local.process.contexts.clone();
+    let shards = circle.local.process.host.shards();
+    let want = want.among(shards).encode(shards);
+    // One number for both: of two words the greater has the greater block.
+    let word = |block: u64| block << WANT_BITS | want;
+    let agreed = |min: u64, max: u64| {
+        if min == max {
+            Want::decode(want)
+        } else {
+            Want::First
+        }
+    };
     let mut floor = 0;
     for attempt in 0u32.. {
         let mine = contexts.reserve(floor);
         let (min, max) = circle
-            .min_max(mine.as_ref().map_or(NONE_LEFT, |lease| lease.block.into()))
+            .min_max(mine.as_ref().map_or(NONE_LEFT, |lease| word(lease.block.into())))
             .await?;
         if max == NONE_LEFT {
             break;
         }
-        let block = max as u32;
+        let block = (max >> WANT_BITS) as u32;
         let lease = match mine {
-            Some(lease) if min == max => return Ok(lease),
+            Some(lease) if min >> WANT_BITS == max >> WANT_BITS => return Ok(lease.wanted(agreed(min, max))),
             Some(lease) if lease.block == block => Some(lease),
             other => {
                 drop(other);
                 contexts.reserve_exactly(block)
             }
         };
-        let (all, _) = circle.min_max(lease.is_some() as u64).await?;
+        let (min, max) = circle.min_max(word(lease.is_some() as u64)).await?;
         match lease {
-            Some(lease) if all == 1 => return Ok(lease),
+            Some(lease) if min >> WANT_BITS == 1 => return Ok(lease.wanted(agreed(min, max))),
             // Contenders start their next attempt at different distances, or they could meet again for ever.
             _ => floor = block + 1 + circle.local.tag as u32 % (2 << attempt.min(10)),
         }

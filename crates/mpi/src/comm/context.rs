@@ -2,8 +2,9 @@
 //! of its communicator (a handle, a pending operation, a freed request) is gone, which is what makes
 //! `MPI_Comm_free` deferred.
 
+use crate::comm::shard::Want;
 use crate::limits::{COMMS_MAX, CONTEXTS_PER_COMM};
-use garonne_engine::api::Context;
+use garonne_engine::api::{Context, SHARD_SHIFT};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,8 +18,8 @@ pub(crate) const SELF: Block = 1;
 /// The block in which processes without a common communicator make one (`MPI_Comm_create_from_group`).
 pub(crate) const BOOTSTRAP: Block = 2;
 const FIRST: Block = 3;
-/// Blocks that fit the type of a context.
-const BLOCKS: Block = u32::MAX / CONTEXTS_PER_COMM;
+/// Blocks that fit a context, below the bits of its shard.
+const BLOCKS: Block = (1 << SHARD_SHIFT) / CONTEXTS_PER_COMM;
 
 /// First context of a block: point-to-point; the next ones are collectives, constructors, `MPI_Comm_create_group`.
 pub(crate) fn base(block: Block) -> Context {
@@ -68,6 +69,7 @@ impl Contexts {
         table.next = block + 1;
         Some(Lease {
             block,
+            want: Want::First,
             contexts: self.clone(),
         })
     }
@@ -81,6 +83,7 @@ impl Contexts {
         table.next = table.next.max(block + 1);
         Some(Lease {
             block,
+            want: Want::First,
             contexts: self.clone(),
         })
     }
@@ -90,7 +93,17 @@ impl Contexts {
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub block: Block,
+    /// Where its processes agreed that their messages are.
+    pub want: Want,
     contexts: Arc<Contexts>,
+}
+
+impl Lease {
+    /// The same, where its processes agreed that their messages are.
+    pub fn wanted(mut self, want: Want) -> Self {
+        self.want = want;
+        self
+    }
 }
 
 impl Drop for Lease {

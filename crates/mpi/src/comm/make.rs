@@ -1,8 +1,9 @@
 //! Constructors of intracommunicators, and those that also work on intercommunicators (MPI 5.0 section 7.4.2).
 
-use super::agree::{Circle, agree};
+use super::agree::{Circle, agree_on};
+use super::shard::Want;
 use super::wire::{Channel, Task, word_at};
-use super::{Comm, Parts, context};
+use super::{Comm, Parts, context, lock};
 use crate::attr::Attrs;
 use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
@@ -108,8 +109,12 @@ impl Comm {
 
     fn dup_work(&self, dup: &Comm) -> impl Future<Output = Result<()>> + Send + 'static {
         let (dup, circle) = (dup.clone(), self.circle());
+        let want = match dup.is_inter() {
+            true => Want::First,
+            false => Want::of(Some(&lock(&dup.0.info))),
+        };
         async move {
-            let lease = agree(&circle).await?;
+            let lease = agree_on(&circle, want).await?;
             if dup.is_inter() {
                 dup.bear_local(&circle).await?;
             }
@@ -136,7 +141,7 @@ impl Comm {
     ) -> Result<Option<Comm>> {
         let (comm, circle, group) = (self.clone(), self.circle(), group.clone());
         self.run(async move {
-            let lease = agree(&circle).await?;
+            let lease = agree_on(&circle, Want::Own).await?;
             if group.rank_of(comm.0.process.host.me()).is_none() {
                 return Ok(None);
             }
@@ -169,7 +174,7 @@ impl Comm {
         };
         let (comm, group) = (self.clone(), group.clone());
         self.run(async move {
-            let lease = agree(&Circle { local, bridge: None }).await?;
+            let lease = agree_on(&Circle { local, bridge: None }, Want::Own).await?;
             Ok(Some(Comm::build(lease, comm.heir(group))))
         })
     }
@@ -228,7 +233,7 @@ impl Comm {
         let (comm, circle) = (self.clone(), self.circle());
         self.run(async move {
             let ballots = circle.local.all_gather(&ballot.encode()).await?;
-            let lease = agree(&circle).await?;
+            let lease = agree_on(&circle, Want::Own).await?;
             let Some(color) = ballot.color else {
                 return Ok(None);
             };
@@ -303,8 +308,9 @@ impl Comm {
             rank,
             group: group.clone(),
         };
+        let want = Want::of(args.info);
         let lease = Task::run(args.process, async move {
-            agree(&Circle { local, bridge: None }).await
+            agree_on(&Circle { local, bridge: None }, want).await
         })?;
         Ok(Some(Comm::build(
             lease,

@@ -9,12 +9,14 @@ mod agree;
 pub(crate) mod context;
 mod inter;
 mod make;
+pub(crate) mod shard;
 #[cfg(test)]
 mod tests;
 pub(crate) mod wire;
 
 pub use inter::{Order, PeerLeader, Sides};
 pub use make::{FromGroup, SplitType};
+pub use shard::number;
 
 use crate::attr::{self, Attrs, Target};
 use crate::coll::node::Meeting;
@@ -42,6 +44,8 @@ pub(crate) struct Inner {
     pub process: Arc<Process>,
     /// See [`Comm::context`]. Written once, before the constructor's request completes.
     context: AtomicU32,
+    /// Shards over which its tags are spread; 0: they are not. Written with `context`.
+    tag_shards: AtomicU32,
     /// This process's rank in `local`.
     pub rank: u32,
     /// The group that messages go to, if it is a formula: found without a look at which group that is.
@@ -84,7 +88,7 @@ pub(crate) struct Inner {
 impl Inner {
     /// Number of its block of contexts, which tells it from others of this process.
     fn number(&self) -> u32 {
-        self.context.load(Ordering::Relaxed) / crate::limits::CONTEXTS_PER_COMM
+        number(self.context.load(Ordering::Relaxed))
     }
 
     /// Shows its name and members to those who watch from outside.
@@ -163,7 +167,8 @@ impl Parts {
 }
 
 /// Hints that have a meaning here; others are not kept, as the standard allows.
-const HINTS: [&str; 6] = [
+const HINTS: [&str; 7] = [
+    shard::HINT,
     "mpi_assert_no_any_tag",
     "mpi_assert_no_any_source",
     "mpi_assert_exact_length",
@@ -187,9 +192,9 @@ impl Comm {
     /// Gives an unborn communicator its context: from now on it can communicate.
     pub(crate) fn bear(&self, lease: context::Lease) {
         // Relaxed: whoever communicates on it has seen its constructor complete, which orders this.
-        self.0
-            .context
-            .store(context::base(lease.block), Ordering::Relaxed);
+        let (context, tag_shards) = shard::first_context(&lease, &self.0.process);
+        self.0.context.store(context, Ordering::Relaxed);
+        self.0.tag_shards.store(tag_shards, Ordering::Relaxed);
         assert!(
             self.0.lease.set(lease).is_ok(),
             "a communicator got a context twice"
@@ -205,6 +210,7 @@ impl Comm {
             .expect("a communicator is made by its members");
         Self(Arc::new(Inner {
             context: AtomicU32::new(NO_CONTEXT),
+            tag_shards: AtomicU32::new(0),
             rank,
             line: Line::of(parts.remote.as_ref().unwrap_or(&parts.local)),
             local: parts.local,
@@ -242,10 +248,10 @@ impl Comm {
         self.0.context.load(Ordering::Relaxed)
     }
 
-    /// All contexts that it owns.
-    pub fn contexts(&self) -> std::ops::Range<Context> {
-        let first = self.context();
-        first..first.saturating_add(crate::limits::CONTEXTS_PER_COMM)
+    /// Shards over which its tags are spread; 0: they are not.
+    #[inline(always)]
+    fn tag_shards(&self) -> u32 {
+        self.0.tag_shards.load(Ordering::Relaxed)
     }
 
     /// Size of the local group.

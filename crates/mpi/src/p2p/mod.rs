@@ -87,7 +87,7 @@ impl Comm {
     pub fn small(&self, few: &Few) -> Option<Small> {
         let peer = self.target_of(few.rank as u32)?;
         (few.tag >= 0).then_some(Small {
-            context: self.context(),
+            context: self.context_of(few.tag),
             peer,
             source: self.0.rank,
             tag: few.tag,
@@ -105,8 +105,8 @@ impl Comm {
             None if few.rank == crate::ANY_SOURCE => ANY_PEER,
             None => return None,
         };
-        (few.tag >= 0 || few.tag == crate::ANY_TAG).then_some(Catch {
-            context: self.context(),
+        (few.tag >= 0 || few.tag == crate::ANY_TAG && self.takes_any_tag()).then_some(Catch {
+            context: self.context_of(few.tag),
             peer,
             rank: few.rank as u32,
             tag: few.tag,
@@ -142,7 +142,7 @@ impl Comm {
             return false;
         }
         self.0.process.host.send_small(&Small {
-            context: self.context(),
+            context: self.context_of(args.tag),
             peer,
             source: self.0.rank,
             tag: args.tag,
@@ -160,7 +160,7 @@ impl Comm {
             Mode::Standard
         };
         self.0.process.host.send(api::Send {
-            context: self.context(),
+            context: self.context_of(args.tag),
             peer,
             source: self.0.rank,
             tag: args.tag,
@@ -291,9 +291,12 @@ impl Comm {
     /// What a receive or probe accepts; `None` for `MPI_PROC_NULL`.
     #[inline]
     pub(crate) fn pattern(&self, source: i32, tag: i32) -> Result<Option<Pattern>> {
+        let context = self.context_of(tag);
         let tag = if tag == crate::ANY_TAG { None } else { Some(tag) };
-        if let Some(tag) = tag {
-            self.check_tag(tag)?;
+        match tag {
+            Some(tag) => self.check_tag(tag)?,
+            None if self.takes_any_tag() => {}
+            None => return Err(self.any_tag()),
         }
         let source = if source == crate::ANY_SOURCE {
             None
@@ -306,11 +309,7 @@ impl Comm {
                 None => return Ok(None),
             }
         };
-        Ok(Some(Pattern {
-            context: self.context(),
-            source,
-            tag,
-        }))
+        Ok(Some(Pattern { context, source, tag }))
     }
 
     /// Waits for an operation of the engine and gives its status.
@@ -389,7 +388,7 @@ impl Comm {
             host.senders(&Sent {
                 from,
                 to,
-                context: self.context(),
+                context: self.context_of(tag),
                 tag,
                 len,
             })

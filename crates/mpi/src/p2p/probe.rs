@@ -81,7 +81,7 @@ impl Comm {
             let host = &self.0.process.host;
             host.meets(Some(Meeting {
                 awaited: Awaited::Sender(u32::try_from(source).ok().and_then(|rank| self.target_of(rank))),
-                context: self.context(),
+                context: self.context_of(tag),
                 tag,
                 origin,
             }));

@@ -28,8 +28,14 @@ fn active<'a>(list: &'a List<'a>) -> impl Iterator<Item = (usize, &'a Request)> 
 
 /// One look at the rails on behalf of these requests.
 fn look_for(list: &List<'_>) {
+    let mut awaited = list.iter().flatten().map(|request| request.awaits());
     if let Some(request) = list.iter().flatten().next() {
-        request.process().host.look();
+        let host = &request.process().host;
+        match awaited.next() {
+            // Mostly all are of one communicator, or of one thread's.
+            Some(first) if awaited.all(|other| host.are_near(first, other)) => host.look_for(first),
+            _ => host.look(),
+        };
     }
 }
 
@@ -165,7 +171,7 @@ fn sweep(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> usize {
 /// `MPI_Test`.
 pub fn test(request: &Request) -> Option<Outcome> {
     request.take().or_else(|| {
-        request.process().host.look();
+        request.process().host.look_for(request.awaits());
         request.take()
     })
 }
@@ -217,7 +223,7 @@ pub fn test_some(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> Optio
 /// `MPI_Request_get_status`.
 pub fn get_status(request: &Request) -> Option<Outcome> {
     request.peek().or_else(|| {
-        request.process().host.look();
+        request.process().host.look_for(request.awaits());
         request.peek()
     })
 }

@@ -11,7 +11,7 @@ use garonne_sync::doorbell::Doorbell;
 
 use super::{Agent, Slot, World};
 use crate::codes;
-use crate::layout::{Card, State, Wait};
+use crate::layout::{Card, ShardCard, State, Wait};
 use crate::limits::{ABSENCE_LOOK, ABSENCE_WAIT};
 use crate::processes::{self, Ended};
 use crate::sys;
@@ -59,6 +59,11 @@ impl World {
             let card = Card::of(&self.board, rank);
             if card.state() == State::Running && card.wait().is_some_and(|wait| wait.since_ns == 0) {
                 Doorbell::new(card.doorbell()).ring_fenced();
+                for shard in 1..self.shape.shards {
+                    if let Some(card) = ShardCard::of(&self.board, &self.shape, shard, rank) {
+                        Doorbell::new(card.doorbell()).ring_fenced();
+                    }
+                }
             }
         }
     }

@@ -264,13 +264,14 @@ fn is_of_one_host(name: &OsStr) -> bool {
 }
 
 /// Settings of the library: what they say holds for all ranks of a job, wherever its hosts come from.
-const SETTINGS: [&str; 6] = [
+const SETTINGS: [&str; 7] = [
     crate::rank::ENV_BACKGROUND,
     crate::rank::ENV_CHECK,
     crate::strategy::ENV_STRATEGY,
     crate::rank::ENV_ENCRYPT,
     crate::rank::ENV_OFI,
     crate::rank::ENV_RAILS,
+    crate::rank::ENV_SHARDS,
 ];
 
 /// What of our environment goes to a host that joins: only what all ranks must agree about. The rest is as it is there.

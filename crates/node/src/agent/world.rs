@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
+use garonne_engine::api::SHARDS_MAX;
 use rustix::net::SendFlags;
 
 use super::{Agent, World};
@@ -14,6 +15,14 @@ use crate::limits;
 use crate::sys;
 use crate::wire::Link;
 
+/// Shards that each rank of a world may have. Only addresses are spent on those that nobody uses; on several hosts the memory of each has room for all ranks of the job.
+fn shards(ranks: u32, nodes: u32) -> u32 {
+    match nodes {
+        1 => (limits::INBOXES / ranks).clamp(1, SHARDS_MAX as u32),
+        _ => 1,
+    }
+}
+
 impl Agent<'_> {
     pub(super) fn new_world(&mut self, epoch: u32, version: &str, by: u32) -> Result<()> {
         if epoch >= limits::WORLDS_MAX {
@@ -23,15 +32,17 @@ impl Agent<'_> {
             ));
         }
         let (placement, atlas) = (&self.job.placement, self.atlas());
+        let (size, nodes) = (self.job.size(), self.job.nodes.names.len().max(1) as u32);
         let shape = Shape {
             job: self.id,
             epoch,
-            size: self.job.size(),
+            size,
             coll_bytes: self.job.coll_bytes,
             inbox_bytes: self.job.inbox_bytes,
+            shards: shards(size, nodes),
             cpus_milli: placement.cpus_milli,
             bound: !placement.masks.is_empty(),
-            nodes: self.job.nodes.names.len().max(1) as u32,
+            nodes,
             node: self.node,
             hosts_bytes: atlas.len() as u64,
         };

@@ -8,6 +8,7 @@ fn shape() -> Shape {
         size: 3,
         coll_bytes: 100,
         inbox_bytes: 5000,
+        shards: 2,
         cpus_milli: 1500,
         bound: true,
         nodes: 1,
@@ -53,10 +54,12 @@ proptest! {
 #[test]
 fn parts_do_not_overlap() {
     let shape = shape();
-    assert!(shape.coll_offset() >= HEADER_BYTES as u64 + 3 * CARD_BYTES as u64);
+    assert!(ShardCard::offset(&shape, 1, 0) >= HEADER_BYTES as u64 + 3 * CARD_BYTES as u64);
+    assert!(shape.coll_offset() >= ShardCard::offset(&shape, 1, 2) + shard::SHARD_CARD_BYTES as u64);
     assert!(shape.inbox_offset(0) >= shape.coll_offset() + shape.coll_bytes);
     assert_eq!(shape.inbox_offset(1) - shape.inbox_offset(0), 8192);
-    assert!(shape.trace_offset(0) >= shape.inbox_offset(2) + shape.inbox_bytes);
+    assert!(shape.shard_inbox_offset(1, 0) >= shape.inbox_offset(2) + shape.inbox_bytes);
+    assert!(shape.trace_offset(0) >= shape.shard_inbox_offset(1, 2) + shape.inbox_bytes);
     assert!(shape.hosts_offset() >= shape.trace_offset(2) + TRACE_BYTES);
     assert!(shape.total() >= shape.hosts_offset() + shape.hosts_bytes);
 }
@@ -78,4 +81,28 @@ fn a_published_wait_reads_back() {
     card.publish_wait(&wait);
     assert_eq!(Card::of(&board, 2).wait(), Some(wait));
     assert_eq!(Card::of(&board, 1).wait(), Some(Wait::default()));
+}
+
+#[test]
+fn what_a_rank_has_sent_is_counted_in_all_its_shards() {
+    let shape = shape();
+    let board = Segment::anonymous(shape.total() as usize).unwrap();
+    shape.publish(&board).unwrap();
+    let further = ShardCard::of(&board, &shape, 1, 2).unwrap();
+    for (tally, scale) in [(Card::of(&board, 2).tally(), 1), (further.tally(), 10)] {
+        (0..3).for_each(|word| {
+            tally
+                .atomic_u64(8 * word as usize)
+                .store(scale * (word + 1), Relaxed)
+        });
+    }
+    further.doorbell().store(u32::MAX, Relaxed);
+    let sum = Tally {
+        messages: 11,
+        bytes: 22,
+        unexpected: 33,
+    };
+    assert_eq!(tally(&board, &shape, 2), sum);
+    assert_eq!(tally(&board, &shape, 1), Tally::default());
+    assert!(ShardCard::of(&board, &shape, 2, 0).is_none() && ShardCard::of(&board, &shape, 1, 3).is_none());
 }

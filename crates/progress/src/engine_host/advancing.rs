@@ -4,7 +4,7 @@
 //! engine taken is no look: its holder may look for other things, or for nothing. So whoever is to sleep afterwards looks [`Look::Surely`].
 
 use super::{By, EngineHost, lock};
-use crate::host::Stepper;
+use crate::host::{Host, Stepper};
 use crate::surroundings::Surroundings;
 use garonne_engine::rail::Rail;
 use std::sync::atomic::Ordering;
@@ -114,6 +114,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// One run of all steppers, and of those that come meanwhile.
     fn run_all(&self, steppers: &mut Vec<Arc<dyn Stepper>>, by: By) -> bool {
         let (mut finished, mut left) = (0, false);
+        let whole = self.whole();
+        let host: &dyn Host = whole.as_deref().map_or(self, |whole| whole);
         loop {
             steppers.extend(lock(&self.newcomers).drain(..));
             steppers.retain(|stepper| {
@@ -121,7 +123,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
                     left = true;
                     return true;
                 }
-                let over = stepper.step(self);
+                let over = stepper.step(host);
                 finished += u32::from(over);
                 if over && stepper.looks_at_memory() {
                     self.looking.fetch_sub(1, Ordering::SeqCst);
@@ -133,6 +135,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             }
         }
         self.stepping.fetch_sub(finished, Ordering::SeqCst);
+        self.count_interest(-(finished as i32));
         if left {
             // The news are still to be told to those, by a thread of the program.
             self.stepped_at.store(u64::MAX, Ordering::Release);

@@ -187,12 +187,14 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
         if changed {
             self.rouse();
+            self.tell_first();
         }
     }
 
     /// Starts an operation: at once if the engine is free, else by whoever holds it.
     #[inline]
     pub(super) fn start(&self, operation: Operation) -> Result<Started, Error> {
+        self.leaves();
         match self.try_enter() {
             Some(mut shard) => {
                 self.serve(&mut shard);

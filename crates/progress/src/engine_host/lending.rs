@@ -80,10 +80,12 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> Duty for Turns<R, S> {
 }
 
 /// See the module's paragraph.
-pub(super) struct Lending {
+pub(super) struct Lending<R, S> {
     pub gate: Gate,
     /// Operations left open that need hands. Those that are over are taken out when somebody looks.
-    open: Mutex<Vec<Request>>,
+    pub(super) open: Mutex<Vec<Request>>,
+    /// Those of further shards, each with its host: a rank has one helper.
+    pub(super) open_beside: Mutex<Vec<(Arc<EngineHost<R, S>>, Request)>>,
     /// The helper found nothing open any more.
     all_over: AtomicBool,
     /// A thread left something open while another polled.
@@ -121,11 +123,12 @@ pub(super) struct Lending {
     pub promise: Mutex<Option<OneThread>>,
 }
 
-impl Lending {
+impl<R, S> Lending<R, S> {
     pub(super) fn new() -> Self {
         Self {
             gate: Gate::new(),
             open: Mutex::default(),
+            open_beside: Mutex::default(),
             all_over: AtomicBool::new(false),
             relied_on: AtomicBool::new(false),
             any_open: AtomicBool::new(false),
@@ -203,6 +206,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             self.lending.phase.store(READY, Ordering::Release);
         }
         lock(&self.lending.open).clear();
+        lock(&self.lending.open_beside).clear();
         self.lending.any_open.store(false, Ordering::SeqCst);
     }
 
@@ -242,7 +246,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// Something is open. `alone`: nothing else is.
-    fn left(&self, site: u64, what: For, alone: bool) {
+    pub(super) fn left(&self, site: u64, what: For, alone: bool) {
         self.lending.any_open.store(true, Ordering::SeqCst);
         let pays = self.lending.habit.leave(site, self.moment(), alone);
         // Once lent, more that is open costs next to nothing.
@@ -453,7 +457,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 self.lending.afar.store(false, Ordering::SeqCst);
             }
         }
-        !open.is_empty()
+        let here = !open.is_empty();
+        drop(open);
+        here || self.is_request_open_beside()
     }
 
     /// For what the helper is to be called, if for anything.
@@ -532,7 +538,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             }
             // What was left open meanwhile may have been armed for more than what this armed for afterwards.
         }
-        let work = self.enter().has_work();
+        let work = self.enter().has_work() || self.has_work_beside();
         let retry = self.surroundings.retry().filter(|_| work);
         let limit = retry.into_iter().chain(limit).min();
         limit.map_or(Next::Sleep, Next::Nap)
@@ -570,7 +576,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
         let mut spins = 0;
         while idle <= spins && !self.is_attended(inside) {
-            if self.advance(By::Helper, Look::Surely) {
+            if self.advance(By::Helper, Look::Surely) || self.look_beside(By::Helper) {
                 (moved, idle, spins) = (moved.saturating_add(1), 0, 0);
                 continue;
             }

@@ -13,7 +13,7 @@ use garonne_sync::postponed::Postponed;
 use garonne_sync::seats::{Called, Seats, Who};
 
 /// The poller's role. Whoever holds it hands it over when it drops this.
-struct Role<'a>(&'a Seats);
+pub(super) struct Role<'a>(pub(super) &'a Seats);
 
 impl Drop for Role<'_> {
     fn drop(&mut self) {
@@ -22,7 +22,7 @@ impl Drop for Role<'_> {
 }
 
 /// The calling thread: the address of something that each has of its own.
-fn myself() -> Who {
+pub(super) fn myself() -> Who {
     thread_local! {
         static OWN: u64 = const { 0 };
     }
@@ -88,6 +88,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
         self.poll_until::<true>(done, self.surroundings.patience());
         drop(role);
+        self.resigned();
         // Asked again: another thread may have left something open meanwhile, and trusted the poller.
         if !self.lending.gate.is_kept() || self.lending.was_relied_on() || self.lending.is_any_open() {
             self.lend_again();

@@ -3,12 +3,14 @@
 //! Part of `engine_host`, whose module says what a wait promises. How several threads share the waiting is in `seated`.
 
 use super::advancing::Look;
+use super::beside::Covered;
 use super::seated::Courtesy;
 use super::{By, EngineHost};
 use crate::host::Host;
 use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, YIELDS_IN_VAIN};
 use crate::surroundings::{Given, Patience, Surroundings};
 use crate::tasks::{self, Keypoint, Passed};
+use garonne_engine::limits::NAP_AMONG;
 use garonne_engine::rail::Rail;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -47,6 +49,10 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 continue;
             }
             idle = idle.saturating_add(1);
+            if AMONG && self.look_beside_after(idle) {
+                idle = 0;
+                continue;
+            }
             // Where ranks exceed cores, who looks may not be running.
             if idle == 1 && patience.spins > 0 {
                 looks = true;
@@ -84,7 +90,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                     Passed::Later(limit) => Some(limit),
                 };
                 // Unless this brings something, the next look is followed by sleep at once.
-                if self.park::<AMONG>(done, most) {
+                if self.park::<AMONG>(done, most, parks) {
                     break;
                 }
                 parks = parks.saturating_add(1);
@@ -119,11 +125,23 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// Arm, look once more, sleep, for `most` at most. Returns the answer of `done`, if it was asked.
-    fn park<const AMONG: bool>(&self, done: &mut dyn FnMut() -> bool, most: Option<Duration>) -> bool {
+    /// Arm, look once more, sleep, for `most` at most, after so many times before. Returns the answer of `done`, if it was asked.
+    fn park<const AMONG: bool>(
+        &self,
+        done: &mut dyn FnMut() -> bool,
+        most: Option<Duration>,
+        parks: u32,
+    ) -> bool {
         let happened = self.seats.news();
+        let beside = if AMONG { self.cover_beside() } else { Vec::new() };
         let ticket = self.enter().rail().arm();
-        let moved = self.advance(By::Program, Look::Surely);
+        let mut moved = self.advance(By::Program, Look::Surely);
+        for other in &beside {
+            moved |= other.look();
+        }
+        let nap = if AMONG { self.nap_beside(parks) } else { None };
+        // After the first: most sleeps are short.
+        moved |= parks > 0 && nap.is_some() && self.look_beside(By::Program);
         let over = !moved && done();
         if AMONG && !over {
             self.look_for_others();
@@ -139,16 +157,35 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             let work = self.enter().has_work();
             // Queued work that found no room is tried again even if nobody rings.
             let retry = if work { self.surroundings.retry() } else { None };
-            let limit = retry.into_iter().chain(most).min();
+            let others = beside.iter().filter_map(Covered::limit);
+            let limit = retry.into_iter().chain(most).chain(nap).chain(others).min();
             self.dozing.store(true, Ordering::SeqCst);
-            if self.seats.news() == happened {
+            let quiet = beside.iter().fold(true, |quiet, other| other.doze() && quiet);
+            if self.seats.news() == happened && quiet {
                 self.surroundings.sleeps(true);
-                self.source.sleep(ticket, limit);
+                self.sleep(ticket, limit, &beside);
                 self.surroundings.sleeps(false);
             }
             self.dozing.store(false, Ordering::SeqCst);
         }
         self.enter().rail().disarm();
         over
+    }
+
+    /// Sleeps on the bell, and on those of the shards that are seen to meanwhile.
+    fn sleep(&self, ticket: u32, limit: Option<Duration>, beside: &[Covered<R, S>]) {
+        if beside.is_empty() {
+            return self.source.sleep(ticket, limit);
+        }
+        let bells: Vec<_> = beside
+            .iter()
+            .filter_map(|other| other.bell().map(|bell| (bell, other.ticket)))
+            .collect();
+        if bells.len() == beside.len() {
+            self.source.sleep_among(ticket, limit, &bells);
+        } else {
+            let nap = limit.map_or(NAP_AMONG, |limit| limit.min(NAP_AMONG));
+            self.source.sleep(ticket, Some(nap));
+        }
     }
 }

@@ -5,7 +5,7 @@ use garonne_engine::rail::WakeSource;
 use garonne_sync::doorbell::{Armed, Doorbell, Stage};
 use garonne_sync::futex;
 use garonne_sync::shm::Segment;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A rank's doorbell as seen by its own threads.
@@ -56,8 +56,16 @@ impl ShmWake {
 
 impl WakeSource for ShmWake {
     fn sleep(&self, ticket: u32, limit: Option<Duration>) {
+        self.sleep_among(ticket, limit, &[]);
+    }
+
+    fn bell(&self) -> Option<&AtomicU32> {
+        Some(self.bell.atomic_u32(0))
+    }
+
+    fn sleep_among(&self, ticket: u32, limit: Option<Duration>, others: &[(&AtomicU32, u32)]) {
         let bell = Doorbell::new(self.bell.atomic_u32(0));
-        let stage = bell.sleep(Armed::from_ticket(ticket), self.stage(), limit);
+        let stage = bell.sleep_among(Armed::from_ticket(ticket), self.stage(), limit, others);
         let next = match stage {
             Stage::Nap => 0,
             Stage::Deep => 1,

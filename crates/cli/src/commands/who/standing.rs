@@ -36,11 +36,16 @@ pub struct InCollective {
     pub call: Call,
 }
 
+/// The number of the communicator that owns a context.
+fn number_of(context: u64) -> u64 {
+    u64::from(garonne_mpi::comm::number(context as u32))
+}
+
 /// The collective that a wait belongs to: its messages have the second context of their communicator.
 pub fn collective(wait: &Wait) -> Option<InCollective> {
     let call = Call::from_tag(wait.tag).filter(|_| wait.comm % CONTEXTS == 1)?;
     Some(InCollective {
-        comm: wait.comm / CONTEXTS,
+        comm: number_of(wait.comm),
         call,
     })
 }
@@ -117,7 +122,7 @@ impl Reader {
             let of_operations = operations.iter().flat_map(|operations| &operations.list);
             let of_operations = of_operations.map(|operation| u64::from(operation.context));
             for context in std::iter::once(wait.comm).chain(of_operations) {
-                if let (Ok(number), Some(book)) = (u32::try_from(context / CONTEXTS), &book)
+                if let (Ok(number), Some(book)) = (u32::try_from(number_of(context)), &book)
                     && comms.iter().all(|known| known.number != number)
                     && let Some(comm) = self.comm(rank.pid, book, number)
                 {
@@ -335,7 +340,7 @@ impl Sources<'_> {
         if let Some(peer) = peer {
             return Some(peer).filter(known).into_iter().collect();
         }
-        match self.members_of(shown, context / CONTEXTS) {
+        match self.members_of(shown, number_of(context)) {
             Some(members) if members.iter().all(known) && !members.is_empty() => members,
             Some(members) => {
                 let own = shown.seen.rank.rank;

@@ -1,0 +1,197 @@
+//! In which of its processes' shards a communicator's messages are (`garonne_engine::api::shard_of`).
+//!
+//! Where all processes of a new communicator have several, it gets one by its number, unless a hint names one (`garonne_shard`). One on which nobody receives with any tag
+//! (`mpi_assert_no_any_tag`) is in all of them, each tag in one, since no receive can tell the order of two tags. Agreed on with the context; where they disagree it is the first shard.
+
+use super::context::{Block, Lease, base};
+use super::{Comm, Process};
+use crate::error::{Class, Error};
+use crate::info::Info;
+use garonne_engine::api::{Context, SHARD_SHIFT, SHARDS_MAX};
+
+const KIND_BITS: u32 = 5;
+/// Bits of a wish and of how many shards there are.
+pub(crate) const WANT_BITS: u32 = 2 * KIND_BITS;
+
+/// Where a process wants the messages of a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// In the first shard: with those of the predefined communicators.
+    First,
+    /// In this one.
+    Shard(u32),
+    /// In one of its own, as far as there are enough.
+    Own,
+    /// Each tag in one of all.
+    ByTag,
+}
+
+/// The hint that names a communicator's shard.
+pub(crate) const HINT: &str = "garonne_shard";
+const NO_ANY_TAG: &str = "mpi_assert_no_any_tag";
+
+impl Want {
+    /// What these hints say.
+    pub(crate) fn of(hints: Option<&Info>) -> Self {
+        let says = |key: &str| hints.and_then(|hints| hints.lookup(key));
+        match says(HINT).map(|shard| shard.trim().parse::<u32>()) {
+            Some(Ok(0)) => Want::First,
+            Some(Ok(shard)) => Want::Shard(shard),
+            Some(Err(_)) | None if says(NO_ANY_TAG).is_some_and(|value| value == "true") => Want::ByTag,
+            Some(Err(_)) | None => Want::Own,
+        }
+    }
+
+    /// What a process with so many shards can want.
+    pub(crate) fn among(self, shards: usize) -> Self {
+        match self {
+            _ if shards <= 1 => Want::First,
+            Want::Shard(shard) => match shard % shards as u32 {
+                0 => Want::First,
+                shard => Want::Shard(shard),
+            },
+            other => other,
+        }
+    }
+
+    /// As a word, for a process with so many shards: all agree only if they have as many.
+    pub(crate) fn encode(self, shards: usize) -> u64 {
+        let kind = match self {
+            Want::First => 0,
+            Want::Shard(shard) => u64::from(shard),
+            Want::Own => SHARDS_MAX as u64,
+            Want::ByTag => SHARDS_MAX as u64 + 1,
+        };
+        (shards as u64) << KIND_BITS | kind
+    }
+
+    /// The other way round; what nobody says is the first.
+    pub(crate) fn decode(word: u64) -> Self {
+        const OWN: u64 = SHARDS_MAX as u64;
+        const BY_TAG: u64 = OWN + 1;
+        match word & ((1 << KIND_BITS) - 1) {
+            OWN => Want::Own,
+            BY_TAG => Want::ByTag,
+            shard @ 1..OWN => Want::Shard(shard as u32),
+            _ => Want::First,
+        }
+    }
+
+    /// The shard of what is not about a tag, for the communicator of this number.
+    fn shard(self, block: Block, shards: usize) -> u32 {
+        match self {
+            Want::Own => 1 + block % (shards as u32 - 1).max(1),
+            Want::Shard(shard) => shard,
+            Want::First | Want::ByTag => 0,
+        }
+    }
+}
+
+/// The first context of a new communicator, and over how many shards its tags are spread (0: they are not).
+pub(crate) fn first_context(lease: &Lease, process: &Process) -> (Context, u32) {
+    let shards = process.host.shards();
+    let shard = lease.want.shard(lease.block, shards);
+    let spread = if lease.want == Want::ByTag {
+        shards as u32
+    } else {
+        0
+    };
+    (base(lease.block) | shard << SHARD_SHIFT, spread)
+}
+
+/// The number of the communicator that owns a context: what `comm #` stands before.
+pub fn number(context: Context) -> u32 {
+    bare(context) / crate::limits::CONTEXTS_PER_COMM
+}
+
+/// A context without its shard.
+fn bare(context: Context) -> Context {
+    context & ((1 << SHARD_SHIFT) - 1)
+}
+
+impl Comm {
+    /// The context of messages with this tag. What receives any tag is in that of none.
+    #[inline(always)]
+    pub(crate) fn context_of(&self, tag: i32) -> Context {
+        match self.tag_shards() {
+            0 => self.context(),
+            shards => self.context() | (tag as u32 % shards) << SHARD_SHIFT,
+        }
+    }
+
+    /// Whether receives of any tag find what they are for.
+    #[inline(always)]
+    pub(crate) fn takes_any_tag(&self) -> bool {
+        self.tag_shards() == 0
+    }
+
+    /// What is wrong with a receive of any tag otherwise.
+    #[cold]
+    pub(crate) fn any_tag(&self) -> Error {
+        self.error(
+            Class::Tag,
+            "cannot be asked for any tag: it was made with mpi_assert_no_any_tag",
+        )
+    }
+
+    /// Whether its messages travel in this context.
+    pub fn owns(&self, context: Context) -> bool {
+        let first = bare(self.context());
+        (first..first + crate::limits::CONTEXTS_PER_COMM).contains(&bare(context))
+    }
+
+    /// Whether an operation is alive on it.
+    pub fn is_busy(&self) -> bool {
+        let first = bare(self.context());
+        (0..self.process().host.shards() as u32).any(|shard| {
+            let first = first | shard << SHARD_SHIFT;
+            self.process()
+                .host
+                .uses(first..first.saturating_add(crate::limits::CONTEXTS_PER_COMM))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_survive_the_way_to_others() {
+        let all = (1..SHARDS_MAX as u32).map(Want::Shard);
+        for want in all.chain([Want::First, Want::Own, Want::ByTag]) {
+            assert_eq!(Want::decode(want.encode(SHARDS_MAX)), want);
+            assert!(want.encode(SHARDS_MAX) < 1 << WANT_BITS);
+            assert_ne!(want.encode(2), want.encode(3));
+            assert_eq!(want.among(1), Want::First);
+        }
+        assert_eq!(Want::decode(u64::MAX), Want::First);
+    }
+
+    #[test]
+    fn hints_say_where_messages_are() {
+        let hints = |pairs: &[(&str, &str)]| Info::from_pairs(pairs.iter().copied());
+        assert_eq!(Want::of(None), Want::Own);
+        assert_eq!(
+            Want::of(Some(&hints(&[("garonne_shard", " 3 ")]))),
+            Want::Shard(3)
+        );
+        assert_eq!(Want::of(Some(&hints(&[("garonne_shard", "0")]))), Want::First);
+        assert_eq!(Want::of(Some(&hints(&[("garonne_shard", "many")]))), Want::Own);
+        let assertion = ("mpi_assert_no_any_tag", "true");
+        assert_eq!(Want::of(Some(&hints(&[assertion]))), Want::ByTag);
+        assert_eq!(
+            Want::of(Some(&hints(&[assertion, ("garonne_shard", "2")]))),
+            Want::Shard(2)
+        );
+        assert_eq!(Want::Shard(18).among(16), Want::Shard(2));
+        assert_eq!(Want::Shard(16).among(16), Want::First);
+    }
+
+    #[test]
+    fn communicators_in_a_row_are_in_shards_of_their_own() {
+        let shards: std::collections::HashSet<_> = (3..18).map(|block| Want::Own.shard(block, 16)).collect();
+        assert_eq!(shards, (1..16).collect());
+        assert_eq!(Want::Own.shard(7, 2), 1);
+    }
+}

@@ -1,0 +1,211 @@
+//! The surroundings of a rank's engines in a real process: how patient they are, and what they show to others.
+//!
+//! One [`Place`] for each shard; what others see of the rank is one, whatever shard it is about ([`Shown`]).
+
+use super::memory_of;
+use crate::book::Book;
+use crate::client::Client;
+use crate::layout::{Background, Wait};
+use crate::tracing::Tracer;
+use crate::{limits, sys};
+use garonne_engine::event::{self, Awaited, Sent, Waiting};
+use garonne_progress::surroundings::{Known, Lent, Patience, Senders, Surroundings};
+use garonne_trace::record::Kind;
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The surroundings of the host of one of a rank's shards in a real process.
+#[derive(Clone)]
+pub struct Place {
+    pub(super) shard: usize,
+    pub(super) shown: Option<Arc<Shown>>,
+    pub(super) tracer: Option<Arc<Tracer>>,
+    pub(super) patience: Patience,
+    pub(super) lends_always: bool,
+    pub(super) grace: Option<Duration>,
+}
+
+/// What a rank of a job shows to others, put together from what its shards say.
+pub struct Shown {
+    book: Book,
+    pub(super) client: Arc<Client>,
+    /// What threads wait for, by shard.
+    waits: Mutex<Vec<(usize, Waiting)>>,
+}
+
+impl Shown {
+    /// Nothing so far.
+    pub(super) fn new(client: Arc<Client>) -> Self {
+        Self {
+            book: Book::default(),
+            client,
+            waits: Mutex::default(),
+        }
+    }
+
+    /// Where the book lies.
+    pub(super) fn book(&self) -> u64 {
+        self.book.address()
+    }
+
+    fn waits(&self, shard: usize, waiting: Option<&Waiting>) {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.retain(|(other, _)| *other != shard);
+        waits.extend(waiting.map(|waiting| (shard, waiting.clone())));
+        let all = waits
+            .iter()
+            .map(|(_, waiting)| waiting.clone())
+            .reduce(|mut all, other| {
+                all.join(&other);
+                all
+            });
+        if let Some(all) = &all {
+            self.book.show_waiting(all);
+        }
+        let wait = all.as_ref().map_or_else(Wait::default, said);
+        self.client.card(self.client.world().rank).publish_wait(&wait);
+    }
+}
+
+impl Place {
+    fn client(&self) -> Option<&Client> {
+        self.shown.as_ref().map(|shown| &*shown.client)
+    }
+
+    fn record(&self, kind: Kind) {
+        if let Some(tracer) = &self.tracer {
+            tracer.note(kind);
+        }
+    }
+}
+
+impl Surroundings for Place {
+    fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    fn yields_on(&self) -> Duration {
+        match self.patience.spins {
+            0 => limits::YIELDS_ON,
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn grace(&self) -> Option<Duration> {
+        self.grace
+    }
+
+    fn lends_always(&self) -> bool {
+        self.lends_always
+    }
+
+    fn retry(&self) -> Option<Duration> {
+        // Readers ring writers that found no room; this only bounds what a lost ring would cost.
+        Some(limits::ROOM_RETRY)
+    }
+
+    fn waits(&self, waiting: Option<&Waiting>) {
+        if let Some(shown) = &self.shown {
+            shown.waits(self.shard, waiting);
+        }
+    }
+
+    fn communicator(&self, number: u32, known: Option<&Known<'_>>) {
+        if let Some(shown) = &self.shown {
+            shown.book.show_communicator(number, known);
+        }
+    }
+
+    fn lent(&self, news: Lent) {
+        let Some(client) = self.client() else { return };
+        let card = client.card(client.world().rank);
+        match news {
+            Lent::Started if self.grace.is_some() => card.set_background(Background::Late),
+            Lent::Started => card.set_background(Background::Helper),
+            Lent::Refused(errno) => card.set_background(Background::Refused(errno)),
+            Lent::Worked => card.count_helper_turn(),
+            Lent::Called => self.record(Kind::TurnBegin),
+            Lent::Leaves => self.record(Kind::TurnEnd),
+        }
+    }
+
+    fn sleeps(&self, asleep: bool) {
+        self.record(if asleep { Kind::SleepBegin } else { Kind::SleepEnd });
+    }
+
+    fn senders(&self, sent: &Sent) -> Option<Senders> {
+        let client = self.client()?;
+        let card = (sent.from < client.world().size).then(|| client.card(sent.from))?;
+        let own = client.card(client.world().rank);
+        let process = card.pid();
+        if process == 0 || card.events() == 0 || own.pid_space() == 0 || card.pid_space() != own.pid_space() {
+            return None;
+        }
+        let origins = event::senders(&memory_of(process, card.events(), event::RING_BYTES)?, sent);
+        Some(Senders { process, origins })
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        // Without an agent to tell, or when the program has closed the way to it, the end of this process is what the launcher sees.
+        let told = self
+            .client()
+            .is_some_and(|client| client.abort(code, message).is_ok());
+        if !told {
+            drop(writeln!(std::io::stderr(), "{message}"));
+        }
+        std::process::exit(code)
+    }
+
+    fn seconds(&self) -> f64 {
+        // The node's one monotonic clock, so that ranks may compare their times (MPI_WTIME_IS_GLOBAL).
+        sys::monotonic_ns() as f64 * 1e-9
+    }
+}
+
+/// A wait as others see it on the board: the oldest receive, or else a send that cannot go on.
+fn said(waiting: &Waiting) -> Wait {
+    let since_ns = sys::monotonic_ns();
+    if let Some(meeting) = waiting.meeting {
+        let call = u32::from(meeting.origin.call);
+        let (comm, tag, site) = (meeting.context.into(), meeting.tag, meeting.origin.site);
+        return Wait {
+            call,
+            peer: match meeting.awaited {
+                Awaited::Sender(Some(peer)) | Awaited::Leader(peer) => peer as i32,
+                Awaited::Sender(None) | Awaited::Members => -1,
+            },
+            tag: tag.max(-2),
+            comm,
+            bytes: 0,
+            since_ns,
+            site,
+        };
+    }
+    let (origin, peer, tag, context, bytes) = match (&waiting.oldest_receive, &waiting.blocked_send) {
+        (Some((context, peer, tag, origin)), _) => (
+            *origin,
+            peer.map_or(-1, |peer| peer as i32),
+            tag.unwrap_or(-2),
+            *context,
+            0,
+        ),
+        (None, Some((context, peer, tag, bytes, origin))) => (*origin, *peer as i32, *tag, *context, *bytes),
+        (None, None) => {
+            return Wait {
+                since_ns,
+                ..Wait::default()
+            };
+        }
+    };
+    let call = u32::from(origin.call);
+    Wait {
+        call,
+        peer,
+        tag,
+        comm: context.into(),
+        bytes,
+        since_ns,
+        site: origin.site,
+    }
+}

@@ -1,0 +1,139 @@
+//! The further shards of a rank of several threads: what opens them, and which processes have any.
+//!
+//! Each is an engine of its own with an inbox and a bell of its own in the world's memory. Between hosts there are none: ranks of a job on several have one connection to each peer.
+
+use super::RankHost;
+use super::neighbours::OfJob;
+use super::place::Place;
+use crate::client::Client;
+use crate::codes;
+use crate::error::{Error, Result};
+use garonne_engine::Quotas;
+use garonne_engine::api::{Error as EngineError, SHARDS_MAX};
+use garonne_engine::shard::Shard;
+use garonne_engine::strategy::loaded::Loaded;
+use garonne_progress::sharded::{Opener, Sharded};
+use garonne_rails::composed::ComposedRail;
+use garonne_rails::cost::CostModel;
+use garonne_rails::shm::{Neighbours, ShmRail, Threads};
+use std::sync::Arc;
+
+/// A rank of several threads, as the layers above use it.
+pub type RankShards = Sharded<ComposedRail, Place>;
+
+/// How many shards a rank has whose threads may all be in MPI at once, at most; 1: all its threads share one.
+pub const ENV_SHARDS: &str = "GARONNE_SHARDS";
+
+fn wished() -> Result<usize> {
+    let Some(said) = std::env::var_os(ENV_SHARDS) else {
+        return Ok(SHARDS_MAX);
+    };
+    wish(&said.to_string_lossy()).ok_or_else(|| {
+        Error::misuse(
+            codes::G0225,
+            format!("{ENV_SHARDS}={said:?}; there are: 1 to {SHARDS_MAX}"),
+        )
+    })
+}
+
+/// What is wished for by this word, if it is one.
+fn wish(said: &str) -> Option<usize> {
+    let number = said.trim();
+    let count = if number.is_empty() {
+        SHARDS_MAX
+    } else {
+        number.parse().ok()?
+    };
+    (1..=SHARDS_MAX).contains(&count).then_some(count)
+}
+
+/// What further shards are made of.
+pub(super) struct Further {
+    client: Option<Arc<Client>>,
+    place: Place,
+    loaded: Option<Arc<Loaded>>,
+    most: usize,
+}
+
+impl Further {
+    /// For the shards of this process.
+    ///
+    /// # Errors
+    /// `Misuse` if the environment wishes for what there is not.
+    pub(super) fn new(
+        client: Option<Arc<Client>>,
+        place: Place,
+        loaded: Option<Arc<Loaded>>,
+    ) -> Result<Self> {
+        Ok(Self {
+            client,
+            place,
+            loaded,
+            most: wished()?,
+        })
+    }
+
+    /// The rank with all its shards; `None`: it can have no more than one.
+    pub(super) fn around(self, first: Arc<RankHost>) -> Option<Arc<RankShards>> {
+        let count = self
+            .client
+            .as_ref()
+            .map_or(SHARDS_MAX, |client| client.shards() as usize)
+            .min(self.most);
+        let open: Opener<_, _> = Box::new(move |shard| self.open(shard));
+        (count > 1).then(|| Sharded::new(first, count, open))
+    }
+
+    fn open(&self, shard: usize) -> std::result::Result<(Shard<ComposedRail>, Place), EngineError> {
+        let place = Place {
+            shard,
+            ..self.place.clone()
+        };
+        let Some(client) = &self.client else {
+            let memory = Threads::new(1)?.pop();
+            let memory = memory.ok_or(EngineError::Resource("no memory for a shard"))?;
+            let rail = ComposedRail::of_node(rail(Arc::new(memory))?);
+            return Ok((Shard::new(rail, 0, 1, Quotas::for_world(1)), place));
+        };
+        let world = client.world();
+        let number = shard as u32;
+        let neighbours = OfJob::in_shard(client.clone(), number)
+            .map_err(|_| EngineError::Resource("cannot map the inbox of a shard"))?;
+        let rail = ComposedRail::of_node(rail(Arc::new(neighbours))?);
+        let mut engine = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
+        if let Some(loaded) = &self.loaded {
+            engine.consult(loaded.clone());
+        }
+        if let Some(card) = client.shard_card(number, world.rank) {
+            engine.show_in(card.tally());
+        }
+        Ok((engine, place))
+    }
+}
+
+fn rail(neighbours: Arc<dyn Neighbours>) -> std::result::Result<ShmRail, EngineError> {
+    let mut rail = ShmRail::new(neighbours)?;
+    if let Some(costs) = CostModel::load() {
+        rail.begin_with(&costs);
+    }
+    Ok(rail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_as_many_shards_as_there_are_can_be_wished_for() {
+        for (said, wanted) in [
+            ("", Some(16)),
+            (" 1", Some(1)),
+            ("16", Some(16)),
+            ("0", None),
+            ("17", None),
+            ("all", None),
+        ] {
+            assert_eq!(wish(said), wanted, "{said:?}");
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! The other shards of a rank: how a thread that waits in one of them sees to those in which nobody waits.
+//!
+//! Part of `engine_host`. A rank of several threads may have several hosts, one for each of its shards ([`crate::sharded`]), and each polls for itself. A thread that waits in one while it left something
+//! open in others looks at those as well; before it sleeps it takes their pollers' roles, arms their bells, and sleeps on all of them at once. Where another thread polls, it leans on that one: who leaves tells
+//! those who lean on it. What other threads left open is theirs, and the helper's; it is looked at now and then all the same, since whoever left it may be gone. Steppers, the helper, and threads
+//! that wait for what may come in any shard are in the first one: there it is told when something completes elsewhere. Nothing of this is paid by a rank of one shard.
+
+use super::advancing::Look;
+use super::lending::OFF;
+use super::seated::{Role, myself};
+use super::{By, EngineHost, lock};
+use crate::host::Host;
+use crate::limits::{BESIDE_DOUBLINGS, BESIDE_EVERY, BESIDE_NAP, OPEN_FEW};
+use crate::surroundings::Surroundings;
+use garonne_engine::api::{Request, SHARDS_MAX};
+use garonne_engine::rail::Rail;
+use garonne_sync::hands::For;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+/// All shards of a rank.
+pub(crate) struct Shards<R, S> {
+    hosts: [OnceLock<Weak<EngineHost<R, S>>>; SHARDS_MAX],
+    /// Threads that wait in the first shard for what may come in any.
+    anywhere: AtomicU32,
+    /// Those, and the steppers of the first shard.
+    interest: AtomicU32,
+    /// The rank as steppers know it.
+    whole: Weak<dyn Host>,
+}
+
+/// One host's place among them.
+pub(super) struct Beside<R, S> {
+    shard: usize,
+    shards: Arc<Shards<R, S>>,
+    /// Shards, as bits, whose pollers sleep and lean on who polls this one.
+    leaners: AtomicU32,
+}
+
+thread_local! {
+    /// Shards, as bits, in which this thread left something open that may not be over.
+    static LEFT: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A thread waits for what may come in any shard.
+pub(crate) struct Anywhere<'a, R, S>(&'a Shards<R, S>);
+
+impl<R, S> Drop for Anywhere<'_, R, S> {
+    fn drop(&mut self) {
+        self.0.anywhere.fetch_sub(1, Ordering::SeqCst);
+        self.0.interest.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl<R, S> Shards<R, S> {
+    /// Those of the rank that steppers know as `whole`.
+    pub(crate) fn new(whole: Weak<dyn Host>) -> Arc<Self> {
+        Arc::new(Self {
+            whole,
+            hosts: [const { OnceLock::new() }; SHARDS_MAX],
+            anywhere: AtomicU32::new(0),
+            interest: AtomicU32::new(0),
+        })
+    }
+
+    /// From now on what completes anywhere is told in the first shard. Before what is awaited is asked after.
+    pub(crate) fn anywhere(&self) -> Anywhere<'_, R, S> {
+        self.interest.fetch_add(1, Ordering::SeqCst);
+        self.anywhere.fetch_add(1, Ordering::SeqCst);
+        Anywhere(self)
+    }
+
+    fn host(&self, shard: usize) -> Option<Arc<EngineHost<R, S>>> {
+        self.hosts.get(shard)?.get()?.upgrade()
+    }
+
+    /// Of these the ones that are open, but this one.
+    fn others(&self, shard: usize, which: u32) -> impl Iterator<Item = Arc<EngineHost<R, S>>> {
+        (0..SHARDS_MAX)
+            .filter(move |other| *other != shard && which >> other & 1 != 0)
+            .filter_map(|other| self.host(other))
+    }
+}
+
+impl<R, S> Beside<R, S> {
+    /// Other shards in which the calling thread left something open.
+    #[inline]
+    fn others_of_thread(&self) -> u32 {
+        LEFT.with(Cell::get) & !(1 << self.shard)
+    }
+
+    /// Whether whoever polls here polls for somebody who waits for what may come anywhere.
+    #[inline]
+    fn awaits_all(&self) -> bool {
+        self.shard == 0 && self.shards.anywhere.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// Another shard of which the caller has the poller's role, its bell armed.
+pub(super) struct Covered<R: Rail + Send, S: Surroundings> {
+    host: Arc<EngineHost<R, S>>,
+    pub(super) ticket: u32,
+    seen: u64,
+}
+
+impl<R: Rail + Send, S: Surroundings> Covered<R, S> {
+    /// Looks once more. `true`: something moved.
+    pub(super) fn look(&self) -> bool {
+        self.host.look_for_others();
+        self.host.advance(By::Program, Look::Surely)
+    }
+
+    /// The caller is about to sleep. `false`: it is to look again first.
+    pub(super) fn doze(&self) -> bool {
+        self.host.dozing.store(true, Ordering::SeqCst);
+        self.host.seats.news() == self.seen
+    }
+
+    /// How long to sleep at most because of this.
+    pub(super) fn limit(&self) -> Option<Duration> {
+        let work = self.host.enter().has_work();
+        if work {
+            self.host.surroundings.retry()
+        } else {
+            None
+        }
+    }
+
+    /// The word of its bell.
+    pub(super) fn bell(&self) -> Option<&AtomicU32> {
+        self.host.source.bell()
+    }
+}
+
+impl<R: Rail + Send, S: Surroundings> Drop for Covered<R, S> {
+    fn drop(&mut self) {
+        self.host.dozing.store(false, Ordering::SeqCst);
+        self.host.enter().rail().disarm();
+        drop(Role(&self.host.seats));
+        self.host.resigned();
+    }
+}
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    /// Makes this the host of one of a rank's shards. Once, before it is used.
+    pub(crate) fn stand(self: &Arc<Self>, shard: usize, shards: &Arc<Shards<R, S>>) {
+        let place = shards.hosts.get(shard);
+        let placed = place.is_some_and(|place| place.set(Arc::downgrade(self)).is_ok());
+        let beside = Beside {
+            shard,
+            shards: shards.clone(),
+            leaners: AtomicU32::new(0),
+        };
+        let known = placed && self.beside.set(beside).is_ok();
+        debug_assert!(known, "a shard has one host, and a host one shard");
+        // Whoever sleeps for all shards knows nothing of this one.
+        self.resigned();
+    }
+
+    /// The rank as its steppers know it, if that is not this host alone.
+    pub(super) fn whole(&self) -> Option<Arc<dyn Host>> {
+        self.beside.get()?.shards.whole.upgrade()
+    }
+
+    /// The calling thread started something here that goes on.
+    #[inline]
+    pub(super) fn leaves(&self) {
+        if let Some(beside) = self.beside.get() {
+            LEFT.with(|left| left.set(left.get() | 1 << beside.shard));
+        }
+    }
+
+    /// After so many looks that brought nothing: looks at the shards that the thread has to do with and nobody polls. `true`: something moved there.
+    #[inline]
+    pub(super) fn look_beside_after(&self, looks: u32) -> bool {
+        let Some(beside) = self.beside.get() else {
+            return false;
+        };
+        let awaited = beside.awaits_all();
+        let due = awaited || looks.is_multiple_of(BESIDE_EVERY);
+        due && match beside.others_of_thread() {
+            0 if !awaited => false,
+            _ if awaited => self.look_beside(By::Program),
+            own => self.look_at(own, By::Program),
+        }
+    }
+
+    /// Looks at all shards that nobody polls. `true`: something moved.
+    #[inline(never)]
+    pub(super) fn look_beside(&self, by: By) -> bool {
+        self.look_at(u32::MAX, by)
+    }
+
+    fn look_at(&self, which: u32, by: By) -> bool {
+        let Some(beside) = self.beside.get() else {
+            return false;
+        };
+        let mut moved = false;
+        for host in beside.shards.others(beside.shard, which) {
+            if !host.seats.is_polled() {
+                moved |= host.advance(by, Look::IfFree);
+            }
+        }
+        moved
+    }
+
+    /// Takes the roles of those that the caller has to see to while it sleeps and nobody polls, and arms their bells; leans on who polls the others of those.
+    pub(super) fn cover_beside(&self) -> Vec<Covered<R, S>> {
+        let Some(beside) = self.beside.get() else {
+            return Vec::new();
+        };
+        // Who waits for anything is in the first shard, and relies on who polls it.
+        let all = beside.awaits_all();
+        let which = if all { u32::MAX } else { beside.others_of_thread() };
+        let others = beside.shards.others(beside.shard, which);
+        others
+            .filter_map(|host| host.covered(beside.shard, all))
+            .collect()
+    }
+
+    fn covered(self: Arc<Self>, by: usize, surely: bool) -> Option<Covered<R, S>> {
+        let beside = self.beside.get()?;
+        if !surely && !self.wants_somebody() {
+            LEFT.with(|left| left.set(left.get() & !(1 << beside.shard)));
+            return None;
+        }
+        if !self.seats.begin(myself()) {
+            // Before another look at the role: who gives it back looks for leaners afterwards.
+            beside.leaners.fetch_or(1 << by, Ordering::SeqCst);
+            if self.seats.is_polled() || !self.seats.begin(myself()) {
+                return None;
+            }
+        }
+        let seen = self.seats.news();
+        let ticket = self.enter().rail().arm();
+        Some(Covered {
+            host: self,
+            ticket,
+            seen,
+        })
+    }
+
+    /// How long to sleep at most after having slept so often, because of what threads may have left open in other shards that are gone.
+    pub(super) fn nap_beside(&self, parks: u32) -> Option<Duration> {
+        let beside = self.beside.get()?;
+        let mut others = beside.shards.others(beside.shard, u32::MAX);
+        others
+            .next()
+            .map(|_| BESIDE_NAP * (1 << parks.min(BESIDE_DOUBLINGS)))
+    }
+
+    /// Whether something may come here that is to be seen to.
+    fn wants_somebody(&self) -> bool {
+        self.stepping.load(Ordering::SeqCst) > 0 || {
+            let shard = self.enter();
+            shard.has_work() || shard.is_awaiting()
+        }
+    }
+
+    /// The poller of this shard has left: those who sleep and leaned on it have to see to it.
+    #[inline]
+    pub(super) fn resigned(&self) {
+        let Some(beside) = self.beside.get() else { return };
+        let mut leaners = beside.leaners.load(Ordering::SeqCst);
+        if leaners != 0 {
+            leaners = beside.leaners.swap(0, Ordering::SeqCst);
+        }
+        if beside.shard != 0 && beside.shards.anywhere.load(Ordering::SeqCst) > 0 {
+            leaners |= 1;
+        }
+        if leaners != 0 {
+            beside
+                .shards
+                .others(beside.shard, leaners)
+                .for_each(|host| host.stir());
+        }
+    }
+
+    /// Something completed here: who waits for anything, and steppers, are in the first shard.
+    #[inline]
+    pub(super) fn tell_first(&self) {
+        if let Some(beside) = self.beside.get()
+            && beside.shard != 0
+            && beside.shards.interest.load(Ordering::SeqCst) > 0
+            && let Some(first) = beside.shards.host(0)
+        {
+            first.hear();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hear(&self) {
+        if self.stepping.load(Ordering::SeqCst) > 0 {
+            self.stepped_at.store(u64::MAX, Ordering::Release);
+            // Whoever this is may be the helper, which runs no code of the program's.
+            self.run_steppers(By::Helper);
+        }
+        self.announce();
+    }
+
+    /// Steppers were attached (or, negative, are over).
+    pub(super) fn count_interest(&self, steppers: i32) {
+        if let Some(beside) = self.beside.get() {
+            beside
+                .shards
+                .interest
+                .fetch_add(steppers as u32, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether another shard that nobody polls has work that found no room.
+    pub(super) fn has_work_beside(&self) -> bool {
+        let Some(beside) = self.beside.get() else {
+            return false;
+        };
+        let mut others = beside.shards.others(beside.shard, u32::MAX);
+        others.any(|host| !host.seats.is_polled() && host.enter().has_work())
+    }
+
+    /// A call that must not wait found nothing here: others may rely on it all the same. `true`: something moved elsewhere.
+    #[inline]
+    pub(super) fn looked_in_vain(&self) -> bool {
+        if self.beside.get().is_none() {
+            return false;
+        }
+        let looks = self.in_vain.fetch_add(1, Ordering::Relaxed);
+        looks.is_multiple_of(BESIDE_EVERY) && self.look_beside(By::Program)
+    }
+
+    /// The program goes on with this operation of another shard open: as [`EngineHost::left_open`], of the first.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn left_open_beside(&self, host: &Arc<Self>, request: Request) {
+        if self.lending.phase.load(Ordering::Acquire) == OFF {
+            return;
+        }
+        let shard = host.enter();
+        let Some(site) = shard.open_site(request) else {
+            return;
+        };
+        drop(shard);
+        let mut open = lock(&self.lending.open_beside);
+        if open.len() < OPEN_FEW || open.len().is_power_of_two() {
+            open.retain(|(host, request)| !host.enter().is_complete(*request));
+        }
+        let nothing_here = lock(&self.lending.open).is_empty() && self.stepping.load(Ordering::Acquire) == 0;
+        let alone = open.is_empty() && nothing_here;
+        open.push((host.clone(), request));
+        drop(open);
+        self.left(site, For::Answers, alone);
+    }
+
+    /// Whether one of those goes on.
+    pub(super) fn is_request_open_beside(&self) -> bool {
+        let mut open = lock(&self.lending.open_beside);
+        open.retain(|(host, request)| !host.enter().is_complete(*request));
+        !open.is_empty()
+    }
+}

@@ -1,0 +1,456 @@
+//! A rank of several threads as several hosts: each communicator has its messages in one shard ([`shard_of`]), and threads that use communicators of different shards meet at no lock.
+//!
+//! The first shard is there from the beginning; the others are opened when a communicator of theirs is first used. What is not about one communicator's messages is in the first: steppers, memory
+//! that others write, the helper, and threads that wait for what may come in any. Names of operations and messages bear their shard in the highest bits of their index, outside their host.
+//! How a shard that nobody waits in is seen to is in `engine_host::beside`.
+
+use crate::engine_host::EngineHost;
+use crate::engine_host::beside::Shards;
+use crate::host::{Awaits, Host, Stepper, Together};
+use crate::surroundings::{Known, Senders, Surroundings};
+use garonne_engine::api::{
+    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, SHARD_SHIFT, SHARDS_MAX, Send, Started,
+    Status, shard_of,
+};
+use garonne_engine::event::{Meeting, Sent};
+use garonne_engine::quick::{Catch, Small};
+use garonne_engine::rail::{Bulk, Descriptor, Rail, Token};
+use garonne_engine::shard::Shard;
+use garonne_engine::watch::{Watched, Watcher};
+use garonne_sync::shm::Segment;
+use garonne_sync::user::Data;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+/// What opens a rank's further shards: the engine of one, and its surroundings.
+pub type Opener<R, S> = Box<dyn Fn(usize) -> Result<(Shard<R>, S), Error> + std::marker::Send + Sync>;
+
+/// See the module's paragraph.
+pub struct Sharded<R, S> {
+    first: Arc<EngineHost<R, S>>,
+    /// By shard, the first place unused.
+    more: [OnceLock<Arc<EngineHost<R, S>>>; SHARDS_MAX],
+    count: usize,
+    open: Opener<R, S>,
+    /// Who watches; whoever opens a shard or changes this holds it.
+    watcher: Mutex<Option<Arc<dyn Watcher>>>,
+    shards: Arc<Shards<R, S>>,
+}
+
+const NO_SHARD: Error = Error::Misuse("no such communicator in this process");
+const STALE: Error = Error::Misuse("no such operation");
+
+/// A name as the host of its shard knows it, and the shard.
+fn own(index: u32) -> (usize, u32) {
+    (shard_of(index), index & ((1 << SHARD_SHIFT) - 1))
+}
+
+/// A name as all others know it.
+fn named(shard: usize, index: u32) -> u32 {
+    (shard as u32) << SHARD_SHIFT | index
+}
+
+fn outward(shard: usize, started: Started) -> Started {
+    match started {
+        Started::Pending(name) => Started::Pending(Request {
+            index: named(shard, name.index),
+            ..name
+        }),
+        done @ Started::Done(_) => done,
+    }
+}
+
+impl<R: Rail + std::marker::Send + 'static, S: Surroundings + 'static> Sharded<R, S> {
+    /// A rank whose first shard is `first`, with room for `count` in all. `open` opens the others.
+    pub fn new(first: Arc<EngineHost<R, S>>, count: usize, open: Opener<R, S>) -> Arc<Self> {
+        Arc::new_cyclic(|whole: &Weak<Self>| {
+            let shards = Shards::new(whole.clone());
+            first.stand(0, &shards);
+            Self {
+                first,
+                more: [const { OnceLock::new() }; SHARDS_MAX],
+                count: count.clamp(1, SHARDS_MAX),
+                open,
+                watcher: Mutex::default(),
+                shards,
+            }
+        })
+    }
+}
+
+impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
+    /// The first shard.
+    pub fn first(&self) -> &Arc<EngineHost<R, S>> {
+        &self.first
+    }
+
+    fn watching(&self) -> MutexGuard<'_, Option<Arc<dyn Watcher>>> {
+        self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The shards that are open.
+    fn all(&self) -> impl Iterator<Item = &EngineHost<R, S>> {
+        let more = self.more.iter().filter_map(|place| place.get());
+        std::iter::once(&self.first).chain(more).map(|host| &**host)
+    }
+
+    /// A shard, if it is open.
+    pub fn known(&self, shard: usize) -> Option<&EngineHost<R, S>> {
+        match shard {
+            0 => Some(&self.first),
+            _ => self.more.get(shard)?.get().map(|host| &**host),
+        }
+    }
+
+    /// The host of a context's messages, opened if it is not yet.
+    ///
+    /// # Errors
+    /// `Misuse` if there is no such shard; what the system said.
+    #[inline]
+    pub fn host_of(&self, context: Context) -> Result<&EngineHost<R, S>, Error> {
+        let shard = shard_of(context);
+        self.known(shard).map_or_else(|| self.opened(shard), Ok)
+    }
+
+    #[cold]
+    fn opened(&self, shard: usize) -> Result<&EngineHost<R, S>, Error> {
+        let place = self
+            .more
+            .get(shard)
+            .filter(|_| shard < self.count)
+            .ok_or(NO_SHARD)?;
+        let watcher = self.watching();
+        if place.get().is_none() {
+            let (engine, surroundings) = (self.open)(shard)?;
+            let (me, world) = (self.first.me(), self.first.world_size());
+            let host = Arc::new(EngineHost::new(engine, me, world, surroundings));
+            if let Some(watcher) = &*watcher {
+                host.watch(Some(tagged(shard, watcher)));
+            }
+            // Whoever finds it finds it in its place.
+            host.stand(shard, &self.shards);
+            let _ = place.set(host);
+        }
+        place.get().map(|host| &**host).ok_or(NO_SHARD)
+    }
+
+    /// The host that knows an operation or message of this index, and the index there.
+    #[inline]
+    fn of(&self, index: u32) -> Result<(&EngineHost<R, S>, u32), Error> {
+        let (shard, index) = own(index);
+        self.known(shard).map(|host| (host, index)).ok_or(STALE)
+    }
+
+    fn of_name(&self, name: Request) -> Result<(&EngineHost<R, S>, Request), Error> {
+        self.of(name.index)
+            .map(|(host, index)| (host, Request { index, ..name }))
+    }
+
+    /// Tells `watcher` from now on what happens; `None`: nobody any more.
+    pub fn watch(&self, watcher: Option<Arc<dyn Watcher>>) {
+        let mut kept = self.watching();
+        self.first.watch(watcher.clone());
+        for (shard, place) in self.more.iter().enumerate() {
+            if let Some(host) = place.get() {
+                host.watch(watcher.as_ref().map(|watcher| tagged(shard, watcher)));
+            }
+        }
+        *kept = watcher;
+    }
+
+    /// Packets are queued somewhere that found no room yet.
+    pub fn has_work(&self) -> bool {
+        self.all().any(EngineHost::has_work)
+    }
+
+    /// Calls `f` on each engine, for inspection.
+    pub fn inspect(&self, mut f: impl FnMut(&mut Shard<R>)) {
+        self.all().for_each(|host| host.inspect(&mut f));
+    }
+
+    /// The shard of what is awaited, if it is an operation.
+    fn awaited(awaits: Awaits) -> Option<usize> {
+        match awaits {
+            Awaits::Operation(name) => Some(shard_of(name.index)),
+            Awaits::Anything | Awaits::Memory(_) => None,
+        }
+    }
+
+    /// What is awaited, as the host of its shard knows it.
+    fn inward(awaits: Awaits) -> Awaits {
+        match awaits {
+            Awaits::Operation(name) => Awaits::Operation(Request {
+                index: own(name.index).1,
+                ..name
+            }),
+            other => other,
+        }
+    }
+}
+
+/// Adds the shard to the names of what is watched.
+#[derive(Debug)]
+struct Tagged {
+    watcher: Arc<dyn Watcher>,
+    shard: u64,
+}
+
+fn tagged(shard: usize, watcher: &Arc<dyn Watcher>) -> Arc<dyn Watcher> {
+    Arc::new(Tagged {
+        watcher: watcher.clone(),
+        shard: u64::from(named(shard, 0)),
+    })
+}
+
+impl Watcher for Tagged {
+    fn now(&self) -> u64 {
+        self.watcher.now()
+    }
+
+    fn started(&self, operation: &Watched) {
+        let name = operation.name | self.shard;
+        self.watcher.started(&Watched { name, ..*operation });
+    }
+
+    fn over(&self, operation: &Watched) {
+        let name = operation.name | self.shard;
+        self.watcher.over(&Watched { name, ..*operation });
+    }
+
+    fn moved(&self, name: u64, peer: Peer, bytes: u64, since: u64) {
+        self.watcher.moved(name | self.shard, peer, bytes, since);
+    }
+
+    fn collective(&self, context: Context, tag: i32) {
+        self.watcher.collective(context, tag);
+    }
+}
+
+impl<R: Rail + std::marker::Send, S: Surroundings> Together for Sharded<R, S> {
+    fn commons(&self, owner: Peer) -> Option<Segment> {
+        self.first.commons(owner)
+    }
+
+    fn spins(&self) -> u32 {
+        self.first.spins()
+    }
+
+    fn doorbell(&self, peer: Peer) -> Option<Segment> {
+        self.first.doorbell(peer)
+    }
+
+    fn hands(&self, peer: Peer) -> Option<Segment> {
+        self.first.hands(peer)
+    }
+
+    fn can_fetch(&self, peer: Peer) -> bool {
+        self.first.can_fetch(peer)
+    }
+
+    fn lend(&self, name: Token, data: &Data) -> Option<Descriptor> {
+        self.first.lend(name, data)
+    }
+
+    fn withdraw(&self, name: Token) {
+        self.first.withdraw(name);
+    }
+
+    fn fetch(&self, bulk: Bulk<'_>) -> Result<(), Error> {
+        self.first.fetch(bulk)
+    }
+
+    fn meets(&self, meeting: Option<Meeting>) {
+        self.first.meets(meeting);
+    }
+}
+
+impl<R, S> Host for Sharded<R, S>
+where
+    R: Rail + std::marker::Send + 'static,
+    S: Surroundings + 'static,
+{
+    fn me(&self) -> Peer {
+        self.first.me()
+    }
+
+    fn world_size(&self) -> u32 {
+        self.first.world_size()
+    }
+
+    fn shards(&self) -> usize {
+        self.count
+    }
+
+    fn send(&self, send: Send) -> Result<Started, Error> {
+        let shard = shard_of(send.context);
+        let started = self.host_of(send.context)?.send(send)?;
+        Ok(outward(shard, started))
+    }
+
+    #[inline]
+    fn send_small(&self, small: &Small) -> bool {
+        self.host_of(small.context)
+            .is_ok_and(|host| host.send_small(small))
+    }
+
+    // Shortest receives are for ranks of one thread: `recv` does it.
+    fn post_plain(&self, _catch: &Catch) -> Option<Request> {
+        None
+    }
+
+    fn uses(&self, contexts: std::ops::Range<Context>) -> bool {
+        let host = self.known(shard_of(contexts.start));
+        host.is_some_and(|host| host.uses(contexts))
+    }
+
+    fn announce(&self, name: Request) {
+        if let Ok((host, name)) = self.of_name(name) {
+            Host::announce(host, name);
+        }
+    }
+
+    fn recv(&self, recv: Recv) -> Result<Started, Error> {
+        let context = recv.pattern.context;
+        let started = self.host_of(context)?.recv(recv)?;
+        Ok(outward(shard_of(context), started))
+    }
+
+    fn probe(&self, pattern: Pattern) -> Result<Option<Status>, Error> {
+        self.host_of(pattern.context)?.probe(pattern)
+    }
+
+    fn mprobe(&self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error> {
+        let found = self.host_of(pattern.context)?.mprobe(pattern)?;
+        let shard = shard_of(pattern.context);
+        Ok(found.map(|(message, status)| {
+            let index = named(shard, message.index);
+            (Message { index, ..message }, status)
+        }))
+    }
+
+    fn mrecv(&self, message: Message, data: Data, origin: Origin) -> Result<Started, Error> {
+        let (host, index) = self.of(message.index)?;
+        let started = host.mrecv(Message { index, ..message }, data, origin)?;
+        Ok(outward(shard_of(message.index), started))
+    }
+
+    fn cancel(&self, request: Request) -> Result<(), Error> {
+        let (host, name) = self.of_name(request)?;
+        host.cancel(name)
+    }
+
+    fn peek(&self, request: Request) -> Result<Option<Status>, Error> {
+        let (host, name) = self.of_name(request)?;
+        host.peek(name)
+    }
+
+    fn take(&self, request: Request) -> Result<Option<Status>, Error> {
+        let (host, name) = self.of_name(request)?;
+        host.take(name)
+    }
+
+    fn finished_at(&self, request: Request) -> Option<u64> {
+        // Shards count for themselves: of operations of several the standard lets any be first.
+        let (host, name) = self.of_name(request).ok()?;
+        host.finished_at(name)
+    }
+
+    fn completions(&self) -> u64 {
+        self.first.completions()
+    }
+
+    fn abandon(&self, request: Request) -> Result<(), Error> {
+        let (host, name) = self.of_name(request)?;
+        host.abandon(name)
+    }
+
+    fn progress(&self) -> bool {
+        self.all().fold(false, |moved, host| host.progress() || moved)
+    }
+
+    fn give_way(&self) -> bool {
+        self.first.give_way()
+    }
+
+    fn are_near(&self, one: Awaits, other: Awaits) -> bool {
+        Self::awaited(one).is_some_and(|shard| Self::awaited(other) == Some(shard))
+    }
+
+    fn look_for(&self, awaits: Awaits) -> bool {
+        let host = match awaits {
+            Awaits::Operation(name) => self.of_name(name).ok().map(|(host, _)| host),
+            Awaits::Anything | Awaits::Memory(_) => None,
+        };
+        host.map_or_else(|| self.look(), Host::look)
+    }
+
+    fn wait_until(&self, done: &mut dyn FnMut() -> bool) {
+        let _told = self.shards.anywhere();
+        self.first.wait_until(done);
+    }
+
+    fn wait_for(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
+        let mut over = false;
+        while !over {
+            let shard = Self::awaited(awaits());
+            let Some((shard, host)) = shard.and_then(|shard| Some((shard, self.known(shard)?))) else {
+                return self.wait_until(done);
+            };
+            // Until what is awaited next is elsewhere.
+            host.wait_for(&|| Self::inward(awaits()), &mut || {
+                over = done();
+                over || Self::awaited(awaits()) != Some(shard)
+            });
+        }
+    }
+
+    fn wait_for_memory(&self, come: &mut (dyn FnMut() -> bool + std::marker::Send)) {
+        self.first.wait_for_memory(come);
+    }
+
+    fn waits_alone(&self) -> bool {
+        self.first.waits_alone()
+    }
+
+    fn wake(&self) {
+        self.first.wake();
+    }
+
+    fn attach(&self, stepper: Arc<dyn Stepper>) {
+        self.first.attach(stepper);
+    }
+
+    fn drive(&self, stepper: Arc<dyn Stepper>) {
+        self.first.drive(stepper);
+    }
+
+    fn watcher(&self) -> Option<Arc<dyn Watcher>> {
+        self.first.watcher()
+    }
+
+    fn leave_open(&self, request: Request) {
+        let (shard, index) = own(request.index);
+        let name = Request { index, ..request };
+        match (shard, self.more.get(shard).and_then(OnceLock::get)) {
+            (0, _) => self.first.leave_open(name),
+            (_, Some(host)) => self.first.left_open_beside(host, name),
+            _ => {}
+        }
+    }
+
+    fn communicator(&self, number: u32, known: Option<&Known<'_>>) {
+        self.first.communicator(number, known);
+    }
+
+    fn senders(&self, sent: &Sent) -> Option<Senders> {
+        // The ring of events that others can read is that of the first shard.
+        (shard_of(sent.context) == 0).then(|| self.first.senders(sent))?
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        self.first.abort(code, message)
+    }
+
+    fn wtime(&self) -> f64 {
+        self.first.wtime()
+    }
+}
