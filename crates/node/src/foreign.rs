@@ -260,9 +260,57 @@ pub(crate) fn read_anything(bytes: &[u8]) {
     variables::read_anything(bytes);
 }
 
+/// Reads any bytes as what a launcher answers, in each of the ways that are spoken, and as the environment that it makes: lines `NAME=VALUE`.
+#[cfg(any(test, fuzzing))]
+pub fn read_any_launcher(bytes: &[u8]) {
+    pmi::read_anything(bytes);
+    pmix::read_anything(bytes);
+    let text = String::from_utf8_lossy(bytes);
+    meeting::read_anything(&text);
+    let _ = (key::parse(&text), mapping::nodes(&text, 64));
+    let var = |name: &str| {
+        let values = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        values.last().map(str::to_owned)
+    };
+    let Some(told) = told(var, |number| number.parse().ok()) else {
+        return;
+    };
+    let Standing { rank, size } = told.standing;
+    if let Way::Variables(place) = &told.way {
+        assert!(rank < size);
+        let _ = Variables::new(told.standing, place.clone()).read_own();
+    }
+    // One that was called, and one of PMIx, hear later how many there are.
+    assert!(size > 1 && (rank < size || size == u32::MAX), "{told:?}");
+    assert!(refusal(&told, "").to_string().contains(told.key));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_answer_and_any_environment_is_read_or_refused(
+            lines in prop::collection::vec(("(cmd|rc|value|kvsname|size|rank|PMI_FD|PMI_RANK|PMI_SIZE|RANK|WORLD_SIZE|MASTER_PORT|MASTER_ADDR| ?)", "=?", ".{0,20}"), 0..12),
+        ) {
+            let lines = lines.iter().map(|(name, is, value)| format!("{name}{is}{value}\n"));
+            read_any_launcher(lines.collect::<String>().as_bytes());
+        }
+    }
+
+    #[test]
+    fn kept_inputs_are_read_without_harm() {
+        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/launchers");
+        let inputs = std::fs::read_dir(dir).unwrap();
+        let count = inputs
+            .map(|input| read_any_launcher(&std::fs::read(input.unwrap().path()).unwrap()))
+            .count();
+        assert!(count > 3);
+    }
 
     fn of(vars: &[(&str, &str)], sockets: &[&str]) -> Option<Told> {
         let var = |name: &str| {

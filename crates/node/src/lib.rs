@@ -52,3 +52,5 @@ pub mod ways;
 pub mod wire;
 
 pub use error::{Error, Result};
+#[cfg(fuzzing)]
+pub use foreign::read_any_launcher;

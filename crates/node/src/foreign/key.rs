@@ -26,7 +26,8 @@ pub(super) fn read() -> Result<Option<Secret>> {
     })
 }
 
-fn parse(text: &str) -> Option<Secret> {
+/// The key in such a file's text.
+pub(super) fn parse(text: &str) -> Option<Secret> {
     let bytes: [u8; SECRET_BYTES] = unhex(text.trim())?.try_into().ok()?;
     Some(Secret::from_bytes(&bytes))
 }

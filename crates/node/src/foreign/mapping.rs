@@ -29,7 +29,11 @@ fn blocks(mut text: &str) -> Option<Vec<(u32, u32, u32)>> {
         let (block, rest) = text.strip_prefix('(')?.split_once(')')?;
         let mut numbers = block.split(',').map(|number| number.trim().parse::<u32>());
         let mut next = || numbers.next()?.ok();
-        blocks.push((next()?, next()?.min(RANKS_MAX), next()?.min(RANKS_MAX)));
+        let block = (next()?, next()?.min(RANKS_MAX), next()?.min(RANKS_MAX));
+        // Nodes without ranks would be walked over for nothing, as often as a text that repeats them likes.
+        if block.1 > 0 && block.2 > 0 {
+            blocks.push(block);
+        }
         text = rest.strip_prefix(',').unwrap_or(rest).trim_start();
     }
     Some(blocks)
@@ -46,6 +50,13 @@ mod tests {
         assert_eq!(nodes("(vector,(0,2,1))", 4).unwrap(), [0, 1, 0, 1]);
         assert_eq!(nodes("(vector,(0,1,3),(1,2,1))", 5).unwrap(), [0, 0, 0, 1, 2]);
         assert_eq!(nodes("(vector, (0,1,3), (1,1,1))", 4).unwrap(), [0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn nodes_without_ranks_cost_nothing_however_many_are_named() {
+        let none = "(0,16384,0),".repeat(5000);
+        let nodes = nodes(&format!("(vector,{none}(7,1,1))"), RANKS_MAX).unwrap();
+        assert_eq!(nodes, vec![7; RANKS_MAX as usize]);
     }
 
     #[test]

@@ -171,7 +171,11 @@ pub(super) fn renumbered<T: PartialEq + Clone>(nodes: &[T]) -> Vec<u32> {
 
 /// What rank `of` has put under a key; an error if that is why it failed.
 fn told(exchange: &mut dyn Exchange, key: &str, of: u32) -> Result<Vec<u8>> {
-    let value = exchange.get(key, of)?;
+    read(&exchange.get(key, of)?, key, of)
+}
+
+/// The same of the value.
+fn read(value: &str, key: &str, of: u32) -> Result<Vec<u8>> {
     let damaged = || {
         let shown: String = value.chars().take(80).collect();
         let text = format!("rank {of} has put '{shown}' under '{key}', which says nothing");
@@ -183,7 +187,20 @@ fn told(exchange: &mut dyn Exchange, key: &str, of: u32) -> Result<Vec<u8>> {
         let why = why.split_once("]: ").map_or(why.as_str(), |(_, why)| why);
         return Err(Error::peer(codes::G0220, format!("rank {of} on its host: {why}")));
     }
-    unhex(&value).ok_or_else(damaged)
+    unhex(value).ok_or_else(damaged)
+}
+
+/// Reads any text as each value that ranks put.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_anything(value: &str) {
+    if let Ok(bytes) = read(value, FIRST, 0) {
+        assert_eq!(hex(&bytes, usize::MAX), value.to_ascii_lowercase());
+        let _ = (
+            First::decode(&bytes),
+            Settled::decode(&bytes),
+            Porch::decode(&bytes),
+        );
+    }
 }
 
 /// In hexadecimal digits, `most` of them at most.

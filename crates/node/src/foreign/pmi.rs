@@ -2,8 +2,10 @@
 //! one to an address that they are told (`PMI_PORT`).
 //!
 //! Requests and answers are lines of `cmd=NAME key=value…`. What the launchers' dialects add is passed over. Waits without a limit where other ranks are
-//! waited for: how long a job may take to begin is its launcher's business, which ends it when a rank dies.
+//! waited for: how long a job may take to begin is its launcher's business, which ends it when a rank dies. What is said does not depend on what carries it.
 
+use std::fmt::Debug;
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -16,11 +18,32 @@ use crate::error::{Error, Result};
 use crate::limits::{EXCHANGE_LINE_MAX, EXCHANGE_VALUE_MIN};
 use crate::sys;
 
+/// A socket to the launcher, of any family, as a stream.
+#[derive(Debug)]
+pub(super) struct Socket(OwnedFd);
+
+impl Read for Socket {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let (got, _) = rustix::net::recv(self.0.as_fd(), bytes, RecvFlags::empty())?;
+        Ok(got)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(self.0.as_fd(), bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A rank's line to its launcher. See the module's paragraph.
 #[derive(Debug)]
-pub(super) struct Pmi {
+pub(super) struct Pmi<S = Socket> {
     launcher: &'static str,
-    socket: OwnedFd,
+    socket: S,
     came: Vec<u8>,
     standing: Standing,
     space: String,
@@ -39,7 +62,7 @@ impl Pmi {
                 format!("PMI_FD names descriptor {number}, which is no socket of {launcher}"),
             )
         })?;
-        Self::begin(launcher, socket, standing)
+        Self::begin(launcher, Socket(socket), standing)
     }
 
     /// At the address `HOST:PORT`, as the process with this number. `None`: it was started alone.
@@ -51,10 +74,12 @@ impl Pmi {
                 error,
             )
         })?;
-        Self::acknowledged(launcher, socket.into(), id)
+        Self::acknowledged(launcher, Socket(socket.into()), id)
     }
+}
 
-    fn acknowledged(launcher: &'static str, socket: OwnedFd, id: &str) -> Result<Option<Self>> {
+impl<S: Read + Write> Pmi<S> {
+    fn acknowledged(launcher: &'static str, socket: S, id: &str) -> Result<Option<Self>> {
         let mut pmi = Self::silent(launcher, socket, Standing { rank: 0, size: 0 });
         pmi.send(&format!("cmd=initack pmiid={id}"))?;
         pmi.answer("initack")?;
@@ -75,7 +100,7 @@ impl Pmi {
         Self::begin_with(pmi).map(Some)
     }
 
-    fn silent(launcher: &'static str, socket: OwnedFd, standing: Standing) -> Self {
+    fn silent(launcher: &'static str, socket: S, standing: Standing) -> Self {
         Self {
             launcher,
             socket,
@@ -85,7 +110,7 @@ impl Pmi {
         }
     }
 
-    fn begin(launcher: &'static str, socket: OwnedFd, standing: Standing) -> Result<Self> {
+    fn begin(launcher: &'static str, socket: S, standing: Standing) -> Result<Self> {
         Self::begin_with(Self::silent(launcher, socket, standing))
     }
 
@@ -107,7 +132,7 @@ impl Pmi {
         Ok(pmi)
     }
 
-    fn lost(&self, error: std::io::Error) -> Error {
+    fn lost(&self, error: io::Error) -> Error {
         Error::system(
             codes::G0219,
             format!(
@@ -126,17 +151,11 @@ impl Pmi {
         )
     }
 
-    fn send(&self, line: &str) -> Result<()> {
+    fn send(&mut self, line: &str) -> Result<()> {
         let line = format!("{line}\n");
-        let mut rest = line.as_bytes();
-        while !rest.is_empty() {
-            match rustix::net::send(self.socket.as_fd(), rest, SendFlags::NOSIGNAL) {
-                Ok(sent) => rest = &rest[sent..],
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(self.lost(error.into())),
-            }
-        }
-        Ok(())
+        self.socket
+            .write_all(line.as_bytes())
+            .map_err(|error| self.lost(error))
     }
 
     fn line(&mut self) -> Result<String> {
@@ -149,11 +168,11 @@ impl Pmi {
                 return Err(self.strange("a line", &String::from_utf8_lossy(&self.came)));
             }
             let mut bytes = [0; 4096];
-            match rustix::net::recv(self.socket.as_fd(), &mut bytes, RecvFlags::empty()) {
-                Ok((0, _)) => return Err(self.lost(std::io::ErrorKind::UnexpectedEof.into())),
-                Ok((got, _)) => self.came.extend_from_slice(&bytes[..got]),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(self.lost(error.into())),
+            match self.socket.read(&mut bytes) {
+                Ok(0) => return Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
+                Ok(got) => self.came.extend_from_slice(&bytes[..got]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.lost(error)),
             }
         }
     }
@@ -191,7 +210,7 @@ impl Pmi {
     }
 }
 
-impl Exchange for Pmi {
+impl<S: Read + Write + Debug + Send> Exchange for Pmi<S> {
     fn launcher(&self) -> &str {
         self.launcher
     }
@@ -249,14 +268,62 @@ fn number(line: &str, key: &str) -> Option<i64> {
     value(line, key)?.parse().ok()
 }
 
+/// A launcher that has said everything before it was asked, and hears nothing.
+#[cfg(any(test, fuzzing))]
+#[derive(Debug)]
+struct Said<'a>(&'a [u8]);
+
+#[cfg(any(test, fuzzing))]
+impl Read for Said<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        // In parts, as from a socket.
+        let part = bytes.len().min(100);
+        self.0.read(&mut bytes[..part])
+    }
+}
+
+#[cfg(any(test, fuzzing))]
+impl Write for Said<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads any bytes as the answers to all that a rank asks, which was called or has inherited its socket.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_anything(bytes: &[u8]) {
+    let standing = Standing { rank: 1, size: 4 };
+    let called = Pmi::acknowledged("a launcher", Said(bytes), "1").unwrap_or(None);
+    let inherited = Pmi::begin("a launcher", Said(bytes), standing).ok();
+    for mut pmi in called.into_iter().chain(inherited) {
+        let Standing { rank, size } = pmi.standing();
+        assert!(rank < size);
+        if size <= crate::limits::RANKS_MAX
+            && let Ok(Some(nodes)) = pmi.nodes()
+        {
+            assert_eq!(nodes.len(), size as usize);
+        }
+        let _ = (pmi.put("key", "value"), pmi.fence());
+        if let Ok(value) = pmi.get("key", 0) {
+            super::meeting::read_anything(&value);
+        }
+        assert!(pmi.came.len() <= EXCHANGE_LINE_MAX + 4096);
+        pmi.finish();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{BufRead, BufReader, Write};
+    use std::io::{BufRead, BufReader};
     use std::os::unix::net::UnixStream;
 
     /// A launcher that answers each line by what `answers` gives for its command.
-    fn launcher(answers: fn(&str) -> Option<String>) -> UnixStream {
+    fn launcher(answers: fn(&str) -> Option<String>) -> Socket {
         let (ours, theirs) = UnixStream::pair().unwrap();
         std::thread::spawn(move || {
             let mut out = theirs.try_clone().unwrap();
@@ -267,7 +334,7 @@ mod tests {
                 }
             }
         });
-        ours
+        Socket(ours.into())
     }
 
     fn usual(line: &str) -> Option<String> {
@@ -290,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_rank_speaks_to_a_launcher_of_any_dialect() {
-        let mut pmi = Pmi::begin("a launcher", launcher(usual).into(), STANDING).unwrap();
+        let mut pmi = Pmi::begin("a launcher", launcher(usual), STANDING).unwrap();
         assert_eq!(pmi.nodes().unwrap().unwrap(), [0, 0, 1, 1]);
         pmi.put("a", "b").unwrap();
         pmi.fence().unwrap();
@@ -308,13 +375,13 @@ mod tests {
             }
             line => usual(line),
         };
-        let pmi = Pmi::acknowledged("a launcher", launcher(calls).into(), "9")
+        let pmi = Pmi::acknowledged("a launcher", launcher(calls), "9")
             .unwrap()
             .unwrap();
         assert_eq!(pmi.standing(), Standing { rank: 2, size: 4 });
         let alone = |_: &str| Some("cmd=initack rc=0\ncmd=set size=1\ncmd=set rank=0\n".to_owned());
         assert!(
-            Pmi::acknowledged("a launcher", launcher(alone).into(), "0")
+            Pmi::acknowledged("a launcher", launcher(alone), "0")
                 .unwrap()
                 .is_none()
         );
@@ -323,11 +390,11 @@ mod tests {
     #[test]
     fn a_launcher_that_refuses_or_goes_is_an_error_that_shows_what_it_said() {
         let refuses = |line: &str| Some(format!("cmd=response_to_init rc=7 # {line}\n"));
-        let error = Pmi::begin("a launcher", launcher(refuses).into(), STANDING).unwrap_err();
+        let error = Pmi::begin("a launcher", launcher(refuses), STANDING).unwrap_err();
         assert_eq!(error.code(), codes::G0219);
         assert!(error.to_string().contains("rc=7"), "{error}");
         let goes = |line: &str| (!line.contains("get_maxes")).then(|| usual(line))?;
-        let error = Pmi::begin("a launcher", launcher(goes).into(), STANDING).unwrap_err();
+        let error = Pmi::begin("a launcher", launcher(goes), STANDING).unwrap_err();
         assert!(error.to_string().contains("broke"), "{error}");
     }
 }

@@ -35,17 +35,15 @@ impl Pmix {
             .init()
             .map_err(|status| failed(launcher, "PMIx_Init", status))?;
         let job = own.other(WILDCARD);
-        let size = library.number(&job, c"pmix.job.size");
-        let Some(size) = size.filter(|size| own.rank < *size) else {
+        let Some(standing) = standing(own.rank, library.number(&job, c"pmix.job.size")) else {
             library.finalize();
             let text = format!("{launcher} does not say how many ranks there are (pmix.job.size)");
             return Err(Error::peer(codes::G0219, text));
         };
-        if size == 1 {
+        if standing.size == 1 {
             library.finalize();
             return Ok(None);
         }
-        let standing = Standing { rank: own.rank, size };
         Ok(Some(Self {
             launcher,
             library,
@@ -64,6 +62,25 @@ fn failed(launcher: &str, what: &str, Status(status): Status) -> Error {
         codes::G0219,
         format!("{what} of {launcher} failed with PMIx status {status}"),
     )
+}
+
+/// The node of each rank by the numbers of nodes, or by the names of hosts, if either is told of all ranks.
+fn nodes_by(
+    size: u32,
+    number: impl FnMut(u32) -> Option<u32>,
+    name: impl FnMut(u32) -> Option<String>,
+) -> Option<Vec<u32>> {
+    let numbers = (0..size).map(number).collect::<Option<Vec<_>>>();
+    numbers.or_else(|| {
+        let names = (0..size).map(name).collect::<Option<Vec<_>>>()?;
+        Some(super::meeting::renumbered(&names))
+    })
+}
+
+/// Which rank this is, by what it is told of both; `None`: that cannot be.
+fn standing(rank: u32, size: Option<u32>) -> Option<Standing> {
+    let size = size.filter(|size| rank < *size)?;
+    Some(Standing { rank, size })
 }
 
 /// Where the library is that a rank would load, if it can be loaded; or why not.
@@ -135,16 +152,9 @@ impl Exchange for Pmix {
     }
 
     fn nodes(&mut self) -> Result<Option<Vec<u32>>> {
-        let ranks = 0..self.standing.size;
-        let nodes = ranks
-            .clone()
-            .map(|rank| self.library.number(&self.of(rank), c"pmix.nodeid"));
-        if let Some(nodes) = nodes.collect::<Option<Vec<_>>>() {
-            return Ok(Some(nodes));
-        }
-        let names = ranks.map(|rank| self.library.text(&self.of(rank), c"pmix.hname", true).ok());
-        let names = names.collect::<Option<Vec<_>>>();
-        Ok(names.map(|names| super::meeting::renumbered(&names)))
+        let number = |rank| self.library.number(&self.of(rank), c"pmix.nodeid");
+        let name = |rank| self.library.text(&self.of(rank), c"pmix.hname", true).ok();
+        Ok(nodes_by(self.standing.size, number, name))
     }
 
     fn put(&mut self, key: &str, value: &str) -> Result<()> {
@@ -173,9 +183,43 @@ impl Exchange for Pmix {
     }
 }
 
+/// Reads any bytes as what the library tells, and as what a process has mapped.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_anything(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let _ = mapped(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let line = |at: usize| lines.get(at).copied();
+    let number = |at: usize| line(at)?.parse::<u32>().ok();
+    let own = number(0).unwrap_or_default();
+    let Some(Standing { size, .. }) = standing(own, number(1)).filter(|told| told.size <= 64) else {
+        return;
+    };
+    let of = |rank: u32| 2 + rank as usize;
+    if let Some(nodes) = nodes_by(
+        size,
+        |rank| number(of(rank)),
+        |rank| line(of(rank)).map(str::to_owned),
+    ) {
+        assert_eq!(nodes.len(), size as usize);
+    }
+    line(2).into_iter().for_each(super::meeting::read_anything);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_are_those_of_the_numbers_or_else_of_the_names() {
+        let name = |rank: u32| Some(["b", "a", "b"][rank as usize].to_owned());
+        assert_eq!(nodes_by(3, |rank| Some(rank + 7), name), Some(vec![7, 8, 9]));
+        assert_eq!(
+            nodes_by(3, |rank| (rank > 0).then_some(rank), name),
+            Some(vec![0, 1, 0])
+        );
+        assert_eq!(nodes_by(3, |_| None, |rank| (rank > 0).then(String::new)), None);
+    }
 
     #[test]
     fn the_library_of_the_process_above_is_found_among_what_it_has_mapped() {
