@@ -101,7 +101,7 @@ impl Core {
         let Some(gate) = self.hear(meta.peer) else { return };
         if header.kind == Kind::Eager as u8
             && header.flags & FLAG_TAKEN == 0
-            && !self.gates[gate as usize].overdrawn(&self.quotas)
+            && !self.gates[gate as usize].overdrawn(meta.len, &self.quotas)
         {
             self.envelope(gate, &header, meta, Incoming::Payload(payload));
             return;
@@ -134,7 +134,7 @@ impl Core {
         match kind {
             Kind::Eager if header.flags & FLAG_TAKEN == 0 => return None,
             Kind::Eager => {
-                self.count(gate, &header)?;
+                self.count(gate, &header, meta.len)?;
                 self.envelope(gate, &header, meta, Incoming::Payload(payload));
             }
             Kind::EagerSync => {
@@ -143,13 +143,13 @@ impl Core {
                 payload.read(0, &mut name);
                 meta.waiting = Some(u64::from_le_bytes(name));
                 meta.len = body as u64;
-                self.count(gate, &header)?;
+                self.count(gate, &header, meta.len)?;
                 self.envelope(gate, &header, meta, Incoming::Payload(payload.offset(8)));
             }
             Kind::Announce => {
                 let announce = Announce::decode(&Bytes::copy(payload, len)?, header.flags)?;
                 meta.len = announce.total;
-                self.count(gate, &header)?;
+                self.count(gate, &header, 0)?;
                 self.envelope(gate, &header, meta, Incoming::Announced(announce));
             }
             Kind::Head => self.head(gate, header, meta, payload)?,
@@ -191,10 +191,11 @@ impl Core {
         Some(())
     }
 
-    /// Counts an envelope against its sender's quota unless this side took it out of sequence, as it then must have.
-    pub(crate) fn count(&mut self, gate: u32, header: &Header) -> Option<()> {
+    /// Counts an envelope and the payload that it brings against its sender's quota unless this side took it out of sequence, as it then must have.
+    pub(crate) fn count(&mut self, gate: u32, header: &Header, payload: u64) -> Option<()> {
         if header.flags & FLAG_TAKEN == 0 {
-            return (!self.gates[gate as usize].overdrawn(&self.quotas)).then_some(());
+            let overdrawn = self.gates[gate as usize].overdrawn(payload, &self.quotas);
+            return (!overdrawn).then_some(());
         }
         let stream = self
             .streams

@@ -179,6 +179,24 @@ impl Core {
         self.pending = true;
     }
 
+    /// A control packet left.
+    pub(crate) fn told(&mut self, peer: Peer, header: &Header) {
+        if header.kind == Kind::Credit as u8
+            && let Some(gate) = self.gate(peer)
+        {
+            self.gates[gate as usize].paid(header.context, header.source.into());
+        }
+    }
+
+    /// Whether an answer of one of these kinds to a peer has not left yet.
+    pub(crate) fn owes_answer(&self, peer: Peer, kinds: &[Kind]) -> bool {
+        let is_one = |header: &Header| kinds.iter().any(|kind| *kind as u8 == header.kind);
+        let waiting = self.outbox.iter().chain(&self.aside);
+        waiting
+            .filter(|control| control.peer == peer)
+            .any(|control| is_one(&control.header))
+    }
+
     /// Ends the operation in slot `index`.
     pub(crate) fn complete(&mut self, index: u32, error: Option<Error>) {
         let operation = self.requests.at(index);
@@ -290,7 +308,9 @@ impl Core {
         if gate == NONE {
             return;
         }
-        if self.gates[gate as usize].owe(payload, &self.quotas) {
+        let entry = &mut self.gates[gate as usize];
+        entry.received(payload);
+        if entry.owe(payload, &self.quotas) {
             self.return_credits(gate);
         }
     }
@@ -317,18 +337,15 @@ impl Core {
     #[cold]
     pub(crate) fn return_credits(&mut self, gate: u32) {
         let gate = &mut self.gates[gate as usize];
-        if gate.owed_envelopes == 0 {
+        let Some((envelopes, payload)) = gate.pay() else {
             return;
-        }
+        };
         let header = Header {
             kind: Kind::Credit as u8,
-            context: gate.owed_envelopes,
-            source: gate.owed_payload as u32,
+            context: envelopes,
+            source: payload as u32,
             ..Header::default()
         };
-        gate.outstanding = gate.outstanding.saturating_sub(gate.owed_envelopes);
-        gate.owed_envelopes = 0;
-        gate.owed_payload = 0;
         let peer = gate.peer;
         self.publish();
         // Credits that found no room yet take these along: a peer that reads nothing is owed one packet, however many messages come.

@@ -42,9 +42,13 @@ impl Core {
             return Some(());
         };
         let operation = self.requests.at(index);
-        if operation.side != Side::Send || operation.peer != peer || operation.state != State::Active {
+        // Each time is answered, and a receiver has no second one.
+        let again = operation.marked(Mark::Lent);
+        if operation.side != Side::Send || operation.peer != peer || operation.state != State::Active || again
+        {
             return None;
         }
+        operation.mark(Mark::Lent);
         operation.remote = push.recv;
         operation.moved = 0;
         operation.region = Some(Box::new(push.region));

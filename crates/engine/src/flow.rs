@@ -69,7 +69,7 @@ impl Core {
         if !sane || self.gates[gate as usize].flow.is_some() {
             return None;
         }
-        self.count(gate, &header)?;
+        self.count(gate, &header, meta.len)?;
         let in_turn = self.has_turn(&header, &meta);
         let wanted = if in_turn { self.wanted(gate, &meta) } else { None };
         let target = match wanted {

@@ -110,6 +110,11 @@ pub(crate) struct Gate {
     pub owed_payload: u64,
     /// Envelopes of the peer that count against its quota, to find one that overdraws.
     pub outstanding: u32,
+    /// Payload bytes in those that no receive took: with the bytes that are owed, or wait to leave, they count against its quota. What is received at once is never
+    /// among them.
+    unreceived: u64,
+    /// Payload bytes whose credit waits to leave.
+    returning: u64,
     /// Credits that came back so far, and bytes announced: with what is left of the quotas they tell what was sent, without
     /// a count on the way of each message.
     pub returned_envelopes: u64,
@@ -218,11 +223,38 @@ impl Gate {
             || self.asking.held
     }
 
-    /// One more envelope came; whether the peer had no credit left for it.
+    /// One more envelope came, with so many bytes of payload; whether the peer had no credit left for either.
     #[inline]
-    pub(crate) fn overdrawn(&mut self, quotas: &Quotas) -> bool {
+    pub(crate) fn overdrawn(&mut self, payload: u64, quotas: &Quotas) -> bool {
         self.outstanding += 1;
-        self.outstanding > quotas.envelopes
+        self.unreceived += payload;
+        let payload = self.unreceived + self.owed_payload + self.returning;
+        self.outstanding > quotas.envelopes || payload > quotas.payload
+    }
+
+    /// What is owed is to be returned: envelopes and payload. `None`: nothing.
+    pub(crate) fn pay(&mut self) -> Option<(u32, u64)> {
+        if self.owed_envelopes == 0 {
+            return None;
+        }
+        let owed = (self.owed_envelopes, self.owed_payload);
+        (self.owed_envelopes, self.owed_payload) = (0, 0);
+        self.returning += owed.1;
+        Some(owed)
+    }
+
+    /// Credit left for the peer, which may use it from now on. Until then it cannot have known, so that one that reads nothing cannot go on, and what is to be answered to its
+    /// envelopes is bounded by its quota.
+    pub(crate) fn paid(&mut self, envelopes: u32, payload: u64) {
+        self.outstanding = self.outstanding.saturating_sub(envelopes);
+        self.returning = self.returning.saturating_sub(payload);
+    }
+
+    /// So many bytes of payload, of an envelope that was counted when it came, are kept for nobody any more.
+    #[inline(always)]
+    pub(crate) fn received(&mut self, payload: u64) {
+        debug_assert!(payload <= self.unreceived, "it was counted when it came");
+        self.unreceived = self.unreceived.saturating_sub(payload);
     }
 
     pub(crate) fn new(peer: Peer, reach: Reach, quotas: Quotas) -> Self {
@@ -243,6 +275,8 @@ impl Gate {
             owed_envelopes: 0,
             owed_payload: 0,
             outstanding: 0,
+            unreceived: 0,
+            returning: 0,
             returned_envelopes: 0,
             returned_payload: 0,
             announced: 0,
@@ -354,6 +388,35 @@ mod tests {
         assert_eq!(widen(near, 3), (7 << 32) + 3);
         assert_eq!(widen((7 << 32) + 1, u32::MAX), (7 << 32) - 1);
         assert_eq!(widen(0, 5), 5);
+    }
+
+    #[test]
+    fn a_peer_overdraws_payload_that_was_neither_received_nor_returned() {
+        let quotas = Quotas {
+            envelopes: 10,
+            payload: 100,
+        };
+        let reach = Reach {
+            eager_max: 100,
+            flow_max: 0,
+            can_read: false,
+            can_write: false,
+            pipeline_chunk: 100,
+            read_chunk: 100,
+        };
+        let mut gate = Gate::new(1, reach, quotas);
+        assert!(!gate.overdrawn(60, &quotas));
+        assert!(!gate.overdrawn(40, &quotas), "all of it is its own");
+        gate.received(60);
+        gate.owe(60, &quotas);
+        assert!(!gate.overdrawn(0, &quotas), "an announcement brings nothing");
+        assert!(
+            gate.overdrawn(1, &quotas),
+            "the peer does not know yet that it may"
+        );
+        (gate.owed_envelopes, gate.owed_payload) = (0, 0);
+        assert!(!gate.overdrawn(59, &quotas));
+        assert!(gate.overdrawn(1, &quotas));
     }
 
     #[test]

@@ -230,6 +230,12 @@ impl Core {
     ) -> Option<()> {
         match kind {
             Kind::Held => self.peer_holds(gate, header.context != 0, header.sequence),
+            // One question at a time: whoever asks the next one has read the answer to the last.
+            Kind::Query
+                if self.owes_answer(self.gates[gate as usize].peer, &[Kind::Offer, Kind::Nothing]) =>
+            {
+                return None;
+            }
             Kind::Query => self.query(gate, header),
             Kind::Take => self.take_held(gate, header),
             Kind::Offer => {

@@ -347,6 +347,7 @@ impl<R: Rail> Shard<R> {
                 Ok(room) => {
                     room.mem.write(0, &control.bytes.bytes[..control.bytes.len]);
                     self.rail.commit(room, &control.header);
+                    self.core.told(control.peer, &control.header);
                     if let Some(need) = need_of(&control.header) {
                         self.rail.nudge(control.peer, need);
                     }

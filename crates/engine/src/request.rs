@@ -92,6 +92,8 @@ pub(crate) enum Mark {
     Ahead = 16,
     /// A receive that asked for its message by packets, once and for all: what comes of other ways counts for nothing any more.
     Packets = 32,
+    /// A send whose receiver has let it write to its memory, which it does once.
+    Lent = 64,
     /// It was started under a watcher, which hears of its end.
     Watched = 128,
 }

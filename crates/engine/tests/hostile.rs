@@ -21,6 +21,8 @@ use std::time::Duration;
 struct Mouth {
     packets: VecDeque<(Header, Vec<u8>)>,
     lent: Vec<Scratch>,
+    /// The peer reads nothing: there is no room for what is said to it.
+    stuffed: bool,
     /// Bytes of the last shared data that this side may still take.
     left: u64,
     /// Regions are read in the background.
@@ -57,6 +59,9 @@ impl Rail for Mouth {
         })
     }
     fn claim(&mut self, peer: Peer, len: usize, _: Class) -> Result<Room, Refusal> {
+        if self.stuffed {
+            return Err(Refusal::Full);
+        }
         let scratch = Scratch::new(len).ok_or(Refusal::Full)?;
         let room = Room {
             mem: scratch.mem(),
@@ -321,6 +326,186 @@ fn a_message_in_pieces_that_a_quick_receive_gave_up_on_goes_to_the_general_one()
         }
         assert_eq!(shard.recv_quick(&catch, 3).map(|caught| caught.len), Some(300));
         assert!(shard.is_idle());
+    }
+}
+
+/// An envelope of this kind that brings so many bytes of payload.
+fn envelope(kind: Kind, sequence: u32, payload: u32) -> (Header, Vec<u8>) {
+    let (before, total, here) = match kind {
+        Kind::EagerSync => (8, 0, payload),
+        // The rest would come in pieces.
+        Kind::Head => (0, payload, payload.min(100)),
+        _ => (0, 0, payload),
+    };
+    let bytes = vec![1; before + here as usize];
+    let header = Header {
+        kind: kind as u8,
+        shard: total as u16,
+        len: bytes.len() as u32,
+        source: 1,
+        tag: 4,
+        sequence,
+        ..Header::default()
+    };
+    (header, bytes)
+}
+
+fn control(kind: Kind, words: &[u64]) -> (Header, Vec<u8>) {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let header = Header {
+        kind: kind as u8,
+        len: bytes.len() as u32,
+        ..Header::default()
+    };
+    (header, bytes)
+}
+
+/// Whether peer 1 still counts as there.
+fn lives(shard: &mut Shard<Mouth>) -> bool {
+    let send = Send {
+        context: 7,
+        peer: 1,
+        source: 0,
+        tag: 1,
+        data: Data::empty(),
+        mode: Mode::Standard,
+        origin: Origin::default(),
+    };
+    shard.send(send).is_ok()
+}
+
+const PAYLOAD: Quotas = Quotas {
+    envelopes: 64,
+    payload: 1000,
+};
+
+fn hears(shard: &mut Shard<Mouth>, packet: (Header, Vec<u8>)) -> bool {
+    shard.rail().packets.push_back(packet);
+    shard.progress();
+    lives(shard)
+}
+
+#[test]
+fn a_peer_that_asks_again_before_it_has_read_the_answer_counts_as_gone() {
+    let mut shard = Shard::new(Mouth::default(), 0, 3, PAYLOAD);
+    for _ in 0..100 {
+        assert!(
+            hears(&mut shard, control(Kind::Query, &[])),
+            "the answer left at once"
+        );
+    }
+    shard.rail().stuffed = true;
+    assert!(hears(&mut shard, control(Kind::Query, &[])));
+    assert!(!hears(&mut shard, control(Kind::Query, &[])));
+}
+
+#[test]
+fn a_peer_that_reads_nothing_is_answered_no_more_often_than_it_has_credit() {
+    let mut shard = Shard::new(Mouth::default(), 0, 3, PAYLOAD);
+    let room = Scratch::new(8).expect("memory");
+    shard.rail().stuffed = true;
+    let mut heard = 0;
+    // Each is received at once, and is to be answered.
+    while heard <= PAYLOAD.envelopes {
+        let recv = Recv {
+            pattern: Pattern {
+                context: 0,
+                source: None,
+                tag: None,
+            },
+            data: Data::contiguous(room.mem(), 8),
+            origin: Origin::default(),
+        };
+        assert!(matches!(shard.recv(recv), Ok(Started::Pending(_))));
+        shard
+            .rail()
+            .packets
+            .push_back(envelope(Kind::EagerSync, heard, 1));
+        shard.progress();
+        if !lives(&mut shard) {
+            break;
+        }
+        heard += 1;
+    }
+    assert_eq!(heard, PAYLOAD.envelopes);
+}
+
+#[test]
+fn a_peer_that_lends_its_memory_twice_for_one_message_counts_as_gone() {
+    let mut shard = Shard::new(Mouth::default(), 0, 3, PAYLOAD);
+    let payload = Scratch::new(5000).expect("memory");
+    let send = Send {
+        context: 0,
+        peer: 1,
+        source: 0,
+        tag: 1,
+        data: Data::contiguous(payload.mem(), 5000),
+        mode: Mode::Standard,
+        origin: Origin::default(),
+    };
+    assert!(matches!(shard.send(send), Ok(Started::Pending(_))));
+    // The first send's name, a name of the peer's, and memory that cannot be written.
+    let push = || control(Kind::Push, &[0, 5, 2]);
+    assert!(hears(&mut shard, push()));
+    assert!(!hears(&mut shard, push()));
+}
+
+#[test]
+fn a_peer_that_sends_more_payload_than_it_was_granted_counts_as_gone() {
+    for kind in [Kind::Eager, Kind::EagerSync, Kind::Head] {
+        for (first, second) in [(1000, 1), (0, 1001), (600, 600)] {
+            let mut shard = Shard::new(Mouth::default(), 0, 3, PAYLOAD);
+            assert!(hears(&mut shard, envelope(Kind::Eager, 0, first)));
+            // What is too early for its stream is kept as well.
+            assert!(
+                !hears(&mut shard, envelope(kind, 3, second.max(2))),
+                "{kind:?} {first}"
+            );
+            assert_eq!(shard.unexpected(), 1, "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn payload_that_was_received_and_announcements_are_no_overdraft() {
+    // Half of it is returned as soon as it is received.
+    let quotas = Quotas {
+        payload: 1200,
+        ..PAYLOAD
+    };
+    let mut shard = Shard::new(Mouth::default(), 0, 3, quotas);
+    let room = Scratch::new(600).expect("memory");
+    for round in 0..20 {
+        // All that there is, and an announcement beside.
+        assert!(hears(&mut shard, envelope(Kind::Eager, 3 * round, 600)));
+        let announced = [1u64 << 40, 7].map(u64::to_le_bytes).concat();
+        let (header, _) = envelope(Kind::Announce, 3 * round + 1, 16);
+        assert!(hears(&mut shard, (header, announced)));
+        assert!(hears(&mut shard, envelope(Kind::Head, 3 * round + 2, 600)));
+        for tail in 1..6 {
+            let (mut header, bytes) = piece(tail);
+            header.sequence = 100 * tail;
+            assert!(hears(&mut shard, (header, bytes)));
+        }
+        for len in [600; 3] {
+            let recv = Recv {
+                pattern: Pattern {
+                    context: 0,
+                    source: None,
+                    tag: None,
+                },
+                data: Data::contiguous(room.mem(), len),
+                origin: Origin::default(),
+            };
+            if let Ok(Started::Pending(request)) = shard.recv(recv) {
+                // The announcement, which is too long.
+                shard.progress();
+                let _ = shard.take(request);
+            }
+        }
+        assert_eq!(shard.unexpected(), 0);
+        // The credit leaves; before that the peer could not know.
+        shard.progress();
     }
 }
 
