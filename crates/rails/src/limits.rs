@@ -178,6 +178,10 @@ pub const TCP_ACK_FRAMES: u32 = 1024;
 /// Receive buffer of a connection: two of the largest frames.
 pub const TCP_RECEIVE: usize = 3 * TCP_PACKET_MAX;
 
+/// Times that a look takes in what came from one peer without finding a packet in it: a long packet needs two. Who sends nothing but words, however quickly, is left to the next
+/// look after some tens of thousands of them, less than a millisecond.
+pub const TCP_FILLS_MAX: u32 = 2;
+
 /// Bytes of one frame of bulk data: others get their turn after a tenth of a millisecond at 10 GB/s, and its head counts for nothing.
 pub const TCP_BULK_FRAME: u64 = 1 << 20;
 

@@ -2,6 +2,7 @@
 //!
 //! Part of [`TcpRail`]; called from its polls alone. Packets first, then a slice of bulk data, so that a small message stands behind one slice at most.
 
+use crate::limits::TCP_FILLS_MAX;
 use crate::tcp::TcpRail;
 use crate::tcp::bulk::Told;
 use crate::tcp::carrier::Carrier;
@@ -122,7 +123,10 @@ impl TcpRail {
             return Taken::All;
         }
         let (mut last, mut result) = (false, Taken::Some);
+        // Since the last packet.
+        let mut fills = 0;
         while *told < budget {
+            let before = *told;
             match remote.link.next(&mut self.blocks) {
                 Ok(Came::Packet(header, payload, len)) => {
                     *told += 1;
@@ -152,8 +156,9 @@ impl TcpRail {
                     result = Taken::All;
                     break;
                 }
+                Ok(Came::Nothing | Came::Rest(..)) if fills == TCP_FILLS_MAX => break,
                 Ok(Came::Nothing | Came::Rest(..)) => match remote.link.fill() {
-                    Ok(more) => last = !more,
+                    Ok(more) => (last, fills) = (!more, fills + 1),
                     Err(Io::Over) => {
                         result = Taken::Over;
                         break;
@@ -164,6 +169,9 @@ impl TcpRail {
                     }
                 },
                 Err(_) => return Taken::Wrong,
+            }
+            if *told > before {
+                fills = 0;
             }
         }
         if remote.link.is_due() && remote.link.acknowledge() == Sent::Over {

@@ -1,6 +1,7 @@
 //! Strangers and peers that do not keep to the format: none of them crashes, starves or fools a rank.
 
 mod advance;
+mod flood;
 
 use super::*;
 use crate::conformance::{Told, send};
