@@ -78,6 +78,35 @@ class Wires(Judged, namespaces.Wires):
         namespaces.ip("-n", self.names[0], "link", "del", device)
 
 
+class Parted(Judged):
+    """Two on several bridges; network N is 10.77.N.0/24, and net{N} on both."""
+
+    def __init__(self, networks: int):
+        super().__init__(2)
+        self.networks = networks
+
+    def build(self):
+        namespaces.ip("netns", "add", self.switch)
+        for name in self.names:
+            namespaces.ip("netns", "add", name)
+            namespaces.ip("-n", name, "link", "set", "lo", "up")
+        for network in range(self.networks):
+            namespaces.ip("-n", self.switch, "link", "add", f"br{network}", "type", "bridge")
+            namespaces.ip("-n", self.switch, "link", "set", f"br{network}", "up")
+            for index, name in enumerate(self.names, 1):
+                port = f"port{network}-{index}"
+                namespaces.ip("link", "add", f"net{network}", "netns", name, "type", "veth", "peer", "name", port, "netns", self.switch)
+                namespaces.ip("-n", self.switch, "link", "set", port, "master", f"br{network}", "up")
+                namespaces.ip("-n", name, "address", "add", f"10.77.{network}.{index}/24", "dev", f"net{network}")
+                namespaces.ip("-n", name, "link", "set", f"net{network}", "up")
+
+    def part(self, network: int):
+        """What both send by a network is swallowed from now on. Their ends of it stay as they are, and nobody is told: a device that is down would be seen, and one that
+        drops what leaves has the kernel put its probes off."""
+        for index in (1, 2):
+            namespaces.ip("-n", self.switch, "link", "set", f"port{network}-{index}", "nomaster")
+
+
 class Chain(Judged, namespaces.Chain):
     """Three, of which the second and the third have no network in common."""
 

@@ -11,6 +11,7 @@ mod beside;
 mod bulk;
 mod carrier;
 mod channel;
+mod clock;
 mod door;
 mod drive;
 mod fabric;
@@ -138,6 +139,8 @@ pub struct TcpRail {
     deadline: Option<Instant>,
     /// The last look for silent hosts.
     listened: Instant,
+    /// Something left since the kernel said last that all that had left was confirmed.
+    unconfirmed: bool,
     gathering: Gathering,
     brisk: Brisk,
     shown: Shown,
@@ -203,6 +206,7 @@ impl TcpRail {
             sliced: false,
             deadline: None,
             listened: Instant::now(),
+            unconfirmed: false,
             gathering: Gathering::default(),
             brisk: Brisk::default(),
             shown: Shown::default(),

@@ -1,14 +1,12 @@
-//! What the TCP rail does with its sockets: looks at which are ready, has calls go on, lets strangers in, keeps time.
+//! What the TCP rail does with its sockets: looks at which are ready, has calls go on, lets strangers in.
 //!
 //! Part of [`TcpRail`]; called from its polls and before it sleeps. Nothing here delivers to the engine.
 
-use crate::limits::{TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
-use crate::sys;
 use crate::tcp::door::Newcomer;
 use crate::tcp::frame::{ASKED, FABRIC, Process, Reason, Stream};
 use crate::tcp::line::{Failure, Line, Step};
 use crate::tcp::link::Sent;
-use crate::tcp::remote::{Call, Calls, Verdict};
+use crate::tcp::remote::{Call, Verdict};
 use crate::tcp::{LOST, TcpRail, Untold};
 use garonne_engine::api::{Error, Peer};
 use rustix::event::Timespec;
@@ -97,7 +95,7 @@ impl TcpRail {
     }
 
     /// Calls a peer, if it is time for that.
-    fn call(&mut self, peer: Peer, stream: Stream, now: Instant) {
+    pub(super) fn call(&mut self, peer: Peer, stream: Stream, now: Instant) {
         let idle = self.is_idle_beside(peer, stream);
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
@@ -160,7 +158,7 @@ impl TcpRail {
         }
     }
 
-    fn failed(&mut self, peer: Peer, stream: Stream, failure: Failure, now: Instant) {
+    pub(super) fn failed(&mut self, peer: Peer, stream: Stream, failure: Failure, now: Instant) {
         if stream.is_further() || self.is_beside(peer) {
             return self.failed_further(peer, stream, &failure, now);
         }
@@ -189,7 +187,7 @@ impl TcpRail {
     }
 
     /// Asks a peer for its call, since ours does not get through, unless it was asked just now.
-    fn ask(&mut self, peer: Peer, stream: Stream, now: Instant) {
+    pub(super) fn ask(&mut self, peer: Peer, stream: Stream, now: Instant) {
         let beside = self.is_beside(peer);
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
@@ -425,6 +423,7 @@ impl TcpRail {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
+        self.unconfirmed = true;
         let sent = match stream {
             Stream::Small => remote.link.flush(),
             Stream::Bulk(path) => remote.paths.at(path).bulk.flush(slice),
@@ -516,84 +515,5 @@ impl TcpRail {
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
             self.mark_ready(peer);
         }
-    }
-
-    /// What the clock asks for.
-    fn keep_time(&mut self, now: Instant) {
-        self.deadline = None;
-        self.wake.set_deadline(None);
-        if let Some(at) = self.door.keep_time(now) {
-            self.remind(at);
-        }
-        let listen = now >= self.listened + TCP_SILENCE_LOOK;
-        if listen {
-            self.listened = now;
-        }
-        for peer in self.open.clone() {
-            if listen {
-                self.listen(peer);
-            }
-            let Some(Some(remote)) = self.remotes.get(peer as usize) else {
-                continue;
-            };
-            for stream in remote.streams() {
-                if listen && self.is_silent(peer, stream) {
-                    self.broke(peer, stream);
-                }
-                let Some(Some(remote)) = self.remotes.get(peer as usize) else {
-                    break;
-                };
-                let calls = remote.call_of(stream);
-                match calls.and_then(Calls::due) {
-                    Some(due) if due > now => self.remind(due),
-                    Some(_) if calls.is_some_and(|calls| calls.is_late(now)) => {
-                        self.failed(peer, stream, Failure::Unreachable, now);
-                    }
-                    Some(_) if calls.is_some_and(Calls::is_out) => self.ask(peer, stream, now),
-                    Some(_) => self.call(peer, stream, now),
-                    None => {}
-                }
-            }
-        }
-        self.listen_again(now);
-    }
-
-    /// While bytes are under way, the hosts they go to are listened for.
-    fn listen_again(&mut self, now: Instant) {
-        let waiting = |peer: &Peer| {
-            self.remotes[*peer as usize]
-                .as_ref()
-                .is_some_and(|remote| remote.is_waiting())
-        };
-        if self.open.iter().any(waiting) {
-            self.remind(now + TCP_SILENCE_LOOK);
-        }
-    }
-
-    fn is_silent(&self, peer: Peer, stream: Stream) -> bool {
-        self.remotes[peer as usize]
-            .as_ref()
-            .and_then(|remote| remote.fd(stream))
-            .and_then(sys::unanswered)
-            .is_some_and(|silence| silence > TCP_SILENCE_MAX)
-    }
-
-    /// Last words before the owner sleeps: acknowledgements that are owed, deaths that the host knows of, the time to wake up.
-    pub(crate) fn before_sleep(&mut self) {
-        for at in 0..self.open.len() {
-            let peer = self.open[at];
-            if self.hosts.is_gone(peer) {
-                self.peer_gone(peer);
-            }
-            if let Some(remote) = &mut self.remotes[peer as usize]
-                && remote.link.owes()
-                && remote.link.acknowledge() == Sent::Over
-            {
-                self.mark_ready(peer);
-            }
-        }
-        self.watch_fabrics();
-        self.listen_again(Instant::now());
-        self.must_look = true;
     }
 }

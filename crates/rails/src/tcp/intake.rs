@@ -174,8 +174,11 @@ impl TcpRail {
                 fills = 0;
             }
         }
-        if remote.link.is_due() && remote.link.acknowledge() == Sent::Over {
-            result = Taken::Over;
+        if remote.link.is_due() {
+            self.unconfirmed = true;
+            if remote.link.acknowledge() == Sent::Over {
+                result = Taken::Over;
+            }
         }
         result
     }

@@ -1,0 +1,101 @@
+//! What the TCP rail does when time has passed, and before its owner sleeps: calls that are due, hosts that have fallen silent.
+//!
+//! Part of [`TcpRail`]; called from its looks at the sockets alone. Nothing here delivers to the engine.
+
+use crate::limits::{TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
+use crate::sys;
+use crate::tcp::TcpRail;
+use crate::tcp::frame::Stream;
+use crate::tcp::line::Failure;
+use crate::tcp::link::Sent;
+use crate::tcp::remote::Calls;
+use garonne_engine::api::Peer;
+use std::time::{Duration, Instant};
+
+impl TcpRail {
+    /// What the clock asks for.
+    pub(super) fn keep_time(&mut self, now: Instant) {
+        self.deadline = None;
+        self.wake.set_deadline(None);
+        if let Some(at) = self.door.keep_time(now) {
+            self.remind(at);
+        }
+        let listen = now >= self.listened + TCP_SILENCE_LOOK;
+        if listen {
+            self.listened = now;
+        }
+        let mut unconfirmed = false;
+        for peer in self.open.clone() {
+            if listen {
+                self.listen(peer);
+            }
+            let Some(Some(remote)) = self.remotes.get(peer as usize) else {
+                continue;
+            };
+            for stream in remote.streams() {
+                let silence = if listen { self.silence(peer, stream) } else { None };
+                unconfirmed |= silence.is_some();
+                if silence.is_some_and(|silence| silence > TCP_SILENCE_MAX) {
+                    self.broke(peer, stream);
+                }
+                let Some(Some(remote)) = self.remotes.get(peer as usize) else {
+                    break;
+                };
+                let calls = remote.call_of(stream);
+                match calls.and_then(Calls::due) {
+                    Some(due) if due > now => self.remind(due),
+                    Some(_) if calls.is_some_and(|calls| calls.is_late(now)) => {
+                        self.failed(peer, stream, Failure::Unreachable, now);
+                    }
+                    Some(_) if calls.is_some_and(Calls::is_out) => self.ask(peer, stream, now),
+                    Some(_) => self.call(peer, stream, now),
+                    None => {}
+                }
+            }
+        }
+        if listen {
+            self.unconfirmed = unconfirmed;
+        }
+        self.listen_again(now);
+    }
+
+    /// While bytes are under way, the hosts they go to are listened for. Of what needs no answer of the peer's, such as acknowledgements, the kernel alone knows whether it
+    /// arrived; as long as it has not, the kernel does not probe, and tries for a quarter of an hour.
+    fn listen_again(&mut self, now: Instant) {
+        let waiting = |peer: &Peer| {
+            self.remotes[*peer as usize]
+                .as_ref()
+                .is_some_and(|remote| remote.is_waiting())
+        };
+        if self.unconfirmed || self.open.iter().any(waiting) {
+            self.remind(now + TCP_SILENCE_LOOK);
+        }
+    }
+
+    /// For how long a peer's host has not confirmed what is under way on a stream; `None`: nothing is.
+    fn silence(&self, peer: Peer, stream: Stream) -> Option<Duration> {
+        let remote = self.remotes[peer as usize].as_ref()?;
+        sys::unanswered(remote.fd(stream)?)
+    }
+
+    /// Last words before the owner sleeps: acknowledgements that are owed, deaths that the host knows of, the time to wake up.
+    pub(crate) fn before_sleep(&mut self) {
+        for at in 0..self.open.len() {
+            let peer = self.open[at];
+            if self.hosts.is_gone(peer) {
+                self.peer_gone(peer);
+            }
+            if let Some(remote) = &mut self.remotes[peer as usize]
+                && remote.link.owes()
+            {
+                self.unconfirmed = true;
+                if remote.link.acknowledge() == Sent::Over {
+                    self.mark_ready(peer);
+                }
+            }
+        }
+        self.watch_fabrics();
+        self.listen_again(Instant::now());
+        self.must_look = true;
+    }
+}
