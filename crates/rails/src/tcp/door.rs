@@ -1,7 +1,8 @@
 //! The listening port: strangers come in, prove who they are, or leave.
 //!
 //! Owned by the rail. Strangers are bounded in number, bytes and time, and the kernel's queue before them too: a flood costs the job no more than the turns
-//! of [`TCP_ACCEPTS_PER_POLL`]. Who has shown the secret stays when room is needed, for a while; a replayed call shows it, too, but gets no further.
+//! of [`TCP_ACCEPTS_PER_POLL`]. Who has shown the secret stays when room is needed, for a while; a replayed call shows it, too, but gets no further. While there is no place for
+//! those who wait in the kernel's queue, nobody is woken for them.
 
 use crate::limits::{
     TCP_ACCEPTS_PER_POLL, TCP_BACKLOG, TCP_PROOF_STAYS, TCP_STRANGER_LIMIT, TCP_STRANGERS_MAX,
@@ -11,10 +12,13 @@ use crate::tcp::frame::{OPENING_MAX, Process, Reason, Stream};
 use crate::tcp::handshake::{Callee, Fault, Heard, House};
 use crate::tcp::line::prepare;
 use garonne_engine::api::Error;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
 use rustix::net::SocketFlags;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A listening socket for a rank, on an address of which the port may be 0.
 ///
@@ -67,10 +71,64 @@ enum Next {
     Proved(u32, usize),
 }
 
+/// What is ready when the door has something to do: the listener while it is open, and otherwise a clock.
+#[derive(Debug)]
+struct Latch {
+    ready: OwnedFd,
+    clock: OwnedFd,
+    shut: bool,
+}
+
+impl Latch {
+    fn new(listener: &OwnedFd) -> Option<Self> {
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let clock = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).ok()?;
+        epoll::add(&ready, listener, EventData::new_u64(0), EventFlags::IN).ok()?;
+        epoll::add(&ready, &clock, EventData::new_u64(1), EventFlags::IN).ok()?;
+        Some(Self {
+            ready,
+            clock,
+            shut: false,
+        })
+    }
+
+    /// Who calls waits for so long, unless it is opened before. Where that cannot be done it stays open.
+    fn shut(&mut self, listener: &OwnedFd, wait: Duration) {
+        // No time at all would stop the clock.
+        let value = Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos().max(1)),
+        };
+        self.shut = self.set(value) && self.watch(listener, EventFlags::empty());
+    }
+
+    fn open(&mut self, listener: &OwnedFd) {
+        if self.shut {
+            self.set(Timespec::default());
+            self.shut = !self.watch(listener, EventFlags::IN);
+        }
+    }
+
+    fn set(&self, it_value: Timespec) -> bool {
+        let once = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value,
+        };
+        rustix::time::timerfd_settime(&self.clock, TimerfdTimerFlags::empty(), &once).is_ok()
+    }
+
+    fn watch(&self, listener: &OwnedFd, flags: EventFlags) -> bool {
+        epoll::modify(&self.ready, listener, EventData::new_u64(0), flags).is_ok()
+    }
+}
+
 /// See the module's paragraph.
 #[derive(Debug)]
 pub(crate) struct Door {
     listener: OwnedFd,
+    /// None where the kernel had no descriptors for it: then the door is open always.
+    latch: Option<Latch>,
     strangers: Vec<Option<Stranger>>,
     /// The last that was sent away for what it said.
     turned_away: Option<(IpAddr, Fault)>,
@@ -79,26 +137,47 @@ pub(crate) struct Door {
 impl Door {
     pub(crate) fn new(listener: OwnedFd) -> Self {
         Self {
+            latch: Latch::new(&listener),
             listener,
             strangers: (0..TCP_STRANGERS_MAX).map(|_| None).collect(),
             turned_away: None,
         }
     }
 
+    /// Readable when somebody can come in.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
+        let latch = self.latch.as_ref().map(|latch| latch.ready.as_fd());
+        latch.unwrap_or(self.listener.as_fd())
+    }
+
+    fn shut(&mut self, wait: Duration) {
+        if let Some(latch) = &mut self.latch {
+            latch.shut(&self.listener, wait);
+        }
+    }
+
+    /// A place is free.
+    fn unlatch(&mut self) {
+        if let Some(latch) = &mut self.latch {
+            latch.open(&self.listener);
+        }
     }
 
     /// Lets some in. Returns the places they took, to be watched.
     pub(crate) fn open(&mut self, now: Instant, watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool) {
         for _ in 0..TCP_ACCEPTS_PER_POLL {
             // Those who wait in the kernel's queue are heard when one of those in here has gone on.
-            let Some(place) = self.place(now) else {
-                return;
+            let place = match self.place(now) {
+                Ok(place) => place,
+                Err(free) => return self.shut(free.saturating_duration_since(now)),
             };
+            self.unlatch();
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else {
-                return;
+            let socket = match rustix::net::accept_with(&self.listener, flags) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+                // The process or the system has no more descriptors or memory.
+                Err(_) => return self.shut(TCP_PROOF_STAYS),
             };
             self.strangers[place] = None;
             if watch(place, socket.as_fd()) {
@@ -112,17 +191,18 @@ impl Door {
         }
     }
 
-    /// A free place; if there is none, that of the oldest who has shown nothing, or else of the oldest who has shown the secret, and had the time to prove it.
-    fn place(&self, now: Instant) -> Option<usize> {
+    /// A free place; if there is none, that of the oldest who has shown nothing, or else of the oldest who has shown the secret, and had the time to prove it. An error: when that
+    /// will have had it.
+    fn place(&self, now: Instant) -> Result<usize, Instant> {
         let standing = |place: &usize| {
             self.strangers[*place]
                 .as_ref()
                 .map(|stranger| (stranger.callee.is_some(), stranger.since))
         };
-        let place = (0..self.strangers.len()).min_by_key(standing)?;
+        let place = (0..self.strangers.len()).min_by_key(standing).unwrap_or(0);
         match standing(&place) {
-            Some((true, since)) if now < since + TCP_PROOF_STAYS => None,
-            _ => Some(place),
+            Some((true, since)) if now < since + TCP_PROOF_STAYS => Err(since + TCP_PROOF_STAYS),
+            _ => Ok(place),
         }
     }
 
@@ -143,10 +223,12 @@ impl Door {
                     self.turned_away = Some((from.ip().to_canonical(), fault));
                 }
                 self.strangers[place] = None;
+                self.unlatch();
                 None
             }
             Next::Proved(expected, consumed) => {
                 let mut stranger = self.strangers[place].take()?;
+                self.unlatch();
                 let callee = *stranger.callee.take()?;
                 let (from, stream) = (callee.from, callee.stream);
                 prepare(&stranger.socket).ok()?;
@@ -166,10 +248,22 @@ impl Door {
         self.turned_away.take()
     }
 
+    /// How many places are taken.
+    #[cfg(test)]
+    pub(crate) fn strangers_inside(&self) -> usize {
+        self.strangers.iter().flatten().count()
+    }
+
     /// Who took too long leaves. When the next one will have.
     pub(crate) fn keep_time(&mut self, now: Instant) -> Option<Instant> {
+        let mut left = false;
         for stranger in &mut self.strangers {
-            stranger.take_if(|stranger| now >= stranger.since + TCP_STRANGER_LIMIT);
+            left |= stranger
+                .take_if(|stranger| now >= stranger.since + TCP_STRANGER_LIMIT)
+                .is_some();
+        }
+        if left {
+            self.unlatch();
         }
         let since = self
             .strangers
