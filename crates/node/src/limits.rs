@@ -158,6 +158,9 @@ pub const WAY_AFTER: Duration = Duration::from_millis(1500);
 /// Two that were asked for longer ago than this are two cases.
 pub const WAY_FORGETS: Duration = Duration::from_secs(5);
 
+/// Pairs of hosts that a way is looked for at a time: all pairs of 128 hosts of which none reaches another, in less than two megabytes. Further ones ask again each second.
+pub const SOUGHT_MAX: usize = 16 * 1024;
+
 /// How long a host tries whether it reaches another for them.
 pub const PROBE_LIMIT: Duration = Duration::from_secs(4);
 

@@ -4,6 +4,7 @@
 //! the one that is called; who does opens a port where it passes calls on ([`garonne_rails::tcp::relay`]), and the ranks of the caller's node learn of it (`ways`), and
 //! call there. Nothing of what passes is read: the ranks prove themselves to each other. The passing on is done by a task of this process, which its sockets poke.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,29 +17,64 @@ use rustix::event::epoll;
 
 use super::hosts::listen_at;
 use super::{Agent, Token};
-use crate::limits::{PROBE_LIMIT, PROBES_MAX, WAY_AFTER, WAY_FORGETS};
+use crate::limits::{PROBE_LIMIT, PROBES_MAX, SOUGHT_MAX, WAY_AFTER, WAY_FORGETS};
 use crate::orders::{Callback, Order, Report, Way};
 use crate::ways;
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
 pub(super) struct Gateways {
-    /// Of the first agent: pairs of nodes, from caller to called, that do not reach each other.
-    sought: Vec<Sought>,
+    /// Of the first agent.
+    search: Search,
     probes: Vec<Option<Probing>>,
     open: Option<Gateway>,
     /// Ways that the ranks of this node know.
     ways: Vec<Way>,
 }
 
+/// Pairs of nodes, from caller to called, that do not reach each other. Those of which nobody asks any more are forgotten.
+#[derive(Debug, Default)]
+struct Search {
+    sought: HashMap<(u32, u32), Sought>,
+    /// When it was last looked for such.
+    swept: Option<Instant>,
+}
+
 #[derive(Debug)]
 struct Sought {
-    nodes: (u32, u32),
     /// When one first asked, and last.
     since: Instant,
     last: Instant,
     /// All other nodes have been asked.
     asked: Option<Instant>,
+}
+
+impl Search {
+    /// A rank of the first node of a pair does not reach one of the second. Whether all other nodes are to be asked now.
+    fn missed(&mut self, nodes: (u32, u32), now: Instant) -> bool {
+        if self.swept.is_none_or(|swept| now > swept + WAY_FORGETS) {
+            self.swept = Some(now);
+            self.sought.retain(|_, known| now <= known.last + WAY_FORGETS);
+        }
+        if self.sought.len() >= SOUGHT_MAX && !self.sought.contains_key(&nodes) {
+            return false;
+        }
+        let this = self.sought.entry(nodes).or_insert(Sought {
+            since: now,
+            last: now,
+            asked: None,
+        });
+        if now > this.last + WAY_FORGETS {
+            this.since = now;
+        }
+        this.last = now;
+        let asked_lately = this.asked.is_some_and(|asked| now < asked + WAY_FORGETS);
+        if now < this.since + WAY_AFTER || asked_lately {
+            return false;
+        }
+        this.asked = Some(now);
+        true
+    }
 }
 
 #[derive(Debug)]
@@ -66,30 +102,9 @@ impl Agent<'_> {
         if self.up.is_some() || nodes.0 == nodes.1 || count < 3 {
             return;
         }
-        let now = Instant::now();
-        let sought = &mut self.gateways.sought;
-        let at = sought
-            .iter()
-            .position(|known| known.nodes == nodes)
-            .unwrap_or(sought.len());
-        if at == sought.len() {
-            sought.push(Sought {
-                nodes,
-                since: now,
-                last: now,
-                asked: None,
-            });
-        }
-        let this = &mut sought[at];
-        if now > this.last + WAY_FORGETS {
-            this.since = now;
-        }
-        this.last = now;
-        let asked_lately = this.asked.is_some_and(|asked| now < asked + WAY_FORGETS);
-        if now < this.since + WAY_AFTER || asked_lately {
+        if !self.gateways.search.missed(nodes, Instant::now()) {
             return;
         }
-        this.asked = Some(now);
         for node in (0..count).filter(|node| ![nodes.0, nodes.1].contains(node)) {
             match node == self.node {
                 true => self.probe(call),
@@ -216,5 +231,39 @@ impl Agent<'_> {
         let tasks = shared().ok()?;
         let watch = tasks.on_descriptor((ready.as_fd(), Interest::Readable), &now, turn);
         Some((watch.ok()?, tasks))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn others_are_asked_for_a_way_when_two_have_missed_each_other_for_a_while_and_then_not_for_another() {
+        let (mut search, begun) = (Search::default(), Instant::now());
+        let asked: Vec<u32> = (0..12)
+            .filter(|second| search.missed((1, 2), begun + SECOND * *second))
+            .collect();
+        assert_eq!(asked, [2, 7]);
+        // Long after, it is another case.
+        let later = begun + WAY_FORGETS * 10;
+        assert!(!search.missed((1, 2), later));
+        assert!(search.missed((1, 2), later + WAY_AFTER));
+    }
+
+    #[test]
+    fn pairs_of_which_nobody_asks_any_more_are_forgotten_and_there_are_never_too_many() {
+        let (mut search, begun) = (Search::default(), Instant::now());
+        for pair in 0..SOUGHT_MAX as u32 + 10 {
+            search.missed((pair, 0), begun);
+        }
+        assert_eq!(search.sought.len(), SOUGHT_MAX);
+        let later = begun + WAY_FORGETS + SECOND;
+        search.missed((0, 1), later);
+        assert_eq!(search.sought.len(), 1);
+        assert!(search.missed((0, 1), later + WAY_AFTER));
     }
 }
