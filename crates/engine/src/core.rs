@@ -18,7 +18,7 @@ use crate::route::Routes;
 pub(crate) use crate::store::misfit;
 use crate::store::{Body, Meta, Store};
 use crate::strategy::loaded::Loaded;
-use crate::table::{KeyMap, Lists, NONE};
+use crate::table::{KeyMap, Lists};
 use crate::watch::Watcher;
 use crate::wire::{Announce, Bytes, Clear, Finish};
 use garonne_sync::shm::Segment;
@@ -179,24 +179,6 @@ impl Core {
         self.pending = true;
     }
 
-    /// A control packet left.
-    pub(crate) fn told(&mut self, peer: Peer, header: &Header) {
-        if header.kind == Kind::Credit as u8
-            && let Some(gate) = self.gate(peer)
-        {
-            self.gates[gate as usize].paid(header.context, header.source.into());
-        }
-    }
-
-    /// Whether an answer of one of these kinds to a peer has not left yet.
-    pub(crate) fn owes_answer(&self, peer: Peer, kinds: &[Kind]) -> bool {
-        let is_one = |header: &Header| kinds.iter().any(|kind| *kind as u8 == header.kind);
-        let waiting = self.outbox.iter().chain(&self.aside);
-        waiting
-            .filter(|control| control.peer == peer)
-            .any(|control| is_one(&control.header))
-    }
-
     /// Ends the operation in slot `index`.
     pub(crate) fn complete(&mut self, index: u32, error: Option<Error>) {
         let operation = self.requests.at(index);
@@ -291,30 +273,6 @@ impl Core {
         })
     }
 
-    /// Returns the credits of an envelope that left the unexpected store or never entered it.
-    #[inline]
-    pub(crate) fn release(&mut self, gate: u32, incoming: &Incoming, len: u64) {
-        let payload = if matches!(incoming, Incoming::Payload(_) | Incoming::Whole(_)) {
-            len
-        } else {
-            0
-        };
-        self.release_credits(gate, payload);
-    }
-
-    /// Returns one envelope's credit and `payload` bytes of credit.
-    #[inline(always)]
-    pub(crate) fn release_credits(&mut self, gate: u32, payload: u64) {
-        if gate == NONE {
-            return;
-        }
-        let entry = &mut self.gates[gate as usize];
-        entry.received(payload);
-        if entry.owe(payload, &self.quotas) {
-            self.return_credits(gate);
-        }
-    }
-
     /// Shows messages and bytes sent, and messages kept, to those who watch. Off the way of messages: called when credits move
     /// and when the rank sleeps.
     #[cold]
@@ -330,35 +288,6 @@ impl Core {
             .enumerate()
         {
             tally.atomic_u64(8 * index).store(value, Ordering::Relaxed);
-        }
-    }
-
-    /// Sends back the credits that are owed to a peer.
-    #[cold]
-    pub(crate) fn return_credits(&mut self, gate: u32) {
-        let gate = &mut self.gates[gate as usize];
-        let Some((envelopes, payload)) = gate.pay() else {
-            return;
-        };
-        let header = Header {
-            kind: Kind::Credit as u8,
-            context: envelopes,
-            source: payload as u32,
-            ..Header::default()
-        };
-        let peer = gate.peer;
-        self.publish();
-        // Credits that found no room yet take these along: a peer that reads nothing is owed one packet, however many messages come.
-        let unsent = self
-            .outbox
-            .iter_mut()
-            .find(|control| control.peer == peer && control.header.kind == Kind::Credit as u8);
-        match unsent {
-            Some(unsent) => {
-                unsent.header.context += header.context;
-                unsent.header.source += header.source;
-            }
-            None => self.tell(peer, header, Bytes::new()),
         }
     }
 
@@ -508,22 +437,6 @@ impl Core {
             Body::Announced(announce) => self.fulfil(receive, meta, Incoming::Announced(*announce)),
             Body::Local(send) => self.fulfil(receive, meta, Incoming::Local(send)),
             Body::Free(_) | Body::Coming | Body::Awaited(_) => {}
-        }
-    }
-
-    /// Returns the credits of a message that leaves the store.
-    pub(crate) fn release_kept(&mut self, meta: &Meta, body: &Body) {
-        let payload = if matches!(body, Body::Inline(_) | Body::Buffer(_)) {
-            meta.len
-        } else {
-            0
-        };
-        if meta.peer == self.me {
-            self.self_credit += payload;
-        } else if meta.credited
-            && let Some(gate) = self.gate(meta.peer)
-        {
-            self.release_credits(gate, payload);
         }
     }
 

@@ -10,6 +10,7 @@ pub mod api;
 mod arrive;
 mod copy;
 mod core;
+mod credit;
 pub mod event;
 mod fetch;
 mod flow;
