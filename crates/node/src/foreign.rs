@@ -269,10 +269,10 @@ pub fn read_any_launcher(bytes: &[u8]) {
     meeting::read_anything(&text);
     let _ = (key::parse(&text), mapping::nodes(&text, 64));
     let var = |name: &str| {
-        let values = text
+        let mut values = text
             .lines()
             .filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-        values.last().map(str::to_owned)
+        values.next().map(str::to_owned)
     };
     let Some(told) = told(var, |number| number.parse().ok()) else {
         return;
