@@ -1,7 +1,8 @@
-//! The cost model kept in the user's cache directory.
+//! The cost model, and what networks gave, kept in the user's cache directory.
 
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     garonne_rails::cost::read_anything(bytes);
+    garonne_node::tuned::read_anything(bytes);
 });

@@ -47,6 +47,7 @@ mod sys;
 pub mod traced;
 pub mod tracing;
 pub mod tree;
+pub mod tuned;
 pub mod visit;
 pub mod ways;
 pub mod wire;

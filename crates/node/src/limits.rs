@@ -332,3 +332,6 @@ pub const LOOKERS_MAX: usize = 8;
 
 /// Bytes that may wait on one line between agents, or for one who asks, before looks are left out: who does not take them is slow, and who asks names what did not come.
 pub const LOOK_WAITING_MAX: usize = 64 << 20;
+
+/// Networks of which it is kept what they gave: some of each of a few dozen clusters; the oldest go first.
+pub const TUNED_MAX: usize = 256;

@@ -361,6 +361,9 @@ pub const TCP_FURTHER_AGAIN: std::time::Duration = std::time::Duration::from_sec
 /// Microseconds after which what a way has moved counts a third: a network that becomes slower is known for that soon, and a burst is not taken for its rate.
 pub const TCP_PACE_MEMORY: f64 = 100_000.0;
 
+/// Microseconds that a rate which was found another time counts as: the first piece, which takes about as long, weighs more.
+pub const TCP_TUNED_COUNTS: f64 = 5_000.0;
+
 /// Part of the fastest way's rate below which a way may get nothing of messages of some megabytes, and so cannot show that it has become faster.
 pub const TCP_SLOW_WAY: f64 = 0.25;
 

@@ -46,6 +46,7 @@ pub use fabric::opener::Fabrics;
 pub use frame::{LIBRARY, Library, MEMORY, Process, Reason, Stream, VERSIONS};
 pub use handshake::{Fault, House, SECRET_BYTES, Secret};
 pub use hosts::Hosts;
+pub use paths::tuned::Gives;
 
 use crate::limits::{
     TCP_EAGER_MAX, TCP_FLOW_HEAD, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_LOOK_EVERY, TCP_PACKED_MAX,
@@ -141,6 +142,8 @@ pub struct TcpRail {
     listened: Instant,
     /// Something left since the kernel said last that all that had left was confirmed.
     unconfirmed: bool,
+    /// Ways begin with nothing that was found another time.
+    anew: bool,
     gathering: Gathering,
     brisk: Brisk,
     shown: Shown,
@@ -207,6 +210,7 @@ impl TcpRail {
             deadline: None,
             listened: Instant::now(),
             unconfirmed: false,
+            anew: false,
             gathering: Gathering::default(),
             brisk: Brisk::default(),
             shown: Shown::default(),

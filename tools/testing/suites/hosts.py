@@ -53,7 +53,7 @@ def suite(context):
         yield python(context, PART)
     else:
         yield python(context, [])
-    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, network_that_comes, network_lost, gateway, settings_of_networks, one_side_encrypts, strangers, libfabric, libfabric_fails):
+    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, tuned_networks, network_that_comes, network_lost, gateway, settings_of_networks, one_side_encrypts, strangers, libfabric, libfabric_fails):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
@@ -249,6 +249,35 @@ def several_networks(context, talk):
                 hosts.mend(wire)
                 wait_until("data after a wire stood still", lambda seen: sum(row["mb_brought"] for row in seen.values()) > sum(row["mb_brought"] for row in at.values()) + 40)
         job.end_well(talk, 2 * SILENCE_S)
+
+
+def tuned_networks(context, talk):
+    """Two wires are measured; ranks of a later job begin with what was found, and go on with what they find."""
+    with Wires(["400mbit", "100mbit"]) as hosts:
+        # Tests run beside each other, and other jobs are to find nothing.
+        cache = context.work / "hosts" / f"cache{os.getpid()}"
+        environment = {**context.environment(), "XDG_CACHE_HOME": str(cache)}
+        garonne = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne"]
+
+        def say(*words):
+            done = subprocess.run([*garonne, *words], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+            expect(done.returncode == 0, f"garonne {words}: exit code {done.returncode}", done.stdout + done.stderr)
+            return done.stdout
+
+        found = json.loads(say("tune", "--host", f"localhost,{hosts.names[1]}", "--launcher", "ip netns exec", "--json"))
+        for host in found:
+            rates = {one["own"]: one["mb_per_s"] for one in host["networks"]}
+            expect(set(rates) == {"10.77.0.0/24", "10.77.1.0/24"} and rates["10.77.0.0/24"] > 1.5 * rates["10.77.1.0/24"], "not what the wires give", str(found))
+        kept = json.loads(say("why", "costs", "--json"))
+        expect(kept["networks"] == found[1]["networks"], "not what was found is kept", f"{kept}\n{found}")
+        job = MarkedJob([*garonne, "run", "--launcher", "ip netns exec", "--host", f"localhost:1,{hosts.names[1]}:1", talk, "0", "4000000"], environment)
+        with job:
+            job.wait_for_ranks(talk, 2)
+            until = time.monotonic() + PATIENCE_S
+            while (said := why_gate(context, hosts, job)).count("from garonne tune") < 2:
+                expect(time.monotonic() < until, "ranks do not begin with what was kept", said)
+                time.sleep(0.2)
+        job.end_well(talk, SILENCE_S)
 
 
 def network_that_comes(context, talk):

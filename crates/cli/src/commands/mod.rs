@@ -16,6 +16,7 @@ mod strategy;
 mod top;
 mod trace;
 mod tune;
+mod tune_networks;
 mod tune_ranks;
 mod who;
 mod why;

@@ -1,11 +1,14 @@
-//! `garonne tune`: measures what moving bytes costs here and keeps it; `garonne why costs` prints what is kept.
+//! `garonne tune`: measures what moving bytes costs here, or by the networks between hosts, and keeps it; `garonne why costs` prints what is kept.
 
 use comfy_table::{Table, presets};
 use garonne_rails::cost::CostModel;
 use garonne_rails::shm::pace::WAYS;
 use garonne_sync::copy::Routine;
 
-use super::tune_ranks;
+use garonne_node::tuned::{Network, Networks};
+use serde::Serialize;
+
+use super::{tune_networks, tune_ranks};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -18,11 +21,27 @@ pub struct Args {
     /// Be one of the two ranks that measure
     #[arg(long, hide = true)]
     as_rank: bool,
+    #[command(flatten)]
+    networks: tune_networks::Args,
+}
+
+/// All that is kept.
+#[derive(Serialize)]
+struct Kept {
+    #[serde(flatten)]
+    model: Option<CostModel>,
+    networks: Vec<Network>,
 }
 
 pub fn run(args: &Args) -> i32 {
     if args.as_rank {
         return tune_ranks::as_rank();
+    }
+    if args.networks.network_rank {
+        return tune_networks::as_rank(args.dry_run);
+    }
+    if args.networks.are_meant() {
+        return tune_networks::run(&args.networks, (args.json, args.dry_run));
     }
     let measured = CostModel::measure().map_err(|error| error.to_string());
     let model = match measured.and_then(|model| Ok(model.with_ways(tune_ranks::measure()?))) {
@@ -56,10 +75,15 @@ pub fn run(args: &Args) -> i32 {
 
 /// Prints the model that ranks begin with.
 pub fn show_kept(as_json: bool) -> i32 {
-    match CostModel::load() {
-        Some(model) if as_json => super::print_json(&model),
-        Some(model) => print(&model),
-        None if as_json => super::print_json(&serde_json::Value::Null),
+    let (model, networks) = (CostModel::load(), Networks::load().networks);
+    if as_json {
+        return match model.is_none() && networks.is_empty() {
+            true => super::print_json(&serde_json::Value::Null),
+            false => super::print_json(&Kept { model, networks }),
+        };
+    }
+    let code = match &model {
+        Some(model) => print(model),
         None => {
             outln!(
                 "no cost model is kept for this machine: ranks begin with vector copies and try both ways of large data"
@@ -67,7 +91,17 @@ pub fn show_kept(as_json: bool) -> i32 {
             outln!("`garonne tune` measures one");
             0
         }
+    };
+    match networks.is_empty() {
+        true => outln!(
+            "nothing is kept of networks between hosts: `garonne tune --host HOST` measures those to another"
+        ),
+        false => {
+            outln!("networks between hosts, as this one gets large data by them:");
+            tune_networks::print_networks(&networks);
+        }
     }
+    code
 }
 
 fn print(model: &CostModel) -> i32 {

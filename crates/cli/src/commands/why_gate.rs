@@ -242,7 +242,7 @@ fn told_way(gate: &Gate, gates: &Gates) -> serde_json::Value {
                 "for": purpose(seen), "provider": (!seen.provider.is_empty()).then_some(&seen.provider), "unused": reasons(seen.unused),
                 "from": seen.ends.0.to_string(), "to": seen.ends.1.to_string(),
                 "through_node": through, "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
-                "round_trip_us": (seen.round_trip_us > 0).then_some(seen.round_trip_us),
+                "tuned_mb_per_s": (seen.tuned > 0).then_some(seen.tuned), "round_trip_us": (seen.round_trip_us > 0).then_some(seen.round_trip_us),
             })).collect::<Vec<_>>(),
         }),
     }
@@ -397,11 +397,14 @@ fn connection(seen: &Seen, through: Option<u32>) -> String {
         0 => String::new(),
         times => format!("; opened again {times} times"),
     };
-    let brought = match (seen.rate, seen.moved) {
+    let mut brought = match (seen.rate, seen.moved) {
         (0, 0) => String::new(),
         (0, moved) => format!("; brought {moved} MB"),
         (rate, moved) => format!("; brought {moved} MB, at {rate} MB/s last"),
     };
+    if seen.tuned > 0 {
+        brought += &format!("; began with {} MB/s from garonne tune", seen.tuned);
+    }
     let through = through.map_or_else(String::new, |node| format!(" (node {node} passes it on)"));
     let round_trip = match seen.round_trip_us {
         0 => String::new(),

@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::layout::{self, State};
 use crate::orders::Place;
 use crate::sys;
+use crate::tuned::Networks as Tuned;
 use crate::ways;
 
 /// See the module's paragraph.
@@ -93,6 +94,7 @@ impl Outward {
             client: client.clone(),
             board: client.board(),
             shares: OnceLock::new(),
+            tuned: OnceLock::new(),
             all_send,
             world,
             map,
@@ -291,6 +293,8 @@ struct Others {
     map: Map,
     /// By address of this host; none where it does not matter. Found out when the first large data leave.
     shares: OnceLock<Vec<(IpAddr, f64)>>,
+    /// What networks gave another time. Read then, too.
+    tuned: OnceLock<Tuned>,
     /// Each rank of this host has a core of its own, and none is left.
     all_send: bool,
     fabrics: Fabrics,
@@ -361,6 +365,11 @@ impl tcp::Hosts for Others {
         });
         let known = shares.iter().find(|(address, _)| *address == own.to_canonical());
         known.map_or(1.0, |(_, share)| *share)
+    }
+
+    fn tuned(&self, own: IpAddr, other: IpAddr) -> Option<(f64, f64)> {
+        let known = self.tuned.get_or_init(Tuned::load).find(own, other)?;
+        Some((known.mb_per_s, known.round_trip_us))
     }
 
     fn is_gone(&self, peer: Peer) -> bool {

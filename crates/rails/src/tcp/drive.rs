@@ -278,6 +278,9 @@ impl TcpRail {
             }
         }
         self.shown.opened(peer, stream, ends);
+        if let (Stream::Bulk(path), Some(ends)) = (stream, ends) {
+            self.begin_tuned(peer, path, ends);
+        }
         self.show_round_trip(peer, stream);
         if stream.is_fabric() {
             self.opened_fabric(peer);

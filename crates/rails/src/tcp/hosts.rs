@@ -29,6 +29,10 @@ pub trait Hosts: Send + Sync {
     fn share(&self, _own: IpAddr) -> f64 {
         1.0
     }
+    /// What the network between these addresses gave when it was measured before: bytes in a microsecond, and microseconds of a round trip. `None`: it was not.
+    fn tuned(&self, _own: IpAddr, _other: IpAddr) -> Option<(f64, f64)> {
+        None
+    }
     /// Which networks of libfabric large data may use.
     fn fabrics(&self) -> Fabrics {
         Fabrics::Off

@@ -2,7 +2,7 @@
 //!
 //! Owned by the way. Time is an argument.
 
-use crate::limits::{TCP_PACE_MEMORY, TCP_SLOW_AGAIN, TCP_SLOW_COST, TCP_SLOW_WAY};
+use crate::limits::{TCP_PACE_MEMORY, TCP_SLOW_AGAIN, TCP_SLOW_COST, TCP_SLOW_WAY, TCP_TUNED_COUNTS};
 use std::time::{Duration, Instant};
 
 /// What a connection has moved, and how fast.
@@ -29,6 +29,18 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
+    /// What it moves in a microsecond, and how long it takes to begin, as they were found another time. `false`: it is known better.
+    pub(crate) fn begin_with(&mut self, (rate, latency): (f64, f64), now: Instant) -> bool {
+        if self.rate().is_some() {
+            return false;
+        }
+        (self.bytes, self.took) = (rate * TCP_TUNED_COUNTS, TCP_TUNED_COUNTS);
+        self.latency = latency;
+        // Doubted after a while, as what it brought itself.
+        self.last = Some((now, Duration::ZERO));
+        true
+    }
+
     /// Something is asked for.
     pub(crate) fn asks(&mut self, now: Instant, moved: u64) {
         self.since.get_or_insert((now, moved));
@@ -68,6 +80,25 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_found_another_time_is_believed_until_the_way_brings_something() {
+        let (mut pace, begun) = (Pace::default(), Instant::now());
+        assert!(pace.begin_with((500.0, 30.0), begun));
+        assert_eq!((pace.rate(), pace.latency), (Some(500.0), 30.0));
+        pace.asks(begun, 0);
+        // A hundred bytes in a microsecond, for ten and a hundred milliseconds.
+        pace.came(begun + Duration::from_millis(10), 1_000_000, true);
+        assert!(pace.rate().is_some_and(|rate| rate < 250.0));
+        pace.came(begun + Duration::from_millis(110), 11_000_000, false);
+        assert!(pace.rate().is_some_and(|rate| rate < 110.0));
+        assert!(!pace.begin_with((500.0, 30.0), begun), "it is known better");
+        // One that is said to be slow is tried all the same.
+        let mut slow = Pace::default();
+        slow.begin_with((1.0, 30.0), begun);
+        slow.forget_bad_moment(begun + 2 * TCP_SLOW_AGAIN, 1000.0);
+        assert_eq!(slow.rate(), None);
+    }
 
     #[test]
     fn a_way_that_was_slow_once_is_tried_again_after_a_while_and_seldom_if_that_took_long() {

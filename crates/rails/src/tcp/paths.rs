@@ -5,6 +5,7 @@
 //! (`strategy::split`) from what each has moved so far; so ratios follow what networks do while they do it. A piece whose connection breaks, or brings nothing while others do, is
 //! asked for again elsewhere. With one way, a read is one piece and no clock is read. Time is an argument. Bounded by what the engine asks for.
 
+pub(crate) mod tuned;
 mod unasked;
 
 use crate::limits::{FABRIC_SILENT_LOOKS, TCP_PATH_RATE, TCP_PIECES, TCP_SPREAD_LEAST};

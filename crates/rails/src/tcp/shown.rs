@@ -13,8 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Words of a row: the peer plus one (0: none), the stream's code, whether it is open, how often it was opened, both ports, both addresses, what it moves and has moved,
-/// of the one beside an endpoint of libfabric the provider's name and why it is not used, here (low byte) and there (the next), and the round trip.
-const ROW: usize = 21;
+/// of the one beside an endpoint of libfabric the provider's name and why it is not used, here (low byte) and there (the next), the round trip, and what it began with.
+const ROW: usize = 22;
 const STREAM: usize = 1;
 const OPEN: usize = 2;
 const OPENED: usize = 3;
@@ -26,6 +26,7 @@ const MOVED: usize = 14;
 const PROVIDER: usize = 15;
 const UNUSED: usize = 19;
 const ROUND_TRIP: usize = 20;
+const TUNED: usize = 21;
 /// Bytes of a provider's name that are shown.
 const PROVIDER_BYTES: usize = 16;
 
@@ -55,6 +56,8 @@ pub struct Seen {
     pub unused: (Option<Unused>, Option<Unused>),
     /// Microseconds of a round trip as the kernel saw it when the connection was opened; 0: not known.
     pub round_trip_us: u32,
+    /// Megabytes in a second that its network gave when it was measured before, with which it began; 0: with nothing.
+    pub tuned: u32,
 }
 
 /// Why no connection in such a table uses libfabric, if there is a reason that holds for all.
@@ -111,6 +114,7 @@ pub fn read_shown(table: &[u8]) -> Vec<Seen> {
                 Unused::from_code((row[UNUSED] >> 8) as u8),
             ),
             round_trip_us: row[ROUND_TRIP],
+            tuned: row[TUNED],
         })
     };
     words.chunks_exact(ROW).filter_map(seen).collect()
@@ -171,6 +175,13 @@ impl Shown {
     pub fn round_trip(&self, peer: Peer, stream: Stream, us: Option<u32>) {
         if let (Some(row), Some(us)) = (self.row(peer, stream), us) {
             row[ROUND_TRIP].store(us, Relaxed);
+        }
+    }
+
+    /// A way for large data begins with so many megabytes in a second.
+    pub fn tuned(&self, peer: Peer, stream: Stream, rate: u32) {
+        if let Some(row) = self.row(peer, stream) {
+            row[TUNED].store(rate.max(1), Relaxed);
         }
     }
 
@@ -302,6 +313,7 @@ mod tests {
         shown.closed(7, Stream::Small);
         shown.moved(0, Stream::Bulk(3), (1200, 77));
         shown.round_trip(7, Stream::Small, Some(90));
+        shown.tuned(0, Stream::Bulk(3), 900);
         assert!(!read_sealed(&shown.table()));
         shown.sealed(true);
         assert!(read_sealed(&shown.table()) && !read_sealed(&[]));
@@ -316,6 +328,7 @@ mod tests {
             provider: String::new(),
             unused: (None, None),
             round_trip_us: if peer == 7 { 90 } else { 0 },
+            tuned: if stream == Stream::Bulk(3) { 900 } else { 0 },
         };
         assert_eq!(
             read(&shown),

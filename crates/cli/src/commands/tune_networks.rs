@@ -1,0 +1,289 @@
+//! The part of `garonne tune` that measures networks: large data between two hosts, by each network that both are on.
+//!
+//! The command starts itself as a job of two ranks, one on each host, as `garonne ping` does. Each in turn fetches large messages from the other, over all networks at once as ranks of
+//! any job would, and what its rail then knows of them is the measurement. Each rank keeps what it found on its own host, which is where ranks look that begin there.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use comfy_table::{Table, presets};
+use garonne_engine::api::Mode;
+use garonne_node::rank::{Rank, RankHost};
+use garonne_node::tuned::{Network, Networks};
+use garonne_progress::host::Host;
+use garonne_sync::user::{Data, Scratch};
+use serde::{Deserialize, Serialize};
+
+use super::pair;
+
+/// Large data, and what is said of them.
+const BULK: i32 = 0;
+const WORD: i32 = 1;
+/// Bytes of a message: several pieces for each of the networks.
+const LEN: u64 = 16 << 20;
+/// Messages at least. The first opens the ways.
+const MESSAGES: u32 = 4;
+/// Longer than the first pieces of a network say too much of it, since it lets them through at once.
+const LEAST: Duration = Duration::from_millis(1500);
+/// Bytes of what one rank tells the other in the end.
+const REPORT_MAX: usize = 64 * 1024;
+
+#[derive(Debug, Default, clap::Args)]
+pub struct Args {
+    /// Measure the networks between these hosts instead of this machine; one: between this host and that one
+    #[arg(long, value_name = "HOST,HOST", value_delimiter = ',')]
+    host: Vec<String>,
+    /// What starts an agent on another host, as for `garonne run`
+    #[arg(long, requires = "host")]
+    launcher: Option<String>,
+    /// Be one of the two ranks that measure networks
+    #[arg(long, hide = true)]
+    pub network_rank: bool,
+}
+
+/// What one host found.
+#[derive(Debug, Serialize, Deserialize)]
+struct Found {
+    host: String,
+    networks: Vec<Network>,
+    /// Where that is kept, or why not; neither: it was not to be.
+    kept: Option<String>,
+    failed: Option<String>,
+}
+
+impl Args {
+    /// Whether networks are to be measured.
+    pub fn are_meant(&self) -> bool {
+        !self.host.is_empty()
+    }
+}
+
+/// Measures between each two of the hosts. `how`: whether to print JSON, and whether to keep nothing.
+pub fn run(args: &Args, how: (bool, bool)) -> i32 {
+    let (as_json, dry_run) = how;
+    let here = [String::from("localhost")];
+    let hosts: Vec<&String> = match &args.host[..] {
+        [other] => here.iter().chain([other]).collect(),
+        all => all.iter().collect(),
+    };
+    let mut found = Vec::new();
+    for (at, one) in hosts.iter().enumerate() {
+        for other in &hosts[at + 1..] {
+            match measure(args, (one, other), dry_run) {
+                Ok(both) => found.extend(both),
+                Err(text) => {
+                    errln!("error: {one} and {other}: {text}");
+                    return 1;
+                }
+            }
+        }
+    }
+    let code = match as_json {
+        true => super::print_json(&found),
+        false => print(&found),
+    };
+    let failures = found
+        .iter()
+        .filter_map(|one| Some((&one.host, one.failed.as_ref()?)));
+    for (host, why) in failures.clone() {
+        errln!("error: cannot keep what {host} found: {why}");
+    }
+    if failures.count() > 0 { 1 } else { code }
+}
+
+/// Starts the job and reads what its ranks found. What went wrong there it says itself.
+fn measure(args: &Args, (one, other): (&str, &str), dry_run: bool) -> Result<Vec<Found>, String> {
+    let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
+    let mut command = Command::new(&program);
+    command.args(["run", "-n", "2", "--map-by", "node", "--host"]);
+    command.arg(format!("{one},{other}"));
+    if let Some(launcher) = &args.launcher {
+        command.args(["--launcher", launcher]);
+    }
+    command.arg(&program).args(["tune", "--network-rank"]);
+    if dry_run {
+        command.arg("--dry-run");
+    }
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cannot start a job: {error}"))?;
+    if !output.status.success() {
+        return Err("the job of two ranks failed, as it says above".to_owned());
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("the ranks said something else: {error}"))
+}
+
+fn print(found: &[Found]) -> i32 {
+    for one in found {
+        outln!("{} gets", one.host);
+        print_networks(&one.networks);
+        if let Some(path) = &one.kept {
+            outln!("kept there in {path}");
+        }
+    }
+    outln!(
+        "ranks split large data over several networks by these numbers until they have found their own; `garonne why gate N` shows both"
+    );
+    0
+}
+
+/// What networks give, as a table.
+pub fn print_networks(networks: &[Network]) {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["by network", "from", "MB/s", "round trip us"]);
+    for one in networks {
+        table.add_row([
+            one.own.clone(),
+            one.other.clone(),
+            format!("{:.0}", one.mb_per_s),
+            format!("{:.0}", one.round_trip_us),
+        ]);
+    }
+    outln!("{}", table.trim_fmt());
+}
+
+/// One of the two ranks.
+pub fn as_rank(dry_run: bool) -> i32 {
+    match found(dry_run) {
+        Ok(Some(both)) => super::print_json(&both),
+        Ok(None) => 0,
+        Err(text) => {
+            errln!("error: {text}");
+            1
+        }
+    }
+}
+
+/// Both ranks' findings, of rank 0.
+fn found(dry_run: bool) -> Result<Option<[Found; 2]>, String> {
+    let rank = Rank::enter().map_err(|error| error.to_string())?;
+    let host = &rank.host;
+    if host.world_size() != 2 {
+        return Err(format!("{} ranks; two are needed", host.world_size()));
+    }
+    let other_hosts = host.inspect(|shard| match shard.rail().tcp() {
+        Some(mut tcp) => {
+            tcp.measure_anew();
+            true
+        }
+        None => false,
+    });
+    if !other_hosts {
+        return Err("both ranks are on one host; there is no network between them".to_owned());
+    }
+    let mut own = Vec::new();
+    for receiver in 0..2 {
+        match host.me() == receiver {
+            true => own = fetch(host)?,
+            false => give(host)?,
+        }
+    }
+    // One after the other: both may keep it in the same place.
+    let result = match host.me() {
+        0 => {
+            let mine = kept(own, dry_run);
+            Some([mine, hear(host)?])
+        }
+        _ => {
+            pair::receive(host, WORD, Data::empty())?;
+            tell(host, &kept(own, dry_run))?;
+            None
+        }
+    };
+    rank.leave().map_err(|error| error.to_string())?;
+    Ok(result)
+}
+
+/// Gets large messages until enough is known, and says after each whether there is to be another.
+fn fetch(host: &RankHost) -> Result<Vec<Network>, String> {
+    let memory = Scratch::new(LEN as usize).ok_or("no memory")?;
+    let word = Scratch::new(1).ok_or("no memory")?;
+    let (mut begun, mut count) = (Instant::now(), 0);
+    loop {
+        pair::receive_announced(host, BULK, Data::contiguous(memory.mem(), LEN))?;
+        if count == 0 {
+            begun = Instant::now();
+        }
+        count += 1;
+        let enough = count >= MESSAGES && begun.elapsed() >= LEAST;
+        word.mem().write(0, &[enough.into()]);
+        pair::send(host, WORD, Data::contiguous(word.mem(), 1), Mode::Standard)?;
+        if enough {
+            break;
+        }
+    }
+    // All together, for where there is but one network, whose rate nobody measures: there is nothing to compare it with.
+    let together = (u64::from(count - 1) * LEN) as f64 / begun.elapsed().as_secs_f64() / 1e6;
+    let ways = host.inspect(|shard| shard.rail().tcp().map(|tcp| tcp.gives(1 - host.me())));
+    let mut ways = ways.unwrap_or_default();
+    ways.retain(|way| way.brought > 0);
+    let alone = ways.len() == 1;
+    let known = ways.iter().filter_map(|way| {
+        let rate = if alone { Some(together) } else { way.rate };
+        let (own, other) = (way.ends.0.ip(), way.ends.1.ip());
+        Some(Network::between(own, other, (rate?, way.latency)))
+    });
+    // Two ways may lead by one network: the second connection of a pair that has but one is of no use.
+    let mut networks: Vec<Network> = Vec::new();
+    for network in known {
+        let same = |known: &Network| (&known.own, &known.other) == (&network.own, &network.other);
+        match networks.iter_mut().find(|known| same(known)) {
+            Some(known) if known.mb_per_s < network.mb_per_s => *known = network,
+            Some(_) => {}
+            None => networks.push(network),
+        }
+    }
+    Ok(networks)
+}
+
+fn give(host: &RankHost) -> Result<(), String> {
+    let memory = Scratch::new(LEN as usize).ok_or("no memory")?;
+    let word = Scratch::new(1).ok_or("no memory")?;
+    let mut enough = [0];
+    while enough == [0] {
+        pair::send(host, BULK, Data::contiguous(memory.mem(), LEN), Mode::Synchronous)?;
+        pair::receive(host, WORD, Data::contiguous(word.mem(), 1))?;
+        word.mem().read(0, &mut enough);
+    }
+    Ok(())
+}
+
+/// What this host found, and whether that is kept.
+fn kept(networks: Vec<Network>, dry_run: bool) -> Found {
+    let result = (!dry_run).then(|| Networks::keep(&networks));
+    Found {
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        networks,
+        kept: match &result {
+            Some(Ok(path)) => Some(path.display().to_string()),
+            _ => None,
+        },
+        failed: match result {
+            Some(Err(error)) => Some(error.to_string()),
+            _ => None,
+        },
+    }
+}
+
+fn tell(host: &RankHost, found: &Found) -> Result<(), String> {
+    let text = serde_json::to_vec(found).map_err(|error| error.to_string())?;
+    let room = Scratch::new(REPORT_MAX).ok_or("no memory")?;
+    // Blanks behind it are no part of it.
+    let mut bytes = vec![b' '; REPORT_MAX];
+    let place = bytes.get_mut(..text.len()).ok_or("too many networks")?;
+    place.copy_from_slice(&text);
+    room.mem().write(0, &bytes);
+    let data = Data::contiguous(room.mem(), REPORT_MAX as u64);
+    pair::send(host, WORD, data, Mode::Standard)
+}
+
+fn hear(host: &RankHost) -> Result<Found, String> {
+    pair::send(host, WORD, Data::empty(), Mode::Standard)?;
+    let room = Scratch::new(REPORT_MAX).ok_or("no memory")?;
+    pair::receive(host, WORD, Data::contiguous(room.mem(), REPORT_MAX as u64))?;
+    let mut bytes = vec![0; REPORT_MAX];
+    room.mem().read(0, &mut bytes);
+    serde_json::from_slice(&bytes).map_err(|error| format!("the other rank said something else: {error}"))
+}
