@@ -6,7 +6,8 @@ pub const DESCRIPTOR_BLOB_MAX: usize = 40;
 /// Payload that every control packet may carry: an announcement with the largest descriptor fits, and two cache lines hold it with its header.
 pub const CONTROL_PAYLOAD_MAX: usize = 88;
 
-/// Unexpected envelopes that one peer may leave here: enough that a burst of small sends to a busy receiver never waits.
+/// Unexpected envelopes that one peer may leave here: enough that a burst of small sends to a busy receiver never waits. Also bounds what is queued for a peer that reads nothing: an answer
+/// for each envelope, since their credit counts as returned when it has left, and one to a question.
 pub const ENVELOPE_QUOTA: u32 = 1024;
 
 /// Unexpected payload in bytes that one peer may leave here in a small job; larger jobs share [`PAYLOAD_TOTAL`]. A window of eight of the longest messages that travel with their envelope.
