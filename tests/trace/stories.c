@@ -102,6 +102,18 @@ static void collectives(void) {
     }
 }
 
+/* Nonblocking ones that are short enough to meet in shared memory; the first finds its communicator without a place for that. */
+static void rounds(void) {
+    enum { BLOCK = 8192 };
+    for (int round = 0; round < ROUNDS; round++) {
+        MPI_Request request;
+        MPI_Ibarrier(MPI_COMM_WORLD, &request); /* line: ibarrier */
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_Iallgather(buffer, BLOCK, MPI_BYTE, buffer + LARGE / 2, BLOCK, MPI_BYTE, MPI_COMM_WORLD, &request); /* line: iallgather */
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+}
+
 /* A ring of small and medium messages, so that all ranks send and receive. */
 static void ring(int rounds) {
     int next = (rank + 1) % size, before = (rank + size - 1) % size;
@@ -194,6 +206,8 @@ int main(int argc, char **argv) {
         late();
     else if (!strcmp(argv[1], "collectives"))
         collectives();
+    else if (!strcmp(argv[1], "rounds"))
+        rounds();
     else if (!strcmp(argv[1], "ring"))
         ring(50);
     else if (!strcmp(argv[1], "killed"))

@@ -51,8 +51,8 @@ pub trait Watcher: Debug + Send + Sync {
     fn started(&self, operation: &Watched);
     /// It is over.
     fn over(&self, operation: &Watched);
-    /// The calling thread moved bytes of an operation, whose other side is `peer`, since `since`.
-    fn moved(&self, name: u64, peer: Peer, bytes: u64, since: u64);
+    /// The calling thread moved bytes of an operation, whose other side is `peer` (`None`: several have to do with them), since `since`.
+    fn moved(&self, name: u64, peer: Option<Peer>, bytes: u64, since: u64);
     /// The calling thread's call is this collective.
     fn collective(&self, context: Context, tag: i32);
 }
@@ -67,7 +67,7 @@ impl Stopwatch {
         if let Some((watcher, since)) = &self.0
             && bytes > 0
         {
-            watcher.moved(name, peer, bytes, *since);
+            watcher.moved(name, Some(peer), bytes, *since);
         }
     }
 }

@@ -201,12 +201,12 @@ impl Watcher for Tracer {
         self.write(about(Kind::Done, operation));
     }
 
-    fn moved(&self, name: u64, peer: Peer, bytes: u64, since: u64) {
+    fn moved(&self, name: u64, peer: Option<Peer>, bytes: u64, since: u64) {
         let at_ns = sys::monotonic_ns();
         self.write(Record {
             at_ns,
             site: at_ns.saturating_sub(since),
-            peer,
+            peer: peer.unwrap_or(u32::MAX),
             len: bytes,
             operation: name,
             ..Record::new(Kind::Work)

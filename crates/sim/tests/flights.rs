@@ -154,7 +154,7 @@ impl Watcher for Counter {
     }
     fn started(&self, _operation: &Watched) {}
     fn over(&self, _operation: &Watched) {}
-    fn moved(&self, _name: u64, _peer: Peer, bytes: u64, _since: u64) {
+    fn moved(&self, _name: u64, _peer: Option<Peer>, bytes: u64, _since: u64) {
         self.0.fetch_add(bytes, Ordering::Relaxed);
     }
     fn collective(&self, _context: Context, _tag: i32) {}

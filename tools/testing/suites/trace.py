@@ -26,7 +26,7 @@ def suite(context):
     if context.foreign:
         return
     context.installed()
-    for case in (sender, wait, late, collectives, killed, many, running, running_threads, launcher_killed):
+    for case in (sender, wait, late, collectives, rounds, killed, many, running, running_threads, launcher_killed):
         name = case.__doc__.split("\n")[0].rstrip(".")
         yield Case(f"trace/{name}", lambda case=case: case(Stories(context, case.__name__)), alone=True)
 
@@ -171,6 +171,19 @@ def collectives(stories):
     expect(all(count == 3 for count in named.values()), f"each on three ranks: {named}")
     row = stories.rows()[stories.line("ibcast"), "MPI_Ibcast"]
     expect(row["operations"] == 15, f"{row}")
+
+
+def rounds(stories):
+    """collectives that meet in shared memory have the bytes that each rank moved there"""
+    events = stories.run("rounds", ranks=3)
+    whole(events)
+    rows = stories.rows()
+    lost = any("lost" in event.get("args", {}) for event in events if event["ph"] == "i")
+    # Each puts 8 KB down and takes two of the others'; a barrier moves nothing, also not where it is the first call of its communicator.
+    for words, call, bytes_each in (("iallgather", "MPI_Iallgather", 3 * 8192), ("ibarrier", "MPI_Ibarrier", 0)):
+        row = rows[stories.line(words), call]
+        expect(lost or row["operations"] == 15 and row["bytes"] == 15 * bytes_each, f"{words}: {row}")
+        expect((row["moving_ns"] > 0) == (bytes_each > 0), f"{words}: {row}")
 
 
 def killed(stories):

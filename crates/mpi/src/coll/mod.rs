@@ -137,7 +137,7 @@ impl Comm {
     pub fn start_collective(&self, call: &impl Collective, origin: Origin) -> Result<Request> {
         call.check(self)?;
         let number = self.number(Series::Nonblocking, call.kind());
-        let wire = Wire::keeping(self, number, origin);
+        let mut wire = Wire::keeping(self, number, origin);
         wire.tell_start();
         if let Some(started) = rounds::start(call, &wire) {
             return started;

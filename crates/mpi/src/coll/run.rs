@@ -28,6 +28,8 @@ pub(crate) struct Wire<'a> {
     comm: Cow<'a, Comm>,
     call: Call,
     origin: Origin,
+    /// Its start was told to somebody who watches.
+    watched: bool,
 }
 
 impl<'a> Wire<'a> {
@@ -37,6 +39,7 @@ impl<'a> Wire<'a> {
             comm: Cow::Borrowed(comm),
             call,
             origin,
+            watched: false,
         }
     }
 
@@ -46,6 +49,7 @@ impl<'a> Wire<'a> {
             comm: Cow::Owned(comm.clone()),
             call,
             origin,
+            watched: false,
         }
     }
 
@@ -103,11 +107,28 @@ impl<'a> Wire<'a> {
     }
 
     /// The same, and that an operation of its own begins.
-    pub fn tell_start(&self) {
+    pub fn tell_start(&mut self) {
         self.tell_call();
         if let Some(watcher) = self.host().watcher() {
+            self.watched = true;
             watcher.started(&self.watched());
         }
+    }
+
+    /// Moves bytes of this operation in shared memory, so many, which those who were told of its start hear of; for all others it only moves them.
+    pub fn moving<T>(&self, bytes: impl FnOnce() -> u64, act: impl FnOnce() -> T) -> T {
+        let watcher = match self.watched {
+            true => self.host().watcher(),
+            false => None,
+        };
+        let Some(watcher) = watcher else { return act() };
+        let since = watcher.now();
+        let result = act();
+        match bytes() {
+            0 => {}
+            bytes => watcher.moved(self.watched().name, None, bytes, since),
+        }
+        result
     }
 
     /// Tells them that it is over.

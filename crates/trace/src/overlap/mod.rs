@@ -6,12 +6,12 @@
 pub mod share;
 pub mod spans;
 
-use crate::limits::{HALVES_KEPT, OPEN_OPERATIONS, THREADS};
+use crate::limits::{HALVES_KEPT, LITTLE_PERCENT, OPEN_OPERATIONS, SITES, THREADS};
 use crate::record::Side;
 use crate::seen::{Background, Message, Name, Seen, What};
 use share::{Life, Means, REASONS, Reason, Share, judge};
 use spans::{InMpi, Span, add};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// An operation whose end was not seen yet.
 #[derive(Clone, Debug)]
@@ -22,8 +22,9 @@ struct Open {
     call: Name,
     site: Name,
     context: u32,
+    tag: i32,
     moved: Vec<Span>,
-    /// Of a collective: bytes of its messages, sent and received.
+    /// Of a collective: bytes of its messages, sent and received, and those that it moves in shared memory.
     bytes: u64,
     /// The collective that it is a part of.
     part_of: Option<u64>,
@@ -50,6 +51,8 @@ struct Rank {
     open: HashMap<u64, Open>,
     /// The collectives among them.
     collectives: Vec<u64>,
+    /// Where collectives were started: context and place.
+    of_collectives: HashSet<(u32, Name)>,
     background: Background,
 }
 
@@ -79,8 +82,15 @@ impl Row {
             .then(|| (u128::from(self.hidden_ns) * 100 / u128::from(self.moving_ns)) as u64)
     }
 
-    /// The most frequent reason, of those that matter if there are any.
+    /// The most frequent reason, of those that matter if there are any. Where most was hidden all the same, only one that most operations had: what befell
+    /// a few is not why the row is as it is.
     pub fn reason(&self) -> Option<Reason> {
+        let hidden = self.percent().is_some_and(|percent| percent >= LITTLE_PERCENT);
+        self.most_frequent()
+            .filter(|reason| !hidden || self.reasons[*reason as usize] > self.operations / 2)
+    }
+
+    fn most_frequent(&self) -> Option<Reason> {
         let count = |reason: &Reason| self.reasons[*reason as usize];
         let matters = Reason::ALL
             .into_iter()
@@ -294,6 +304,7 @@ impl Rank {
             call,
             site,
             context,
+            tag,
             ..
         } = &seen.what
         else {
@@ -302,17 +313,24 @@ impl Rank {
         if self.open.len() >= OPEN_OPERATIONS {
             return;
         }
-        // Messages of a nonblocking collective bear its place and its context.
+        // Messages of a nonblocking collective bear its place, its context and its tag.
         let is_part = |name: &&u64| {
             let whole = self.open.get(*name);
-            whole.is_some_and(|open| open.context == *context && open.site == *site)
+            whole.is_some_and(|open| (open.context, open.tag >> 1) == (*context, tag >> 1) && open.site == *site)
         };
         let part_of = match side {
             Side::Collective => None,
             _ => self.collectives.iter().find(is_part).copied(),
         };
+        let place = (*context, site.clone());
         if *side == Side::Collective {
             self.collectives.push(*operation);
+            if self.of_collectives.len() < SITES {
+                self.of_collectives.insert(place);
+            }
+        } else if part_of.is_none() && self.of_collectives.contains(&place) {
+            // By such messages the ranks agree where a communicator's collectives meet, on behalf of the first that calls one.
+            return;
         }
         let open = Open {
             thread: seen.thread,
@@ -321,6 +339,7 @@ impl Rank {
             call: call.clone(),
             site: site.clone(),
             context: *context,
+            tag: *tag,
             moved: Vec::new(),
             bytes: 0,
             part_of,

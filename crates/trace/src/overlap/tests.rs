@@ -39,13 +39,17 @@ impl Teller<'_> {
     }
 
     fn start(&mut self, at: u64, side: Side, call: &str, operation: u64) {
+        self.start_tagged(at, side, call, operation, 6);
+    }
+
+    fn start_tagged(&mut self, at: u64, side: Side, call: &str, operation: u64, tag: i32) {
         let what = What::Start {
             operation,
             side,
             call: call.into(),
             site: call.to_lowercase().as_str().into(),
             context: 2,
-            tag: 7,
+            tag,
             peer: Some(1 - self.1),
             bytes: 1 << 20,
         };
@@ -165,6 +169,68 @@ fn a_collective_has_the_moves_and_the_bytes_of_its_messages() {
         (row.operations, row.bytes, row.moving_ns, row.percent()),
         (1, 1 << 20, 40 * US, Some(100))
     );
+}
+
+/// A collective of three ranks that meet in shared memory: what a rank moves there bears the collective's own name.
+#[test]
+fn a_collective_that_meets_in_memory_has_its_bytes_and_what_was_hidden_of_them() {
+    let mut analysis = Analysis::new(false);
+    let mut rank = Teller(&mut analysis, 0);
+    rank.enter("MPI_Iallgather", 0);
+    rank.start(1, Side::Collective, "MPI_Iallgather", 1 << 63);
+    rank.work(2, 12, 1 << 63);
+    rank.leave("MPI_Iallgather", 13);
+    // Its helper takes the others' blocks while it computes.
+    rank.work(40, 70, 1 << 63);
+    rank.done(71, 1 << 63, None);
+    rank.call("MPI_Wait", 300, 301);
+    let row = row(analysis, "MPI_Iallgather");
+    assert_eq!((row.moving_ns, row.hidden_ns), (40 * US, 30 * US));
+    // Twice what a work brings, and what the end says.
+    assert_eq!((row.operations, row.bytes, row.reason()), (1, 3 << 20, None));
+}
+
+#[test]
+fn messages_of_another_kind_at_a_collectives_place_are_neither_its_own_nor_the_programs() {
+    let mut analysis = Analysis::new(false);
+    let mut rank = Teller(&mut analysis, 0);
+    rank.enter("MPI_Ibarrier", 0);
+    rank.start_tagged(1, Side::Collective, "MPI_Ibarrier", 1 << 63, 8);
+    // Those of its own differ in the lowest bit at most.
+    rank.start_tagged(2, Side::Send, "MPI_Ibarrier", 9, 9);
+    rank.start_tagged(3, Side::Send, "MPI_Ibarrier", 10, 14);
+    rank.done(4, 9, Some(MESSAGE));
+    let over = What::Done {
+        operation: 1 << 63,
+        message: None,
+        bytes: 0,
+    };
+    rank.tell(5, over);
+    // What of it comes later is no operation of the program's, either.
+    rank.start_tagged(6, Side::Receive, "MPI_Ibarrier", 11, 14);
+    rank.done(7, 11, None);
+    rank.done(7, 10, None);
+    rank.leave("MPI_Ibarrier", 8);
+    let row = row(analysis, "MPI_Ibarrier");
+    assert_eq!((row.operations, row.bytes), (1, 1 << 20));
+}
+
+#[test]
+fn why_a_few_operations_were_not_hidden_is_not_why_a_row_is_as_it_is() {
+    let mut row = Row {
+        operations: 5,
+        moving_ns: 100 * US,
+        hidden_ns: 90 * US,
+        ..Row::default()
+    };
+    row.reasons[Reason::PostedLate as usize] = 2;
+    assert_eq!((row.percent(), row.reason()), (Some(90), None));
+    // Most operations had it, even if the long ones had not.
+    row.reasons[Reason::PostedLate as usize] = 3;
+    assert_eq!(row.reason(), Some(Reason::PostedLate));
+    row.reasons[Reason::PostedLate as usize] = 1;
+    row.hidden_ns = 10 * US;
+    assert_eq!(row.reason(), Some(Reason::PostedLate));
 }
 
 #[test]

@@ -57,7 +57,8 @@ impl<'a> Part<'a> {
         self.typed().data(0, self.count)
     }
 
-    fn bytes(&self) -> u64 {
+    /// Of data, without gaps.
+    pub fn bytes(&self) -> u64 {
         self.datatype.size().saturating_mul(self.count)
     }
 
@@ -128,7 +129,7 @@ pub enum Filled<'a> {
 }
 
 impl Filled<'_> {
-    fn blocks(&self) -> Blocks<'_> {
+    pub(in crate::coll) fn blocks(&self) -> Blocks<'_> {
         match self {
             Filled::Even(part) => part.blocks(),
             Filled::Ragged(ragged) => ragged.blocks(),
@@ -160,6 +161,11 @@ impl Combined<'_> {
     fn with<T>(&self, f: impl FnOnce(&Reduction<'_>) -> T) -> T {
         let fold = OpOn::new(&self.op, &self.datatype);
         f(&fold.reduction(Some(self.input), self.output, self.count))
+    }
+
+    /// Bytes of a contribution, without gaps.
+    pub fn bytes(&self) -> u64 {
+        self.datatype.size().saturating_mul(self.count)
     }
 
     /// Bytes that elements at an address occupy, gaps included.

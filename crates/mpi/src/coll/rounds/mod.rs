@@ -13,6 +13,7 @@
 //! round only to show what they are, so that of ranks of which only some meet somebody is told. Bounded by the rounds of a board, and by one object for each call that is open.
 
 pub(super) mod errand;
+mod moves;
 mod open;
 pub(super) mod parcels;
 
@@ -28,6 +29,7 @@ use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
 use crate::request::{Request, Status};
 use errand::{Course, Errand, Private, View};
+use moves::Step;
 use garonne_sync::board::{Arrival, NOTE_BYTES, Words};
 use garonne_sync::copy::Stores;
 use garonne_sync::round::{Asked, Left, ROUNDS, is_free, is_whole};
@@ -241,6 +243,21 @@ impl Visit<'_> {
         })
     }
 
+    /// Moves bytes of the call, for those who watch.
+    fn moving<T>(&self, step: Step, act: impl FnOnce() -> T) -> T {
+        let bytes = || {
+            let Place { rounds, me, style, .. } = self.place;
+            let around = moves::Around {
+                me: *me,
+                members: rounds.members(),
+                wide_len: rounds.wide_len(),
+                combined: *style == Style::Gate,
+            };
+            self.errand.moves(step, around)
+        };
+        self.wire.moving(bytes, act)
+    }
+
     /// Whether all have left the call that was in this one's round before.
     fn is_free(&self) -> bool {
         let (known, rounds) = (&self.visits.through, &self.place.rounds);
@@ -298,7 +315,7 @@ impl Visit<'_> {
         let (stores, timed) = long.map_or((Stores::Cached, false), next);
         note[STATEMENT_BYTES] = stores as u8;
         let begun = timed.then(Instant::now);
-        self.view(stores, |view| self.errand.put(view));
+        self.moving(Step::Put, || self.view(stores, |view| self.errand.put(view)));
         if let (Some(begun), Some(len)) = (begun, long) {
             let took = begun.elapsed();
             let told = self.place.others().map(|member| rounds.told_reads(member));
@@ -335,7 +352,7 @@ impl Visit<'_> {
             Arrival::Early => None,
             Arrival::Last(words) => {
                 if words == Words::Same {
-                    self.errand.combine(view);
+                    self.moving(Step::Combine, || self.errand.combine(view));
                     self.say_how(view);
                 }
                 gate.open(self.number, words);
@@ -448,7 +465,7 @@ impl Visit<'_> {
     fn end(&self, words: Words) -> Result<()> {
         let outcome = match words {
             Words::Same => self
-                .view(Stores::Cached, |view| self.errand.take(view))
+                .moving(Step::Take, || self.view(Stores::Cached, |view| self.errand.take(view)))
                 .map_or(Ok(()), |misfit| Err(self.misfit(misfit))),
             Words::Different => Err(self.disagreement()),
         };

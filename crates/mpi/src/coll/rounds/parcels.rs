@@ -206,6 +206,15 @@ impl Parcels {
         lens.fold(0, u64::saturating_add)
     }
 
+    /// Bytes that this member puts down (`true`), or takes out of others' cells.
+    pub fn short(&self, gives: bool, me: u32, members: u32, wide_len: usize) -> u64 {
+        let longest = self.plot(members, wide_len).longest;
+        let blocks = if gives { &self.give } else { &self.take };
+        let others = (0..).zip(blocks).filter(|&(rank, _)| rank != me);
+        let lens = others.map(|(_, block)| block.len).filter(|&len| len <= longest);
+        lens.fold(0, u64::saturating_add)
+    }
+
     /// Whether this member takes anything out of others' cells.
     pub fn takes_any(&self, me: u32, members: u32, wide_len: usize) -> bool {
         let longest = self.plot(members, wide_len).longest;
