@@ -38,8 +38,8 @@ fn main() {
         // Started by a rank of another launcher's.
         Some("agent") if words[2..] == ["--adopt"] => garonne_node::adoption::serve(),
         // Started by an agent, to look at its host's ranks.
-        Some("agent") if words.len() == 4 && words[2] == "--look" => {
-            commands::look_for_agent(&words[3].to_string_lossy())
+        Some("agent") if words.len() == 5 && words[2] == "--look" => {
+            commands::look_for_agent(&words[3].to_string_lossy(), &words[4].to_string_lossy())
         }
         Some("run") => run::run(words.split_off(2), "garonne run"),
         _ => commands::dispatch(words),

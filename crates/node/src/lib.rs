@@ -51,6 +51,7 @@ pub mod tuned;
 pub mod visit;
 pub mod ways;
 pub mod wire;
+pub mod wish;
 
 pub use error::{Error, Result};
 #[cfg(fuzzing)]

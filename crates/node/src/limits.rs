@@ -330,6 +330,18 @@ pub const LOOK_TEXT_MAX: usize = 512;
 /// Who asks one agent for such a look at a time, and those for whom an agent looks together: people, and few of them. Further ones are not answered by it.
 pub const LOOKERS_MAX: usize = 8;
 
+/// Hosts' recordings that one agent makes at a time: each takes a part of a core from the ranks, and more than two who trace one job are a mistake.
+pub const RECORDERS_MAX: usize = 2;
+
+/// Bytes that may wait on a line between agents before an agent reads no more records for it: a few times what leaves in one turn, and soon gone when something else is to pass.
+pub const RECORDS_WAITING_MAX: usize = 1 << 20;
+
+/// How long it leaves them lying then: a line of 1 Gbit/s sends that megabyte in 8 ms.
+pub const RECORDS_PAUSE: Duration = Duration::from_millis(10);
+
+/// How often the clock of each host is asked for: the quickest of so many answers was kept waiting by nobody, and all take a few milliseconds.
+pub const CLOCK_ROUNDS: usize = 16;
+
 /// Bytes that may wait on one line between agents, or for one who asks, before looks are left out: who does not take them is slow, and who asks names what did not come.
 pub const LOOK_WAITING_MAX: usize = 64 << 20;
 

@@ -15,6 +15,8 @@ use crate::error::Result;
 use crate::job::Job;
 use crate::limits;
 use crate::wire::{Reader, Writer, damaged, network, put_network};
+use crate::wish::{asked, put_asked, put_wish, wish};
+pub use crate::wish::{Asked, Wish};
 use ipnet::IpNet;
 
 /// What an agent that is started on another host is told first, on its standard input.
@@ -84,15 +86,6 @@ pub struct Way {
     pub port: u16,
 }
 
-/// Who wants to know what ranks show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
-    /// The node where it was asked.
-    pub at: u32,
-    /// Which of those who ask there.
-    pub number: u32,
-}
-
 /// Which of a rank's two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -140,8 +133,8 @@ pub enum Order {
     Probe(Callback),
     /// Ranks of that node reach those of `to` through `via`.
     Way(Way),
-    /// All but that node are to say what their ranks show.
-    Look(Asked),
+    /// All but that node are to say what their ranks show of this.
+    Look(Asked, Wish),
     /// What the ranks of that node show, for who has asked at the one that gets this.
     Seen(u32, Asked, Vec<u8>),
     /// Nothing; the line is alive.
@@ -188,8 +181,8 @@ pub enum Report {
     Added(Vec<IpAddr>),
     /// It reaches the one that is called, and passes calls on at this port.
     Passes(Callback, u16),
-    /// Somebody asks there what the ranks of all other hosts show; the number tells it apart from others who ask.
-    Look(u32),
+    /// Somebody asks there what the ranks of all other hosts show of this; the number tells it apart from others who ask.
+    Look(u32, Wish),
     /// What the ranks of this host show, for who has asked.
     Seen(Asked, Vec<u8>),
     /// Nothing; the line is alive.
@@ -268,17 +261,6 @@ fn callback(r: &mut Reader<'_>) -> Result<Callback> {
         from: r.u32()?,
         to: r.u32()?,
         bulk: r.raw()? != [0],
-    })
-}
-
-fn put_asked(writer: Writer, asked: &Asked) -> Writer {
-    writer.raw(asked.at.to_le_bytes()).raw(asked.number.to_le_bytes())
-}
-
-fn asked(r: &mut Reader<'_>) -> Result<Asked> {
-    Ok(Asked {
-        at: r.u32()?,
-        number: r.u32()?,
     })
 }
 
@@ -382,7 +364,7 @@ impl Order {
             | Order::Ended(_)
             | Order::Drained(_)
             | Order::Added(_)
-            | Order::Look(_) => true,
+            | Order::Look(..) => true,
             // A job is told to those who call; the others are one node's, or one line's.
             Order::Job(_)
             | Order::For(..)
@@ -431,7 +413,7 @@ impl Order {
                 .raw(way.port.to_le_bytes()),
             Order::Hosts(seats) => put_seats(Writer::new(314), seats),
             Order::For(node, order) => Writer::new(315).raw(node.to_le_bytes()).bytes(order),
-            Order::Look(asked) => put_asked(Writer::new(317), asked),
+            Order::Look(asked, wish) => put_wish(put_asked(Writer::new(317), asked), *wish),
             Order::Seen(node, asked, look) => {
                 put_asked(Writer::new(318).raw(node.to_le_bytes()), asked).bytes(look)
             }
@@ -482,7 +464,7 @@ impl Order {
                 };
                 Order::Added((0..count).map(|_| of_node(&mut r)).collect::<Result<_>>()?)
             }
-            317 => Order::Look(asked(&mut r)?),
+            317 => Order::Look(asked(&mut r)?, wish(&mut r)?),
             318 => Order::Seen(r.u32()?, asked(&mut r)?, r.bytes()?.to_vec()),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
@@ -525,7 +507,7 @@ impl Report {
             Report::Opened(port, addresses) => {
                 put_addresses(Writer::new(332).raw(port.to_le_bytes()), addresses)
             }
-            Report::Look(number) => Writer::new(335).raw(number.to_le_bytes()),
+            Report::Look(number, wish) => put_wish(Writer::new(335).raw(number.to_le_bytes()), *wish),
             Report::Seen(asked, look) => put_asked(Writer::new(336), asked).bytes(look),
             Report::Of(node, report) => Writer::new(333).raw(node.to_le_bytes()).bytes(report),
         }
@@ -559,7 +541,7 @@ impl Report {
             332 => Report::Opened(r.u16()?, addresses(&mut r)?),
             333 => Report::Of(r.u32()?, r.bytes()?.to_vec()),
             334 => Report::Added(addresses(&mut r)?),
-            335 => Report::Look(r.u32()?),
+            335 => Report::Look(r.u32()?, wish(&mut r)?),
             336 => Report::Seen(asked(&mut r)?, r.bytes()?.to_vec()),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };

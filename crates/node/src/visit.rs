@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use garonne_sync::shm::{Access, Segment};
 use ipnet::IpNet;
@@ -18,6 +18,7 @@ use crate::layout::Shape;
 use crate::look::{self, Seen};
 use crate::rendezvous;
 use crate::wire::{ToAgent, ToRank, damaged};
+use crate::wish::Wish;
 use crate::{added, limits, memory, sys};
 
 /// A read-only look at a running job, for tools.
@@ -134,13 +135,13 @@ pub struct Around {
     pub of_rank: Vec<u32>,
 }
 
-/// Asks all hosts of a job but this one what their ranks show.
+/// Asks all hosts of a job but this one what their ranks show of this.
 ///
 /// # Errors
 /// [`Error::Timeout`] where the agent of this host does not answer; one of another version knows no such question.
-pub fn around(name: &rendezvous::JobName) -> Result<Around> {
+pub fn around(name: &rendezvous::JobName, wish: Wish) -> Result<Around> {
     let until = Instant::now() + limits::LOOK_WAIT;
-    match ask_on(name, &ToAgent::Look)? {
+    match ask_on(name, &ToAgent::Look(wish))? {
         (ToRank::Looking { node }, fds, socket) => {
             let bytes = content(fds, limits::RANKS_MAX as usize * 4)?;
             let (nodes, rest) = bytes.as_chunks();
@@ -162,6 +163,8 @@ pub fn around(name: &rendezvous::JobName) -> Result<Around> {
 /// What is in the file that a message carries.
 fn content(fds: Vec<OwnedFd>, most: usize) -> Result<Vec<u8>> {
     let fd = fds.into_iter().next().ok_or_else(|| damaged("it lacks a file"))?;
+    let size = rustix::fs::fstat(&fd).map_or(0, |about| about.st_size.max(0) as usize);
+    let most = most.min(size);
     let mut bytes = vec![0; most];
     let mut len = 0;
     // It was written through the same description, which stands at its end.
@@ -193,12 +196,8 @@ impl Around {
             && !left.is_zero()
             && sockopt::set_socket_timeout(&self.socket, sockopt::Timeout::Recv, Some(left)).is_ok()
         {
-            let Ok(reply) = sys::recv(self.socket.as_fd(), RecvFlags::empty()) else {
-                break;
-            };
-            match decode(&reply) {
-                Ok(ToRank::Seen { node }) if of.remove(&node) => {
-                    let bytes = content(reply.fds, limits::LOOK_BYTES_MAX);
+            match self.said() {
+                Ok(Some((node, bytes))) if of.remove(&node) => {
                     answers.insert(node, bytes.and_then(|bytes| seen_of(node, &self.of_rank, &bytes)));
                 }
                 Ok(_) => {}
@@ -207,6 +206,40 @@ impl Around {
             }
         }
         answers
+    }
+
+    /// The other hosts that have ranks.
+    pub fn others(&self) -> BTreeSet<u32> {
+        let others = self.of_rank.iter().copied();
+        others.filter(|node| *node != self.own).collect()
+    }
+
+    /// The next that a host says; `None`: nothing has come within this time.
+    ///
+    /// # Errors
+    /// No more comes, or what came is damaged.
+    pub fn next(&self, within: Duration) -> Result<Option<(u32, Vec<u8>)>> {
+        let within = Some(within.max(Duration::from_micros(1)));
+        sockopt::set_socket_timeout(&self.socket, sockopt::Timeout::Recv, within)
+            .map_err(|error| Error::system(codes::G0209, "cannot limit the wait for an agent", error))?;
+        match self.said()? {
+            None => Ok(None),
+            Some((node, bytes)) => Ok(Some((node, bytes?))),
+        }
+    }
+
+    fn said(&self) -> Result<Option<(u32, Result<Vec<u8>>)>> {
+        let reply = match sys::recv(self.socket.as_fd(), RecvFlags::empty()) {
+            Ok(reply) => reply,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => {
+                return Err(Error::system(codes::G0209, "cannot hear the agent of that job", error));
+            }
+        };
+        match decode(&reply)? {
+            ToRank::Seen { node } => Ok(Some((node, content(reply.fds, limits::LOOK_BYTES_MAX)))),
+            other => Err(unexpected(&other)),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 
 use crate::codes;
 use crate::error::{Error, Result};
+use crate::wish::{self, Wish, put_wish};
 
 /// Oldest protocol that this side speaks.
 pub const PROTOCOL_MIN: u16 = 1;
@@ -116,7 +117,7 @@ pub enum ToAgent {
         drained: bool,
     },
     /// A tool asks what the ranks of all other hosts show; answered with `Looking`, and then with `Seen` for each that answers. Carries the agent's end of a private socket.
-    Look,
+    Look(Wish),
 }
 
 /// From the agent to a rank or tool.
@@ -318,7 +319,7 @@ impl ToAgent {
             ToAgent::Drain { network, drained } => {
                 put_network(Writer::new(12), network).raw([u8::from(*drained)])
             }
-            ToAgent::Look => Writer::new(13),
+            ToAgent::Look(wish) => put_wish(Writer::new(13), *wish),
             ToAgent::Refused { peer, code, text } => Writer::new(14)
                 .raw(peer.to_le_bytes())
                 .bytes(code.as_bytes())
@@ -361,7 +362,7 @@ impl ToAgent {
                 network: network(&mut r)?,
                 drained: r.raw()? != [0],
             },
-            13 => ToAgent::Look,
+            13 => ToAgent::Look(wish::wish(&mut r)?),
             14 => ToAgent::Refused {
                 peer: r.u32()?,
                 code: r.text()?,
@@ -505,7 +506,7 @@ mod tests {
                 network: "10.7.0.0/16".parse().unwrap(),
                 drained: true,
             },
-            ToAgent::Look,
+            ToAgent::Look(Wish::Records { ms: 7 }),
             ToAgent::Refused {
                 peer: 3,
                 code: "G0203".into(),

@@ -12,6 +12,7 @@ pub mod overlap;
 pub mod reading;
 pub mod record;
 pub mod seen;
+pub mod stream;
 pub mod timeline;
 
 /// Takes any bytes for records of three ranks, and as a file: both come from others.
@@ -34,6 +35,7 @@ pub fn read_anything(bytes: &[u8]) {
     }
 
     let _ = reading::read(bytes);
+    let _ = stream::Reader::default().read(bytes, &mut |_| {});
     let (mut live, mut shown, mut again) = (
         overlap::Analysis::new(false),
         timeline::Timeline::new(0, 2),

@@ -34,3 +34,9 @@ pub const LATE_NS: u64 = 100_000;
 
 /// Of what was moved, more than this many hundredths hidden is not little: no reason is sought.
 pub const LITTLE_PERCENT: u64 = 50;
+
+/// Bytes of a frame, from which on it is sent to another host: half a millisecond of a line of 1 Gbit/s, and some thousand events, so that what a message costs is spread.
+pub const FRAME_BYTES: usize = 64 << 10;
+
+/// Bytes of a name that another host tells: a function, or a file and a line.
+pub const NAME_BYTES: usize = 512;

@@ -103,6 +103,12 @@ impl Timeline {
         }
     }
 
+    /// Says on which host a rank is.
+    pub fn label(&mut self, rank: u32, host: &str) {
+        self.out
+            .push(json!({ "ph": "M", "name": "process_labels", "pid": rank, "args": { "labels": host } }));
+    }
+
     /// Microseconds in the file, exact to the nanosecond.
     fn ts(&self, at_ns: u64) -> Value {
         let since = at_ns.saturating_sub(self.base_ns);

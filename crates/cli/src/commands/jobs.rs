@@ -4,7 +4,6 @@ use clap_complete::engine::CompletionCandidate;
 use garonne_node::Error;
 use garonne_node::layout::{Card, State, tally};
 pub use garonne_node::look::Rank;
-use garonne_node::nodes::listed;
 use garonne_node::rendezvous;
 use garonne_node::visit::{self, Visit};
 
@@ -82,35 +81,6 @@ pub fn candidates() -> Vec<CompletionCandidate> {
         .into_iter()
         .map(|visit| CompletionCandidate::new(visit.launcher.to_string()).help(Some(visit.command.into())))
         .collect()
-}
-
-/// The ranks of a job that run on other hosts, by host: nothing is seen of them from here.
-pub fn elsewhere(visit: &Visit) -> Vec<(String, Vec<u32>)> {
-    let Some((shape, board)) = visit.world.as_ref().filter(|(shape, _)| shape.nodes > 1) else {
-        return Vec::new();
-    };
-    let node_of = |rank: &u32| Card::of(board, *rank).host().0;
-    let others = (0..shape.nodes).filter(|node| *node != shape.node);
-    let ranks = others.map(|node| {
-        let name = visit.hosts.get(node as usize).cloned();
-        let ranks = (0..shape.size).filter(|rank| node_of(rank) == node).collect();
-        (name.unwrap_or_else(|| format!("host {node}")), ranks)
-    });
-    ranks
-        .filter(|(_, ranks): &(String, Vec<u32>)| !ranks.is_empty())
-        .collect()
-}
-
-/// What to tell of them; nothing where there are none.
-pub fn tell_elsewhere(elsewhere: &[(String, Vec<u32>)]) -> Option<String> {
-    let line = |(name, ranks): &(String, Vec<u32>)| format!("ranks {} on {name}", listed(ranks));
-    let lines: Vec<_> = elsewhere.iter().map(line).collect();
-    (!lines.is_empty()).then(|| {
-        format!(
-            "not seen from here: {}; the same command there shows them, and `garonne who` what all wait for",
-            lines.join("; ")
-        )
-    })
 }
 
 /// The ranks of the job's newest world that run on this host.

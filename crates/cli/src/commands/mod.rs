@@ -24,7 +24,8 @@ mod why_gate;
 
 use std::ffi::OsString;
 
-pub use who::look_for_agent;
+pub use trace::record;
+pub use who::hosts::look_for_agent;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::env::{CompleteEnv, Shells};

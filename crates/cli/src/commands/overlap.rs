@@ -47,6 +47,7 @@ fn table(args: &Args) -> Result<Table, String> {
     let wants = Wants {
         timeline: None,
         shares: true,
+        stream: false,
     };
     let outcome = trace::follow(job, Some(args.time), wants)?;
     recording::complain(&outcome);

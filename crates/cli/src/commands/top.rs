@@ -1,7 +1,7 @@
-//! `garonne top`: a live table of a running job.
+//! `garonne top`: a live table of a running job, of all hosts that answer.
 
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::Table;
@@ -9,6 +9,8 @@ use garonne_node::visit::Visit;
 use serde_json::json;
 
 use super::jobs::{self, Rank};
+use super::who::hosts::{self, Silent};
+use super::who::standing::Shown;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -41,7 +43,7 @@ pub fn run(args: &Args) -> i32 {
             return 1;
         }
     };
-    let mut before = jobs::ranks(&visit);
+    let (mut before, mut at) = (hosts::loads(&visit), Instant::now());
     loop {
         std::thread::sleep(Duration::from_secs_f64(args.every));
         // The job may have begun another world meanwhile, or ended.
@@ -49,14 +51,19 @@ pub fn run(args: &Args) -> i32 {
             Ok(visit) => visit,
             Err(_) => return 0,
         };
-        let now = jobs::ranks(&visit);
-        let rows = rows(&before, &now, args.every);
+        // Hosts that do not answer are waited for.
+        let (now, then) = (hosts::loads(&visit), at);
+        at = Instant::now();
+        let rows = rows(&before.all, &now.all, at.duration_since(then).as_secs_f64());
         match args.json {
-            true => outln!(
-                "{}",
-                json!({ "launcher": visit.launcher, "ranks": rows.iter().map(as_json).collect::<Vec<_>>() })
-            ),
-            false => print(&visit, &rows),
+            true => {
+                let far = now.silent.iter().map(hosts::silent_as_json);
+                outln!(
+                    "{}",
+                    json!({ "launcher": visit.launcher, "ranks": rows.iter().map(as_json).collect::<Vec<_>>(), "elsewhere": far.collect::<Vec<_>>() })
+                );
+            }
+            false => print(&visit, &rows, &now.silent),
         }
         if args.once {
             return 0;
@@ -67,38 +74,45 @@ pub fn run(args: &Args) -> i32 {
 
 /// Rates of one rank since the last look.
 struct Row<'a> {
-    rank: &'a Rank,
+    shown: &'a Shown,
     cpu_percent: f64,
     messages_per_s: f64,
     bytes_per_s: f64,
 }
 
-fn rows<'a>(before: &[Rank], now: &'a [Rank], seconds: f64) -> Vec<Row<'a>> {
-    let row = |rank: &'a Rank| {
+fn rows<'a>(before: &[Shown], now: &'a [Shown], seconds: f64) -> Vec<Row<'a>> {
+    let row = |shown: &'a Shown| {
+        let rank = &shown.seen.rank;
+        // Both are in the order of ranks.
         let old = before
-            .iter()
-            .find(|old| old.rank == rank.rank && old.pid == rank.pid);
+            .get(rank.rank as usize)
+            .filter(|old| old.seen.rank.rank == rank.rank)
+            .map(|old| &old.seen.rank)
+            .filter(|old| old.pid == rank.pid);
         let since =
             |value: fn(&Rank) -> f64| old.map_or(0.0, |old| (value(rank) - value(old)).max(0.0)) / seconds;
         Row {
-            rank,
+            shown,
             cpu_percent: since(|rank| rank.cpu_seconds) * 100.0,
             messages_per_s: since(|rank| rank.sent_messages as f64),
             bytes_per_s: since(|rank| rank.sent_bytes as f64),
         }
     };
-    now.iter().map(row).collect()
+    now.iter().filter(|shown| !shown.silent).map(row).collect()
 }
 
-fn print(visit: &Visit, rows: &[Row<'_>]) {
+fn print(visit: &Visit, rows: &[Row<'_>], silent: &[Silent]) {
     if std::io::stdout().is_terminal() {
         out!("\x1b[2J\x1b[H");
     }
     outln!("{}", visit.command);
     // Ranks that count no messages show none: a column of zeros would say something else.
-    let counted = rows.iter().any(|row| row.rank.sent_messages > 0);
+    let counted = rows.iter().any(|row| row.shown.seen.rank.sent_messages > 0);
+    let on_hosts = rows.iter().any(|row| row.shown.host.is_some());
     let mut table = Table::new();
-    let mut header = vec!["rank", "process", "state", "cpu %"];
+    let mut header = vec!["rank"];
+    header.extend(on_hosts.then_some("host"));
+    header.extend(["process", "state", "cpu %"]);
     header.extend(
         counted
             .then_some(["messages/s", "MB/s", "unexpected"])
@@ -109,13 +123,15 @@ fn print(visit: &Visit, rows: &[Row<'_>]) {
         .load_preset(comfy_table::presets::NOTHING)
         .set_header(header);
     for row in rows {
-        let rank = row.rank;
-        let mut cells = vec![
-            rank.rank.to_string(),
+        let rank = &row.shown.seen.rank;
+        let host = row.shown.host.as_deref().unwrap_or_default();
+        let mut cells = vec![rank.rank.to_string()];
+        cells.extend(on_hosts.then(|| host.to_owned()));
+        cells.extend([
             rank.pid.to_string(),
             jobs::word(rank.state).into(),
             format!("{:.0}", row.cpu_percent),
-        ];
+        ]);
         if counted {
             cells.extend([
                 format!("{:.0}", row.messages_per_s),
@@ -126,13 +142,14 @@ fn print(visit: &Visit, rows: &[Row<'_>]) {
         table.add_row(cells);
     }
     outln!("{}", table.trim_fmt());
-    if let Some(far) = jobs::tell_elsewhere(&jobs::elsewhere(visit)) {
+    if let Some(far) = hosts::tell_silent(silent) {
         outln!("\n{far}");
     }
 }
 
 fn as_json(row: &Row<'_>) -> serde_json::Value {
-    json!({ "rank": row.rank.rank, "pid": row.rank.pid, "state": jobs::word(row.rank.state), "cpu_percent": row.cpu_percent,
-        "messages_per_s": row.messages_per_s, "bytes_per_s": row.bytes_per_s, "unexpected": row.rank.unexpected,
-        "sent_messages": row.rank.sent_messages, "sent_bytes": row.rank.sent_bytes })
+    let rank = &row.shown.seen.rank;
+    json!({ "rank": rank.rank, "host": row.shown.host.as_deref(), "pid": rank.pid, "state": jobs::word(rank.state), "cpu_percent": row.cpu_percent,
+        "messages_per_s": row.messages_per_s, "bytes_per_s": row.bytes_per_s, "unexpected": rank.unexpected,
+        "sent_messages": rank.sent_messages, "sent_bytes": rank.sent_bytes })
 }

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use garonne_node::traced::{From, Traced};
+use garonne_node::visit::Visit;
 
 use super::jobs;
+use crate::recording::distant::Distant;
 use crate::recording::{self, Outcome, Recording, Wants};
 
-/// How often the ranks are asked to go on: several times while they do it unasked.
+/// How often the ranks are asked to go on: several times while they do it unasked, and while another host waits for a word of this one ([`garonne_node::limits::LOOK_WAIT`]).
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
@@ -42,6 +44,7 @@ pub fn run(args: &Args) -> i32 {
     let wants = Wants {
         timeline: Some(&args.output),
         shares: false,
+        stream: false,
     };
     match follow(args.job, args.time, wants) {
         Ok(outcome) => {
@@ -63,12 +66,27 @@ pub fn run(args: &Args) -> i32 {
 /// Traces a running job for this long, or to its end.
 pub fn follow(job: Option<u32>, time: Option<Duration>, wants: Wants<'_>) -> Result<Outcome, String> {
     let visit = jobs::choose(job)?;
-    let file = visit.file.ok_or("no rank of that job has called MPI_Init yet")?;
-    let world = Traced::open(&file, From::Now).map_err(|error| error.to_string())?;
-    let mut recording = Recording::new(world, wants)?;
+    let distant = match visit.hosts.len() {
+        0 | 1 => None,
+        _ => Some(Distant::of(&visit, time)?),
+    };
+    record(&visit, time, wants, distant)
+}
+
+/// Records the ranks of this host, and what others tell of theirs.
+pub fn record(
+    visit: &Visit,
+    time: Option<Duration>,
+    wants: Wants<'_>,
+    distant: Option<Distant>,
+) -> Result<Outcome, String> {
+    let file = visit.file.as_ref();
+    let file = file.ok_or("no rank of that job has called MPI_Init yet")?;
+    let world = Traced::open(file, From::Now).map_err(|error| error.to_string())?;
+    let mut recording = Recording::new(world, wants, distant)?;
     let end = time.map(|time| Instant::now() + time);
     let mut asked: Option<Instant> = None;
-    while !recording.is_over() && end.is_none_or(|end| Instant::now() < end) {
+    while !recording.is_over() && !recording.has_failed() && end.is_none_or(|end| Instant::now() < end) {
         if asked.is_none_or(|asked| asked.elapsed() > ASK_EVERY) {
             recording.ask();
             asked = Some(Instant::now());

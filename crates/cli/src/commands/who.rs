@@ -1,8 +1,8 @@
 //! `garonne who`: what each rank of a running job does and what that comes to, from what the ranks publish, without their help; of all hosts that answer.
 
-mod hosts;
+pub mod hosts;
 mod sockets;
-mod standing;
+pub mod standing;
 mod verdict;
 
 use std::collections::HashMap;
@@ -15,7 +15,6 @@ use serde_json::json;
 use super::jobs::{self, Rank};
 use garonne_node::calls;
 use hosts::Gathered;
-pub use hosts::look_for_agent;
 use standing::{CONTEXTS, Shown, collective};
 use verdict::Verdict;
 
@@ -42,10 +41,7 @@ pub fn run(args: &Args) -> i32 {
     if args.json {
         let list: Vec<_> = all.iter().filter(|shown| !shown.silent).map(as_json).collect();
         let verdict = json!({ "kind": kind(&result), "ranks": named(&result), "text": tell(&result, &all) });
-        let far: Vec<_> = silent
-            .iter()
-            .map(|host| json!({ "host": host.name, "ranks": host.ranks, "why": host.why }))
-            .collect();
+        let far: Vec<_> = silent.iter().map(hosts::silent_as_json).collect();
         return super::print_json(
             &json!({ "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": mismatch, "verdict": verdict }),
         );

@@ -1,13 +1,15 @@
 //! Reads what traced ranks record while they do: into a file with a timeline, and into shares per call site.
 //!
-//! Shared by `garonne trace`, `garonne overlap` and the options of `garonne run`. One thread takes the records of all ranks in turn, quickly enough that their
+//! Shared by `garonne trace`, `garonne overlap` and the options of `garonne run`; of a job on several hosts each records its own ranks ([`distant`]). One thread takes the records of all ranks in turn, quickly enough that their
 //! journals are not overwritten, and works them off with a small part of a core while the ranks run: most of what a quick program makes is
 //! worked off at its end. What was overwritten all the same is counted and said. Bounded by the journals, [`BACKLOG`] and [`garonne_trace::limits`].
 
+pub mod distant;
 mod names;
 pub mod table;
 
 use std::collections::VecDeque;
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,9 +19,11 @@ use garonne_trace::file::TraceFile;
 use garonne_trace::overlap::Analysis;
 use garonne_trace::record::Record;
 use garonne_trace::seen::{Background, Decoder, Seen, What};
+use garonne_trace::stream;
 use garonne_trace::timeline::Timeline;
 use serde_json::json;
 
+use distant::Distant;
 use names::Known;
 use table::Table;
 
@@ -38,6 +42,8 @@ const RUSH: usize = 8192;
 /// One world of the job.
 struct World {
     traced: Traced,
+    /// Its ranks on this host.
+    near: Vec<u32>,
     decoder: Decoder<Known>,
     /// What each rank said last of its background.
     backgrounds: Vec<Background>,
@@ -66,6 +72,8 @@ pub struct Wants<'a> {
     pub timeline: Option<&'a Path>,
     /// Shares per call site.
     pub shares: bool,
+    /// What was seen, on standard output, for another host.
+    pub stream: bool,
 }
 
 /// See the module's paragraph.
@@ -75,6 +83,9 @@ pub struct Recording {
     timeline: Option<Timeline>,
     file: Option<TraceFile>,
     analysis: Option<Analysis>,
+    stream: Option<stream::Writer>,
+    /// Ranks of other hosts.
+    distant: Option<Distant>,
     crowded: bool,
     ranks: u32,
     lost: u64,
@@ -94,28 +105,39 @@ pub struct Outcome {
     pub lost: u64,
     /// What went wrong with the file.
     pub failed: Option<String>,
+    /// What is missing of other hosts, and how far their clocks went apart, in lines.
+    pub missing: Vec<String>,
 }
 
 impl Recording {
-    /// Begins to read `world`, the first of its job.
+    /// Begins to read `world`, the first of its job, and what `distant` hosts tell of their ranks.
     ///
     /// # Errors
     /// A line for the user: the file cannot be made.
-    pub fn new(world: Traced, wants: Wants<'_>) -> Result<Self, String> {
+    pub fn new(world: Traced, wants: Wants<'_>, distant: Option<Distant>) -> Result<Self, String> {
         let shape = *world.shape();
-        let crowded = u64::from(shape.size) * 1000 >= u64::from(shape.cpus_milli);
+        let crowded = near(&world).len() as u64 * 1000 >= u64::from(shape.cpus_milli);
         let base_ns = traced::now_ns();
         let file = wants.timeline.map(|path| {
-            let about = json!({ "made_by": "garonne", "version": env!("CARGO_PKG_VERSION"), "job": shape.job.to_string(), "ranks": shape.size,
+            let mut about = json!({ "made_by": "garonne", "version": env!("CARGO_PKG_VERSION"), "job": shape.job.to_string(), "ranks": shape.size,
                 "crowded": crowded, "clock": "CLOCK_MONOTONIC", "base_ns": base_ns });
+            if let Some(distant) = &distant {
+                about["hosts"] = distant.about();
+            }
             TraceFile::create(path, &about).map_err(|error| format!("cannot write {}: {error}", path.display()))
         });
         let mut recording = Self {
             worlds: Vec::new(),
             backlog: VecDeque::new(),
-            timeline: wants.timeline.map(|_| Timeline::new(base_ns, shape.size)),
+            timeline: wants.timeline.map(|_| {
+                let mut timeline = Timeline::new(base_ns, shape.size);
+                distant.iter().for_each(|distant| distant.label(&mut timeline));
+                timeline
+            }),
             file: file.transpose()?,
             analysis: wants.shares.then(|| Analysis::new(crowded)),
+            stream: wants.stream.then(stream::Writer::default),
+            distant,
             crowded,
             ranks: 0,
             lost: 0,
@@ -130,6 +152,7 @@ impl Recording {
     pub fn add(&mut self, traced: Traced) {
         let size = traced.shape().size;
         self.worlds.push(World {
+            near: near(&traced),
             decoder: Decoder::new(Known::default()),
             backgrounds: vec![Background::Unknown; size as usize],
             base: self.ranks,
@@ -147,6 +170,7 @@ impl Recording {
             _ => EASE,
         };
         self.digest(some);
+        self.hear(last);
         busy
     }
 
@@ -154,7 +178,7 @@ impl Recording {
     fn collect(&mut self, last: bool) -> bool {
         let mut busy = false;
         for (number, world) in self.worlds.iter_mut().enumerate() {
-            for rank in 0..world.traced.shape().size {
+            for &rank in &world.near {
                 if self.backlog.len() >= BACKLOG && !last {
                     return true;
                 }
@@ -199,18 +223,61 @@ impl Recording {
             let mut tell = |seen: &Seen| {
                 self.timeline.iter_mut().for_each(|timeline| timeline.see(seen));
                 self.analysis.iter_mut().for_each(|analysis| analysis.see(seen));
+                self.stream.iter_mut().for_each(|stream| stream.see(seen));
             };
             if let Some(world) = self.worlds.get_mut(world) {
                 world.tell(rank, &what, &mut tell);
             }
-            if count.is_multiple_of(RUSH) {
+            if count.is_multiple_of(RUSH) || self.stream.as_ref().is_some_and(stream::Writer::is_full) {
                 self.write();
             }
         }
         self.write();
     }
 
+    /// Takes what other hosts have told; at the end all that they still tell.
+    fn hear(&mut self, last: bool) {
+        let Some(mut distant) = self.distant.take() else { return };
+        while distant.hear(&mut |seen| {
+            match seen.what {
+                What::Lost(records) => self.lost += records,
+                _ => self.read += 1,
+            }
+            self.timeline.iter_mut().for_each(|timeline| timeline.see(&seen));
+            self.analysis.iter_mut().for_each(|analysis| analysis.see(&seen));
+        }) || last && !distant.is_over()
+        {
+            self.write();
+            if last {
+                Self::pause();
+            }
+        }
+        self.distant = Some(distant);
+    }
+
+    /// For another host: what there is, also where that is nothing.
+    fn pulse(&mut self) {
+        if let Some(stream) = &mut self.stream {
+            let frame = stream.close();
+            self.tell(&frame);
+        }
+    }
+
+    fn tell(&mut self, frame: &[u8]) {
+        let mut out = std::io::stdout().lock();
+        let written = out
+            .write_all(&(frame.len() as u32).to_le_bytes())
+            .and_then(|()| out.write_all(frame))
+            .and_then(|()| out.flush());
+        if let Err(error) = written {
+            self.failed = Some(error.to_string());
+        }
+    }
+
     fn write(&mut self) {
+        if let Some(frame) = self.stream.as_mut().and_then(|stream| stream.take(1)) {
+            self.tell(&frame);
+        }
         if let (Some(timeline), Some(file)) = (&mut self.timeline, &mut self.file)
             && let Err(error) = file.add(&timeline.take())
         {
@@ -219,9 +286,15 @@ impl Recording {
         }
     }
 
-    /// Has the ranks of all worlds go on recording.
-    pub fn ask(&self) {
+    /// Has the ranks of all worlds go on recording; tells another host that this one goes on.
+    pub fn ask(&mut self) {
         self.worlds.iter().for_each(|world| world.traced.ask());
+        self.pulse();
+    }
+
+    /// Whether nobody gets anything of it any more.
+    pub fn has_failed(&self) -> bool {
+        self.stream.is_some() && self.failed.is_some()
     }
 
     /// Whether no rank can record anything any more.
@@ -231,9 +304,8 @@ impl Recording {
             let alive = || card.pid() == 0 || Path::new(&format!("/proc/{}", card.pid())).exists();
             matches!(card.state(), State::Finalized | State::Gone) || !alive()
         };
-        self.worlds
-            .iter()
-            .all(|world| (0..world.traced.shape().size).all(|rank| ended(world, rank)))
+        let near = self.worlds.iter().all(|world| world.near.iter().all(|&rank| ended(world, rank)));
+        near && self.distant.as_ref().is_none_or(Distant::is_over)
     }
 
     /// A pause as long as the journals allow.
@@ -248,11 +320,13 @@ impl Recording {
             timeline.finish();
         }
         self.write();
+        let missing = self.distant.map_or_else(Vec::new, Distant::missing);
         Outcome {
             table: self.analysis.map(|analysis| Table::new(analysis, self.crowded)),
             read: self.read,
             lost: self.lost,
             failed: self.failed,
+            missing,
         }
     }
 }
@@ -284,6 +358,13 @@ impl World {
     }
 }
 
+/// The ranks of a world that run on this host.
+fn near(world: &Traced) -> Vec<u32> {
+    let shape = *world.shape();
+    let is_near = |rank: &u32| shape.nodes == 1 || world.card(*rank).host().0 == shape.node;
+    (0..shape.size).filter(is_near).collect()
+}
+
 fn known(background: layout::Background) -> Background {
     match background {
         layout::Background::Unneeded | layout::Background::Helper | layout::Background::Late => {
@@ -298,6 +379,9 @@ fn known(background: layout::Background) -> Background {
 pub fn complain(outcome: &Outcome) {
     if let Some(error) = &outcome.failed {
         errln!("garonne: the trace could not be written to its end: {error}");
+    }
+    for line in &outcome.missing {
+        errln!("garonne: {line}");
     }
     if outcome.lost > 0 {
         let all = outcome.read + outcome.lost;

@@ -119,10 +119,11 @@ fn record(worlds: &Receiver<OwnedFd>, tracing: &Tracing) -> std::result::Result<
     let wants = Wants {
         timeline: tracing.timeline.as_deref(),
         shares: tracing.overlap,
+        stream: false,
     };
     let open = |file: OwnedFd| Traced::open(&file, From::Beginning).map_err(|error| error.to_string());
     let first = worlds.recv().map_err(|error| error.to_string())?;
-    let mut recording = Recording::new(open(first)?, wants)?;
+    let mut recording = Recording::new(open(first)?, wants, None)?;
     loop {
         match worlds.try_recv() {
             Ok(world) => recording.add(open(world)?),

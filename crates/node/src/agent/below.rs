@@ -415,6 +415,18 @@ impl Agent<'_> {
         }
     }
 
+    /// Bytes that wait to leave towards a node.
+    pub(super) fn waiting_for(&mut self, node: u32) -> usize {
+        if let Some(up) = &self.up {
+            return up.trunk.as_ref().map_or(0, Trunk::waiting);
+        }
+        let child = self.job.tree().towards(self.node, node);
+        let branch = child.and_then(|child| self.below.as_mut()?.branch(child));
+        branch
+            .and_then(|branch| branch.trunk.as_ref())
+            .map_or(0, Trunk::waiting)
+    }
+
     /// Signs of life, and the end of patience.
     pub(super) fn below_keep_time(&mut self, now: Instant) {
         let Some(below) = &mut self.below else { return };

@@ -109,7 +109,7 @@ impl Agent<'_> {
             Report::Call(call) => self.have_called(call),
             Report::Drain(network, drained) => self.set_drained(network, drained),
             Report::Added(found) => self.have_addresses(node, &found),
-            Report::Look(number) => self.have_all_look(Asked { at: node, number }),
+            Report::Look(number, wish) => self.have_all_look(Asked { at: node, number }, wish),
             Report::Seen(asked, look) => self.pass_look(node, asked, look),
             Report::Passes(call, port) => self.passes(call, (node, port)),
             Report::Opened(port, addresses) => {

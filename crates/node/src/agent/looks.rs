@@ -1,9 +1,13 @@
-//! What the ranks of all hosts show, for who asks about the job on one of them (`garonne who`).
+//! What the ranks of all hosts show, for who asks about the job on one of them (`garonne who`, `top`, `trace`, `overlap`).
 //!
 //! Whoever is asked passes the question to the first agent, which has all others look; what they see goes up to the first, and from there to the host where it was asked. An agent looks by
 //! running its own program, which reads the host's ranks as a user's command would and writes what it sees into a pipe: so what a look takes, and what might go wrong in it, keeps no agent.
 //! Nobody waits for an answer but who asks, and that for [`LOOK_WAIT`]: a look that takes longer is ended and left out. Bounded by [`LOOKERS_MAX`] who ask and for whom is looked, one look at a
 //! time, [`LOOK_BYTES_MAX`] of each host; a line that is far behind is spared.
+//!
+//! What ranks record is told as it comes, in frames ([`garonne_trace::stream`]), by a look of its own beside the others, at most [`RECORDERS_MAX`] of them. Where a line has more than
+//! [`RECORDS_WAITING_MAX`] bytes to send its pipe is not read: then the program that looks waits, and the journals that it reads lose their oldest records, which it counts. It ends when it has
+//! seen enough, or when who asked has gone.
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -11,15 +15,17 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fs::{MemfdFlags, OFlags};
 use rustix::net::SendFlags;
 use rustix::pipe::PipeFlags;
 
 use super::serve::reply;
 use super::{Agent, Token, spawn};
-use crate::limits::{LOOK_BYTES_MAX, LOOK_WAIT, LOOK_WAITING_MAX, LOOKERS_MAX};
-use crate::orders::{Asked, Order, Report};
+use crate::limits::{
+    LOOK_BYTES_MAX, LOOK_WAIT, LOOK_WAITING_MAX, LOOKERS_MAX, RECORDERS_MAX, RECORDS_PAUSE, RECORDS_WAITING_MAX,
+};
+use crate::orders::{Asked, Order, Report, Wish};
 use crate::rendezvous;
 use crate::sys;
 use crate::wire::ToRank;
@@ -31,10 +37,12 @@ pub(super) struct Looks {
     askers: VecDeque<Asker>,
     /// The number of the last one.
     number: u32,
-    /// The look under way.
-    look: Option<Look>,
-    /// For whom the next one is: a look that had begun before they asked is none for them.
-    next: Vec<Asked>,
+    /// The looks under way: at most one that is no stream.
+    under_way: Vec<Look>,
+    /// The number of the last of them.
+    begun: u32,
+    /// For whom the next one is, and what it is to see: a look that had begun before they asked is none for them.
+    next: Vec<(Asked, Wish)>,
 }
 
 #[derive(Debug)]
@@ -48,10 +56,14 @@ struct Asker {
     held: usize,
     /// The epoll tells when there is room.
     watched: bool,
+    /// It wants what hosts say one thing after the other.
+    stream: bool,
+    /// It has gone.
+    gone: bool,
 }
 
 impl Asker {
-    fn new(number: u32, socket: OwnedFd) -> Self {
+    fn new(number: u32, socket: OwnedFd, wish: Wish) -> Self {
         Self {
             number,
             socket,
@@ -59,7 +71,16 @@ impl Asker {
             answers: VecDeque::new(),
             held: 0,
             watched: false,
+            stream: wish.is_stream(),
+            gone: false,
         }
+    }
+
+    /// Whether nobody is at the other end any more.
+    fn has_left(&self) -> bool {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
+        let ends = PollFlags::HUP | PollFlags::ERR;
+        poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().intersects(ends)
     }
 
     /// Keeps an answer for it, unless it takes too little of them.
@@ -67,6 +88,9 @@ impl Asker {
         if self.held <= LOOK_WAITING_MAX {
             self.held += look.len();
             self.answers.push_back((node, look));
+        }
+        if self.stream {
+            self.until = Instant::now() + LOOK_WAIT;
         }
     }
 
@@ -76,9 +100,9 @@ impl Asker {
             if let Some(file) = file_of(look) {
                 let message = ToRank::Seen { node: *node }.encode();
                 let fds = [file.as_fd()];
-                let sent = sys::send(self.socket.as_fd(), &message, &fds, SendFlags::DONTWAIT);
-                if sent.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock) {
-                    return false;
+                match sys::send(self.socket.as_fd(), &message, &fds, SendFlags::DONTWAIT) {
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+                    sent => self.gone |= sent.is_err(),
                 }
             }
             self.held -= look.len();
@@ -90,12 +114,31 @@ impl Asker {
 
 #[derive(Debug)]
 struct Look {
+    number: u32,
+    wish: Wish,
     /// The program that looks; 0 when it has ended.
     pid: i32,
     pipe: OwnedFd,
     said: Vec<u8>,
-    until: Instant,
+    /// Of a stream there is none: who asked for it ends it.
+    until: Option<Instant>,
+    /// Until then its pipe is not read.
+    paused: Option<Instant>,
     by: Vec<Asked>,
+}
+
+impl Look {
+    /// The next frame that is whole, of what a stream has said. `None` in `Some`: it says what is none.
+    fn frame(&mut self) -> Option<Option<Vec<u8>>> {
+        let len = *self.said.first_chunk()?;
+        let len = u32::from_le_bytes(len) as usize;
+        if len == 0 || len > LOOK_BYTES_MAX {
+            return Some(None);
+        }
+        let frame = self.said.get(4..4 + len)?.to_vec();
+        self.said.drain(..4 + len);
+        Some(Some(frame))
+    }
 }
 
 impl Looks {
@@ -105,14 +148,23 @@ impl Looks {
 
     /// A child of the agent has ended, and its process id may be another's soon.
     pub fn reaped(&mut self, pid: i32) {
-        if let Some(look) = self.look.as_mut().filter(|look| look.pid == pid) {
+        if let Some(look) = self.under_way.iter_mut().find(|look| look.pid == pid) {
             look.pid = 0;
         }
     }
 
     pub fn due(&self) -> Option<Instant> {
         let askers = self.askers.iter().map(|asker| asker.until);
-        askers.chain(self.look.as_ref().map(|look| look.until)).min()
+        let looks = self.under_way.iter().flat_map(|look| [look.until, look.paused]);
+        askers.chain(looks.flatten()).min()
+    }
+
+    fn look(&mut self, number: u32) -> Option<&mut Look> {
+        self.under_way.iter_mut().find(|look| look.number == number)
+    }
+
+    fn streams(&self) -> usize {
+        self.under_way.iter().filter(|look| look.wish.is_stream()).count()
     }
 }
 
@@ -126,7 +178,7 @@ fn file_of(bytes: &[u8]) -> Option<OwnedFd> {
 
 impl Agent<'_> {
     /// Somebody wants to know what the ranks of all other hosts show.
-    pub(super) fn ask_around(&mut self, socket: OwnedFd) {
+    pub(super) fn ask_around(&mut self, socket: OwnedFd, wish: Wish) {
         let nodes: Vec<u8> = (0..self.job.size())
             .flat_map(|rank| self.job.nodes.of(rank).to_le_bytes())
             .collect();
@@ -139,49 +191,89 @@ impl Agent<'_> {
         if !self.job.nodes.several() {
             return;
         }
+        self.take_leave(Asker::has_left);
         self.looks.number = self.looks.number.wrapping_add(1);
         let number = self.looks.number;
-        if self.looks.askers.len() >= LOOKERS_MAX {
-            self.looks.askers.pop_front();
+        if self.looks.askers.len() >= LOOKERS_MAX
+            && let Some(oldest) = self.looks.askers.pop_front()
+        {
+            self.forget(&oldest);
         }
-        self.looks.askers.push_back(Asker::new(number, socket));
+        self.looks.askers.push_back(Asker::new(number, socket, wish));
+        self.pass_wish(number, wish);
+    }
+
+    fn pass_wish(&mut self, number: u32, wish: Wish) {
         match self.up.is_some() {
-            true => self.report(&Report::Look(number)),
-            false => self.have_all_look(Asked {
-                at: self.node,
-                number,
-            }),
+            true => self.report(&Report::Look(number, wish)),
+            false => {
+                let at = self.node;
+                self.have_all_look(Asked { at, number }, wish);
+            }
+        }
+    }
+
+    /// Nobody tells this one anything any more.
+    fn forget(&mut self, asker: &Asker) {
+        if asker.stream {
+            self.pass_wish(asker.number, Wish::NoMore);
         }
     }
 
     /// At the first agent: somebody has asked, here or elsewhere.
-    pub(super) fn have_all_look(&mut self, asked: Asked) {
-        self.order_all(&Order::Look(asked));
-        self.look_for(asked);
+    pub(super) fn have_all_look(&mut self, asked: Asked, wish: Wish) {
+        self.order_all(&Order::Look(asked, wish));
+        self.look_for(asked, wish);
     }
 
     /// Looks at the ranks of this host, unless it is here that somebody has asked, who looks himself.
-    pub(super) fn look_for(&mut self, asked: Asked) {
-        if asked.at == self.node || self.looks.next.len() >= LOOKERS_MAX {
+    pub(super) fn look_for(&mut self, asked: Asked, wish: Wish) {
+        if asked.at == self.node {
             return;
         }
-        self.looks.next.push(asked);
-        self.begin_look();
+        match wish {
+            Wish::Clock => self.pass_look(self.node, asked, sys::monotonic_ns().to_le_bytes().to_vec()),
+            Wish::NoMore => self.look_no_more(asked),
+            _ if self.looks.next.len() >= LOOKERS_MAX => {}
+            Wish::Records { .. } if self.looks.streams() >= RECORDERS_MAX => {}
+            Wish::Records { .. } => self.look_now(wish, vec![asked]),
+            Wish::Standing | Wish::Load => {
+                self.looks.next.push((asked, wish));
+                self.begin_look();
+            }
+        }
     }
 
     fn begin_look(&mut self) {
-        if self.looks.look.is_some() || self.looks.next.is_empty() {
+        let looks = &mut self.looks;
+        if looks.under_way.len() > looks.streams() {
             return;
         }
-        let by = std::mem::take(&mut self.looks.next);
+        let Some(&(_, wish)) = looks.next.first() else { return };
+        let by = looks.next.iter().filter(|(_, other)| *other == wish);
+        let by = by.map(|(asked, _)| *asked).collect();
+        looks.next.retain(|(_, other)| *other != wish);
+        self.look_now(wish, by);
+    }
+
+    fn look_now(&mut self, wish: Wish, by: Vec<Asked>) {
         // An agent that ends has other things to do, and what it could tell would be out of date at once.
         if self.ending.is_none() {
-            self.looks.look = self.start_look(by);
+            self.looks.begun = self.looks.begun.wrapping_add(1);
+            let look = self.start_look(self.looks.begun, wish, by);
+            self.looks.under_way.extend(look);
+        }
+    }
+
+    fn look_no_more(&mut self, asked: Asked) {
+        let of = |look: &&Look| look.wish.is_stream() && look.by.contains(&asked);
+        if let Some(number) = self.looks.under_way.iter().find(of).map(|look| look.number) {
+            self.end_look(number, false);
         }
     }
 
     /// Starts this program anew to look. `None`: it cannot be, and who has asked hears nothing of this host.
-    fn start_look(&self, by: Vec<Asked>) -> Option<Look> {
+    fn start_look(&self, number: u32, wish: Wish, by: Vec<Asked>) -> Option<Look> {
         let (pipe, output) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
         rustix::fs::fcntl_setfl(&pipe, OFlags::NONBLOCK).ok()?;
         let nothing = std::fs::File::options()
@@ -190,7 +282,7 @@ impl Agent<'_> {
             .open("/dev/null")
             .ok()?;
         let name = rendezvous::name_of(self.hello.as_fd())?;
-        let words = ["garonne", "agent", "--look", &name.0];
+        let words = ["garonne", "agent", "--look", &name.0, &wish.word()];
         let words: Result<Vec<_>, _> = words.into_iter().map(CString::new).collect();
         let argv = words.ok()?;
         let envp = std::env::vars_os().filter_map(|(name, value)| {
@@ -214,13 +306,16 @@ impl Agent<'_> {
         });
         let pid = pid.ok()?;
         let look = Look {
+            number,
+            wish,
             pid,
             pipe,
             said: Vec::new(),
-            until: Instant::now() + LOOK_WAIT,
+            until: (!wish.is_stream()).then(|| Instant::now() + LOOK_WAIT),
+            paused: None,
             by,
         };
-        if self.listen(look.pipe.as_fd(), Token::Look).is_err() {
+        if self.listen(look.pipe.as_fd(), Token::Look(number)).is_err() {
             sys::kill(pid, libc::SIGKILL);
             return None;
         }
@@ -228,28 +323,61 @@ impl Agent<'_> {
     }
 
     /// The program that looks says something, or has ended.
-    pub(super) fn look_speaks(&mut self) {
+    pub(super) fn look_speaks(&mut self, number: u32) {
         let mut buffer = [0; 16 * 1024];
-        while let Some(look) = &mut self.looks.look {
+        while let Some(look) = self.looks.look(number).filter(|look| look.paused.is_none()) {
             match rustix::io::read(&look.pipe, &mut buffer) {
-                Ok(0) => return self.end_look(true),
-                Ok(n) if look.said.len() + n <= LOOK_BYTES_MAX => look.said.extend_from_slice(&buffer[..n]),
+                Ok(0) => return self.end_look(number, true),
+                Ok(n) if look.said.len() + n <= LOOK_BYTES_MAX + 4 + buffer.len() => {
+                    look.said.extend_from_slice(&buffer[..n]);
+                }
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(rustix::io::Errno::INTR) => {}
-                Ok(_) | Err(_) => return self.end_look(false),
+                Ok(_) | Err(_) => return self.end_look(number, false),
+            }
+            if self.looks.look(number).is_some_and(|look| look.wish.is_stream()) {
+                self.pass_frames(number);
             }
         }
     }
 
-    /// The look is over; what it saw goes to those for whom it was.
-    fn end_look(&mut self, whole: bool) {
-        if let Some(look) = self.looks.look.take() {
-            let _ = epoll::delete(&self.epoll, &look.pipe);
-            if whole && !look.said.is_empty() {
+    /// Passes on what a stream has said, and leaves the rest in its pipe for a while if the line is behind.
+    fn pass_frames(&mut self, number: u32) {
+        while let Some(look) = self.looks.look(number)
+            && let Some(frame) = look.frame()
+        {
+            let by = look.by.clone();
+            let Some(frame) = frame else {
+                return self.end_look(number, false);
+            };
+            for asked in &by {
+                self.pass_look(self.node, *asked, frame.clone());
+            }
+            if by.iter().any(|asked| self.waiting_for(asked.at) > RECORDS_WAITING_MAX)
+                && let Some(look) = self.looks.look(number)
+            {
+                look.paused = Some(Instant::now() + RECORDS_PAUSE);
+                let _ = epoll::delete(&self.epoll, &look.pipe);
+            }
+        }
+    }
+
+    /// The look is over; what it saw goes to those for whom it was, and of a stream that it is over.
+    fn end_look(&mut self, number: u32, whole: bool) {
+        let looks = &mut self.looks.under_way;
+        if let Some(place) = looks.iter().position(|look| look.number == number) {
+            let look = looks.swap_remove(place);
+            if look.paused.is_none() {
+                let _ = epoll::delete(&self.epoll, &look.pipe);
+            }
+            let (stream, said) = (look.wish.is_stream(), look.said);
+            // What a stream has said when it ends is half a frame.
+            if whole && (stream || said.len() <= LOOK_BYTES_MAX && !said.is_empty()) {
+                let said = if stream { Vec::new() } else { said };
                 for asked in look.by {
-                    self.pass_look(self.node, asked, look.said.clone());
+                    self.pass_look(self.node, asked, said.clone());
                 }
-            } else {
+            } else if look.pid != 0 {
                 sys::kill(look.pid, libc::SIGKILL);
             }
         }
@@ -281,6 +409,9 @@ impl Agent<'_> {
             return;
         };
         let is_behind = !asker.hand_over();
+        if asker.gone {
+            return self.take_leave(|asker| asker.number == number);
+        }
         if is_behind == std::mem::replace(&mut asker.watched, is_behind) {
             return;
         }
@@ -292,15 +423,42 @@ impl Agent<'_> {
             false => epoll::delete(&self.epoll, &asker.socket),
         };
         if watched.is_err() {
-            self.looks.askers.retain(|asker| asker.number != number);
+            self.take_leave(|asker| asker.number == number);
         }
+    }
+
+    /// Those of who have asked for whom this holds are told nothing any more.
+    fn take_leave(&mut self, of: impl Fn(&Asker) -> bool) {
+        let (gone, left) = std::mem::take(&mut self.looks.askers).into_iter().partition(of);
+        self.looks.askers = left;
+        let gone: VecDeque<Asker> = gone;
+        gone.iter().for_each(|asker| self.forget(asker));
     }
 
     /// Those who ask for longer than that have gone, and a look that takes longer is for nobody.
     pub(super) fn looks_keep_time(&mut self, now: Instant) {
-        self.looks.askers.retain(|asker| now < asker.until);
-        if self.looks.look.as_ref().is_some_and(|look| look.until <= now) {
-            self.end_look(false);
+        self.take_leave(|asker| asker.until <= now);
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let looks = self.looks.under_way.iter();
+        let numbers: Vec<(u32, bool)> = looks
+            .filter(|look| due(look.until) || due(look.paused))
+            .map(|look| (look.number, due(look.until)))
+            .collect();
+        for (number, over) in numbers {
+            match over {
+                true => self.end_look(number, false),
+                false => self.read_on(number),
+            }
+        }
+    }
+
+    /// Reads a stream again that had to wait.
+    fn read_on(&mut self, number: u32) {
+        let Some(look) = self.looks.look(number) else { return };
+        look.paused = None;
+        let token = Token::Look(number).pack();
+        if epoll::add(&self.epoll, &look.pipe, token, epoll::EventFlags::IN).is_err() {
+            self.end_look(number, false);
         }
     }
 }
@@ -315,7 +473,7 @@ mod tests {
     fn who_is_slower_than_many_hosts_gets_all_answers() {
         const HOSTS: u32 = 2000;
         let (theirs, ours) = private_pair().unwrap();
-        let mut asker = Asker::new(1, ours);
+        let mut asker = Asker::new(1, ours, Wish::Standing);
         for node in 0..HOSTS {
             asker.keep(node, node.to_ne_bytes().to_vec());
             asker.hand_over();
@@ -332,7 +490,7 @@ mod tests {
     #[test]
     fn for_who_takes_nothing_or_has_gone_little_is_kept() {
         let (theirs, ours) = private_pair().unwrap();
-        let mut asker = Asker::new(1, ours);
+        let mut asker = Asker::new(1, ours, Wish::Standing);
         for node in 0..1000 {
             asker.keep(node, vec![0; 1 << 20]);
         }

@@ -462,7 +462,7 @@ impl<'a> Agent<'a> {
             Token::Callback(place) => self.callback_ready(place),
             Token::Renewal(place) => self.renewal_ready(place),
             Token::Probe(place) => self.probe_ready(place),
-            Token::Look => self.look_speaks(),
+            Token::Look(number) => self.look_speaks(number),
             Token::Asker(number) => self.asker_takes(number),
         }
         Ok(())

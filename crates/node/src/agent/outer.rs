@@ -168,7 +168,7 @@ impl Agent<'_> {
             Order::Added(list) => self.added_are(list),
             Order::Probe(call) if call.from.max(call.to) < self.job.size() => self.probe(call),
             Order::Way(way) => self.add_way(way),
-            Order::Look(asked) => self.look_for(asked),
+            Order::Look(asked, wish) => self.look_for(asked, wish),
             Order::Seen(node, asked, look) => self.pass_look(node, asked, look),
             Order::Job(_) | Order::Ping | Order::Probe(_) => {}
         }

@@ -76,7 +76,7 @@ impl Agent<'_> {
                 self.set_drained(network, drained);
                 reply(socket.as_fd(), &ToRank::Heard, &[]);
             }
-            Ok(ToAgent::Look) => self.ask_around(socket),
+            Ok(ToAgent::Look(wish)) => self.ask_around(socket, wish),
             _ => {}
         }
     }
@@ -352,7 +352,7 @@ impl Agent<'_> {
             }),
             ToAgent::Apart { peer } => self.apart(rank, peer),
             ToAgent::Refused { peer, code, text } => self.refused((rank, peer), &code, &text),
-            ToAgent::Register { .. } | ToAgent::Attach | ToAgent::Drain { .. } | ToAgent::Look => {}
+            ToAgent::Register { .. } | ToAgent::Attach | ToAgent::Drain { .. } | ToAgent::Look(_) => {}
         }
     }
 

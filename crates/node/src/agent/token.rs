@@ -39,7 +39,7 @@ pub(super) enum Token {
     /// A try whether this node reaches a rank of another.
     Probe(u32),
     /// What this host's ranks show, from the program that looks.
-    Look,
+    Look(u32),
     /// One who has asked what the ranks of all hosts show takes more of it.
     Asker(u32),
 }
@@ -68,7 +68,7 @@ impl Token {
             Token::Callback(place) => (18, place),
             Token::Renewal(place) => (19, place),
             Token::Probe(place) => (20, place),
-            Token::Look => (21, 0),
+            Token::Look(number) => (21, number),
             Token::Asker(number) => (22, number),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
@@ -97,7 +97,7 @@ impl Token {
             18 => Token::Callback(index),
             19 => Token::Renewal(index),
             20 => Token::Probe(index),
-            21 => Token::Look,
+            21 => Token::Look(index),
             22 => Token::Asker(index),
             _ => Token::Feed,
         }

@@ -79,6 +79,11 @@ impl Trunk {
         (self.is_down() || self.line.waiting() > LOOK_WAITING_MAX) && shows_ranks(message)
     }
 
+    /// Bytes that wait to leave.
+    pub fn waiting(&self) -> usize {
+        self.line.waiting()
+    }
+
     /// How many messages have come.
     pub fn received(&self) -> u32 {
         self.line.received()

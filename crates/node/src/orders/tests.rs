@@ -77,10 +77,13 @@ fn orders() -> Vec<Order> {
             (3, [10, 0, 0, 3].into()),
             (0, [0xfd00, 0, 0, 0, 0, 0, 0, 1].into()),
         ]),
-        Order::Look(Asked {
-            at: 70_000,
-            number: 2,
-        }),
+        Order::Look(
+            Asked {
+                at: 70_000,
+                number: 2,
+            },
+            Wish::Records { ms: 9 },
+        ),
         Order::Seen(3, Asked { at: 1, number: 2 }, vec![6, 7]),
         Order::Ping,
     ]
@@ -105,7 +108,7 @@ fn reports() -> Vec<Report> {
         Report::Done,
         Report::Call(a_callback()),
         Report::Added(a_place().addresses),
-        Report::Look(9),
+        Report::Look(9, Wish::NoMore),
         Report::Seen(Asked { at: 1, number: 2 }, vec![8]),
         Report::Ping,
     ]
@@ -218,5 +221,5 @@ fn looks_are_known_on_every_part_of_their_way() {
     assert!(shows_ranks(&Order::For(5, order).encode()));
     assert!(shows_ranks(&Report::Of(5, report).encode()));
     assert!(!shows_ranks(&Report::Of(5, Report::Done.encode()).encode()));
-    assert!(!shows_ranks(&Order::Look(asked).encode()) && !shows_ranks(b"none"));
+    assert!(!shows_ranks(&Order::Look(asked, Wish::Standing).encode()) && !shows_ranks(b"none"));
 }

@@ -12,8 +12,11 @@ use garonne_node::look::Seen;
 use garonne_node::nodes::listed;
 use garonne_node::rendezvous::JobName;
 use garonne_node::visit::{self, Visit};
+use garonne_node::wish::Wish;
 
 use super::standing::{self, Shown, monotonic_ns};
+use crate::commands::jobs::{self, Rank};
+use crate::recording::distant;
 
 /// Every rank of the job, in order, and the hosts of which nothing is known.
 pub struct Gathered {
@@ -37,14 +40,15 @@ pub fn gather(visit: &Visit) -> Gathered {
     if visit.hosts.len() < 2 {
         return alone(standing::look(visit));
     }
-    let (of_rank, own, first) = match round(visit, None) {
+    let see = || standing::look(visit);
+    let (of_rank, own, first) = match round(visit, None, (Wish::Standing, see)) {
         Ok(round) => round,
         // The agent of this host is of another version, or stopped meanwhile.
         Err(why) => return own_alone(visit, &why),
     };
     let answered = first.iter().filter(|(_, answer)| answer.is_ok());
     let answered: BTreeSet<u32> = answered.map(|(node, _)| *node).collect();
-    let (own_again, mut second) = match round(visit, Some(&answered)) {
+    let (own_again, mut second) = match round(visit, Some(&answered), (Wish::Standing, see)) {
         Ok((_, (_, own_again), second)) => (own_again, second),
         Err(why) => return own_alone(visit, &why),
     };
@@ -88,18 +92,44 @@ fn own_alone(visit: &Visit, why: &str) -> Gathered {
 
 type Round = (Vec<u32>, (u32, Vec<Seen>), BTreeMap<u32, Answer>);
 
+/// What all ranks have used and sent so far, in the order of ranks, and the hosts of which nothing is known.
+pub fn loads(visit: &Visit) -> Gathered {
+    if visit.hosts.len() < 2 {
+        return alone(own_loads(visit));
+    }
+    match round(visit, None, (Wish::Load, || own_loads(visit))) {
+        Ok((of_rank, own, mut answers)) => {
+            answers.insert(own.0, Ok(own.1));
+            merge(&of_rank, &visit.hosts, answers)
+        }
+        Err(why) => own_alone(visit, &why),
+    }
+}
+
+fn own_loads(visit: &Visit) -> Vec<Seen> {
+    let seen = |rank: Rank| Seen {
+        rank: Rank { wait: None, ..rank },
+        ..Seen::unseen(0)
+    };
+    jobs::ranks(visit).into_iter().map(seen).collect()
+}
+
 /// Asks the hosts of these nodes, or all others, and looks at this one meanwhile: the node of each rank, what is seen here, and what the others say.
-fn round(visit: &Visit, only: Option<&BTreeSet<u32>>) -> Result<Round, String> {
-    let around = visit::around(&visit.name).map_err(|error| error.to_string())?;
+fn round(
+    visit: &Visit,
+    only: Option<&BTreeSet<u32>>,
+    (wish, look): (Wish, impl Fn() -> Vec<Seen>),
+) -> Result<Round, String> {
+    let around = visit::around(&visit.name, wish).map_err(|error| error.to_string())?;
     let of_rank = around.of_rank.clone();
     let own = around.own;
     let asked = match only {
         Some(only) => only.clone(),
-        None => of_rank.iter().copied().filter(|node| *node != own).collect(),
+        None => around.others(),
     };
     let (seen, answers) = std::thread::scope(|scope| {
         let answers = scope.spawn(|| around.answers(asked.clone()));
-        (standing::look(visit), answers.join())
+        (look(), answers.join())
     });
     let mut answers: BTreeMap<u32, Answer> = answers
         .unwrap_or_default()
@@ -193,12 +223,24 @@ pub fn tell_silent(silent: &[Silent]) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// `garonne agent --look JOB`: what the ranks of this host show, for the agent that runs this.
-pub fn look_for_agent(job: &str) -> i32 {
-    let Ok(visit) = visit::visit(&JobName(job.to_owned())) else {
+/// One of them as JSON.
+pub fn silent_as_json(host: &Silent) -> serde_json::Value {
+    serde_json::json!({ "host": host.name, "ranks": host.ranks, "why": host.why })
+}
+
+/// `garonne agent --look JOB WISH`: what the ranks of this host show, for the agent that runs this.
+pub fn look_for_agent(job: &str, wish: &str) -> i32 {
+    let (Ok(visit), Some(wish)) = (visit::visit(&JobName(job.to_owned())), Wish::of_word(wish)) else {
         return 1;
     };
-    let bytes = garonne_node::look::encode(&standing::look(&visit));
+    let seen = match wish {
+        Wish::Standing => standing::look(&visit),
+        Wish::Load => own_loads(&visit),
+        Wish::Records { ms } => return distant::record_for_agent(&visit, ms),
+        // These no program looks for.
+        Wish::Clock | Wish::NoMore => return 1,
+    };
+    let bytes = garonne_node::look::encode(&seen);
     i32::from(std::io::stdout().write_all(&bytes).is_err())
 }
 
