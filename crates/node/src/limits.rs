@@ -339,6 +339,10 @@ pub const RECORDS_WAITING_MAX: usize = 1 << 20;
 /// How long it leaves them lying then: a line of 1 Gbit/s sends that megabyte in 8 ms.
 pub const RECORDS_PAUSE: Duration = Duration::from_millis(10);
 
+/// How long an agent whose ranks have ended waits for what they recorded to be read and passed on: two million records that wait ([`RECORDS_WAITING_MAX`] does not hold them up, a program that reads
+/// them does) are told in a few seconds, and a job does not end later for a reader that stands still.
+pub const RECORDS_GRACE: Duration = Duration::from_secs(10);
+
 /// How often the clock of each host is asked for: the quickest of so many answers was kept waiting by nobody, and all take a few milliseconds.
 pub const CLOCK_ROUNDS: usize = 16;
 

@@ -76,6 +76,11 @@ impl Traced {
         &self.shape
     }
 
+    /// Whether the job ends before its time.
+    pub fn is_ending(&self) -> bool {
+        layout::ending(&self.board).load(Relaxed) != 0
+    }
+
     /// A rank's card.
     pub fn card(&self, rank: u32) -> Card {
         Card::of(&self.board, rank)

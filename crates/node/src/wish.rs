@@ -27,6 +27,8 @@ pub enum Wish {
         /// How long.
         ms: u32,
     },
+    /// All that they record, from the beginning to their end, in a job that is traced as a whole.
+    All,
     /// Nothing any more: who asked has gone.
     NoMore,
 }
@@ -39,6 +41,7 @@ impl Wish {
             Wish::Clock => (2, 0),
             Wish::Records { ms } => (3, ms),
             Wish::NoMore => (4, 0),
+            Wish::All => (5, 0),
         }
     }
 
@@ -49,6 +52,7 @@ impl Wish {
             2 => Wish::Clock,
             3 => Wish::Records { ms },
             4 => Wish::NoMore,
+            5 => Wish::All,
             _ => return None,
         };
         (wish.code().1 == ms).then_some(wish)
@@ -68,7 +72,7 @@ impl Wish {
 
     /// Whether a host says many things of it, one after the other, until one that is empty.
     pub fn is_stream(self) -> bool {
-        matches!(self, Wish::Records { .. })
+        matches!(self, Wish::Records { .. } | Wish::All)
     }
 }
 
@@ -106,6 +110,7 @@ mod tests {
             Wish::Records { ms: 5000 },
             Wish::Records { ms: 0 },
             Wish::NoMore,
+            Wish::All,
         ] {
             assert_eq!(Wish::of_word(&wish.word()), Some(wish));
         }

@@ -4,7 +4,7 @@ mod bench;
 mod bench_tasks;
 mod doctor;
 mod explain;
-mod jobs;
+pub mod jobs;
 mod join;
 mod map;
 mod overlap;

@@ -70,19 +70,22 @@ pub fn follow(job: Option<u32>, time: Option<Duration>, wants: Wants<'_>) -> Res
         0 | 1 => None,
         _ => Some(Distant::of(&visit, time)?),
     };
-    record(&visit, time, wants, distant)
+    record(&visit, (From::Now, time), wants, distant)
 }
 
 /// Records the ranks of this host, and what others tell of theirs.
 pub fn record(
     visit: &Visit,
-    time: Option<Duration>,
+    (from, time): (From, Option<Duration>),
     wants: Wants<'_>,
     distant: Option<Distant>,
 ) -> Result<Outcome, String> {
     let file = visit.file.as_ref();
-    let file = file.ok_or("no rank of that job has called MPI_Init yet")?;
-    let world = Traced::open(file, From::Now).map_err(|error| error.to_string())?;
+    let file = file.ok_or_else(|| match visit.hosts.len() {
+        0 | 1 => "no rank of that job has called MPI_Init yet",
+        _ => "no rank of that job has called MPI_Init on this host; ask on a host that has ranks",
+    })?;
+    let world = Traced::open(file, from).map_err(|error| error.to_string())?;
     let mut recording = Recording::new(world, wants, distant)?;
     let end = time.map(|time| Instant::now() + time);
     let mut asked: Option<Instant> = None;

@@ -7,12 +7,13 @@
 //! Clocks are compared by questions to all agents, which answer with theirs: of each host the quickest answer counts, and half the time that it took is how far it may be off.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use garonne_node::limits::{CLOCK_ROUNDS, LOOK_WAIT};
 use garonne_node::nodes::listed;
 use garonne_node::rendezvous::JobName;
-use garonne_node::traced::now_ns;
+use garonne_node::traced::{From, now_ns};
 use garonne_node::visit::{self, Around, Visit};
 use garonne_node::wish::Wish;
 use garonne_trace::seen::{Seen, What};
@@ -49,13 +50,17 @@ impl Clock {
     }
 }
 
+/// How often clocks are compared again: quartz of two hosts goes some ten microseconds apart in a second.
+const CLOCK_EVERY: Duration = Duration::from_secs(5);
+
 /// How long hosts have to say what their clocks show, each time.
 const CLOCK_WAIT: Duration = Duration::from_millis(500);
 
-/// Compares the clocks of all other hosts with this one's.
-fn clocks(job: &JobName) -> BTreeMap<u32, Clock> {
+/// Compares the clocks of all other hosts with this one's, so many times.
+fn clocks(job: &JobName, rounds: usize) -> BTreeMap<u32, Clock> {
     let mut best: BTreeMap<u32, Clock> = BTreeMap::new();
-    for _ in 0..CLOCK_ROUNDS {
+    let mut slow = 0;
+    for _ in 0..rounds {
         let asked_ns = now_ns();
         let Ok(around) = visit::around(job, Wish::Clock) else {
             break;
@@ -73,6 +78,11 @@ fn clocks(job: &JobName) -> BTreeMap<u32, Clock> {
                     *known = clock;
                 }
             }
+        }
+        slow += u32::from(!left.is_empty());
+        // Somebody may have stopped a host: it is not waited for in each round.
+        if slow > 1 {
+            break;
         }
     }
     best
@@ -95,6 +105,8 @@ struct Host {
     ranks: Vec<u32>,
     reader: Reader,
     clock: Clock,
+    /// How its clock was last found.
+    lately: Clock,
     heard: Instant,
     course: Course,
 }
@@ -143,6 +155,8 @@ pub struct Distant {
     around: Around,
     hosts: BTreeMap<u32, Host>,
     own: String,
+    /// When clocks were last compared.
+    compared: Instant,
 }
 
 impl Distant {
@@ -151,27 +165,41 @@ impl Distant {
     /// # Errors
     /// A line for the user: nobody can be asked.
     pub fn of(visit: &Visit, time: Option<Duration>) -> Result<Self, String> {
-        let job = visit.name.clone();
-        let clocks = clocks(&job);
         let ms = time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
-        let around = visit::around(&job, Wish::Records { ms }).map_err(|error| error.to_string())?;
+        Self::wishing(visit, Wish::Records { ms })
+    }
+
+    /// Has all other hosts of a job that is traced as a whole tell what their ranks record.
+    ///
+    /// # Errors
+    /// A line for the user: nobody can be asked.
+    pub fn of_all(visit: &Visit) -> Result<Self, String> {
+        Self::wishing(visit, Wish::All)
+    }
+
+    fn wishing(visit: &Visit, wish: Wish) -> Result<Self, String> {
+        let job = visit.name.clone();
+        let clocks = clocks(&job, CLOCK_ROUNDS);
+        let around = visit::around(&job, wish).map_err(|error| error.to_string())?;
         let name = |node: u32| {
             let name = visit.hosts.get(node as usize).cloned();
             name.unwrap_or_else(|| format!("host {node}"))
         };
         let host = |node: u32| {
             let ranks = (0..).zip(&around.of_rank).filter(|(_, of)| **of == node);
-            let clock = clocks.get(&node).copied();
+            let found = clocks.get(&node).copied();
+            let clock = found.unwrap_or(Clock {
+                ahead_ns: 0,
+                within_ns: u64::MAX,
+            });
             Host {
                 name: name(node),
                 ranks: ranks.map(|(rank, _)| rank).collect(),
                 reader: Reader::default(),
-                clock: clock.unwrap_or(Clock {
-                    ahead_ns: 0,
-                    within_ns: u64::MAX,
-                }),
+                clock,
+                lately: clock,
                 heard: Instant::now(),
-                course: match clock {
+                course: match found {
                     Some(_) => Course::Goes,
                     None => Course::Broken("its agent does not answer"),
                 },
@@ -180,6 +208,7 @@ impl Distant {
         let hosts = around.others().into_iter().map(|node| (node, host(node))).collect();
         Ok(Self {
             own: name(around.own),
+            compared: Instant::now(),
             job,
             around,
             hosts,
@@ -208,6 +237,7 @@ impl Distant {
     pub fn hear(&mut self, tell: &mut dyn FnMut(Seen)) -> bool {
         match self.around.next(Duration::ZERO) {
             Ok(None) => {
+                self.compare();
                 self.give_up(|host| host.heard.elapsed() > LOOK_WAIT, "it says nothing any more");
                 false
             }
@@ -232,6 +262,19 @@ impl Distant {
         }
     }
 
+    /// Looks from time to time how far the clocks have gone apart.
+    fn compare(&mut self) {
+        if self.compared.elapsed() < CLOCK_EVERY {
+            return;
+        }
+        for (node, clock) in clocks(&self.job, CLOCK_ROUNDS / 4) {
+            if let Some(host) = self.hosts.get_mut(&node) {
+                host.lately = clock;
+            }
+        }
+        self.compared = Instant::now();
+    }
+
     fn give_up(&mut self, of: impl Fn(&Host) -> bool, why: &'static str) {
         let hosts = self.hosts.values_mut();
         for host in hosts.filter(|host| host.course == Course::Goes && of(host)) {
@@ -246,8 +289,7 @@ impl Distant {
 
     /// What is missing, and how far clocks went apart meanwhile, in lines.
     pub fn missing(self) -> Vec<String> {
-        let again = clocks(&self.job);
-        let lines = self.hosts.iter().flat_map(|(node, host)| {
+        let lines = self.hosts.values().flat_map(|host| {
             let broken = match host.course {
                 Course::Broken(why) => Some(format!(
                     "not seen to the end: ranks {} on {}: {why}",
@@ -256,44 +298,79 @@ impl Distant {
                 )),
                 _ => None,
             };
-            let apart = again.get(node).and_then(|now| {
-                let apart = now.ahead_ns.abs_diff(host.clock.ahead_ns);
-                let known = host.clock.within_ns.saturating_add(now.within_ns);
-                (apart > known).then(|| {
-                    let us = apart / 1000;
-                    format!("the clock of {} went {us} µs apart from this host's: its times are off by up to that", host.name)
-                })
+            let apart = host.lately.ahead_ns.abs_diff(host.clock.ahead_ns);
+            let known = host.clock.within_ns.saturating_add(host.lately.within_ns);
+            let drifted = (apart > known).then(|| {
+                let us = apart / 1000;
+                format!("the clock of {} went {us} µs apart from this host's: its later times are off by up to that", host.name)
             });
-            [broken, apart]
+            [broken, drifted]
         });
         lines.flatten().collect()
     }
 }
 
+/// Writes a frame for the agent that started this, its length before it.
+pub fn write_frame(out: &mut impl Write, frame: &[u8]) -> std::io::Result<()> {
+    out.write_all(&(frame.len() as u32).to_le_bytes())?;
+    out.write_all(frame)?;
+    out.flush()
+}
+
 /// Records the ranks of this host for another, as an agent wants it; the exit code.
 pub fn record_for_agent(visit: &Visit, ms: u32) -> i32 {
     let time = (ms > 0).then(|| Duration::from_millis(ms.into()));
-    let wants = Wants {
-        stream: true,
-        ..Wants::default()
-    };
-    i32::from(record(visit, time, wants, None).is_err())
+    i32::from(record(visit, (From::Now, time), STREAM, None).is_err())
 }
+
+/// The same, from the beginning to the end, also where none of its ranks has come yet: until then it says that it waits.
+pub fn record_all_for_agent(mut visit: Visit) -> i32 {
+    for looks in 0u32.. {
+        if visit.file.is_some() {
+            break;
+        }
+        // An empty frame, before which nothing came, is as good a word as any.
+        if looks.is_multiple_of(WORDS_EVERY) && write_frame(&mut std::io::stdout(), &0u64.to_le_bytes()).is_err() {
+            return 1;
+        }
+        std::thread::sleep(WORLD_LOOK);
+        visit = match visit::visit(&visit.name) {
+            Ok(visit) => visit,
+            Err(_) => return 1,
+        };
+    }
+    i32::from(record(&visit, (From::Beginning, None), STREAM, None).is_err())
+}
+
+const STREAM: Wants<'static> = Wants {
+    timeline: None,
+    shares: false,
+    stream: true,
+};
+
+/// Looks from one word that it waits to the next.
+const WORDS_EVERY: u32 = 25;
+
+/// Between two looks whether a host's first rank has come: its journal holds what it records meanwhile.
+const WORLD_LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use garonne_trace::stream::Writer;
 
+    const CLOCK: Clock = Clock {
+        ahead_ns: 1000,
+        within_ns: 5,
+    };
+
     fn host(ranks: &[u32]) -> Host {
         Host {
             name: "b".into(),
             ranks: ranks.to_vec(),
             reader: Reader::default(),
-            clock: Clock {
-                ahead_ns: 1000,
-                within_ns: 5,
-            },
+            clock: CLOCK,
+            lately: CLOCK,
             heard: Instant::now(),
             course: Course::Goes,
         }

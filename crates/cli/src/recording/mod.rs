@@ -9,7 +9,6 @@ mod names;
 pub mod table;
 
 use std::collections::VecDeque;
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -264,12 +263,7 @@ impl Recording {
     }
 
     fn tell(&mut self, frame: &[u8]) {
-        let mut out = std::io::stdout().lock();
-        let written = out
-            .write_all(&(frame.len() as u32).to_le_bytes())
-            .and_then(|()| out.write_all(frame))
-            .and_then(|()| out.flush());
-        if let Err(error) = written {
+        if let Err(error) = distant::write_frame(&mut std::io::stdout(), frame) {
             self.failed = Some(error.to_string());
         }
     }
@@ -301,7 +295,9 @@ impl Recording {
     pub fn is_over(&self) -> bool {
         let ended = |world: &World, rank| {
             let card = world.traced.card(rank);
-            let alive = || card.pid() == 0 || Path::new(&format!("/proc/{}", card.pid())).exists();
+            // Who has not come to MPI yet may come, unless the job ends.
+            let to_come = || card.pid() == 0 && !world.traced.is_ending();
+            let alive = || to_come() || card.pid() != 0 && Path::new(&format!("/proc/{}", card.pid())).exists();
             matches!(card.state(), State::Finalized | State::Gone) || !alive()
         };
         let near = self.worlds.iter().all(|world| world.near.iter().all(|&rank| ended(world, rank)));

@@ -110,9 +110,9 @@ fn start(order: Order) -> i32 {
         );
         return USAGE;
     }
-    if tracing.is_wanted() && (joining.is_wanted() || hosts.iter().any(|host| !host.own)) {
+    if tracing.is_wanted() && joining.is_wanted() {
         errln!(
-            "error[{}]: traces of a job on several hosts are not there yet",
+            "error[{}]: jobs whose hosts join with a key are not traced from the start yet; garonne trace and garonne overlap trace them while they run",
             codes::G0211
         );
         return USAGE;
@@ -168,6 +168,13 @@ fn start(order: Order) -> i32 {
         return refused(text);
     }
     let here = job.ranks_of(0);
+    if tracing.is_wanted() && here.is_empty() {
+        errln!(
+            "error[{}]: a job is traced from the start only where a rank runs on this host (--host localhost,...)",
+            codes::G0211
+        );
+        return USAGE;
+    }
     let placed = placement::place(here.len() as u32, &policy);
     if report_bindings {
         report(&placed, &here, &job);

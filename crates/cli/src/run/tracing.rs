@@ -11,6 +11,8 @@ use garonne_node::traced::{From, Traced};
 use garonne_node::{Result, codes, launcher};
 
 use super::USAGE;
+use crate::commands::jobs;
+use crate::recording::distant::Distant;
 use crate::recording::table::SHORT;
 use crate::recording::{self, Outcome, Recording, Wants};
 
@@ -122,8 +124,12 @@ fn record(worlds: &Receiver<OwnedFd>, tracing: &Tracing) -> std::result::Result<
         stream: false,
     };
     let open = |file: OwnedFd| Traced::open(&file, From::Beginning).map_err(|error| error.to_string());
-    let first = worlds.recv().map_err(|error| error.to_string())?;
-    let mut recording = Recording::new(open(first)?, wants, None)?;
+    let first = open(worlds.recv().map_err(|error| error.to_string())?)?;
+    let distant = match first.shape().nodes {
+        0 | 1 => None,
+        _ => Some(Distant::of_all(&jobs::choose(Some(std::process::id()))?)?),
+    };
+    let mut recording = Recording::new(first, wants, distant)?;
     loop {
         match worlds.try_recv() {
             Ok(world) => recording.add(open(world)?),

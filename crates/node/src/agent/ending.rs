@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::layout;
 use crate::limits::{DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, TERM_GRACE, WRAPPER_WAIT};
 use crate::orders::{Order, Report};
-use crate::processes::{self, Ended};
+use crate::processes::{self, Ended, signal_name};
 use crate::sys;
 
 /// The job is over but for what still runs.
@@ -54,30 +54,6 @@ pub(super) fn ends_jobs(signal: i32) -> bool {
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
 }
 
-/// The names of signals that end programs, as people know them.
-pub(super) fn signal_name(signal: i32) -> String {
-    const NAMES: [(i32, &str); 14] = [
-        (libc::SIGHUP, "SIGHUP"),
-        (libc::SIGINT, "SIGINT"),
-        (libc::SIGQUIT, "SIGQUIT"),
-        (libc::SIGILL, "SIGILL"),
-        (libc::SIGTRAP, "SIGTRAP"),
-        (libc::SIGABRT, "SIGABRT"),
-        (libc::SIGBUS, "SIGBUS"),
-        (libc::SIGFPE, "SIGFPE"),
-        (libc::SIGKILL, "SIGKILL"),
-        (libc::SIGSEGV, "SIGSEGV"),
-        (libc::SIGPIPE, "SIGPIPE"),
-        (libc::SIGTERM, "SIGTERM"),
-        (libc::SIGXCPU, "SIGXCPU"),
-        (libc::SIGSYS, "SIGSYS"),
-    ];
-    NAMES
-        .iter()
-        .find(|(number, _)| *number == signal)
-        .map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
-}
-
 impl Slot {
     fn is_over(&self, gone: impl Fn(u32) -> bool) -> bool {
         self.ended.is_some() && self.member.is_none_or(gone)
@@ -113,8 +89,10 @@ impl Agent<'_> {
         // A leftover that ends is an orphan of ours, so SIGCHLD brings us here again.
         let close = match self.ending.as_ref().map(|ending| ending.stage) {
             None | Some(Stage::Patience(_)) => false,
-            Some(Stage::Kill(due)) => due <= now,
-            Some(Stage::Leftovers(due)) => due <= now || self.nothing_left(),
+            Some(Stage::Kill(due)) => due <= now && !self.keep_for_records(now),
+            Some(Stage::Leftovers(due)) => {
+                (due <= now || self.looks.has_kept() || self.nothing_left()) && !self.keep_for_records(now)
+            }
         };
         // Other hosts may have much to say still; whether they live is asked elsewhere.
         let close = close
@@ -123,6 +101,19 @@ impl Agent<'_> {
                 .as_ref()
                 .is_none_or(|below| below.is_done() || (self.code() != 0 && below.is_hopeless(now)));
         Ok(close.then(|| self.close()))
+    }
+
+    /// Whether what ranks recorded is still read and passed on; those that have not ended are killed before.
+    fn keep_for_records(&mut self, now: Instant) -> bool {
+        let Some(until) = self.looks.keep(now) else {
+            return false;
+        };
+        if self.is_killing() {
+            (0..self.slots.len() as u32).for_each(|rank| self.signal_rank(rank, libc::SIGKILL));
+        }
+        let (code, stage) = (self.code(), Stage::Leftovers(until));
+        self.ending = Some(Ending { code, stage });
+        true
     }
 
     fn nothing_left(&self) -> bool {

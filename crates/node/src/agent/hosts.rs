@@ -301,7 +301,7 @@ impl Agent<'_> {
         if self.up.is_some() && self.ending.is_none() && super::ending::ends_jobs(signal) {
             let name = self.host_name(self.node).to_owned();
             let code = codes::G0217;
-            let signal_name = super::ending::signal_name(signal);
+            let signal_name = crate::processes::signal_name(signal);
             let who = match self.is_guest() {
                 true => format!("host '{name}', which had joined, was asked there to end its part"),
                 false => format!("the agent on host '{name}' was asked to end"),

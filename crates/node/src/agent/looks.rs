@@ -23,7 +23,8 @@ use rustix::pipe::PipeFlags;
 use super::serve::reply;
 use super::{Agent, Token, spawn};
 use crate::limits::{
-    LOOK_BYTES_MAX, LOOK_WAIT, LOOK_WAITING_MAX, LOOKERS_MAX, RECORDERS_MAX, RECORDS_PAUSE, RECORDS_WAITING_MAX,
+    LOOK_BYTES_MAX, LOOK_WAIT, LOOK_WAITING_MAX, LOOKERS_MAX, RECORDERS_MAX, RECORDS_GRACE, RECORDS_PAUSE,
+    RECORDS_WAITING_MAX,
 };
 use crate::orders::{Asked, Order, Report, Wish};
 use crate::rendezvous;
@@ -41,6 +42,8 @@ pub(super) struct Looks {
     under_way: Vec<Look>,
     /// The number of the last of them.
     begun: u32,
+    /// Until when an agent that ends waits for what is still told of records.
+    patience: Option<Instant>,
     /// For whom the next one is, and what it is to see: a look that had begun before they asked is none for them.
     next: Vec<(Asked, Wish)>,
 }
@@ -163,6 +166,22 @@ impl Looks {
         self.under_way.iter_mut().find(|look| look.number == number)
     }
 
+    /// Until when an agent that has nothing else to do waits for what ranks recorded at their end: those who read that here, and who asked here, have not got all of it. `None`: they have, or
+    /// it took too long.
+    pub fn keep(&mut self, now: Instant) -> Option<Instant> {
+        let unsaid = self.askers.iter().any(|asker| asker.stream && !asker.answers.is_empty());
+        if self.streams() == 0 && !unsaid {
+            return None;
+        }
+        let until = *self.patience.get_or_insert(now + RECORDS_GRACE);
+        (until > now).then_some(until)
+    }
+
+    /// Whether it has waited so: longer than for anything else.
+    pub fn has_kept(&self) -> bool {
+        self.patience.is_some()
+    }
+
     fn streams(&self) -> usize {
         self.under_way.iter().filter(|look| look.wish.is_stream()).count()
     }
@@ -235,8 +254,8 @@ impl Agent<'_> {
             Wish::Clock => self.pass_look(self.node, asked, sys::monotonic_ns().to_le_bytes().to_vec()),
             Wish::NoMore => self.look_no_more(asked),
             _ if self.looks.next.len() >= LOOKERS_MAX => {}
-            Wish::Records { .. } if self.looks.streams() >= RECORDERS_MAX => {}
-            Wish::Records { .. } => self.look_now(wish, vec![asked]),
+            Wish::Records { .. } | Wish::All if self.looks.streams() >= RECORDERS_MAX => {}
+            Wish::Records { .. } | Wish::All => self.look_now(wish, vec![asked]),
             Wish::Standing | Wish::Load => {
                 self.looks.next.push((asked, wish));
                 self.begin_look();

@@ -49,9 +49,12 @@ impl Agent<'_> {
         let (file, board) = crate::memory::create(&shape)?;
         crate::memory::write_atlas(file.as_fd(), &shape, &atlas)?;
         if self.job.traced {
-            // For ever: the launcher, which reads, ends with the job.
+            // For ever: whoever reads ends with the job.
             layout::trace_until(&board).store(u64::MAX, Relaxed);
             board.atomic_u32(layout::TRACE_WORD).store(1, Relaxed);
+        }
+        // Of other hosts the launcher reads nothing itself.
+        if self.job.traced && self.up.is_none() {
             let message = Link::World.encode();
             sys::send(self.link.as_fd(), &message, &[file.as_fd()], SendFlags::empty())
                 .map_err(|error| Error::system(codes::G0209, "cannot hand a world to the launcher", error))?;

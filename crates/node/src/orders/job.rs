@@ -82,6 +82,7 @@ pub(super) fn put_job(writer: Writer, job: &Job) -> Writer {
         .bytes(job.command.as_bytes())
         .raw(job.fan_out.to_le_bytes())
         .raw(job.guests.to_le_bytes())
+        .raw([u8::from(job.traced)])
 }
 
 pub(super) fn job(r: &mut Reader<'_>) -> Result<Job> {
@@ -135,6 +136,7 @@ pub(super) fn job(r: &mut Reader<'_>) -> Result<Job> {
     job.cpus = r.text()?;
     job.command = r.text()?;
     (job.fan_out, job.guests) = (r.u32()?, r.u32()?);
+    job.traced = r.raw()? != [0];
     if !(2..=limits::FAN_OUT_MAX).contains(&job.fan_out) {
         return Err(damaged("so many agents do not report to one"));
     }

@@ -28,7 +28,7 @@ fn a_job() -> Job {
     };
     job.policy.bind = BindTo::Numa;
     job.cpus = "0-3".into();
-    (job.fan_out, job.guests) = (2, 1);
+    (job.fan_out, job.guests, job.traced) = (2, 1, true);
     job
 }
 

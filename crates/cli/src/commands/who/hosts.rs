@@ -237,6 +237,7 @@ pub fn look_for_agent(job: &str, wish: &str) -> i32 {
         Wish::Standing => standing::look(&visit),
         Wish::Load => own_loads(&visit),
         Wish::Records { ms } => return distant::record_for_agent(&visit, ms),
+        Wish::All => return distant::record_all_for_agent(visit),
         // These no program looks for.
         Wish::Clock | Wish::NoMore => return 1,
     };
