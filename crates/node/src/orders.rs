@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::job::Job;
 use crate::limits;
 use crate::wire::{Reader, Writer, damaged, network, put_network};
-use crate::wish::{asked, put_asked, put_wish, wish};
 pub use crate::wish::{Asked, Wish};
+use crate::wish::{asked, put_asked, put_wish, wish};
 use ipnet::IpNet;
 
 /// What an agent that is started on another host is told first, on its standard input.

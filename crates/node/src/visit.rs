@@ -233,7 +233,11 @@ impl Around {
             Ok(reply) => reply,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(None),
             Err(error) => {
-                return Err(Error::system(codes::G0209, "cannot hear the agent of that job", error));
+                return Err(Error::system(
+                    codes::G0209,
+                    "cannot hear the agent of that job",
+                    error,
+                ));
             }
         };
         match decode(&reply)? {

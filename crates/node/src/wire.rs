@@ -275,10 +275,9 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn end<T>(self, value: T) -> Result<T> {
-        if self.rest.is_empty() {
-            Ok(value)
-        } else {
-            Err(damaged("it is too long"))
+        match self.rest.is_empty() {
+            true => Ok(value),
+            false => Err(damaged("it is too long")),
         }
     }
 }

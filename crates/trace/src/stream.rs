@@ -26,6 +26,7 @@ const COLLECTIVE: u8 = 10;
 const STATE: u8 = 11;
 const LOST: u8 = 12;
 const MESSAGE: u8 = 13;
+const END: u8 = 14;
 
 /// The states of [`What::State`], by their codes.
 const STATES: [Background; 4] = [
@@ -151,6 +152,12 @@ impl Writer {
         frame
     }
 
+    /// The last frame: it says that all was told.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.body.push(END);
+        self.close()
+    }
+
     fn word(&mut self, word: u32) {
         self.body.extend(word.to_le_bytes());
     }
@@ -195,6 +202,7 @@ pub struct Reader {
     names: HashMap<u32, Name>,
     unknown: Name,
     events: u64,
+    over: bool,
 }
 
 impl Default for Reader {
@@ -203,6 +211,7 @@ impl Default for Reader {
             names: HashMap::new(),
             unknown: "an unknown place".into(),
             events: 0,
+            over: false,
         }
     }
 }
@@ -269,6 +278,7 @@ impl Reader {
                     }
                     self.names.insert(number, name);
                 }
+                END => self.over = true,
                 kind => {
                     each(self.event(kind, &mut bytes)?);
                     self.events = self.events.checked_add(1).ok_or(Damaged)?;
@@ -276,6 +286,11 @@ impl Reader {
             }
         }
         Ok(lost)
+    }
+
+    /// Whether the host has said that it has told all.
+    pub fn is_over(&self) -> bool {
+        self.over
     }
 
     fn name(&self, bytes: &mut Bytes<'_>) -> Result<Name, Damaged> {
@@ -430,6 +445,9 @@ mod tests {
             assert_eq!(read(&mut reader, &frame), (Ok(0), one_of_each()));
             assert_eq!(writer.take(1), None);
         }
+        assert!(!reader.is_over());
+        assert_eq!(read(&mut reader, &writer.finish()), (Ok(0), Vec::new()));
+        assert!(reader.is_over());
     }
 
     #[test]
@@ -460,6 +478,17 @@ mod tests {
                 name: "a [2Jb".into()
             }
         );
+    }
+
+    #[test]
+    fn the_frame_that_fuzzing_begins_with_is_one() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fuzz/seeds/trace_records/frame"
+        );
+        let (read, seen) = read(&mut Reader::default(), &std::fs::read(path).unwrap());
+        assert_eq!((read, seen.len()), (Ok(0), 8));
+        assert!(seen.iter().all(|seen| seen.rank == 1));
     }
 
     proptest! {

@@ -80,13 +80,13 @@ pub fn record(
     wants: Wants<'_>,
     distant: Option<Distant>,
 ) -> Result<Outcome, String> {
-    let file = visit.file.as_ref();
-    let file = file.ok_or_else(|| match visit.hosts.len() {
-        0 | 1 => "no rank of that job has called MPI_Init yet",
-        _ => "no rank of that job has called MPI_Init on this host; ask on a host that has ranks",
-    })?;
-    let world = Traced::open(file, from).map_err(|error| error.to_string())?;
-    let mut recording = Recording::new(world, wants, distant)?;
+    let world = match &visit.file {
+        Some(file) => Some(Traced::open(file, from).map_err(|error| error.to_string())?),
+        // A host that has no rank shows those of others.
+        None if distant.is_some() => None,
+        None => return Err("no rank of that job has called MPI_Init yet".into()),
+    };
+    let mut recording = Recording::new((world, visit.ranks), wants, distant)?;
     let end = time.map(|time| Instant::now() + time);
     let mut asked: Option<Instant> = None;
     while !recording.is_over() && !recording.has_failed() && end.is_none_or(|end| Instant::now() < end) {

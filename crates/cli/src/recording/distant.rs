@@ -56,8 +56,8 @@ const CLOCK_EVERY: Duration = Duration::from_secs(5);
 /// How long hosts have to say what their clocks show, each time.
 const CLOCK_WAIT: Duration = Duration::from_millis(500);
 
-/// Compares the clocks of all other hosts with this one's, so many times.
-fn clocks(job: &JobName, rounds: usize) -> BTreeMap<u32, Clock> {
+/// Compares the clocks of other hosts, of these nodes, with this one's, so many times.
+fn clocks(job: &JobName, rounds: usize, of: impl Fn(&u32) -> bool) -> BTreeMap<u32, Clock> {
     let mut best: BTreeMap<u32, Clock> = BTreeMap::new();
     let mut slow = 0;
     for _ in 0..rounds {
@@ -65,7 +65,9 @@ fn clocks(job: &JobName, rounds: usize) -> BTreeMap<u32, Clock> {
         let Ok(around) = visit::around(job, Wish::Clock) else {
             break;
         };
-        let (mut left, until) = (around.others(), Instant::now() + CLOCK_WAIT);
+        let mut left = around.others();
+        left.retain(&of);
+        let until = Instant::now() + CLOCK_WAIT;
         while !left.is_empty()
             && let Ok(Some((node, told))) = around.next(until.saturating_duration_since(Instant::now()))
         {
@@ -112,6 +114,14 @@ struct Host {
 }
 
 impl Host {
+    /// The program that records there has ended.
+    fn end(&self) -> Course {
+        match self.reader.is_over() {
+            true => Course::Over,
+            false => Course::Broken("what records there has ended before its time"),
+        }
+    }
+
     /// Reads a frame of this host's; whether it is one.
     fn read(&mut self, frame: &[u8], tell: &mut dyn FnMut(Seen)) -> bool {
         let (clock, ranks) = (self.clock, &self.ranks);
@@ -165,7 +175,9 @@ impl Distant {
     /// # Errors
     /// A line for the user: nobody can be asked.
     pub fn of(visit: &Visit, time: Option<Duration>) -> Result<Self, String> {
-        let ms = time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
+        let ms = time.map_or(0, |time| {
+            u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1)
+        });
         Self::wishing(visit, Wish::Records { ms })
     }
 
@@ -179,7 +191,7 @@ impl Distant {
 
     fn wishing(visit: &Visit, wish: Wish) -> Result<Self, String> {
         let job = visit.name.clone();
-        let clocks = clocks(&job, CLOCK_ROUNDS);
+        let clocks = clocks(&job, CLOCK_ROUNDS, |_| true);
         let around = visit::around(&job, wish).map_err(|error| error.to_string())?;
         let name = |node: u32| {
             let name = visit.hosts.get(node as usize).cloned();
@@ -205,7 +217,11 @@ impl Distant {
                 },
             }
         };
-        let hosts = around.others().into_iter().map(|node| (node, host(node))).collect();
+        let hosts = around
+            .others()
+            .into_iter()
+            .map(|node| (node, host(node)))
+            .collect();
         Ok(Self {
             own: name(around.own),
             compared: Instant::now(),
@@ -218,7 +234,10 @@ impl Distant {
     /// What a file says of the hosts.
     pub fn about(&self) -> Value {
         let own = json!({ "host": self.own, "clock_ahead_ns": 0, "clock_within_ns": 0 });
-        let known = self.hosts.values().filter(|host| host.clock.within_ns != u64::MAX);
+        let known = self
+            .hosts
+            .values()
+            .filter(|host| host.clock.within_ns != u64::MAX);
         let others = known.map(|host| {
             json!({ "host": host.name, "ranks": host.ranks, "clock_ahead_ns": host.clock.ahead_ns, "clock_within_ns": host.clock.within_ns })
         });
@@ -238,7 +257,10 @@ impl Distant {
         match self.around.next(Duration::ZERO) {
             Ok(None) => {
                 self.compare();
-                self.give_up(|host| host.heard.elapsed() > LOOK_WAIT, "it says nothing any more");
+                self.give_up(
+                    |host| host.heard.elapsed() > LOOK_WAIT,
+                    "it says nothing any more",
+                );
                 false
             }
             Ok(Some((node, said))) => {
@@ -248,7 +270,7 @@ impl Distant {
                 host.heard = Instant::now();
                 if host.course == Course::Goes {
                     if said.is_empty() {
-                        host.course = Course::Over;
+                        host.course = host.end();
                     } else if !host.read(&said, tell) {
                         host.course = Course::Broken("what it says cannot be read");
                     }
@@ -256,7 +278,10 @@ impl Distant {
                 true
             }
             Err(_) => {
-                self.give_up(|_| true, "the job's agent has ended, or passes nothing on any more");
+                self.give_up(
+                    |_| true,
+                    "the job's agent has ended, or passes nothing on any more",
+                );
                 false
             }
         }
@@ -267,7 +292,11 @@ impl Distant {
         if self.compared.elapsed() < CLOCK_EVERY {
             return;
         }
-        for (node, clock) in clocks(&self.job, CLOCK_ROUNDS / 4) {
+        // Those that say nothing any more are not waited for.
+        let hosts = &self.hosts;
+        let goes = |node: &u32| hosts.get(node).is_some_and(|host| host.course == Course::Goes);
+        let found = clocks(&self.job, CLOCK_ROUNDS / 4, goes);
+        for (node, clock) in found {
             if let Some(host) = self.hosts.get_mut(&node) {
                 host.lately = clock;
             }
@@ -330,7 +359,9 @@ pub fn record_all_for_agent(mut visit: Visit) -> i32 {
             break;
         }
         // An empty frame, before which nothing came, is as good a word as any.
-        if looks.is_multiple_of(WORDS_EVERY) && write_frame(&mut std::io::stdout(), &0u64.to_le_bytes()).is_err() {
+        if looks.is_multiple_of(WORDS_EVERY)
+            && write_frame(&mut std::io::stdout(), &0u64.to_le_bytes()).is_err()
+        {
             return 1;
         }
         std::thread::sleep(WORLD_LOOK);
@@ -410,6 +441,8 @@ mod tests {
             panic!("{told:?}");
         };
         assert_eq!((told[0].at_ns, since_ns), (4000, 3000));
+        assert!(host.read(&writer.finish(), &mut |_| panic!("there was nothing more")));
+        assert_eq!(host.end(), Course::Over);
     }
 
     #[test]
@@ -420,6 +453,7 @@ mod tests {
         assert!(host.read(&writer.close(), &mut |seen| told.push(seen)));
         let lost: Vec<_> = told.iter().map(|seen| (seen.rank, seen.what.clone())).collect();
         assert_eq!(lost, [(2, What::Lost(1)), (3, What::Lost(1))]);
+        assert_ne!(host.end(), Course::Over);
         writer.see(&work(4));
         assert!(!host.read(&writer.close(), &mut |_| panic!("of a rank of another host")));
     }

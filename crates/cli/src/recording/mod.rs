@@ -38,6 +38,9 @@ const EASE: usize = 500;
 /// The same while a good part of the backlog is used.
 const RUSH: usize = 8192;
 
+/// Frames of other hosts that are taken at each look: as many events as are found in a journal that fills quickly.
+const FRAMES: usize = 4;
+
 /// One world of the job.
 struct World {
     traced: Traced,
@@ -109,16 +112,22 @@ pub struct Outcome {
 }
 
 impl Recording {
-    /// Begins to read `world`, the first of its job, and what `distant` hosts tell of their ranks.
+    /// Begins to read the first world of a job of so many ranks, if this host has any of them, and what `distant` hosts tell of theirs.
     ///
     /// # Errors
     /// A line for the user: the file cannot be made.
-    pub fn new(world: Traced, wants: Wants<'_>, distant: Option<Distant>) -> Result<Self, String> {
-        let shape = *world.shape();
-        let crowded = near(&world).len() as u64 * 1000 >= u64::from(shape.cpus_milli);
+    pub fn new(
+        (world, ranks): (Option<Traced>, u32),
+        wants: Wants<'_>,
+        distant: Option<Distant>,
+    ) -> Result<Self, String> {
+        let crowded = world
+            .as_ref()
+            .is_some_and(|world| near(world).len() as u64 * 1000 >= u64::from(world.shape().cpus_milli));
+        let job = world.as_ref().map(|world| world.shape().job.to_string());
         let base_ns = traced::now_ns();
         let file = wants.timeline.map(|path| {
-            let mut about = json!({ "made_by": "garonne", "version": env!("CARGO_PKG_VERSION"), "job": shape.job.to_string(), "ranks": shape.size,
+            let mut about = json!({ "made_by": "garonne", "version": env!("CARGO_PKG_VERSION"), "job": job, "ranks": ranks,
                 "crowded": crowded, "clock": "CLOCK_MONOTONIC", "base_ns": base_ns });
             if let Some(distant) = &distant {
                 about["hosts"] = distant.about();
@@ -129,7 +138,7 @@ impl Recording {
             worlds: Vec::new(),
             backlog: VecDeque::new(),
             timeline: wants.timeline.map(|_| {
-                let mut timeline = Timeline::new(base_ns, shape.size);
+                let mut timeline = Timeline::new(base_ns, ranks);
                 distant.iter().for_each(|distant| distant.label(&mut timeline));
                 timeline
             }),
@@ -143,7 +152,7 @@ impl Recording {
             read: 0,
             failed: None,
         };
-        recording.add(world);
+        world.into_iter().for_each(|world| recording.add(world));
         Ok(recording)
     }
 
@@ -169,8 +178,7 @@ impl Recording {
             _ => EASE,
         };
         self.digest(some);
-        self.hear(last);
-        busy
+        self.hear(last) || busy
     }
 
     /// Copies the journals' new records: quicker than ranks write them.
@@ -234,24 +242,32 @@ impl Recording {
         self.write();
     }
 
-    /// Takes what other hosts have told; at the end all that they still tell.
-    fn hear(&mut self, last: bool) {
-        let Some(mut distant) = self.distant.take() else { return };
-        while distant.hear(&mut |seen| {
-            match seen.what {
-                What::Lost(records) => self.lost += records,
-                _ => self.read += 1,
-            }
-            self.timeline.iter_mut().for_each(|timeline| timeline.see(&seen));
-            self.analysis.iter_mut().for_each(|analysis| analysis.see(&seen));
-        }) || last && !distant.is_over()
-        {
-            self.write();
-            if last {
+    /// Takes some of what other hosts have told; at the end all that they still tell. Whether there may be more.
+    fn hear(&mut self, last: bool) -> bool {
+        let Some(mut distant) = self.distant.take() else {
+            return false;
+        };
+        let mut heard = 0;
+        while heard < FRAMES || last {
+            let mut tell = |seen: Seen| {
+                match seen.what {
+                    What::Lost(records) => self.lost += records,
+                    _ => self.read += 1,
+                }
+                self.timeline.iter_mut().for_each(|timeline| timeline.see(&seen));
+                self.analysis.iter_mut().for_each(|analysis| analysis.see(&seen));
+            };
+            if distant.hear(&mut tell) {
+                heard += 1;
+                self.write();
+            } else if last && !distant.is_over() {
                 Self::pause();
+            } else {
+                break;
             }
         }
         self.distant = Some(distant);
+        heard >= FRAMES
     }
 
     /// For another host: what there is, also where that is nothing.
@@ -297,10 +313,14 @@ impl Recording {
             let card = world.traced.card(rank);
             // Who has not come to MPI yet may come, unless the job ends.
             let to_come = || card.pid() == 0 && !world.traced.is_ending();
-            let alive = || to_come() || card.pid() != 0 && Path::new(&format!("/proc/{}", card.pid())).exists();
+            let alive =
+                || to_come() || card.pid() != 0 && Path::new(&format!("/proc/{}", card.pid())).exists();
             matches!(card.state(), State::Finalized | State::Gone) || !alive()
         };
-        let near = self.worlds.iter().all(|world| world.near.iter().all(|&rank| ended(world, rank)));
+        let near = self
+            .worlds
+            .iter()
+            .all(|world| world.near.iter().all(|&rank| ended(world, rank)));
         near && self.distant.as_ref().is_none_or(Distant::is_over)
     }
 
@@ -316,6 +336,9 @@ impl Recording {
             timeline.finish();
         }
         self.write();
+        if let Some(stream) = self.stream.take() {
+            self.tell(&stream.finish());
+        }
         let missing = self.distant.map_or_else(Vec::new, Distant::missing);
         Outcome {
             table: self.analysis.map(|analysis| Table::new(analysis, self.crowded)),

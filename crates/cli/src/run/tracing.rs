@@ -129,7 +129,8 @@ fn record(worlds: &Receiver<OwnedFd>, tracing: &Tracing) -> std::result::Result<
         0 | 1 => None,
         _ => Some(Distant::of_all(&jobs::choose(Some(std::process::id()))?)?),
     };
-    let mut recording = Recording::new(first, wants, distant)?;
+    let ranks = first.shape().size;
+    let mut recording = Recording::new((Some(first), ranks), wants, distant)?;
     loop {
         match worlds.try_recv() {
             Ok(world) => recording.add(open(world)?),

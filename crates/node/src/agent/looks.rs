@@ -169,7 +169,10 @@ impl Looks {
     /// Until when an agent that has nothing else to do waits for what ranks recorded at their end: those who read that here, and who asked here, have not got all of it. `None`: they have, or
     /// it took too long.
     pub fn keep(&mut self, now: Instant) -> Option<Instant> {
-        let unsaid = self.askers.iter().any(|asker| asker.stream && !asker.answers.is_empty());
+        let unsaid = self
+            .askers
+            .iter()
+            .any(|asker| asker.stream && !asker.answers.is_empty());
         if self.streams() == 0 && !unsaid {
             return None;
         }
@@ -268,7 +271,9 @@ impl Agent<'_> {
         if looks.under_way.len() > looks.streams() {
             return;
         }
-        let Some(&(_, wish)) = looks.next.first() else { return };
+        let Some(&(_, wish)) = looks.next.first() else {
+            return;
+        };
         let by = looks.next.iter().filter(|(_, other)| *other == wish);
         let by = by.map(|(asked, _)| *asked).collect();
         looks.next.retain(|(_, other)| *other != wish);
@@ -372,7 +377,9 @@ impl Agent<'_> {
             for asked in &by {
                 self.pass_look(self.node, *asked, frame.clone());
             }
-            if by.iter().any(|asked| self.waiting_for(asked.at) > RECORDS_WAITING_MAX)
+            if by
+                .iter()
+                .any(|asked| self.waiting_for(asked.at) > RECORDS_WAITING_MAX)
                 && let Some(look) = self.looks.look(number)
             {
                 look.paused = Some(Instant::now() + RECORDS_PAUSE);
@@ -473,7 +480,9 @@ impl Agent<'_> {
 
     /// Reads a stream again that had to wait.
     fn read_on(&mut self, number: u32) {
-        let Some(look) = self.looks.look(number) else { return };
+        let Some(look) = self.looks.look(number) else {
+            return;
+        };
         look.paused = None;
         let token = Token::Look(number).pack();
         if epoll::add(&self.epoll, &look.pipe, token, epoll::EventFlags::IN).is_err() {

@@ -316,7 +316,9 @@ impl Rank {
         // Messages of a nonblocking collective bear its place, its context and its tag.
         let is_part = |name: &&u64| {
             let whole = self.open.get(*name);
-            whole.is_some_and(|open| (open.context, open.tag >> 1) == (*context, tag >> 1) && open.site == *site)
+            whole.is_some_and(|open| {
+                (open.context, open.tag >> 1) == (*context, tag >> 1) && open.site == *site
+            })
         };
         let part_of = match side {
             Side::Collective => None,

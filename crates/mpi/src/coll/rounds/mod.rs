@@ -29,11 +29,11 @@ use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
 use crate::request::{Request, Status};
 use errand::{Course, Errand, Private, View};
-use moves::Step;
 use garonne_sync::board::{Arrival, NOTE_BYTES, Words};
 use garonne_sync::copy::Stores;
 use garonne_sync::round::{Asked, Left, ROUNDS, is_free, is_whole};
 use garonne_sync::stores::{Chooser, Reader, Reads};
+use moves::Step;
 use open::{Open, State};
 use parcels::Misfit;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -246,7 +246,9 @@ impl Visit<'_> {
     /// Moves bytes of the call, for those who watch.
     fn moving<T>(&self, step: Step, act: impl FnOnce() -> T) -> T {
         let bytes = || {
-            let Place { rounds, me, style, .. } = self.place;
+            let Place {
+                rounds, me, style, ..
+            } = self.place;
             let around = moves::Around {
                 me: *me,
                 members: rounds.members(),
@@ -465,7 +467,9 @@ impl Visit<'_> {
     fn end(&self, words: Words) -> Result<()> {
         let outcome = match words {
             Words::Same => self
-                .moving(Step::Take, || self.view(Stores::Cached, |view| self.errand.take(view)))
+                .moving(Step::Take, || {
+                    self.view(Stores::Cached, |view| self.errand.take(view))
+                })
                 .map_or(Ok(()), |misfit| Err(self.misfit(misfit))),
             Words::Different => Err(self.disagreement()),
         };

@@ -36,7 +36,15 @@ impl Errand<'_> {
         }
     }
 
-    fn puts_down(&self, Around { me, members, wide_len, .. }: Around) -> u64 {
+    fn puts_down(
+        &self,
+        Around {
+            me,
+            members,
+            wide_len,
+            ..
+        }: Around,
+    ) -> u64 {
         match self {
             Errand::Bcast(root, part) if *root == me => part.bytes(),
             Errand::Reduce(combined, _) | Errand::Scan(combined, _) => combined.bytes(),
@@ -46,7 +54,9 @@ impl Errand<'_> {
             Errand::Gather(_, Some(mine), _) => mine.bytes(),
             Errand::Scatter(root, _, Some(all)) if *root == me => all.bytes().saturating_mul(members.into()),
             Errand::Parcels(parcels) => parcels.short(true, me, members, wide_len),
-            Errand::Show | Errand::Barrier | Errand::Bcast(..) | Errand::Gather(..) | Errand::Scatter(..) => 0,
+            Errand::Show | Errand::Barrier | Errand::Bcast(..) | Errand::Gather(..) | Errand::Scatter(..) => {
+                0
+            }
         }
     }
 
@@ -57,7 +67,15 @@ impl Errand<'_> {
         }
     }
 
-    fn takes(&self, Around { me, members, wide_len, combined: is_combined }: Around) -> u64 {
+    fn takes(
+        &self,
+        Around {
+            me,
+            members,
+            wide_len,
+            combined: is_combined,
+        }: Around,
+    ) -> u64 {
         let others = u64::from(members.saturating_sub(1));
         match self {
             Errand::Bcast(root, part) if *root != me => part.bytes(),
@@ -81,7 +99,56 @@ impl Errand<'_> {
             }
             Errand::Scatter(root, Some(mine), _) if *root != me => mine.bytes(),
             Errand::Parcels(parcels) => parcels.short(false, me, members, wide_len),
-            Errand::Show | Errand::Barrier | Errand::Bcast(..) | Errand::Gather(..) | Errand::Scatter(..) => 0,
+            Errand::Show | Errand::Barrier | Errand::Bcast(..) | Errand::Gather(..) | Errand::Scatter(..) => {
+                0
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coll::buffers::Elements;
+    use crate::coll::rounds::errand::{Filled, Part};
+    use crate::datatype::{Datatype, codes};
+    use garonne_sync::user::UserMem;
+
+    const ROUND: Around = Around {
+        me: 1,
+        members: 4,
+        wide_len: 4096,
+        combined: false,
+    };
+
+    /// Bytes put down and taken by member 1 of four.
+    fn both(errand: &Errand<'_>) -> (u64, u64) {
+        (errand.moves(Step::Put, ROUND), errand.moves(Step::Take, ROUND))
+    }
+
+    #[test]
+    fn what_a_member_moves_is_what_it_gives_to_others_and_gets_of_them() {
+        let word = Datatype::predefined(codes::UINT32_T).unwrap();
+        let part = |count| {
+            let mem = UserMem::null();
+            Part::of(&Elements {
+                mem,
+                count,
+                datatype: &word,
+            })
+        };
+        assert_eq!(both(&Errand::Barrier), (0, 0));
+        assert_eq!(both(&Errand::Bcast(1, part(5))), (20, 0));
+        assert_eq!(both(&Errand::Bcast(0, part(5))), (0, 20));
+        assert_eq!(
+            both(&Errand::Allgather(Some(part(5)), Filled::Even(part(5)))),
+            (20, 60)
+        );
+        assert_eq!(both(&Errand::Alltoall(Some(part(5)), part(5))), (60, 60));
+        assert_eq!(both(&Errand::Gather(1, Some(part(5)), Some(part(5)))), (20, 80));
+        assert_eq!(both(&Errand::Gather(0, Some(part(5)), None)), (20, 0));
+        // Its own block a root gives to itself.
+        assert_eq!(both(&Errand::Scatter(1, Some(part(5)), Some(part(5)))), (80, 0));
+        assert_eq!(both(&Errand::Scatter(0, Some(part(5)), None)), (0, 20));
     }
 }
