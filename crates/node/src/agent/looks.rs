@@ -130,18 +130,24 @@ struct Look {
     by: Vec<Asked>,
 }
 
-impl Look {
-    /// The next frame that is whole, of what a stream has said. `None` in `Some`: it says what is none.
-    fn frame(&mut self) -> Option<Option<Vec<u8>>> {
-        let len = *self.said.first_chunk()?;
-        let len = u32::from_le_bytes(len) as usize;
-        if len == 0 || len > LOOK_BYTES_MAX {
-            return Some(None);
-        }
-        let frame = self.said.get(4..4 + len)?.to_vec();
-        self.said.drain(..4 + len);
-        Some(Some(frame))
+/// What says that it is a frame, and is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NoFrame;
+
+/// Takes the first frame out of what a stream has said, if it is whole.
+fn take_frame(said: &mut Vec<u8>) -> std::result::Result<Option<Vec<u8>>, NoFrame> {
+    let Some(len) = said.first_chunk() else {
+        return Ok(None);
+    };
+    let len = u32::from_le_bytes(*len) as usize;
+    if len == 0 || len > LOOK_BYTES_MAX {
+        return Err(NoFrame);
     }
+    let frame = said.get(4..4 + len).map(<[u8]>::to_vec);
+    if frame.is_some() {
+        said.drain(..4 + len);
+    }
+    Ok(frame)
 }
 
 impl Looks {
@@ -367,12 +373,12 @@ impl Agent<'_> {
 
     /// Passes on what a stream has said, and leaves the rest in its pipe for a while if the line is behind.
     fn pass_frames(&mut self, number: u32) {
-        while let Some(look) = self.looks.look(number)
-            && let Some(frame) = look.frame()
-        {
+        while let Some(look) = self.looks.look(number) {
             let by = look.by.clone();
-            let Some(frame) = frame else {
-                return self.end_look(number, false);
+            let frame = match take_frame(&mut look.said) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(NoFrame) => return self.end_look(number, false),
             };
             for asked in &by {
                 self.pass_look(self.node, *asked, frame.clone());
@@ -513,6 +519,34 @@ mod tests {
             asker.hand_over();
         }
         assert!(asker.answers.is_empty() && asker.held == 0);
+    }
+
+    #[test]
+    fn frames_are_taken_when_they_are_whole_and_what_is_none_is_refused() {
+        let mut said = [[3, 0, 0, 0].as_slice(), b"abc", &[2, 0, 0, 0], b"d"].concat();
+        assert_eq!(take_frame(&mut said), Ok(Some(b"abc".to_vec())));
+        assert_eq!(take_frame(&mut said), Ok(None));
+        said.push(b'e');
+        assert_eq!(take_frame(&mut said), Ok(Some(b"de".to_vec())));
+        assert_eq!((take_frame(&mut said), said.len()), (Ok(None), 0));
+        for len in [0, LOOK_BYTES_MAX as u32 + 1, u32::MAX] {
+            assert_eq!(take_frame(&mut len.to_le_bytes().to_vec()), Err(NoFrame), "{len}");
+        }
+    }
+
+    #[test]
+    fn an_agent_that_ends_waits_for_records_that_are_not_told_yet_and_only_so_long() {
+        let (_theirs, ours) = private_pair().unwrap();
+        let (mut looks, now) = (Looks::default(), Instant::now());
+        assert_eq!((looks.keep(now), looks.has_kept()), (None, false));
+        let mut asker = Asker::new(1, ours, Wish::All);
+        asker.keep(0, vec![1]);
+        looks.askers.push_back(asker);
+        assert_eq!(looks.keep(now), Some(now + RECORDS_GRACE));
+        assert_eq!(looks.keep(now + RECORDS_GRACE / 2), Some(now + RECORDS_GRACE));
+        assert_eq!((looks.keep(now + RECORDS_GRACE), looks.has_kept()), (None, true));
+        assert!(looks.askers[0].hand_over());
+        assert_eq!(looks.keep(now), None);
     }
 
     #[test]
