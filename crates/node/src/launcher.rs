@@ -20,19 +20,10 @@ use crate::processes;
 use crate::sys::{self, Forked, Signals};
 use crate::wire::Link;
 
-/// Runs a job to its end and returns its exit code. The calling process must have one thread.
-pub fn launch(job: &Job) -> Result<i32> {
-    launch_as(job, Beginning::Plain, &mut drop)
-}
-
-/// The same, with hosts that have joined: they are the last of the job's nodes.
-pub fn launch_with(job: &Job, company: Company) -> Result<i32> {
-    launch_as(job, Beginning::Joined(company), &mut drop)
-}
-
-/// The same; of a traced job, `world` gets the memory file of each world before any rank has joined it. It may start threads.
-pub fn launch_and_see(job: &Job, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> {
-    launch_as(job, Beginning::Plain, world)
+/// Runs a job to its end, perhaps with hosts that have joined, which are the last of its nodes, and returns its exit code. Of a traced job, `world` gets the memory file of each world of this host
+/// before any rank has joined it; it may start threads. The calling process must have one thread until then.
+pub fn launch(job: &Job, company: Option<Company>, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> {
+    launch_as(job, company.map_or(Beginning::Plain, Beginning::Joined), world)
 }
 
 /// The same; another host's launcher is but the parent of the agent there.

@@ -12,8 +12,9 @@ import subprocess
 import time
 
 from ..jobs import PATIENCE_S, MarkedJob, expect
-from ..namespaces import Hosts
+from ..namespaces import Hosts, OneWay
 from ..runner import Case, check
+from .joining import Job
 from .who import rank_of
 
 LIMIT_S = 120
@@ -23,7 +24,7 @@ def suite(context):
     if context.foreign:
         return  # the launcher is what is tested here
     context.installed()
-    for case in (running, silent, left, whole):
+    for case in (running, silent, left, whole, joined):
         name = case.__doc__.split("\n")[0].rstrip(".")
         yield Case(f"seen/{name}", lambda case=case: case(Stories(context, case.__name__)), alone=True, second_try=True)
 
@@ -190,3 +191,12 @@ def whole(stories):
         trace = json.loads(stories.file.read_text())
         last = [event for event in trace["traceEvents"] if event["ph"] == "B" and event["cat"] == "mpi" and event["pid"] == 1][-1]
         expect(last["name"] == "MPI_Irecv", "the last call of the rank that was killed", str(last))
+
+
+def joined(stories):
+    """a job whose hosts join is traced as well, from the host that calls others in"""
+    with OneWay(2, closed=[2]) as hosts:
+        arguments = ["-n", 2, "--map-by", "node", "--bind-to", "none", "--trace", stories.file, stories.program, "ring", stories.directory]
+        codes, outputs = Job(stories.context, hosts, arguments, [1]).end()
+        expect(codes == [0, 0] and "not seen" not in outputs[0], f"exit codes {codes}", "".join(outputs))
+        look_at(json.loads(stories.file.read_text()), 2, 2)

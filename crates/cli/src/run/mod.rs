@@ -21,7 +21,7 @@ use std::path::Path;
 
 use garonne_node::job::{Colour, Job};
 use garonne_node::nodes::{Nodes, listed};
-use garonne_node::{codes, launcher, leaf, limits, placement, tree};
+use garonne_node::{codes, leaf, limits, placement, tree};
 use garonne_topology::{machine, quota};
 
 use parse::{Facts, Order, Request, When};
@@ -110,13 +110,6 @@ fn start(order: Order) -> i32 {
         );
         return USAGE;
     }
-    if tracing.is_wanted() && joining.is_wanted() {
-        errln!(
-            "error[{}]: jobs whose hosts join with a key are not traced from the start yet; garonne trace and garonne overlap trace them while they run",
-            codes::G0211
-        );
-        return USAGE;
-    }
     let strategies = strategies::are_named(&job);
     let refused = |text: String| {
         errln!("{text}");
@@ -180,10 +173,7 @@ fn start(order: Order) -> i32 {
         report(&placed, &here, &job);
     }
     job.placement = leaf::spread(&placed.placement, &here, job.size());
-    let ended = match company {
-        Some(company) => launcher::launch_with(&job, company),
-        None => tracing::launch(&mut job, &tracing),
-    };
+    let ended = tracing::launch(&mut job, company, &tracing);
     ended.unwrap_or_else(|error| {
         errln!("{error}");
         if error.code() == codes::G0211 { USAGE } else { 1 }

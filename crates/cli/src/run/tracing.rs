@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
 use garonne_node::job::Job;
+use garonne_node::joining::room::Company;
 use garonne_node::traced::{From, Traced};
 use garonne_node::{Result, codes, launcher};
 
@@ -35,10 +36,10 @@ impl Tracing {
 /// The thread that records, and where it hears of worlds.
 type Recorder = (Sender<OwnedFd>, JoinHandle<std::result::Result<Outcome, String>>);
 
-/// Runs a job, recorded as wanted.
-pub fn launch(job: &mut Job, tracing: &Tracing) -> Result<i32> {
+/// Runs a job, perhaps with hosts that have joined, recorded as wanted.
+pub fn launch(job: &mut Job, company: Option<Company>, tracing: &Tracing) -> Result<i32> {
     if !tracing.is_wanted() {
-        return launcher::launch(job);
+        return launcher::launch(job, company, &mut drop);
     }
     let empty = match tracing.timeline.as_deref().map(Claimed::new).transpose() {
         Ok(empty) => empty,
@@ -49,7 +50,7 @@ pub fn launch(job: &mut Job, tracing: &Tracing) -> Result<i32> {
     };
     job.traced = true;
     let mut recorder: Option<Recorder> = None;
-    let code = launcher::launch_and_see(job, &mut |world| {
+    let code = launcher::launch(job, company, &mut |world| {
         let (worlds, _) = recorder.get_or_insert_with(|| {
             let (sender, receiver) = channel();
             let tracing = tracing.clone();
