@@ -216,7 +216,7 @@ impl Watcher for Tagged {
         self.watcher.over(&Watched { name, ..*operation });
     }
 
-    fn moved(&self, name: u64, peer: Peer, bytes: u64, since: u64) {
+    fn moved(&self, name: u64, peer: Option<Peer>, bytes: u64, since: u64) {
         self.watcher.moved(name | self.shard, peer, bytes, since);
     }
 
