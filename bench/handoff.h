@@ -23,6 +23,7 @@ struct handoff {
     _Alignas(128) _Atomic uint64_t word;  /* the line that goes back and forth */
     _Alignas(128) _Atomic uint64_t epoch; /* measurements finished: ranks that take no part wait for it asleep */
     _Alignas(128) _Atomic uint64_t nanos; /* the result, in hundredths of a nanosecond */
+    _Alignas(128) _Atomic uint64_t turns; /* things that one rank did while others waited for it asleep */
 };
 
 static inline double now_ns(void)

@@ -7,6 +7,7 @@
  *     shared    the same, all on one communicator, kept apart by tags
  *     hinted    the same with MPI 4's assertions (no wildcards, overtaking allowed)
  *     mixed     THREADS threads of each rank call collectives on communicators of their own
+ *     alone     THREADS threads of rank 0, on all cores, send messages of 4 bytes to themselves, each on its own communicator; rank 1 sleeps
  *
  * Rank 0 prints: sample WHAT THREADS NANOSECONDS HANDOFF_BEFORE HANDOFF_AFTER, where nanoseconds are those of one way, one
  * call of MPI_Send, one message (of all pairs together) or one collective (of all threads together). */
@@ -15,6 +16,7 @@
 #include <mpi.h>
 #include <pthread.h>
 
+enum { ALONE_MAX = 16, ALONE_ROW = 64 };
 enum { PING = 1, PONG = 2, NEVER = 3, READY = 4, PAIR = 10, THREADS_MAX = 64, WINDOW = 64, SENDS_MAX = 2000, CALLS = 4 };
 enum { GO = 1, STOP = 2 };
 /* Between two sends whose length is taken: the receiver has time to keep up. */
@@ -24,7 +26,7 @@ static const double WARM_LIMIT_NS = 3e9;
 static int rank;
 static uint64_t epoch;
 static struct handoff *shared;
-static MPI_Comm own_comm[THREADS_MAX], one_comm, hinted_comm;
+static MPI_Comm own_comm[THREADS_MAX], one_comm, hinted_comm, alone_comm[ALONE_MAX];
 static double turns_per_ns;
 /* Threads that have taken part once: those that answer have answered, those that stay blocked are about to be. */
 static _Atomic int taking_part;
@@ -35,6 +37,7 @@ struct job {
     MPI_Comm comm;
     pthread_barrier_t *together;
     double begin, end;
+    long done;
 };
 
 static void start(pthread_t *thread, int count, void *(*body)(void *), struct job *jobs)
@@ -268,9 +271,64 @@ static void measure_together(const char *what, int threads, int samples, double 
     }
 }
 
+static cpu_set_t all_cores(void)
+{
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        CPU_SET(cpu, &all);
+    return all;
+}
+
+static void *with_itself(void *argument)
+{
+    struct job *job = argument;
+    MPI_Request req;
+    int out = job->thread, in;
+    pthread_barrier_wait(job->together);
+    job->begin = job->end = now_ns();
+    for (long times = job->times; job->end - job->begin < (double)times; job->end = now_ns())
+        for (int i = 0; i < ALONE_ROW; i++, job->done++) {
+            MPI_Irecv(&in, 1, MPI_INT, 0, PING, job->comm, &req);
+            MPI_Send(&out, 1, MPI_INT, 0, PING, job->comm);
+            MPI_Wait(&req, MPI_STATUS_IGNORE);
+        }
+    return NULL;
+}
+
+/* Nanoseconds of a message of all threads together, over the time of each. */
+static double alone(int threads, double wanted_ns)
+{
+    struct job jobs[ALONE_MAX];
+    pthread_t thread[ALONE_MAX];
+    pthread_barrier_t barrier;
+    cpu_set_t own, all = all_cores();
+    uint64_t seen = atomic_load(&shared->turns);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank != 0) {
+        while (atomic_load(&shared->turns) == seen)
+            usleep(200);
+        return 0;
+    }
+    sched_getaffinity(0, sizeof own, &own);
+    sched_setaffinity(0, sizeof all, &all);
+    pthread_barrier_init(&barrier, NULL, (unsigned)threads);
+    for (int t = 0; t < threads; t++)
+        jobs[t] = (struct job){.thread = t, .times = (long)wanted_ns, .comm = alone_comm[t], .together = &barrier};
+    start(thread, threads, with_itself, jobs);
+    join(thread, threads);
+    pthread_barrier_destroy(&barrier);
+    sched_setaffinity(0, sizeof own, &own);
+    atomic_fetch_add(&shared->turns, 1);
+    double rate = 0;
+    for (int t = 0; t < threads; t++)
+        rate += (double)jobs[t].done / (jobs[t].end - jobs[t].begin);
+    return 1 / rate;
+}
+
 static void measure(const char *what, int threads, int samples, double wanted_ns)
 {
-    double (*one)(int, double) = strcmp(what, "latency") == 0 ? latency : strcmp(what, "beside") == 0 ? beside : strcmp(what, "sending") == 0 ? sending : NULL;
+    double (*one)(int, double) = strcmp(what, "latency") == 0 ? latency : strcmp(what, "beside") == 0 ? beside : strcmp(what, "sending") == 0 ? sending : strcmp(what, "alone") == 0 ? alone : NULL;
     if (!one)
         return measure_together(what, threads, samples, wanted_ns);
     for (int i = 0; i < samples; i++) {
@@ -287,11 +345,8 @@ static void measure(const char *what, int threads, int samples, double wanted_ns
 /* Each process has its share of the cores, so that threads of one may run beside each other where there are enough. */
 static void pin_to_share(void)
 {
-    cpu_set_t all, own;
-    CPU_ZERO(&all);
+    cpu_set_t all = all_cores(), own;
     CPU_ZERO(&own);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        CPU_SET(cpu, &all);
     sched_setaffinity(0, sizeof all, &all);
     sched_getaffinity(0, sizeof all, &all);
     int count = CPU_COUNT(&all), half = count > 1 ? count / 2 : 1, first = count > 1 ? rank * half : 0, seen = 0;
@@ -306,6 +361,8 @@ static void make_comms(void)
     MPI_Info info;
     for (int t = 0; t < THREADS_MAX; t++)
         MPI_Comm_dup(MPI_COMM_WORLD, &own_comm[t]);
+    for (int t = 0; t < ALONE_MAX; t++)
+        MPI_Comm_dup(MPI_COMM_SELF, &alone_comm[t]);
     MPI_Comm_dup(MPI_COMM_WORLD, &one_comm);
     MPI_Info_create(&info);
     MPI_Info_set(info, "mpi_assert_no_any_source", "true");
@@ -334,7 +391,7 @@ int main(int argc, char **argv)
         int threads = colon ? atoi(colon + 1) : 1;
         if (colon)
             *colon = 0;
-        if (threads < 0 || threads > THREADS_MAX)
+        if (threads < 0 || threads > (strcmp(argv[i], "alone") == 0 ? ALONE_MAX : THREADS_MAX))
             MPI_Abort(MPI_COMM_WORLD, 2);
         measure(argv[i], threads, atoi(argv[2]), atof(argv[3]));
         if (rank == 0)
@@ -342,6 +399,8 @@ int main(int argc, char **argv)
     }
     for (int t = 0; t < THREADS_MAX; t++)
         MPI_Comm_free(&own_comm[t]);
+    for (int t = 0; t < ALONE_MAX; t++)
+        MPI_Comm_free(&alone_comm[t]);
     MPI_Comm_free(&one_comm), MPI_Comm_free(&hinted_comm);
     return MPI_Finalize();
 }

@@ -364,7 +364,11 @@ where
     }
 
     fn progress(&self) -> bool {
-        self.all().fold(false, |moved, host| host.progress() || moved)
+        let mut moved = false;
+        for host in self.all() {
+            moved |= host.progress();
+        }
+        moved
     }
 
     fn give_way(&self) -> bool {

@@ -79,13 +79,16 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> Duty for Turns<R, S> {
     }
 }
 
+/// An operation of another shard, and its host.
+pub(super) type Elsewhere<R, S> = (Arc<EngineHost<R, S>>, Request);
+
 /// See the module's paragraph.
 pub(super) struct Lending<R, S> {
     pub gate: Gate,
     /// Operations left open that need hands. Those that are over are taken out when somebody looks.
     pub(super) open: Mutex<Vec<Request>>,
     /// Those of further shards, each with its host: a rank has one helper.
-    pub(super) open_beside: Mutex<Vec<(Arc<EngineHost<R, S>>, Request)>>,
+    pub(super) open_beside: Mutex<Vec<Elsewhere<R, S>>>,
     /// The helper found nothing open any more.
     all_over: AtomicBool,
     /// A thread left something open while another polled.

@@ -160,7 +160,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             let others = beside.iter().filter_map(Covered::limit);
             let limit = retry.into_iter().chain(most).chain(nap).chain(others).min();
             self.dozing.store(true, Ordering::SeqCst);
-            let quiet = beside.iter().fold(true, |quiet, other| other.doze() && quiet);
+            let quiet = beside.iter().all(Covered::doze);
             if self.seats.news() == happened && quiet {
                 self.surroundings.sleeps(true);
                 self.sleep(ticket, limit, &beside);
