@@ -389,6 +389,8 @@ where
 
     fn wait_until(&self, done: &mut dyn FnMut() -> bool) {
         let _told = self.shards.anywhere();
+        // Who polls there already may sleep, and not know that it is to see to all.
+        self.first.told_of_anywhere();
         self.first.wait_until(done);
     }
 

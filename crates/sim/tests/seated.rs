@@ -24,6 +24,8 @@ const WORLD: u32 = 2;
 const THREADS: usize = 7;
 const ROUNDS: usize = 40;
 const LARGE: usize = 60_000;
+/// Too large for the room between ranks: nobody sends it who is not answered.
+const HUGE: usize = 1_000_000;
 
 /// Shards of the worlds that have several: threads share some, and some waits are about several.
 const SHARDS: usize = 4;
@@ -368,5 +370,92 @@ fn a_callback_that_waits_while_its_thread_polls_is_polled_for() {
                 });
             });
         }
+    });
+}
+
+/// Rank 0 with several shards, one thread of which sleeps in the first before there is another; `body` is another thread of it. Rank 1 does `peer`.
+fn beside_a_sleeper(body: impl Fn(At<'_>) + Sync, peer: impl Fn(At<'_>) + Sync) {
+    const LAST: i32 = 1000;
+    let first = Fabric::new(WORLD);
+    let more = (1..SHARDS).map(|shard| first.beside(shard as u64));
+    let fabrics: Vec<Arc<Fabric>> = std::iter::once(first.clone()).chain(more).collect();
+    let (leaving, over) = (AtomicU32::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for me in 0..WORLD {
+            let (fabrics, leaving, over, body, peer) = (&fabrics, &leaving, &over, &body, &peer);
+            scope.spawn(move || {
+                let host = Arc::new(rank(&fabrics[0], me, SLEEPS));
+                let inner = fabrics.clone();
+                let open = move |shard: usize| Ok(engine(&inner[shard], me, SLEEPS));
+                let sharded = Sharded::new(host, SHARDS, Box::new(open));
+                let at = At {
+                    host: &*sharded,
+                    ring: &|| (),
+                    thread: 0,
+                    shards: SHARDS,
+                };
+                std::thread::scope(|scope| match me {
+                    0 => {
+                        scope.spawn(move || wait(at, Way::Named, LAST, &AtomicU32::new(0)));
+                        std::thread::sleep(SHORT);
+                        scope.spawn(move || {
+                            body(at);
+                            over.store(true, Ordering::SeqCst);
+                        });
+                    }
+                    _ => {
+                        peer(at);
+                        // Only what the other thread waits for may wake it.
+                        while !over.load(Ordering::SeqCst) {
+                            std::thread::sleep(SHORT / 10);
+                        }
+                        serve(at, Way::Named, LAST, &AtomicU32::new(0));
+                    }
+                });
+                leave_sharded(&sharded, leaving, WORLD);
+            });
+        }
+    });
+}
+
+const SHORT: std::time::Duration = std::time::Duration::from_millis(50);
+
+#[test]
+fn who_sleeps_already_sees_to_what_comes_anywhere_for_others() {
+    let body = |at: At<'_>| {
+        // In three shards, the first not among them.
+        let receives = [1, 2, 3].map(|number| recv(at, number, 1, 8));
+        for _ in 0..receives.len() {
+            let open = receives.iter().filter(|receive| receive.request.get().is_some());
+            let open = open.count();
+            at.host.wait_until(&mut || {
+                let left = receives.iter().filter(|receive| !receive.is_over(at.host));
+                left.count() < open
+            });
+        }
+    };
+    beside_a_sleeper(body, |at| {
+        for number in [3, 1, 2] {
+            std::thread::sleep(2 * SHORT);
+            send(at, number, 1, 8);
+        }
+    });
+}
+
+#[test]
+fn who_sleeps_already_sees_to_what_others_left_open_that_sit_beside_it() {
+    let body = |at: At<'_>| {
+        let large = recv(at, 1, 1, HUGE);
+        let small = recv(at, 0, 2, 8);
+        let awaits = || small.awaits();
+        at.host.wait_for(&awaits, &mut || small.is_over(at.host));
+        at.host
+            .wait_for(&|| large.awaits(), &mut || large.is_over(at.host));
+    };
+    beside_a_sleeper(body, |at| {
+        std::thread::sleep(2 * SHORT);
+        // It ends when the other rank has taken it.
+        send(at, 1, 1, HUGE);
+        send(at, 0, 2, 8);
     });
 }

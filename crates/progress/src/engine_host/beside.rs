@@ -37,6 +37,8 @@ pub(super) struct Beside<R, S> {
     shards: Arc<Shards<R, S>>,
     /// Shards, as bits, whose pollers sleep and lean on who polls this one.
     leaners: AtomicU32,
+    /// Shards, as bits, in which threads left something open that now sit here, or that left it to the helper: who polls here sees to those.
+    relied: AtomicU32,
 }
 
 thread_local! {
@@ -152,16 +154,25 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             shard,
             shards: shards.clone(),
             leaners: AtomicU32::new(0),
+            relied: AtomicU32::new(0),
         };
         let known = placed && self.beside.set(beside).is_ok();
         debug_assert!(known, "a shard has one host, and a host one shard");
-        // Whoever sleeps for all shards knows nothing of this one.
-        self.resigned();
+        // Whoever sleeps knows nothing of this one, and may sleep without a limit.
+        shards.others(shard, u32::MAX).for_each(|host| host.stir());
     }
 
     /// The rank as its steppers know it, if that is not this host alone.
     pub(super) fn whole(&self) -> Option<Arc<dyn Host>> {
         self.beside.get()?.shards.whole.upgrade()
+    }
+
+    /// A thread waits here for what may come anywhere: the poller, if there is one, is to look again.
+    #[inline]
+    pub(crate) fn told_of_anywhere(&self) {
+        if self.seats.is_polled() {
+            self.stir();
+        }
     }
 
     /// The calling thread started something here that goes on.
@@ -180,7 +191,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         };
         let awaited = beside.awaits_all();
         let due = awaited || looks.is_multiple_of(BESIDE_EVERY);
-        due && match beside.others_of_thread() {
+        due && match beside.others_of_thread() | beside.relied.load(Ordering::Relaxed) {
             0 if !awaited => false,
             _ if awaited => self.look_beside(By::Program),
             own => self.look_at(own, By::Program),
@@ -213,11 +224,80 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         };
         // Who waits for anything is in the first shard, and relies on who polls it.
         let all = beside.awaits_all();
-        let which = if all { u32::MAX } else { beside.others_of_thread() };
-        let others = beside.shards.others(beside.shard, which);
-        others
-            .filter_map(|host| host.covered(beside.shard, all))
-            .collect()
+        let mut which = if all {
+            u32::MAX
+        } else {
+            beside.others_of_thread() | self.relied()
+        };
+        if which & 1 != 0 || beside.shard == 0 {
+            // Steppers have their messages in any.
+            let first = beside.shards.host(0);
+            if first.is_some_and(|first| first.stepping.load(Ordering::SeqCst) > 0) {
+                which = u32::MAX;
+            }
+        }
+        let (mut seen, mut covered) = (1 << beside.shard, Vec::new());
+        while which & !seen != 0 {
+            let others = beside.shards.others(beside.shard, which & !seen);
+            seen |= which;
+            for other in others.filter_map(|host| host.covered(beside.shard, all)) {
+                // Those who sit there rely on its poller in turn.
+                which |= other.host.relied();
+                covered.push(other);
+            }
+        }
+        covered
+    }
+
+    /// The calling thread is about to sit here: whoever polls sees to what it left open elsewhere.
+    #[inline]
+    pub(super) fn rely(&self) {
+        if let Some(beside) = self.beside.get()
+            && beside.others_of_thread() != 0
+        {
+            let others = beside.shards.others(beside.shard, beside.others_of_thread());
+            self.entrust(others.fold(0, |which, host| which | host.left_by_thread()));
+        }
+    }
+
+    /// This one's bit, if something here may be the calling thread's.
+    fn left_by_thread(&self) -> u32 {
+        let bit = self.beside.get().map_or(0, |beside| 1 << beside.shard);
+        if self.wants_somebody() {
+            return bit;
+        }
+        LEFT.with(|left| left.set(left.get() & !bit));
+        0
+    }
+
+    /// Whoever polls here is to see to these shards, too.
+    fn entrust(&self, which: u32) {
+        if which != 0
+            && let Some(beside) = self.beside.get()
+            && which & !beside.relied.fetch_or(which, Ordering::SeqCst) != 0
+        {
+            self.stir();
+        }
+    }
+
+    /// The shards that whoever polls here is to see to for others. Those in which nothing is open any more are forgotten.
+    fn relied(&self) -> u32 {
+        let Some(beside) = self.beside.get() else { return 0 };
+        let mut which = beside.relied.load(Ordering::SeqCst);
+        if which == 0 {
+            return 0;
+        }
+        for host in beside.shards.others(beside.shard, which) {
+            let bit = host.beside.get().map_or(0, |beside| 1 << beside.shard);
+            // Taken out first: who leaves something open afterwards finds that it has to say so.
+            beside.relied.fetch_and(!bit, Ordering::SeqCst);
+            if host.wants_somebody() {
+                beside.relied.fetch_or(bit, Ordering::SeqCst);
+            } else {
+                which &= !bit;
+            }
+        }
+        which
     }
 
     fn covered(self: Arc<Self>, by: usize, surely: bool) -> Option<Covered<R, S>> {
@@ -350,6 +430,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let alone = open.is_empty() && nothing_here;
         open.push((host.clone(), request));
         drop(open);
+        // The helper leaves it to whoever polls.
+        self.entrust(host.beside.get().map_or(0, |beside| 1 << beside.shard));
         self.left(site, For::Answers, alone);
     }
 

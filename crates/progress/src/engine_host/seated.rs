@@ -49,6 +49,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 // A callback of the program's waits while its thread polls: nobody else would.
                 return self.poll_until::<true>(done, self.surroundings.patience());
             }
+            self.rely();
             if seat.is_none() {
                 seat = self.seats.take(who);
             }
