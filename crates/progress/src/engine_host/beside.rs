@@ -435,6 +435,24 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.left(site, For::Answers, alone);
     }
 
+    /// Looks at the shards of those, after the words were armed. `true`: there is work left.
+    pub(super) fn look_lent_beside(&self) -> bool {
+        let mut hosts: Vec<_> = {
+            let open = lock(&self.lending.open_beside);
+            open.iter().map(|(host, _)| host.clone()).collect()
+        };
+        hosts.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        let mut work = false;
+        for host in hosts {
+            let mut shard = host.enter();
+            let before = shard.completions();
+            work |= shard.look().more || shard.has_work();
+            let changed = shard.completions() != before;
+            host.leave(shard, changed);
+        }
+        work
+    }
+
     /// Whether one of those goes on.
     pub(super) fn is_request_open_beside(&self) -> bool {
         let mut open = lock(&self.lending.open_beside);

@@ -359,7 +359,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if work && looked.bytes < HANDED_OVER_FROM {
             self.advance(By::Program, Look::IfFree);
         }
-        if looked.more || soon {
+        // What came there before the words were armed called nobody either.
+        let more = self.look_lent_beside();
+        if looked.more || soon || more {
             call.ring(For::Answers);
         } else {
             self.hand_over();
