@@ -296,7 +296,7 @@ static void *with_itself(void *argument)
     return NULL;
 }
 
-/* Nanoseconds of a message of all threads together, over the time of each. */
+/* Nanoseconds of a message of all threads together, from the first one's begin to the last one's end. */
 static double alone(int threads, double wanted_ns)
 {
     struct job jobs[ALONE_MAX];
@@ -320,10 +320,14 @@ static double alone(int threads, double wanted_ns)
     pthread_barrier_destroy(&barrier);
     sched_setaffinity(0, sizeof own, &own);
     atomic_fetch_add(&shared->turns, 1);
-    double rate = 0;
-    for (int t = 0; t < threads; t++)
-        rate += (double)jobs[t].done / (jobs[t].end - jobs[t].begin);
-    return 1 / rate;
+    double first = jobs[0].begin, last = jobs[0].end;
+    long done = 0;
+    for (int t = 0; t < threads; t++) {
+        first = jobs[t].begin < first ? jobs[t].begin : first;
+        last = jobs[t].end > last ? jobs[t].end : last;
+        done += jobs[t].done;
+    }
+    return (last - first) / (double)done;
 }
 
 static void measure(const char *what, int threads, int samples, double wanted_ns)
