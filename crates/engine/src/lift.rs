@@ -81,6 +81,10 @@ impl Flight {
 impl Core {
     /// Ends an operation; one whose memory is in use ends after its last copy, and when its exposed region is revoked.
     pub(crate) fn end(&mut self, index: u32, error: Option<Error>) {
+        // Nor is it fetched any more: the next receive in its slot would be taken for it.
+        if !self.pulls.is_empty() {
+            self.pulls.retain(|&pull| pull != index);
+        }
         let operation = self.requests.at(index);
         if operation.exposed || operation.flights > 0 {
             if !operation.marked(Mark::Ending) {

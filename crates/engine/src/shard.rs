@@ -445,6 +445,11 @@ impl<R: Rail> Shard<R> {
         self.core.pending
     }
 
+    /// Messages that are being fetched.
+    pub fn fetching(&self) -> usize {
+        self.core.pulls.len()
+    }
+
     /// Operations are open.
     pub fn is_awaiting(&self) -> bool {
         self.core.requests.alive() > 0

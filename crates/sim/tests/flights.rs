@@ -192,3 +192,103 @@ fn who_watches_hears_of_copies_that_are_made_without_the_engine() {
         assert!(moved >= all, "of {all} bytes {moved} were told of, seed {seed}");
     }
 }
+
+fn receive(host: &SimHost, tag: i32, buffer: &Scratch) -> Option<Request> {
+    let started = host.recv(Recv {
+        pattern: Pattern {
+            tag: Some(tag),
+            ..source(1 - host.me())
+        },
+        data: Data::contiguous(buffer.mem(), LEN as u64),
+        origin: Origin::default(),
+    });
+    match started.expect("there is room for it") {
+        Started::Pending(request) => Some(request),
+        Started::Done(_) => None,
+    }
+}
+
+fn send(host: &SimHost, tag: i32, buffer: &Scratch, len: u64) {
+    let started = host.send(Send {
+        context: 0,
+        peer: 1 - host.me(),
+        source: host.me(),
+        tag,
+        data: Data::contiguous(buffer.mem(), len),
+        mode: Mode::Standard,
+        origin: Origin::default(),
+    });
+    if let Started::Pending(request) = started.expect("there is room for it") {
+        finish(host, Some(request));
+    }
+}
+
+fn finish(host: &SimHost, request: Option<Request>) {
+    let Some(request) = request else { return };
+    let mut over = false;
+    host.wait_until(&mut || {
+        over = over || host.take(request).expect("ours").is_some();
+        over
+    });
+}
+
+/// A long message is fetched by copies without the engine, and nobody looks for the next one when the last has landed. A receive takes its slot, offers its memory, and gets a
+/// short message. Where that was taken for one that is fetched, when its memory was about to be taken back, it asked for packets that nobody sent, and never ended.
+#[test]
+fn a_receive_is_not_fetched_because_another_had_its_slot() {
+    const ROUNDS: i32 = 8;
+    const RESTS: u32 = 200;
+    for seed in 0..60 {
+        let job = Job {
+            world: 2,
+            seed,
+            faults: Faults::none(),
+            quotas: Quotas::for_world(2),
+            memory: Memory::Reached,
+        };
+        let outcome = run(&job, |host: Arc<SimHost>| {
+            let [long, short, go] = [(); 3].map(|()| Scratch::new(LEN).expect("memory"));
+            for round in 0..ROUNDS {
+                let tag = 3 * round;
+                if host.me() == 0 {
+                    send(&host, tag, &long, LEN as u64);
+                    finish(&host, receive(&host, tag + 1, &go));
+                    send(&host, tag + 2, &short, 10);
+                    continue;
+                }
+                if let Some(request) = receive(&host, tag, &long) {
+                    while host.peek(request).expect("its name is good").is_none() {
+                        let flight = host.inspect(|shard| {
+                            shard.progress_briefly();
+                            shard.rail().rest();
+                            shard.lift()
+                        });
+                        if let Some(mut flight) = flight {
+                            // Its sender has done its part, and said so, when this one lands.
+                            for _ in 0..RESTS {
+                                host.inspect(|shard| {
+                                    shard.progress_briefly();
+                                    shard.rail().rest();
+                                });
+                            }
+                            flight.carry();
+                            host.inspect(|shard| shard.land(flight));
+                        }
+                    }
+                    finish(&host, Some(request));
+                }
+                let fetching = host.inspect(|shard| shard.fetching());
+                assert_eq!(fetching, 0, "it is over, and nothing else was sent");
+                let request = receive(&host, tag + 2, &short);
+                request.iter().for_each(|request| host.announce(*request));
+                send(&host, tag + 1, &go, 1);
+                // The short message is there when this rank looks next.
+                for _ in 0..RESTS {
+                    host.inspect(|shard| shard.rail().rest());
+                }
+                finish(&host, request);
+            }
+        });
+        assert_eq!(outcome.failure, None, "seed {seed}");
+    }
+}
