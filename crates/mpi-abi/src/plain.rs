@@ -89,23 +89,42 @@ fn shard_of(handle: MPI_Request) -> usize {
 struct Engine {
     host: &'static RankHost,
     shard: usize,
+    /// There are other shards.
+    many: bool,
 }
 
 impl Engine {
     /// Of the shard of this handle.
     #[inline(always)]
     fn of(handle: MPI_Request) -> Option<Self> {
-        let shard = shard_of(handle);
+        let many = world::has_shards();
+        let shard = if many { shard_of(handle) } else { 0 };
         Some(Self {
-            host: world::host_of_shard(shard)?,
+            host: if many {
+                world::host_of_shard(shard)?
+            } else {
+                world::host()?
+            },
             shard,
+            many,
         })
+    }
+
+    /// Of the first of these requests that an engine knows.
+    #[inline(always)]
+    fn of_first(count: usize, places: Ptr<MPI_Request>) -> Result<Option<Self>> {
+        let first = if world::has_shards() {
+            first_named(count, places)?
+        } else {
+            DONE
+        };
+        Ok(Self::of(first))
     }
 
     /// Whether it knows the request, or nobody needs to.
     #[inline(always)]
     fn knows(self, handle: MPI_Request) -> bool {
-        name(handle).is_none() || shard_of(handle) == self.shard
+        !self.many || name(handle).is_none() || shard_of(handle) == self.shard
     }
 }
 
@@ -209,7 +228,7 @@ fn conclude(stands: Stand, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> 
 /// The general way sees to the rest.
 #[inline]
 pub(crate) fn wait_all(count: usize, places: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<usize> {
-    let Some(engine) = Engine::of(first_named(count, places)?) else {
+    let Some(engine) = Engine::of_first(count, places)? else {
         return Ok(0);
     };
     let host = engine.host;
@@ -254,7 +273,7 @@ fn first_named(count: usize, places: Ptr<MPI_Request>) -> Result<MPI_Request> {
 /// The engine, if these requests are all plain or null, and of one shard.
 #[inline(always)]
 fn engine_of_plain(count: usize, places: Ptr<MPI_Request>) -> Result<Option<Engine>> {
-    let Some(engine) = Engine::of(first_named(count, places)?) else {
+    let Some(engine) = Engine::of_first(count, places)? else {
         return Ok(None);
     };
     for at in 0..count {
@@ -467,7 +486,7 @@ fn end_in_order(
 ) -> Result<(usize, bool)> {
     engine.host.ending(|shard| {
         while next < count {
-            if !engine.knows(places.at(next)?) {
+            if engine.many && !engine.knows(places.at(next)?) {
                 break;
             }
             match end_at(shard, places.element(next), statuses.element(next))? {

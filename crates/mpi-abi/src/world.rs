@@ -33,6 +33,12 @@ pub(crate) fn host() -> Option<&'static RankHost> {
 /// All shards of this rank, where it has several; kept in [`RANK`], too.
 static SHARDS: AtomicPtr<RankShards> = AtomicPtr::new(std::ptr::null_mut());
 
+/// Whether this rank has several shards.
+#[inline(always)]
+pub(crate) fn has_shards() -> bool {
+    !SHARDS.load(Ordering::Relaxed).is_null()
+}
+
 /// The engine of one of its shards, once that is open.
 #[inline(always)]
 pub(crate) fn host_of_shard(shard: usize) -> Option<&'static RankHost> {

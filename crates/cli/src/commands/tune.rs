@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(long, hide = true)]
     as_rank: bool,
     #[command(flatten)]
-    networks: tune_networks::Args,
+    networks: tune_networks::NetworkArgs,
 }
 
 /// All that is kept.

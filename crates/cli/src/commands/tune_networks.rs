@@ -29,7 +29,7 @@ const LEAST: Duration = Duration::from_millis(1500);
 const REPORT_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Default, clap::Args)]
-pub struct Args {
+pub struct NetworkArgs {
     /// Measure the networks between these hosts instead of this machine; one: between this host and that one
     #[arg(long, value_name = "HOST,HOST", value_delimiter = ',')]
     host: Vec<String>,
@@ -51,7 +51,7 @@ struct Found {
     failed: Option<String>,
 }
 
-impl Args {
+impl NetworkArgs {
     /// Whether networks are to be measured.
     pub fn are_meant(&self) -> bool {
         !self.host.is_empty()
@@ -59,7 +59,7 @@ impl Args {
 }
 
 /// Measures between each two of the hosts. `how`: whether to print JSON, and whether to keep nothing.
-pub fn run(args: &Args, how: (bool, bool)) -> i32 {
+pub fn run(args: &NetworkArgs, how: (bool, bool)) -> i32 {
     let (as_json, dry_run) = how;
     let here = [String::from("localhost")];
     let hosts: Vec<&String> = match &args.host[..] {
@@ -92,7 +92,7 @@ pub fn run(args: &Args, how: (bool, bool)) -> i32 {
 }
 
 /// Starts the job and reads what its ranks found. What went wrong there it says itself.
-fn measure(args: &Args, (one, other): (&str, &str), dry_run: bool) -> Result<Vec<Found>, String> {
+fn measure(args: &NetworkArgs, (one, other): (&str, &str), dry_run: bool) -> Result<Vec<Found>, String> {
     let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
     let mut command = Command::new(&program);
     command.args(["run", "-n", "2", "--map-by", "node", "--host"]);
