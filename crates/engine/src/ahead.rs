@@ -275,7 +275,6 @@ impl Core {
             self.fetch_is_over(index, false);
             self.ask_for_packets(index);
         } else if whole {
-            self.pulls.retain(|&pull| pull != index);
             self.requests.at(index).region = None;
             // Whoever wrote all of it knows that its send is over.
             self.fetch_ended(index, written.bytes < total);

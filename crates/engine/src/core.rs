@@ -514,7 +514,6 @@ impl Core {
                 State::Held => self.unhold(index),
                 _ => {}
             }
-            self.pulls.retain(|&pull| pull != index);
             self.streams_out.retain(|&send| send != index);
             self.pushes.retain(|&send| send != index);
             self.end(index, Some(Error::Peer { peer, what }));
