@@ -3,11 +3,11 @@
 //! Kept in the user's cache directory beside the cost model of the machine, and read by each rank that has several ways for large data. A starting point: what a way brings itself soon
 //! counts for more. A file that is missing, damaged or of another format means: start without.
 
-use std::io::{Error, ErrorKind, Result};
+use std::io::Result;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use garonne_rails::cost::CostModel;
+use garonne_rails::cost::{self, CostModel};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -109,18 +109,9 @@ impl Networks {
     /// # Errors
     /// No home, or what the file system says (a read-only home is no reason not to run).
     pub fn keep(measured: &[Network]) -> Result<PathBuf> {
-        let path = Self::path()
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, "neither XDG_CACHE_HOME nor HOME is set"))?;
         let mut kept = Self::load();
         kept.add(measured);
-        let bytes = serde_json::to_vec_pretty(&kept)?;
-        if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory)?;
-        }
-        let fresh = path.with_extension(format!("{}.new", std::process::id()));
-        std::fs::write(&fresh, bytes)?;
-        std::fs::rename(&fresh, &path).inspect_err(|_| drop(std::fs::remove_file(&fresh)))?;
-        Ok(path)
+        cost::keep(Self::path(), &serde_json::to_vec_pretty(&kept)?)
     }
 
     fn add(&mut self, measured: &[Network]) {

@@ -59,6 +59,22 @@ pub struct CostModel {
     pub ways: Vec<WaysCost>,
 }
 
+/// Writes what is kept between jobs to its place, whole or not at all.
+///
+/// # Errors
+/// `None`: there is no home. What the file system says.
+pub fn keep(path: Option<PathBuf>, bytes: &[u8]) -> Result<PathBuf> {
+    let path =
+        path.ok_or_else(|| Error::new(ErrorKind::NotFound, "neither XDG_CACHE_HOME nor HOME is set"))?;
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    let fresh = path.with_extension(format!("{}.new", std::process::id()));
+    std::fs::write(&fresh, bytes)?;
+    std::fs::rename(&fresh, &path).inspect_err(|_| drop(std::fs::remove_file(&fresh)))?;
+    Ok(path)
+}
+
 impl CostModel {
     /// The kept model, if it is of this machine.
     pub fn load() -> Option<Self> {
@@ -87,16 +103,7 @@ impl CostModel {
     /// # Errors
     /// No home, or what the file system says (a read-only home is no reason not to run).
     pub fn save(&self) -> Result<PathBuf> {
-        let path = Self::path()
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, "neither XDG_CACHE_HOME nor HOME is set"))?;
-        let bytes = serde_json::to_vec_pretty(self)?;
-        if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory)?;
-        }
-        let fresh = path.with_extension(format!("{}.new", std::process::id()));
-        std::fs::write(&fresh, bytes)?;
-        std::fs::rename(&fresh, &path).inspect_err(|_| drop(std::fs::remove_file(&fresh)))?;
-        Ok(path)
+        keep(Self::path(), &serde_json::to_vec_pretty(self)?)
     }
 
     /// The copy routine that is quickest over the lengths of packets, and from where on streaming is clearly quicker.
