@@ -23,6 +23,18 @@ pub fn shard_of(context: Context) -> usize {
     (context >> SHARD_SHIFT) as usize
 }
 
+/// The same context, or index of a name, in a shard. It is in the first one so far.
+#[inline(always)]
+pub fn in_shard(shard: usize, word: u32) -> u32 {
+    (shard as u32) << SHARD_SHIFT | word
+}
+
+/// The same in the first shard: as who knows of one shard alone knows it.
+#[inline(always)]
+pub fn without_shard(word: u32) -> u32 {
+    word & ((1 << SHARD_SHIFT) - 1)
+}
+
 /// A process of the job by its index in the job's world (the address of a gate), not a rank of a communicator.
 pub type Peer = u32;
 

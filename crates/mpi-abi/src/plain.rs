@@ -53,7 +53,7 @@ pub(crate) fn handle(shard: usize, name: api::Request) -> Option<MPI_Request> {
 /// What all but the engine of a shard know by another name.
 #[inline]
 pub(crate) fn outward(shard: usize, name: api::Request) -> api::Request {
-    let index = (shard as u32) << SHARD_SHIFT | name.index;
+    let index = api::in_shard(shard, name.index);
     api::Request { index, ..name }
 }
 

@@ -9,11 +9,11 @@ use crate::engine_host::beside::Shards;
 use crate::host::{Awaits, Host, Stepper, Together};
 use crate::surroundings::{Known, Senders, Surroundings};
 use garonne_engine::api::{
-    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, SHARD_SHIFT, SHARDS_MAX, Send, Started,
-    Status, shard_of,
+    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, SHARDS_MAX, Send, Started, Status,
+    in_shard, shard_of, without_shard,
 };
 use garonne_engine::event::{Meeting, Sent};
-use garonne_engine::quick::{Catch, Small};
+use garonne_engine::quick::Small;
 use garonne_engine::rail::{Bulk, Descriptor, Rail, Token};
 use garonne_engine::shard::Shard;
 use garonne_engine::watch::{Watched, Watcher};
@@ -39,20 +39,10 @@ pub struct Sharded<R, S> {
 const NO_SHARD: Error = Error::Misuse("no such communicator in this process");
 const STALE: Error = Error::Misuse("no such operation");
 
-/// A name as the host of its shard knows it, and the shard.
-fn own(index: u32) -> (usize, u32) {
-    (shard_of(index), index & ((1 << SHARD_SHIFT) - 1))
-}
-
-/// A name as all others know it.
-fn named(shard: usize, index: u32) -> u32 {
-    (shard as u32) << SHARD_SHIFT | index
-}
-
 fn outward(shard: usize, started: Started) -> Started {
     match started {
         Started::Pending(name) => Started::Pending(Request {
-            index: named(shard, name.index),
+            index: in_shard(shard, name.index),
             ..name
         }),
         done @ Started::Done(_) => done,
@@ -136,8 +126,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
     /// The host that knows an operation or message of this index, and the index there.
     #[inline]
     fn of(&self, index: u32) -> Result<(&EngineHost<R, S>, u32), Error> {
-        let (shard, index) = own(index);
-        self.known(shard).map(|host| (host, index)).ok_or(STALE)
+        let host = self.known(shard_of(index)).ok_or(STALE)?;
+        Ok((host, without_shard(index)))
     }
 
     fn of_name(&self, name: Request) -> Result<(&EngineHost<R, S>, Request), Error> {
@@ -179,7 +169,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
     fn inward(awaits: Awaits) -> Awaits {
         match awaits {
             Awaits::Operation(name) => Awaits::Operation(Request {
-                index: own(name.index).1,
+                index: without_shard(name.index),
                 ..name
             }),
             other => other,
@@ -197,7 +187,7 @@ struct Tagged {
 fn tagged(shard: usize, watcher: &Arc<dyn Watcher>) -> Arc<dyn Watcher> {
     Arc::new(Tagged {
         watcher: watcher.clone(),
-        shard: u64::from(named(shard, 0)),
+        shard: u64::from(in_shard(shard, 0)),
     })
 }
 
@@ -292,11 +282,6 @@ where
             .is_ok_and(|host| host.send_small(small))
     }
 
-    // Shortest receives are for ranks of one thread: `recv` does it.
-    fn post_plain(&self, _catch: &Catch) -> Option<Request> {
-        None
-    }
-
     fn uses(&self, contexts: std::ops::Range<Context>) -> bool {
         let host = self.known(shard_of(contexts.start));
         host.is_some_and(|host| host.uses(contexts))
@@ -322,7 +307,7 @@ where
         let found = self.host_of(pattern.context)?.mprobe(pattern)?;
         let shard = shard_of(pattern.context);
         Ok(found.map(|(message, status)| {
-            let index = named(shard, message.index);
+            let index = in_shard(shard, message.index);
             (Message { index, ..message }, status)
         }))
     }
@@ -434,7 +419,7 @@ where
     }
 
     fn leave_open(&self, request: Request) {
-        let (shard, index) = own(request.index);
+        let (shard, index) = (shard_of(request.index), without_shard(request.index));
         let name = Request { index, ..request };
         match (shard, self.more.get(shard).and_then(OnceLock::get)) {
             (0, _) => self.first.leave_open(name),

@@ -3,9 +3,7 @@
 //! Nothing wakes these threads but what they wait for and the poller's role: a wake-up that is lost hangs the test. Each seed gives every thread other moments to give way at.
 
 use garonne_engine::Quotas;
-use garonne_engine::api::{
-    Context, Mode, Origin, Pattern, Recv, Request, SHARD_SHIFT, Send, Source, Started,
-};
+use garonne_engine::api::{Context, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard};
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
@@ -45,7 +43,7 @@ struct At<'a> {
 impl At<'_> {
     /// The context of the thread's messages of this number.
     fn context(&self, number: usize) -> Context {
-        (((self.thread + number) % self.shards) as Context) << SHARD_SHIFT | 2
+        in_shard((self.thread + number) % self.shards, 2)
     }
 }
 

@@ -7,7 +7,7 @@ use super::context::{Block, Lease, base};
 use super::{Comm, Process};
 use crate::error::{Class, Error};
 use crate::info::Info;
-use garonne_engine::api::{Context, SHARD_SHIFT, SHARDS_MAX};
+use garonne_engine::api::{Context, SHARDS_MAX, in_shard, without_shard};
 
 const KIND_BITS: u32 = 5;
 /// Bits of a wish and of how many shards there are.
@@ -96,17 +96,12 @@ pub(crate) fn first_context(lease: &Lease, process: &Process) -> (Context, u32) 
     } else {
         0
     };
-    (base(lease.block) | shard << SHARD_SHIFT, spread)
+    (in_shard(shard as usize, base(lease.block)), spread)
 }
 
 /// The number of the communicator that owns a context: what `comm #` stands before.
 pub fn number(context: Context) -> u32 {
-    bare(context) / crate::limits::CONTEXTS_PER_COMM
-}
-
-/// A context without its shard.
-fn bare(context: Context) -> Context {
-    context & ((1 << SHARD_SHIFT) - 1)
+    without_shard(context) / crate::limits::CONTEXTS_PER_COMM
 }
 
 impl Comm {
@@ -115,7 +110,7 @@ impl Comm {
     pub(crate) fn context_of(&self, tag: i32) -> Context {
         match self.tag_shards() {
             0 => self.context(),
-            shards => self.context() | (tag as u32 % shards) << SHARD_SHIFT,
+            shards => in_shard((tag as u32 % shards) as usize, self.context()),
         }
     }
 
@@ -136,15 +131,15 @@ impl Comm {
 
     /// Whether its messages travel in this context.
     pub fn owns(&self, context: Context) -> bool {
-        let first = bare(self.context());
-        (first..first + crate::limits::CONTEXTS_PER_COMM).contains(&bare(context))
+        let first = without_shard(self.context());
+        (first..first + crate::limits::CONTEXTS_PER_COMM).contains(&without_shard(context))
     }
 
     /// Whether an operation is alive on it.
     pub fn is_busy(&self) -> bool {
-        let first = bare(self.context());
-        (0..self.process().host.shards() as u32).any(|shard| {
-            let first = first | shard << SHARD_SHIFT;
+        let first = without_shard(self.context());
+        (0..self.process().host.shards()).any(|shard| {
+            let first = in_shard(shard, first);
             self.process()
                 .host
                 .uses(first..first.saturating_add(crate::limits::CONTEXTS_PER_COMM))
