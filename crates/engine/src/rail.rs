@@ -301,7 +301,7 @@ pub trait WakeSource: Send + Sync {
     fn bell(&self) -> Option<&AtomicU32> {
         None
     }
-    /// Sleeps also until one of these words differs from its ticket.
+    /// Sleeps also until one of these words differs from its ticket: those of other sources of the same kind. One without words sleeps for a moment only.
     fn sleep_among(&self, ticket: u32, limit: Option<Duration>, others: &[(&AtomicU32, u32)]) {
         let _ = others;
         self.sleep(

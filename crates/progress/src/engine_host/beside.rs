@@ -46,6 +46,11 @@ thread_local! {
     static LEFT: Cell<u32> = const { Cell::new(0) };
 }
 
+/// Nothing of the calling thread's is open in this shard any more.
+fn forget(shard: usize) {
+    LEFT.with(|left| left.set(left.get() & !(1 << shard)));
+}
+
 /// A thread waits for what may come in any shard.
 pub(crate) struct Anywhere<'a, R, S>(&'a Shards<R, S>);
 
@@ -122,12 +127,7 @@ impl<R: Rail + Send, S: Surroundings> Covered<R, S> {
 
     /// How long to sleep at most because of this.
     pub(super) fn limit(&self) -> Option<Duration> {
-        let work = self.host.enter().has_work();
-        if work {
-            self.host.surroundings.retry()
-        } else {
-            None
-        }
+        self.host.retry()
     }
 
     /// The word of its bell.
@@ -189,13 +189,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let Some(beside) = self.beside.get() else {
             return false;
         };
-        let awaited = beside.awaits_all();
-        let due = awaited || looks.is_multiple_of(BESIDE_EVERY);
-        due && match beside.others_of_thread() | beside.relied.load(Ordering::Relaxed) {
-            0 if !awaited => false,
-            _ if awaited => self.look_beside(By::Program),
-            own => self.look_at(own, By::Program),
+        if beside.awaits_all() {
+            return self.look_beside(By::Program);
         }
+        let which = beside.others_of_thread() | beside.relied.load(Ordering::Relaxed);
+        which != 0 && looks.is_multiple_of(BESIDE_EVERY) && self.look_at(which, By::Program)
     }
 
     /// Looks at all shards that nobody polls. `true`: something moved.
@@ -262,11 +260,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// This one's bit, if something here may be the calling thread's.
     fn left_by_thread(&self) -> u32 {
-        let bit = self.beside.get().map_or(0, |beside| 1 << beside.shard);
+        let Some(beside) = self.beside.get() else { return 0 };
         if self.wants_somebody() {
-            return bit;
+            return 1 << beside.shard;
         }
-        LEFT.with(|left| left.set(left.get() & !bit));
+        forget(beside.shard);
         0
     }
 
@@ -303,7 +301,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     fn covered(self: Arc<Self>, by: usize, surely: bool) -> Option<Covered<R, S>> {
         let beside = self.beside.get()?;
         if !surely && !self.wants_somebody() {
-            LEFT.with(|left| left.set(left.get() & !(1 << beside.shard)));
+            forget(beside.shard);
             return None;
         }
         if !self.seats.begin(myself()) {

@@ -10,7 +10,6 @@ use crate::host::Host;
 use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, YIELDS_IN_VAIN};
 use crate::surroundings::{Given, Patience, Surroundings};
 use crate::tasks::{self, Keypoint, Passed};
-use garonne_engine::limits::NAP_AMONG;
 use garonne_engine::rail::Rail;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -154,9 +153,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             {
                 self.enter().publish();
             }
-            let work = self.enter().has_work();
-            // Queued work that found no room is tried again even if nobody rings.
-            let retry = if work { self.surroundings.retry() } else { None };
+            let retry = self.retry();
             let others = beside.iter().filter_map(Covered::limit);
             let limit = retry.into_iter().chain(most).chain(nap).chain(others).min();
             self.dozing.store(true, Ordering::SeqCst);
@@ -172,6 +169,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         over
     }
 
+    /// How long to sleep at most: queued work that found no room is tried again even if nobody rings.
+    pub(super) fn retry(&self) -> Option<Duration> {
+        let work = self.enter().has_work();
+        if work { self.surroundings.retry() } else { None }
+    }
+
     /// Sleeps on the bell, and on those of the shards that are seen to meanwhile.
     fn sleep(&self, ticket: u32, limit: Option<Duration>, beside: &[Covered<R, S>]) {
         if beside.is_empty() {
@@ -181,11 +184,6 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             .iter()
             .filter_map(|other| other.bell().map(|bell| (bell, other.ticket)))
             .collect();
-        if bells.len() == beside.len() {
-            self.source.sleep_among(ticket, limit, &bells);
-        } else {
-            let nap = limit.map_or(NAP_AMONG, |limit| limit.min(NAP_AMONG));
-            self.source.sleep(ticket, Some(nap));
-        }
+        self.source.sleep_among(ticket, limit, &bells);
     }
 }
