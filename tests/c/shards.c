@@ -1,23 +1,13 @@
 /* Threads with communicators of their own, which are in shards of their own: all kinds of messages and waits in each, and waits about several at once.
  * ranks: 1 2 4
  * limit: 120 */
-#include <pthread.h>
-
 #include "check.h"
+#include "threads.h"
 
-enum { THREADS = 6, ROUNDS = 60, LARGEST = 400000, MANY = 300000, PROBED = 9999, TAGS = 40 };
+enum { ROUNDS = 60, LARGEST = 400000, MANY = 300000, PROBED = 9999, TAGS = 40 };
 
 static MPI_Comm own_comm[THREADS], spread_comm;
 static int right, left;
-
-static void each(void *(*body)(void *))
-{
-    pthread_t thread[THREADS];
-    for (long t = 0; t < THREADS; t++)
-        pthread_create(&thread[t], NULL, body, (void *)t);
-    for (long t = 0; t < THREADS; t++)
-        pthread_join(thread[t], NULL);
-}
 
 static void check_bytes(const unsigned char *bytes, int count, int value)
 {

@@ -1,22 +1,12 @@
 /* MPI_THREAD_MULTIPLE: many threads send, receive, probe and take part in collectives on their own communicators.
  * ranks: 1 2 3
  * limit: 120 */
-#include <pthread.h>
-
 #include "check.h"
+#include "threads.h"
 
-enum { THREADS = 6, ROUNDS = 200, LARGE = 60000 };
+enum { ROUNDS = 200, LARGE = 60000 };
 
 static MPI_Comm own_comm[THREADS];
-
-static void each(void *(*body)(void *))
-{
-    pthread_t thread[THREADS];
-    for (long t = 0; t < THREADS; t++)
-        pthread_create(&thread[t], NULL, body, (void *)t);
-    for (long t = 0; t < THREADS; t++)
-        pthread_join(thread[t], NULL);
-}
 
 /* All on MPI_COMM_WORLD, kept apart by tags only. */
 static void *exchange_by_tag(void *argument)

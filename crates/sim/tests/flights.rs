@@ -103,11 +103,7 @@ fn survive(host: &SimHost) -> u32 {
         host.inspect(|shard| shard.land(flight));
     }
     for request in open {
-        let mut over = false;
-        host.wait_until(&mut || {
-            over = over || host.take(request).expect("ours").is_some();
-            over
-        });
+        finish(host, Some(request));
     }
     under_way
 }
@@ -177,11 +173,7 @@ fn who_watches_hears_of_copies_that_are_made_without_the_engine() {
                 .map(|_| Scratch::new(LEN).expect("memory"))
                 .collect();
             for request in exchange(&host, &buffers) {
-                let mut over = false;
-                host.wait_until(&mut || {
-                    over = over || host.take(request).expect("ours").is_some();
-                    over
-                });
+                finish(&host, Some(request));
             }
             host.watch(None);
         });

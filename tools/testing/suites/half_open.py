@@ -74,33 +74,41 @@ def at_rest(hosts, name):
     return network
 
 
-def idle_ranks(context, quiet, talk):
-    """Neither has anything to say, one waits in a receive: the kernel's probes tell both. What is said later goes by the other network."""
-    del talk
+def quiet_pair(context, quiet, part):
+    """Two ranks with one connection, whose network `part` has swallow everything from some moment on: both find out, and go on by the other network."""
     with Parted(2) as hosts:
         job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", quiet])
         with job:
             job.wait_for_ranks(quiet, 2)
-            network_of(hosts, "quiet")
-            call(job, quiet)
-            network = at_rest(hosts, "quiet")
-            hosts.part(network)
-            both_find_out(hosts, network, "quiet")
+            both_find_out(hosts, part(hosts, job), "quiet")
         job.end_well(quiet, SILENCE_S)
+
+
+def idle_ranks(context, quiet, talk):
+    """Neither has anything to say, one waits in a receive: the kernel's probes tell both. What is said later goes by the other network."""
+    del talk
+
+    def part(hosts, job):
+        network_of(hosts, "quiet")
+        call(job, quiet)
+        network = at_rest(hosts, "quiet")
+        hosts.part(network)
+        return network
+
+    quiet_pair(context, quiet, part)
 
 
 def last_word(context, quiet, talk):
     """Before a rank goes to sleep it acknowledges what it got, and nothing answers to that: the kernel, which repeats it for a quarter of an hour, sends no probes meanwhile."""
     del talk
-    with Parted(2) as hosts:
-        job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", quiet])
-        with job:
-            job.wait_for_ranks(quiet, 2)
-            network = at_rest(hosts, "quiet")
-            hosts.part(network)
-            call(job, quiet)
-            both_find_out(hosts, network, "quiet")
-        job.end_well(quiet, SILENCE_S)
+
+    def part(hosts, job):
+        network = at_rest(hosts, "quiet")
+        hosts.part(network)
+        call(job, quiet)
+        return network
+
+    quiet_pair(context, quiet, part)
 
 
 def ranks_in_a_message(context, quiet, talk):
