@@ -137,6 +137,8 @@ pub(crate) enum Told {
     Refused(Piece),
     /// Or cannot be served this way.
     Declined(Piece),
+    /// Does not come unasked.
+    Unsent(Vec<Piece>),
     /// What nobody reads yet and nobody asked for is there; the rail answers with [`Bulk::keep`].
     Unread(u32),
     /// Nothing can be.
@@ -243,7 +245,7 @@ impl Bulk {
     pub(crate) fn adopt(&mut self, channel: Channel) -> Vec<Piece> {
         let rest = self.cut();
         self.channel = Some(channel);
-        self.stage_advance();
+        self.end_advance();
         rest
     }
 
@@ -469,8 +471,8 @@ impl Bulk {
                 let ask = Ask::decode(body);
                 self.came_len = 0;
                 if head.kind == Kind::Advance {
-                    self.advanced(head.number, ask)?;
-                    return Ok((got, None));
+                    let unsent = self.advanced(head.number, ask)?;
+                    return Ok((got, (!unsent.is_empty()).then_some(Told::Unsent(unsent))));
                 }
                 // Of what waits here a refusal is next to nothing else.
                 if self.asks_waiting() + self.next.len() / HEAD >= TCP_ASKS_MAX {

@@ -9,7 +9,7 @@ use garonne_engine::limits::SPLIT_WAYS;
 use garonne_engine::rail::Header;
 
 /// Format versions that this library speaks, lowest and highest.
-pub const VERSIONS: (u16, u16) = (5, 5);
+pub const VERSIONS: (u16, u16) = (6, 6);
 
 /// This library by name: engines of different ones do not understand each other's packets.
 pub const LIBRARY: &str = concat!("garonne ", env!("CARGO_PKG_VERSION"));
@@ -47,7 +47,7 @@ pub enum Kind {
     Declined = 21,
     /// What was lent is not read any more.
     Taken = 22,
-    /// The beginning of a region comes, which nobody has asked for.
+    /// The beginning of a region comes, which nobody has asked for; or, of no length, does not.
     Advance = 23,
     /// There was no place for it.
     Unkept = 24,

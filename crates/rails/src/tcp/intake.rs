@@ -200,6 +200,10 @@ impl TcpRail {
                     remote.paths.declined(piece);
                     None
                 }
+                Some(Told::Unsent(pieces)) => {
+                    remote.paths.give_back(pieces);
+                    None
+                }
                 Some(Told::Unused(_)) => return Taken::Over,
                 Some(Told::Unread(number)) => {
                     if let Some(bulk) = remote.paths.at(path).bulk.socket_mut() {

@@ -259,7 +259,8 @@ impl Paths {
         self.give_back(rest);
     }
 
-    fn give_back(&mut self, rest: Vec<Piece>) {
+    /// Pieces that have to be asked for again. Of a refused read this may have been the last: the next that is told of it says so.
+    pub(crate) fn give_back(&mut self, rest: Vec<Piece>) {
         for piece in rest {
             if let Some(whole) = self.wholes.iter_mut().find(|whole| whole.key == piece.whole) {
                 whole.asked -= 1;
@@ -268,7 +269,6 @@ impl Paths {
                 }
             }
         }
-        // Of a refused one this may have been the last piece: the next that is told of its whole says so.
     }
 
     /// A piece came, or was refused.

@@ -20,8 +20,8 @@ fn number_of(cookie: u64) -> u32 {
 /// What of this side's memory leaves unasked.
 #[derive(Debug, Default)]
 pub(super) struct Advances {
-    /// The region, its data, and how many of its first bytes; until it is revoked.
-    out: Option<(u64, Data, u64)>,
+    /// The region of which something leaves, until it is revoked or the connection is another.
+    out: Option<u64>,
     /// The other side had no place for it.
     unkept: bool,
     /// Regions that wait to be asked for, since the other side had no place.
@@ -115,23 +115,31 @@ impl Bulk {
             return 0;
         }
         let len = data.len.min(ADVANCE_MAX);
-        self.advances.out = Some((cookie, data.clone(), len));
+        self.advances.out = Some(cookie);
         self.advances.unkept = false;
-        self.stage_advance();
+        let ask = self.stage_advance(cookie, len);
+        self.serve(number_of(cookie), &ask, data.clone());
+        self.advances.fresh = true;
         len
     }
 
-    /// What was to leave unasked leaves, from its beginning: a new connection knows nothing of the former.
-    pub(super) fn stage_advance(&mut self) {
-        let Some((cookie, data, len)) = self.advances.out.clone() else {
-            return;
+    /// Says that so many first bytes of a region come, or, of 0, that none of it and of those before it do.
+    fn stage_advance(&mut self, cookie: u64, len: u64) -> Ask {
+        let ask = Ask {
+            cookie,
+            offset: 0,
+            len,
         };
-        let (number, offset) = (number_of(cookie), 0);
-        let ask = Ask { cookie, offset, len };
-        stage(&mut self.next, Kind::Advance, number, ASK as u32);
+        stage(&mut self.next, Kind::Advance, number_of(cookie), ASK as u32);
         self.next.extend_from_slice(&ask.encode());
-        self.serve(number, &ask, data);
-        self.advances.fresh = true;
+        ask
+    }
+
+    /// What was to leave unasked has to be asked for, since the connection is another. Sent again, on connections that break soon it would take all they carry.
+    pub(super) fn end_advance(&mut self) {
+        if let Some(cookie) = self.advances.out.take() {
+            self.stage_advance(cookie, 0);
+        }
     }
 
     /// Whether something of it has not been tried to send; it has after this.
@@ -141,7 +149,7 @@ impl Bulk {
 
     /// Of this region nothing leaves unasked any more.
     pub(super) fn revoke_advance(&mut self, cookie: u64) {
-        if self.advances.out.take_if(|(out, ..)| *out == cookie).is_some() && !self.advances.unkept {
+        if self.advances.out.take_if(|out| *out == cookie).is_some() && !self.advances.unkept {
             self.advances.penalty = 0;
         }
     }
@@ -164,11 +172,21 @@ impl Bulk {
 
     // The side that reads it.
 
-    /// The beginning of a region comes unasked.
-    pub(super) fn advanced(&mut self, number: u32, ask: Ask) -> Result<(), Violation> {
+    /// The beginning of a region comes unasked, or does not after all. What was to come so and has to be asked for goes back.
+    pub(super) fn advanced(&mut self, number: u32, ask: Ask) -> Result<Vec<Piece>, Violation> {
         let sane = number == number_of(ask.cookie) && ask.offset == 0;
-        if !sane || !(1..=ADVANCE_MAX).contains(&ask.len) {
+        if !sane || ask.len > ADVANCE_MAX {
             return Err(Violation);
+        }
+        if ask.len == 0 {
+            self.latest = self.latest.max(ask.cookie);
+            let never_comes =
+                |read: &mut Read| read.origin == Origin::Unasked(false) && read.ask.cookie <= ask.cookie;
+            return Ok(self
+                .reads
+                .extract_if(.., never_comes)
+                .map(|read| read.rest())
+                .collect());
         }
         // Its sender has withdrawn the former one, all of which came.
         if self
@@ -182,10 +200,14 @@ impl Bulk {
         if let Some(read) = self.reads.iter_mut().find(|read| read.number == number) {
             read.origin = Origin::Unasked(true);
             self.latest = ask.cookie;
-            return if read.ask == ask { Ok(()) } else { Err(Violation) };
+            return if read.ask == ask {
+                Ok(Vec::new())
+            } else {
+                Err(Violation)
+            };
         }
         self.latest = ask.cookie;
-        // On a new connection it comes again, also what has been asked for since.
+        // Its read may have begun when the connection was not known here, and have asked for it.
         let is_read = |read: &Read| read.ask.cookie == ask.cookie;
         let goes = if self.reads.iter().any(is_read) {
             Goes::Nowhere
@@ -200,7 +222,7 @@ impl Bulk {
             done: 0,
             origin: Origin::Unasked(true),
         });
-        Ok(())
+        Ok(Vec::new())
     }
 
     /// A read begins whose first bytes its sender sends unasked: `ask` names them. If anything is found of them, they go to `local`, which is valid until it is told of or given back.

@@ -99,13 +99,29 @@ fn the_first_megabyte_of_a_region_follows_its_announcement_and_the_rest_waits_to
         stage.rail.revoke(4);
     }
     assert_eq!(stage.exposes(5, &memory, 100_000).1, 100_000);
-    // What connections are lost with is sent again on the next.
+    stage.rail.sever();
+}
+
+#[test]
+fn on_the_next_connection_nothing_is_sent_unasked_again() {
+    let mut stage = stage();
+    let _small = stage.connected(Stream::Small);
+    let memory = Scratch::new(MB).unwrap();
+    memory.mem().write(0, &pattern(MB));
+    let socket = stage.connected(Stream::Bulk(0));
+    let (lost, ahead) = stage.exposes(1, &memory, 100_000);
+    assert_eq!(ahead, 100_000);
     drop(socket);
     stage.polls(20, &mut Told::default());
     let mut socket = stage.connected(Stream::Bulk(0));
-    let mut came = vec![0; 2 * HEAD + ASK + 100_000];
+    // The next region's may leave, although nobody has read the first.
+    let (next, ahead) = stage.exposes(2, &memory, 90_000);
+    assert_eq!(ahead, 90_000);
+    let mut expected = [advance(lost, 0), advance(next, 90_000)].concat();
+    expected.extend(data(UNASKED | next as u32, &pattern(90_000)));
+    let mut came = vec![0; expected.len()];
     stage.read(&mut socket, &mut came);
-    assert!(came.ends_with(&pattern(100_000)));
+    assert!(came == expected);
     stage.rail.sever();
 }
 
@@ -226,8 +242,8 @@ fn what_a_broken_connection_did_not_bring_is_asked_for_on_the_next() {
     let (number, ask) = stage.asked(&mut socket);
     let got = 50_000 - 2 * HEAD - ASK;
     assert_eq!((ask.offset, ask.len), (got as u64, (100_000 - got) as u64));
-    // Its sender does not know that, and sends all of it again.
-    socket.write_all(&stream).unwrap();
+    // Its sender does not know that, and says that nothing comes of itself.
+    socket.write_all(&advance(8, 0)).unwrap();
     socket.write_all(&data(number, &bytes[got..])).unwrap();
     let mut told = Told::default();
     stage.until(&mut told, |told| !told.done.is_empty());
@@ -239,6 +255,37 @@ fn what_a_broken_connection_did_not_bring_is_asked_for_on_the_next() {
     // What was announced before what came last, and did not come, was withdrawn: it is asked for, and that is refused.
     stage.reads(5, &announced(7, 100_000), &Data::contiguous(local.mem(), 100_000));
     assert_eq!(stage.asked(&mut socket).1.cookie, 7);
+    stage.rail.sever();
+}
+
+#[test]
+fn what_was_to_come_on_a_former_connection_is_asked_for_when_its_sender_says_that_it_does_not() {
+    let mut stage = stage();
+    let _small = stage.connected(Stream::Small);
+    let mut socket = stage.connected(Stream::Bulk(0));
+    let bytes = pattern(100_000);
+    let local = Scratch::new(100_000).unwrap();
+    // Announced with bytes that the former connection has swallowed.
+    stage.reads(5, &announced(8, 60_000), &Data::contiguous(local.mem(), 100_000));
+    let (rest, ask) = stage.asked(&mut socket);
+    assert_eq!((ask.offset, ask.len), (60_000, 40_000));
+    socket.write_all(&data(rest, &bytes[60_000..])).unwrap();
+    // What others say nothing of still comes.
+    socket.write_all(&advance(7, 0)).unwrap();
+    stage.polls(50, &mut Told::default());
+    socket.write_all(&advance(8, 0)).unwrap();
+    let (number, ask) = stage.asked(&mut socket);
+    assert_eq!((ask.cookie, ask.offset, ask.len), (8, 0, 60_000));
+    socket.write_all(&data(number, &bytes[..60_000])).unwrap();
+    let mut told = Told::default();
+    stage.until(&mut told, |told| !told.done.is_empty());
+    assert_eq!(told.done, [(5, Ok(()))]);
+    let mut target = vec![0; 100_000];
+    local.mem().read(0, &mut target);
+    assert!(target == bytes);
+    // Of a read that begins later it is known.
+    stage.reads(6, &announced(8, 60_000), &Data::contiguous(local.mem(), 60_000));
+    assert_eq!(stage.asked(&mut socket).1.len, 60_000);
     stage.rail.sever();
 }
 
@@ -324,7 +371,7 @@ fn advances_that_break_the_format_end_their_peer() {
         with(1, 1, 0, 10),
         with(1, UNASKED | 2, 0, 10),
         with(1, UNASKED | 1, 1, 10),
-        with(1, UNASKED | 1, 0, 0),
+        with(1, UNASKED | 2, 0, 0),
         with(1, UNASKED | 1, 0, MB as u64 + 1),
         with(1, UNASKED | 1, 0, u64::MAX),
         data(UNASKED | 1, &[0; 10]),
