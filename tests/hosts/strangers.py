@@ -4,7 +4,9 @@ Garbage, openings of the format with wrong proofs, lengths beyond all bounds, th
 """
 
 import collections
+import pathlib
 import random
+import re
 import socket
 import struct
 import sys
@@ -13,10 +15,23 @@ import time
 # As many stay open and silent at once.
 SILENT = 300
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def spoken():
+    """The highest format version and the name of this library: with others nothing behind an opening's head is read."""
+    source = (ROOT / "crates/rails/src/tcp/frame.rs").read_text()
+    version = re.search(r"VERSIONS: \(u16, u16\) = \(\d+, (\d+)\)", source).group(1)
+    library = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE).group(1)
+    return int(version), f"garonne {library}".encode()
+
+
+VERSION, LIBRARY = spoken()
+
 
 def opening(dice, length):
     """The 40 bytes that all versions begin with, and what a call goes on with: all by chance but for its form."""
-    head = b"garonneT" + struct.pack("<HBBHH", length, 1, 0, 2, 2) + b"garonne".ljust(24, b"\0")
+    head = b"garonneT" + struct.pack("<HBBHH", length, 1, 0, VERSION, VERSION) + LIBRARY.ljust(24, b"\0")
     return head + dice.randbytes(128)
 
 

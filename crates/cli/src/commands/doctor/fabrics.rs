@@ -1,4 +1,4 @@
-//! What networks faster than TCP libfabric reaches here, which large data between hosts take.
+//! What networks faster than TCP libfabric reaches here, which large data between hosts can take.
 //!
 //! The question is put in a process of its own: the library's providers run code at the first question, and nobody knows which are installed.
 
@@ -103,7 +103,7 @@ fn told(said: &str) -> Finding {
             WHAT,
             Verdict::Good,
             format!(
-                "libfabric {version} reaches {}: large data between hosts take it, beside TCP",
+                "libfabric {version} reaches {}: with GARONNE_OFI=auto large data between hosts take it, beside TCP",
                 fast.join(", ")
             ),
             "",
@@ -127,7 +127,7 @@ mod tests {
             (fast.verdict, fast.found.as_str()),
             (
                 Verdict::Good,
-                "libfabric 1.17 reaches verbs (mlx5_0): large data between hosts take it, beside TCP"
+                "libfabric 1.17 reaches verbs (mlx5_0): with GARONNE_OFI=auto large data between hosts take it, beside TCP"
             )
         );
     }
