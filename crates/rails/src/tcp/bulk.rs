@@ -137,7 +137,7 @@ pub(crate) enum Told {
     Refused(Piece),
     /// Or cannot be served this way.
     Declined(Piece),
-    /// Does not come unasked.
+    /// What was to come unasked does not.
     Unsent(Vec<Piece>),
     /// What nobody reads yet and nobody asked for is there; the rail answers with [`Bulk::keep`].
     Unread(u32),
@@ -471,8 +471,7 @@ impl Bulk {
                 let ask = Ask::decode(body);
                 self.came_len = 0;
                 if head.kind == Kind::Advance {
-                    let unsent = self.advanced(head.number, ask)?;
-                    return Ok((got, (!unsent.is_empty()).then_some(Told::Unsent(unsent))));
+                    return Ok((got, self.advanced(head.number, ask)?));
                 }
                 // Of what waits here a refusal is next to nothing else.
                 if self.asks_waiting() + self.next.len() / HEAD >= TCP_ASKS_MAX {

@@ -5,7 +5,7 @@
 //! read waits in the socket for some looks, since its announcement may be on its way, and then in a block of the rank's [`Keep`]; where there is none it is dropped and asked for as ever, and
 //! its sender is told, which sends nothing unasked for a while. Bounded by one region of each side of a pair at a time, [`ADVANCE_MAX`] bytes of it, and [`ADVANCES_KEPT`] blocks of a rank.
 
-use super::{Bulk, Goes, Origin, Piece, Read, stage};
+use super::{Bulk, Goes, Origin, Piece, Read, Told, stage};
 use crate::limits::{ADVANCE_MAX, ADVANCE_PASSES, ADVANCE_PASSES_MAX, ADVANCES_KEPT};
 use crate::tcp::frame::{ASK, Ask, Kind, UNASKED};
 use crate::tcp::log::Violation;
@@ -172,8 +172,8 @@ impl Bulk {
 
     // The side that reads it.
 
-    /// The beginning of a region comes unasked, or does not after all. What was to come so and has to be asked for goes back.
-    pub(super) fn advanced(&mut self, number: u32, ask: Ask) -> Result<Vec<Piece>, Violation> {
+    /// The beginning of a region comes unasked, or does not after all. What was to come so and has to be asked for is told.
+    pub(super) fn advanced(&mut self, number: u32, ask: Ask) -> Result<Option<Told>, Violation> {
         let sane = number == number_of(ask.cookie) && ask.offset == 0;
         if !sane || ask.len > ADVANCE_MAX {
             return Err(Violation);
@@ -182,11 +182,8 @@ impl Bulk {
             self.latest = self.latest.max(ask.cookie);
             let never_comes =
                 |read: &mut Read| read.origin == Origin::Unasked(false) && read.ask.cookie <= ask.cookie;
-            return Ok(self
-                .reads
-                .extract_if(.., never_comes)
-                .map(|read| read.rest())
-                .collect());
+            let unsent = self.reads.extract_if(.., never_comes);
+            return Ok(Some(Told::Unsent(unsent.map(|read| read.rest()).collect())));
         }
         // Its sender has withdrawn the former one, all of which came.
         if self
@@ -200,11 +197,7 @@ impl Bulk {
         if let Some(read) = self.reads.iter_mut().find(|read| read.number == number) {
             read.origin = Origin::Unasked(true);
             self.latest = ask.cookie;
-            return if read.ask == ask {
-                Ok(Vec::new())
-            } else {
-                Err(Violation)
-            };
+            return if read.ask == ask { Ok(None) } else { Err(Violation) };
         }
         self.latest = ask.cookie;
         // Its read may have begun when the connection was not known here, and have asked for it.
@@ -222,7 +215,7 @@ impl Bulk {
             done: 0,
             origin: Origin::Unasked(true),
         });
-        Ok(Vec::new())
+        Ok(None)
     }
 
     /// A read begins whose first bytes its sender sends unasked: `ask` names them. If anything is found of them, they go to `local`, which is valid until it is told of or given back.

@@ -56,6 +56,16 @@ impl Stage {
         (head.number, Ask::decode(bytes[HEAD..].try_into().unwrap()))
     }
 
+    /// The read of this name ends well, with these bytes in `local`.
+    fn has_read(&mut self, token: Token, local: &Scratch, expected: &[u8]) {
+        let mut told = Told::default();
+        self.until(&mut told, |told| !told.done.is_empty());
+        assert_eq!(told.done, [(token, Ok(()))]);
+        let mut got = vec![0; expected.len()];
+        local.mem().read(0, &mut got);
+        assert!(got == expected);
+    }
+
     fn all_blocks(&self) -> Vec<Kept> {
         let blocks: Vec<Kept> = std::iter::from_fn(|| self.rail.keep.take()).collect();
         assert_eq!(blocks.len(), ADVANCES_KEPT);
@@ -219,9 +229,7 @@ fn without_a_place_it_is_dropped_and_asked_for_and_its_sender_is_told() {
     let (number, ask) = stage.asked(&mut socket);
     assert_eq!((ask.cookie, ask.offset, ask.len), (8, 0, 100_000));
     socket.write_all(&data(number, &bytes)).unwrap();
-    let mut told = Told::default();
-    stage.until(&mut told, |told| !told.done.is_empty());
-    assert_eq!(told.done, [(5, Ok(()))]);
+    stage.has_read(5, &local, &bytes);
     stage.rail.sever();
 }
 
@@ -245,12 +253,7 @@ fn what_a_broken_connection_did_not_bring_is_asked_for_on_the_next() {
     // Its sender does not know that, and says that nothing comes of itself.
     socket.write_all(&advance(8, 0)).unwrap();
     socket.write_all(&data(number, &bytes[got..])).unwrap();
-    let mut told = Told::default();
-    stage.until(&mut told, |told| !told.done.is_empty());
-    assert_eq!(told.done, [(5, Ok(()))]);
-    let mut target = vec![0; 100_000];
-    local.mem().read(0, &mut target);
-    assert!(target == bytes);
+    stage.has_read(5, &local, &bytes);
     stage.all_blocks();
     // What was announced before what came last, and did not come, was withdrawn: it is asked for, and that is refused.
     stage.reads(5, &announced(7, 100_000), &Data::contiguous(local.mem(), 100_000));
@@ -277,12 +280,7 @@ fn what_was_to_come_on_a_former_connection_is_asked_for_when_its_sender_says_tha
     let (number, ask) = stage.asked(&mut socket);
     assert_eq!((ask.cookie, ask.offset, ask.len), (8, 0, 60_000));
     socket.write_all(&data(number, &bytes[..60_000])).unwrap();
-    let mut told = Told::default();
-    stage.until(&mut told, |told| !told.done.is_empty());
-    assert_eq!(told.done, [(5, Ok(()))]);
-    let mut target = vec![0; 100_000];
-    local.mem().read(0, &mut target);
-    assert!(target == bytes);
+    stage.has_read(5, &local, &bytes);
     // Of a read that begins later it is known.
     stage.reads(6, &announced(8, 60_000), &Data::contiguous(local.mem(), 60_000));
     assert_eq!(stage.asked(&mut socket).1.len, 60_000);
