@@ -1,6 +1,7 @@
 //! Regions of the shared-memory rail: data of any shape, leases and deaths, through the system calls processes use.
 
 use garonne_engine::api::Error;
+use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Fetch, Handover, Rail, Step};
 use garonne_rails::conformance::Told;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
@@ -9,7 +10,7 @@ use garonne_sync::user::{Data, Scratch};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use support::ReachedAs;
+use support::{ASKED, ReachedAs};
 use vector::vector_of;
 
 mod support;
@@ -18,11 +19,16 @@ mod vector;
 
 /// Reader and owner; the reader is told that the owner is process `pid`. With them the owner's inbox.
 fn pair(pid: u32) -> (ShmRail, ShmRail, Segment) {
+    pair_kept(pid, false)
+}
+
+/// The same; `kept`: its number stays that process's.
+fn pair_kept(pid: u32, kept: bool) -> (ShmRail, ShmRail, Segment) {
     let mut threads = Threads::new(2).unwrap().into_iter();
     let (reader, owner) = (threads.next().unwrap(), threads.next().unwrap());
     let inbox = owner.own_inbox();
     let rail = |threads, pid| {
-        let process = Process::Other { pid, kept: false };
+        let process = Process::Other { pid, kept };
         ShmRail::new(Arc::new(ReachedAs(threads, process))).unwrap()
     };
     (rail(reader, pid), rail(owner, std::process::id()), inbox)
@@ -101,6 +107,28 @@ fn a_revoked_region_is_given_back_when_the_last_lease_ends() {
     owner.poll(16, &mut told);
     owner.poll(16, &mut told);
     assert_eq!(told.revoked, [7]);
+}
+
+#[test]
+fn a_part_of_a_region_that_its_owner_took_back_is_refused_without_waiting_for_a_death() {
+    let (mut writer, mut owner, _) = pair_kept(std::process::id(), true);
+    let memory = Scratch::new(1 << 20).unwrap();
+    let data = Data::contiguous(memory.mem(), 1 << 20);
+    let descriptor = ready(owner.expose(7, 0, &data));
+    let bulk = Bulk {
+        token: 9,
+        peer: 1,
+        descriptor: &descriptor,
+        offset: 0,
+        local: &data,
+        local_offset: 0,
+        len: 1 << 20,
+    };
+    assert!(matches!(writer.lift(bulk, Lift::Part), Ok(Lifted::Load(..))));
+    assert_eq!(owner.revoke(7), Ending::Now);
+    ASKED.set(0);
+    assert!(matches!(writer.lift(bulk, Lift::Part), Err(Error::Peer { .. })));
+    assert!(ASKED.get() <= 1, "it waits for the death of a peer that lives");
 }
 
 #[test]

@@ -88,9 +88,8 @@ impl Regions {
             (Ok(lease), _) => lease,
             // That an offer was revoked says nothing against the peer.
             (Err(_), Lift::Ahead) => return Ok(Lifted::Nothing),
-            (Err(error), _) => {
-                return Err(hear_of_death(reached, &**neighbours, peer, error));
-            }
+            // Nor does this, of a reader that moved everything itself.
+            (Err(error), _) => return Err(error),
         };
         let mut copy = Copy {
             neighbours: neighbours.clone(),
