@@ -416,7 +416,8 @@ impl Callee {
         if (from.job, to) != (me.job, (me.rank, me.incarnation)) || !(from.world == me.world || is_asked) {
             return Ok(refusal(Fault::Refused(Reason::Other)));
         }
-        if sealed != house.sealed {
+        // Who only asks for a call sends nothing that would be sealed, and does not know what the ranks have agreed on.
+        if sealed != house.sealed && !is_asked {
             return Ok(refusal(Fault::Refused(Reason::Sealing)));
         }
         let noise = noise(&house.secret, &bytes[..CALL]).and_then(|noise| noise.build_responder().ok());

@@ -72,6 +72,40 @@ fn two_who_know_the_secret_agree_and_tell_each_other_what_they_expect() {
 }
 
 #[test]
+fn who_asks_for_a_call_is_heard_whether_ranks_encrypt_or_not() {
+    for sealed in [false, true] {
+        let (near, far) = houses(sealed);
+        let asking = House {
+            me: Process {
+                world: ASKED,
+                ..near.me
+            },
+            sealed: false,
+            ..near.clone()
+        };
+        let (caller, bytes) = call(&asking);
+        let heard = Callee::hear(&far, &bytes, |from, _| {
+            assert_eq!(from.world, ASKED);
+            Ok(0)
+        });
+        let Ok(Heard::Answered { mut callee, answer, .. }) = heard else {
+            panic!("it is refused: {heard:?}")
+        };
+        let Ok(Answered::Done { proof, .. }) = caller.answered(&answer, 0) else {
+            panic!("the answer is honest")
+        };
+        assert_eq!(callee.proved(&proof), Ok(Some((0, proof.len()))));
+        // A rank that differs is still refused.
+        let other = House {
+            sealed: !sealed,
+            ..near
+        };
+        let (_, bytes) = call(&other);
+        assert!(matches!(hear(&far, &bytes), Ok(Heard::Refused(Fault::Refused(Reason::Sealing), _))));
+    }
+}
+
+#[test]
 fn another_secret_is_noticed_by_the_called_side_before_it_answers() {
     let (near, _) = houses(false);
     let (_, far) = houses(false);
