@@ -49,6 +49,16 @@ class Hosts(Judged):
     def mend(self, index: int):
         namespaces.ip("-n", self.switch, "link", "set", f"port{index}", "up")
 
+    def add(self, device: str, prefix: str):
+        """A further network of all hosts: `device` on each, on a bridge of its own, with addresses that begin so."""
+        namespaces.ip("-n", self.switch, "link", "add", f"br-{device}", "type", "bridge")
+        namespaces.ip("-n", self.switch, "link", "set", f"br-{device}", "up")
+        for index, name in enumerate(self.names, 1):
+            namespaces.ip("link", "add", device, "netns", name, "type", "veth", "peer", "name", f"{device}-{index}", "netns", self.switch)
+            namespaces.ip("-n", self.switch, "link", "set", f"{device}-{index}", "master", f"br-{device}", "up")
+            namespaces.ip("-n", name, "address", "add", f"{prefix}.{index}/24", "dev", device)
+            namespaces.ip("-n", name, "link", "set", device, "up")
+
 
 class Six(Judged):
     """On one bridge, where nobody speaks IPv4."""

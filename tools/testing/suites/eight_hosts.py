@@ -1,0 +1,140 @@
+"""Eight hosts at once, which are network namespaces on a bridge: our C programs and talk across them, an agent that is killed, links that fail for a while and for good, a rail that is left
+alone and taken back on all of them."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+
+from ..jobs import PATIENCE_S, expect
+from ..namespaces import Hosts
+from ..runner import Case, check
+from . import c as programs
+from .hosts import SILENCE_S, Job, run
+from .levels import agent_of
+
+HOSTS = 8
+# Programs of tests/c and on how many ranks, which are shared out in turn; the others in the long form.
+ACROSS, SOAK_ACROSS = {"communicators": 9, "topologies": 12}, {"collectives": 8, "operations": 8, "p2p": 8, "windows": 8}
+
+
+def suite(context):
+    if context.foreign:
+        return  # the launcher is what is tested here
+    context.installed()
+    with Hosts(1):
+        pass  # says once why not, if hosts cannot be made
+    binaries = context.work / "eight"
+    binaries.mkdir(exist_ok=True)
+    talk = binaries / "talk"
+    check(context.execute("eight-hosts build talk", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/talk.c", "-o", talk], timeout=60))
+    for name, ranks in (ACROSS | SOAK_ACROSS if context.soak else ACROSS).items():
+        program = binaries / name
+        programs.build(context, context.root / "tests" / "c" / f"{name}.c", program)
+        yield Case(f"eight-hosts/{name} on {ranks}", lambda program=program, ranks=ranks: across(context, program, ranks), second_try=True)
+    for case in (talk_on_all, agent_is_killed, links_flap, link_is_cut, rail_on_all):
+        yield Case(f"eight-hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
+
+
+def where(hosts, slots=1):
+    return ["--host", ",".join(f"{name}:{slots}" for name in ["localhost", *hosts.names[1:]])]
+
+
+def across(context, program, ranks):
+    with Hosts(HOSTS) as hosts:
+        code, output = run(context, hosts, ["-n", ranks, "--map-by", "node", *where(hosts), program], limit=3 * PATIENCE_S)
+        expect(code == 0, f"exit code {code}", output)
+
+
+def talk_on_all(context, talk):
+    """Two ranks on each; in the order of hosts and in turns."""
+    with Hosts(HOSTS) as hosts:
+        for order in ([], ["--map-by", "node"]):
+            code, output = run(context, hosts, [*order, *where(hosts, 2), talk, 6, 3000000])
+            said = re.findall(r"rank \d+ of 16 on (\S+) with 2", output)
+            expect(code == 0 and "all is well" in output and len(said) == 16 and len(set(said)) == HOSTS, f"exit code {code}", output)
+
+
+def agent_is_killed(context, talk):
+    """Any of them: the job ends at once and names its host."""
+    seed = int(os.environ.get("GARONNE_TEST_SEED", random.getrandbits(32)))
+    with Hosts(HOSTS) as hosts:
+        name = random.Random(seed).choice(hosts.names[1:])
+        job = Job(context, hosts, [*where(hosts), talk, "0"])
+        with job:
+            job.wait_for_ranks(talk, HOSTS)
+            os.kill(agent_of(job, name), signal.SIGKILL)
+        code, output = job.end()
+        expect(code != 0 and "G0217" in output and name in output, f"GARONNE_TEST_SEED={seed}: exit code {code}", output)
+
+
+def links_flap(context, talk):
+    """Three links are down for some seconds, two of them at one time: nothing is lost."""
+    with Hosts(HOSTS) as hosts:
+        job = Job(context, hosts, [*where(hosts), talk, "0"])
+        with job:
+            job.wait_for_ranks(talk, HOSTS)
+            time.sleep(0.5)
+            for several in ((3, 8), (5,)):
+                for index in several:
+                    hosts.cut(index)
+                time.sleep(2)
+                for index in several:
+                    hosts.mend(index)
+            time.sleep(0.5)
+        job.end_well(talk, 2 * SILENCE_S)
+
+
+def link_is_cut(context, talk):
+    """A host vanishes without a word: it is named, and all others end."""
+    with Hosts(HOSTS) as hosts:
+        job = Job(context, hosts, [*where(hosts), talk, "0"])
+        with job:
+            job.wait_for_ranks(talk, HOSTS)
+            hosts.cut(6)
+        code, output = job.end(limit=SILENCE_S)
+        expect(code != 0 and "G0217" in output and hosts.names[5] in output, f"exit code {code}", output)
+
+
+def rail_on_all(context, talk):
+    """A second network comes to all hosts while the job runs, is added, the first is drained and taken back, and the second removed: on all hosts, by one command on one of them."""
+    with Hosts(HOSTS) as hosts:
+        garonne = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne"]
+
+        def rail(*words):
+            until = time.monotonic() + PATIENCE_S
+            # Nobody answers before a rank has called MPI_Init.
+            while (done := subprocess.run([*garonne, "rail", *words], env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)).returncode != 0:
+                expect(time.monotonic() < until, f"garonne rail {words}: exit code {done.returncode}", done.stdout + done.stderr)
+                time.sleep(0.2)
+            return done.stdout
+
+        def connections(network):
+            """How many each host has there."""
+            found = []
+            for name in hosts.names:
+                ss = ["ip", "netns", "exec", name, "ss", "-Htn", "state", "established", "src", network]
+                found.append(len(subprocess.run(ss, capture_output=True, text=True, check=True).stdout.splitlines()))
+            return found
+
+        def wait_until(what, is_so):
+            until = time.monotonic() + PATIENCE_S
+            while not is_so():
+                expect(time.monotonic() < until, f"{what} never came", f"{connections('10.77.0.0/24')} {connections('10.78.0.0/24')}\n{rail()}")
+                time.sleep(0.2)
+
+        job = Job(context, hosts, [*where(hosts), talk, "0", "2000000"])
+        with job:
+            job.wait_for_ranks(talk, HOSTS)
+            hosts.add("net1", "10.78.0")
+            rail("add", "10.78.0.0/24")
+            wait_until("large data on the new network, on every host", lambda: all(connections("10.78.0.0/24")))
+            rail("drain", "10.77.0.0/24")
+            wait_until("packets on the new one alone", lambda: {row["interface"]: row["connections"]["packets"] for row in json.loads(rail("--json"))}.get("net0", 0) == 0)
+            rail("add", "10.77.0.0/24")
+            rail("remove", "10.78.0.0/24")
+            wait_until("packets on the first one again", lambda: {row["interface"]: row["connections"]["packets"] for row in json.loads(rail("--json"))}.get("net1", 0) == 0)
+        job.end_well(talk, 2 * SILENCE_S)
