@@ -270,6 +270,9 @@ pub const TCP_SHOWN: usize = 128;
 /// Between two looks for such silence.
 pub const TCP_SILENCE_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// Bytes of a segment on the lines between agents, which move little: what the shortest packets of IPv6 hold, so that no tunnel on the way that loses longer ones without a word takes the line along.
+pub const TCP_AGENT_SEGMENT: u32 = 1220;
+
 /// A connection without traffic is probed by the kernel after this many seconds, every [`TCP_PROBE_EVERY_S`], and broken after [`TCP_PROBES`] probes without answer: 19 seconds in all.
 pub const TCP_PROBE_AFTER_S: u64 = 10;
 

@@ -214,6 +214,21 @@ pub fn round_trip(fd: BorrowedFd<'_>) -> Option<u32> {
     tcp_info(fd).map(|info| info.tcpi_rtt)
 }
 
+/// Has no segment of a TCP socket that is about to be connected have more bytes, whoever sends it.
+pub fn limit_segments(fd: BorrowedFd<'_>, bytes: u32) {
+    let bytes = bytes as libc::c_int;
+    // SAFETY: the kernel reads one integer from here. Where it refuses, segments are as long as the way allows.
+    unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_MAXSEG,
+            (&raw const bytes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+}
+
 /// Has the kernel report a socket as readable only when so many bytes lie there, or it has ended.
 pub fn set_low_water(fd: BorrowedFd<'_>, bytes: usize) {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);

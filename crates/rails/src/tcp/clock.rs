@@ -36,6 +36,7 @@ impl TcpRail {
                 let silence = if listen { self.silence(peer, stream) } else { None };
                 unconfirmed |= silence.is_some();
                 if silence.is_some_and(|silence| silence > TCP_SILENCE_MAX) {
+                    self.cut_short(peer, stream);
                     self.broke(peer, stream);
                 }
                 let Some(Some(remote)) = self.remotes.get(peer as usize) else {
@@ -69,6 +70,15 @@ impl TcpRail {
         };
         if self.unconfirmed || self.open.iter().any(waiting) {
             self.remind(now + TCP_SILENCE_LOOK);
+        }
+    }
+
+    /// What lies in a connection's socket is not sent any more when it is closed: the end of the connection would stand behind it, and the peer would never hear of that where only
+    /// long packets are lost.
+    fn cut_short(&self, peer: Peer, stream: Stream) {
+        let remote = self.remotes[peer as usize].as_ref();
+        if let Some(socket) = remote.and_then(|remote| remote.fd(stream)) {
+            let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
         }
     }
 

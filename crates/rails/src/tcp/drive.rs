@@ -266,6 +266,9 @@ impl TcpRail {
             return self.lose(peer);
         }
         let ends = self.ends(peer, stream);
+        if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
+            remote.calls(stream).met = ends.map(|(_, other)| other.ip());
+        }
         if let (Stream::Bulk(path), Some(ends)) = (stream, ends) {
             let (drained, share) = (self.is_drained(ends), self.hosts.share(ends.0.ip()));
             if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
@@ -348,9 +351,13 @@ impl TcpRail {
 
     /// A connection has ended.
     pub(super) fn broke(&mut self, peer: Peer, stream: Stream) {
+        let next = self.by_next_network(peer, stream);
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
+        if let Some(next) = next {
+            remote.calls(stream).turn_to(next);
+        }
         match stream {
             Stream::Small => remote.link.cut(),
             Stream::Bulk(path) => remote.paths.cut(path),
@@ -377,6 +384,22 @@ impl TcpRail {
             self.must_look = true;
         }
         self.spread(peer);
+    }
+
+    /// Which of a peer's addresses is to be called when its open connection by one of several networks in common breaks: that of the next one. The network itself may be why, as
+    /// a tunnel that takes calls and loses all longer packets.
+    fn by_next_network(&self, peer: Peer, stream: Stream) -> Option<usize> {
+        if !matches!(stream, Stream::Small | Stream::Bulk(0)) {
+            return None;
+        }
+        let remote = self.remotes.get(peer as usize)?.as_ref()?;
+        let met = remote.call_of(stream)?.met?;
+        let networks = self.hosts.networks(peer);
+        let at = networks.iter().position(|network| network.ip() == met)?;
+        let mut others = networks[at + 1..].iter().chain(&networks[..at]);
+        let next = others.find(|network| !self.hosts.is_drained(network.ip()))?;
+        let addresses = self.hosts.addresses(peer);
+        addresses.iter().position(|address| address == next)
     }
 
     fn fail(&mut self, peer: Peer, reads: Vec<u64>, what: &'static str) {

@@ -2,10 +2,12 @@
 //!
 //! Owned by the rail, one per peer and stream that this side opens. Time is an argument.
 
-use crate::limits::{TCP_PROBE_AFTER_S, TCP_PROBE_EVERY_S, TCP_PROBES};
+use crate::limits::{TCP_AGENT_SEGMENT, TCP_PROBE_AFTER_S, TCP_PROBE_EVERY_S, TCP_PROBES};
+use crate::sys;
 use crate::tcp::channel::{self, Channel, Io, Then};
 use crate::tcp::frame::{OPENING_MAX, Stream};
 use crate::tcp::handshake::{Answered, Caller, Fault, House};
+use crate::tcp::trusted::AGENTS;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use std::net::SocketAddr;
@@ -59,6 +61,11 @@ pub(crate) fn prepare(socket: &OwnedFd) -> Result<(), Errno> {
 
 /// A socket that is about to be connected, or is.
 pub(crate) fn connect(address: &SocketAddr) -> Result<OwnedFd, Errno> {
+    connect_with(address, None)
+}
+
+/// The same; `longest`: how many bytes a packet on it has at most, in either direction.
+fn connect_with(address: &SocketAddr, longest: Option<u32>) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
     } else {
@@ -67,6 +74,9 @@ pub(crate) fn connect(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
     prepare(&socket)?;
+    if let Some(longest) = longest {
+        sys::limit_segments(socket.as_fd(), longest);
+    }
     match rustix::net::connect(&socket, address) {
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
         Err(error) => Err(error),
@@ -80,7 +90,8 @@ impl Line {
         (address, to, stream): (SocketAddr, (u32, u32), Stream),
         now: Instant,
     ) -> Result<Self, Failure> {
-        let socket = connect(&address).map_err(|errno| match errno {
+        let longest = (house.me.world == AGENTS).then_some(TCP_AGENT_SEGMENT);
+        let socket = connect_with(&address, longest).map_err(|errno| match errno {
             Errno::CONNREFUSED => Failure::Refused,
             _ => Failure::Unreachable,
         })?;

@@ -14,7 +14,7 @@ use crate::tcp::handshake::Fault;
 use crate::tcp::line::{Failure, Line};
 use crate::tcp::link::Link;
 use crate::tcp::paths::Paths;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,8 @@ pub(crate) struct Calls {
     address: usize,
     /// The first of the peer's addresses when one was last tried.
     first: Option<SocketAddr>,
+    /// The peer's end of the connection that stands, or stood last.
+    pub(crate) met: Option<IpAddr>,
     /// When the peer was last asked to call from its side.
     asked: Option<Instant>,
     /// Since when the peer asks for our call: it does not reach us.
@@ -71,6 +73,7 @@ impl Default for Calls {
             refused_since: None,
             address: 0,
             first: None,
+            met: None,
             asked: None,
             wanted_there: None,
             watches_room: false,
@@ -98,6 +101,11 @@ impl Calls {
     /// The first address is tried again first.
     pub(crate) fn start_over(&mut self) {
         self.address = 0;
+    }
+
+    /// This one of the peer's addresses is tried next.
+    pub(crate) fn turn_to(&mut self, address: usize) {
+        self.address = address;
     }
 
     /// The stream broke; who is to call again does.

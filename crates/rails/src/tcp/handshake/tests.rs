@@ -88,7 +88,10 @@ fn who_asks_for_a_call_is_heard_whether_ranks_encrypt_or_not() {
             assert_eq!(from.world, ASKED);
             Ok(0)
         });
-        let Ok(Heard::Answered { mut callee, answer, .. }) = heard else {
+        let Ok(Heard::Answered {
+            mut callee, answer, ..
+        }) = heard
+        else {
             panic!("it is refused: {heard:?}")
         };
         let Ok(Answered::Done { proof, .. }) = caller.answered(&answer, 0) else {
@@ -101,7 +104,10 @@ fn who_asks_for_a_call_is_heard_whether_ranks_encrypt_or_not() {
             ..near
         };
         let (_, bytes) = call(&other);
-        assert!(matches!(hear(&far, &bytes), Ok(Heard::Refused(Fault::Refused(Reason::Sealing), _))));
+        assert!(matches!(
+            hear(&far, &bytes),
+            Ok(Heard::Refused(Fault::Refused(Reason::Sealing), _))
+        ));
     }
 }
 

@@ -1,0 +1,180 @@
+"""Hosts whose networks are not as one would wish: behind translators of addresses, beside or behind a tunnel that is not what it seems, with names that lead astray and no name server."""
+
+import os
+import signal
+import subprocess
+import time
+
+from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..odd_hosts import Named, Translated, Tunnelled
+from ..runner import Case, check
+from .hosts import SILENCE_S, Job, run
+from .joining import Job as Joined
+
+# A message that is announced, and takes every network.
+LARGE = 3000000
+
+
+def suite(context):
+    if context.foreign:
+        return  # the launcher is what is tested here
+    context.installed()
+    place = context.work / "odd"
+    place.mkdir(exist_ok=True)
+    talk = place / "talk"
+    check(context.execute("odd-networks build talk", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/talk.c", "-o", talk], timeout=60))
+    for case in (translated_guest, translated_and_started, two_translated, published, translator_forgets, dead_tunnel, tunnel_that_loses, tunnel_alone, names_lead_astray, key_with_names):
+        yield Case(f"odd-networks/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
+
+
+def peers(name, local=""):
+    """Whom the processes of a host have connections with, by addresses."""
+    ss = ["ip", "netns", "exec", name, "ss", "-Htn", "state", "established"]
+    lines = subprocess.run(ss, capture_output=True, text=True, check=True).stdout.splitlines()
+    ends = [[word.rpartition(":")[0].strip("[]").removeprefix("::ffff:") for word in line.split()[2:4]] for line in lines]
+    return [there for here, there in ends if here.startswith(local)]
+
+
+def wait_until(what, is_so, seen=lambda: ""):
+    until = time.monotonic() + PATIENCE_S
+    while not is_so():
+        expect(time.monotonic() < until, f"{what} never came", str(seen()))
+        time.sleep(0.1)
+
+
+def all_is_well(codes, outputs):
+    expect(not any(codes) and "all is well" in outputs[0], f"exit codes {codes}", "".join(outputs))
+
+
+def end_joined(job, limit=SILENCE_S):
+    """Has the ranks come to their end, of which one suffices."""
+    for pid, command in job.alive().items():
+        if "/talk " in command.split(" run ")[0] and " join " not in command and " run " not in command:
+            os.kill(pid, signal.SIGUSR1)
+    all_is_well(*job.end(limit))
+
+
+def translated_guest(context, talk):
+    """A host behind a translator joins: what it has are calls of its own, which come from the router's address."""
+    with Translated(2) as hosts:
+        job = Joined(context, hosts, ["-n", 4, talk, 0, LARGE], [2])
+        job.wait_for_ranks(talk, 4)
+        # Four pairs of ranks with a connection for packets each, two of them with one for large data; and the agents' line.
+        wait_until("connections", lambda: len(peers(hosts.names[0])) >= 7, lambda: peers(hosts.names[0]))
+        seen = set(peers(hosts.names[0], hosts.addresses[0]))
+        expect(seen == {"10.77.0.102"}, "the translator has not translated", str(seen))
+        end_joined(job)
+
+
+def translated_and_started(context, talk):
+    """The same where `garonne run` starts the agent: no key is needed for that."""
+    with Translated(2) as hosts:
+        where = ["--host", f"localhost:2,{hosts.names[1]}:2"]
+        code, output = run(context, hosts, [*where, talk, 20, LARGE])
+        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+        code, output = run(context, hosts, [*where, "-x", "GARONNE_ENCRYPT=1", talk, 5])
+        expect(code == 0 and "all is well" in output, f"exit code {code} with encryption", output)
+
+
+def two_translated(context, talk):
+    """Two hosts, each behind a translator of its own, in networks of the same numbers, which look like one that they have in common. Nobody can call either, so nobody can pass calls on: an
+    error that names both."""
+    with Translated(3) as hosts:
+        codes, outputs = Joined(context, hosts, ["-n", 3, talk, 5], [1, 1]).end(SILENCE_S)
+        said = outputs[0]
+        expect(codes[0] != 0 and "G0229" in said and "'h2'" in said and "'h3'" in said, f"exit codes {codes}", "".join(outputs))
+
+
+def published(context, talk):
+    """The job's own host is behind a translator, which passes calls on at one port; hosts are told to call there, and the job's ranks call theirs."""
+    with Translated(2) as hosts:
+        hosts.translate(2, passed_on="40000")
+        hosts.names.reverse()  # the job's host is the translated one
+        job = Joined(context, hosts, ["-n", 4, "--join-address", "10.77.0.102", "--join-port", "40000", talk, 20, LARGE], [2])
+        all_is_well(*job.end(SILENCE_S))
+
+
+def translator_forgets(context, talk):
+    """A router that starts anew knows of no connection any more: all are made again, and nothing is lost."""
+    with Translated(2) as hosts:
+        job = Joined(context, hosts, ["-n", 4, talk, 0], [2])
+        job.wait_for_ranks(talk, 4)
+        wait_until("connections", lambda: len(peers(hosts.names[0])) >= 5, lambda: peers(hosts.names[0]))
+        time.sleep(1)
+        hosts.forget(2)
+        # Longer than anything is waited for that has gone, and shorter than a host is.
+        time.sleep(15)
+        end_joined(job)
+
+
+def with_tunnel(context, talk, hosts):
+    """Ranks of two hosts with large messages under way; the job is to go on by the plain network."""
+    job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:2", talk, 12, LARGE])
+    code, output = job.end(2 * SILENCE_S)
+    expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+    expect(hosts.tunnelled() > 0, "nobody has tried the tunnel, so this is no test", output)
+
+
+def dead_tunnel(context, talk):
+    """A tunnel that both hosts have an end of, in a network that comes before the plain one, and that leads nowhere."""
+    with Tunnelled(1400) as hosts:
+        hosts.swallow("udp dport 4789")
+        with_tunnel(context, talk, hosts)
+
+
+def tunnel_that_loses(context, talk):
+    """The same; here packets of up to 1300 bytes come through, so that calls are taken, and longer ones are lost without a word."""
+    with Tunnelled(1400) as hosts:
+        hosts.swallow("udp dport 4789 meta length > 1350")
+        with_tunnel(context, talk, hosts)
+
+
+def tunnel_alone(context, talk):
+    """The plain network carries nothing but the tunnel, whose packets are shorter."""
+    with Tunnelled(1280) as hosts:
+        hosts.swallow("ip protocol tcp")
+        job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:2", talk, 0, LARGE])
+        with job:
+            job.wait_for_ranks(talk, 3)
+            wait_until("connections", lambda: len(peers(hosts.names[0], "10.76.0.1")) >= 4, lambda: peers(hosts.names[0]))
+            expect("10.77.0.2" not in peers(hosts.names[0]), "the plain network carries something else", "")
+        job.end_well(talk, SILENCE_S)
+
+
+def astray(hosts):
+    """Every host takes itself for another address, the others for addresses where nobody is, and this machine's name for nobody's."""
+    own = os.uname().nodename
+    wrong = {name: f"10.99.0.{index}" for index, name in enumerate(hosts.names, 1)}
+    files = {}
+    for name in hosts.names:
+        lines = [f"{address} {other}" for other, address in wrong.items() if other != name]
+        files[name] = {"hosts": "\n".join([f"127.0.1.1 {name} localhost", f"10.99.0.99 {own}", *lines]) + "\n", "hostname": f"{name}\n"}
+    return files
+
+
+def names_lead_astray(context, talk):
+    """A wrong /etc/hosts and no name server: addresses are the interfaces', and nobody is asked for any."""
+    with Named(3, astray) as hosts:
+        answer = subprocess.run(["ip", "netns", "exec", hosts.names[0], "getent", "ahostsv4", hosts.names[1]], capture_output=True, text=True, check=False).stdout
+        expect("10.99.0.2" in answer, "names do not lead astray, so this is no test", answer)
+        subprocess.run(["ip", "netns", "exec", hosts.names[0], "getent", "hosts", "nobody.invalid"], capture_output=True, check=False)
+        expect(hosts.questions > 0, "the name server hears nothing, so this is no test", "")
+        asked = hosts.questions
+        # As on hosts of their own, each has a name.
+        named = ["unshare", "-u", "sh", "-c", 'hostname "$0"; exec "$@"']
+        command = ["ip", "netns", "exec", hosts.names[0], *named, hosts.names[0], context.prefix / "bin" / "garonne", "run", "--launcher", "ip netns exec"]
+        code, output = MarkedJob([*command, "--host", ",".join(f"{name}:2" for name in hosts.names), talk, 20], context.environment()).end()
+        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+        all_is_well(*Joined(context, hosts, ["-n", 6, talk, 20], [2, 2]).end(SILENCE_S))
+        expect(hosts.questions == asked, f"{hosts.questions - asked} questions to the name server", "")
+
+
+def key_with_names(context, talk):
+    """A key with a name that leads astray: another address in it serves; alone it is an error that says where was tried."""
+    with Named(2, astray) as hosts:
+        name = hosts.names[0]
+        for unknown in (name, "nobody.invalid"):
+            all_is_well(*Joined(context, hosts, ["-n", 2, "--join-address", f"{unknown},10.77.0.1", talk, 5], [1]).end(SILENCE_S))
+            job = Joined(context, hosts, ["-n", 2, "--join-timeout", 2, "--join-address", unknown, talk, 5], [1])
+            codes, outputs = job.end(SILENCE_S)
+            expect(0 not in codes and (unknown if unknown != name else "10.99.0.1") in outputs[1], f"exit codes {codes}", "".join(outputs))
