@@ -59,6 +59,15 @@ class Program:
 
 def suite(context):
     context.installed()
+    place, programs, reasons = prepared(context, "short.txt")
+    wanted = [program for program in programs if not reasons.of(program)]
+    yield Case("mpich-tests/skipped", lambda: reasons.outcomes(programs))
+    for program in wanted:
+        yield program_case(context, place, program)
+
+
+def prepared(context, short_list):
+    """Where programs are built, those that are to run, and why some do not; the rest is built."""
     source = context.state / "sources/mpich"
     check(context.execute("mpich-tests fetch", ["python3", "tools/debian_source.py", "mpich", source], timeout=600))
     tests, place = source / "test/mpi", context.work / f"mpich-{context.key()}-{zlib.crc32(str(SETTINGS).encode()):x}"
@@ -66,19 +75,16 @@ def suite(context):
     programs = [program for directory in DIRECTORIES for program in listed(tests, place, directory)]
     reasons = Reasons(context, tests, programs)
     if not context.soak:
-        short = short_form(context)
+        short = short_form(context, short_list)
         programs = [p for p in programs if p.list_name == "testlist" and short.get(p.directory, set()) & {p.name, "*"}]
-    wanted = [program for program in programs if not reasons.of(program)]
-    build(context, place, wanted)
-    yield Case("mpich-tests/skipped", lambda: reasons.outcomes(programs))
-    for program in wanted:
-        yield program_case(context, place, program)
+    build(context, place, [program for program in programs if not reasons.of(program)])
+    return place, programs, reasons
 
 
-def short_form(context):
-    """Directories with the names of those of their programs that run in the short form."""
+def short_form(context, name):
+    """Directories with the names of those of their programs that run in the short form, from a file of tests/mpich."""
     short = collections.defaultdict(set)
-    for line in (context.root / "tests/mpich/short.txt").read_text().splitlines():
+    for line in (context.root / "tests/mpich" / name).read_text().splitlines():
         if line and not line.startswith("#"):
             directory, _, names = line.partition(":")
             short[directory] |= set(names.split())
@@ -131,20 +137,24 @@ def parse(directory, list_name, line):
                    first("resultTest", "NoErrors"), float(first("mem", 0)), list_name)
 
 
-def program_case(context, place, program):
+def program_case(context, place, program, launcher=None, title=None):
+    """`launcher`: what starts so many ranks, if not the MPI's own on this host; `title`: the case's name then."""
+    title = title or program.title
+
     def run():
         if program.memory_gib > available_gib():
             raise Skip(f"it needs {program.memory_gib} GiB of memory")
         executable = place / program.directory / program.name
         if not executable.exists():
             raise Failure(f"it cannot be built (log: {context.work}/logs/mpich-tests_build_{program.directory.replace('/', '.')}.log)")
-        command = [*context.launcher(program.ranks), str(executable), *program.arguments]
+        start = launcher or context.launcher
+        command = [*start(program.ranks), str(executable), *program.arguments]
         # The launcher is to end what takes too long, as the suite's own runner has it; init/timeout tests just that.
         environment = context.environment({**program.environment, "MPIEXEC_TIMEOUT": str(program.limit_s)})
-        result = context.execute(program.title, command, program.limit_s + GRACE_S, environment, executable.parent)
+        result = context.execute(title, command, program.limit_s + GRACE_S, environment, executable.parent)
         VERDICTS[program.verdict](result)
 
-    return Case(program.title, run, alone=program.ranks > 8 or program.memory_gib > 0)
+    return Case(title, run, alone=program.ranks > 8 or program.memory_gib > 0)
 
 
 def available_gib():
