@@ -214,31 +214,25 @@ pub fn round_trip(fd: BorrowedFd<'_>) -> Option<u32> {
     tcp_info(fd).map(|info| info.tcpi_rtt)
 }
 
-/// Has no segment of a TCP socket that is about to be connected have more bytes, whoever sends it.
+/// Has no segment of a TCP socket that is about to be connected have more bytes, whoever sends it. Where the kernel refuses, segments are as long as the way allows.
 pub fn limit_segments(fd: BorrowedFd<'_>, bytes: u32) {
-    let bytes = bytes as libc::c_int;
-    // SAFETY: the kernel reads one integer from here. Where it refuses, segments are as long as the way allows.
-    unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_MAXSEG,
-            (&raw const bytes).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
+    set(fd, (libc::IPPROTO_TCP, libc::TCP_MAXSEG), bytes as usize);
 }
 
-/// Has the kernel report a socket as readable only when so many bytes lie there, or it has ended.
+/// Has the kernel report a socket as readable only when so many bytes lie there, or it has ended. Where it refuses, the socket is reported sooner.
 pub fn set_low_water(fd: BorrowedFd<'_>, bytes: usize) {
-    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the kernel reads one integer from here. Where it refuses, the socket is reported sooner.
+    set(fd, (libc::SOL_SOCKET, libc::SO_RCVLOWAT), bytes);
+}
+
+fn set(fd: BorrowedFd<'_>, (level, option): (libc::c_int, libc::c_int), value: usize) {
+    let value = libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the kernel reads one integer from here.
     unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVLOWAT,
-            (&raw const bytes).cast(),
+            level,
+            option,
+            (&raw const value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
