@@ -211,11 +211,14 @@ impl Passage {
         }
     }
 
-    /// Its sockets, and what to watch them for.
+    /// Its sockets, and what to watch them for; nothing: not at all.
     fn watched(&self) -> [Option<(BorrowedFd<'_>, EventFlags)>; 2] {
         match self {
             Self::Hearing { caller, .. } => [Some((caller.as_fd(), EventFlags::IN)), None],
-            Self::Calling { called, .. } => [None, Some((called.as_fd(), EventFlags::OUT))],
+            Self::Calling { caller, called, .. } => [
+                Some((caller.as_fd(), EventFlags::empty())),
+                Some((called.as_fd(), EventFlags::OUT)),
+            ],
             Self::Flowing { ends, lanes } => [0, 1].map(|end: usize| {
                 let (from, to) = (&lanes[end], &lanes[1 - end]);
                 let mut flags = EventFlags::empty();
@@ -261,6 +264,14 @@ impl Relay {
     /// Readable when [`Relay::turn`] has something to do.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+
+    /// Whether [`Relay::fd`] is readable.
+    #[cfg(any(test, fuzzing))]
+    fn is_called(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let mut fds = [PollFd::new(&self.epoll, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// How many passages there are, and how many there have been.
@@ -342,6 +353,11 @@ impl Relay {
     fn keep(&mut self, place: usize, known: Option<()>, passage: Passage) {
         let data = EventData::new_u64(place as u64);
         for (socket, flags) in passage.watched().into_iter().flatten() {
+            if flags.is_empty() {
+                // The kernel tells of ends and failures of all that it knows, again and again.
+                let _ = epoll::delete(&self.epoll, socket);
+                continue;
+            }
             let modified = known.is_some() && epoll::modify(&self.epoll, socket, data, flags).is_ok();
             if !modified && epoll::add(&self.epoll, socket, data, flags).is_err() {
                 return;

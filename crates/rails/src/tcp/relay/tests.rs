@@ -149,3 +149,31 @@ fn many_who_say_nothing_leave_a_place_for_who_does() {
     until(&mut relay, &addresses, || rank.accept().ok());
     assert!(relay.passages().0 <= RELAY_PASSAGES_MAX);
 }
+
+#[test]
+fn an_end_that_has_failed_while_the_other_is_silent_keeps_nobody_busy() {
+    let secret = Secret::generate().unwrap();
+    let (rank, at) = listener();
+    let (port, here) = listener();
+    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let addresses = |_| vec![at];
+    let mut caller = TcpStream::connect(here).unwrap();
+    caller.write_all(&call(&secret, JOB)).unwrap();
+    rank.set_nonblocking(true).unwrap();
+    let mut called = until(&mut relay, &addresses, || rank.accept().ok()).0;
+    called.set_nonblocking(true).unwrap();
+    // The caller is gone, and what still goes to it is answered by a reset; the called one does not look, and closes nothing.
+    drop(caller);
+    let mut got = Vec::new();
+    until(&mut relay, &addresses, || {
+        take(&mut called, &mut got).then_some(())
+    });
+    called.write_all(b"word").unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    let mut turns = 0;
+    while relay.is_called() {
+        relay.turn(&addresses);
+        turns += 1;
+        assert!(turns < 100, "it turns for nothing");
+    }
+}
