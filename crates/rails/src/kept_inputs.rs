@@ -15,5 +15,9 @@ fn replay(target: &str, read: fn(&[u8])) {
 fn kept_inputs_are_read_without_harm() {
     replay("cost_model", crate::cost::read_anything);
     replay("region_descriptors", crate::shm::read_anything);
+    replay("tcp_bulk", crate::tcp::hostile::bulk);
     replay("tcp_frames", crate::tcp::frame::read_anything);
+    replay("tcp_hello", crate::tcp::hostile::hello);
+    replay("tcp_link", crate::tcp::hostile::link);
+    replay("tcp_relay", crate::tcp::hostile::relay);
 }

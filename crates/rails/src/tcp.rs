@@ -23,6 +23,8 @@ pub mod frame;
 mod further;
 mod gather;
 mod handshake;
+#[cfg(any(test, fuzzing))]
+pub mod hostile;
 mod hosts;
 mod intake;
 mod line;

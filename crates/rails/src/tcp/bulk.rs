@@ -4,6 +4,8 @@
 //! by what they ask for and by [`TCP_ASKS_MAX`] on the serving side; requests take turns by frames, so none starves another.
 
 pub(crate) mod advance;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod patience;
 
 use crate::limits::{ADVANCE_LOOKS, TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME};

@@ -467,6 +467,8 @@ impl Link {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 #[cfg(test)]
 mod owed;
 

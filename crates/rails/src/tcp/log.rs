@@ -100,6 +100,12 @@ impl Log {
         free
     }
 
+    /// Bytes that count against the bounds.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
     /// Everything sent was acknowledged.
     pub(crate) fn is_settled(&self) -> bool {
         self.first == self.next

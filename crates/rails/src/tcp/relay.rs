@@ -367,5 +367,7 @@ impl Relay {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 #[cfg(test)]
 mod tests;

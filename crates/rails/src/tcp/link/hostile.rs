@@ -1,0 +1,161 @@
+//! Anything that a peer may send to a [`Link`], in any parts and over one connection after another, while this side sends, too.
+
+use super::*;
+use crate::limits::{TCP_LOG_MAX, TCP_LOG_RESERVE, TCP_PACKET_MAX};
+use crate::tcp::hostile::{Other, Story};
+
+/// Kinds of packets; two are of messages in pieces.
+const PACKETS: [u8; 4] = [1, Packet::Head as u8, Packet::Tail as u8, 200];
+
+struct Stage {
+    link: Link,
+    blocks: Blocks,
+    other: Other,
+    place: Scratch,
+    /// Bytes of packets that were taken.
+    taken: u64,
+}
+
+impl Stage {
+    fn adopt(&mut self, theirs: u32) -> Result<(), Violation> {
+        let (channel, other) = Other::new();
+        self.other = other;
+        self.link.adopt(channel, theirs, &mut self.blocks)
+    }
+
+    /// The peer sends a frame that is nearly right.
+    fn frame(&mut self, story: &mut Story) -> Option<()> {
+        let [kind, number, expected] = *story.bytes(3).first_chunk()?;
+        let kind = [
+            Kind::Packet,
+            Kind::Packet,
+            Kind::Packet,
+            Kind::Ring,
+            Kind::Acknowledge,
+            Kind::Bye,
+        ][usize::from(kind % 6)];
+        // Most are the next one.
+        let off = if number < 0xc0 { 0 } else { i32::from(number as i8) };
+        let mut head = Head {
+            len: 0,
+            kind,
+            number: self.link.expected.wrapping_add_signed(off),
+            expected: u32::from(expected),
+        };
+        let mut body = Vec::new();
+        if kind == Kind::Packet {
+            let [packet, high, low, cut] = *story.bytes(4).first_chunk()?;
+            let payload = usize::from(u16::from_le_bytes([low, high]));
+            let header = Header {
+                kind: PACKETS[usize::from(packet) % PACKETS.len()],
+                len: payload as u32 - u32::from(cut == 7 && payload > 0),
+                sequence: u32::from(packet),
+                ..Header::default()
+            };
+            head.len = (HEADER + payload) as u32;
+            body.extend_from_slice(&header_bytes(&header));
+            body.resize(HEADER + payload, packet);
+            if cut > 0x80 {
+                body.truncate(body.len() / usize::from(cut - 0x7f));
+            }
+        }
+        self.other.says(&[&head.encode()[..], &body].concat());
+        Some(())
+    }
+
+    fn send(&mut self, len: usize) {
+        if self.link.log.has_room(HEADER + len, Class::Data) {
+            let payload = (self.place.mem(), len);
+            let header = Header {
+                len: len as u32,
+                ..Header::default()
+            };
+            self.link.send_copy(&mut self.blocks, &header, payload);
+        } else {
+            self.link.send_word(&mut self.blocks, Kind::Ring);
+        }
+    }
+
+    /// Takes what has come, as a rail does that has a place for messages in pieces, or has none.
+    fn take(&mut self, has_place: bool) -> Result<(), Violation> {
+        for _ in 0..1 << 16 {
+            match self.link.next(&mut self.blocks)? {
+                Came::Packet(header, mem, len) => {
+                    assert!(header.len as usize == len && len <= TCP_PACKET_MAX);
+                    mem.with(0, len, |bytes| self.taken += bytes.len() as u64);
+                }
+                Came::Ring => {}
+                Came::Rest(_, left) if has_place => {
+                    assert!(left > 0 && left <= TCP_PACKET_MAX);
+                    if self.link.fill_into(self.place.mem(), left).is_err() {
+                        return Ok(());
+                    }
+                }
+                Came::Nothing | Came::Rest(..) => {
+                    if self.link.fill().is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        panic!("a look that does not end");
+    }
+
+    fn check(&self) {
+        assert!(self.link.log.held() <= TCP_LOG_MAX + TCP_LOG_RESERVE);
+        assert!(self.link.start <= self.link.end && self.link.end <= TCP_RECEIVE);
+    }
+}
+
+/// Has a peer do what these bytes say, and this side, too.
+pub fn receive_anything(bytes: &[u8]) {
+    let (channel, other) = Other::new();
+    let mut stage = Stage {
+        link: Link::default(),
+        blocks: Blocks::default(),
+        other,
+        place: Scratch::new(TCP_PACKET_MAX).expect("memory"),
+        taken: 0,
+    };
+    stage
+        .link
+        .adopt(channel, 0, &mut stage.blocks)
+        .expect("nothing was sent");
+    let mut story = Story(bytes);
+    while let Some(what) = story.byte() {
+        let more = match what % 8 {
+            0 => {
+                let len = usize::from(what / 8) + 1;
+                stage.other.says(story.bytes(len));
+                Some(())
+            }
+            1..=3 => stage.frame(&mut story),
+            4 => story.byte().map(|len| stage.send(usize::from(len) * 16)),
+            5 => {
+                stage.link.flush();
+                stage.other.hears();
+                Some(())
+            }
+            6 => {
+                stage.link.flush();
+                stage.link.acknowledge();
+                Some(())
+            }
+            _ => {
+                let Some(theirs) = story.byte() else { break };
+                if stage.adopt(u32::from(theirs)).is_err() {
+                    return;
+                }
+                Some(())
+            }
+        };
+        stage.check();
+        if what & 0x40 == 0 && stage.take(what & 0x80 > 0).is_err() {
+            return;
+        }
+        stage.check();
+        if more.is_none() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A caller that knows the job's secret and one that is called, which send, stop and close as they like, with a [`Relay`] between them.
+
+use super::*;
+use crate::tcp::frame::{Process, Stream};
+use crate::tcp::handshake::House;
+use crate::tcp::hostile::Story;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+const JOB: [u8; 16] = [5; 16];
+/// Turns that a passage may take for what one step of its ends brings about.
+const TURNS: usize = 64;
+const SURELY_HANGS: Duration = Duration::from_secs(8);
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = crate::tcp::listen(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+    let address = listener.local_addr().expect("its address");
+    (listener, address)
+}
+
+/// One end of a passage.
+#[derive(Default)]
+struct End {
+    socket: Option<TcpStream>,
+    sent: Vec<u8>,
+    got: Vec<u8>,
+    has_shut: bool,
+}
+
+impl End {
+    fn step(&mut self, what: u8, story: &mut Story) {
+        let Some(socket) = &mut self.socket else { return };
+        match what % 8 {
+            0..=3 if !self.has_shut => {
+                let bytes = story.bytes(usize::from(what / 8) * 5 + 1);
+                if let Ok(sent) = socket.write(bytes) {
+                    self.sent.extend_from_slice(&bytes[..sent]);
+                }
+            }
+            4 | 5 => self.take(),
+            6 => self.has_shut |= socket.shutdown(std::net::Shutdown::Write).is_ok(),
+            7 if what >= 0xc0 => self.socket = None,
+            _ => {}
+        }
+    }
+
+    fn take(&mut self) {
+        let (mut bytes, Some(socket)) = ([0; 4096], &mut self.socket) else {
+            return;
+        };
+        if let Ok(got) = socket.read(&mut bytes) {
+            self.got.extend_from_slice(&bytes[..got]);
+        }
+    }
+}
+
+/// Has both ends do what these bytes say.
+pub fn pass_anything_on(bytes: &[u8]) {
+    let (port, address) = listener();
+    let secret = Secret::from_bytes(&[9; 32]);
+    let mut relay = Relay::new(port, secret.clone(), JOB).expect("a descriptor");
+    let (called, called_at) = listener();
+    called.set_nonblocking(true).expect("a port that does not block");
+    let addresses = |_: u32| vec![called_at];
+    let me = Process {
+        job: JOB,
+        world: 0,
+        rank: 0,
+        incarnation: 0,
+    };
+    let house = House {
+        secret,
+        me,
+        sealed: false,
+    };
+    let (mut caller, mut other, mut story) = (End::default(), End::default(), Story(bytes));
+    let socket = TcpStream::connect(address).expect("it listens");
+    socket
+        .set_nonblocking(true)
+        .expect("a socket that does not block");
+    caller.socket = Some(socket);
+    // A proper call most often, and then anything.
+    if story.byte().is_some_and(|first| first >= 0x20)
+        && let Ok((_, call)) = handshake::Caller::call(&house, (3, 0), Stream::Small)
+        && let Some(socket) = &mut caller.socket
+        && socket.write_all(&call).is_ok()
+    {
+        caller.sent = call;
+    }
+    let begun = Instant::now();
+    while let Some(what) = story.byte() {
+        match what & 1 {
+            0 => caller.step(what >> 1 | what << 7, &mut story),
+            _ => other.step(what >> 1 | what << 7, &mut story),
+        }
+        let mut turns = 0;
+        while relay.is_called() {
+            relay.turn(&addresses);
+            turns += 1;
+            assert!(turns < TURNS, "it is never done");
+        }
+        if let Ok((socket, _)) = called.accept() {
+            socket
+                .set_nonblocking(true)
+                .expect("a socket that does not block");
+            other.socket = Some(socket);
+        }
+        assert!(caller.sent.starts_with(&other.got) && other.sent.starts_with(&caller.got));
+        assert!(relay.passages.len() <= 1 && begun.elapsed() < SURELY_HANGS);
+    }
+}

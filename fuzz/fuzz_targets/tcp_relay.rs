@@ -1,0 +1,7 @@
+//! What the two ends of a passage through a host between them do.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    garonne_rails::tcp::hostile::relay(bytes);
+});
