@@ -35,6 +35,13 @@ pub struct Invited {
 /// The port, before anybody has come.
 #[derive(Debug)]
 pub struct Room {
+    port: Port,
+    /// Watched before anybody has seen the key: who sees it may end this at once.
+    signals: Signals,
+}
+
+#[derive(Debug)]
+struct Port {
     key: JoinKey,
     porch: Porch,
     wanted: usize,
@@ -80,7 +87,7 @@ const STRANGER: u64 = 2 << 32;
 const GUEST: u64 = 3 << 32;
 
 impl Room {
-    /// Opens the port and makes its key.
+    /// Opens the port and makes its key. Signals that end the waiting are kept for it from now on.
     ///
     /// # Errors
     /// The port is taken, or the system lacks what it needs.
@@ -92,17 +99,21 @@ impl Room {
         };
         let key = JoinKey::new(places, port)?;
         let porch = Porch::new(house(key.secret(), 0), listener);
-        Ok(Self {
+        let signals =
+            Signals::watch().map_err(|error| Error::system(codes::G0209, "cannot watch signals", error))?;
+        let (wanted, patience) = (invited.hosts as usize, invited.patience);
+        let port = Port {
             key,
             porch,
-            wanted: invited.hosts as usize,
-            patience: invited.patience,
-        })
+            wanted,
+            patience,
+        };
+        Ok(Self { port, signals })
     }
 
     /// The key that leads here.
     pub fn key(&self) -> &JoinKey {
-        &self.key
+        &self.port.key
     }
 
     /// Waits until all are here.
@@ -110,20 +121,17 @@ impl Room {
     /// # Errors
     /// They did not come in time, or the system lacks what it needs.
     pub fn wait(self) -> Result<Waited> {
-        let failed = |what: &'static str| move |error| Error::system(codes::G0209, what, error);
-        let signals = Signals::watch().map_err(failed("cannot watch signals"))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(std::io::Error::from)
-            .map_err(failed("cannot make an epoll"))?;
+            .map_err(|error| Error::system(codes::G0209, "cannot make an epoll", error))?;
         let waited = Waiting {
-            until: Instant::now() + self.patience,
-            room: self,
+            until: Instant::now() + self.port.patience,
+            port: self.port,
             guests: Vec::new(),
             epoll,
         }
-        .wait(&signals);
+        .wait(&self.signals);
         // Whoever starts processes later does so with the mask that we began with.
-        signals.release();
+        self.signals.release();
         waited
     }
 }
@@ -141,7 +149,7 @@ fn own_places() -> Vec<Whereabouts> {
 }
 
 struct Waiting {
-    room: Room,
+    port: Port,
     guests: Vec<Option<Guest>>,
     epoll: OwnedFd,
     until: Instant,
@@ -158,18 +166,18 @@ impl Waiting {
             )
             .map_err(|error| Error::system(codes::G0209, "cannot watch a descriptor", error))
         };
-        watch(self.room.porch.fd(), PORCH)?;
+        watch(self.port.porch.fd(), PORCH)?;
         watch(signals.as_fd(), SIGNALS)?;
         let mut events = Vec::with_capacity(64);
         loop {
-            if self.came() == self.room.wanted {
+            if self.came() == self.port.wanted {
                 return Ok(Waited::All(self.company()));
             }
             let now = Instant::now();
             if now >= self.until {
                 return Err(self.give_up());
             }
-            let due = self.room.porch.keep_time().into_iter().chain([self.until]);
+            let due = self.port.porch.keep_time().into_iter().chain([self.until]);
             let due = due
                 .chain(self.guests.iter().flatten().filter_map(Guest::due))
                 .min();
@@ -221,7 +229,7 @@ impl Waiting {
 
     fn open(&mut self) {
         let epoll = &self.epoll;
-        self.room.porch.open(&mut |place, socket| {
+        self.port.porch.open(&mut |place, socket| {
             let data = epoll::EventData::new_u64(STRANGER | place as u64);
             epoll::add(epoll, socket, data, epoll::EventFlags::IN).is_ok()
         });
@@ -229,9 +237,9 @@ impl Waiting {
 
     /// A stranger goes on proving that it has the key.
     fn look(&mut self, place: usize) {
-        let is_full = self.guests.iter().flatten().count() >= self.room.wanted + GUESTS_SPARE;
+        let is_full = self.guests.iter().flatten().count() >= self.port.wanted + GUESTS_SPARE;
         let expected = |node| node == NO_NODE && !is_full;
-        let Some((_, line)) = self.room.porch.look(place, expected) else {
+        let Some((_, line)) = self.port.porch.look(place, expected) else {
             return;
         };
         let free = self.guests.iter().position(Option::is_none);
@@ -256,7 +264,7 @@ impl Waiting {
     /// A guest says something, or leaves.
     fn hear(&mut self, index: usize) {
         loop {
-            let is_full = self.came() >= self.room.wanted;
+            let is_full = self.came() >= self.port.wanted;
             let Some(guest) = self.guests.get_mut(index).and_then(Option::as_mut) else {
                 return;
             };
@@ -273,7 +281,7 @@ impl Waiting {
             };
             match offer {
                 Ok(_) if is_full => {
-                    let text = format!("the {} that the job waits for have come", hosts(self.room.wanted));
+                    let text = format!("the {} that the job waits for have come", hosts(self.port.wanted));
                     guest.refuse(codes::G0227, &text);
                 }
                 Ok(offer) => {
@@ -287,7 +295,7 @@ impl Waiting {
 
     /// Tells those who wait how many are here.
     fn tell_all(&mut self) {
-        let (came, wanted) = (self.came() as u32, self.room.wanted as u32);
+        let (came, wanted) = (self.came() as u32, self.port.wanted as u32);
         let message = ToGuest::Wait { came, wanted }.encode();
         let guests = self.guests.iter_mut().flatten();
         for guest in guests.filter(|guest| guest.offer.is_some() && !guest.refused) {
@@ -310,8 +318,8 @@ impl Waiting {
     }
 
     fn give_up(mut self) -> Error {
-        let (came, wanted) = (self.came(), self.room.wanted);
-        let after = self.room.patience.as_secs_f64();
+        let (came, wanted) = (self.came(), self.port.wanted);
+        let after = self.port.patience.as_secs_f64();
         let names: Vec<&str> = self
             .guests
             .iter()
@@ -340,7 +348,7 @@ impl Waiting {
                 .filter(|guest| !guest.refused)
                 .filter_map(|guest| Some((guest.offer?, guest.line)))
                 .collect(),
-            porch: self.room.porch,
+            porch: self.port.porch,
         }
     }
 }
