@@ -182,7 +182,8 @@ impl Bulk {
             self.latest = self.latest.max(ask.cookie);
             let never_comes =
                 |read: &mut Read| read.origin == Origin::Unasked(false) && read.ask.cookie <= ask.cookie;
-            let unsent = self.reads.extract_if(.., never_comes);
+            // What was given up is asked for already.
+            let unsent = self.reads.extract_if(.., never_comes).filter(Read::is_wanted);
             return Ok(Some(Told::Unsent(unsent.map(|read| read.rest()).collect())));
         }
         // Its sender has withdrawn the former one, all of which came.
@@ -273,5 +274,35 @@ impl Bulk {
         if let Some(read) = self.reads.iter_mut().find(waits) {
             read.goes = block.map_or(Goes::Nowhere, Goes::Kept);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::frame::{HEAD, Head};
+    use crate::tcp::hostile::Other;
+
+    #[test]
+    fn what_was_given_up_is_not_told_again_when_it_does_not_come_unasked() {
+        let (mut bulk, (channel, other)) = (Bulk::default(), Other::new());
+        bulk.adopt(channel);
+        let memory = Scratch::new(100).unwrap();
+        let local = (Data::contiguous(memory.mem(), 100), 0);
+        let (whole, at, len) = (7, 0, 100);
+        let (piece, cookie, offset) = (Piece { whole, at, len }, 3, 0);
+        assert_eq!(bulk.bind(piece, Ask { cookie, offset, len }, local), Bound::Coming);
+        assert_eq!(bulk.give_up(), [piece]);
+        let head = Head {
+            kind: Kind::Advance,
+            number: number_of(cookie),
+            len: ASK as u32,
+            expected: 0,
+        };
+        let (offset, len) = (0, 0);
+        other.says(&[&head.encode()[..], &Ask { cookie, offset, len }.encode()].concat());
+        let told: Vec<_> = (0..4).filter_map(|_| bulk.fill(HEAD + ASK).unwrap().1).collect();
+        assert_eq!(told, [Told::Unsent(Vec::new())]);
+        assert!(bulk.reads.is_empty());
     }
 }
