@@ -53,9 +53,12 @@ impl Other {
     }
 
     /// Takes what has come.
-    pub(crate) fn hears(&self) {
-        let mut bytes = [0; 4096];
-        while rustix::net::recv(&self.0, &mut bytes[..], RecvFlags::DONTWAIT).is_ok_and(|(_, got)| got > 0) {}
+    pub(crate) fn hears(&self) -> Vec<u8> {
+        let (mut bytes, mut all) = ([0; 4096], Vec::new());
+        while let Ok((_, got @ 1..)) = rustix::net::recv(&self.0, &mut bytes[..], RecvFlags::DONTWAIT) {
+            all.extend_from_slice(&bytes[..got]);
+        }
+        all
     }
 }
 

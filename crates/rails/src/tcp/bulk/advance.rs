@@ -22,6 +22,8 @@ fn number_of(cookie: u64) -> u32 {
 pub(super) struct Advances {
     /// The region of which something leaves, until it is revoked or the connection is another.
     out: Option<u64>,
+    /// The last region of which something ever left; 0: none.
+    last: u64,
     /// The other side had no place for it.
     unkept: bool,
     /// Regions that wait to be asked for, since the other side had no place.
@@ -115,7 +117,7 @@ impl Bulk {
             return 0;
         }
         let len = data.len.min(ADVANCE_MAX);
-        self.advances.out = Some(cookie);
+        (self.advances.out, self.advances.last) = (Some(cookie), cookie);
         self.advances.unkept = false;
         let ask = self.stage_advance(cookie, len);
         self.serve(number_of(cookie), &ask, data.clone());
@@ -135,10 +137,12 @@ impl Bulk {
         ask
     }
 
-    /// What was to leave unasked has to be asked for, since the connection is another. Sent again, on connections that break soon it would take all they carry.
+    /// What was to leave unasked has to be asked for, since the connection is another. Sent again, on connections that break soon it would take all they carry. The other side is told on each
+    /// connection, since nobody knows whether it heard of it on a former one.
     pub(super) fn end_advance(&mut self) {
-        if let Some(cookie) = self.advances.out.take() {
-            self.stage_advance(cookie, 0);
+        self.advances.out = None;
+        if self.advances.last > 0 {
+            self.stage_advance(self.advances.last, 0);
         }
     }
 
@@ -284,6 +288,30 @@ mod tests {
     use crate::tcp::hostile::Other;
 
     #[test]
+    fn that_nothing_comes_unasked_is_told_on_each_connection_since_the_former_may_have_broken_before() {
+        let mut bulk = Bulk::default();
+        let memory = Scratch::new(100).unwrap();
+        let data = Data::contiguous(memory.mem(), 100);
+        let (channel, _first) = Other::new();
+        bulk.adopt(channel);
+        assert_eq!(bulk.advance(3, &data), 100);
+        for _ in 0..3 {
+            let (channel, other) = Other::new();
+            bulk.adopt(channel);
+            bulk.flush(usize::MAX);
+            let head = Head {
+                kind: Kind::Advance,
+                number: number_of(3),
+                len: ASK as u32,
+                expected: 0,
+            };
+            let (cookie, offset, len) = (3, 0, 0);
+            let word = [&head.encode()[..], &Ask { cookie, offset, len }.encode()].concat();
+            assert_eq!(other.hears(), word);
+        }
+    }
+
+    #[test]
     fn what_was_given_up_is_not_told_again_when_it_does_not_come_unasked() {
         let (mut bulk, (channel, other)) = (Bulk::default(), Other::new());
         bulk.adopt(channel);
@@ -291,7 +319,10 @@ mod tests {
         let local = (Data::contiguous(memory.mem(), 100), 0);
         let (whole, at, len) = (7, 0, 100);
         let (piece, cookie, offset) = (Piece { whole, at, len }, 3, 0);
-        assert_eq!(bulk.bind(piece, Ask { cookie, offset, len }, local), Bound::Coming);
+        assert_eq!(
+            bulk.bind(piece, Ask { cookie, offset, len }, local),
+            Bound::Coming
+        );
         assert_eq!(bulk.give_up(), [piece]);
         let head = Head {
             kind: Kind::Advance,

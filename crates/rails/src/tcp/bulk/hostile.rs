@@ -205,13 +205,13 @@ pub fn receive_anything(bytes: &[u8]) {
                 if what % 20 == 8 {
                     stage.renew();
                 }
-                stage.other.hears();
+                let _ = stage.other.hears();
                 stage.bulk.flush(usize::from(what) * 8 + 1);
                 Some(())
             }
             _ => {
                 stage.bulk.flush(usize::MAX);
-                stage.other.hears();
+                let _ = stage.other.hears();
                 Some(())
             }
         };

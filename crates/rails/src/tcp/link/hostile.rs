@@ -133,7 +133,7 @@ pub fn receive_anything(bytes: &[u8]) {
             4 => story.byte().map(|len| stage.send(usize::from(len) * 16)),
             5 => {
                 stage.link.flush();
-                stage.other.hears();
+                let _ = stage.other.hears();
                 Some(())
             }
             6 => {
