@@ -8,6 +8,7 @@ mod joint;
 mod messages;
 mod namespaces;
 mod proxy;
+mod storm;
 mod suite;
 mod support;
 mod traffic;
