@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 
+from ..bounds import CONNECTION_IDLE_S, CONNECTION_SILENT_S, HOST_SILENT_S, LINE_SILENT_S, within
 from ..jobs import PATIENCE_S, expect
 from ..namespaces import Hosts, Parted
 from ..runner import Case, check
@@ -48,10 +49,10 @@ def network_of(hosts, name):
         time.sleep(0.1)
 
 
-def both_find_out(hosts, network, name):
-    until = time.monotonic() + PATIENCE_S
+def both_find_out(hosts, network, name, promised):
+    until = time.monotonic() + within(promised)
     while any(left := connections(hosts, network, name)):
-        expect(time.monotonic() < until, f"{name} never finds out", str(left))
+        expect(time.monotonic() < until, f"{name} does not find out within {promised} s", str(left))
         time.sleep(0.2)
 
 
@@ -74,13 +75,13 @@ def at_rest(hosts, name):
     return network
 
 
-def quiet_pair(context, quiet, part):
+def quiet_pair(context, quiet, part, promised):
     """Two ranks with one connection, whose network `part` has swallow everything from some moment on: both find out, and go on by the other network."""
     with Parted(2) as hosts:
         job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", quiet])
         with job:
             job.wait_for_ranks(quiet, 2)
-            both_find_out(hosts, part(hosts, job), "quiet")
+            both_find_out(hosts, part(hosts, job), "quiet", promised)
         job.end_well(quiet, SILENCE_S)
 
 
@@ -95,7 +96,7 @@ def idle_ranks(context, quiet, talk):
         hosts.part(network)
         return network
 
-    quiet_pair(context, quiet, part)
+    quiet_pair(context, quiet, part, CONNECTION_IDLE_S)
 
 
 def last_word(context, quiet, talk):
@@ -108,7 +109,7 @@ def last_word(context, quiet, talk):
         call(job, quiet)
         return network
 
-    quiet_pair(context, quiet, part)
+    quiet_pair(context, quiet, part, CONNECTION_SILENT_S)
 
 
 def ranks_in_a_message(context, quiet, talk):
@@ -125,7 +126,7 @@ def ranks_in_a_message(context, quiet, talk):
                     expect(time.monotonic() < until, f"no connection by network {network}", "")
                     time.sleep(0.1)
             hosts.part(0)
-            both_find_out(hosts, 0, "talk")
+            both_find_out(hosts, 0, "talk", CONNECTION_SILENT_S)
         job.end_well(talk, 2 * SILENCE_S)
 
 
@@ -137,14 +138,14 @@ def idle_agents(context, quiet, talk):
         with job:
             job.wait_for_ranks("sleep", 2)
             hosts.part(0)
-        code, output = job.end(SILENCE_S)
+        code, output = job.end(within(HOST_SILENT_S))
         expect(code != 0 and "G0217" in output and hosts.names[1] in output, f"exit code {code}", output)
 
 
 def agents_in_output(context, quiet, talk):
     """A rank of the other host writes when the line of its agent's is swallowed: all that it wrote comes by the other network, once and in order."""
     del quiet, talk
-    count = 400000
+    count, writing_s = 400000, 5
     with Parted(2) as hosts:
         # Never much at a time, so that it is still writing when the network is gone.
         script = f"for part in $(seq 0 39); do seq $((part * {count // 40} + 1)) $(((part + 1) * {count // 40})); sleep 0.1; done"
@@ -153,5 +154,5 @@ def agents_in_output(context, quiet, talk):
             job.wait_for_ranks("sh", 1)
             network = network_of(hosts, "garonne")
             hosts.part(network)
-        code, output = job.end(SILENCE_S)
+        code, output = job.end(within(LINE_SILENT_S, writing_s))
         expect(code == 0 and output.splitlines() == [str(number) for number in range(1, count + 1)], f"exit code {code}: lines are missing", output)

@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 
+from ..bounds import APART_S, HOST_SILENT_S, within
 from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
 from ..namespaces import OneWay
 from ..runner import Case, Failure, check
@@ -101,8 +102,9 @@ def one_of_two_guests(context, talk):
 
 def two_that_cannot_meet(context, talk):
     """Two guests that take no calls: an error that names both, and nothing is left."""
+    starting_s = 5
     with OneWay(3, closed=[2, 3]) as hosts:
-        codes, outputs = Job(context, hosts, ["-n", 3, talk, "5"], [1, 1]).end(SILENCE_S)
+        codes, outputs = Job(context, hosts, ["-n", 3, talk, "5"], [1, 1]).end(within(APART_S, starting_s))
         said = outputs[0]
         expect(codes[0] != 0 and "G0229" in said and "'h2'" in said and "'h3'" in said, f"exit codes {codes}", "".join(outputs))
 
@@ -150,7 +152,7 @@ def cut_off(context, talk):
         job = Job(context, hosts, ["-n", 4, talk, "0"], [2])
         job.wait_for_ranks(talk, 4)
         hosts.cut(2)
-        codes, outputs = job.end(SILENCE_S)
+        codes, outputs = job.end(within(HOST_SILENT_S))
         expect(0 not in codes and all("G0217" in output for output in outputs), f"exit codes {codes}", "".join(outputs))
         expect("'h2'" in outputs[0], "the host is not named", outputs[0])
 

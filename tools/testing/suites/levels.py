@@ -8,6 +8,7 @@ import signal
 import time
 
 from ..engines import Hydra
+from ..bounds import HOST_SILENT_S, within
 from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
 from ..namespaces import Hosts
 from ..runner import Case
@@ -103,7 +104,7 @@ def cut_off(context, talk):
         job = on(context, hosts, [talk, "0"])
         job.wait_for_ranks(talk, 5)
         hosts.cut(2)
-        code, output = job.end(limit=2 * SILENCE_S)
+        code, output = job.end(limit=within(HOST_SILENT_S))
         expect(code != 0 and "G0217" in output and hosts.names[1] in output, f"exit code {code}", output)
 
 

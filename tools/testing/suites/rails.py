@@ -1,13 +1,25 @@
 """Rails of ranks of one host: the system refuses one in the middle of a job, which goes on by what is left; large data take two at once, of which one stands still for a while."""
 
 import json
+import os
+import random
+import re
 import subprocess
 import time
 
 from ..jobs import PATIENCE_S, MarkedJob, expect
-from ..namespaces import Hosts, namespaces
-from ..runner import Case, check
+from ..namespaces import Hosts, Wires, namespaces
+from ..runner import Case, Failure, check
+from ..weather import Weather, rail_of
+from .hosts import SILENCE_S, Job, launcher_of
 
+# How long networks of a job come and go, and how long each kind of storm goes on with new seeds in a soak.
+SECONDS = int(os.environ.get("GARONNE_TEST_RAILS_SECONDS", "0"))
+SHORT_S, SOAK_S = 12, 300
+BUILD_LIMIT_S = 2400
+STORMS = ["messages_of_all_sizes_come_once_and_whole_in_all_weathers", "packets_and_shaped_bulk_data_come_once_and_whole_in_all_weathers"]
+SEED = re.compile(r"^GARONNE_SEED=\d+ does it again: (.+)$", re.M)
+RAN = re.compile(r"^(\d+) seeds from \d+: ", re.M)
 BOTH = ["-x", "GARONNE_RAILS=shm,tcp"]
 
 
@@ -23,6 +35,14 @@ def suite(context):
     check(context.execute("rails build talk", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/talk.c", "-o", talk], timeout=60))
     for case in (both_at_once, both_and_one_stands_still, misunderstood, ranks_that_differ):
         yield Case(f"rails/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
+    restless = binaries / "restless"
+    check(context.execute("rails build restless", [context.mpicc(), "-O2", "-Wall", "-Werror", context.root / "tests/rails/restless.c", "-o", restless], timeout=60))
+    yield Case("rails/networks that come and go", lambda: networks_that_come_and_go(context, restless), second_try=True)
+    if context.soak:
+        build = ["cargo", "test", "--release", "-p", "garonne-rails", "--test", "tcp", "--no-run"]
+        check(context.execute("rails build storms", build, timeout=BUILD_LIMIT_S, env=context.environment({})))
+        for name in STORMS:
+            yield Case(f"rails/{name.replace('_', ' ')}", lambda name=name: storm(context, name))
     for who in (-1, 0):
         yield Case(f"rails/memory refused to {'all' if who < 0 else f'rank {who}'}", lambda who=who: memory_refused(context, refused, who))
 
@@ -101,3 +121,37 @@ def misunderstood(context, talk):
     for said in ("tcp", "shm,tcp,ofi"):
         code, output = MarkedJob([context.prefix / "bin" / "garonne", "run", "-n", "2", "-x", f"GARONNE_RAILS={said}", talk, "1"], context.environment()).end()
         expect(code != 0 and "G0225" in output and "shm,tcp" in output, f"exit code {code}", output)
+
+
+def networks_that_come_and_go(context, restless):
+    """Two hosts with two networks, and at times a third: each is cut, slowed, down, taken away, out of use and back, at random, while messages of all lengths go both ways. Every byte of them comes,
+    once and in order."""
+    seed = int(os.environ.get("GARONNE_TEST_SEED", random.getrandbits(32)))
+    seconds = SECONDS or (SOAK_S if context.soak else SHORT_S)
+    with Wires(["400mbit", "200mbit"]) as hosts:
+        job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:2", restless, seed])
+        again = f"GARONNE_TEST_SEED={seed} GARONNE_TEST_RAILS_SECONDS={seconds} ./x test 'rails/networks that come and go' does it again: "
+        weather = None
+        try:
+            with job:
+                job.wait_for_ranks(restless, 3)
+                weather = Weather(hosts, seed, rail_of(context, hosts, launcher_of(job)))
+                weather.blow(seconds, lambda: job.process.poll() is None)
+            job.end_well(restless, 2 * SILENCE_S)
+        except Exception as failure:  # also what a network refuses: the seed is what one needs
+            said = "" if job.process.poll() is None else (job.process.stdout.read() if not job.process.stdout.closed else b"").decode(errors="replace")
+            raise Failure(f"{again}{failure}\n{said[-2000:]}\nwhat was done last:\n{weather.story() if weather else 'nothing'}") from None
+
+
+def storm(context, name):
+    """Rails of one process whose connections fail in all ways, with new seeds as long as there is time."""
+    command = ["cargo", "test", "--release", "-p", "garonne-rails", "--test", "tcp", name, "--", "--nocapture"]
+    seconds = SECONDS or SOAK_S
+    result = context.execute(f"rails {name}", command, timeout=2 * seconds + 300, env=context.environment({"GARONNE_TEST_SIM_SECONDS": str(seconds)}))
+    again = SEED.search(result.output)
+    if again:
+        raise Failure(f"{again.group(1)} (log: {result.log})")
+    check(result)
+    ran = RAN.search(result.output)
+    if not ran or ran.group(1) == "0":
+        raise Failure(f"no seed ran (log: {result.log})")

@@ -1,0 +1,130 @@
+"""Networks between two hosts that are cut, slowed, taken away and given back at random while a job runs, and that `garonne rail` takes out of use and back."""
+
+import heapq
+import random
+import subprocess
+import time
+
+from .jobs import PATIENCE_S, expect
+from .namespaces import namespaces
+from .runner import Failure
+
+# The one that comes and goes.
+GUEST, GUEST_RATE = 2, "200mbit"
+RATES = ["5mbit", "40mbit", "100mbit", "400mbit", "800mbit"]
+# For how long a network is away at most: until everybody has found out if there is another, and else for a moment. A host is given up after 20 s of silence.
+AWAY_S, ALL_AWAY_S = 11.0, 0.5
+# What was done last is told with a failure.
+TOLD = 40
+
+
+class Weather:
+    """Of `hosts`, which are Wires, and a job on them; all is drawn from the seed."""
+
+    def __init__(self, hosts, seed, rail):
+        self.hosts, self.rail = hosts, rail
+        hosts.rates = [*hosts.rates, GUEST_RATE]
+        self.dice = random.Random(seed)
+        self.began = time.monotonic()
+        self.later = []  # when, which, what
+        self.count = 0
+        self.away = set()
+        self.has_guest = False
+        self.told = []
+
+    def say(self, what):
+        self.told.append(f"{time.monotonic() - self.began:7.2f} s  {what}")
+
+    def soon(self, most, what):
+        self.count += 1
+        heapq.heappush(self.later, (time.monotonic() + self.dice.uniform(0.05, most), self.count, what))
+
+    def wires(self):
+        return [0, 1, GUEST] if self.has_guest else [0, 1]
+
+    def cut(self):
+        wire = self.dice.choice(self.wires())
+        if wire in self.away:
+            return
+        self.away.add(wire)
+        how = self.dice.choice(["cut", "down"])
+        self.say(f"net{wire} {how}")
+        if how == "cut":
+            self.hosts.cut(wire)
+        else:
+            namespaces.ip("-n", self.hosts.names[self.dice.randrange(2)], "link", "set", f"net{wire}", "down")
+        others = set(self.wires()) - self.away
+        self.soon(AWAY_S if others and self.dice.random() < 0.3 else ALL_AWAY_S, lambda: self.mend(wire))
+
+    def mend(self, wire):
+        self.away.discard(wire)
+        if wire == GUEST and not self.has_guest:
+            return
+        self.say(f"net{wire} mended")
+        for name in self.hosts.names:
+            namespaces.ip("-n", name, "link", "set", f"net{wire}", "up")
+        self.hosts.mend(wire)
+
+    def shape(self):
+        wire = self.dice.choice(self.wires())
+        if wire in self.away:
+            return
+        rate = self.dice.choice(RATES)
+        self.say(f"net{wire} {rate}")
+        for name in self.hosts.names:
+            namespaces.shape(name, f"net{wire}", rate)
+
+    def guest(self):
+        """A third network comes, or is taken away with all that is under way on it."""
+        if self.has_guest:
+            self.say(f"net{GUEST} is taken away")
+            self.has_guest = False
+            self.hosts.remove(f"net{GUEST}")
+        else:
+            self.say(f"net{GUEST} comes")
+            self.hosts.add(f"net{GUEST}", f"10.77.{GUEST}", GUEST_RATE)
+            self.has_guest = True
+            self.told_rail("add", f"10.77.{GUEST}.0/24")
+
+    def told_rail(self, verb, network):
+        code, output = self.rail(verb, network)
+        self.say(f"garonne rail {verb} {network}: {output.strip() or code}")
+        known = code == 0 or "the last network" in output or "no network or interface" in output or "no host of the job has an address" in output
+        expect(known, f"garonne rail {verb} {network}: exit code {code}", output)
+
+    def order(self):
+        wire, verb = self.dice.randrange(GUEST + 1), self.dice.choice(["drain", "remove", "add", "add"])
+        self.told_rail(verb, self.dice.choice([f"net{wire}", f"10.77.{wire}.0/24"]))
+
+    def blow(self, seconds, is_alive):
+        """Does things for so long, and then mends all."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if not is_alive():
+                raise Failure("the job has ended")
+            if self.later and self.later[0][0] <= time.monotonic():
+                heapq.heappop(self.later)[2]()
+                continue
+            time.sleep(self.dice.choice([0.02, 0.2, 1.0]) * self.dice.random())
+            self.dice.choices([self.cut, self.shape, self.order, self.guest], [5, 3, 4, 1])[0]()
+        self.calm()
+
+    def calm(self):
+        for wire in self.wires():
+            self.mend(wire)
+        for wire in self.wires():
+            self.told_rail("add", f"10.77.{wire}.0/24")
+
+    def story(self):
+        return "\n".join(self.told[-TOLD:])
+
+
+def rail_of(context, hosts, launcher):
+    """Runs `garonne rail` on the first host, for the job of this launcher."""
+
+    def rail(*words):
+        command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "rail", *words, "--job", str(launcher)]
+        done = subprocess.run(list(map(str, command)), env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    return rail
