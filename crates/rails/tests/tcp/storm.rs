@@ -201,6 +201,8 @@ fn messages_of_all_sizes_come_once_and_whole_in_all_weathers() {
                 ranks: world.ranks,
                 messages: world.messages,
                 window: world.window,
+                // Some breaks for each.
+                longest: 8 * world.climate.bytes,
             };
             Rank::new(rail, me, plan, sky).run(through);
         });

@@ -91,8 +91,8 @@ pub fn pass_anything_on(bytes: &[u8]) {
     let begun = Instant::now();
     while let Some(what) = story.byte() {
         match what & 1 {
-            0 => caller.step(what >> 1 | what << 7, &mut story),
-            _ => other.step(what >> 1 | what << 7, &mut story),
+            0 => caller.step(what.rotate_right(1), &mut story),
+            _ => other.step(what.rotate_right(1), &mut story),
         }
         let mut turns = 0;
         while relay.is_called() {

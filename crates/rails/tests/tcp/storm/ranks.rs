@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 
 /// Longer than anything that goes wrong lasts: whoever sleeps that long was not woken.
 const SURELY_LOST: Duration = Duration::from_secs(20);
-/// And whose messages do not go on for so long hangs.
+/// And whoever gets not a byte for so long hangs, as does a world that has not ended after so many times that.
 const SURELY_HANGS: Duration = Duration::from_secs(30);
+const TIMES_THAT: u32 = 8;
 const CONTEXT: u32 = 2;
 const TAGS: u64 = 3;
 const LEN_MAX: usize = 6 << 20;
@@ -45,6 +46,8 @@ pub struct Plan {
     pub messages: u32,
     /// Sends and receives that are open at a time, of each peer.
     pub window: usize,
+    /// No message is longer.
+    pub longest: u64,
 }
 
 impl Plan {
@@ -65,7 +68,7 @@ impl Plan {
             _ => LEN_MAX as u64,
         };
         let tag = roll.below(TAGS) as i32;
-        (tag, roll.below(most + 1) as usize)
+        (tag, roll.below(most.min(self.longest) + 1) as usize)
     }
 
     fn bytes(&self, from: Peer, to: Peer, number: u32) -> &'static [u8] {
@@ -144,7 +147,11 @@ pub struct Rank<'a> {
     used_bytes: usize,
     /// Nothing new is started until then.
     pauses: Option<Instant>,
+    begun: Instant,
+    /// When something came or ended.
     last: Instant,
+    /// Bytes of large data that came until then.
+    brought: u64,
 }
 
 impl<'a> Rank<'a> {
@@ -160,7 +167,9 @@ impl<'a> Rank<'a> {
             used: VecDeque::new(),
             used_bytes: 0,
             pauses: None,
+            begun: Instant::now(),
             last: Instant::now(),
+            brought: 0,
         }
     }
 
@@ -393,6 +402,19 @@ impl<'a> Rank<'a> {
         )
     }
 
+    /// Nothing has come for so long that nothing will.
+    fn hangs(&mut self) -> bool {
+        if self.last.elapsed() > SURELY_HANGS {
+            let peers = self.peers();
+            let rail = self.shard.rail();
+            let brought = peers.flat_map(|peer| rail.brought_by(peer)).sum();
+            if std::mem::replace(&mut self.brought, brought) != brought {
+                self.last = Instant::now();
+            }
+        }
+        self.last.elapsed() > SURELY_HANGS || self.begun.elapsed() > SURELY_HANGS * TIMES_THAT
+    }
+
     /// Exchanges everything; `through` counts the ranks that have.
     pub fn run(mut self, through: &AtomicU32) {
         let mut is_through = false;
@@ -408,7 +430,7 @@ impl<'a> Rank<'a> {
                 // What has left it may be lost as long as connections break, and nobody else has it.
                 self.last = Instant::now();
             }
-            if self.last.elapsed() > SURELY_HANGS {
+            if self.hangs() {
                 let state = self.state();
                 panic!("rank {} hangs: {state}", self.me);
             }
