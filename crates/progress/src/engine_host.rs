@@ -11,6 +11,7 @@ pub(crate) mod beside;
 mod calling;
 mod held;
 mod lending;
+mod napping;
 mod seated;
 mod together;
 mod waiting;
@@ -67,6 +68,10 @@ pub struct EngineHost<R, S> {
     seats: Seats,
     /// What the poller looks at for those who wait for memory that others write.
     looks: Looks,
+    /// A thread that the poller called got its core, when that was last asked.
+    crowded: AtomicBool,
+    /// How often somebody polled in the place of one that lay on the bell (modulo 2^32).
+    reliefs: AtomicU32,
     /// The poller sleeps or is about to: what other threads do must wake it.
     dozing: AtomicBool,
     /// The engine's completions when the steppers last ran.
@@ -118,6 +123,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             missed: AtomicBool::new(false),
             seats: Seats::default(),
             looks: Looks::default(),
+            crowded: AtomicBool::new(false),
+            reliefs: AtomicU32::new(0),
             dozing: AtomicBool::new(false),
             stepped_at: AtomicU64::new(0),
             spin_on: Backoff::default(),

@@ -147,3 +147,15 @@ pub const BESIDE_NAP: std::time::Duration = std::time::Duration::from_millis(20)
 
 /// How often that time is doubled while it sleeps again and again: a thread that waits for long wakes six times a second.
 pub const BESIDE_DOUBLINGS: u32 = 3;
+
+/// Of so many calls of a poller one asks anew whether the thread that is called wants its core: a switch in vain among so many.
+pub const CROWDED_CALLS: u32 = 64;
+
+/// How long a poller that steps aside sleeps at most: as any sleeper's first nap, since what a peer wrote meanwhile without a fence may have been seen by nobody.
+pub const NAP_ON_BELL: std::time::Duration = std::time::Duration::from_micros(500);
+
+/// Naps in a row in which nobody came in its place before it sleeps as pollers do: ten milliseconds of a thread that woke for nothing each half.
+pub const NAPS_IN_VAIN: u32 = 20;
+
+/// Looks of a poller that leaves and finds more each time, before it wakes the one that is to go on.
+pub const LAYS_BACK: u32 = 4;

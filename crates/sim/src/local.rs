@@ -9,12 +9,13 @@ use garonne_engine::rail::{
     Bulk, Class, Ending, Exposing, Header, Limits, Need, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
 };
 use garonne_sync::copy::Stores;
+use garonne_sync::futex;
 use garonne_sync::hands::{Call, For};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Data packets that wait at one rank before senders are refused.
@@ -38,8 +39,8 @@ struct Mailbox {
 #[derive(Debug, Default)]
 struct Mailslot {
     mail: Mutex<Mailbox>,
-    word: Mutex<u32>,
-    bell: Condvar,
+    /// Counts rings.
+    bell: AtomicU32,
 }
 
 /// What all ranks of a world share.
@@ -134,19 +135,24 @@ impl Fabric {
 
 impl Mailslot {
     fn ring(&self) {
-        let mut word = lock(&self.word);
-        *word = word.wrapping_add(1);
-        self.bell.notify_all();
+        self.bell.fetch_add(1, Ordering::SeqCst);
+        futex::wake(&self.bell, u32::MAX);
     }
 }
 
 impl WakeSource for Mailslot {
     fn sleep(&self, ticket: u32, limit: Option<Duration>) {
-        let word = lock(&self.word);
-        match limit {
-            None => drop(self.bell.wait_while(word, |word| *word == ticket)),
-            Some(limit) => drop(self.bell.wait_timeout_while(word, limit, |word| *word == ticket)),
-        }
+        futex::wait(&self.bell, ticket, limit);
+    }
+
+    fn bell(&self) -> Option<&AtomicU32> {
+        Some(&self.bell)
+    }
+
+    fn sleep_among(&self, ticket: u32, limit: Option<Duration>, others: &[(&AtomicU32, u32)]) {
+        let own = std::iter::once((&self.bell, ticket));
+        let words: Vec<_> = own.chain(others.iter().copied()).collect();
+        futex::wait_any(&words, limit);
     }
 
     fn wake(&self) {
@@ -329,7 +335,7 @@ impl Rail for LocalRail {
     }
 
     fn arm(&mut self) -> u32 {
-        *lock(&self.fabric.boxes[self.me as usize].word)
+        self.fabric.boxes[self.me as usize].bell.load(Ordering::SeqCst)
     }
 
     fn disarm(&mut self) {}

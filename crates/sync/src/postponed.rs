@@ -44,15 +44,23 @@ impl Postponed {
 
 impl Drop for Postponed {
     fn drop(&mut self) {
-        OWED.with(|owed| {
-            owed.depth.set(owed.depth.get() - 1);
-            if owed.depth.get() == 0 && owed.count.get() > 0 {
-                for word in &owed.words[..owed.count.replace(0)] {
-                    futex::wake_at(word.get(), u32::MAX);
-                }
-            }
-        });
+        let depth = OWED.with(|owed| owed.depth.replace(owed.depth.get() - 1) - 1);
+        if depth == 0 {
+            flush();
+        }
     }
+}
+
+/// Wakes at once whom this thread put off: before it sleeps itself.
+#[inline]
+pub fn flush() {
+    OWED.with(|owed| {
+        if owed.count.get() > 0 {
+            for word in &owed.words[..owed.count.replace(0)] {
+                futex::wake_at(word.get(), u32::MAX);
+            }
+        }
+    });
 }
 
 /// Wakes all sleepers on `word`, at once or when this thread has let go of what it holds.
@@ -98,6 +106,18 @@ mod tests {
             wake_all(word);
             drop(Postponed::new());
             drop(postponed);
+        });
+    }
+
+    #[test]
+    fn who_sleeps_wakes_others_first() {
+        wakes(|word| {
+            let postponed = Postponed::new();
+            wake_all(word);
+            flush();
+            std::mem::forget(postponed);
+            // As it was.
+            OWED.with(|owed| owed.depth.set(0));
         });
     }
 

@@ -4,6 +4,8 @@
 //! Whoever brings something about tells the seats, and wakes those alone for whom it is news. A poller that leaves hands its role over to one that waits, if there is one: never to
 //! more, never to none. No wake-up is lost, because who tells counts the news before it looks at the seats, and who waits sits down before it compares the count with what it was before
 //! it asked: one of both sees the other, SYNC(seats-news). Likewise a role that is given back and who sits down at that moment: SYNC(seats-role).
+//! A poller may lie down: it sleeps in its seat and on the bell of its rank at once, and leaves its role there for whoever comes to wait next. That one lays it back when it leaves, and nobody is woken
+//! for either. Who gets up says so before it looks for the role, and who lays it back looks afterwards whether somebody still lies there: SYNC(seats-bell).
 //! Used by the engine's host. Bounded by `SEATS_MAX` seats, which are made by rows when first needed; who finds none has to do without.
 
 use crate::facade::{AtomicU32, AtomicU64, AtomicUsize, Ordering, total_order};
@@ -38,6 +40,8 @@ const AWAKE: u32 = 3;
 const NOBODY: usize = 0;
 /// The role was handed over, and whoever has it now is waking up.
 const HANDED: usize = 1;
+/// Bit of the poller's word: it lies on the bell.
+const ON_BELL: usize = 1 << (usize::BITS - 1);
 
 /// A thread that waits, by a number of its own above 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +51,9 @@ impl Who {
     /// The thread of this number, which no other thread that waits at the same seats has.
     ///
     /// # Panics
-    /// If it is 0 or 1.
+    /// If it is 0 or 1, or has its highest bit.
     pub fn new(number: usize) -> Self {
-        assert!(number > HANDED, "these numbers are taken");
+        assert!(number > HANDED && number < ON_BELL, "these numbers are taken");
         Self(number)
     }
 }
@@ -71,6 +75,8 @@ struct Row {
     awaited: [AtomicU64; ROW],
     /// When they sat down, by a count.
     since: [AtomicU32; ROW],
+    /// Who they are, for those who lie down.
+    owners: [AtomicUsize; ROW],
     words: [CachePadded<AtomicU32>; ROW],
     /// What stands for the kernel's sleep.
     #[cfg(loom)]
@@ -83,6 +89,7 @@ impl Row {
             taken: AtomicU64::new(0),
             awaited: std::array::from_fn(|_| AtomicU64::new(0)),
             since: std::array::from_fn(|_| AtomicU32::new(0)),
+            owners: std::array::from_fn(|_| AtomicUsize::new(NOBODY)),
             words: std::array::from_fn(|_| CachePadded(AtomicU32::new(AWAKE))),
             #[cfg(loom)]
             bells: std::array::from_fn(|_| crate::facade::Notify::new()),
@@ -126,8 +133,10 @@ impl Row {
 /// See the module's paragraph.
 #[derive(Debug)]
 pub struct Seats {
-    /// Who polls: `NOBODY`, `HANDED`, or a thread's number.
+    /// Who polls: `NOBODY`, `HANDED`, or a thread's number, with `ON_BELL` if that lies there.
     poller: AtomicUsize,
+    /// Who lies on the bell, whoever polls meanwhile, or `NOBODY`.
+    lies: AtomicUsize,
     /// Counts what happened.
     news: AtomicU64,
     /// Counts who sat down.
@@ -141,6 +150,7 @@ impl Default for Seats {
     fn default() -> Self {
         Self {
             poller: AtomicUsize::new(NOBODY),
+            lies: AtomicUsize::new(NOBODY),
             news: AtomicU64::new(0),
             sat: AtomicU32::new(0),
             called: AtomicU32::new(0),
@@ -170,6 +180,46 @@ impl Seats {
             .is_ok()
     }
 
+    /// Makes the caller the poller, if the one that is lies on the bell. It lays the role back, or hands it over, when it leaves.
+    #[inline]
+    pub fn relieve(&self, who: Who) -> bool {
+        let poller = self.poller.load(Ordering::Relaxed);
+        poller & ON_BELL != 0
+            && self
+                .poller
+                .compare_exchange(poller, who.0, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+    }
+
+    /// Whether the role lies on the bell. Asked after telling, it says that the poller was told in its seat.
+    #[inline]
+    pub fn is_on_bell(&self) -> bool {
+        self.poller.load(Ordering::SeqCst) & ON_BELL != 0
+    }
+
+    /// Whether somebody lies on the bell, to whom the poller can lay its role back.
+    #[inline]
+    pub fn is_bell_kept(&self) -> bool {
+        self.lies.load(Ordering::SeqCst) != NOBODY
+    }
+
+    /// The poller leaves, and whoever lies on the bell has its role from now on. `false`: nobody does, the caller has it still.
+    pub fn lay_back(&self, who: Who) -> bool {
+        let lies = self.lies.load(Ordering::SeqCst);
+        if lies == NOBODY {
+            return false;
+        }
+        self.poller.store(lies | ON_BELL, Ordering::SeqCst);
+        // Before another look at who lies there: SYNC(seats-bell).
+        total_order();
+        // Who got up meanwhile and did not find the role leaves it to the caller.
+        self.lies.load(Ordering::SeqCst) == lies
+            || self
+                .poller
+                .compare_exchange(lies | ON_BELL, who.0, Ordering::SeqCst, Ordering::SeqCst)
+                .is_err()
+    }
+
     /// Whether somebody polls, or was told to.
     #[inline]
     pub fn is_polled(&self) -> bool {
@@ -194,6 +244,12 @@ impl Seats {
         self.called.load(Ordering::Relaxed)
     }
 
+    /// How many sat down, ever (modulo 2^32).
+    #[inline]
+    pub fn sat(&self) -> u32 {
+        self.sat.load(Ordering::Relaxed)
+    }
+
     /// Something happened that nobody in a seat waits for.
     #[inline]
     pub fn note(&self) {
@@ -210,8 +266,19 @@ impl Seats {
             for index in row.sitting() {
                 if is_due(row.awaited[index].load(Ordering::Relaxed)) && row.call(index, NEWS) {
                     self.called.fetch_add(1, Ordering::Relaxed);
+                    self.forget_lier(row.owners[index].load(Ordering::Relaxed));
                 }
             }
+        }
+    }
+
+    /// One that may lie on the bell was called, and is about to get up: who leaves does not lay the role back to it.
+    #[inline]
+    fn forget_lier(&self, owner: usize) {
+        if self.lies.load(Ordering::Relaxed) == owner {
+            let _ = self
+                .lies
+                .compare_exchange(owner, NOBODY, Ordering::SeqCst, Ordering::SeqCst);
         }
     }
 
@@ -222,6 +289,7 @@ impl Seats {
             self.poller.store(HANDED, Ordering::SeqCst);
             while let Some((row, index)) = self.last_to_sit() {
                 if row.call(index, ROLE) {
+                    self.forget_lier(row.owners[index].load(Ordering::Relaxed));
                     return true;
                 }
             }
@@ -284,17 +352,14 @@ impl Seat<'_> {
     /// Sleeps until there is news of `awaited`, or the role of the poller is handed over to the caller. At once `Ask` if something happened since `seen`, which was read before what is
     /// awaited was found not to have come, or if nobody polls.
     pub fn wait(&mut self, awaited: u64, seen: u64) -> Called {
-        let (seats, word) = (self.seats, &*self.row.words[self.index]);
-        let stamp = seats.sat.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        self.row.since[self.index].store(stamp, Ordering::Relaxed);
-        self.row.awaited[self.index].store(awaited, Ordering::Relaxed);
-        word.store(SITS, Ordering::SeqCst);
-        // Before these looks: SYNC(seats-news), SYNC(seats-role).
-        total_order();
+        let (seats, word) = (self.seats, self.sit(awaited));
         if seats.news() == seen && seats.is_polled() {
             while word.load(Ordering::SeqCst) == SITS {
                 #[cfg(not(loom))]
-                crate::futex::wait(word, SITS, None);
+                {
+                    crate::postponed::flush();
+                    crate::futex::wait(word, SITS, None);
+                }
                 #[cfg(loom)]
                 self.row.bells[self.index].wait();
             }
@@ -305,6 +370,64 @@ impl Seat<'_> {
         }
         Called::Ask
     }
+
+    fn sit(&self, awaited: u64) -> &AtomicU32 {
+        let word = &*self.row.words[self.index];
+        let stamp = self.seats.sat.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        self.row.since[self.index].store(stamp, Ordering::Relaxed);
+        self.row.awaited[self.index].store(awaited, Ordering::Relaxed);
+        self.row.owners[self.index].store(self.who.0, Ordering::Relaxed);
+        word.store(SITS, Ordering::SeqCst);
+        // Before the looks that follow: SYNC(seats-news), SYNC(seats-role).
+        total_order();
+        word
+    }
+
+    /// The poller lies down on the bell, which it has armed. It sleeps on [`Seat::word`] and on the bell, and gets up when it likes. `false`: something happened since `seen`, and it polls on.
+    pub fn lie_down(&mut self, awaited: u64, seen: u64) -> bool {
+        let word = self.sit(awaited);
+        if self.seats.news() != seen {
+            word.store(AWAKE, Ordering::SeqCst);
+            return false;
+        }
+        self.seats.lies.store(self.who.0, Ordering::SeqCst);
+        self.seats.poller.store(self.who.0 | ON_BELL, Ordering::SeqCst);
+        true
+    }
+
+    /// What to sleep on while one lies: a word, and its value as long as there is nothing for its owner.
+    pub fn word(&self) -> (&AtomicU32, u32) {
+        (&self.row.words[self.index], SITS)
+    }
+
+    /// Whether there is something for who lies here.
+    pub fn is_called(&self) -> bool {
+        self.row.words[self.index].load(Ordering::SeqCst) != SITS
+    }
+
+    /// Whether the role lies on the bell, for who lies there to take.
+    pub fn has_role(&self) -> bool {
+        self.seats.poller.load(Ordering::SeqCst) == self.who.0 | ON_BELL
+    }
+
+    /// Who lies gets up: as the poller, if the role lies on the bell or was handed over to it.
+    pub fn get_up(&mut self) -> Called {
+        let handed = self.row.words[self.index].swap(AWAKE, Ordering::SeqCst) == ROLE;
+        self.seats.forget_lier(self.who.0);
+        // Before a look at the role: SYNC(seats-bell).
+        total_order();
+        let poller = &self.seats.poller;
+        let laid = self.who.0 | ON_BELL;
+        let role = if handed {
+            poller.store(self.who.0, Ordering::SeqCst);
+            true
+        } else {
+            poller
+                .compare_exchange(laid, self.who.0, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+        };
+        if role { Called::Poll } else { Called::Ask }
+    }
 }
 
 impl Drop for Seat<'_> {
@@ -314,120 +437,8 @@ impl Drop for Seat<'_> {
 }
 
 #[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
-    use crate::facade::AtomicBool;
-    use loom::sync::Arc;
-
-    fn model(body: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(body);
-    }
-
-    /// Waits for a flag that others raise. Returns whether it was the poller at the end.
-    fn await_flag(seats: &Seats, who: usize, flag: &AtomicBool) -> bool {
-        let who = Who::new(who);
-        let mut seat = seats.take(who).unwrap();
-        loop {
-            let seen = seats.news();
-            if flag.load(Ordering::Acquire) {
-                return false;
-            }
-            if seats.begin(who) || seat.wait(7, seen) == Called::Poll {
-                assert!(seats.is_polled_by(who));
-                while !flag.load(Ordering::Acquire) {
-                    loom::thread::yield_now();
-                }
-                return true;
-            }
-        }
-    }
-
-    #[test]
-    fn news_told_while_somebody_sits_down_reach_it() {
-        model(|| {
-            let shared = Arc::new((Seats::modelled(), AtomicBool::new(false)));
-            assert!(shared.0.begin(Who::new(2)));
-            let other = shared.clone();
-            let waiter = loom::thread::spawn(move || await_flag(&other.0, 3, &other.1));
-            shared.1.store(true, Ordering::Release);
-            shared.0.tell(|awaited| awaited == 7);
-            // The poller stays: only the news can end the wait.
-            assert!(!waiter.join().unwrap());
-        });
-    }
-
-    #[test]
-    fn a_role_given_back_while_somebody_sits_down_finds_somebody() {
-        model(|| {
-            let shared = Arc::new((Seats::modelled(), AtomicBool::new(false)));
-            assert!(shared.0.begin(Who::new(2)));
-            let other = shared.clone();
-            let waiter = loom::thread::spawn(move || {
-                let (who, mut asked) = (Who::new(3), 0);
-                let mut seat = other.0.take(who).unwrap();
-                let seen = other.0.news();
-                while !other.0.begin(who) && seat.wait(7, seen) != Called::Poll {
-                    asked += 1;
-                    assert!(asked < 3, "it is told to ask again and finds that somebody polls");
-                }
-                assert!(other.0.is_polled_by(who) && !other.0.hand_over());
-            });
-            shared.0.hand_over();
-            waiter.join().unwrap();
-            assert!(!shared.0.is_polled());
-        });
-    }
-
-    #[test]
-    fn the_role_is_one_threads_at_a_time_and_comes_to_all_who_wait() {
-        model(|| {
-            let shared = Arc::new((Seats::modelled(), AtomicU32::new(0)));
-            assert!(shared.0.begin(Who::new(2)));
-            let waiters = [3, 4].map(|number| {
-                let other = shared.clone();
-                loom::thread::spawn(move || {
-                    let who = Who::new(number);
-                    let mut seat = other.0.take(who).unwrap();
-                    let seen = other.0.news();
-                    while !other.0.begin(who) && seat.wait(7, seen) != Called::Poll {}
-                    assert_eq!(other.1.fetch_add(1, Ordering::SeqCst), 0, "two poll at once");
-                    other.1.fetch_sub(1, Ordering::SeqCst);
-                    other.0.hand_over();
-                })
-            });
-            shared.0.hand_over();
-            for waiter in waiters {
-                waiter.join().unwrap();
-            }
-            assert!(!shared.0.is_polled());
-        });
-    }
-
-    #[test]
-    fn news_and_a_role_that_come_together_both_count() {
-        model(|| {
-            let shared = Arc::new((Seats::modelled(), AtomicBool::new(false)));
-            assert!(shared.0.begin(Who::new(2)));
-            let other = shared.clone();
-            let waiter = loom::thread::spawn(move || {
-                if await_flag(&other.0, 3, &other.1) {
-                    other.0.hand_over();
-                }
-            });
-            let other = shared.clone();
-            let teller = loom::thread::spawn(move || {
-                other.1.store(true, Ordering::Release);
-                other.0.tell(|_| true);
-            });
-            shared.0.hand_over();
-            teller.join().unwrap();
-            waiter.join().unwrap();
-            assert!(!shared.0.is_polled(), "the role is lost with who left");
-        });
-    }
-}
+#[path = "seats_loom.rs"]
+mod loom_tests;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -497,6 +508,41 @@ mod tests {
             over.store(true, Ordering::SeqCst);
             seats.tell(|_| true);
         });
+    }
+
+    #[test]
+    fn a_role_on_the_bell_goes_to_who_comes_and_back() {
+        let seats = Seats::default();
+        let (first, second) = (Who::new(2), Who::new(3));
+        assert!(seats.begin(first) && !seats.relieve(second) && !seats.lay_back(first));
+        let mut seat = seats.take(first).unwrap();
+        assert!(seat.lie_down(1, seats.news()) && seat.has_role());
+        assert!(!seats.begin(second) && seats.is_polled());
+        for _ in 0..2 {
+            assert!(seats.relieve(second) && seats.is_polled_by(second) && !seat.has_role());
+            assert!(seats.lay_back(second) && seat.has_role() && !seat.is_called());
+        }
+        assert!(seats.relieve(second));
+        seats.tell(|awaited| awaited == 1);
+        assert!(seat.is_called());
+        assert_eq!(seat.get_up(), Called::Ask);
+        assert!(!seats.lay_back(second) && seats.is_polled_by(second));
+        assert!(!seats.hand_over() && !seats.is_polled());
+    }
+
+    #[test]
+    fn who_lies_on_the_bell_is_handed_the_role_like_anybody_who_sits() {
+        let seats = Seats::default();
+        assert!(seats.begin(Who::new(2)));
+        let mut seat = seats.take(Who::new(2)).unwrap();
+        let before = seats.news();
+        seats.note();
+        assert!(!seat.lie_down(1, before) && seats.is_polled_by(Who::new(2)));
+        assert!(seat.lie_down(1, seats.news()));
+        assert!(seats.relieve(Who::new(3)) && seats.hand_over());
+        assert!(seat.is_called());
+        assert_eq!(seat.get_up(), Called::Poll);
+        assert!(seats.is_polled_by(Who::new(2)) && !seats.is_bell_kept());
     }
 
     #[test]

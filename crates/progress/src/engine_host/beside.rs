@@ -247,6 +247,25 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         covered
     }
 
+    /// Whether whoever polls here has to see to other shards as well.
+    #[inline]
+    pub(super) fn sees_beside(&self) -> bool {
+        let Some(beside) = self.beside.get() else {
+            return false;
+        };
+        let steps = beside.shard == 0 && self.stepping.load(Ordering::SeqCst) > 0;
+        steps || beside.awaits_all() || self.relied() != 0
+    }
+
+    /// The same of the calling thread, which has left things open itself.
+    pub(super) fn has_to_see_beside(&self) -> bool {
+        self.sees_beside()
+            || self.beside.get().is_some_and(|beside| {
+                let mut others = beside.shards.others(beside.shard, beside.others_of_thread());
+                others.any(|host| host.left_by_thread() != 0)
+            })
+    }
+
     /// The calling thread is about to sit here: whoever polls sees to what it left open elsewhere.
     #[inline]
     pub(super) fn rely(&self) {

@@ -175,6 +175,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if changed {
             self.tell(&mut shard);
         }
+        let mut work = shard.has_work();
         drop(shard);
         // A submitter whose try came before the lock was free also tries again itself; this only spares it the wait.
         while !self.submitted.is_empty()
@@ -184,9 +185,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 changed = true;
                 self.tell(&mut shard);
             }
+            work |= shard.has_work();
         }
         if changed {
-            self.rouse();
+            // Who lies on the bell has been told like all that sit, and need not get up for what is others'.
+            if work || self.stepping.load(Ordering::SeqCst) > 0 || !self.seats.is_on_bell() {
+                self.rouse();
+            }
             self.tell_first();
         }
     }

@@ -6,11 +6,12 @@
 
 use super::EngineHost;
 use crate::host::Awaits;
-use crate::limits::{GIVE_WAY_FIRST, GIVE_WAY_LAST, SEATLESS_NAP};
+use crate::limits::{CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST, SEATLESS_NAP};
 use crate::surroundings::{Given, Surroundings};
 use garonne_engine::rail::Rail;
 use garonne_sync::postponed::Postponed;
 use garonne_sync::seats::{Called, Seats, Who};
+use std::sync::atomic::Ordering;
 
 /// The poller's role. Whoever holds it hands it over when it drops this.
 pub(super) struct Role<'a>(pub(super) &'a Seats);
@@ -33,7 +34,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// The wait of one of several threads.
     #[inline(never)]
     pub(super) fn wait_among(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
-        let (who, mut seat) = (myself(), None);
+        let (who, mut seat, mut patient) = (myself(), None, true);
         loop {
             // Before asking: SYNC(seats-news).
             let seen = self.seats.news();
@@ -41,25 +42,34 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 return;
             }
             self.come_back();
-            if self.seats.begin(who) {
-                drop(seat);
-                return self.poll_for_all(done);
+            if self.seats.begin(who) || patient && self.relieve() {
+                seat = None;
+                if self.poll_for_all(done, Some(awaits)) {
+                    return;
+                }
+                // It looked for as long as its patience lasts: who lies on the bell sleeps as well as it would.
+                patient = false;
+                continue;
             }
             if self.seats.is_polled_by(who) {
                 // A callback of the program's waits while its thread polls: nobody else would.
-                return self.poll_until::<true>(done, self.surroundings.patience());
+                self.poll_until::<true>(done, self.surroundings.patience(), None);
+                return;
             }
             self.rely();
             if seat.is_none() {
                 seat = self.seats.take(who);
             }
             match seat.as_mut().map(|seat| seat.wait(awaits().encode(), seen)) {
-                Some(Called::Ask) => {}
+                Some(Called::Ask) => patient = true,
                 Some(Called::Poll) => {
-                    drop(seat);
+                    seat = None;
                     // Whoever left goes on, perhaps on this very core.
                     self.surroundings.give_way();
-                    return self.poll_for_all(done);
+                    if self.poll_for_all(done, Some(awaits)) {
+                        return;
+                    }
+                    patient = false;
                 }
                 None => std::thread::sleep(SEATLESS_NAP),
             }
@@ -74,26 +84,34 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
         if self.seats.begin(myself()) {
             self.come_back();
-            return self.poll_for_all(&mut || come());
+            // Nobody else could look for it.
+            self.poll_for_all(&mut || come(), None);
+            return;
         }
         self.looks.lend(come, |lent| {
             self.wait_among(&|| Awaits::Memory(lent.id()), &mut || lent.came());
         });
     }
 
-    /// The wait of the thread that has the poller's role.
-    fn poll_for_all(&self, done: &mut dyn FnMut() -> bool) {
+    /// The wait of the thread that has the poller's role. `false`: another has it now, and what it waits for may not have come.
+    fn poll_for_all(&self, done: &mut dyn FnMut() -> bool, awaits: Option<&dyn Fn() -> Awaits>) -> bool {
         let role = Role(&self.seats);
         if !self.lending.gate.is_kept() {
             self.polls_itself();
         }
-        self.poll_until::<true>(done, self.surroundings.patience());
+        let over = self.poll_until::<true>(done, self.surroundings.patience(), awaits);
+        if !over || self.lay_back() {
+            // It is another thread's already.
+            std::mem::forget(role);
+            return over;
+        }
         drop(role);
         self.resigned();
         // Asked again: another thread may have left something open meanwhile, and trusted the poller.
         if !self.lending.gate.is_kept() || self.lending.was_relied_on() || self.lending.is_any_open() {
             self.lend_again();
         }
+        true
     }
 
     /// Takes the looks of those who wait for memory, and wakes those for whom it has come.
@@ -110,30 +128,46 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         });
     }
 
-    /// The poller is about to look again: another thread of its rank may need its core first.
+    /// The poller is about to look again: another thread of its rank may need its core first. `calls`: it called so many.
     #[inline]
-    pub(super) fn let_run(&self, courtesy: &mut Courtesy) {
-        let called = self.seats.called();
-        if std::mem::replace(&mut courtesy.called, called) != called {
+    pub(super) fn let_run(&self, courtesy: &mut Courtesy, calls: u32) {
+        let sat = std::mem::replace(&mut courtesy.sat, self.seats.sat());
+        if calls > 0 {
             (courtesy.gap, courtesy.left) = (GIVE_WAY_FIRST, 0);
         }
         if courtesy.left > 0 {
             courtesy.left -= 1;
             return;
         }
-        courtesy.gap = match self.surroundings.give_way() {
+        let given = self.surroundings.give_way();
+        if calls > 0 {
+            // One that needs little time has sat down since, perhaps before the core was given away: who is woken may get it at once.
+            let taken = given == Given::Taken || self.seats.sat() != sat;
+            self.crowded.store(taken, Ordering::Relaxed);
+        }
+        courtesy.gap = match given {
             Given::Taken => GIVE_WAY_FIRST,
             Given::InVain => (courtesy.gap * 2).min(GIVE_WAY_LAST),
         };
         courtesy.left = courtesy.gap;
+    }
+
+    /// Whether the one thread that was called, of so many, wants this very core, as far as that is known: now and then it is asked anew. Of several most would find the role taken, and sit down again.
+    #[inline]
+    pub(super) fn is_in_the_way(&self, calls: u32) -> bool {
+        calls == 1
+            && self.crowded.load(Ordering::Relaxed)
+            && !self.seats.called().is_multiple_of(CROWDED_CALLS)
     }
 }
 
 /// When the poller gives its core away, which a thread of this rank may want that it called, or that handed the role over and goes on: after each call, and then ever more rarely
 /// while nobody takes it.
 pub(super) struct Courtesy {
-    /// What was called so far.
+    /// Who was called so far.
     called: u32,
+    /// Who sat down before the last look.
+    sat: u32,
     /// Looks between two times.
     gap: u32,
     /// Looks until the next time.
@@ -145,8 +179,16 @@ impl Courtesy {
     pub(super) fn new(seats: &Seats) -> Self {
         Self {
             called: seats.called(),
+            sat: seats.sat(),
             gap: GIVE_WAY_FIRST,
             left: GIVE_WAY_FIRST,
         }
+    }
+
+    /// How many were called since this was last asked.
+    #[inline]
+    pub(super) fn calls(&mut self, seats: &Seats) -> u32 {
+        let called = seats.called();
+        called.wrapping_sub(std::mem::replace(&mut self.called, called))
     }
 }

@@ -4,13 +4,15 @@
 
 use super::advancing::Look;
 use super::beside::Covered;
+use super::napping::{Aside, Naps};
 use super::seated::Courtesy;
 use super::{By, EngineHost};
-use crate::host::Host;
+use crate::host::{Awaits, Host};
 use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, YIELDS_IN_VAIN};
 use crate::surroundings::{Given, Patience, Surroundings};
 use crate::tasks::{self, Keypoint, Passed};
 use garonne_engine::rail::Rail;
+use garonne_sync::postponed::{self, Postponed};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -22,22 +24,48 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if open {
             self.take_back_from_away();
         }
-        self.poll_until::<false>(done, self.surroundings.patience());
+        self.poll_until::<false>(done, self.surroundings.patience(), None);
         if open {
             self.lend_again();
         }
     }
 
-    /// The poller's turn: until `done`, or until nothing happens for longer than the patience lasts.
-    /// `AMONG`: others may sit and rely on it.
-    pub(super) fn poll_until<const AMONG: bool>(&self, done: &mut dyn FnMut() -> bool, patience: Patience) {
+    /// The poller's turn, until `done`: `true`. `AMONG`: others may sit and rely on it. `awaits`: what it waits for, if it may leave its role to another thread before that: `false`.
+    pub(super) fn poll_until<const AMONG: bool>(
+        &self,
+        done: &mut dyn FnMut() -> bool,
+        patience: Patience,
+        awaits: Option<&dyn Fn() -> Awaits>,
+    ) -> bool {
         let (mut idle, mut parks, mut spins, mut spinning_on) = (0u32, 0u32, patience.spins, None);
         let (mut looks, mut taken, mut tried, mut told) = (false, 0, false, false);
-        let mut courtesy = Courtesy::new(&self.seats);
-        while !done() {
+        let (mut courtesy, mut naps, mut wakes) = (Courtesy::new(&self.seats), Naps::default(), None);
+        let over = loop {
+            if done() {
+                break true;
+            }
             if AMONG {
                 self.look_for_others();
-                self.let_run(&mut courtesy);
+                let calls = courtesy.calls(&self.seats);
+                if let Some(awaits) = awaits
+                    && (self.is_in_the_way(calls) || naps.goes_on(idle))
+                    && !told
+                {
+                    if std::mem::take(&mut looks) {
+                        self.source.look_away();
+                    }
+                    spinning_on = None;
+                    match self.stand_aside(awaits, done, &mut naps, wakes.take()) {
+                        Aside::Polls => idle = 0,
+                        Aside::Over => break true,
+                        Aside::Sits => break false,
+                    }
+                } else {
+                    drop(wakes.take());
+                    self.let_run(&mut courtesy, calls);
+                }
+                // Whom it calls would find it polling, and sit down, before it stands aside.
+                wakes = (awaits.is_some() && self.crowded.load(Ordering::Relaxed)).then(Postponed::new);
             }
             if self.progress() {
                 (idle, parks, spins, taken, tried) = (0, 0, patience.spins, 0, false);
@@ -47,6 +75,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 }
                 continue;
             }
+            wakes = None;
             idle = idle.saturating_add(1);
             if AMONG && self.look_beside_after(idle) {
                 idle = 0;
@@ -88,13 +117,16 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                     Passed::Finished => continue,
                     Passed::Later(limit) => Some(limit),
                 };
+                if AMONG && awaits.is_some() && self.lay_back() {
+                    break false;
+                }
                 // Unless this brings something, the next look is followed by sleep at once.
                 if self.park::<AMONG>(done, most, parks) {
-                    break;
+                    break true;
                 }
                 parks = parks.saturating_add(1);
             }
-        }
+        };
         if let Some(begun) = spinning_on {
             self.spin_on.came(begun);
         }
@@ -102,6 +134,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             self.source.look_away();
         }
         self.unsay(&mut told);
+        over
     }
 
     /// Whether one that gave its core away as often as it is to goes on with that: since when it does is `begun`, and `tried` that it asked whether that pays.
@@ -177,6 +210,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// Sleeps on the bell, and on those of the shards that are seen to meanwhile.
     fn sleep(&self, ticket: u32, limit: Option<Duration>, beside: &[Covered<R, S>]) {
+        postponed::flush();
         if beside.is_empty() {
             return self.source.sleep(ticket, limit);
         }
