@@ -82,6 +82,7 @@ class Case:
     # Whole jobs on hosts made here, with time limits of networks in them: on a machine that stands still for seconds now and then, one of many fails. It is run again and,
     # if it passes then, told as unsteady with the first reason. Never in a soak.
     second_try: bool = False
+    waits: bool = False  # mostly for time limits of networks: twice as many go side by side
 
 
 @dataclasses.dataclass
@@ -191,7 +192,7 @@ def outcomes_of(case: Case) -> list[Outcome]:
 
 
 def run_cases(context: Context, cases: Iterable[Case], tally: Tally):
-    """Runs what may go side by side on `jobs` threads, then the rest one by one, then once more and alone what failed of those that have a second try."""
+    """Runs what may go side by side on `jobs` threads (what waits, on twice as many), then the rest one by one, then once more and alone what failed of those that have a second try."""
     cases = list(cases)
     again = []
 
@@ -203,8 +204,9 @@ def run_cases(context: Context, cases: Iterable[Case], tally: Tally):
             for outcome in outcomes:
                 tally.add(outcome)
 
-    with concurrent.futures.ThreadPoolExecutor(context.jobs) as pool:
-        list(pool.map(run_case, [case for case in cases if not case.alone]))
+    for waits in (False, True):
+        with concurrent.futures.ThreadPoolExecutor(context.jobs * (2 if waits else 1)) as pool:
+            list(pool.map(run_case, [case for case in cases if not case.alone and case.waits == waits]))
     for case in (case for case in cases if case.alone):
         run_case(case)
     for case, first in again:
