@@ -7,7 +7,6 @@ job every short sample has the bare hand-off of a cache line measured right befo
 sample counts only if the two agree, is labelled near or far by them, and is compared only within its label.
 """
 
-import argparse
 import importlib
 import os
 import re
@@ -17,7 +16,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import report  # noqa: E402
-from session import JOB_LIMIT_S, Session, add_options, end_on_signals  # noqa: E402
+from options import Parser, add_options, some_of  # noqa: E402
+from session import JOB_LIMIT_S, Session, end_on_signals  # noqa: E402
 from stats import Samples  # noqa: E402
 
 # Parts with their own options: `garonne bench PART`, and the module of each.
@@ -26,6 +26,7 @@ SMALL, MIDDLE = [8], [64, 256, 1024, 4096, 8192, 16384, 65536]
 LARGE = [262144, 1 << 20, 4 << 20, 16 << 20]
 FRESH = [4096, 8192, 16384, 65536, 262144, 1 << 20]
 COLLECTIVES = ["allreduce", "bcast", "alltoall", "allgather"]
+GROUPS = ["latency", "bandwidth", "fresh", "rate", "types", "collectives", "large collectives", "launch", "memory", "floor"]
 
 
 def plan(quick):
@@ -45,12 +46,12 @@ def plan(quick):
     yield "memory", 4 if quick else 64, ["memory"]
 
 
-def arguments():
-    parser = argparse.ArgumentParser(prog="garonne bench", description=__doc__.split("\n\n")[0].partition(": ")[2],
+def arguments(argv):
+    parser = Parser(prog="garonne bench", description=__doc__.split("\n\n")[0].partition(": ")[2],
                                      epilog=f"Further parts, each with its own --help: garonne bench {' | '.join([*PARTS, 'tasks'])}")
     add_options(parser, rounds=6, samples=12, sample_ms=2.0, out="garonne-bench")
-    parser.add_argument("--only", metavar="GROUPS", default="", help="some of: latency, bandwidth, fresh, rate, types, collectives, large collectives, launch, memory, floor")
-    return parser.parse_args()
+    parser.add_argument("--only", metavar="GROUPS", type=some_of(GROUPS), default=GROUPS, help=f"some of: {', '.join(GROUPS)}")
+    return parser.parse_args(argv)
 
 
 class Bench(Session):
@@ -58,10 +59,9 @@ class Bench(Session):
         super().__init__(args)
         self.samples, self.memory, self.launch = Samples(), {}, {}
         self.programs = {}
-        self.groups = [word.strip() for word in args.only.split(",") if word.strip()]
 
     def wanted(self, group):
-        return not self.groups or group in self.groups
+        return group in self.args.only
 
     def prepare(self):
         self.programs = {peer.name: (peer, program) for peer, program in self.build("bench.c")}
@@ -91,9 +91,13 @@ class Bench(Session):
             try:
                 done = subprocess.run(command, env=env, capture_output=True, timeout=JOB_LIMIT_S, check=False)
             except subprocess.TimeoutExpired:
+                self.count(name, False)
                 self.note(f"{name}: launching {ranks} ranks took more than {JOB_LIMIT_S} s")
                 continue
-            if done.returncode == 0:
+            self.count(name, done.returncode == 0)
+            if done.returncode != 0:
+                self.note(f"{name}: launching {ranks} ranks failed: {' '.join(done.stderr.decode(errors='replace').strip().splitlines()[-1:])}")
+            else:
                 self.launch.setdefault(ranks, {}).setdefault(name, []).append((time.monotonic_ns() - started) / 1e6)
         started = time.monotonic_ns()
         children = [os.posix_spawn("/bin/true", ["true"], os.environ) for _ in range(ranks)]
@@ -119,14 +123,13 @@ def main():
     if len(sys.argv) > 1 and sys.argv[1] in PARTS:
         end_on_signals()
         return importlib.import_module(PARTS[sys.argv[1]]).main(sys.argv[2:])
-    args = arguments()
+    args = arguments(sys.argv[1:])
     end_on_signals()
     bench = Bench(args)
     bench.prepare()
     bench.measure()
     data = report.data(bench)
-    bench.keep(data, report.tables(data), report.plots(data))
-    return 0
+    return bench.keep(data, report.tables(data), report.plots(data))
 
 
 if __name__ == "__main__":

@@ -100,8 +100,13 @@ int main(int argc, char **argv)
     shared = handoff_map(argv[1]);
     int samples = atoi(argv[2]);
     size_t largest = 0;
-    for (int i = 3; i < argc; i++)
+    for (int i = 3; i < argc; i++) {
+        if (atol(argv[i]) < 1) {
+            fprintf(stderr, "floor: '%s' is no number of bytes above 0\n", argv[i]);
+            return 2;
+        }
         largest = (size_t)atol(argv[i]) > largest ? (size_t)atol(argv[i]) : largest;
+    }
     char *memory = mmap(NULL, 2 * largest + 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), *own = malloc(2 * largest + 1);
     if (memory == MAP_FAILED || !own)
         return 2;

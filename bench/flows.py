@@ -6,18 +6,20 @@ Samples during which cores moved
 are shown as unsteady. In the data `ranks` is the number of messages under way, and the ranks are two.
 """
 
-import argparse
 import contextlib
 import re
 
 import between
 import report
-from session import Session, add_options, numbers, words_of
+from options import BYTES_MAX, Parser, add_options, numbers, some_of
+from session import Session
 from stats import Samples, ratio_interval
 
 PLACES = ["tcp", "shm"]
 KINDS = ["pingpong", "series", "types", "stream", "beside"]
-SERIES, SEGMENTS = [1, 2, 4, 8, 16, 32, 64], [4, 64, 1024]
+# flows.c has communicators for series that long.
+SERIES_MAX = 64
+SERIES, SEGMENTS = [1, 2, 4, 8, 16, 32, SERIES_MAX], [4, 64, 1024]
 PAIRS, BLOCK = [1, 2, 8, 64], 256 * 1024
 SIZES, STREAM_SIZE, WINDOW, BULK_FLOWS = [8, 1024, 8192, 65536, 262144, 1 << 20], 1 << 20, 8, 2
 LINE = re.compile(r"^sample (\w+) (\d+) (\d+) (\S+) (\S+) (\S+)$", re.M)
@@ -34,12 +36,12 @@ MEANINGS = {
 
 
 def arguments(argv):
-    parser = argparse.ArgumentParser(prog="garonne bench flows", description=__doc__.split("\n\n")[0].partition(": ")[2])
+    parser = Parser(prog="garonne bench flows", description=__doc__.split("\n\n")[0].partition(": ")[2])
     add_options(parser, rounds=3, samples=6, sample_ms=3.0, out="garonne-bench/flows")
-    parser.add_argument("--over", type=lambda text: words_of(text, PLACES), default=PLACES, metavar="PLACES", help="tcp, shm or both, by comma")
-    parser.add_argument("--only", type=lambda text: words_of(text, KINDS), default=KINDS, metavar="KINDS", help=f"some of: {', '.join(KINDS)}")
-    parser.add_argument("--counts", type=numbers, metavar="K", help="lengths of series, by comma")
-    parser.add_argument("--sizes", type=numbers, metavar="BYTES", help="lengths of plain messages, alone and out of a window, by comma")
+    parser.add_argument("--over", type=some_of(PLACES), default=PLACES, metavar="PLACES", help="tcp, shm or both, by comma")
+    parser.add_argument("--only", type=some_of(KINDS), default=KINDS, metavar="KINDS", help=f"some of: {', '.join(KINDS)}")
+    parser.add_argument("--counts", type=numbers(1, SERIES_MAX), metavar="K", help="lengths of series, by comma")
+    parser.add_argument("--sizes", type=numbers(1, BYTES_MAX), metavar="BYTES", help="lengths of plain messages, alone and out of a window, by comma")
     return parser.parse_args(argv)
 
 
@@ -144,5 +146,4 @@ def main(argv):
         data[place] = report.sample_rows(samples)
         names = sorted({name for by_name in samples.of.values() for name in by_name})
         data["aims"] += list(aims(samples.of, place, names))
-    bench.keep(data, tables(data), {})
-    return 0
+    return bench.keep(data, tables(data), {})

@@ -6,7 +6,6 @@ for 2 and 4 ranks and all sizes, for every MPI in turns. All ranks compute at th
 waiting hides, not copying (ideal.py).
 """
 
-import argparse
 import collections
 import os
 import re
@@ -14,34 +13,33 @@ import statistics
 
 import ideal
 import report
-from session import Session, add_options, numbers
+from options import INT_MAX, RANKS_MAX, RANKS_MIN, Parser, add_options, numbers, some_of
+from session import Session
 from stats import Key, Samples, quartiles
 
 NAMES = ["ibcast", "iallreduce", "ialltoall", "ialltoallv", "igather", "igatherv", "iscatter", "iscatterv", "iallgather", "iallgatherv", "ireduce", "ibarrier"]
 SIZES = [8, 1024, 8192, 32768, 262144, 1 << 20, 4 << 20]
 QUICK_SIZES = [8, 32768]
+DOUBLE = 8
 LINE = re.compile(r"^nbc (\w+) (\d+) (\S+) (\S+) (\S+) (\S+) (\S+)$", re.M)
 
 
-def names_of(text):
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in NAMES:
-            raise argparse.ArgumentTypeError(f"'{name}' is not one of {', '.join(NAMES)}")
-    return names
-
-
 def arguments(argv):
-    parser = argparse.ArgumentParser(prog="garonne bench collectives", description=__doc__.split("\n\n")[0].partition(": ")[2])
+    parser = Parser(prog="garonne bench collectives", description=__doc__.split("\n\n")[0].partition(": ")[2])
     parser.add_argument("--overlap", action="store_true", help="the overlap of nonblocking collectives (blocking ones: garonne bench --only collectives)")
     add_options(parser, rounds=3, samples=6, sample_ms=2.0, out="garonne-bench/collectives")
-    parser.add_argument("--names", type=names_of, default=NAMES, help="some of them, by comma")
-    parser.add_argument("--sizes", type=numbers, metavar="BYTES", help="of one block, by comma (default: 8 bytes to 4 MB)")
-    parser.add_argument("--ranks", type=numbers, default=[2, 4], help="by comma (default 2,4)")
+    parser.add_argument("--names", type=some_of(NAMES), default=NAMES, help="some of them, by comma")
+    parser.add_argument("--sizes", type=numbers(1), metavar="BYTES", help="of one block, by comma (default: 8 bytes to 4 MB)")
+    parser.add_argument("--ranks", type=numbers(RANKS_MIN, RANKS_MAX), default=[2, 4], help="by comma (default 2,4)")
     args = parser.parse_args(argv)
     if not args.overlap:
         parser.error("say --overlap; blocking collectives are measured by: garonne bench --only collectives")
     args.sizes = args.sizes or (QUICK_SIZES if args.quick else SIZES)
+    # What a rank gets of all others lies in one buffer, at places that are counted by an int; reductions add doubles.
+    if max(args.sizes) * max(args.ranks) > INT_MAX:
+        parser.error(f"--sizes: with {max(args.ranks)} ranks it takes at most {INT_MAX // max(args.ranks)} bytes of one block")
+    if any(size % DOUBLE for size in args.sizes) and any("reduce" in name for name in args.names):
+        parser.error(f"--sizes: ireduce and iallreduce take doubles, so it takes multiples of {DOUBLE} bytes with them")
     return args
 
 
@@ -102,5 +100,4 @@ def main(argv):
     bench = Nonblocking(arguments(argv))
     bench.measure()
     data = {**report.head(bench, bench.samples), "rows": list(bench.rows())}
-    bench.keep(data, tables(data), {})
-    return 0
+    return bench.keep(data, tables(data), {})

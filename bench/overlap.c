@@ -224,8 +224,11 @@ int main(int argc, char **argv)
         usage(size != 2 ? "other than two ranks" : "too few arguments");
     pin(rank);
     shared = shared_map(argv[1], sizeof *shared);
-    for (char *word = strtok(argv[4], ","); word && count < PERCENTS_MAX; word = strtok(NULL, ","))
+    for (char *word = strtok(argv[4], ","); word; word = strtok(NULL, ",")) {
+        if (count == PERCENTS_MAX)
+            usage(word);
         percents[count++] = atoi(word);
+    }
     meet();
     turns_per_ns = work_turns_per_ns();
     clock_ns = work_clock_ns();

@@ -5,7 +5,6 @@ allows at best (ideal.py, with the copying that floor.c measures in the same run
 with peers whose progress threads spin on the cores that are measured, unsteady ones are shown, and marked so.
 """
 
-import argparse
 import collections
 import contextlib
 import dataclasses
@@ -20,13 +19,16 @@ import between
 import ideal
 import idle
 import report
-from session import Session, add_options, numbers, words_of
+from options import BYTES_MAX, Parser, add_options, numbers, refuse, some_of
+from session import Session
 from stats import Samples, quartiles, ratio_interval, regime
 
 SIZES = [8, 64, 1024, 4096, 16384, 32768, 65536, 262144, 1 << 20, 4 << 20, 16 << 20]
 QUICK_SIZES = [8, 32768, 1 << 20]
 PERCENTS = [0, 25, 50, 75, 100, 150, 200]
 QUICK_PERCENTS = [0, 100, 200]
+# overlap.c has room for so many lengths of computing; the longest is a thousand times what the message takes.
+PERCENTS_MAX, PERCENT_MAX = 16, 100000
 SHAPES = ["contiguous", "strided"]
 PLACES = ["shm", "tcp"]
 # Messages under way while it is counted what sockets take of the processors.
@@ -57,13 +59,13 @@ class Sample:
 
 
 def arguments(argv):
-    parser = argparse.ArgumentParser(prog="garonne bench overlap", description=__doc__.split("\n\n")[0].partition(": ")[2])
+    parser = Parser(prog="garonne bench overlap", description=__doc__.split("\n\n")[0].partition(": ")[2])
     add_options(parser, rounds=3, samples=6, sample_ms=1.0, out="garonne-bench/overlap")
     parser.add_argument("--over", choices=PLACES, default="shm", help="shm: both ranks on this host (default); tcp: one on each of two hosts, which are network namespaces")
-    parser.add_argument("--sizes", type=numbers, metavar="BYTES", help="by comma (default: 8 bytes to 16 MB)")
-    parser.add_argument("--percents", type=numbers, metavar="PERCENTS", help="lengths of the computing in percent of T_comm")
-    parser.add_argument("--sides", type=lambda text: words_of(text, ideal.SIDES), default=list(ideal.SIDES), help="who computes, by comma: sender, receiver, both")
-    parser.add_argument("--shapes", type=lambda text: words_of(text, SHAPES), default=SHAPES, help="by comma: contiguous, strided")
+    parser.add_argument("--sizes", type=numbers(1, BYTES_MAX), metavar="BYTES", help="by comma (default: 8 bytes to 16 MB)")
+    parser.add_argument("--percents", type=numbers(0, PERCENT_MAX, PERCENTS_MAX), metavar="PERCENTS", help="lengths of the computing in percent of T_comm")
+    parser.add_argument("--sides", type=some_of(ideal.SIDES), default=list(ideal.SIDES), help="who computes, by comma: sender, receiver, both")
+    parser.add_argument("--shapes", type=some_of(SHAPES), default=SHAPES, help="by comma: contiguous, strided")
     parser.add_argument("--no-slowdown", action="store_true", help="leave out what traffic and waiting ranks cost a computing thread")
     parser.add_argument("--add", action="store_true", help="add to the samples that lie in the output directory already")
     args = parser.parse_args(argv)
@@ -75,6 +77,8 @@ def arguments(argv):
 
 
 class Overlap(Session):
+    FILES = (*Session.FILES, "samples.json")
+
     def __init__(self, args):
         super().__init__(args)
         self.floor, self.slowdown = Samples(), idle.Shares()
@@ -155,7 +159,12 @@ class Overlap(Session):
     def load(self):
         if not self.kept.exists():
             return
-        old = json.loads(self.kept.read_text())
+        try:
+            self.take_kept(json.loads(self.kept.read_text()))
+        except (ValueError, KeyError, TypeError):
+            refuse(f"--add takes what an earlier run left in the output directory; {self.kept} is none of that")
+
+    def take_kept(self, old):
         for side, shape, size, percent, name, label, samples in old["samples"]:
             self.of[Case(side, shape, size, percent)][name][label] += [Sample(*s) for s in samples]
         for what, ranks, size, label, values in old["floor"]:
@@ -289,5 +298,4 @@ def main(argv):
     bench.save()
     data = {**report.head(bench, bench.floor), "rows": list(bench.rows()), "slowdown": bench.slowdown.data()}
     shapes = dict.fromkeys(row["shape"] for row in data["rows"])
-    bench.keep(data, tables(data), {f"overlap-{shape}.svg": heat_map(data["rows"], shape) for shape in shapes})
-    return 0
+    return bench.keep(data, tables(data), {f"overlap-{shape}.svg": heat_map(data["rows"], shape) for shape in shapes})

@@ -3,12 +3,10 @@
 For every MPI in turns; Open MPI is told that it is oversubscribed (peers.py), the others have no such setting.
 """
 
-import argparse
-
 import idle
 import nonblocking
 import report
-from session import add_options, numbers
+from options import RANKS_MAX, RANKS_MIN, Parser, add_options, numbers
 
 CALLS = ["ibarrier:0", "iallreduce:8", "ibcast:8", "ialltoall:64", "iallgather:8"]
 # An idle job is watched this long.
@@ -18,9 +16,9 @@ JOB_LIMIT_S = 60
 
 
 def arguments(argv):
-    parser = argparse.ArgumentParser(prog="garonne bench oversubscribed", description=__doc__.split("\n\n")[0].partition(": ")[2])
+    parser = Parser(prog="garonne bench oversubscribed", description=__doc__.split("\n\n")[0].partition(": ")[2])
     add_options(parser, rounds=2, samples=5, sample_ms=5.0, out="garonne-bench/oversubscribed")
-    parser.add_argument("--ranks", type=numbers, help="by comma (default 2,4,8,16,32,64)")
+    parser.add_argument("--ranks", type=numbers(RANKS_MIN, RANKS_MAX), help="by comma (default 2,4,8,16,32,64)")
     parser.add_argument("--only", choices=["collectives", "idle"], help="one of both")
     args = parser.parse_args(argv)
     args.ranks = args.ranks or ([2, 4] if args.quick else [2, 4, 8, 16, 32, 64])
@@ -42,5 +40,4 @@ def main(argv):
                 idle.measure(bench, shares, (peer, program), max(args.ranks), modes, length)
     data = {**report.head(bench, bench.samples), "rows": report.sample_rows(bench.samples), "idle": shares.data()}
     lines = report.title(data, "More ranks than cores") + report.kind_tables(data["rows"]) + idle.tables(data["idle"], "Waiting ranks")
-    bench.keep(data, report.finish(data, lines), {})
-    return 0
+    return bench.keep(data, report.finish(data, lines), {})

@@ -3,7 +3,7 @@
 Owned by a part (bench.py, overlap.py, nonblocking.py, threads.py); bounded by JOB_LIMIT_S for each job. Nothing is measured here.
 """
 
-import argparse
+import collections
 import json
 import os
 import pathlib
@@ -13,48 +13,9 @@ import sys
 import tempfile
 
 import peers
+from options import HERE, try_out
 
-HERE = pathlib.Path(__file__).resolve().parent
 JOB_LIMIT_S = 180
-
-
-def known_peers(text):
-    """The names of an option's value."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in peers.NAMES:
-            raise argparse.ArgumentTypeError(f"there is no MPI named '{name}' here; there are {', '.join(peers.NAMES)}")
-    return names
-
-
-def numbers(text):
-    """A list of whole numbers by comma."""
-    try:
-        return [int(word) for word in text.split(",") if word.strip()]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a list of whole numbers by comma") from None
-
-
-def words_of(text, known):
-    """The words of an option's value, by comma; an error of the command line if one is not known."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    for word in words:
-        if word not in known:
-            raise argparse.ArgumentTypeError(f"'{word}' is not one of {', '.join(known)}")
-    return words
-
-
-def add_options(parser, rounds, samples, sample_ms, out):
-    """The options that all parts share."""
-    parser.add_argument("--against", metavar="NAMES", type=known_peers, default=[], help=f"other MPIs, by comma: {','.join(peers.NAMES)}")
-    parser.add_argument("--rounds", type=int, default=rounds, help=f"turns of every MPI (default {rounds})")
-    parser.add_argument("--samples", type=int, default=samples, help=f"samples per measurement and turn (default {samples})")
-    parser.add_argument("--sample-ms", type=float, default=sample_ms, help=f"length of a sample (default {sample_ms:g})")
-    parser.add_argument("--quick", action="store_true", help="few sizes and ranks: to see that it works")
-    parser.add_argument("--wheels", metavar="DIR", help="take the peers' wheels from here instead of the network")
-    parser.add_argument("--out", metavar="DIR", default=out, help=f"where tables, plots and data go (default {out})")
-    parser.add_argument("--json", action="store_true", help="print the data instead of the tables")
-    parser.add_argument("--prefix", default=str(HERE.parents[2]), help=argparse.SUPPRESS)
 
 
 def end_on_signals():
@@ -64,14 +25,20 @@ def end_on_signals():
 
 
 class Session:
+    # What is written under the output directory, beside pictures.
+    FILES = ("bench.json", "bench.md")
+
     def __init__(self, args):
         self.args = args
+        try_out(args.out, self.FILES)
         cache = os.environ.get("GARONNE_STATE") or os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "garonne")
         self.state = pathlib.Path(cache).resolve() / "bench"
         self.state.mkdir(parents=True, exist_ok=True)
         self.map = tempfile.NamedTemporaryFile(prefix="garonne-bench-")
         self.notes = []
         self.found = None
+        # Jobs of Garonne's own: those that did what they were asked for (True), and those that failed.
+        self.ours = collections.Counter()
 
     def say(self, text):
         print(text, file=sys.stderr, flush=True)
@@ -132,12 +99,18 @@ class Session:
         try:
             done = subprocess.run(command, env=peer.environment(), capture_output=True, text=True, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired as late:
+            self.count(peer.name, False)
             self.note(f"{peer.name} on {ranks} ranks did not finish {told} in {limit_s} s")
             return (late.stdout or b"").decode(errors="replace")
+        self.count(peer.name, done.returncode == 0)
         if done.returncode != 0:
             last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
             self.note(f"{peer.name} on {ranks} ranks failed at {told}: {' '.join(last)}")
         return done.stdout
+
+    def count(self, name, good):
+        if name == "garonne":
+            self.ours[good] += 1
 
     def sample_words(self):
         """The first arguments of every program: samples, and nanoseconds of one."""
@@ -145,15 +118,32 @@ class Session:
 
     def run_floor(self, sizes):
         command = [str(self.state / "floor"), self.fresh_map(), str(self.args.samples), *map(str, sizes)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=JOB_LIMIT_S, check=False).stdout
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=JOB_LIMIT_S, check=False)
+        except subprocess.TimeoutExpired:
+            self.note(f"the floor was not measured in {JOB_LIMIT_S} s")
+            return ""
+        if done.returncode != 0:
+            self.note(f"the floor failed: {' '.join(done.stderr.strip().splitlines()[-1:])}")
+        return done.stdout
 
     def keep(self, data, text, pictures):
-        """Writes data, tables and pictures under the output directory, and prints what was asked for."""
-        out = pathlib.Path(self.args.out)
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "bench.json").write_text(json.dumps(data, indent=1))
-        (out / "bench.md").write_text(text)
-        for name, picture in pictures.items():
-            (out / name).write_text(picture)
-        print(json.dumps(data) if self.args.json else text)
+        """Writes data, tables and pictures under the output directory, and prints what was asked for; the exit code of the benchmark."""
+        out, lost = pathlib.Path(self.args.out), None
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / "bench.json").write_text(json.dumps(data, indent=1))
+            (out / "bench.md").write_text(text)
+            for name, picture in pictures.items():
+                (out / name).write_text(picture)
+        except OSError as error:
+            lost = error
+        print(json.dumps(data) if self.args.json else text, flush=True)
+        if lost:
+            self.say(f"error: --out: nothing more can be written there: {lost}")
+            return 1
         self.say(f"tables, plots and data: {out}/")
+        if self.ours[False] and not self.ours[True]:
+            self.say("error: every job of Garonne failed; the notes say how")
+            return 1
+        return 0

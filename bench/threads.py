@@ -3,11 +3,11 @@
 The multi-threaded latency test of the PIOMan paper (section V.B) and what belongs to it, for every MPI in turns; threads.c says what each kind is.
 """
 
-import argparse
 import re
 
 import report
-from session import Session, add_options
+from options import Parser, add_options, some_of
+from session import Session
 from stats import Samples
 
 RECEIVERS, PAIRS = [1, 2, 4, 8, 16, 32, 64], [1, 2, 4, 8, 16]
@@ -18,18 +18,10 @@ JOB_LIMIT_S = 30
 LINE = re.compile(r"^sample (\w+) (\d+) (\S+) (\S+) (\S+)$", re.M)
 
 
-def kinds_of(text):
-    kinds = [kind.strip() for kind in text.split(",") if kind.strip()]
-    for kind in kinds:
-        if kind not in KINDS:
-            raise argparse.ArgumentTypeError(f"'{kind}' is not one of {', '.join(KINDS)}")
-    return kinds
-
-
 def arguments(argv):
-    parser = argparse.ArgumentParser(prog="garonne bench threads", description=__doc__.split("\n\n")[0].partition(": ")[2])
+    parser = Parser(prog="garonne bench threads", description=__doc__.split("\n\n")[0].partition(": ")[2])
     add_options(parser, rounds=2, samples=6, sample_ms=3.0, out="garonne-bench/threads")
-    parser.add_argument("--only", type=kinds_of, default=list(KINDS), metavar="KINDS", help=f"some of: {', '.join(KINDS)}")
+    parser.add_argument("--only", type=some_of(list(KINDS)), default=list(KINDS), metavar="KINDS", help=f"some of: {', '.join(KINDS)}")
     return parser.parse_args(argv)
 
 
@@ -69,5 +61,4 @@ def main(argv):
     bench.measure()
     data = {**report.head(bench, bench.samples), "rows": report.sample_rows(bench.samples)}
     lines = report.title(data, "Several threads in MPI") + report.kind_tables(data["rows"], "threads")
-    bench.keep(data, report.finish(data, lines), pictures(data["rows"]))
-    return 0
+    return bench.keep(data, report.finish(data, lines), pictures(data["rows"]))

@@ -5,7 +5,6 @@ wire, with the other, and with both; what both give together by the sum of what 
 wires to a third host, and none to the other: there Garonne's agents pass connections on, and what the slower wire gives alone is what can be had. Needs root.
 """
 
-import argparse
 import contextlib
 import statistics
 
@@ -14,7 +13,8 @@ import namespaces
 import peers
 import report
 from flows import LINE
-from session import Session, add_options, numbers
+from options import BYTES_MAX, Parser, add_options, numbers
+from session import Session
 from stats import Samples, ratio_interval
 
 WINDOW = 4
@@ -22,16 +22,16 @@ AIM, AIM_THROUGH = 0.9, 0.8
 
 
 def arguments(argv):
-    parser = argparse.ArgumentParser(prog="garonne bench ways", description=__doc__.split("\n\n")[0].partition(": ")[2])
+    parser = Parser(prog="garonne bench ways", description=__doc__.split("\n\n")[0].partition(": ")[2])
     add_options(parser, rounds=2, samples=5, sample_ms=3.0, out="garonne-bench/ways")
     parser.add_argument("--rates", metavar="PAIRS", default="400:400,400:100,400:40", help="megabits per second of both wires, pairs by comma (default %(default)s)")
-    parser.add_argument("--sizes", type=numbers, metavar="BYTES", help="of a message, by comma (default 1000000,4000000)")
+    parser.add_argument("--sizes", type=numbers(1, BYTES_MAX), metavar="BYTES", help="of a message, by comma (default 1000000,4000000)")
     args = parser.parse_args(argv)
     try:
         args.rates = [tuple(int(rate) for rate in pair.split(":")) for pair in args.rates.split(",")]
         assert all(len(pair) == 2 and min(pair) > 0 for pair in args.rates)
     except (ValueError, AssertionError):
-        parser.error(f"--rates: '{args.rates}' are no pairs such as 400:100")
+        parser.error(f"--rates: '{args.rates}' is no list by comma of pairs such as 400:100")
     args.sizes = args.sizes or ([1000000] if args.quick else [1000000, 4000000])
     if args.quick:
         args.rates = args.rates[1:2] or args.rates
@@ -137,5 +137,4 @@ def main(argv):
     bench = Ways(arguments(argv))
     bench.measure()
     data = {**report.head(bench, bench.samples), "aims": [AIM, AIM_THROUGH], "rows": bench.rows(), "through": bench.rows_through()}
-    bench.keep(data, tables(data), {})
-    return 0
+    return bench.keep(data, tables(data), {})
