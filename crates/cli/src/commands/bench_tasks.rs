@@ -16,6 +16,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
+/// Samples, and tasks in one: beyond what anybody waits for, and each sample is kept.
+const COUNT_MAX: i64 = 1_000_000;
+
 #[derive(Debug, Parser)]
 #[command(
     name = "garonne bench tasks",
@@ -26,10 +29,10 @@ struct Args {
     #[arg(long)]
     json: bool,
     /// Samples of each queue
-    #[arg(long, default_value_t = 21)]
+    #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u32).range(1..=COUNT_MAX))]
     samples: u32,
     /// Tasks in a sample
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=COUNT_MAX))]
     tasks: u32,
 }
 
@@ -370,6 +373,19 @@ mod tests {
         for row in &report.rows {
             assert!(row.median_ns > 0.0 && row.quartile_ns <= row.median_ns, "{row:?}");
             assert_eq!(row.ran.iter().sum::<u64>(), 15, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn no_samples_or_no_tasks_are_refused_and_not_measured() {
+        for option in ["--samples", "--tasks"] {
+            for wrong in ["0", "-1", "1000001", "some"] {
+                let error = Args::try_parse_from(["garonne bench tasks", &format!("{option}={wrong}")])
+                    .expect_err(wrong);
+                assert_eq!(error.exit_code(), 2);
+                assert!(error.to_string().contains(option), "{error}");
+            }
+            assert!(Args::try_parse_from(["garonne bench tasks", option, "1"]).is_ok());
         }
     }
 
