@@ -29,7 +29,7 @@ pub const SITES: usize = 1 << 16;
 /// Moving that takes less is not worth hiding: about what posting an operation and waiting for it costs.
 pub const SMALL_NS: u64 = 3_000;
 
-/// From how much waiting on an operation with next to nothing to move is said to be somebody else's lateness: several times what waking a sleeper takes.
+/// From how much waiting in which nobody moves anything a reason is sought, where there was next to nothing to move or most was hidden: several times what waking a sleeper takes.
 pub const LATE_NS: u64 = 100_000;
 
 /// Of what was moved, more than this many hundredths hidden is not little: no reason is sought.

@@ -6,7 +6,7 @@
 pub mod share;
 pub mod spans;
 
-use crate::limits::{HALVES_KEPT, LITTLE_PERCENT, OPEN_OPERATIONS, SITES, THREADS};
+use crate::limits::{HALVES_KEPT, LATE_NS, LITTLE_PERCENT, OPEN_OPERATIONS, SITES, THREADS};
 use crate::record::Side;
 use crate::seen::{Background, Message, Name, Seen, What};
 use share::{Life, Means, REASONS, Reason, Share, judge};
@@ -71,8 +71,10 @@ pub struct Row {
     pub hidden_ns: u64,
     /// Time waited for them.
     pub waited_ns: u64,
-    /// Operations by the reason why little was hidden.
+    /// Operations by the reason why little was hidden, or why they were waited for.
     pub reasons: [u64; REASONS],
+    /// Time waited for those with each reason.
+    pub waits_ns: [u64; REASONS],
 }
 
 impl Row {
@@ -82,12 +84,26 @@ impl Row {
             .then(|| (u128::from(self.hidden_ns) * 100 / u128::from(self.moving_ns)) as u64)
     }
 
-    /// The most frequent reason, of those that matter if there are any. Where most was hidden all the same, only one that most operations had: what befell
-    /// a few is not why the row is as it is.
+    /// The most frequent reason, of those that matter if there are any. Where most was hidden all the same, the one of which most was waited for, if more was
+    /// waited for than moving took; otherwise only one that most operations had: what befell a few is not why the row is as it is.
     pub fn reason(&self) -> Option<Reason> {
-        let hidden = self.percent().is_some_and(|percent| percent >= LITTLE_PERCENT);
-        self.most_frequent()
-            .filter(|reason| !hidden || self.reasons[*reason as usize] > self.operations / 2)
+        if self.percent().is_none_or(|percent| percent < LITTLE_PERCENT) {
+            return self.most_frequent();
+        }
+        let waited = self.waited_ns >= LATE_NS && self.waited_ns > self.moving_ns;
+        let longest = waited.then(|| self.longest_waited()).flatten();
+        longest.or_else(|| {
+            self.most_frequent()
+                .filter(|reason| self.reasons[*reason as usize] > self.operations / 2)
+        })
+    }
+
+    fn longest_waited(&self) -> Option<Reason> {
+        let waits = |reason: &Reason| self.waits_ns[*reason as usize];
+        Reason::ALL
+            .into_iter()
+            .filter(|reason| *reason != Reason::Small && waits(reason) >= LATE_NS)
+            .max_by_key(|reason| (waits(reason), std::cmp::Reverse(*reason)))
     }
 
     fn most_frequent(&self) -> Option<Reason> {
@@ -111,6 +127,8 @@ impl Row {
         }
         if let Some(reason) = share.reason {
             self.reasons[reason as usize] += 1;
+            let waits = &mut self.waits_ns[reason as usize];
+            *waits = waits.saturating_add(share.waited_ns);
             self.small += u64::from(reason == Reason::Small);
         }
     }

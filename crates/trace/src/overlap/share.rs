@@ -1,4 +1,4 @@
-//! How much of one operation was hidden, and when little was, why: pure functions of the times in its life.
+//! How much of one operation was hidden, and when little was, or it was waited for all the same, why: pure functions of the times in its life.
 //!
 //! The time that counts is that in which somebody moved the operation's bytes. What of it fell into the program's own code was hidden; what fell into a call
 //! of MPI by the thread that had started the operation was not. An operation that merely stays open while the program computes, and is
@@ -8,7 +8,7 @@ use super::spans::{Span, common, total, unite};
 use crate::limits::{LATE_NS, LITTLE_PERCENT, SMALL_NS};
 use crate::seen::Background;
 
-/// Why little of an operation was hidden.
+/// Why little of an operation was hidden, or why it was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     /// It took so little that hiding it would gain nothing, or it was over when it was started.
@@ -29,10 +29,12 @@ pub enum Reason {
     NotAdvanced,
     /// The program computed for a shorter time than moving the bytes took.
     ShortComputation,
+    /// Most was hidden, and then the program waited while nobody moved the rest: not because the other side started late, as far as is known.
+    RestLate,
 }
 
 /// How many there are.
-pub const REASONS: usize = 9;
+pub const REASONS: usize = 10;
 
 impl Reason {
     /// All of them, in their order.
@@ -46,6 +48,7 @@ impl Reason {
         Reason::NoCore,
         Reason::NotAdvanced,
         Reason::ShortComputation,
+        Reason::RestLate,
     ];
 
     /// In a few words.
@@ -60,6 +63,7 @@ impl Reason {
             Reason::NoCore => "no core free",
             Reason::NotAdvanced => "not advanced",
             Reason::ShortComputation => "computed too short",
+            Reason::RestLate => "rest came late",
         }
     }
 
@@ -86,6 +90,9 @@ impl Reason {
             Reason::NotAdvanced => "see the timeline (garonne trace) for who could have moved it",
             Reason::ShortComputation => {
                 "start earlier or wait later: there is less computation than communication"
+            }
+            Reason::RestLate => {
+                "the others, or the network, had the rest: see the timeline (garonne trace) for what they did meanwhile"
             }
         }
     }
@@ -126,7 +133,7 @@ pub struct Share {
     pub hidden_ns: u64,
     /// Time inside MPI between the return of the call that started it and its end.
     pub waited_ns: u64,
-    /// Why little was hidden, if little was.
+    /// Why little was hidden, if little was, or why it was waited for long.
     pub reason: Option<Reason>,
 }
 
@@ -137,16 +144,29 @@ pub fn judge(life: Life<'_>, means: Means) -> Share {
     // Times are other processes' words: they may contradict each other.
     let hidden_ns = moving_ns.saturating_sub(common(&moved, life.in_mpi));
     let waiting = Span::new(life.returned.min(life.open.end), life.open.end);
-    let waited_ns = common(&[waiting], life.in_mpi);
-    let reason = (hidden_ns.saturating_mul(100) < moving_ns.saturating_mul(LITTLE_PERCENT)
-        || moving_ns < SMALL_NS)
-        .then(|| reason(&life, means, (moving_ns, waited_ns)));
+    let mut waits: Vec<Span> = life.in_mpi.iter().map(|part| part.and(waiting)).collect();
+    let waited_ns = unite(&mut waits);
+    let little = hidden_ns.saturating_mul(100) < moving_ns.saturating_mul(LITTLE_PERCENT);
+    let reason = if little || moving_ns < SMALL_NS {
+        Some(reason(&life, means, (moving_ns, waited_ns)))
+    } else {
+        kept_waiting(&life, moving_ns, waited_ns.saturating_sub(common(&moved, &waits)))
+    };
     Share {
         moving_ns,
         hidden_ns,
         waited_ns,
         reason,
     }
+}
+
+/// Why an operation of which most was hidden was waited for longer than all the moving took, if it was: `idle_ns` is what was waited while nobody moved anything.
+/// Of a collective it is not known when others came; since some of it had moved, it need not be that one of them was late.
+fn kept_waiting(life: &Life<'_>, moving_ns: u64, idle_ns: u64) -> Option<Reason> {
+    (idle_ns >= LATE_NS && idle_ns > moving_ns).then_some(match life.partner {
+        Some(partner) if partner > life.returned => Reason::PartnerLate,
+        _ => Reason::RestLate,
+    })
 }
 
 fn reason(life: &Life<'_>, means: Means, (moving_ns, waited_ns): (u64, u64)) -> Reason {
@@ -302,6 +322,37 @@ mod tests {
             ..life(&[], &soon)
         };
         assert_eq!(judge(hardly, FREE).reason, Some(Reason::Small));
+    }
+
+    #[test]
+    fn an_operation_that_was_waited_for_has_a_reason_however_much_of_it_was_hidden() {
+        let inside = [us(0, 10), us(500, 1000)];
+        let most = |partner, moved: &[Span]| {
+            let share = judge(
+                Life {
+                    partner,
+                    ..life(moved, &inside)
+                },
+                FREE,
+            );
+            assert!(share.hidden_ns * 2 >= share.moving_ns, "{share:?}");
+            share.reason
+        };
+        let hidden_and_rest = [us(100, 120), us(990, 1000)];
+        assert_eq!(most(None, &hidden_and_rest), Some(Reason::RestLate));
+        assert_eq!(most(Some(90 * US), &hidden_and_rest), Some(Reason::PartnerLate));
+        assert_eq!(most(Some(5 * US), &hidden_and_rest), Some(Reason::RestLate));
+        // What is waited for is the moving itself, or is short beside it.
+        assert_eq!(most(None, &[us(10, 500), us(500, 970)]), None);
+        assert_eq!(most(None, &[us(10, 600)]), None);
+        // Waited for longer than all the moving, but not while nobody moved anything.
+        assert_eq!(most(None, &[us(100, 300), us(500, 690)]), None);
+    }
+
+    #[test]
+    fn a_short_wait_for_what_was_hidden_needs_no_reason() {
+        let inside = [us(0, 10), us(910, 1000)];
+        assert_eq!(judge(life(&[us(100, 120)], &inside), FREE).reason, None);
     }
 
     #[test]

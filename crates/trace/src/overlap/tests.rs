@@ -233,6 +233,56 @@ fn why_a_few_operations_were_not_hidden_is_not_why_a_row_is_as_it_is() {
     assert_eq!(row.reason(), Some(Reason::PostedLate));
 }
 
+/// Three receives, two of them hidden whole; the third, in one piece of the same length, comes 2 s after the program has begun to wait for it.
+#[test]
+fn a_row_that_was_waited_for_has_the_reason_of_the_wait_however_much_was_hidden() {
+    let mut analysis = Analysis::new(false);
+    let mut rank = Teller(&mut analysis, 1);
+    for (begin, comes, operation) in [(0, 100, 4), (10_000, 10_100, 5), (20_000, 2_020_000, 6)] {
+        rank.enter("MPI_Irecv", begin);
+        rank.start(begin + 1, Side::Receive, "MPI_Irecv", operation);
+        rank.leave("MPI_Irecv", begin + 5);
+        let message = Message {
+            sequence: operation as u32,
+            ..MESSAGE
+        };
+        let mut sender = Teller(rank.0, 0);
+        sender.enter("MPI_Send", comes - 10);
+        sender.start(comes - 9, Side::Send, "MPI_Send", operation);
+        sender.done(comes + 1000, operation, Some(message));
+        sender.leave("MPI_Send", comes + 1001);
+        rank.work(comes, comes + 1000, operation);
+        let waits = (begin + 2000).min(comes + 2000);
+        rank.enter("MPI_Wait", waits);
+        rank.done((comes + 1001).max(waits), operation, Some(message));
+        rank.leave("MPI_Wait", (comes + 1002).max(waits + 1));
+    }
+    let row = row(analysis, "MPI_Irecv");
+    assert_eq!((row.operations, row.percent()), (3, Some(66)));
+    assert!(row.waited_ns > 1_990_000 * US, "{row:?}");
+    assert_eq!(row.reason(), Some(Reason::PartnerLate));
+}
+
+#[test]
+fn of_several_reasons_to_wait_the_longest_is_told() {
+    let mut row = Row {
+        operations: 10,
+        moving_ns: 100 * US,
+        hidden_ns: 90 * US,
+        waited_ns: 3000 * US,
+        ..Row::default()
+    };
+    row.reasons[Reason::WaitedAtOnce as usize] = 2;
+    row.waits_ns[Reason::WaitedAtOnce as usize] = 200 * US;
+    row.reasons[Reason::RestLate as usize] = 1;
+    row.waits_ns[Reason::RestLate as usize] = 2000 * US;
+    assert_eq!(row.reason(), Some(Reason::RestLate));
+    // Short beside the moving: what befell a few is not why the row is as it is.
+    row.moving_ns = 4000 * US;
+    row.hidden_ns = 3600 * US;
+    assert_eq!(row.reason(), None);
+}
+
 #[test]
 fn after_a_loss_nothing_is_made_up() {
     let mut analysis = Analysis::new(false);
