@@ -55,7 +55,7 @@ codes! {
         "Commit derived datatypes with MPI_Type_commit before using them in communication.";
     G0106: "function not implemented yet",
         "The program called an MPI function that this version of Garonne exports but does not implement.",
-        "The message names the function; docs/conformance.md lists all that are not there yet.",
+        "The message names the function; docs/conformance.md lists all that are not there yet (an install has it in share/doc/garonne).",
         "Use another function, or a version of Garonne whose conformance list has it.";
     G0107: "message truncated",
         "A message was larger than the receive that matched it. No byte beyond the receive buffer was written.",
@@ -242,6 +242,28 @@ codes! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `./x install` puts `docs` into share/doc/garonne, so that they are there for who has nothing but an install.
+    #[test]
+    fn documents_that_codes_name_are_there() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let mut named = 0;
+        for code in CODES {
+            for text in [code.what, code.whence, code.todo] {
+                for (at, _) in text.match_indices("docs/") {
+                    let end = text[at..].find(".md").expect("documents end in .md") + ".md".len();
+                    let path = &text[at..at + end];
+                    assert!(
+                        std::path::Path::new(root).join(path).is_file(),
+                        "{}: {path}",
+                        code.id
+                    );
+                    named += 1;
+                }
+            }
+        }
+        assert!(named > 0, "G0106 names one");
+    }
 
     #[test]
     fn codes_are_in_order_and_every_part_is_told() {
