@@ -139,7 +139,7 @@ fn explained(class: Class) -> Option<&'static str> {
 fn help(class: Class) -> String {
     match class {
         Class::Truncate => "the receive is smaller than the message; make it as large, or ask for the size first with MPI_Mprobe".into(),
-        Class::UnsupportedOperation => "docs/conformance.md lists what is there (an install has it in share/doc/garonne)".into(),
+        Class::UnsupportedOperation => "use another function, or set MPI_ERRORS_RETURN to find out in the program".into(),
         class => format!(
             "{} ends the job by default; set MPI_ERRORS_RETURN to handle it in the program",
             class.name()
