@@ -48,13 +48,15 @@ impl TcpRail {
 
     /// Leaves the network of this stream if it is to be left alone; what every pair needs, only if there is another.
     pub(super) fn leave_drained_by(&mut self, peer: Peer, stream: Stream) {
-        let Some(ends) = self.ends(peer, stream) else {
-            return;
-        };
-        let drained = self.is_drained(ends);
+        let ends = self.ends(peer, stream);
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
+        let Some(ends) = ends else {
+            // The address that was to be called next may be another's place by now, and those to be left alone come last.
+            return remote.calls(stream).start_over();
+        };
+        let drained = self.hosts.is_drained(ends.0.ip()) || self.hosts.is_drained(ends.1.ip());
         if let Stream::Bulk(path @ 1..) = stream {
             return remote.paths.set_drained(path, drained);
         }
@@ -168,6 +170,9 @@ mod tests {
                 .map(|network| (network, self.ports[peer as usize]).into())
                 .to_vec()
         }
+        fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
+            self.addresses(peer)
+        }
         fn drained(&self) -> u32 {
             self.drained.load(Ordering::Relaxed)
         }
@@ -179,31 +184,40 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_call_that_was_under_way_when_its_network_was_drained_ends_on_another() {
+    /// Two rails, each with what it knows of networks.
+    fn pair() -> [(TcpRail, Arc<Book>); 2] {
         let secret = Secret::generate().unwrap();
         let listeners = [0, 1].map(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap());
         let ports = [0, 1].map(|rank: usize| listeners[rank].local_addr().unwrap().port());
-        let drained = AtomicU32::new(0);
-        let book = Arc::new(Book { ports, drained });
         let mut rails = (0..).zip(listeners).map(|(rank, listener)| {
+            let drained = AtomicU32::new(0);
+            let book = Arc::new(Book { ports, drained });
             let me = Process {
                 job: [1; 16],
                 world: 0,
                 rank,
                 incarnation: rank,
             };
-            let secret = secret.clone();
-            let sealed = false;
-            TcpRail::new(House { secret, me, sealed }, book.clone(), listener).unwrap()
+            let house = House {
+                secret: secret.clone(),
+                me,
+                sealed: false,
+            };
+            (TcpRail::new(house, book.clone(), listener).unwrap(), book)
         });
-        let [mut caller, mut called] = [(); 2].map(|()| rails.next().unwrap());
+        [(); 2].map(|()| rails.next().unwrap())
+    }
+
+    fn step(rail: &mut TcpRail, told: &mut Told) {
+        rail.poll(16, told);
+        std::thread::sleep(Duration::from_micros(100));
+    }
+
+    #[test]
+    fn a_call_that_was_under_way_when_its_network_was_drained_ends_on_another() {
+        let [(mut caller, known), (mut called, known_there)] = pair();
         let (mut told, mut heard) = (Told::default(), Told::default());
         send(&mut caller, 1, b"word", 0, Class::Data).unwrap();
-        let step = |rail: &mut TcpRail, told: &mut Told| {
-            rail.poll(16, told);
-            std::thread::sleep(Duration::from_micros(100));
-        };
         // It is taken by the other's system, and the other does not look.
         let is_taken = |rail: &TcpRail| {
             let calls = rail.remotes[1]
@@ -218,7 +232,8 @@ mod tests {
             step(&mut caller, &mut told);
         }
         assert!(is_taken(&caller));
-        book.drained.store(1, Ordering::Relaxed);
+        known.drained.store(1, Ordering::Relaxed);
+        known_there.drained.store(1, Ordering::Relaxed);
         let has_left = |rail: &TcpRail| {
             rail.ends(1, Stream::Small)
                 .is_some_and(|ends| !rail.is_drained(ends))
@@ -232,5 +247,32 @@ mod tests {
         }
         assert!(has_left(&caller), "{:?}", caller.ends(1, Stream::Small));
         assert_eq!(heard.packets.len(), 1);
+    }
+
+    #[test]
+    fn who_sees_a_connection_end_before_it_hears_that_its_network_is_drained_makes_it_anew_on_another() {
+        let [(mut late, hears), (mut early, knows)] = pair();
+        let (mut told, mut heard) = (Told::default(), Told::default());
+        send(&mut late, 1, b"word", 0, Class::Data).unwrap();
+        while heard.packets.is_empty() {
+            step(&mut late, &mut told);
+            step(&mut early, &mut heard);
+        }
+        let ends = |rail: &TcpRail, peer| rail.ends(peer, Stream::Small);
+        assert!(ends(&late, 1).is_some_and(|(_, other)| other.ip() == NETWORKS[0]));
+        knows.drained.store(1, Ordering::Relaxed);
+        while ends(&early, 0).is_some() {
+            step(&mut early, &mut heard);
+        }
+        while ends(&late, 1).is_some() {
+            step(&mut late, &mut told);
+        }
+        hears.drained.store(1, Ordering::Relaxed);
+        while ends(&late, 1).is_none() || ends(&early, 0).is_none() {
+            step(&mut late, &mut told);
+            step(&mut early, &mut heard);
+        }
+        let (_, other) = ends(&late, 1).unwrap();
+        assert_eq!(other.ip(), NETWORKS[1]);
     }
 }
