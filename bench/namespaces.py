@@ -29,6 +29,21 @@ def ip(*words, may_fail=False):
     return done
 
 
+def bridge(switch, name="br0"):
+    """A bridge in a namespace."""
+    ip("-n", switch, "link", "add", name, "type", "bridge")
+    ip("-n", switch, "link", "set", name, "up")
+
+
+def attach(switch, name, address, device="net0", port=None, to="br0"):
+    """Connects a namespace with a bridge: `device` there, with this address, and `port` at the bridge."""
+    port = port or f"port{address.rpartition('.')[2]}"
+    ip("link", "add", device, "netns", name, "type", "veth", "peer", "name", port, "netns", switch)
+    ip("-n", switch, "link", "set", port, "master", to, "up")
+    ip("-n", name, "address", "add", f"{address}/24", "dev", device)
+    ip("-n", name, "link", "set", device, "up")
+
+
 class Hosts:
     """`with Hosts(3) as hosts:` makes them; `hosts.names` are names for `ip netns exec`."""
 
@@ -59,15 +74,11 @@ class Hosts:
 
     def build(self):
         ip("netns", "add", self.switch)
-        ip("-n", self.switch, "link", "add", "br0", "type", "bridge")
-        ip("-n", self.switch, "link", "set", "br0", "up")
-        for index, (name, address) in enumerate(zip(self.names, self.addresses), 1):
+        bridge(self.switch)
+        for name, address in zip(self.names, self.addresses):
             ip("netns", "add", name)
-            ip("link", "add", "net0", "netns", name, "type", "veth", "peer", "name", f"port{index}", "netns", self.switch)
-            ip("-n", self.switch, "link", "set", f"port{index}", "master", "br0", "up")
             ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "address", "add", f"{address}/24", "dev", "net0")
-            ip("-n", name, "link", "set", "net0", "up")
+            attach(self.switch, name, address)
 
 
 class Wires(Hosts):

@@ -51,13 +51,9 @@ class Hosts(Judged):
 
     def add(self, device: str, prefix: str):
         """A further network of all hosts: `device` on each, on a bridge of its own, with addresses that begin so."""
-        namespaces.ip("-n", self.switch, "link", "add", f"br-{device}", "type", "bridge")
-        namespaces.ip("-n", self.switch, "link", "set", f"br-{device}", "up")
+        namespaces.bridge(self.switch, f"br-{device}")
         for index, name in enumerate(self.names, 1):
-            namespaces.ip("link", "add", device, "netns", name, "type", "veth", "peer", "name", f"{device}-{index}", "netns", self.switch)
-            namespaces.ip("-n", self.switch, "link", "set", f"{device}-{index}", "master", f"br-{device}", "up")
-            namespaces.ip("-n", name, "address", "add", f"{prefix}.{index}/24", "dev", device)
-            namespaces.ip("-n", name, "link", "set", device, "up")
+            namespaces.attach(self.switch, name, f"{prefix}.{index}", device, f"{device}-{index}", f"br-{device}")
 
 
 class Six(Judged):
@@ -101,14 +97,9 @@ class Parted(Judged):
             namespaces.ip("netns", "add", name)
             namespaces.ip("-n", name, "link", "set", "lo", "up")
         for network in range(self.networks):
-            namespaces.ip("-n", self.switch, "link", "add", f"br{network}", "type", "bridge")
-            namespaces.ip("-n", self.switch, "link", "set", f"br{network}", "up")
+            namespaces.bridge(self.switch, f"br{network}")
             for index, name in enumerate(self.names, 1):
-                port = f"port{network}-{index}"
-                namespaces.ip("link", "add", f"net{network}", "netns", name, "type", "veth", "peer", "name", port, "netns", self.switch)
-                namespaces.ip("-n", self.switch, "link", "set", port, "master", f"br{network}", "up")
-                namespaces.ip("-n", name, "address", "add", f"10.77.{network}.{index}/24", "dev", f"net{network}")
-                namespaces.ip("-n", name, "link", "set", f"net{network}", "up")
+                namespaces.attach(self.switch, name, f"10.77.{network}.{index}", f"net{network}", f"port{network}-{index}", f"br{network}")
 
     def part(self, network: int):
         """What both send by a network is swallowed from now on. Their ends of it stay as they are, and nobody is told: a device that is down would be seen, and one that

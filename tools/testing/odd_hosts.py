@@ -36,23 +36,6 @@ def setting(name: str, key: str, value):
         raise Skip(f"{key} cannot be set here: {done.stderr.strip()[:300]}")
 
 
-def bridge(switch: str):
-    """A namespace that is a bridge."""
-    namespaces.ip("netns", "add", switch)
-    namespaces.ip("-n", switch, "link", "add", "br0", "type", "bridge")
-    namespaces.ip("-n", switch, "link", "set", "br0", "up")
-
-
-def attach(switch: str, name: str, address: str):
-    """Connects a namespace with a bridge."""
-    port = f"port{address.rpartition('.')[2]}"
-    namespaces.ip("link", "add", "net0", "netns", name, "type", "veth", "peer", "name", port, "netns", switch)
-    namespaces.ip("-n", switch, "link", "set", port, "master", "br0", "up")
-    namespaces.ip("-n", name, "link", "set", "lo", "up")
-    namespaces.ip("-n", name, "address", "add", f"{address}/24", "dev", "net0")
-    namespaces.ip("-n", name, "link", "set", "net0", "up")
-
-
 class Translated(Judged):
     """The first host is on a bridge, where all networks meet; each of the others is in a network of its own behind a router, which lets its calls out under the router's address and
     nobody's in. Host N has 192.168.1.N, in networks of the same numbers that have nothing to do with each other, as in most homes, and its router 10.77.0.(100+N)."""
@@ -62,14 +45,17 @@ class Translated(Judged):
         self.routers = [f"{self.stem}router{index}" for index in range(2, count + 1)]
 
     def build(self):
-        bridge(self.switch)
+        namespaces.ip("netns", "add", self.switch)
+        namespaces.bridge(self.switch)
         namespaces.ip("netns", "add", self.names[0])
-        attach(self.switch, self.names[0], self.addresses[0])
+        namespaces.ip("-n", self.names[0], "link", "set", "lo", "up")
+        namespaces.attach(self.switch, self.names[0], self.addresses[0])
         # Whoever is elsewhere cannot be reached: packets to private addresses get lost.
         namespaces.ip("-n", self.names[0], "route", "add", "default", "via", "10.77.0.254")
         for index, (name, router) in enumerate(zip(self.names[1:], self.routers), 2):
             namespaces.ip("netns", "add", router)
-            attach(self.switch, router, f"10.77.0.{100 + index}")
+            namespaces.ip("-n", router, "link", "set", "lo", "up")
+            namespaces.attach(self.switch, router, f"10.77.0.{100 + index}")
             namespaces.ip("netns", "add", name)
             namespaces.ip("-n", name, "link", "set", "lo", "up")
             namespaces.ip("link", "add", "net0", "netns", name, "type", "veth", "peer", "name", "home", "netns", router)
@@ -133,9 +119,11 @@ class Tunnelled(Judged):
                 raise Skip(f"this kernel has no tunnels (vxlan): {made.stderr.strip()}")
             namespaces.ip("-n", name, "address", "add", f"10.76.0.{index}/24", "dev", "tun0")
             namespaces.ip("-n", name, "link", "set", "tun0", "mtu", self.longest, "gso_max_segs", "1", "up")
-        bridge(self.switch)
+        namespaces.ip("netns", "add", self.switch)
+        namespaces.bridge(self.switch)
         for name, address in zip(self.names, self.addresses):
-            attach(self.switch, name, address)
+            namespaces.ip("-n", name, "link", "set", "lo", "up")
+            namespaces.attach(self.switch, name, address)
 
     def tunnelled(self):
         """How many packets have left by the tunnel."""

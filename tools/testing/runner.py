@@ -132,6 +132,11 @@ class Context:
         abi = self.prefix / "bin" / "mpicc_abi"
         return str(abi if abi.exists() else self.prefix / "bin" / "mpicc")
 
+    def build_program(self, suite: str, source: str, target: pathlib.Path, level="-O1"):
+        """Builds a program of one file, of which every warning is an error."""
+        command = [self.mpicc(), level, "-Wall", "-Werror", self.root / source, "-o", target]
+        check(self.execute(f"{suite} build {target.name}", command, timeout=60))
+
     def launcher(self, ranks: int):
         garonne = self.prefix / "bin" / "garonne"
         head = [str(garonne), "run"] if garonne.exists() else [str(self.prefix / "bin" / "mpiexec")]

@@ -9,11 +9,12 @@ import signal
 import subprocess
 import time
 
+from ..bounds import HOST_SILENT_S, within
 from ..jobs import PATIENCE_S, expect
 from ..namespaces import Hosts
-from ..runner import Case, check
+from ..runner import Case
 from . import c as programs
-from .hosts import SILENCE_S, Job, run
+from .hosts import SILENCE_S, Job, rail_that_answers, run
 from .levels import agent_of
 
 HOSTS = 8
@@ -30,7 +31,7 @@ def suite(context):
     binaries = context.work / "eight"
     binaries.mkdir(exist_ok=True)
     talk = binaries / "talk"
-    check(context.execute("eight-hosts build talk", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/talk.c", "-o", talk], timeout=60))
+    context.build_program("eight-hosts", "tests/hosts/talk.c", talk)
     for name, ranks in (ACROSS | SOAK_ACROSS if context.soak else ACROSS).items():
         program = binaries / name
         programs.build(context, context.root / "tests" / "c" / f"{name}.c", program)
@@ -95,22 +96,20 @@ def link_is_cut(context, talk):
         with job:
             job.wait_for_ranks(talk, HOSTS)
             hosts.cut(6)
-        code, output = job.end(limit=SILENCE_S)
+        code, output = job.end(limit=within(HOST_SILENT_S))
         expect(code != 0 and "G0217" in output and hosts.names[5] in output, f"exit code {code}", output)
 
 
 def rail_on_all(context, talk):
     """A second network comes to all hosts while the job runs, is added, the first is drained and taken back, and the second removed: on all hosts, by one command on one of them."""
     with Hosts(HOSTS) as hosts:
-        garonne = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne"]
 
         def rail(*words):
-            until = time.monotonic() + PATIENCE_S
-            # Nobody answers before a rank has called MPI_Init.
-            while (done := subprocess.run([*garonne, "rail", *words], env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)).returncode != 0:
-                expect(time.monotonic() < until, f"garonne rail {words}: exit code {done.returncode}", done.stdout + done.stderr)
-                time.sleep(0.2)
-            return done.stdout
+            return rail_that_answers(context, hosts, *words)
+
+        def packets(interface):
+            """How many connections for packets the first host has there."""
+            return {row["interface"]: row["connections"]["packets"] for row in json.loads(rail("--json"))}.get(interface, 0)
 
         def connections(network):
             """How many each host has there."""
@@ -133,8 +132,8 @@ def rail_on_all(context, talk):
             rail("add", "10.78.0.0/24")
             wait_until("large data on the new network, on every host", lambda: all(connections("10.78.0.0/24")))
             rail("drain", "10.77.0.0/24")
-            wait_until("packets on the new one alone", lambda: {row["interface"]: row["connections"]["packets"] for row in json.loads(rail("--json"))}.get("net0", 0) == 0)
+            wait_until("packets on the new one alone", lambda: packets("net0") == 0)
             rail("add", "10.77.0.0/24")
             rail("remove", "10.78.0.0/24")
-            wait_until("packets on the first one again", lambda: {row["interface"]: row["connections"]["packets"] for row in json.loads(rail("--json"))}.get("net1", 0) == 0)
+            wait_until("packets on the first one again", lambda: packets("net1") == 0)
         job.end_well(talk, 2 * SILENCE_S)

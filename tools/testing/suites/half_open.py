@@ -10,7 +10,7 @@ import time
 from ..bounds import CONNECTION_IDLE_S, CONNECTION_SILENT_S, HOST_SILENT_S, LINE_SILENT_S, within
 from ..jobs import PATIENCE_S, expect
 from ..namespaces import Hosts, Parted
-from ..runner import Case, check
+from ..runner import Case
 from .hosts import SILENCE_S, Job
 
 
@@ -25,7 +25,7 @@ def suite(context):
     programs = []
     for name in ("quiet", "talk"):
         program = binaries / name
-        check(context.execute(f"half-open build {name}", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / f"tests/hosts/{name}.c", "-o", program], timeout=60))
+        context.build_program("half-open", f"tests/hosts/{name}.c", program)
         programs.append(program)
     for case in (idle_ranks, last_word, ranks_in_a_message, idle_agents, agents_in_output):
         yield Case(f"half-open/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, *programs), second_try=True)

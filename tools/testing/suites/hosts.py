@@ -43,7 +43,7 @@ def suite(context):
     binaries = context.work / "hosts"
     binaries.mkdir(exist_ok=True)
     talk = binaries / "talk"
-    check(context.execute("hosts build talk", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/talk.c", "-o", talk], timeout=60))
+    context.build_program("hosts", "tests/hosts/talk.c", talk)
     for name, counts in ACROSS.items():
         program = binaries / name
         programs.build(context, context.root / "tests" / "c" / f"{name}.c", program)
@@ -280,17 +280,21 @@ def tuned_networks(context, talk):
         job.end_well(talk, SILENCE_S)
 
 
+def rail_that_answers(context, hosts, *words):
+    """What `garonne rail` says on the first host; nobody answers before a rank has called MPI_Init."""
+    command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "rail", *words]
+    until = time.monotonic() + PATIENCE_S
+    while (done := subprocess.run(command, env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)).returncode != 0:
+        expect(time.monotonic() < until, f"garonne rail {words}: exit code {done.returncode}", done.stdout + done.stderr)
+        time.sleep(0.2)
+    return done.stdout
+
+
 def network_that_comes(context, talk):
     """A wire that two hosts get while the job runs: somebody says so, and large data take it; it is taken away, and nothing is lost; another one comes."""
 
     def rail(*words):
-        command = [*garonne, "rail", *words]
-        until = time.monotonic() + PATIENCE_S
-        # Nobody answers before a rank has called MPI_Init.
-        while (done := subprocess.run(command, env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)).returncode != 0:
-            expect(time.monotonic() < until, f"garonne rail {words}: exit code {done.returncode}", done.stdout + done.stderr)
-            time.sleep(0.2)
-        return done.stdout
+        return rail_that_answers(context, hosts, *words)
 
     def wait_until(what, is_so):
         until = time.monotonic() + PATIENCE_S

@@ -26,7 +26,7 @@ def suite(context):
     place = context.work / "joining"
     place.mkdir(exist_ok=True)
     talk = place / "talk"
-    check(context.execute("joining build talk", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/talk.c", "-o", talk], timeout=60))
+    context.build_program("joining", "tests/hosts/talk.c", talk)
     for case in (outbound_alone, calls_are_refused, one_of_two_guests, two_that_cannot_meet, busy_ranks, cut_off, kills):
         yield Case(f"joining/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=case is not kills)
 

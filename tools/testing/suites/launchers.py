@@ -11,7 +11,7 @@ import time
 from ..engines import Hydra, Prrte, Slurm, SlurmPmix, free_port
 from ..jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Hosts
-from ..runner import Case, Failure, check
+from ..runner import Case, Failure
 
 # Slurm takes ten seconds to end a step that was hurt.
 ROUNDS, SLURM_ROUNDS, SOAK_ROUNDS = 6, 2, 200
@@ -47,7 +47,7 @@ def suite(context):
 
 def program(context, directory, name):
     target = context.work / "launchers" / name
-    check(context.execute(f"launchers build {name}", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / f"tests/{directory}/{name}.c", "-o", target], timeout=60))
+    context.build_program("launchers", f"tests/{directory}/{name}.c", target)
     return target
 
 

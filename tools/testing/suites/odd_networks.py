@@ -7,7 +7,7 @@ import time
 
 from ..jobs import PATIENCE_S, MarkedJob, expect
 from ..odd_hosts import Named, Translated, Tunnelled
-from ..runner import Case, check
+from ..runner import Case
 from .hosts import SILENCE_S, Job, run
 from .joining import Job as Joined
 
@@ -22,7 +22,7 @@ def suite(context):
     place = context.work / "odd"
     place.mkdir(exist_ok=True)
     talk = place / "talk"
-    check(context.execute("odd-networks build talk", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/talk.c", "-o", talk], timeout=60))
+    context.build_program("odd-networks", "tests/hosts/talk.c", talk)
     # The longest first. That two behind translators cannot meet is nearly what `joining/two that cannot meet` shows.
     cases = [tunnel_that_loses, translator_forgets, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names]
     for case in cases + [two_translated] * context.soak:

@@ -3,10 +3,10 @@
 import json
 import os
 import random
-import re
 import subprocess
 import time
 
+from ..courses import course
 from ..jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Hosts, Wires, namespaces
 from ..runner import Case, Failure, check
@@ -18,8 +18,6 @@ SECONDS = int(os.environ.get("GARONNE_TEST_RAILS_SECONDS", "0"))
 SHORT_S, SOAK_S = 12, 300
 BUILD_LIMIT_S = 2400
 STORMS = ["messages_of_all_sizes_come_once_and_whole_in_all_weathers", "packets_and_shaped_bulk_data_come_once_and_whole_in_all_weathers"]
-SEED = re.compile(r"^GARONNE_SEED=\d+ does it again: (.+)$", re.M)
-RAN = re.compile(r"^(\d+) seeds from \d+: ", re.M)
 BOTH = ["-x", "GARONNE_RAILS=shm,tcp"]
 
 
@@ -30,19 +28,19 @@ def suite(context):
     binaries = context.work / "rails"
     binaries.mkdir(exist_ok=True)
     refused = binaries / "refused"
-    check(context.execute("rails build refused", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/rails/refused.c", "-o", refused], timeout=60))
+    context.build_program("rails", "tests/rails/refused.c", refused)
     talk = binaries / "talk"
-    check(context.execute("rails build talk", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/talk.c", "-o", talk], timeout=60))
+    context.build_program("rails", "tests/hosts/talk.c", talk)
     for case in (both_at_once, both_and_one_stands_still, misunderstood, ranks_that_differ):
         yield Case(f"rails/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk))
     restless = binaries / "restless"
-    check(context.execute("rails build restless", [context.mpicc(), "-O2", "-Wall", "-Werror", context.root / "tests/rails/restless.c", "-o", restless], timeout=60))
+    context.build_program("rails", "tests/rails/restless.c", restless, "-O2")
     yield Case("rails/networks that come and go", lambda: networks_that_come_and_go(context, restless), second_try=True)
     if context.soak:
         build = ["cargo", "test", "--release", "-p", "garonne-rails", "--test", "tcp", "--no-run"]
         check(context.execute("rails build storms", build, timeout=BUILD_LIMIT_S, env=context.environment({})))
         for name in STORMS:
-            yield Case(f"rails/{name.replace('_', ' ')}", lambda name=name: storm(context, name))
+            yield Case(f"rails/{name.replace('_', ' ')}", lambda name=name: course(context, "rails", ["-p", "garonne-rails", "--test", "tcp", f"storm::{name}"], SECONDS or SOAK_S, 2 * (SECONDS or SOAK_S) + 300))
     for who in (-1, 0):
         yield Case(f"rails/memory refused to {'all' if who < 0 else f'rank {who}'}", lambda who=who: memory_refused(context, refused, who))
 
@@ -141,17 +139,3 @@ def networks_that_come_and_go(context, restless):
         except Exception as failure:  # also what a network refuses: the seed is what one needs
             said = "" if job.process.poll() is None else (job.process.stdout.read() if not job.process.stdout.closed else b"").decode(errors="replace")
             raise Failure(f"{again}{failure}\n{said[-2000:]}\nwhat was done last:\n{weather.story() if weather else 'nothing'}") from None
-
-
-def storm(context, name):
-    """Rails of one process whose connections fail in all ways, with new seeds as long as there is time."""
-    command = ["cargo", "test", "--release", "-p", "garonne-rails", "--test", "tcp", name, "--", "--nocapture"]
-    seconds = SECONDS or SOAK_S
-    result = context.execute(f"rails {name}", command, timeout=2 * seconds + 300, env=context.environment({"GARONNE_TEST_SIM_SECONDS": str(seconds)}))
-    again = SEED.search(result.output)
-    if again:
-        raise Failure(f"{again.group(1)} (log: {result.log})")
-    check(result)
-    ran = RAN.search(result.output)
-    if not ran or ran.group(1) == "0":
-        raise Failure(f"no seed ran (log: {result.log})")

@@ -4,9 +4,9 @@ No two runs take the same seeds. One that fails is named with the command that r
 """
 
 import os
-import re
 
-from ..runner import Case, Failure, check
+from ..courses import course
+from ..runner import Case, check
 
 SECONDS = int(os.environ.get("GARONNE_TEST_SIM_SECONDS", "300"))
 BUILD_LIMIT_S = 2400
@@ -26,8 +26,6 @@ COURSES = {
         "each_side_of_a_rift_learns_that_the_other_is_gone_and_meets_without_it",
     ],
 }
-SEED = re.compile(r"^GARONNE_SEED=\d+ does it again: (.+)$", re.M)
-RAN = re.compile(r"^(\d+) seeds from \d+: ", re.M)
 
 
 def suite(context):
@@ -37,17 +35,4 @@ def suite(context):
     check(context.execute("sim build", build, timeout=BUILD_LIMIT_S, env=context.environment({})))
     for package, names in COURSES.items():
         for name in names:
-            yield Case(f"sim/{name.replace('_', ' ')}", lambda package=package, name=name: course(context, package, name))
-
-
-def course(context, package, name):
-    command = ["cargo", "test", "--release", "-p", package, "--test", "storms", name, "--", "--exact", "--nocapture"]
-    env = context.environment({"GARONNE_TEST_SIM_SECONDS": str(SECONDS)})
-    result = context.execute(f"sim {name}", command, timeout=SECONDS + LAST_SEED_S, env=env)
-    again = SEED.search(result.output)
-    if again:
-        raise Failure(f"{again.group(1)} (log: {result.log})")
-    check(result)
-    ran = RAN.search(result.output)
-    if not ran or ran.group(1) == "0":
-        raise Failure(f"no seed ran (log: {result.log})")
+            yield Case(f"sim/{name.replace('_', ' ')}", lambda package=package, name=name: course(context, "sim", ["-p", package, "--test", "storms", name], SECONDS, SECONDS + LAST_SEED_S))

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from ..jobs import PATIENCE_S, MarkedJob, expect
-from ..runner import Case, check
+from ..runner import Case
 from ..secure_shell import Reached
 
 
@@ -20,7 +20,7 @@ def suite(context):
     place = context.work / "ssh"
     place.mkdir(exist_ok=True)
     talk = place / "talk"
-    check(context.execute("ssh build talk", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/talk.c", "-o", talk], timeout=60))
+    context.build_program("ssh", "tests/hosts/talk.c", talk)
     for case in (plain, words_and_codes, not_let_in, ctrl_c, lines_are_cut, ping_between_named):
         yield Case(f"ssh/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
 

@@ -43,7 +43,7 @@ class Made:
     def __init__(self, context, work):
         self.context, self.work = context, work
         self.window = work / "window"
-        check(context.execute("strategies build window", [context.mpicc(), "-O1", "-Wall", "-Werror", context.root / "tests/hosts/window.c", "-o", self.window], timeout=60))
+        context.build_program("strategies", "tests/hosts/window.c", self.window)
         self.in_c = self.module("shortest_first", context.root / "examples/strategy/shortest_first.c")
         check(context.execute("strategies build in Rust", ["cargo", "build", "-p", "earliest-finish", "--target-dir", work / "rust"], timeout=600))
         self.in_rust = work / "rust" / "debug" / "libearliest_finish.so"
