@@ -259,21 +259,25 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// The same of the calling thread, which has left things open itself.
     pub(super) fn has_to_see_beside(&self) -> bool {
-        self.sees_beside()
-            || self.beside.get().is_some_and(|beside| {
-                let mut others = beside.shards.others(beside.shard, beside.others_of_thread());
-                others.any(|host| host.left_by_thread() != 0)
-            })
+        self.sees_beside() || self.left_elsewhere() != 0
     }
 
     /// The calling thread is about to sit here: whoever polls sees to what it left open elsewhere.
     #[inline]
     pub(super) fn rely(&self) {
-        if let Some(beside) = self.beside.get()
-            && beside.others_of_thread() != 0
-        {
-            let others = beside.shards.others(beside.shard, beside.others_of_thread());
-            self.entrust(others.fold(0, |which, host| which | host.left_by_thread()));
+        self.entrust(self.left_elsewhere());
+    }
+
+    /// The other shards in which something may be the calling thread's.
+    #[inline]
+    fn left_elsewhere(&self) -> u32 {
+        let Some(beside) = self.beside.get() else { return 0 };
+        match beside.others_of_thread() {
+            0 => 0,
+            left => {
+                let others = beside.shards.others(beside.shard, left);
+                others.fold(0, |which, host| which | host.left_by_thread())
+            }
         }
     }
 

@@ -64,14 +64,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// The poller leaves its role to the thread that lies on the bell. `false`: nobody does, or there is work that somebody has to see to; the caller has the role still.
     #[inline]
     pub(super) fn lay_back(&self) -> bool {
-        self.seats.is_bell_kept() && self.lay_on_bell(self.source.bell())
+        self.seats.is_bell_kept() && self.lay_on_bell()
     }
 
-    fn lay_on_bell(&self, bell: Option<&AtomicU32>) -> bool {
-        let Some(bell) = bell else { return false };
-        if self.sees_beside() {
+    fn lay_on_bell(&self) -> bool {
+        let (Some(bell), false) = (self.source.bell(), self.sees_beside()) else {
             return false;
-        }
+        };
         for _ in 0..LAYS_BACK {
             let seen = self.seats.news();
             let ticket = self.enter().rail().arm();

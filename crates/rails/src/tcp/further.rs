@@ -48,15 +48,14 @@ impl TcpRail {
 
     /// Leaves the network of this stream if it is to be left alone; what every pair needs, only if there is another.
     pub(super) fn leave_drained_by(&mut self, peer: Peer, stream: Stream) {
-        let ends = self.ends(peer, stream);
+        let drained = self.ends(peer, stream).map(|ends| self.is_drained(ends));
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
-        let Some(ends) = ends else {
+        let Some(drained) = drained else {
             // The address that was to be called next may be another's place by now, and those to be left alone come last.
             return remote.calls(stream).start_over();
         };
-        let drained = self.hosts.is_drained(ends.0.ip()) || self.hosts.is_drained(ends.1.ip());
         if let Stream::Bulk(path @ 1..) = stream {
             return remote.paths.set_drained(path, drained);
         }
