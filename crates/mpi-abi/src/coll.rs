@@ -1,11 +1,11 @@
-//! Collectives that move data. The blocking and the nonblocking call of each share one body.
+//! Collectives that move data. The blocking, the nonblocking and the persistent call of each share one body.
 
 use crate::call::{Call, Result};
 use crate::constants::*;
 use crate::device;
 use crate::edge::{Buf, Counts, In, Ptr};
 use crate::handle::*;
-use crate::objects::{comm, committed, datatype};
+use crate::objects::{comm, committed, datatype, info_or_null};
 use crate::p2p::{bad_count, suspect};
 use crate::request::give_request;
 use garonne_engine::api::Origin;
@@ -17,29 +17,47 @@ use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::Datatype;
 use std::ffi::c_int;
 
-/// How a collective was called: on what, from where, and where its request goes if it is nonblocking.
+/// The forms of a collective call, with the place of its request.
+#[derive(Clone, Copy)]
+pub(crate) enum Form {
+    /// Returns when it is done.
+    Blocking,
+    /// Returns when it is started.
+    Nonblocking(Ptr<MPI_Request>),
+    /// Started again and again.
+    Persistent(Ptr<MPI_Request>),
+}
+
+/// How a collective was called: on what, from where, and in which form.
 pub(crate) struct Way {
     pub comm: &'static Comm,
     origin: Origin,
-    out: Option<Ptr<MPI_Request>>,
+    form: Form,
 }
 
 impl Way {
     #[inline]
-    pub fn new(call: Call, on: MPI_Comm, out: Option<Ptr<MPI_Request>>) -> Result<Self> {
+    pub fn new(call: Call, on: MPI_Comm, form: Form) -> Result<Self> {
         Ok(Self {
             comm: comm(on)?,
             origin: call.origin(),
-            out,
+            form,
         })
     }
 
-    /// Carries the collective out, or starts it.
+    /// For a persistent call: no hint means anything here.
+    pub fn to_start(call: Call, on: MPI_Comm, hints: MPI_Info, out: Ptr<MPI_Request>) -> Result<Self> {
+        info_or_null(hints)?;
+        Self::new(call, on, Form::Persistent(out))
+    }
+
+    /// Carries the collective out, or starts it, or makes it ready to be started.
     #[inline]
     pub fn run(self, collective: &impl Collective) -> Result<()> {
-        match self.out {
-            None => Ok(self.comm.collective(collective, self.origin)?),
-            Some(out) => give_request(self.comm.start_collective(collective, self.origin)?, out),
+        match self.form {
+            Form::Blocking => Ok(self.comm.collective(collective, self.origin)?),
+            Form::Nonblocking(out) => give_request(self.comm.start_collective(collective, self.origin)?, out),
+            Form::Persistent(out) => give_request(self.comm.init_collective(collective, self.origin)?, out),
         }
     }
 
@@ -63,19 +81,25 @@ impl Way {
     }
 }
 
-/// The blocking and the nonblocking entry of a body.
-macro_rules! both {
-    ($body:ident: $blocking:ident $nonblocking:ident ($($arg:ident: $ty:ty),*)) => {
+/// The entries of a body, one for each form.
+macro_rules! forms {
+    ($body:ident: $blocking:ident $nonblocking:ident $persistent:ident ($($arg:ident: $ty:ty),*)) => {
         pub(crate) fn $blocking(call: Call, $($arg: $ty,)* on: MPI_Comm) -> Result<()> {
-            $body(Way::new(call, on, None)?, $($arg),*)
+            $body(Way::new(call, on, Form::Blocking)?, $($arg),*)
         }
 
         pub(crate) fn $nonblocking(call: Call, $($arg: $ty,)* on: MPI_Comm, out: Ptr<MPI_Request>) -> Result<()> {
-            $body(Way::new(call, on, Some(out))?, $($arg),*)
+            $body(Way::new(call, on, Form::Nonblocking(out))?, $($arg),*)
+        }
+
+        pub(crate) fn $persistent(
+            call: Call, $($arg: $ty,)* on: MPI_Comm, hints: MPI_Info, out: Ptr<MPI_Request>,
+        ) -> Result<()> {
+            $body(Way::to_start(call, on, hints, out)?, $($arg),*)
         }
     };
 }
-pub(crate) use both;
+pub(crate) use forms;
 
 /// Refuses addresses where no data of this type can be.
 pub(crate) fn check_buffer(buf: Buf, count: MPI_Count, datatype: &Datatype) -> Result<()> {
@@ -85,7 +109,7 @@ pub(crate) fn check_buffer(buf: Buf, count: MPI_Count, datatype: &Datatype) -> R
     Ok(())
 }
 
-fn elements(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Elements<'static>> {
+pub(crate) fn elements(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Elements<'static>> {
     let n = u64::try_from(count).map_err(|_| bad_count(count))?;
     let datatype = committed(handle)?;
     check_buffer(buf, count, datatype)?;
@@ -106,14 +130,14 @@ fn or_in_place(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Optio
 }
 
 /// A block of its own length and place for every rank.
-struct Ragged {
-    buf: Buf,
-    counts: Counts,
-    displs: Counts,
+pub(crate) struct Ragged {
+    pub buf: Buf,
+    pub counts: Counts,
+    pub displs: Counts,
 }
 
 impl Ragged {
-    fn uneven(&self, n: usize, handle: MPI_Datatype) -> Result<Uneven<'_>> {
+    pub fn uneven(&self, n: usize, handle: MPI_Datatype) -> Result<Uneven<'_>> {
         let (counts, displs) = (self.counts.numbers(n)?, self.displs.numbers(n)?);
         let datatype = committed(handle)?;
         let most = (0..n as u32)
@@ -130,7 +154,7 @@ impl Ragged {
         })
     }
 
-    fn mixed<'a>(&'a self, n: usize, datatypes: &'a [Datatype]) -> Result<Mixed<'a>> {
+    pub fn mixed<'a>(&'a self, n: usize, datatypes: &'a [Datatype]) -> Result<Mixed<'a>> {
         let (counts, displs) = (self.counts.numbers(n)?, self.displs.numbers(n)?);
         device::refuse(self.buf)?;
         Ok(Mixed {
@@ -142,7 +166,7 @@ impl Ragged {
     }
 }
 
-fn each_type(handles: In<MPI_Datatype>, counts: Counts, n: usize) -> Result<Vec<Datatype>> {
+pub(crate) fn each_type(handles: In<MPI_Datatype>, counts: Counts, n: usize) -> Result<Vec<Datatype>> {
     let one = |i: usize| {
         // The type of an empty block need not be committed, but must be one.
         let handle = handles.at(i)?;
@@ -155,20 +179,18 @@ fn each_type(handles: In<MPI_Datatype>, counts: Counts, n: usize) -> Result<Vec<
     (0..n).map(one).collect()
 }
 
-pub(crate) fn barrier(call: Call, on: MPI_Comm) -> Result<()> {
-    Way::new(call, on, None)?.run(&Barrier)
+fn any_barrier(way: Way) -> Result<()> {
+    way.run(&Barrier)
 }
 
-pub(crate) fn ibarrier(call: Call, on: MPI_Comm, out: Ptr<MPI_Request>) -> Result<()> {
-    Way::new(call, on, Some(out))?.run(&Barrier)
-}
+forms!(any_barrier: barrier ibarrier barrier_init ());
 
 fn any_bcast(way: Way, buf: Buf, count: MPI_Count, datatype: MPI_Datatype, root: c_int) -> Result<()> {
     let buffer = elements(buf, count, datatype)?;
     way.run(&Bcast { buffer, root })
 }
 
-both!(any_bcast: bcast ibcast (buf: Buf, count: MPI_Count, datatype: MPI_Datatype, root: c_int));
+forms!(any_bcast: bcast ibcast bcast_init (buf: Buf, count: MPI_Count, datatype: MPI_Datatype, root: c_int));
 
 fn any_gather(
     way: Way,
@@ -194,7 +216,7 @@ fn any_gather(
     way.run(&Gather { send, recv, root })
 }
 
-both!(any_gather: gather igather (
+forms!(any_gather: gather igather gather_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int));
 
@@ -228,7 +250,7 @@ fn any_gatherv(
     way.run(&Gatherv { send, recv, root })
 }
 
-both!(any_gatherv: gatherv igatherv (
+forms!(any_gatherv: gatherv igatherv gatherv_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
     recvbuf: Buf, counts: Counts, displs: Counts, recvtype: MPI_Datatype, root: c_int));
 
@@ -256,7 +278,7 @@ fn any_scatter(
     way.run(&Scatter { send, recv, root })
 }
 
-both!(any_scatter: scatter iscatter (
+forms!(any_scatter: scatter iscatter scatter_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int));
 
@@ -290,7 +312,7 @@ fn any_scatterv(
     way.run(&Scatterv { send, recv, root })
 }
 
-both!(any_scatterv: scatterv iscatterv (
+forms!(any_scatterv: scatterv iscatterv scatterv_init (
     sendbuf: Buf, counts: Counts, displs: Counts, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int));
 
@@ -310,7 +332,7 @@ fn any_allgather(
     })
 }
 
-both!(any_allgather: allgather iallgather (
+forms!(any_allgather: allgather iallgather allgather_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype));
 
@@ -334,7 +356,7 @@ fn any_allgatherv(
     way.run(&Allgatherv { send, recv })
 }
 
-both!(any_allgatherv: allgatherv iallgatherv (
+forms!(any_allgatherv: allgatherv iallgatherv allgatherv_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
     recvbuf: Buf, counts: Counts, displs: Counts, recvtype: MPI_Datatype));
 
@@ -354,7 +376,7 @@ fn any_alltoall(
     })
 }
 
-both!(any_alltoall: alltoall ialltoall (
+forms!(any_alltoall: alltoall ialltoall alltoall_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype));
 
@@ -391,7 +413,7 @@ fn any_alltoallv(
     })
 }
 
-both!(any_alltoallv: alltoallv ialltoallv (
+forms!(any_alltoallv: alltoallv ialltoallv alltoallv_init (
     sendbuf: Buf, sendcounts: Counts, sdispls: Counts, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcounts: Counts, rdispls: Counts, recvtype: MPI_Datatype));
 
@@ -434,6 +456,6 @@ fn any_alltoallw(
     })
 }
 
-both!(any_alltoallw: alltoallw ialltoallw (
+forms!(any_alltoallw: alltoallw ialltoallw alltoallw_init (
     sendbuf: Buf, sendcounts: Counts, sdispls: Counts, sendtypes: In<MPI_Datatype>,
     recvbuf: Buf, recvcounts: Counts, rdispls: Counts, recvtypes: In<MPI_Datatype>));

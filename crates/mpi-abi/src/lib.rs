@@ -44,6 +44,7 @@ mod group;
 mod handle;
 mod handle_ints;
 mod info;
+mod neighbor;
 mod objects;
 mod op;
 mod p2p;

@@ -1,7 +1,7 @@
-//! Collectives that combine data. The blocking and the nonblocking call of each share one body.
+//! Collectives that combine data. The blocking, the nonblocking and the persistent call of each share one body.
 
 use crate::call::{Call, Result};
-use crate::coll::{Way, both, check_buffer};
+use crate::coll::{Form, Way, check_buffer, forms};
 use crate::edge::{Buf, Counts, Ptr};
 use crate::handle::*;
 use crate::objects::committed;
@@ -73,7 +73,7 @@ fn any_reduce(
     })
 }
 
-both!(any_reduce: reduce ireduce (
+forms!(any_reduce: reduce ireduce reduce_init (
     sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op, root: c_int));
 
 /// Reductions whose result every process gets: they differ in the call they make.
@@ -103,13 +103,13 @@ symmetric! {
     any_reduce_scatter_block ReduceScatterBlock;
 }
 
-both!(any_allreduce: allreduce iallreduce (
+forms!(any_allreduce: allreduce iallreduce allreduce_init (
     sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op));
-both!(any_scan: scan iscan (
+forms!(any_scan: scan iscan scan_init (
     sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op));
-both!(any_exscan: exscan iexscan (
+forms!(any_exscan: exscan iexscan exscan_init (
     sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op));
-both!(any_reduce_scatter_block: reduce_scatter_block ireduce_scatter_block (
+forms!(any_reduce_scatter_block: reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init (
     sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op));
 
 fn any_reduce_scatter(
@@ -140,5 +140,5 @@ fn any_reduce_scatter(
     })
 }
 
-both!(any_reduce_scatter: reduce_scatter ireduce_scatter (
+forms!(any_reduce_scatter: reduce_scatter ireduce_scatter reduce_scatter_init (
     sendbuf: Buf, recvbuf: Buf, counts: Counts, datatype: MPI_Datatype, operation: MPI_Op));

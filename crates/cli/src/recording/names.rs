@@ -42,6 +42,7 @@ impl Names for Known {
                 let series = match call.series {
                     Series::Blocking => "",
                     Series::Nonblocking => "nonblocking ",
+                    Series::Persistent => "persistent ",
                 };
                 format!("{} {series}#{} on comm #{comm}", call.kind, call.number)
             }

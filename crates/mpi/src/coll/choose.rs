@@ -108,6 +108,11 @@ pub fn choose(kind: Kind, ask: Ask) -> Algorithm {
         Kind::Allreduce => allreduce(ask),
         Kind::ReduceScatter | Kind::ReduceScatterBlock => reduce_scatter(ask),
         Kind::Scan | Kind::Exscan => scan(ask),
+        Kind::NeighborAllgather
+        | Kind::NeighborAllgatherv
+        | Kind::NeighborAlltoall
+        | Kind::NeighborAlltoallv
+        | Kind::NeighborAlltoallw => Algorithm::Flat,
     }
 }
 

@@ -12,7 +12,9 @@ mod calls;
 pub mod choose;
 mod founding;
 mod lanes;
+mod neighbors;
 pub(crate) mod node;
+mod persistent;
 pub(crate) mod plan;
 mod reductions;
 mod rooted;
@@ -32,6 +34,9 @@ mod within;
 pub use blocks::Numbers;
 pub use buffers::{Elements, Mixed, Uneven};
 pub use calls::{Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast};
+pub use neighbors::{
+    NeighborAllgather, NeighborAllgatherv, NeighborAlltoall, NeighborAlltoallv, NeighborAlltoallw, Neighbors,
+};
 pub use node::Boards;
 pub use reductions::{Allreduce, Reduce, ReduceScatter, ReduceScatterBlock, reduce_local};
 pub use rooted::{Gather, Gatherv, Scatter, Scatterv};
@@ -75,6 +80,11 @@ pub(crate) mod sealed {
         fn plan<P: Plan>(&self, p: &mut P) -> Result<()>;
         /// What it says of itself to the other ranks.
         fn statement(&self, comm: &Comm) -> Statement;
+        /// Whether all ranks meet for it where they have a board, if only to see that they call the same; `false`: it concerns each rank and its
+        /// neighbours, who are not to wait for the others.
+        fn is_for_all(&self) -> bool {
+            true
+        }
         /// Carries it out on the communicator's board if that serves; on `false` nothing happened. Decided by what the statement
         /// says and by nothing else, so that ranks with equal statements decide alike.
         fn meet(&self, _table: &Table<'_>) -> Result<bool> {
@@ -96,7 +106,9 @@ impl Comm {
         call.check(self)?;
         let number = self.number(Series::Blocking, call.kind());
         Wire::of(self, number, origin).tell_call();
-        if let Some(place) = node::place(self, number, origin)? {
+        if call.is_for_all()
+            && let Some(place) = node::place(self, number, origin)?
+        {
             let said = call.statement(self);
             let table = Table::new(self, place, number, origin, said);
             // What went wrong earlier is told after the call is carried out: the others take part in it, too.
@@ -139,7 +151,9 @@ impl Comm {
         let number = self.number(Series::Nonblocking, call.kind());
         let mut wire = Wire::keeping(self, number, origin);
         wire.tell_start();
-        if let Some(started) = rounds::start(call, &wire) {
+        if call.is_for_all()
+            && let Some(started) = rounds::start(call, &wire)
+        {
             return started;
         }
         let mut starting = Starting::new(wire);
@@ -164,6 +178,7 @@ impl Comm {
         let count = match series {
             Series::Blocking => &self.0.collectives,
             Series::Nonblocking => &self.0.started,
+            Series::Persistent => &self.0.initialised,
         };
         let number = count.load(Ordering::Relaxed).wrapping_add(1);
         count.store(number, Ordering::Relaxed);

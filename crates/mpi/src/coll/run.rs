@@ -471,18 +471,28 @@ pub(crate) struct Running {
 }
 
 struct State {
-    steps: Vec<Step>,
+    /// Given back when all its steps have been taken.
+    schedule: Option<Arc<Schedule>>,
     next: usize,
     afloat: Afloat,
 }
 
+impl Drop for State {
+    fn drop(&mut self) {
+        if !self.afloat.flight.is_empty() {
+            // As in `Afloat`: the steps under way may reach the schedule's own temporary memory, too.
+            std::mem::forget(self.schedule.take());
+        }
+    }
+}
+
 impl Running {
-    /// The rest of a collective of which `afloat` was started already.
-    pub(super) fn new(wire: Wire<'static>, mut schedule: Schedule, mut afloat: Afloat) -> Arc<Self> {
+    /// The rest of a collective of which `afloat` was started already. Nothing else carries out the same schedule meanwhile: its steps share temporary memory.
+    pub(super) fn new(wire: Wire<'static>, schedule: impl Into<Arc<Schedule>>, afloat: Afloat) -> Arc<Self> {
+        let schedule = schedule.into();
         let runs_user_code = schedule.runs_user_code();
-        afloat.scratch.append(&mut schedule.scratch);
         let state = Mutex::new(State {
-            steps: schedule.steps,
+            schedule: Some(schedule),
             next: 0,
             afloat,
         });
@@ -505,8 +515,7 @@ impl Running {
         if !state.advance(&self.wire) {
             return false;
         }
-        state.steps = Vec::new();
-        state.next = 0;
+        state.schedule = None;
         state.afloat.scratch.clear();
         true
     }
@@ -529,7 +538,12 @@ impl Running {
 impl State {
     /// Takes steps until one must wait; `true` when all have been taken.
     fn advance(&mut self, wire: &Wire<'_>) -> bool {
-        let Self { steps, next, afloat } = self;
+        let Self {
+            schedule,
+            next,
+            afloat,
+        } = self;
+        let steps = schedule.as_ref().map_or(&[][..], |schedule| &schedule.steps);
         while let Some(step) = steps.get(*next) {
             match step {
                 Step::Send(site, data) => drop(afloat.send(wire, *site, data.clone())),

@@ -30,9 +30,14 @@ pub enum Kind {
     ReduceScatterBlock = 15,
     Scan = 16,
     Exscan = 17,
+    NeighborAllgather = 18,
+    NeighborAllgatherv = 19,
+    NeighborAlltoall = 20,
+    NeighborAlltoallv = 21,
+    NeighborAlltoallw = 22,
 }
 
-const KINDS: [Kind; 18] = [
+const KINDS: [Kind; 23] = [
     Kind::Internal,
     Kind::Barrier,
     Kind::Bcast,
@@ -51,11 +56,16 @@ const KINDS: [Kind; 18] = [
     Kind::ReduceScatterBlock,
     Kind::Scan,
     Kind::Exscan,
+    Kind::NeighborAllgather,
+    Kind::NeighborAllgatherv,
+    Kind::NeighborAlltoall,
+    Kind::NeighborAlltoallv,
+    Kind::NeighborAlltoallw,
 ];
 
 impl Kind {
     #[cfg(test)]
-    pub(crate) const ALL: [Kind; 18] = KINDS;
+    pub(crate) const ALL: [Kind; 23] = KINDS;
 
     /// The kind of a number that came from another process.
     pub(crate) fn from_code(code: u8) -> Option<Kind> {
@@ -83,6 +93,11 @@ impl Kind {
             Kind::ReduceScatterBlock => "MPI_Reduce_scatter_block",
             Kind::Scan => "MPI_Scan",
             Kind::Exscan => "MPI_Exscan",
+            Kind::NeighborAllgather => "MPI_Neighbor_allgather",
+            Kind::NeighborAllgatherv => "MPI_Neighbor_allgatherv",
+            Kind::NeighborAlltoall => "MPI_Neighbor_alltoall",
+            Kind::NeighborAlltoallv => "MPI_Neighbor_alltoallv",
+            Kind::NeighborAlltoallw => "MPI_Neighbor_alltoallw",
         }
     }
 }
@@ -93,23 +108,36 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Which of a communicator's two counts a collective belongs to.
+/// Which of a communicator's counts a collective belongs to.
 ///
 /// The standard wants all collectives of a communicator called in one order. Blocking and nonblocking ones are counted apart
 /// all the same: programs exist that start a nonblocking one before a barrier on one process and after it on another,
-/// and other implementations let them.
+/// and other implementations let them. Persistent ones are counted where they are initialised, all in one order, since each process may start those
+/// it has in an order of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Series {
     /// Calls that return when they are done.
     Blocking,
     /// Calls that give a request.
     Nonblocking,
+    /// Calls that give a request to be started again and again.
+    Persistent,
+}
+
+const SERIES_BITS: u32 = 2;
+
+impl Series {
+    fn from_code(code: u32) -> Option<Self> {
+        [Self::Blocking, Self::Nonblocking, Self::Persistent]
+            .into_iter()
+            .find(|series| *series as u32 == code)
+    }
 }
 
 /// One collective on one communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Its number among the communicator's collectives of its series, modulo 2^23.
+    /// Its number among the communicator's collectives of its series, modulo 2^22.
     pub number: u32,
     /// Its series.
     pub series: Series,
@@ -117,10 +145,11 @@ pub struct Call {
     pub kind: Kind,
 }
 
-/// Numbers wrap here: a process would have to be 8 million collectives ahead of another to confuse two of them.
-const NUMBERS: u32 = 1 << 23;
+/// Numbers wrap here: a process would have to be 4 million collectives ahead of another, or have so many persistent ones, to confuse two of them.
+const NUMBERS: u32 = 1 << 22;
 const KIND_BITS: u32 = 6;
 const _: () = assert!(KINDS.len() <= 1 << KIND_BITS);
+const _: () = assert!((NUMBERS as u64) << (SERIES_BITS + KIND_BITS + 1) == 1 << 31);
 
 impl Call {
     /// The `number`-th collective of a communicator's series.
@@ -136,22 +165,18 @@ impl Call {
     /// count their ranks from 0.
     pub(crate) fn tag(self, inside: Inside) -> i32 {
         let inside = (inside == Inside::OneGroup) as u32;
-        let series = (self.series == Series::Nonblocking) as u32;
-        (((self.number << 1 | series) << (KIND_BITS + 1)) | ((self.kind as u32) << 1) | inside) as i32
+        let count = self.number << SERIES_BITS | self.series as u32;
+        ((count << (KIND_BITS + 1)) | ((self.kind as u32) << 1) | inside) as i32
     }
 
     /// The call that a tag on a collective context belongs to; `None` for a tag that this version does not write.
     pub fn from_tag(tag: i32) -> Option<Self> {
         let bits = u32::try_from(tag).ok()?;
         let kind = Kind::from_code(((bits >> 1) & ((1 << KIND_BITS) - 1)) as u8)?;
-        let number = bits >> (KIND_BITS + 1);
+        let count = bits >> (KIND_BITS + 1);
         Some(Self {
-            number: number >> 1,
-            series: if number & 1 == 0 {
-                Series::Blocking
-            } else {
-                Series::Nonblocking
-            },
+            number: count >> SERIES_BITS,
+            series: Series::from_code(count & ((1 << SERIES_BITS) - 1))?,
             kind,
         })
     }
@@ -175,7 +200,7 @@ mod tests {
         for (index, &kind) in KINDS.iter().enumerate() {
             assert_eq!(kind as usize, index);
             for number in [0, 1, 77, NUMBERS - 1, NUMBERS, u32::MAX] {
-                for series in [Series::Blocking, Series::Nonblocking] {
+                for series in [Series::Blocking, Series::Nonblocking, Series::Persistent] {
                     let call = Call::new(number, series, kind);
                     for inside in [Inside::Whole, Inside::OneGroup] {
                         assert!(call.tag(inside) >= 0);
@@ -186,5 +211,6 @@ mod tests {
         }
         assert_eq!(Call::from_tag(-1), None);
         assert_eq!(Call::from_tag(63 << 1), None);
+        assert_eq!(Call::from_tag(3 << (KIND_BITS + 1)), None);
     }
 }

@@ -60,6 +60,8 @@ pub(crate) struct Inner {
     pub collectives: AtomicU32,
     /// Number of nonblocking collectives, which numbers those.
     pub started: AtomicU32,
+    /// Number of persistent collectives initialised, which numbers those.
+    pub initialised: AtomicU32,
     /// The board of its small collectives.
     pub meeting: Meeting,
     /// Whether all its processes share one node, once somebody asked.
@@ -218,6 +220,7 @@ impl Comm {
             local_comm: OnceLock::new(),
             collectives: AtomicU32::new(0),
             started: AtomicU32::new(0),
+            initialised: AtomicU32::new(0),
             meeting: Meeting::default(),
             on_node: OnceLock::new(),
             spread: OnceLock::new(),

@@ -206,7 +206,7 @@ impl Comm {
         self.peer(args.dest)?;
         let comm = self.clone();
         Ok(Request::persistent(
-            self.process(),
+            self,
             Box::new(move || comm.isend(args.clone())),
         ))
     }
@@ -283,7 +283,7 @@ impl Comm {
         self.pattern(args.source, args.tag)?;
         let comm = self.clone();
         Ok(Request::persistent(
-            self.process(),
+            self,
             Box::new(move || comm.irecv(args.clone())),
         ))
     }

@@ -135,7 +135,7 @@ enum Kind {
     Send(Comm, api::Request),
     Recv(Comm, api::Request),
     Shared(Arc<Process>, Arc<dyn Completion>),
-    Persistent(Arc<Process>, Box<Persistent>),
+    Persistent(Comm, Box<Persistent>),
 }
 
 struct Persistent {
@@ -160,10 +160,10 @@ impl Request {
         Self(Kind::Shared(process.clone(), completion))
     }
 
-    /// An inactive persistent request; `start` starts the operation once.
-    pub fn persistent(process: &Arc<Process>, start: Box<dyn Fn() -> Result<Request> + Send + Sync>) -> Self {
+    /// An inactive persistent request on `comm`; `start` starts the operation once.
+    pub fn persistent(comm: &Comm, start: Box<dyn Fn() -> Result<Request> + Send + Sync>) -> Self {
         Self(Kind::Persistent(
-            process.clone(),
+            comm.clone(),
             Box::new(Persistent {
                 start,
                 active: Mutex::new(None),
@@ -217,16 +217,15 @@ impl Request {
     /// The rank it belongs to.
     pub fn process(&self) -> &Arc<Process> {
         match &self.0 {
-            Kind::Send(comm, _) | Kind::Recv(comm, _) => comm.process(),
-            Kind::Done(_, process, _) | Kind::Shared(process, _) | Kind::Persistent(process, _) => process,
+            Kind::Send(comm, _) | Kind::Recv(comm, _) | Kind::Persistent(comm, _) => comm.process(),
+            Kind::Done(_, process, _) | Kind::Shared(process, _) => process,
         }
     }
 
     /// The communicator whose error handler errors of this request belong to; `None`: to nobody's in particular.
     pub fn comm(&self) -> Option<Comm> {
         match &self.0 {
-            Kind::Send(comm, _) | Kind::Recv(comm, _) => Some(comm.clone()),
-            Kind::Persistent(_, persistent) => persistent.active().as_ref().and_then(Request::comm),
+            Kind::Send(comm, _) | Kind::Recv(comm, _) | Kind::Persistent(comm, _) => Some(comm.clone()),
             Kind::Shared(_, completion) => completion.comm(),
             Kind::Done(..) => None,
         }

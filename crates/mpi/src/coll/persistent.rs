@@ -1,0 +1,50 @@
+//! Persistent collectives (MPI 5.0 section 6.13): planned once, carried out at each start.
+//!
+//! The plan is made where the collective is initialised: arguments are checked and the algorithm is chosen there, and a start only takes the steps.
+//! Processes may start what they initialised in different orders, so nothing here meets in the rounds of a board, which count calls: each persistent
+//! collective has a tag of its own from its place among those of its communicator, and two starts of one follow each other in the order of their messages.
+//! Bounded by the schedule and its temporary memory, which live as long as the request.
+
+use super::Collective;
+use super::plan::Schedule;
+use super::run::{Afloat, Running, Wire};
+use super::start::Starting;
+use super::tag::Series;
+use crate::comm::Comm;
+use crate::error::Result;
+use crate::request::Request;
+use garonne_engine::api::Origin;
+use garonne_progress::host::Stepper;
+use std::sync::Arc;
+
+impl Comm {
+    /// Initialises a collective (`MPI_Bcast_init` and its kin): gives an inactive request. The program's buffers belong to it while it is active; counts,
+    /// displacements and datatypes never do.
+    ///
+    /// # Errors
+    /// As [`Comm::collective`], for what is wrong with the arguments; what the communication meets is told by each start's completion.
+    pub fn init_collective(&self, call: &impl Collective, origin: Origin) -> Result<Request> {
+        call.check(self)?;
+        let wire = Wire::keeping(self, self.number(Series::Persistent, call.kind()), origin);
+        let schedule = Arc::new(Starting::plan_of(call, &wire)?);
+        Ok(Request::persistent(
+            self,
+            Box::new(move || start(wire.clone(), schedule.clone())),
+        ))
+    }
+}
+
+fn start(mut wire: Wire<'static>, schedule: Arc<Schedule>) -> Result<Request> {
+    wire.tell_start();
+    let process = wire.comm().process().clone();
+    let running = Running::new(wire, schedule, Afloat::default());
+    // On the caller's thread, which may run the program's own operations.
+    if !running.step(&*process.host) {
+        process.host.attach(running.clone());
+    }
+    Ok(match running.take_if_over() {
+        Some(Ok(status)) => Request::done(&process, status),
+        // What went wrong is told by the wait or test, so that others started in the same call are started.
+        _ => Request::new(&process, running),
+    })
+}
