@@ -203,6 +203,63 @@ static void communicators_have_names_and_hints(void)
     MPI_Comm_free(&comm);
 }
 
+/* Whose messages go first is a hint that may be given at any time; messages come whole and in order all the same. */
+static void priorities_are_hints(void)
+{
+    static const char *NAMES[] = {"high", "low", "normal"};
+    MPI_Comm comms[3];
+    MPI_Info info, kept;
+    char value[8];
+    int len, flag, right = (check_rank + 1) % check_size, left = (check_rank + check_size - 1) % check_size;
+    enum { MESSAGES = 200, LONG = 20000 };
+    static int out[3][LONG], in[3][LONG];
+    MPI_Request reqs[3 * MESSAGES];
+    for (int c = 0; c < 3; c++) {
+        MPI_Info_create(&info);
+        MPI_Info_set(info, "garonne_priority", NAMES[c]);
+        MPI_Comm_dup_with_info(MPI_COMM_WORLD, info, &comms[c]);
+        MPI_Info_free(&info);
+        MPI_Comm_get_info(comms[c], &kept);
+        len = sizeof value;
+        MPI_Info_get_string(kept, "garonne_priority", &len, value, &flag);
+        CHECK(flag && strcmp(value, NAMES[c]) == 0);
+        MPI_Info_free(&kept);
+        for (int i = 0; i < LONG; i++)
+            out[c][i] = check_rank * 7 + c * 100000 + i;
+    }
+    /* More than a peer grants room for, so that messages wait for each other. */
+    for (int m = 0; m < MESSAGES; m++)
+        for (int c = 0; c < 3; c++)
+            MPI_Isend(out[c] + m, m % 20 ? 100 : LONG - MESSAGES, MPI_INT, right, m, comms[c], &reqs[3 * m + c]);
+    for (int c = 2; c >= 0; c--)
+        for (int m = 0; m < MESSAGES; m++) {
+            MPI_Status status;
+            int count, n = m % 20 ? 100 : LONG - MESSAGES;
+            MPI_Recv(in[c], LONG, MPI_INT, left, MPI_ANY_TAG, comms[c], &status);
+            MPI_Get_count(&status, MPI_INT, &count);
+            CHECK_EQ(status.MPI_TAG, m);
+            CHECK_EQ(count, n);
+            CHECK_EQ(in[c][0], left * 7 + c * 100000 + m);
+            CHECK_EQ(in[c][n - 1], left * 7 + c * 100000 + m + n - 1);
+        }
+    MPI_Waitall(3 * MESSAGES, reqs, MPI_STATUSES_IGNORE);
+    /* What is no priority is not kept. */
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "garonne_priority", "urgent");
+    MPI_Comm_set_info(comms[0], info);
+    MPI_Info_set(info, "garonne_priority", "normal");
+    MPI_Comm_set_info(comms[1], info);
+    MPI_Info_free(&info);
+    for (int c = 0; c < 3; c++) {
+        MPI_Comm_get_info(comms[c], &kept);
+        len = sizeof value;
+        MPI_Info_get_string(kept, "garonne_priority", &len, value, &flag);
+        CHECK(flag && strcmp(value, c == 0 ? "high" : "normal") == 0);
+        MPI_Info_free(&kept);
+        MPI_Comm_free(&comms[c]);
+    }
+}
+
 static void create_and_create_group_give_members_only(void)
 {
     MPI_Group world, part;
@@ -358,6 +415,7 @@ int main(int argc, char **argv)
     RUN(attributes_are_copied_and_deleted_by_callbacks);
     RUN(a_freed_key_serves_its_attributes_until_they_are_deleted);
     RUN(communicators_have_names_and_hints);
+    RUN(priorities_are_hints);
     RUN(create_and_create_group_give_members_only);
     RUN(a_duplicate_that_an_attribute_refuses_is_none);
     RUN(idup_can_overlap_with_messages);

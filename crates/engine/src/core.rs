@@ -10,6 +10,7 @@ use crate::event::{Events, What};
 use crate::gate::{Gate, Quotas, Stream, stream_key, widen};
 use crate::limits::{OUTBOX, SELF_CREDIT};
 use crate::matcher::{Envelope, Matcher};
+use crate::priority::Priorities;
 use crate::quick::Expected;
 use crate::rail::{Header, Kind, Reach};
 use crate::ready::Inlets;
@@ -112,6 +113,7 @@ pub(crate) struct Core {
     pub watcher: Option<Arc<dyn Watcher>>,
     /// Who is asked in which order messages leave; see `plan`.
     pub loaded: Option<Arc<Loaded>>,
+    pub priorities: Priorities,
 }
 
 impl Core {
@@ -154,6 +156,7 @@ impl Core {
             bounce: Bounce::new(),
             watcher: None,
             loaded: None,
+            priorities: Priorities::default(),
         }
     }
 

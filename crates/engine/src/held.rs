@@ -116,6 +116,7 @@ impl Core {
                 context: operation.context,
                 tag: operation.tag,
                 len: operation.data.len,
+                priority: self.priorities.of(operation.context),
             });
             at = self.window.next(link);
         }

@@ -21,6 +21,7 @@ pub mod limits;
 mod matcher;
 mod packet;
 mod plan;
+pub mod priority;
 mod pump;
 pub mod quick;
 pub mod rail;

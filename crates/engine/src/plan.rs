@@ -3,11 +3,14 @@
 //! Part of the shard. An order is planned by the strategy that was loaded, if there is one, else by the built-in one, and only where there is something to decide.
 //! However plans go, the oldest message of a window is not overtaken for ever.
 
+use crate::api::Context;
 use crate::limits::ORDER_PATIENCE;
+use crate::priority::Priority;
 use crate::rail::Rail;
 use crate::shard::Shard;
 use crate::strategy::loaded::{Loaded, Window};
 use crate::strategy::order::{self, Chunk};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What was asked last about a window, and the answer. The same question has the same answer, and a rail without room asks it again and again.
@@ -22,6 +25,11 @@ impl<R: Rail> Shard<R> {
     /// From now on this strategy is asked in which order messages leave. The rail is told separately.
     pub fn consult(&mut self, loaded: Arc<Loaded>) {
         self.core.loaded = loaded.decides().order.then_some(loaded);
+    }
+
+    /// From now on messages of these contexts have this priority.
+    pub fn prioritise(&mut self, contexts: Range<Context>, priority: Priority) {
+        self.core.priorities.set(contexts, priority);
     }
 
     pub(crate) fn pump_windows(&mut self) -> bool {
@@ -75,8 +83,8 @@ impl<R: Rail> Shard<R> {
             entry.settle();
             return entry.envelopes == 0;
         }
-        // What any built-in plan begins with.
-        order::is_small(self.core.requests.peek(head).data.len)
+        let (head, priorities) = (self.core.requests.peek(head), &self.core.priorities);
+        order::leads(head.data.len, priorities.of(head.context), priorities.are_usual())
     }
 
     fn planned(&mut self, gate: u32, chunks: &[Chunk]) -> Vec<usize> {

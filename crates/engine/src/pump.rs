@@ -10,6 +10,7 @@ use crate::limits::{
     AHEAD_FROM, ASK_FROM, BYTES_PER_POLL, FLOW_MAX, PIECE_MIN, PIECES_AT_LEAST, PIECES_PER_PASS,
     TRANSFER_BYTES_MAX, WAITING_LOOK,
 };
+use crate::priority::{Priorities, Priority};
 use crate::rail::{Class, Ending, Exposing, Flowing, Header, Kind, Need, Rail, Reach, Refusal, need_of};
 use crate::request::{Operation, Side, State};
 use crate::shard::Shard;
@@ -48,9 +49,9 @@ fn prefix(operation: &Operation) -> usize {
     if operation.synchronous { 8 } else { 0 }
 }
 
-/// Whether a message may go in pieces: the header of the first has no room for a mark.
-fn may_flow(operation: &Operation) -> bool {
-    operation.origin.mark == TypeMark::NONE
+/// Whether a message may go in pieces: the header of the first has no room for a mark, and one that is to stand in nobody's way is announced.
+fn may_flow(operation: &Operation, priorities: &Priorities) -> bool {
+    operation.origin.mark == TypeMark::NONE && priorities.of(operation.context) != Priority::Low
 }
 
 impl<R: Rail> Shard<R> {
@@ -113,7 +114,9 @@ impl<R: Rail> Shard<R> {
         let len = operation.data.len;
         let mut eager_max = self.packet_max(eager_max, operation);
         // What is longer than a packet travels with its envelope where there is room for all of its pieces now.
-        let pieces = prefix(operation) == 0 && may_flow(operation) && len <= (flow_max as u64).min(FLOW_MAX);
+        let pieces = prefix(operation) == 0
+            && may_flow(operation, &self.core.priorities)
+            && len <= (flow_max as u64).min(FLOW_MAX);
         if self.goes_ahead(operation.peer, operation.context, operation.tag, len) {
             eager_max = eager_max.min(AHEAD_FROM.into());
         } else if len > eager_max && pieces {
@@ -206,7 +209,7 @@ impl<R: Rail> Shard<R> {
                 .send_inline(operation.peer, &header, operation.data.mem)?;
         } else if prefix == 0
             && flags == 0
-            && may_flow(operation)
+            && may_flow(operation, &self.core.priorities)
             && len as u64 <= FLOW_MAX
             && let Flowing::Pieces(first, piece) = self.rail.flow(operation.peer, len)
         {

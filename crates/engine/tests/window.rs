@@ -3,6 +3,7 @@
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Peer, Send};
 use garonne_engine::limits::{ORDER_LOOK_AHEAD, ORDER_PATIENCE};
+use garonne_engine::priority::Priority;
 use garonne_engine::rail::{
     Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
 };
@@ -261,5 +262,41 @@ fn an_empty_plan_and_one_that_breaks_the_order_are_done_without() {
         assert_eq!(side.leave(10), [2, 1, 1, 1], "{plan:?}");
         let Counts { asked, refused, .. } = side.asked();
         assert!(asked > 0 && refused == asked, "{plan:?}: {asked} {refused}");
+    }
+}
+
+#[test]
+fn communicators_of_high_priority_leave_first_and_those_of_low_priority_last() {
+    let mut side = Side::new(None);
+    side.shard.prioritise(16..24, Priority::High);
+    side.shard.prioritise(8..16, Priority::Low);
+    for (context, len) in [(8, 8), (1, 9000), (2, 8), (17, 12_000), (8, 9000), (16, 8)] {
+        side.send(context, len);
+    }
+    assert_eq!(side.leave(10), [17, 16, 2, 1, 8, 8]);
+    // As all others again.
+    side.shard.prioritise(16..24, Priority::Normal);
+    side.shard.prioritise(8..16, Priority::Normal);
+    for (context, len) in [(8, 8), (1, 9000), (2, 8), (17, 12_000), (16, 8)] {
+        side.send(context, len);
+    }
+    assert_eq!(side.leave(10), [8, 2, 16, 1, 17]);
+}
+
+#[test]
+fn a_message_of_low_priority_is_put_off_no_longer_than_any() {
+    let mut side = Side::new(None);
+    side.shard.prioritise(8..16, Priority::Low);
+    side.send(8, 8);
+    (0..100).for_each(|_| side.send(2, 8));
+    let mut overtook = 0;
+    loop {
+        let left = side.leave(3);
+        if left.contains(&8) {
+            break;
+        }
+        overtook += left.len();
+        assert!(overtook < ORDER_PATIENCE as usize + ORDER_LOOK_AHEAD);
+        (0..3).for_each(|_| side.send(2, 8));
     }
 }

@@ -28,6 +28,7 @@ use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
 };
 use garonne_engine::event::{Meeting, Sent, Waiting};
+use garonne_engine::priority::Priority;
 use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::Shard;
@@ -39,6 +40,7 @@ use garonne_sync::submission::Submission;
 use garonne_sync::trylock::{OneThread, TryLock};
 use garonne_sync::user::Data;
 use lending::Lending;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use watching::Watching;
@@ -477,6 +479,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     fn leave_open(&self, request: Request) {
         self.left_open(request);
+    }
+
+    fn prioritise(&self, contexts: Range<Context>, priority: Priority) -> Result<(), Error> {
+        self.with(|shard| shard.prioritise(contexts, priority));
+        Ok(())
     }
 
     fn communicator(&self, number: u32, known: Option<&Known<'_>>) {

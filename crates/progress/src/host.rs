@@ -9,11 +9,13 @@ use garonne_engine::api::{
 };
 use garonne_engine::event::{Meeting, Sent};
 use garonne_engine::limits::SHORT_GENERATION_BITS;
+use garonne_engine::priority::Priority;
 use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::rail::{Bulk, Descriptor, Token};
 use garonne_engine::watch::Watcher;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A piece of work that advances by completions (a collective's schedule, a generalised request).
@@ -267,6 +269,14 @@ pub trait Host: Together + std::marker::Send + Sync {
 
     /// There is a communicator of this number, name and members now, or (`None`) no more: for those who watch from outside.
     fn communicator(&self, _number: u32, _known: Option<&Known<'_>>) {}
+
+    /// From now on messages of these contexts have this priority.
+    ///
+    /// # Errors
+    /// As for messages on them.
+    fn prioritise(&self, _contexts: Range<Context>, _priority: Priority) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// The call that started this operation is about to return while it goes on, and it may need hands (a large message): from now on it advances also
     /// while no thread of the program is in the library, where the host can arrange that. Steppers need no such word.

@@ -13,12 +13,14 @@ use garonne_engine::api::{
     in_shard, shard_of, without_shard,
 };
 use garonne_engine::event::{Meeting, Sent};
+use garonne_engine::priority::Priority;
 use garonne_engine::quick::Small;
 use garonne_engine::rail::{Bulk, Descriptor, Rail, Token};
 use garonne_engine::shard::Shard;
 use garonne_engine::watch::{Watched, Watcher};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// What opens a rank's further shards: the engine of one, and its surroundings.
@@ -426,6 +428,10 @@ where
             (_, Some(host)) => self.first.left_open_beside(host, name),
             _ => {}
         }
+    }
+
+    fn prioritise(&self, contexts: Range<Context>, priority: Priority) -> Result<(), Error> {
+        self.host_of(contexts.start)?.prioritise(contexts, priority)
     }
 
     fn communicator(&self, number: u32, known: Option<&Known<'_>>) {

@@ -236,11 +236,13 @@ fn starve(strategy: &dyn Strategy, stream: u64, chance: &mut Chance, report: &mu
         context: 10 + chance.below(50) as u32,
         tag: chance.below(4) as i32,
         len: 1 + chance.below(256),
+        ..Chunk::default()
     };
     let large = Chunk {
         context: 1,
         tag: 0,
         len: GATHER_EACH_MAX as u64 + 1 + chance.below(1 << 20),
+        ..Chunk::default()
     };
     let mut window = vec![large];
     window.extend((1..ORDER_LOOK_AHEAD).map(|_| small(chance)));
@@ -344,6 +346,7 @@ fn window(chance: &mut Chance) -> (Window<'static>, Vec<Chunk>) {
             // Many of one length.
             _ => 8 << (4 * chance.below(4)),
         },
+        ..Chunk::default()
     };
     // At least two, of two contexts.
     let mut chunks = vec![of(chance, 0), of(chance, 1)];

@@ -1,12 +1,14 @@
-//! In which order a window's messages leave: small ones before large ones, as far as envelopes allow.
+//! In which order a window's messages leave: those of a higher priority first, and small ones before large ones, as far as envelopes allow.
 //!
 //! A window fills while its rail has no room or its peer grants no credit. What is planned here is a pure function of a bounded part of the window; the pump
 //! checks the plan before it carries it out. Envelopes of one communicator keep their order, since their receiver would only put them aside.
 
 use crate::limits::{GATHER_EACH_MAX, ORDER_FAIR, ORDER_LOOK_AHEAD};
+use crate::priority::Priority;
+use std::collections::VecDeque;
 
 /// A message that waits in a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
     /// The context that its envelope belongs to.
     pub context: u32,
@@ -14,6 +16,8 @@ pub struct Chunk {
     pub tag: i32,
     /// Its bytes.
     pub len: u64,
+    /// That of its communicator.
+    pub priority: Priority,
 }
 
 /// Whether a message of this length goes before large ones.
@@ -21,33 +25,50 @@ pub fn is_small(len: u64) -> bool {
     len <= GATHER_EACH_MAX as u64
 }
 
-/// Places in the window, in the order in which they leave: small messages first, but every [`ORDER_FAIR`]th place goes to the oldest that is left, so that
+const CLASSES: usize = 4;
+
+/// How soon a message may leave by itself, 0 first.
+fn class(chunk: &Chunk) -> usize {
+    match chunk.priority {
+        Priority::High => 0,
+        Priority::Normal if is_small(chunk.len) => 1,
+        Priority::Normal => 2,
+        Priority::Low => 3,
+    }
+}
+
+/// Whether any plan begins with a message of this length and priority that is the oldest. `usual`: none in its window has another priority than the usual one.
+pub fn leads(len: u64, priority: Priority, usual: bool) -> bool {
+    priority == Priority::High || (usual && is_small(len))
+}
+
+/// Places in the window, in the order in which they leave: class by class, but every [`ORDER_FAIR`]th place goes to the oldest that is left, so that
 /// a large one moves on however many small ones come. At most [`ORDER_LOOK_AHEAD`] chunks are looked at.
 pub fn plan(window: &[Chunk]) -> Vec<usize> {
     let window = &window[..window.len().min(ORDER_LOOK_AHEAD)];
-    // Behind a large message nothing of its communicator may overtake it.
-    let mut blocked: Vec<u32> = Vec::new();
-    let (mut quick, mut rest) = (Vec::new(), Vec::new());
+    // Nothing of a communicator overtakes what is before it there: what is behind is in its class at best.
+    let mut last: Vec<(u32, usize)> = Vec::new();
+    let mut queues: [VecDeque<usize>; CLASSES] = Default::default();
     for (at, chunk) in window.iter().enumerate() {
-        if is_small(chunk.len) && !blocked.contains(&chunk.context) {
-            quick.push(at);
-        } else {
-            rest.push(at);
-            if !blocked.contains(&chunk.context) {
-                blocked.push(chunk.context);
+        let mut class = class(chunk);
+        match last.iter_mut().find(|(context, _)| *context == chunk.context) {
+            Some((_, before)) => {
+                class = class.max(*before);
+                *before = class;
             }
+            None => last.push((chunk.context, class)),
         }
+        queues[class].push_back(at);
     }
-    let (mut quick, mut rest) = (quick.into_iter().peekable(), rest.into_iter().peekable());
     let mut order = Vec::with_capacity(window.len());
     while order.len() < window.len() {
         let fair = order.len() % ORDER_FAIR == ORDER_FAIR - 1;
-        let oldest_is_quick = match (quick.peek(), rest.peek()) {
-            (Some(quick), Some(rest)) => quick < rest,
-            (quick, _) => quick.is_some(),
+        let waiting = queues.iter_mut().filter(|queue| !queue.is_empty());
+        let queue = match fair {
+            true => waiting.min_by_key(|queue| queue[0]),
+            false => waiting.into_iter().next(),
         };
-        let take_quick = oldest_is_quick || (!fair && quick.peek().is_some());
-        order.extend(if take_quick { quick.next() } else { rest.next() });
+        order.extend(queue.and_then(VecDeque::pop_front));
     }
     order
 }
@@ -72,10 +93,24 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
+    /// Priorities belong to communicators.
+    fn of(context: u32) -> Priority {
+        match context {
+            4 => Priority::High,
+            5 => Priority::Low,
+            _ => Priority::Normal,
+        }
+    }
+
     fn chunks() -> impl Strategy<Value = Vec<Chunk>> {
         let len = prop_oneof![0u64..=GATHER_EACH_MAX as u64, 5_000u64..100_000];
         prop::collection::vec(
-            (0u32..6, len).prop_map(|(context, len)| Chunk { context, tag: 0, len }),
+            (0u32..6, len).prop_map(|(context, len)| Chunk {
+                context,
+                tag: 0,
+                len,
+                priority: of(context),
+            }),
             0..200,
         )
     }
@@ -106,7 +141,8 @@ mod tests {
         fn a_small_message_is_behind_small_ones_and_few_others(window in chunks(), context in 100u32..110) {
             let mut window = window;
             window.truncate(ORDER_LOOK_AHEAD - 1);
-            window.push(Chunk { context, tag: 0, len: 8 });
+            window.retain(|chunk| chunk.priority != Priority::High);
+            window.push(Chunk { context, len: 8, ..Chunk::default() });
             let order = plan(&window);
             let at = order.iter().position(|at| *at == window.len() - 1).unwrap();
             let large = order[..at].iter().filter(|at| !is_small(window[**at].len)).count();
@@ -116,8 +152,8 @@ mod tests {
         #[test]
         fn a_large_message_is_not_put_off_for_ever(context in 0u32..6, smalls in 1usize..1000) {
             // Small ones of other communicators join as fast as they leave.
-            let small = |number: usize| Chunk { context: 10 + number as u32, tag: 0, len: 8 };
-            let mut window = vec![Chunk { context, tag: 0, len: 100_000 }];
+            let small = |number: usize| Chunk { context: 10 + number as u32, len: 8, ..Chunk::default() };
+            let mut window = vec![Chunk { context, len: 100_000, priority: of(context), ..Chunk::default() }];
             window.extend((0..ORDER_LOOK_AHEAD).map(small));
             for number in 0..smalls {
                 let first = plan(&window);
@@ -126,6 +162,37 @@ mod tests {
                     return Ok(());
                 }
                 prop_assert!(number == 0, "it left with the first plan");
+            }
+        }
+
+        #[test]
+        fn a_message_of_high_priority_is_behind_its_like_and_few_others(window in chunks(), len in 1u64..1_000_000) {
+            let mut window = window;
+            window.truncate(ORDER_LOOK_AHEAD - 1);
+            window.push(Chunk { context: 100, len, priority: Priority::High, ..Chunk::default() });
+            let order = plan(&window);
+            let at = order.iter().position(|at| *at == window.len() - 1).unwrap();
+            let others = order[..at].iter().filter(|at| window[**at].priority != Priority::High).count();
+            prop_assert!(others <= at / ORDER_FAIR + 1, "{others} others among {at} before it");
+        }
+
+        #[test]
+        fn low_ones_leave_last_but_for_the_oldest_now_and_then(window in chunks()) {
+            let order = plan(&window);
+            let early = order.iter().enumerate().filter(|(place, at)| {
+                let others_wait = order[*place..].iter().any(|at| window[*at].priority != Priority::Low);
+                window[**at].priority == Priority::Low && others_wait
+            });
+            for (place, _) in early {
+                prop_assert_eq!(place % ORDER_FAIR, ORDER_FAIR - 1);
+            }
+        }
+
+        #[test]
+        fn what_leads_is_first_in_the_plan(window in chunks()) {
+            let usual = window.iter().all(|chunk| chunk.priority == Priority::Normal);
+            if let Some(head) = window.first() && leads(head.len, head.priority, usual) {
+                prop_assert_eq!(plan(&window)[0], 0);
             }
         }
 

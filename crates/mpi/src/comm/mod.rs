@@ -9,6 +9,7 @@ mod agree;
 pub(crate) mod context;
 mod inter;
 mod make;
+mod priority;
 pub(crate) mod shard;
 #[cfg(test)]
 mod tests;
@@ -32,7 +33,7 @@ use crate::session::Session;
 use crate::topo::Topology;
 use garonne_engine::api::{Context, Peer};
 use garonne_progress::surroundings::{Known, Members};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// A communicator. Cheap to clone; freed with its last user.
@@ -75,6 +76,8 @@ pub(crate) struct Inner {
     name: Mutex<String>,
     errhandler: RwLock<Errhandler>,
     info: Mutex<Info>,
+    /// Its messages have another priority than the usual one.
+    has_priority: AtomicBool,
     /// Attributes cached on it.
     pub attrs: Attrs,
     /// Virtual topology, if it has one.
@@ -108,6 +111,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.lease.get().is_some() {
+            self.forget_priority();
             self.process.host.communicator(self.number(), None);
         }
     }
@@ -169,8 +173,9 @@ impl Parts {
 }
 
 /// Hints that have a meaning here; others are not kept, as the standard allows.
-const HINTS: [&str; 7] = [
+const HINTS: [&str; 8] = [
     shard::HINT,
+    priority::HINT,
     "mpi_assert_no_any_tag",
     "mpi_assert_no_any_source",
     "mpi_assert_exact_length",
@@ -202,6 +207,7 @@ impl Comm {
             "a communicator got a context twice"
         );
         self.0.show(&self.name());
+        self.prioritise();
     }
 
     /// A communicator that has everything but its context: what `MPI_Comm_idup` gives before it completes.
@@ -229,6 +235,7 @@ impl Comm {
             name: Mutex::default(),
             errhandler: RwLock::new(parts.errhandler),
             info: Mutex::new(parts.info),
+            has_priority: AtomicBool::new(false),
             attrs: parts.attrs,
             topology: parts.topology,
             buffers: Buffers::default(),
@@ -431,6 +438,8 @@ impl Comm {
             // Lengths were checked when the pair was set on `info`.
             let _ = own.set(&key, &value);
         }
+        drop(own);
+        self.prioritise();
     }
 
     /// `MPI_Comm_set_attr`.
@@ -515,9 +524,9 @@ pub(crate) fn hints(info: &Info) -> Info {
 }
 
 fn known_hints(info: &Info) -> impl Iterator<Item = (String, String)> {
-    info.to_pairs()
-        .into_iter()
-        .filter(|(key, _)| HINTS.contains(&key.as_str()))
+    info.to_pairs().into_iter().filter(|(key, value)| {
+        HINTS.contains(&key.as_str()) && (key != priority::HINT || priority::is_known(value))
+    })
 }
 
 /// The channels on which constructors talk.

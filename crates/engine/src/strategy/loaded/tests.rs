@@ -48,8 +48,8 @@ fn loaded(says: Says) -> Loaded {
 fn chunks(contexts: &[u32]) -> Vec<Chunk> {
     let chunk = |context: &u32| Chunk {
         context: *context,
-        tag: 0,
         len: 8,
+        ..Chunk::default()
     };
     contexts.iter().map(chunk).collect()
 }

@@ -1,0 +1,79 @@
+//! Priorities of communicators: whose messages go before others' where something has to wait.
+//!
+//! Kept by the shard for the contexts that have another than the usual one, mostly none; asked only about what waits in windows and what is longer than a packet.
+
+use crate::api::Context;
+use std::ops::Range;
+
+/// Before those below it; the usual one is in the middle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// Leaves before all others.
+    High,
+    /// Small messages before large ones.
+    #[default]
+    Normal,
+    /// Leaves after all others; what is longer than a packet is announced, so that it stands in nobody's way.
+    Low,
+}
+
+impl Priority {
+    /// The one of this name in hints.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "high" => Some(Self::High),
+            "normal" => Some(Self::Normal),
+            "low" => Some(Self::Low),
+            _ => None,
+        }
+    }
+}
+
+/// The contexts whose priority is not the usual one.
+#[derive(Debug, Default)]
+pub(crate) struct Priorities(Vec<(Range<Context>, Priority)>);
+
+impl Priorities {
+    /// From now on these contexts have this priority. They are as many and the same as ever they are named with.
+    pub fn set(&mut self, contexts: Range<Context>, priority: Priority) {
+        self.0.retain(|(known, _)| *known != contexts);
+        if priority != Priority::default() {
+            self.0.push((contexts, priority));
+        }
+    }
+
+    /// Whether all have the usual one.
+    pub fn are_usual(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn of(&self, context: Context) -> Priority {
+        let found = self.0.iter().find(|(contexts, _)| contexts.contains(&context));
+        found.map_or_else(Priority::default, |(_, priority)| *priority)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_have_what_was_said_last_of_them() {
+        let mut known = Priorities::default();
+        assert!(known.are_usual());
+        known.set(8..16, Priority::High);
+        known.set(16..24, Priority::Low);
+        let seen = [7, 8, 15, 16, 23, 24].map(|context| known.of(context));
+        use Priority::{High, Low, Normal};
+        assert_eq!(seen, [Normal, High, High, Low, Low, Normal]);
+        known.set(8..16, Priority::Low);
+        assert_eq!(known.of(9), Low);
+        known.set(8..16, Priority::Normal);
+        known.set(16..24, Priority::Normal);
+        assert!(known.are_usual());
+        for priority in ["high", "normal", "low"] {
+            assert!(Priority::named(priority).is_some());
+        }
+        assert_eq!(Priority::named("urgent"), None);
+    }
+}

@@ -1,0 +1,62 @@
+//! Priorities of communicators (`garonne_engine::priority`), by a hint that any of their processes may give at any time, each for what it sends.
+
+use super::{Comm, Inner};
+use crate::limits::CONTEXTS_PER_COMM;
+use garonne_engine::api::{Context, in_shard, without_shard};
+use garonne_engine::priority::Priority;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// The hint: `high`, `normal` or `low`.
+pub(crate) const HINT: &str = "garonne_priority";
+
+/// Whether a value of the hint means anything.
+pub(crate) fn is_known(value: &str) -> bool {
+    Priority::named(value).is_some()
+}
+
+impl Comm {
+    /// Tells the engine what its hints say of its priority.
+    pub(crate) fn prioritise(&self) {
+        let said = self.info().lookup(HINT);
+        let priority = said.and_then(|name| Priority::named(&name)).unwrap_or_default();
+        // Nobody is told of what has always been so.
+        let is_unusual = priority != Priority::default();
+        if self.0.has_priority.swap(is_unusual, Ordering::Relaxed) || is_unusual {
+            self.0.prioritise(priority);
+        }
+    }
+}
+
+impl Inner {
+    /// Its contexts, by shard; none before it is born.
+    fn contexts(&self) -> impl Iterator<Item = Range<Context>> {
+        let context = self.context.load(Ordering::Relaxed);
+        let shards = match (self.lease.get(), self.tag_shards.load(Ordering::Relaxed)) {
+            (None, _) => 0,
+            (_, 0) => 1,
+            (_, shards) => shards,
+        };
+        (0..shards).map(move |shard| {
+            let first = match shards {
+                1 => context,
+                _ => in_shard(shard as usize, without_shard(context)),
+            };
+            first..first + CONTEXTS_PER_COMM
+        })
+    }
+
+    fn prioritise(&self, priority: Priority) {
+        for contexts in self.contexts() {
+            // A hint that cannot be followed is none: what is wrong with a shard is told by messages on it.
+            let _ = self.process.host.prioritise(contexts, priority);
+        }
+    }
+
+    /// Its contexts may be another's soon.
+    pub(super) fn forget_priority(&self) {
+        if self.has_priority.load(Ordering::Relaxed) {
+            self.prioritise(Priority::default());
+        }
+    }
+}
