@@ -1,7 +1,7 @@
 """`garonne bench overlap`: how much of a message hides behind computing, on the sender, the receiver, both; and what background progress costs.
 
 The paper's benchmark (PIOMan, section V.C) over sizes, shapes and lengths of computing, for every MPI in turns, against what the machine
-allows at best (ideal.py, with the copying that floor.c measures in the same run). Samples are judged as in bench.py; where no steady one exists, as
+allows at best (ideal.py, with the copying that floor.c measures in the same run and regime). Samples are judged as in bench.py; where no steady one exists, as
 with peers whose progress threads spin on the cores that are measured, unsteady ones are shown, and marked so.
 """
 
@@ -119,7 +119,7 @@ class Overlap(Session):
 
     def take_floor(self, printed):
         for what, size, ns, before, after in re.findall(r"^sample (\w+)(?: \d+)? (\d+) (\S+) (\S+) (\S+)$", printed, re.M):
-            self.floor.add("floor", what, 2, int(size), float(ns), float(before), float(after), crowded=False)
+            self.floor.add_any("floor", what, 2, int(size), float(ns), float(before), float(after))
 
     def take(self, name, printed):
         for side, shape, size, percent, *values in LINE.findall(printed):
@@ -129,25 +129,23 @@ class Overlap(Session):
                 self.floor.handoffs[label] += [before, after]
             self.of[Case(side, shape, int(size), int(percent))][name][label].append(Sample(comm, comp, total))
 
-    def work(self, shape, size):
-        """Core time of copying so many bytes that another core wrote, at best; 0 if it was not measured."""
-        return self.least(("strided",) if shape == "strided" else ("memcpy", "readv"), size)
-
-    def ideal(self, case, cores):
-        """A function from a sample to the least that its total could be, and the core time of moving the bytes."""
+    def ideal(self, case, cores, label):
+        """A function from a sample of a regime to the least that its total could be, and the core time of moving the bytes; None and None if the floor was not measured in that regime."""
         if self.args.over == "tcp":
-            kernel = ideal.Kernel(self.least(("put",), case.bytes), self.least(("get",), case.bytes))
-            return lambda s: ideal.total_between(case.side, cores, s.comm, s.comp, kernel), kernel.put + kernel.get
-        work = self.work(case.shape, case.bytes)
-        return lambda s: ideal.total(case.side, cores, s.comm, s.comp, work), work
+            put, get = self.least(("put",), case.bytes, label), self.least(("get",), case.bytes, label)
+            if put is None or get is None:
+                return None, None
+            return lambda s: ideal.total_between(case.side, cores, s.comm, s.comp, ideal.Kernel(put, get)), put + get
+        work = self.least(("strided",) if case.shape == "strided" else ("memcpy", "readv"), case.bytes, label)
+        return (lambda s: ideal.total(case.side, cores, s.comm, s.comp, work), work) if work is not None else (None, None)
 
-    def least(self, ways, size):
-        """The quickest of some ways of the floor; 0: none was measured."""
+    def least(self, ways, size, label):
+        """The quickest of some ways of the floor, of samples of the same regime: cores that are far from each other copy more slowly what the other wrote. None: it was not measured."""
         best = []
         for key, by_name in self.floor.of.items():
-            if key.what in ways and key.bytes == size and key.regime in ("near", "far"):
+            if key.what in ways and key.bytes == size and key.regime == label:
                 best.append(statistics.median(by_name["floor"]))
-        return min(best, default=0.0)
+        return min(best, default=None)
 
     def save(self):
         raw = [[*dataclasses.astuple(case), name, label, [dataclasses.astuple(s) for s in samples]]
@@ -177,11 +175,11 @@ class Overlap(Session):
     def rows(self):
         cores = report.machine()["cpus"]
         for case, by_name in sorted(self.of.items(), key=lambda item: dataclasses.astuple(item[0])):
-            best, work = self.ideal(case, cores)
-            entry = {**dataclasses.asdict(case), "work_ns": work, "of": {}}
+            entry = {**dataclasses.asdict(case), "of": {}}
             steadiest = {name: next(label for label in LABELS if labels[label]) for name, labels in by_name.items()}
             for name, label in steadiest.items():
-                entry["of"][name] = figures(by_name[name][label], label, best)
+                best, work = self.ideal(case, cores, label)
+                entry["of"][name] = {**figures(by_name[name][label], label, best), "work_ns": work}
                 if name != "garonne" and steadiest.get("garonne") == label:
                     # T_comp differs from MPI to MPI, as it is a share of each one's T_comm; what is left of the message beside it can be compared.
                     interval = ratio_interval([s.exposed for s in by_name["garonne"][label]], [s.exposed for s in by_name[name][label]])
@@ -190,18 +188,21 @@ class Overlap(Session):
 
 
 def figures(samples, label, ideal_of):
-    """What the tables say of samples of one regime, beside what `ideal_of` a sample says its total could have been."""
-    best = [ideal_of(s) for s in samples]
+    """What the tables say of samples of one regime, beside what `ideal_of` a sample says its total could have been (None: that is not known)."""
     middle = statistics.median
+    best = [ideal_of(s) for s in samples] if ideal_of else []
+    known = {
+        "ideal_paper_ratio": middle(ideal.paper_ratio(s.comp, t) for s, t in zip(samples, best)),
+        "of_ideal": middle(t / s.total for s, t in zip(samples, best)),
+        "ideal_hidden": middle(ideal.hidden(s.comm, s.comp, t) for s, t in zip(samples, best)),
+    } if best else {}
     return {
         "regime": label, "samples": len(samples),
         "comm_ns": quartiles([s.comm for s in samples]), "comp_ns": middle(s.comp for s in samples), "total_ns": quartiles([s.total for s in samples]),
         "exposed_ns": middle(s.exposed for s in samples),
         "paper_ratio": middle(ideal.paper_ratio(s.comp, s.total) for s in samples),
-        "ideal_paper_ratio": middle(ideal.paper_ratio(s.comp, t) for s, t in zip(samples, best)),
-        "of_ideal": middle(t / s.total for s, t in zip(samples, best)),
         "hidden": middle(ideal.hidden(s.comm, s.comp, s.total) for s in samples),
-        "ideal_hidden": middle(ideal.hidden(s.comm, s.comp, t) for s, t in zip(samples, best)),
+        "ideal_paper_ratio": None, "of_ideal": None, "ideal_hidden": None, **known,
     }
 
 
@@ -211,7 +212,9 @@ def tables(data):
     lines += ["T_comm: start to end of a message with nothing to compute, on the side that computes otherwise (the later one for both). Ratio: T_comp / T_total, as in",
               "the PIOMan paper. Of ideal: T_total of this machine's ideal model by the measured one. Hidden: (T_comm + T_comp - T_total) / the shorter",
               "of both. Exposed: T_total - T_comp, what the message costs beside the computing, and in brackets Garonne's by this MPI's. T_comp is the percentage of the MPI's own",
-              "T_comm that heads the column: where T_comm is milliseconds, a large share hidden means little. Unsteady: the hand-off changed during the samples.", ""]
+              "T_comm that heads the column: where T_comm is milliseconds, a large share hidden means little. Unsteady: the hand-off changed during the samples.",
+             "The ideal takes what copying costs from the floor's samples of the row's own regime, which two processes on the same two cores took in this run: what a core needs to copy lines that the",
+             "other wrote depends on how far apart they are at the time. Where no sample of the floor has that regime the ideal is not known, and shown as ?.", ""]
     percents = [p for p in sorted({row["percent"] for row in rows}) if p >= 100] or sorted({row["percent"] for row in rows})[-1:]
     for side, shape in dict.fromkeys((row["side"], row["shape"]) for row in rows):
         lines += [f"## {shape}, computing on {side}", "",
@@ -234,8 +237,12 @@ def cell_text(cell):
     if cell is None:
         return "unmeasured | | |"
     ratio = f" ({report.verdict(cell['ratio'])})" if "ratio" in cell else ""
-    return (f"{cell['paper_ratio']:.2f} ({cell['ideal_paper_ratio']:.2f}) | {cell['of_ideal']:.2f} | "
-            f"{percent_text(cell['hidden'])} ({percent_text(cell['ideal_hidden'])}) | {report.time_text(cell['exposed_ns'])}{ratio}")
+    return (f"{cell['paper_ratio']:.2f} ({known_text(cell['ideal_paper_ratio'], '{:.2f}'.format)}) | {known_text(cell['of_ideal'], '{:.2f}'.format)} | "
+            f"{percent_text(cell['hidden'])} ({known_text(cell['ideal_hidden'], percent_text)}) | {report.time_text(cell['exposed_ns'])}{ratio}")
+
+
+def known_text(value, text):
+    return "?" if value is None else text(value)
 
 
 def percent_text(share):
@@ -283,7 +290,7 @@ def panel(cells, key, corner, axes):
         yield f'<text x="{corner[0] - 4}" y="{base + 14}" text-anchor="end" fill="#666">{report.size_text(size)}</text>'
         for x, percent in enumerate(percents):
             cell, left = cells.get((size, percent)), corner[0] + x * CELL[0]
-            fill, text = (colour(cell[key]), f"{round(100 * max(cell[key], -9.99))}") if cell else ("#eee", "")
+            fill, text = (colour(cell[key]), f"{round(100 * max(cell[key], -9.99))}") if cell and cell[key] is not None else ("#eee", "")
             yield f'<rect x="{left}" y="{base}" width="{CELL[0] - 1}" height="{CELL[1] - 1}" fill="{fill}"/>'
             yield f'<text x="{left + CELL[0] / 2}" y="{base + 14}" text-anchor="middle">{text}</text>'
     for x, percent in enumerate(percents):

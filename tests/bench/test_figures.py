@@ -1,9 +1,12 @@
 """What the benchmarks compute from times: the ideal model, shares, labels, tables and pictures. No MPI and no clock."""
 
+import os
 import pathlib
 import sys
+import tempfile
 import unittest
 import xml.etree.ElementTree as xml
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import ideal  # noqa: E402
@@ -102,7 +105,7 @@ class Report(unittest.TestCase):
     def rows(self):
         samples = [overlap.Sample(100.0, 100.0, total) for total in (110.0, 120.0, 130.0, 120.0, 120.0)]
         case = overlap.Case("receiver", "contiguous", 32768, 100)
-        return [{"side": case.side, "shape": case.shape, "bytes": case.bytes, "percent": case.percent, "work_ns": 100.0,
+        return [{"side": case.side, "shape": case.shape, "bytes": case.bytes, "percent": case.percent,
                  "of": {"garonne": overlap.figures(samples, "near", lambda s: ideal.total(case.side, 2, s.comm, s.comp, 100.0))}}]
 
     def test_a_case_has_the_papers_ratio_and_the_share_hidden(self):
@@ -118,6 +121,25 @@ class Report(unittest.TestCase):
         self.assertIn("80", texts)
         self.assertIn("100", texts)
         self.assertIn("32K", texts)
+
+    def test_an_ideal_that_is_not_known_is_no_number_and_no_colour(self):
+        figures = overlap.figures([overlap.Sample(100.0, 100.0, 120.0)], "far", None)
+        self.assertEqual([figures[key] for key in ("ideal_paper_ratio", "of_ideal", "ideal_hidden")], [None] * 3)
+        self.assertIn("0.83 (?) | ? | 80 % (?) ", overlap.cell_text(figures))
+        rows = self.rows()
+        rows[0]["of"]["garonne"]["ideal_hidden"] = None
+        xml.fromstring(overlap.heat_map(rows, "contiguous"))
+
+    def test_the_ideal_takes_the_copying_of_the_same_regime(self):
+        with tempfile.TemporaryDirectory() as out, mock.patch.dict(os.environ, {"GARONNE_STATE": out}):
+            bench = overlap.Overlap(overlap.arguments(["--out", out]))
+            self.addCleanup(bench.map.close)
+        # Near cores copy in 60 what takes far ones 200; unsteady ones have samples of their own.
+        for what, ns, handoffs in (("memcpy", 60, (50, 50)), ("readv", 80, (50, 50)), ("memcpy", 200, (180, 180)), ("readv", 150, (180, 180)), ("memcpy", 110, (50, 180))):
+            bench.take_floor(f"sample {what} 1024 {ns} {handoffs[0]} {handoffs[1]}\n")
+        case = overlap.Case("both", "contiguous", 1024, 100)
+        self.assertEqual([bench.ideal(case, 2, label)[1] for label in ("near", "far", "unsteady")], [60, 150, 110])
+        self.assertEqual(bench.ideal(overlap.Case("both", "contiguous", 8, 100), 2, "near"), (None, None))
 
     def test_colours_go_from_red_to_green(self):
         self.assertEqual(overlap.colour(-1), overlap.colour(0))
