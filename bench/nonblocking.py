@@ -2,7 +2,7 @@
 
     overlap = (T_pure + T_cpu - T_ovrl) / min(T_pure, T_cpu), from 0 to 1
 
-for 2 and 4 ranks and all sizes, for every MPI in turns. All ranks compute at the same time; where they have all cores between them, only
+for 2 and 4 ranks and all sizes, for every MPI in turns; with `--comp-ms` for computing that takes a given time instead (waits.py). All ranks compute at the same time; where they have all cores between them, only
 waiting hides, not copying (ideal.py).
 """
 
@@ -13,15 +13,19 @@ import statistics
 
 import ideal
 import report
-from options import INT_MAX, RANKS_MAX, RANKS_MIN, Parser, add_options, numbers, some_of
+import waits
+from options import INT_MAX, RANKS_MAX, RANKS_MIN, Parser, add_comp_ms, add_options, numbers, some_of
 from session import Session
 from stats import Key, Samples, quartiles
+from waits import Sample
 
 NAMES = ["ibcast", "iallreduce", "ialltoall", "ialltoallv", "igather", "igatherv", "iscatter", "iscatterv", "iallgather", "iallgatherv", "ireduce", "ibarrier"]
 SIZES = [8, 1024, 8192, 32768, 262144, 1 << 20, 4 << 20]
 QUICK_SIZES = [8, 32768]
+# Where computing takes long, every size is minutes of it.
+LONG_SIZES = [8, 65536, 1 << 20]
 DOUBLE = 8
-LINE = re.compile(r"^nbc (\w+) (\d+) (\S+) (\S+) (\S+) (\S+) (\S+)$", re.M)
+LINE = re.compile(r"^nbc (\w+) (\d+) (?:(\d+)ms|(pure|overlap)) (.+) (\S+) (\S+)$", re.M)
 
 
 def arguments(argv):
@@ -31,10 +35,12 @@ def arguments(argv):
     parser.add_argument("--names", type=some_of(NAMES), default=NAMES, help="some of them, by comma")
     parser.add_argument("--sizes", type=numbers(1), metavar="BYTES", help="of one block, by comma (default: 8 bytes to 4 MB)")
     parser.add_argument("--ranks", type=numbers(RANKS_MIN, RANKS_MAX), default=[2, 4], help="by comma (default 2,4)")
+    add_comp_ms(parser)
     args = parser.parse_args(argv)
     if not args.overlap:
         parser.error("say --overlap; blocking collectives are measured by: garonne bench --only collectives")
-    args.sizes = args.sizes or (QUICK_SIZES if args.quick else SIZES)
+    waits.refuse_endless(parser, args)
+    args.sizes = args.sizes or (QUICK_SIZES if args.quick else LONG_SIZES if args.comp_ms else SIZES)
     # What a rank gets of all others lies in one buffer, at places that are counted by an int; reductions add doubles.
     if max(args.sizes) * max(args.ranks) > INT_MAX:
         parser.error(f"--sizes: with {max(args.ranks)} ranks it takes at most {INT_MAX // max(args.ranks)} bytes of one block")
@@ -49,55 +55,92 @@ def words(names, sizes):
 
 
 class Nonblocking(Session):
-    """`pure` times go to `samples`; what the formula says of each sample to `overlaps`."""
+    """`pure` times go to `samples`; those beside computing as long as that takes to `overlaps`, and those beside computing for a given time to `long`."""
 
     def __init__(self, args):
         super().__init__(args)
         self.samples = Samples()
         self.overlaps = collections.defaultdict(lambda: collections.defaultdict(list))
+        self.long = collections.defaultdict(lambda: collections.defaultdict(list))
 
     def take(self, name, ranks, printed):
         crowded = ranks > (os.cpu_count() or 1)
-        for what, size, *values in LINE.findall(printed):
-            pure, cpu, both, before, after = map(float, values)
+        for what, size, comp_ms, word, times, *handoffs in LINE.findall(printed):
+            before, after = map(float, handoffs)
+            pure, *beside = map(float, times.split())
+            sample, key = Sample(pure, 0.0, *beside), Key(what, ranks, int(size), "all")
+            # A share of one run's own times: comparable whatever the regime.
+            if comp_ms:
+                self.long[key, int(comp_ms)][name].append(sample)
+                continue
             self.samples.add(name, what, ranks, int(size), pure, before, after, crowded)
-            if both > 0:
-                # A share of one run's own times: comparable whatever the regime.
-                self.overlaps[Key(what, ranks, int(size), "all")][name].append((ideal.nbc(pure, cpu, both), pure, cpu, both))
+            if word == "overlap":
+                self.overlaps[key][name].append(sample)
 
     def measure(self):
         programs = self.build("nonblocking.c")
+        lengths = waits.words(self.args) if self.args.comp_ms else "overlap"
         for turn in range(self.args.rounds):
             self.say(f"round {turn + 1} of {self.args.rounds}")
             for ranks in self.args.ranks:
                 for name in self.args.names:
-                    for peer, program in programs:
-                        self.take(peer.name, ranks, self.run(peer, program, ranks, [*self.sample_words(), "overlap", *words([name], self.args.sizes)]))
+                    cases = words([name], self.args.sizes)
+                    for some in waits.jobs(self.args, cases) if self.args.comp_ms else [cases]:
+                        for peer, program in programs:
+                            self.take(peer.name, ranks, self.run(peer, program, ranks, [*self.sample_words(), lengths, *some]))
 
     def rows(self):
-        for key, by_name in sorted(self.overlaps.items(), key=lambda item: (NAMES.index(item[0].what), item[0].ranks, item[0].bytes)):
-            of = {}
-            for name, samples in by_name.items():
-                shares = [share for share, *_ in samples]
-                pure, cpu, both = (statistics.median(sample[i] for sample in samples) for i in (1, 2, 3))
-                of[name] = {"overlap": quartiles(shares), "pure_ns": pure, "cpu_ns": cpu, "overlapped_ns": both, "samples": len(samples)}
-            yield {"what": key.what, "ranks": key.ranks, "bytes": key.bytes, "of": of}
+        for key, by_name in sorted(self.overlaps.items(), key=lambda item: order(item[0])):
+            yield {"what": key.what, "ranks": key.ranks, "bytes": key.bytes, "of": {name: figures(samples) for name, samples in by_name.items()}}
+
+    def long_rows(self):
+        for (key, comp_ms), by_name in sorted(self.long.items(), key=lambda item: (order(item[0][0]), item[0][1])):
+            yield {"what": key.what, "ranks": key.ranks, "bytes": key.bytes, "comp_ms": comp_ms, "of": {name: waits.figures(samples, samples) for name, samples in by_name.items()}}
+
+
+def order(key):
+    return NAMES.index(key.what), key.ranks, key.bytes
+
+
+def figures(samples):
+    middle = statistics.median
+    return {
+        "overlap": quartiles([ideal.nbc(s.comm, s.comp, s.total) for s in samples]), "samples": len(samples),
+        "pure_ns": middle(s.comm for s in samples), "cpu_ns": middle(s.comp for s in samples), "overlapped_ns": middle(s.total for s in samples),
+        "wait_ns": middle(s.wait for s in samples), "wait_worst_ns": max(s.wait_worst for s in samples),
+    }
 
 
 def tables(data):
-    rows = data["rows"]
-    names = sorted({name for row in rows for name in row["of"]}, key=lambda name: (name != "garonne", name))
     lines = report.title(data, "Overlap of nonblocking collectives (IMB-NBC)")
-    lines += ["Overlap: (T_pure + T_cpu - T_ovrl) / the shorter of T_pure and T_cpu, from 0 to 100 %, median over samples; in brackets T_pure.", "",
-              "| call | ranks | bytes | " + " | ".join(names) + " |", "|---|---|---|" + "---|" * len(names)]
+    return report.finish(data, lines + (long_table(data["long"]) if data["long"] else share_table(data["rows"])))
+
+
+def long_table(rows):
+    columns = [("call", lambda row: row["what"]), ("ranks", lambda row: row["ranks"]), ("bytes", lambda row: row["bytes"])]
+    return ["## Computing for a given time", "", "T_pure is the time of a call that is waited for at once. All times are those of the rank where they are longest. Ranks that share a core compute one after the other, as",
+            "long together as is said, so the wait of one then has the computing of another in it.", *waits.LEGEND, "", *waits.table(rows, columns, "T_pure")]
+
+
+def share_table(rows):
+    names = sorted({name for row in rows for name in row["of"]}, key=lambda name: (name != "garonne", name))
+    lines = ["Overlap: (T_pure + T_cpu - T_ovrl) / the shorter of T_pure and T_cpu, from 0 to 100 %, median over samples; in brackets T_pure; then the time in MPI_Wait beside",
+             "computing, median and, after the stroke, the longest of all, of the rank where it is longest.", "",
+             "| call | ranks | bytes | " + " | ".join(names) + " |", "|---|---|---|" + "---|" * len(names)]
     for row in rows:
-        cells = [f"{round(100 * row['of'][n]['overlap'][1])} % ({report.time_text(row['of'][n]['pure_ns'])})" if n in row["of"] else "unmeasured" for n in names]
-        lines.append(f"| {row['what']} | {row['ranks']} | {row['bytes']} | " + " | ".join(cells) + " |")
-    return report.finish(data, [*lines, ""])
+        lines.append(f"| {row['what']} | {row['ranks']} | {row['bytes']} | " + " | ".join(cell_text(row["of"].get(name)) for name in names) + " |")
+    return [*lines, ""]
+
+
+def cell_text(cell):
+    if cell is None:
+        return "unmeasured"
+    text = report.time_text
+    return f"{report.percent_text(cell['overlap'][1])} ({text(cell['pure_ns'])}); {text(cell['wait_ns'])} / {text(cell['wait_worst_ns'])}"
 
 
 def main(argv):
     bench = Nonblocking(arguments(argv))
     bench.measure()
-    data = {**report.head(bench, bench.samples), "rows": list(bench.rows())}
+    data = {**report.head(bench, bench.samples), "rows": list(bench.rows()), "long": list(bench.long_rows())}
     return bench.keep(data, tables(data), {})

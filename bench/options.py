@@ -18,6 +18,8 @@ INT_MAX = (1 << 31) - 1
 # Bytes of one message: with gaps it takes twice as many, which an int still holds.
 BYTES_MAX = 1 << 30
 RANKS_MIN, RANKS_MAX = 2, 16384
+# A rank that computes longer between two calls than this is no benchmark's any more. The C programs have room for so many lengths of computing.
+COMP_MS_MAX, LENGTHS_MAX = 1000, 16
 
 
 class Parser(argparse.ArgumentParser):
@@ -116,6 +118,12 @@ def add_options(parser, rounds, samples, sample_ms, out):
     parser.add_argument("--out", metavar="DIR", default=out, help=f"where tables, plots and data go (default {out})")
     parser.add_argument("--json", action="store_true", help="print the data instead of the tables")
     parser.add_argument("--prefix", default=str(HERE.parents[2]), help=argparse.SUPPRESS)
+
+
+def add_comp_ms(parser):
+    """The option of those parts that compute beside communication."""
+    parser.add_argument("--comp-ms", type=numbers(1, COMP_MS_MAX, LENGTHS_MAX), default=[], metavar="MS",
+                        help="compute for so many milliseconds, by comma, and show the worst wait beside the median one (5,20,50, say); instead of shares of the communication's own time")
 
 
 def try_out(out, names):

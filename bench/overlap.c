@@ -1,11 +1,13 @@
 /* How much of a message hides behind computing (PIOMan, IEEE Cluster 2009, section V.C), built with every MPI:
- *     overlap MAP SAMPLES NANOSECONDS PERCENT,PERCENT... SIDE:SHAPE:BYTES...
+ *     overlap MAP SAMPLES NANOSECONDS LENGTH,LENGTH... SIDE:SHAPE:BYTES...
  *
  * Two ranks. Rank 0 writes its buffer anew; both meet, and leave their cores idle until then; rank 0 calls MPI_Isend, rank 1 MPI_Irecv; whoever SIDE names (sender,
- * receiver, both) computes without calling MPI; both call MPI_Wait. T_comm is the same with nothing to compute, and T_comp, which is
- * PERCENT of it, is the computing alone. All are the times of the side that computes, of the later one for both: medians over rows
- * of about NANOSECONDS. SHAPE is contiguous or strided (blocks of 64 bytes with gaps of their size). Rank 0 prints for each PERCENT of a sample
- *     overlap SIDE SHAPE BYTES PERCENT T_COMM T_COMP T_TOTAL HANDOFF_BEFORE HANDOFF_AFTER */
+ * receiver, both) computes without calling MPI; both call MPI_Wait. T_comm is the same with nothing to compute, and T_comp is the
+ * computing alone, of a LENGTH in percent of T_comm (100) or in milliseconds (20ms). All are the times of the side that computes, of the later one for both: medians over rows
+ * of about NANOSECONDS. SHAPE is contiguous or strided (blocks of 64 bytes with gaps of their size). Rank 0 prints for each LENGTH of a sample
+ *     overlap SIDE SHAPE BYTES LENGTH T_COMM COMM_WORST T_COMP DISTURBED T_TOTAL CALLS WITHIN WAIT WAIT_WORST HANDOFF_BEFORE HANDOFF_AFTER
+ * COMM_WORST is the longest exchange with nothing to compute; DISTURBED how much longer than T_comp the computing alone took at worst, without any MPI; of T_total, CALLS is spent in the
+ * calls, WITHIN computing, and WAIT in MPI_Wait, whose longest in the row is WAIT_WORST. Where nothing is computed the whole exchange counts as the wait. */
 #include "work.h"
 
 #include <errno.h>
@@ -20,21 +22,38 @@ enum {
     REPEATS_MIN = 5,
     REPEATS_MAX = 500,
     WARM = 2, /* exchanges at the beginning of a row that do not count: what adapts has seen the change */
-    PERCENTS_MAX = 16
+    ALONE_MAX = 15, /* rows of computing alone are no longer */
+    LENGTHS_MAX = 16
 };
 
 /* Ranks look for each other without MPI, so that nothing advances while they do. */
 static const uint64_t SPINS_BEFORE_YIELD = 10000;
-/* A rank that waits longer than this lets its MPI advance: one that needs that would hang otherwise. */
+/* A rank that waits so much longer than the other computes lets its MPI advance: one that needs that would hang otherwise. */
 static const double RESCUE_NS = 50e6;
 
 enum side { SENDER = 1, RECEIVER = 2, BOTH = 3 };
+
+/* Where the time of one exchange went, or of a row of them. */
+struct spent {
+    double all, within, wait;
+};
+
+struct length {
+    const char *word;
+    double percent, ns; /* of T_comm, or, if that is more than 0, so many nanoseconds */
+};
+
+/* Medians over the exchanges of a row, and the longest. */
+struct row {
+    double total, total_worst, calls, within, wait, wait_worst;
+};
 
 struct place {
     struct handoff handoff;
     _Alignas(128) _Atomic uint64_t arrived[2][16];
     _Alignas(128) _Atomic uint32_t bell[2][32]; /* counts arrivals, for those that sleep */
-    _Alignas(128) double took[REPEATS_MAX]; /* rank 1's times; written before and read after a meeting */
+    _Alignas(128) struct spent spent[REPEATS_MAX]; /* rank 1's times; written before and read after a meeting */
+    struct row row; /* what they come to, for both */
 };
 
 struct setup {
@@ -49,7 +68,7 @@ static int rank;
 static char *buffer;
 static struct place *shared;
 static uint64_t epoch, meetings;
-static double turns_per_ns, clock_ns;
+static double turns_per_ns, clock_ns, rescue_ns;
 
 static void meet(void)
 {
@@ -61,7 +80,7 @@ static void meet(void)
             continue;
         sched_yield();
         since = since == 0 ? now_ns() : since;
-        if (now_ns() - since > RESCUE_NS) {
+        if (now_ns() - since > rescue_ns) {
             int flag;
             MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
         }
@@ -72,7 +91,7 @@ static void meet(void)
 static void gather(void)
 {
     static uint32_t gatherings;
-    struct timespec rescue = {.tv_nsec = (long)RESCUE_NS};
+    struct timespec rescue = {.tv_sec = (time_t)(rescue_ns / 1e9), .tv_nsec = (long)rescue_ns % 1000000000};
     uint32_t mine = ++gatherings, seen;
     atomic_store(&shared->bell[rank][0], mine);
     syscall(SYS_futex, &shared->bell[rank][0], FUTEX_WAKE, 1, NULL, NULL, 0);
@@ -93,69 +112,107 @@ static void check_arrived(const struct setup *s, char expected)
     MPI_Abort(MPI_COMM_WORLD, 3);
 }
 
-/* One exchange; this rank's time from the start of the message to its end. */
-static double exchange(const struct setup *s, uint64_t turns)
+/* One exchange, from the start of the message to its end, as this rank sees it. */
+static struct spent exchange(const struct setup *s, uint64_t turns)
 {
     static char stamp;
     MPI_Request req;
     int count = s->strided ? 1 : s->bytes, computes = rank == 0 ? s->side & SENDER : s->side & RECEIVER;
+    struct spent spent = {0};
     stamp++;
     if (rank == 0)
         memset(buffer, stamp, s->span);
     gather();
-    double start = now_ns();
+    double start = now_ns(), waits = start;
     if (rank == 0)
         MPI_Isend(buffer, count, s->type, 1, TAG, MPI_COMM_WORLD, &req);
     else
         MPI_Irecv(buffer, count, s->type, 0, TAG, MPI_COMM_WORLD, &req);
-    if (computes)
+    if (computes && turns > 0) {
+        double from = now_ns();
         work_do(turns);
+        waits = now_ns();
+        spent.within = waits - from - clock_ns;
+        start += 2 * clock_ns; /* what these two looks took */
+    }
     MPI_Wait(&req, MPI_STATUS_IGNORE);
-    double took = now_ns() - start - clock_ns;
+    double end = now_ns();
+    spent.all = end - start - clock_ns;
+    spent.wait = end - waits - clock_ns;
     if (rank == 1)
         check_arrived(s, stamp);
-    return took;
+    return spent;
 }
 
-/* The median time of `repeats` exchanges, of the side that counts; the same on both ranks. */
-static double row(const struct setup *s, uint64_t turns, int repeats)
+static double longer(double a, double b) { return a > b ? a : b; }
+
+/* Of one exchange, what counts: the times of the side that computes, the longer ones for both. */
+static struct spent counted(enum side side, struct spent sender, struct spent receiver)
 {
-    static double own[REPEATS_MAX];
+    struct spent both = {longer(sender.all, receiver.all), longer(sender.within, receiver.within), longer(sender.wait, receiver.wait)};
+    return side == SENDER ? sender : side == RECEIVER ? receiver : both;
+}
+
+static struct row summary(const struct spent *spent, int repeats)
+{
+    static double all[REPEATS_MAX], calls[REPEATS_MAX], within[REPEATS_MAX], wait[REPEATS_MAX];
+    struct row row = {0};
+    for (int i = 0; i < repeats; i++) {
+        all[i] = spent[i].all, within[i] = spent[i].within, wait[i] = spent[i].wait;
+        calls[i] = all[i] - within[i];
+        row.total_worst = longer(row.total_worst, all[i]);
+        row.wait_worst = longer(row.wait_worst, wait[i]);
+    }
+    row.total = median(all, repeats), row.calls = median(calls, repeats);
+    row.within = median(within, repeats), row.wait = median(wait, repeats);
+    return row;
+}
+
+/* `repeats` exchanges; the same on both ranks. */
+static struct row row(const struct setup *s, uint64_t turns, int repeats)
+{
+    static struct spent own[REPEATS_MAX];
     for (int i = -WARM; i < repeats; i++) {
-        double took = exchange(s, turns);
+        struct spent spent = exchange(s, turns);
         if (i >= 0)
-            own[i] = took;
+            own[i] = spent;
     }
     if (rank == 1)
-        memcpy(shared->took, own, (size_t)repeats * sizeof *own);
+        memcpy(shared->spent, own, (size_t)repeats * sizeof *own);
     meet();
     if (rank == 0) {
-        for (int i = 0; i < repeats; i++) {
-            double other = shared->took[i];
-            own[i] = s->side == SENDER || (s->side == BOTH && own[i] > other) ? own[i] : other;
-        }
-        shared->took[0] = median(own, repeats);
+        for (int i = 0; i < repeats; i++)
+            own[i] = counted(s->side, own[i], shared->spent[i]);
+        shared->row = summary(own, repeats);
     }
     meet();
-    double result = shared->took[0];
+    struct row result = shared->row;
     meet();
     return result;
 }
 
-/* What the computing takes alone: of the sides that compute, at the same time. */
-static double computing(const struct setup *s, uint64_t turns, int repeats)
+/* What the computing takes alone, of the sides that compute, at the same time: the median, and how much longer it took at worst. Rank 0 knows both sides'.
+ * For as long as exchanges of a share of T_comm take, the other side waits in MPI and keeps its core; beside milliseconds it sleeps, and so it does here. */
+static struct spent computing(const struct setup *s, const struct length *length, uint64_t turns, int repeats)
 {
     static double own[REPEATS_MAX];
-    repeats = repeats < 15 ? repeats : 15;
+    struct spent alone = {0};
+    repeats = repeats < ALONE_MAX ? repeats : ALONE_MAX;
     int computes = rank == 0 ? s->side & SENDER : s->side & RECEIVER;
     meet();
-    for (int i = 0; i < repeats; i++)
-        own[i] = computes && turns > 0 ? work_timed(turns) - clock_ns : 0;
+    if (computes && turns > 0) {
+        for (int i = 0; i < repeats; i++)
+            own[i] = work_timed(turns) - clock_ns;
+        alone.within = median(own, repeats);
+        alone.wait = own[repeats - 1] - alone.within; /* they are sorted now */
+    }
     if (rank == 1)
-        shared->took[0] = median(own, repeats);
-    meet();
-    double result = rank == 0 && computes ? median(own, repeats) : 0;
-    return rank == 0 && shared->took[0] > result ? shared->took[0] : result;
+        shared->spent[0] = alone;
+    if (length->ns > 0)
+        gather();
+    else
+        meet();
+    return rank == 0 ? counted(s->side, alone, shared->spent[0]) : alone;
 }
 
 static int repeats_for(double each_ns, double wanted_ns)
@@ -164,25 +221,28 @@ static int repeats_for(double each_ns, double wanted_ns)
     return repeats < REPEATS_MIN ? REPEATS_MIN : repeats > REPEATS_MAX ? REPEATS_MAX : (int)repeats;
 }
 
-static void measure(const struct setup *s, int samples, double wanted_ns, const int *percents, int count)
+static void measure(const struct setup *s, int samples, double wanted_ns, const struct length *lengths, int count)
 {
     row(s, 0, REPEATS_MIN); /* buffers are mapped, ways are learnt */
-    double typical = row(s, 0, 3 * REPEATS_MIN);
+    double typical = row(s, 0, 3 * REPEATS_MIN).total;
     for (int i = 0; i < samples; i++) {
-        double before = handoff_measure(&shared->handoff, rank, &epoch), comp[PERCENTS_MAX], total[PERCENTS_MAX];
-        double comm = row(s, 0, repeats_for(typical, wanted_ns));
-        for (int p = 0; p < count; p++) {
+        double before = handoff_measure(&shared->handoff, rank, &epoch);
+        struct spent alone[LENGTHS_MAX];
+        struct row beside[LENGTHS_MAX], comm = row(s, 0, repeats_for(typical, wanted_ns));
+        for (int l = 0; l < count; l++) {
             /* Both ranks know the same median, so both compute alike. */
-            uint64_t turns = (uint64_t)(comm * percents[p] / 100 * turns_per_ns);
-            int repeats = repeats_for(comm * (1 + percents[p] / 100.0), wanted_ns);
-            comp[p] = computing(s, turns, repeats);
-            total[p] = row(s, turns, repeats);
+            double ns = lengths[l].ns > 0 ? lengths[l].ns : comm.total * lengths[l].percent / 100;
+            uint64_t turns = (uint64_t)(ns * turns_per_ns);
+            int repeats = repeats_for(comm.total + ns, wanted_ns);
+            alone[l] = computing(s, &lengths[l], turns, repeats);
+            beside[l] = row(s, turns, repeats);
         }
         double after = handoff_measure(&shared->handoff, rank, &epoch);
-        typical = comm;
-        for (int p = 0; rank == 0 && p < count; p++)
-            printf("overlap %s %s %d %d %.1f %.1f %.1f %.2f %.2f\n", s->side_name, s->shape_name, s->bytes, percents[p], comm, comp[p],
-                   total[p], before, after);
+        typical = comm.total;
+        for (int l = 0; rank == 0 && l < count; l++)
+            printf("overlap %s %s %d %s %.1f %.1f %.1f %.1f %.1f %.1f %.1f %.1f %.1f %.2f %.2f\n", s->side_name, s->shape_name, s->bytes, lengths[l].word,
+                   comm.total, comm.total_worst, alone[l].within, alone[l].wait, beside[l].total, beside[l].calls, beside[l].within, beside[l].wait,
+                   beside[l].wait_worst, before, after);
     }
     if (rank == 0)
         fflush(stdout);
@@ -190,7 +250,7 @@ static void measure(const struct setup *s, int samples, double wanted_ns, const 
 
 static void usage(const char *what)
 {
-    fprintf(stderr, "overlap: '%s' is not understood\nusage: overlap MAP SAMPLES NANOSECONDS PERCENT,PERCENT... SIDE:SHAPE:BYTES...\n", what);
+    fprintf(stderr, "overlap: '%s' is not understood\nusage: overlap MAP SAMPLES NANOSECONDS LENGTH,LENGTH... SIDE:SHAPE:BYTES...\n", what);
     MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
@@ -216,7 +276,8 @@ static struct setup parse(char *word)
 
 int main(int argc, char **argv)
 {
-    int size, percents[PERCENTS_MAX], count = 0;
+    struct length lengths[LENGTHS_MAX];
+    int size, count = 0;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -224,10 +285,13 @@ int main(int argc, char **argv)
         usage(size != 2 ? "other than two ranks" : "too few arguments");
     pin(rank);
     shared = shared_map(argv[1], sizeof *shared);
+    rescue_ns = RESCUE_NS;
     for (char *word = strtok(argv[4], ","); word; word = strtok(NULL, ",")) {
-        if (count == PERCENTS_MAX)
+        if (count == LENGTHS_MAX)
             usage(word);
-        percents[count++] = atoi(word);
+        double number = atof(word), ns = strstr(word, "ms") ? number * 1e6 : 0;
+        lengths[count++] = (struct length){word, ns > 0 ? 0 : number, ns};
+        rescue_ns = longer(rescue_ns, RESCUE_NS + ns);
     }
     meet();
     turns_per_ns = work_turns_per_ns();
@@ -238,7 +302,7 @@ int main(int argc, char **argv)
         if (!buffer)
             MPI_Abort(MPI_COMM_WORLD, 2);
         memset(buffer, 0, s.span);
-        measure(&s, atoi(argv[2]), atof(argv[3]), percents, count);
+        measure(&s, atoi(argv[2]), atof(argv[3]), lengths, count);
         if (s.strided)
             MPI_Type_free(&s.type);
         free(buffer);

@@ -1,7 +1,7 @@
 """`garonne bench overlap`: how much of a message hides behind computing, on the sender, the receiver, both; and what background progress costs.
 
 The paper's benchmark (PIOMan, section V.C) over sizes, shapes and lengths of computing, for every MPI in turns, against what the machine
-allows at best (ideal.py, with the copying that floor.c measures in the same run and regime). Samples are judged as in bench.py; where no steady one exists, as
+allows at best (ideal.py, with the copying that floor.c measures in the same run and regime). With `--comp-ms` the computing takes a given time instead (waits.py). Samples are judged as in bench.py; where no steady one exists, as
 with peers whose progress threads spin on the cores that are measured, unsteady ones are shown, and marked so.
 """
 
@@ -19,23 +19,27 @@ import between
 import ideal
 import idle
 import report
-from options import BYTES_MAX, Parser, add_options, numbers, refuse, some_of
+import waits
+from options import BYTES_MAX, LENGTHS_MAX, Parser, add_comp_ms, add_options, numbers, refuse, some_of
 from session import Session
 from stats import Samples, quartiles, ratio_interval, regime
+from waits import Sample
 
 SIZES = [8, 64, 1024, 4096, 16384, 32768, 65536, 262144, 1 << 20, 4 << 20, 16 << 20]
 QUICK_SIZES = [8, 32768, 1 << 20]
 PERCENTS = [0, 25, 50, 75, 100, 150, 200]
 QUICK_PERCENTS = [0, 100, 200]
-# overlap.c has room for so many lengths of computing; the longest is a thousand times what the message takes.
-PERCENTS_MAX, PERCENT_MAX = 16, 100000
+# Where computing takes long, every size is minutes of it.
+LONG_SIZES = [1024, 65536, 1 << 20, 4 << 20]
+# The longest is a thousand times what the message takes.
+PERCENT_MAX = 100000
 SHAPES = ["contiguous", "strided"]
 PLACES = ["shm", "tcp"]
 # Messages under way while it is counted what sockets take of the processors.
 SOCKETS_WINDOW = 1
 # Which samples speak for an MPI: the steadiest kind there is.
 LABELS = ["near", "far", "unsteady"]
-LINE = re.compile(r"^overlap (\w+) (\w+) (\d+) (\d+) (\S+) (\S+) (\S+) (\S+) (\S+)$", re.M)
+LINE = re.compile(r"^overlap (\w+) (\w+) (\d+) (\d+)(ms|) (.+) (\S+) (\S+)$", re.M)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,19 +47,9 @@ class Case:
     side: str
     shape: str
     bytes: int
+    # How long is computed: in percent of T_comm, or, if that is not 0, in milliseconds.
     percent: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Sample:
-    comm: float
-    comp: float
-    total: float
-
-    @property
-    def exposed(self):
-        """What the message adds to the computing; at least the clock's resolution, so that ratios are defined."""
-        return max(self.total - self.comp, 1.0)
+    comp_ms: int = 0
 
 
 def arguments(argv):
@@ -63,16 +57,18 @@ def arguments(argv):
     add_options(parser, rounds=3, samples=6, sample_ms=1.0, out="garonne-bench/overlap")
     parser.add_argument("--over", choices=PLACES, default="shm", help="shm: both ranks on this host (default); tcp: one on each of two hosts, which are network namespaces")
     parser.add_argument("--sizes", type=numbers(1, BYTES_MAX), metavar="BYTES", help="by comma (default: 8 bytes to 16 MB)")
-    parser.add_argument("--percents", type=numbers(0, PERCENT_MAX, PERCENTS_MAX), metavar="PERCENTS", help="lengths of the computing in percent of T_comm")
+    parser.add_argument("--percents", type=numbers(0, PERCENT_MAX, LENGTHS_MAX), metavar="PERCENTS", help="lengths of the computing in percent of T_comm")
+    add_comp_ms(parser)
     parser.add_argument("--sides", type=some_of(ideal.SIDES), default=list(ideal.SIDES), help="who computes, by comma: sender, receiver, both")
     parser.add_argument("--shapes", type=some_of(SHAPES), default=SHAPES, help="by comma: contiguous, strided")
     parser.add_argument("--no-slowdown", action="store_true", help="leave out what traffic and waiting ranks cost a computing thread")
     parser.add_argument("--add", action="store_true", help="add to the samples that lie in the output directory already")
     args = parser.parse_args(argv)
-    args.sizes = args.sizes or (QUICK_SIZES if args.quick else SIZES)
-    args.percents = args.percents or (QUICK_PERCENTS if args.quick else PERCENTS)
-    # What waiting ranks cost is a matter of one host.
-    args.no_slowdown |= args.over == "tcp"
+    waits.refuse_endless(parser, args)
+    args.sizes = args.sizes or (QUICK_SIZES if args.quick else LONG_SIZES if args.comp_ms else SIZES)
+    args.percents = args.percents or ([] if args.comp_ms else QUICK_PERCENTS if args.quick else PERCENTS)
+    # What waiting ranks cost is a matter of one host, and of another run than how long waits are.
+    args.no_slowdown |= args.over == "tcp" or not args.percents
     return args
 
 
@@ -97,14 +93,23 @@ class Overlap(Session):
                 self.build_floor()
             for turn in range(self.args.rounds):
                 self.say(f"round {turn + 1} of {self.args.rounds}")
-                self.take_floor(between.bare_sockets(self, two, [f"cpu:{SOCKETS_WINDOW}:{size}" for size in self.args.sizes]) if two else self.run_floor(self.args.sizes))
+                if self.args.percents:
+                    self.take_floor(between.bare_sockets(self, two, [f"cpu:{SOCKETS_WINDOW}:{size}" for size in self.args.sizes]) if two else self.run_floor(self.args.sizes))
                 for sides, able in jobs:
                     cases = [f"{side}:{shape}:{size}" for size in self.args.sizes for shape in self.args.shapes for side in sides]
-                    for peer, program in able:
-                        self.take(peer.name, self.run(peer, program, 2, [*self.sample_words(), ",".join(map(str, self.args.percents)), *cases]))
+                    for lengths, some in self.jobs(cases):
+                        for peer, program in able:
+                            self.take(peer.name, self.run(peer, program, 2, [*self.sample_words(), lengths, *some]))
                 for peer, program in waiting:
                     for ranks in (2, 4):
                         idle.measure(self, self.slowdown, (peer, program), ranks, ["sleeping", "waiting", "traffic"])
+
+    def jobs(self, cases):
+        """[(lengths of computing, cases)]: those in percent in one job, those in milliseconds in jobs that are no longer than planned."""
+        found = [(",".join(map(str, self.args.percents)), cases)] if self.args.percents else []
+        if self.args.comp_ms:
+            found += [(waits.words(self.args), some) for some in waits.jobs(self.args, cases)]
+        return found
 
     def between_hosts(self, programs, stack):
         """Two hosts, and which programs measure which sides there. Where one side computes, either host has all cores, of which one is idle; where both do, each has one."""
@@ -122,12 +127,13 @@ class Overlap(Session):
             self.floor.add_any("floor", what, 2, int(size), float(ns), float(before), float(after))
 
     def take(self, name, printed):
-        for side, shape, size, percent, *values in LINE.findall(printed):
-            comm, comp, total, before, after = map(float, values)
+        for side, shape, size, length, unit, times, *handoffs in LINE.findall(printed):
+            before, after = map(float, handoffs)
             label = regime(before, after) or "unsteady"
             if label != "unsteady":
                 self.floor.handoffs[label] += [before, after]
-            self.of[Case(side, shape, int(size), int(percent))][name][label].append(Sample(comm, comp, total))
+            case = Case(side, shape, int(size), *((0, int(length)) if unit else (int(length), 0)))
+            self.of[case][name][label].append(Sample(*map(float, times.split())))
 
     def ideal(self, case, cores, label):
         """A function from a sample of a regime to the least that its total could be, and the core time of moving the bytes; None and None if the floor was not measured in that regime."""
@@ -160,11 +166,11 @@ class Overlap(Session):
         try:
             self.take_kept(json.loads(self.kept.read_text()))
         except (ValueError, KeyError, TypeError):
-            refuse(f"--add takes what an earlier run left in the output directory; {self.kept} is none of that")
+            refuse(f"--add takes what an earlier run of this version left in the output directory; {self.kept} is none of that")
 
     def take_kept(self, old):
-        for side, shape, size, percent, name, label, samples in old["samples"]:
-            self.of[Case(side, shape, size, percent)][name][label] += [Sample(*s) for s in samples]
+        for *case, name, label, samples in old["samples"]:
+            self.of[Case(*case)][name][label] += [Sample(*s) for s in samples]
         for what, ranks, size, label, values in old["floor"]:
             self.floor.put(what, ranks, size, label, "floor", values)
         for label, values in old["handoffs"].items():
@@ -173,18 +179,39 @@ class Overlap(Session):
         self.notes += old["notes"]
 
     def rows(self):
+        """Of computing that is a share of T_comm."""
         cores = report.machine()["cpus"]
-        for case, by_name in sorted(self.of.items(), key=lambda item: dataclasses.astuple(item[0])):
-            entry = {**dataclasses.asdict(case), "of": {}}
-            steadiest = {name: next(label for label in LABELS if labels[label]) for name, labels in by_name.items()}
+        for case, entry, by_name, steadiest in self.cases(lambda case: case.comp_ms == 0):
             for name, label in steadiest.items():
                 best, work = self.ideal(case, cores, label)
-                entry["of"][name] = {**figures(by_name[name][label], label, best), "work_ns": work}
+                entry["of"][name] = {**figures(by_name[name][label], label, best), "work_ns": work, **worst(by_name[name])}
                 if name != "garonne" and steadiest.get("garonne") == label:
                     # T_comp differs from MPI to MPI, as it is a share of each one's T_comm; what is left of the message beside it can be compared.
                     interval = ratio_interval([s.exposed for s in by_name["garonne"][label]], [s.exposed for s in by_name[name][label]])
                     entry["of"][name]["ratio"] = dict(zip(("median", "low", "high"), interval)) if interval else None
             yield entry
+
+    def long_rows(self):
+        """Of computing for a given time."""
+        for _, entry, by_name, steadiest in self.cases(lambda case: case.comp_ms > 0):
+            for name, label in steadiest.items():
+                entry["of"][name] = {"regime": label, **waits.figures(by_name[name][label], every(by_name[name]))}
+            yield entry
+
+    def cases(self, wanted):
+        """(case, what its row begins with, its samples, and which of them speak for each MPI)."""
+        for case, by_name in sorted(self.of.items(), key=lambda item: dataclasses.astuple(item[0])):
+            if wanted(case):
+                yield case, {**dataclasses.asdict(case), "of": {}}, by_name, {name: next(label for label in LABELS if labels[label]) for name, labels in by_name.items()}
+
+
+def every(labels):
+    return [sample for samples in labels.values() for sample in samples]
+
+
+def worst(labels):
+    """What no regime excuses: the longest of all samples."""
+    return {"comm_worst_ns": max(s.comm_worst for s in every(labels)), "wait_worst_ns": max(s.wait_worst for s in every(labels))}
 
 
 def figures(samples, label, ideal_of):
@@ -202,24 +229,43 @@ def figures(samples, label, ideal_of):
         "exposed_ns": middle(s.exposed for s in samples),
         "paper_ratio": middle(ideal.paper_ratio(s.comp, s.total) for s in samples),
         "hidden": middle(ideal.hidden(s.comm, s.comp, s.total) for s in samples),
+        "wait_ns": middle(s.wait for s in samples),
         "ideal_paper_ratio": None, "of_ideal": None, "ideal_hidden": None, **known,
     }
 
 
 def tables(data):
-    rows, order = data["rows"], lambda name: (name != "garonne", name)
     lines = report.title(data, "Overlap of communication and computing")
-    lines += ["T_comm: start to end of a message with nothing to compute, on the side that computes otherwise (the later one for both). Ratio: T_comp / T_total, as in",
+    if data["rows"]:
+        lines += share_tables(data["rows"])
+    if data["long"]:
+        lines += long_tables(data["long"])
+    lines += idle.tables(data["slowdown"], "A computing thread beside traffic and waiting ranks")
+    return report.finish(data, lines)
+
+
+def long_tables(rows):
+    lines = ["## Computing for a given time", "", "T_comm is the median of exchanges with nothing to compute, on the side that computes otherwise (the later one for both); with both computing, each wait is the longer one.", *waits.LEGEND, ""]
+    columns = [("bytes", lambda row: row["bytes"])]
+    for side, shape in dict.fromkeys((row["side"], row["shape"]) for row in rows):
+        lines += [f"### {shape}, computing on {side}", "", *waits.table([row for row in rows if (row["side"], row["shape"]) == (side, shape)], columns, "T_comm")]
+    return lines
+
+
+def share_tables(rows):
+    order = lambda name: (name != "garonne", name)
+    lines = ["T_comm: start to end of a message with nothing to compute, on the side that computes otherwise (the later one for both); in brackets the longest exchange of all. Ratio: T_comp / T_total, as in",
               "the PIOMan paper. Of ideal: T_total of this machine's ideal model by the measured one. Hidden: (T_comm + T_comp - T_total) / the shorter",
               "of both. Exposed: T_total - T_comp, what the message costs beside the computing, and in brackets Garonne's by this MPI's. T_comp is the percentage of the MPI's own",
               "T_comm that heads the column: where T_comm is milliseconds, a large share hidden means little. Unsteady: the hand-off changed during the samples.",
+             "Wait: the time in MPI_Wait, of the side that computes (the longer one for both), and in brackets the longest wait of all, also of samples that are dropped from medians.",
              "The ideal takes what copying costs from the floor's samples of the row's own regime, which two processes on the same two cores took in this run: what a core needs to copy lines that the",
              "other wrote depends on how far apart they are at the time. Where no sample of the floor has that regime the ideal is not known, and shown as ?.", ""]
     percents = [p for p in sorted({row["percent"] for row in rows}) if p >= 100] or sorted({row["percent"] for row in rows})[-1:]
     for side, shape in dict.fromkeys((row["side"], row["shape"]) for row in rows):
         lines += [f"## {shape}, computing on {side}", "",
-                  "| bytes | MPI | regime | T_comm | " + " | ".join(f"ratio {p} % (ideal) | of ideal | hidden (ideal) | exposed (ratio)" for p in percents) + " |",
-                  "|---|---|---|---|" + "---|---|---|---|" * len(percents)]
+                  "| bytes | MPI | regime | T_comm | " + " | ".join(f"ratio {p} % (ideal) | of ideal | hidden (ideal) | exposed (ratio) | wait (worst)" for p in percents) + " |",
+                  "|---|---|---|---|" + "---|---|---|---|---|" * len(percents)]
         mine = {(row["bytes"], row["percent"]): row["of"] for row in rows if (row["side"], row["shape"]) == (side, shape)}
         for size in sorted({size for size, _ in mine}):
             names = sorted({name for (s, _), of in mine.items() if s == size for name in of}, key=order)
@@ -227,26 +273,22 @@ def tables(data):
                 cells = [mine.get((size, p), {}).get(name) for p in percents]
                 known = next((cell for cell in cells if cell), None)
                 if known:
-                    lines.append(f"| {size} | {name} | {known['regime']} | {report.time_text(known['comm_ns'][1])} | " + " | ".join(cell_text(cell) for cell in cells) + " |")
+                    lines.append(f"| {size} | {name} | {known['regime']} | {report.time_text(known['comm_ns'][1])} ({report.time_text(known['comm_worst_ns'])}) | " + " | ".join(cell_text(cell) for cell in cells) + " |")
         lines.append("")
-    lines += idle.tables(data["slowdown"], "A computing thread beside traffic and waiting ranks")
-    return report.finish(data, lines)
+    return lines
 
 
 def cell_text(cell):
     if cell is None:
-        return "unmeasured | | |"
+        return "unmeasured | | | |"
     ratio = f" ({report.verdict(cell['ratio'])})" if "ratio" in cell else ""
     return (f"{cell['paper_ratio']:.2f} ({known_text(cell['ideal_paper_ratio'], '{:.2f}'.format)}) | {known_text(cell['of_ideal'], '{:.2f}'.format)} | "
-            f"{percent_text(cell['hidden'])} ({known_text(cell['ideal_hidden'], percent_text)}) | {report.time_text(cell['exposed_ns'])}{ratio}")
+            f"{report.percent_text(cell['hidden'])} ({known_text(cell['ideal_hidden'], report.percent_text)}) | {report.time_text(cell['exposed_ns'])}{ratio} | "
+            f"{report.time_text(cell['wait_ns'])} ({report.time_text(cell['wait_worst_ns'])})")
 
 
 def known_text(value, text):
     return "?" if value is None else text(value)
-
-
-def percent_text(share):
-    return f"{round(100 * max(share, -9.99))} %"
 
 
 def colour(share):
@@ -303,6 +345,6 @@ def main(argv):
         bench.load()
     bench.measure()
     bench.save()
-    data = {**report.head(bench, bench.floor), "rows": list(bench.rows()), "slowdown": bench.slowdown.data()}
+    data = {**report.head(bench, bench.floor), "rows": list(bench.rows()), "long": list(bench.long_rows()), "slowdown": bench.slowdown.data()}
     shapes = dict.fromkeys(row["shape"] for row in data["rows"])
     return bench.keep(data, tables(data), {f"overlap-{shape}.svg": heat_map(data["rows"], shape) for shape in shapes})

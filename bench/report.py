@@ -82,6 +82,10 @@ def time_text(ns):
     return f"{ns / 1e9:.3g} s"
 
 
+def percent_text(share):
+    return f"{round(100 * max(share, -9.99))} %"
+
+
 def verdict(interval):
     """`below` only when the whole interval is; that is the promise of the tables."""
     if interval is None:

@@ -13,6 +13,12 @@ import ideal  # noqa: E402
 import overlap  # noqa: E402
 import report  # noqa: E402
 import stats  # noqa: E402
+import waits  # noqa: E402
+
+
+def sample(comm=100.0, comp=100.0, total=120.0, **more):
+    return waits.Sample(**{"comm": comm, "comm_worst": comm, "comp": comp, "disturbed": 0.0, "total": total, "calls": total - comp, "within": comp, "wait": total - comp,
+                           "wait_worst": total - comp, **more})
 
 
 class Ideal(unittest.TestCase):
@@ -92,6 +98,22 @@ class Summary(unittest.TestCase):
         self.assertEqual(report.summary([{"ratio": {}}]), [])
 
 
+class Waits(unittest.TestCase):
+    def test_a_stall_of_one_sample_shows_whatever_the_medians_say_and_whatever_its_regime(self):
+        good, stalled = sample(comm=10.0, calls=2.0, wait=1.0, wait_worst=1.5), sample(comm=10.0, calls=2.0, wait=1.0, wait_worst=7e7, disturbed=3.0)
+        figures = waits.figures([good] * 3, [good] * 3 + [stalled])
+        self.assertEqual((figures["wait_ns"], figures["wait_worst_ns"], figures["disturbed_ns"]), (1.0, 7e7, 3.0))
+        self.assertAlmostEqual(figures["hidden"], 0.8)
+        self.assertEqual(overlap.worst({"near": [good], "unsteady": [stalled]})["wait_worst_ns"], 7e7)
+
+    def test_a_table_has_a_line_for_each_mpi_with_its_times_in_microseconds(self):
+        of = waits.figures([sample(comm=250e3, calls=50e3, wait=40e3, wait_worst=70.1e6)], [sample(wait_worst=70.1e6)])
+        lines = waits.table([{"bytes": 8, "comp_ms": 20, "of": {"mpich": of, "garonne": of}}], [("bytes", lambda row: row["bytes"])], "T_comm")
+        self.assertEqual([line.split(" | ")[2] for line in lines[2:4]], ["garonne", "mpich"])
+        self.assertIn("| 250.0 | 80 % | 40.0 | 70100.0 |", lines[2])
+        self.assertEqual({line.count("|") for line in lines[:4]}, {11})
+
+
 class Labels(unittest.TestCase):
     def test_samples_whose_hand_offs_disagree_have_no_regime(self):
         self.assertEqual(stats.regime(100, 110), "near")
@@ -103,7 +125,7 @@ class Labels(unittest.TestCase):
 
 class Report(unittest.TestCase):
     def rows(self):
-        samples = [overlap.Sample(100.0, 100.0, total) for total in (110.0, 120.0, 130.0, 120.0, 120.0)]
+        samples = [sample(total=total) for total in (110.0, 120.0, 130.0, 120.0, 120.0)]
         case = overlap.Case("receiver", "contiguous", 32768, 100)
         return [{"side": case.side, "shape": case.shape, "bytes": case.bytes, "percent": case.percent,
                  "of": {"garonne": overlap.figures(samples, "near", lambda s: ideal.total(case.side, 2, s.comm, s.comp, 100.0))}}]
@@ -123,9 +145,10 @@ class Report(unittest.TestCase):
         self.assertIn("32K", texts)
 
     def test_an_ideal_that_is_not_known_is_no_number_and_no_colour(self):
-        figures = overlap.figures([overlap.Sample(100.0, 100.0, 120.0)], "far", None)
+        figures = overlap.figures([sample()], "far", None)
         self.assertEqual([figures[key] for key in ("ideal_paper_ratio", "of_ideal", "ideal_hidden")], [None] * 3)
-        self.assertIn("0.83 (?) | ? | 80 % (?) ", overlap.cell_text(figures))
+        text = overlap.cell_text({**figures, "wait_worst_ns": 30.0})
+        self.assertIn("0.83 (?) | ? | 80 % (?) ", text)
         rows = self.rows()
         rows[0]["of"]["garonne"]["ideal_hidden"] = None
         xml.fromstring(overlap.heat_map(rows, "contiguous"))

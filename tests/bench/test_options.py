@@ -16,11 +16,13 @@ sys.path.insert(0, str(BENCH))
 import bench  # noqa: E402
 import flows  # noqa: E402
 import nonblocking  # noqa: E402
+import options  # noqa: E402
 import overlap  # noqa: E402
 import oversubscribed  # noqa: E402
 import peers  # noqa: E402
 import session  # noqa: E402
 import threads  # noqa: E402
+import waits  # noqa: E402
 import ways  # noqa: E402
 
 PARTS = {"": bench, "overlap": overlap, "collectives": nonblocking, "oversubscribed": oversubscribed, "threads": threads, "flows": flows, "ways": ways}
@@ -43,6 +45,9 @@ class Refused(unittest.TestCase):
         option = [word for word in words if word.startswith("--")][-1]
         self.assertEqual(code, 2, f"{part} {words}: {line}")
         self.assertRegex(line, rf"^error: {option}: .*{takes}.*\n\Z", f"{part} {words}")
+
+    def constant(self, source, name):
+        return int(re.search(rf"{name} = (\d+)", (BENCH / source).read_text())[1])
 
     def test_every_part_takes_one_round_and_one_sample_of_some_time_at_least(self):
         for part in PARTS:
@@ -73,14 +78,42 @@ class Refused(unittest.TestCase):
         self.assertEqual(said_of.sizes, [12])
 
     def test_more_lengths_of_computing_than_there_is_room_for_are_refused_and_not_dropped(self):
-        room = int(re.search(r"PERCENTS_MAX = (\d+)", (BENCH / "overlap.c").read_text())[1])
+        room = self.constant("overlap.c", "LENGTHS_MAX")
         percents = [str(percent) for percent in range(room + 1)]
         self.refused("overlap", "--percents", ",".join(percents), takes=f"{room + 1} numbers; it takes at most {room}")
         self.assertEqual(len(overlap.arguments(["--percents", ",".join(percents[:room])]).percents), room)
         self.refused("overlap", "--percents", "-1", takes="whole numbers from 0 to")
 
+    def test_computing_for_a_given_time_takes_milliseconds_and_no_longer_than_a_job_may(self):
+        for part, more in (("overlap", []), ("collectives", ["--overlap"])):
+            for wrong in ("0", "-5", "5,x", "1.5", ",", "1001"):
+                self.refused(part, *more, "--comp-ms", wrong, takes="whole numbers from 1 to 1000")
+            self.refused(part, *more, "--comp-ms", ",".join(["1"] * 17), takes="17 numbers; it takes at most 16")
+            self.refused(part, *more, "--samples", "50", "--comp-ms", "200", takes="fewer --samples or shorter times")
+        self.assertEqual(overlap.arguments(["--comp-ms", "5,20,50"]).comp_ms, [5, 20, 50])
+        self.assertEqual(nonblocking.arguments(["--overlap", "--comp-ms", "5"]).comp_ms, [5])
+
+    def test_shares_of_the_messages_time_are_measured_where_no_time_is_given_or_both_are(self):
+        self.assertEqual(overlap.arguments([]).percents, overlap.PERCENTS)
+        self.assertEqual(overlap.arguments(["--comp-ms", "5"]).percents, [])
+        self.assertEqual(overlap.arguments(["--comp-ms", "5", "--percents", "100"]).percents, [100])
+
+    def test_jobs_of_computing_for_a_given_time_are_bounded_and_leave_no_case_out(self):
+        args = overlap.arguments(["--comp-ms", "5,20,50", "--samples", "6"])
+        cases = [str(case) for case in range(66)]
+        jobs = waits.jobs(args, cases)
+        self.assertEqual([case for job in jobs for case in job], cases)
+        self.assertLessEqual(max(map(len, jobs)) * waits.case_seconds(args), waits.JOB_PLANNED_S)
+
+    def test_what_is_planned_for_is_what_the_programs_repeat(self):
+        for source in ("overlap.c", "nonblocking.c"):
+            for name in ("REPEATS_MIN", "REPEATS_MAX", "ALONE_MAX"):
+                self.assertEqual(self.constant(source, name), getattr(waits, name))
+            self.assertEqual(self.constant(source, "LENGTHS_MAX"), options.LENGTHS_MAX)
+        self.assertEqual(self.constant("overlap.c", "WARM"), waits.WARM)
+
     def test_series_are_no_longer_than_there_is_room_for(self):
-        room = int(re.search(r"SERIES_MAX = (\d+)", (BENCH / "flows.c").read_text())[1])
+        room = self.constant("flows.c", "SERIES_MAX")
         self.refused("flows", "--counts", str(room + 1), takes=f"from 1 to {room}")
 
     def test_words_that_are_not_known_and_lists_without_any_are_refused(self):

@@ -1,6 +1,7 @@
 """The benchmarks: what they compute from times, and that each part runs and reports what it says, on tiny sizes. Never how fast. The examples that show overlap, too."""
 
 import json
+import re
 import shutil
 import sys
 
@@ -17,6 +18,7 @@ def suite(context):
     context.installed()
     yield Case("bench/heat2d in three forms", lambda: heat(context))
     yield Case("bench/halo3d", lambda: halo(context))
+    yield Case("bench/computing of no length", lambda: refused(context))
     for name, words, expected in PARTS:
         yield Case(f"bench/{name}", lambda name=name, words=words, expected=expected: part(context, name, words, expected))
 
@@ -55,13 +57,34 @@ def overlap(data):
     found = {(row["side"], row["percent"]) for row in data["rows"]}
     yield "sides", found == {(side, percent) for side in ("sender", "receiver", "both") for percent in (0, 100)}
     yield "times", all(row["of"]["garonne"]["total_ns"][1] > 0 for row in data["rows"])
-    yield "ideal", all(row["of"]["garonne"]["ideal_paper_ratio"] > 0 for row in data["rows"] if row["percent"] > 0)
+    yield "ideal", all(row["of"]["garonne"]["ideal_paper_ratio"] > 0 for row in data["rows"] if row["percent"] > 0 and row["of"]["garonne"]["ideal_paper_ratio"] is not None)
+    yield "worst waits", all(row["of"]["garonne"]["wait_worst_ns"] >= row["of"]["garonne"]["wait_ns"] for row in data["rows"])
     yield "slowdown", {row["mode"] for row in data["slowdown"]} == {"sleeping", "waiting", "traffic"}
+
+
+def waits(rows, keys, expected):
+    """A row for each of `expected`, with its hidden share and its worst wait, which is no less than the median one, as the median of medians is no more than the longest of all."""
+    yield "rows", {tuple(row[key] for key in keys) for row in rows} == expected
+    figures = [row["of"]["garonne"] for row in rows]
+    yield "worst waits", all(of["wait_worst_ns"] >= of["wait_ns"] and of["wait_worst_ns"] > 0 for of in figures)
+    yield "what the machine does", all(of["disturbed_ns"] >= 0 for of in figures)
+    yield "hidden", all(of["hidden"] < 1.1 for of in figures)
+
+
+def long_overlap(data):
+    yield "no shares of T_comm", not data["rows"] and not data["slowdown"]
+    yield from waits(data["long"], ("side", "bytes", "comp_ms"), {(side, 65536, ms) for side in ("sender", "receiver", "both") for ms in (1, 5)})
+
+
+def long_collectives(data):
+    yield "no shares of T_pure", not data["rows"]
+    yield from waits(data["long"], ("what", "ranks", "bytes", "comp_ms"), {(what, 2, size, 5) for what, size in (("ireduce", 65536), ("ibarrier", 0))})
 
 
 def collectives(data):
     yield "calls", {(row["what"], row["ranks"]) for row in data["rows"]} == {("ibcast", 2), ("ibarrier", 2), ("ialltoallv", 2)}
     yield "shares", all(0 <= share <= 1 for row in data["rows"] for share in row["of"]["garonne"]["overlap"])
+    yield "worst waits", all(row["of"]["garonne"]["wait_worst_ns"] > 0 for row in data["rows"])
 
 
 def oversubscribed(data):
@@ -95,6 +118,8 @@ def ways(data):
 PARTS = [
     ("overlap", ["overlap", *TINY, "--sizes", "64,32768", "--percents", "0,100", "--shapes", "strided"], overlap),
     ("collectives", ["collectives", "--overlap", *TINY, "--ranks", "2", "--sizes", "64", "--names", "ibcast,ialltoallv,ibarrier"], collectives),
+    ("overlap of long computing", ["overlap", *TINY, "--sizes", "65536", "--comp-ms", "1,5", "--shapes", "contiguous"], long_overlap),
+    ("collectives beside long computing", ["collectives", "--overlap", *TINY, "--ranks", "2", "--sizes", "65536", "--names", "ireduce,ibarrier", "--comp-ms", "5"], long_collectives),
     ("oversubscribed", ["oversubscribed", *TINY], oversubscribed),
     ("threads", ["threads", *TINY], threads),
     ("flows", ["flows", *TINY], flows),
@@ -102,8 +127,18 @@ PARTS = [
 ]
 
 
+def refused(context):
+    """One line that names the option, the exit code of every refusal, and nothing measured."""
+    for part in (["overlap"], ["collectives", "--overlap"]):
+        result = context.execute(f"bench {part[0]} --comp-ms 0", [context.prefix / "bin/garonne", "bench", *part, "--comp-ms", "5,0"], timeout=LIMIT_S)
+        # The log begins with the command itself.
+        said = "\n".join(result.output.strip().splitlines()[1:])
+        if result.code != 2 or not re.fullmatch(r"error: --comp-ms: '5,0' is no list by comma of whole numbers from 1 to 1000 \(see .*\)", said):
+            raise Failure(f"exit code {result.code}, and it says: {said}")
+
+
 def part(context, name, words, expected):
-    out = context.work / f"bench-{name}"
+    out = context.work / f"bench-{name.replace(' ', '-')}"
     shutil.rmtree(out, ignore_errors=True)
     command = [context.prefix / "bin/garonne", "bench", *words, "--out", out]
     check(context.execute(f"bench {name}", command, timeout=LIMIT_S))
