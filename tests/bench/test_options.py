@@ -112,6 +112,14 @@ class Refused(unittest.TestCase):
             self.assertEqual(self.constant(source, "LENGTHS_MAX"), options.LENGTHS_MAX)
         self.assertEqual(self.constant("overlap.c", "WARM"), waits.WARM)
 
+    def test_all_collectives_of_imb_nbc_are_there_up_to_megabytes(self):
+        imb = "ibcast iallreduce ialltoall ialltoallv igather igatherv iscatter iscatterv iallgather iallgatherv ireduce ibarrier".split()
+        source = (BENCH / "nonblocking.c").read_text()
+        self.assertEqual(set(re.findall(r'\{"(\w+)", \1\}', source)), set(imb))
+        args = nonblocking.arguments(["--overlap"])
+        self.assertEqual(set(args.names), set(imb))
+        self.assertGreaterEqual(max(args.sizes), 1 << 20)
+
     def test_series_are_no_longer_than_there_is_room_for(self):
         room = self.constant("flows.c", "SERIES_MAX")
         self.refused("flows", "--counts", str(room + 1), takes=f"from 1 to {room}")
