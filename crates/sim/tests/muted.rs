@@ -5,11 +5,11 @@ use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, St
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::{Host, Stepper};
-use garonne_progress::surroundings::{Patience, Surroundings};
+use garonne_progress::surroundings::{Lent, Patience, Surroundings};
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// By when the rail is to be looked at.
@@ -18,6 +18,7 @@ const LOOKS: Duration = Duration::from_millis(2);
 const GIVE_UP: Duration = Duration::from_secs(20);
 
 /// A rank whose helper stays.
+#[derive(Clone)]
 struct Stays;
 
 impl Surroundings for Stays {
@@ -38,7 +39,54 @@ impl Surroundings for Stays {
     }
 }
 
-type Rank = EngineHost<LocalRail, Stays>;
+/// A rank with no core to spare: its helper looks by itself now and then. Counts how often it has been at work.
+#[derive(Clone, Default)]
+struct Crowded(Arc<AtomicU32>);
+
+impl Surroundings for Crowded {
+    fn patience(&self) -> Patience {
+        Patience { spins: 5, yields: 1 }
+    }
+
+    fn grace(&self) -> Option<Duration> {
+        Some(LOOKS)
+    }
+
+    fn lent(&self, what: Lent) {
+        if matches!(what, Lent::Leaves) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        Stays.abort(code, message)
+    }
+
+    fn seconds(&self) -> f64 {
+        0.0
+    }
+}
+
+type Rank<S> = EngineHost<LocalRail, S>;
+
+/// Two ranks, the first with a helper.
+fn ranks<S: Surroundings + Clone + 'static>(fabric: &Arc<Fabric>, surroundings: &S) -> [Arc<Rank<S>>; 2] {
+    let ranks = [0, 1].map(|me| {
+        let shard = Shard::new(fabric.rail(me), me, 2, Quotas::for_world(2));
+        Arc::new(Rank::new(shard, me, 2, surroundings.clone()))
+    });
+    ranks[0].lend_hands(None);
+    ranks
+}
+
+/// Outside of the library until `over` says so.
+fn comes(what: &str, over: impl Fn() -> bool) {
+    let until = Instant::now() + GIVE_UP;
+    while !over() {
+        assert!(Instant::now() < until, "{what} does not come");
+        std::thread::yield_now();
+    }
+}
 
 /// Receives a message, as a step of something that the program left open.
 struct Takes {
@@ -56,7 +104,7 @@ impl Stepper for Takes {
     }
 }
 
-fn takes(host: &Rank, tag: i32) -> Arc<Takes> {
+fn takes(host: &dyn Host, tag: i32) -> Arc<Takes> {
     let memory = Scratch::new(8).unwrap();
     let started = host.recv(Recv {
         pattern: Pattern {
@@ -77,7 +125,7 @@ fn takes(host: &Rank, tag: i32) -> Arc<Takes> {
     })
 }
 
-fn send(host: &Rank, tag: i32, memory: &Scratch) {
+fn send(host: &dyn Host, tag: i32, memory: &Scratch) {
     let send = Send {
         context: 3,
         peer: 0,
@@ -93,23 +141,38 @@ fn send(host: &Rank, tag: i32, memory: &Scratch) {
 #[test]
 fn a_helper_that_slept_when_hands_were_lent_looks_when_the_rail_wants_that() {
     let fabric = Fabric::muted(2, LOOKS);
-    let [own, other] = [0, 1].map(|me| {
-        let shard = Shard::new(fabric.rail(me), me, 2, Quotas::for_world(2));
-        Arc::new(Rank::new(shard, me, 2, Stays))
-    });
-    own.lend_hands(None);
+    let [own, other] = ranks(&fabric, &Stays);
     for tag in 0..5 {
-        let left = takes(&own, tag);
+        let left = takes(&*own, tag);
         own.attach(left.clone());
-        send(&other, tag, &left.memory);
-        let until = Instant::now() + GIVE_UP;
-        while !left.over.load(Ordering::SeqCst) {
-            assert!(Instant::now() < until, "message {tag} does not come");
-            std::thread::yield_now();
-        }
+        send(&*other, tag, &left.memory);
+        comes(&format!("message {tag}"), || left.over.load(Ordering::SeqCst));
         // The program has come back, and nothing is lent for so long that the helper sleeps.
         own.wait_until(&mut || true);
         std::thread::sleep(5 * LOOKS);
+    }
+    own.keep_hands();
+}
+
+#[test]
+fn a_helper_that_looks_by_itself_goes_on_although_the_rail_would_not_be_looked_at_for_long() {
+    let fabric = Fabric::muted(2, Duration::from_secs(3600));
+    let surroundings = Crowded::default();
+    let [own, other] = ranks(&fabric, &surroundings);
+    for tag in 0..5 {
+        // The helper finds nothing to do, and sleeps until the rail wants to be looked at.
+        let before = surroundings.0.load(Ordering::SeqCst);
+        let waited_for = takes(&*own, 10 + tag);
+        own.attach(waited_for.clone());
+        comes("the helper", || surroundings.0.load(Ordering::SeqCst) > before);
+        send(&*other, 10 + tag, &waited_for.memory);
+        own.wait_until(&mut || waited_for.over.load(Ordering::SeqCst));
+        // What is lent after that is looked after as ever.
+        let left = takes(&*own, tag);
+        send(&*other, tag, &left.memory);
+        own.attach(left.clone());
+        comes(&format!("message {tag}"), || left.over.load(Ordering::SeqCst));
+        own.wait_until(&mut || true);
     }
     own.keep_hands();
 }

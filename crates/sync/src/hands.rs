@@ -161,6 +161,11 @@ impl Lendings {
         self.resting.load(Ordering::Relaxed)
     }
 
+    /// The helper looks again, for whatever reason.
+    pub fn rise(&self) {
+        self.resting.store(false, Ordering::Relaxed);
+    }
+
     /// The helper is about to rest. `false`: hands were lent since there were `seen` lendings.
     pub fn rest(&self, seen: u32) -> bool {
         self.resting.store(true, Ordering::Relaxed);
@@ -430,6 +435,26 @@ mod loom_tests {
             let rests = thread.join().unwrap();
             assert!(!rests || woken, "the helper would rest on");
             assert!(!lendings.count(), "who was woken does not rest");
+        });
+    }
+
+    #[test]
+    fn a_helper_that_rises_and_rests_again_knows_of_a_lending_or_is_woken_for_it() {
+        loom::model(|| {
+            let lendings = Arc::new(Lendings::new());
+            assert!(lendings.rest(0));
+            let helper = lendings.clone();
+            let thread = loom::thread::spawn(move || {
+                helper.rise();
+                let seen = helper.times();
+                helper.rest(seen).then_some(seen)
+            });
+            let woken = lendings.count();
+            let rests = thread.join().unwrap();
+            assert!(
+                rests.is_none_or(|seen| seen == 1) || woken,
+                "the helper would rest on"
+            );
         });
     }
 

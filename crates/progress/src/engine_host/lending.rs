@@ -489,6 +489,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// As `work`, but what was lent since the last look is left to the program until the next.
     fn work_late(&self, grace: Duration) -> Next {
+        self.lending.lendings.rise();
         let times = self.lending.lendings.times();
         if self.lending.known.swap(times, Ordering::Relaxed) != times {
             self.lending.vain.store(0, Ordering::Relaxed);
@@ -505,9 +506,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             }
             true => Next::Sleep,
         };
-        match next {
-            Next::Sleep if !self.lending.lendings.rest(times) => Next::Nap(grace),
-            next => next,
+        // By then the rail wants to be looked at; what is lent before is to be looked after sooner.
+        let is_long = next == Next::Sleep || matches!(next, Next::Nap(limit) if limit > grace);
+        match is_long && !self.lending.lendings.rest(times) {
+            true => Next::Nap(grace),
+            false => next,
         }
     }
 
