@@ -147,8 +147,8 @@ codes! {
         "All ranks of a job take part in MPI or none does. Look why that program ended early (a usage message, a wrong branch of a script), or start it with a smaller -n.";
     G0215: "another launcher's rank",
         "A launcher started the process as one of several ranks, in a way that this version cannot join. Every one of them would have been rank 0 of a world of one.",
-        "The line names the launcher, the rank and the number of ranks, and a way of starting that can be joined if there is one.",
-        "docs/launchers.md has a recipe for each launcher that is understood. Or start the program with `garonne run -n N` (Garonne's own mpirun: `mpirun --version` tells whose it is). If worlds of one are what you want, unset the variable that the line names.";
+        "The line names the launcher, the rank and the number of ranks, what is missing, and a way of starting that can be joined if there is one.",
+        "docs/launchers.md has a recipe for each launcher that is understood. Or start the program with `garonne run -n N` (Garonne's own mpirun: `mpirun --version` tells whose it is). Something between the launcher and the program, such as a script in Python, may close descriptors or drop variables by which the launcher is asked. If worlds of one are what you want, unset the variables that the line names.";
     G0216: "an agent could not be started on another host",
         "The command that starts the agent of a host (ssh, or what --launcher names) failed, or the agent did not reach the launcher at any of its addresses. Nothing runs any more.",
         "The line names the host; what the command or the agent said is behind it.",

@@ -39,6 +39,7 @@ def suite(context):
     for engine in (Hydra, Prrte):
         yield Case(f"launchers/{engine.name} between namespaces", lambda engine=engine: across(context, engine, talk), second_try=True)
     yield Case("launchers/hydra called by its ranks", lambda: called(context, talk), second_try=True)
+    yield Case("launchers/hydra behind what closes descriptors", lambda: cut_off(context, talk), second_try=True)
     yield Case("launchers/slurm without an exchange", lambda: without_exchange(context, talk), second_try=True)
     yield Case("launchers/torchrun's variables", lambda: by_variables(context, talk, fails), second_try=True)
     yield Case("launchers/torchrun's variables between namespaces", lambda: by_variables_across(context, talk), second_try=True)
@@ -93,6 +94,16 @@ def called(context, talk):
     with Hydra(context) as hydra:
         code, output = start(context, hydra, [hydra.program, "-pmi-port", "-n", 3, talk, "5"]).end()
         expect(code == 0 and "all is well" in output and output.count("with 3\n") == 3, f"exit code {code}", output)
+
+
+def cut_off(context, talk):
+    """Ranks that a script starts, which closes the sockets of theirs to the launcher: none is rank 0 of a world of its own."""
+    wrapper = ["python3", "-c", "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"]
+    with Hydra(context) as hydra:
+        code, output = start(context, hydra, hydra.command(1, 3, [*wrapper, talk, "5"])).end()
+        expect(code != 0 and "G0215" in output and "PMI_FD" in output and "all is well" not in output, f"exit code {code}", output)
+        code, output = start(context, hydra, [hydra.program, "-pmi-port", "-n", 3, *wrapper, talk, "5"]).end()
+        expect(code == 0 and output.count("with 3\n") == 3, f"exit code {code} where ranks call", output)
 
 
 def without_exchange(context, talk):
