@@ -78,12 +78,9 @@ pub fn of(facts: &Facts) -> Result<Option<Allocation>, String> {
         "OMPI_MCA_orte_default_hostfile",
     ] {
         if let Some(path) = var(name).filter(|path| !path.is_empty()) {
-            let text = (facts.read)(path.as_ref())
-                .map_err(|error| format!("{name} names '{path}', which cannot be read: {error}"))?;
-            let hosts =
-                hosts::of_file(&text, &facts.host_names).map_err(|error| format!("{name}: {error}"))?;
+            let hosts = hosts::of_file(path.as_ref(), facts).map_err(|error| format!("{name}: {error}"))?;
             let starter = Vec::new();
-            return Ok((!hosts.is_empty()).then_some(Allocation { hosts, starter }));
+            return Ok(Some(Allocation { hosts, starter }));
         }
     }
     Ok(None)
@@ -192,6 +189,7 @@ mod tests {
                 .collect(),
             read: |path| match path.to_str() {
                 Some("/nodes") => Ok("a\na\nhere\n".into()),
+                Some("/empty") => Ok("# nobody yet\n".into()),
                 _ => Err(std::io::ErrorKind::NotFound.into()),
             },
         }
@@ -275,6 +273,11 @@ mod tests {
         let error = of(&facts(&[("PBS_NODEFILE", "/nowhere")])).unwrap_err();
         assert!(
             error.contains("PBS_NODEFILE") && error.contains("/nowhere"),
+            "{error}"
+        );
+        let error = of(&facts(&[("OMPI_MCA_orte_default_hostfile", "/empty")])).unwrap_err();
+        assert!(
+            error.contains("OMPI_MCA_orte_default_hostfile") && error.contains("'/empty' names no host"),
             "{error}"
         );
         assert_eq!(of(&facts(&[])).unwrap(), None);

@@ -1,8 +1,11 @@
 //! Hosts as users of both `mpirun` families write them: `a,b:2`, and files with `a`, `a:2` or `a slots=2` in a line. Pure.
 
+use std::ffi::OsStr;
+
 use garonne_node::nodes::Host;
 
 use super::allocation;
+use super::parse::Facts;
 
 /// Longest name of a host, as the name service has it.
 const NAME_MAX: usize = 255;
@@ -10,23 +13,81 @@ const NAME_MAX: usize = 255;
 /// Reads `a,b:2,[fd00::1]:4`. `own`: the names of this host.
 pub fn of_list(list: &str, own: &[String]) -> Result<Vec<Host>, String> {
     let words = list.split(',').map(str::trim).filter(|word| !word.is_empty());
-    words.map(|word| of_word(word, None, own)).collect()
+    let hosts: Vec<_> = words
+        .map(|word| of_word(word, None, own))
+        .collect::<Result<_, _>>()?;
+    match hosts.is_empty() {
+        true => Err(format!("'{list}' names no host")),
+        false => Ok(hosts),
+    }
 }
 
-/// Reads a file of hosts. What follows a name and is not its number of slots concerns other launchers.
-pub fn of_file(text: &str, own: &[String]) -> Result<Vec<Host>, String> {
-    let lines = text
-        .lines()
-        .map(|line| line.split('#').next().unwrap_or("").trim());
-    let lines = lines.filter(|line| !line.is_empty());
-    lines
-        .map(|line| {
-            let mut words = line.split_whitespace();
-            let first = words.next().unwrap_or("");
-            let slots = words.find_map(|word| word.strip_prefix("slots="));
-            of_word(first, slots, own)
-        })
-        .collect()
+/// What a line of a file of hosts may say of its host: how many ranks it takes, under any of these names of Open MPI's,
+const SLOTS: [&str; 3] = ["slots", "cpu", "count"];
+/// and what concerns other launchers only: Open MPI's (with `_` and `-` alike) and hydra's.
+const OF_OTHERS: [&str; 9] = [
+    "max_slots",
+    "slots_max",
+    "boards",
+    "sockets_per_board",
+    "cores_per_socket",
+    "binding",
+    "bindings",
+    "map",
+    "ifhn",
+];
+
+/// Reads a file of hosts: one a line, with its number of slots and what other launchers have said of it.
+///
+/// # Errors
+/// It cannot be read, has a word that is not understood, or names no host; the text says the file, the line and the word.
+pub fn of_file(path: &OsStr, facts: &Facts) -> Result<Vec<Host>, String> {
+    let shown = path.to_string_lossy();
+    let text = (facts.read)(path).map_err(|error| format!("cannot read the hosts in '{shown}': {error}"))?;
+    of_text(&text, &facts.host_names).map_err(|(line, fault)| match line {
+        Some(line) => format!("'{shown}', line {line}: {fault}"),
+        None => format!("'{shown}' {fault}"),
+    })
+}
+
+/// The same of its text; a fault has the number of its line, if it is of one.
+fn of_text(text: &str, own: &[String]) -> Result<Vec<Host>, (Option<usize>, String)> {
+    let mut hosts = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or("");
+        if !line.trim().is_empty() {
+            hosts.push(of_line(line, own).map_err(|fault| (Some(index + 1), fault))?);
+        }
+    }
+    if hosts.is_empty() {
+        return Err((None, "names no host".to_owned()));
+    }
+    Ok(hosts)
+}
+
+fn of_line(line: &str, own: &[String]) -> Result<Host, String> {
+    // Blanks may stand around a `=`.
+    let line = line.split('=').map(str::trim).collect::<Vec<_>>().join("=");
+    let mut words = line.split_whitespace();
+    let first = words.next().unwrap_or("");
+    let mut slots = None;
+    for word in words {
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        let lower = name.to_ascii_lowercase().replace('-', "_");
+        match lower.as_str() {
+            name if SLOTS.contains(&name) => slots = Some(value),
+            name if OF_OTHERS.contains(&name) && word.contains('=') => {}
+            "user" | "username" | "user_name" => {
+                return Err(format!("'{word}' is not understood; write '{value}@{first}'"));
+            }
+            _ => {
+                return Err(format!(
+                    "'{word}' is not understood; a line is `name`, `name:2` or `name slots=2`"
+                ));
+            }
+        }
+    }
+    of_word(first, slots, own)
 }
 
 fn of_word(word: &str, slots: Option<&str>, own: &[String]) -> Result<Host, String> {
@@ -43,7 +104,7 @@ fn of_word(word: &str, slots: Option<&str>, own: &[String]) -> Result<Host, Stri
     let slots = count
         .parse()
         .map_err(|_| format!("host '{word}': '{count}' is not a number of ranks"))?;
-    let strange = |letter: char| letter.is_control() || letter.is_whitespace();
+    let strange = |letter: char| letter.is_control() || letter.is_whitespace() || letter == '=';
     if name.is_empty() || name.len() > NAME_MAX || name.starts_with('-') || name.contains(strange) {
         return Err(format!("'{name}' is not the name of a host"));
     }
@@ -95,11 +156,44 @@ mod tests {
             ("fd00::2", 1, false),
         ];
         assert_eq!(shown(&list), wanted);
-        let file = of_file("# nodes\na slots=2 max_slots=4\nb:3 # fast\n\nuser@c\n", &own).unwrap();
+        let file = of_text("# nodes\na slots=2 max_slots=4\nb:3 # fast\n\nuser@c\n", &own).unwrap();
         assert_eq!(
             shown(&file),
             [("a", 2, false), ("b", 3, false), ("user@c", 1, false)]
         );
+    }
+
+    #[test]
+    fn words_behind_a_host_are_understood_or_refused() {
+        let slots = |line| shown(&of_text(line, &[]).unwrap())[0].1;
+        for line in [
+            "a slots = 3",
+            "a slots= 3",
+            "a slots =3 max-slots = 4",
+            "a Slots=3",
+            "a cpu=3",
+            "a count = 3",
+            "a:3 binding=user:0 ifhn=ib0",
+            "a:1\tslots\t=\t3",
+        ] {
+            assert_eq!(slots(line), 3, "{line}");
+        }
+        for (line, word) in [
+            ("a slot=3", "'slot=3'"),
+            ("a 3", "'3'"),
+            ("a slots = 3 fast", "'fast'"),
+            ("a max_slots", "'max_slots'"),
+            ("a b c", "'b'"),
+            ("a user=me", "'me@a'"),
+            ("a slots =", "''"),
+            ("slots=3", "'slots=3' is not the name of a host"),
+        ] {
+            let (at, fault) = of_text(&format!("# hosts\nb\n{line}\n"), &[]).unwrap_err();
+            assert!(at == Some(3) && fault.contains(word), "{line}: {fault}");
+        }
+        for text in ["", "\n \n", "# a\n"] {
+            assert_eq!(of_text(text, &[]).unwrap_err().0, None, "{text:?}");
+        }
     }
 
     #[test]
@@ -111,7 +205,8 @@ mod tests {
             );
         }
         assert!(of_list("a:x", &[]).unwrap_err().contains("'x' is not a number"));
-        assert!(of_file("a slots=many", &[]).unwrap_err().contains("'many'"));
+        let (line, fault) = of_text("a\nb slots=many", &[]).unwrap_err();
+        assert!(line == Some(2) && fault.contains("'many'"), "{fault}");
     }
 
     #[test]

@@ -538,9 +538,7 @@ impl Parser<'_> {
     }
 
     fn hostfile(&mut self, path: &OsStr) -> Result<(), Fault> {
-        let text = (self.facts.read)(path)
-            .map_err(|error| format!("cannot read the hosts in '{}': {error}", path.to_string_lossy()))?;
-        self.hosts.extend(hosts::of_file(&text, &self.facts.host_names)?);
+        self.hosts.extend(hosts::of_file(path, self.facts)?);
         Ok(())
     }
 }

@@ -17,6 +17,9 @@ fn facts() -> Facts {
         read: |path| match path.to_str() {
             Some("programs") => Ok("# two programs\n-n 2 app 'a b' \\\n  c\n\n-n 3 -env X=1 other\n".into()),
             Some("hosts") => Ok("# nodes\nhere slots=2\nlocalhost:3\n".into()),
+            Some("blanks") => Ok("here slots = 2\nlocalhost slots =3\n".into()),
+            Some("strange") => Ok("here slots=2\n\nlocalhost slot=3\n".into()),
+            Some("empty") => Ok("# none\n".into()),
             _ => Err(std::io::ErrorKind::NotFound.into()),
         },
     }
@@ -52,6 +55,7 @@ fn the_usual_command_lines_start_the_program_they_name() {
         ("--host localhost:8 -np 8 app a b", 8),
         ("-H localhost,localhost app a b", 2),
         ("-hostfile hosts app a b", 5),
+        ("-hostfile blanks app a b", 5),
         ("-f hosts -n 2 app a b", 2),
         ("-machinefile hosts -np 3 app a b", 3),
         ("-genv OMP_NUM_THREADS 1 -n 2 app a b", 2),
@@ -154,6 +158,11 @@ fn what_is_not_understood_is_said_with_a_suggestion() {
     assert!(fault("--with-ft ulfm -n 2 app").contains("survive a rank's failure"));
     assert!(fault("--frobnicate app").contains("unknown option"));
     assert!(fault("-hostfile nothing app").contains("cannot read"));
+    assert!(fault("-hostfile strange app").contains("'strange', line 3: 'slot=3'"));
+    for option in ["-hostfile", "-machinefile", "-f", "--default-hostfile"] {
+        assert!(fault(&format!("{option} empty app")).contains("'empty' names no host"));
+    }
+    assert!(fault("--host , app").contains("names no host"));
 }
 
 #[test]
