@@ -218,6 +218,57 @@ fn a_stopped_agent_keeps_nobody_from_looking_at_other_jobs() {
     );
 }
 
+#[test]
+fn where_several_jobs_run_each_command_says_how_it_names_one() {
+    let jobs = [(); 2].map(|()| command("run -n 1 RANK forever").spawn().unwrap());
+    let pids = jobs.each_ref().map(|job| job.id());
+    until("both jobs can be seen", || {
+        pids.iter()
+            .all(|pid| said(&mut command(&format!("who {pid}"))).code == 0)
+    });
+    let lines = [
+        ("who", "garonne who PID"),
+        ("top --once", "garonne top PID"),
+        ("overlap", "garonne overlap PID"),
+        ("trace", "garonne trace PID"),
+        ("why paces", "garonne why paces PID"),
+        ("why gate 3", "garonne why gate 3 PID"),
+        ("why background", "garonne why background PID"),
+        ("rail", "garonne rail --job PID"),
+        ("rail drain lo", "garonne rail --job PID drain lo"),
+        ("rail add 10.0.0.0/8", "garonne rail --job PID add 10.0.0.0/8"),
+    ];
+    let all = lines.map(|(line, names)| (line, names, run(line)));
+    let bare = run("rail 4711");
+    assert!(
+        bare.code == 2 && bare.err.contains("tip: name a job by garonne rail --job 4711"),
+        "{bare:?}"
+    );
+    // What is said is understood as well.
+    let [first, _] = pids;
+    let named = [
+        format!("who {first}"),
+        format!("rail --job {first} drain lo"),
+        format!("why gate 0 {first}"),
+    ];
+    let named = named.map(|line| run(&line));
+    for (job, pid) in jobs.into_iter().zip(pids) {
+        kill(pid as i32, libc::SIGTERM);
+        finish(job);
+    }
+    for (line, names, said) in all {
+        let listed = pids.iter().all(|pid| said.err.contains(&format!("  {pid}  ")));
+        let names = format!("its launcher: {names}\n");
+        assert!(
+            said.code == 1 && said.err.contains(&names) && listed,
+            "{line}: {said:?}"
+        );
+    }
+    for said in named {
+        assert!(said.code != 2 && !said.err.contains("several jobs"), "{said:?}");
+    }
+}
+
 /// What `ping --json` tells: which way, and lengths with their times.
 fn pinged(line: &str) -> (String, Vec<(u64, f64, f64)>) {
     let told = json(line);

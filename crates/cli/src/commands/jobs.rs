@@ -43,8 +43,9 @@ pub fn number(text: &str) -> Result<u32, String> {
         .map_err(|_| "a job is named by the process id of its launcher, which 'garonne top' shows".into())
 }
 
-/// The job named on the command line (process id of its launcher), or the only one. Errors are a line for the user.
-pub fn choose(wanted: Option<u32>) -> Result<Visit, String> {
+/// The job named on the command line (process id of its launcher), or the only one. `line`: how this command names one, with PID in its place. Errors are a line
+/// for the user.
+pub fn choose(wanted: Option<u32>, line: &str) -> Result<Visit, String> {
     let (mut visits, silent) = answers();
     if let Some(pid) = wanted {
         visits.retain(|visit| visit.launcher == pid);
@@ -68,7 +69,7 @@ pub fn choose(wanted: Option<u32>) -> Result<Visit, String> {
                 .map(|visit| format!("  {}  {}", visit.launcher, visit.command))
                 .collect();
             Err(format!(
-                "several jobs run; name one by its launcher:\n{}",
+                "several jobs run; name one by the process id of its launcher: {line}\n{}",
                 list.join("\n")
             ))
         }

@@ -49,7 +49,7 @@ fn table(args: &Args) -> Result<Table, String> {
         shares: true,
         stream: false,
     };
-    let outcome = trace::follow(job, Some(args.time), wants)?;
+    let outcome = trace::follow(job, "garonne overlap PID", Some(args.time), wants)?;
     recording::complain(&outcome);
     outcome.table.ok_or_else(|| "nothing was recorded".into())
 }

@@ -1,5 +1,6 @@
 //! `garonne rail`: which networks a running job uses between hosts, and what moves on each; takes one out of use while the job runs, or back into use, or into use that hosts have got.
 
+use clap::error::{ContextKind, ContextValue};
 use comfy_table::{Table, presets};
 use garonne_node::layout::{Card, Shape};
 use garonne_node::{addresses, drained, rank, visit};
@@ -38,6 +39,17 @@ enum What {
     },
 }
 
+/// What to say behind an error of its command line: other commands name a job by a bare number, which is none of its subcommands.
+pub fn tip(error: &clap::Error) -> Option<String> {
+    match error.get(ContextKind::InvalidSubcommand)? {
+        ContextValue::String(word) => {
+            let pid = jobs::number(word).ok()?;
+            Some(format!("  tip: name a job by garonne rail --job {pid}"))
+        }
+        _ => None,
+    }
+}
+
 pub fn run(args: &Args) -> i32 {
     match go(args) {
         Ok(code) => code,
@@ -49,7 +61,12 @@ pub fn run(args: &Args) -> i32 {
 }
 
 fn go(args: &Args) -> Result<i32, String> {
-    let job = jobs::choose(args.job)?;
+    let what = match &args.what {
+        None => String::new(),
+        Some(What::Drain { network }) => format!(" drain {network}"),
+        Some(What::Add { network }) => format!(" add {network}"),
+    };
+    let job = jobs::choose(args.job, &format!("garonne rail --job PID{what}"))?;
     let world = job.world.as_ref();
     let (shape, board) = world.ok_or("no rank of the job has called MPI_Init yet")?;
     if shape.nodes < 2 && (0..shape.size).any(|rank| Card::of(board, rank).host().1 != 0) {

@@ -36,7 +36,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(args: &Args) -> i32 {
-    let mut visit = match jobs::choose(args.job) {
+    let mut visit = match jobs::choose(args.job, "garonne top PID") {
         Ok(visit) => visit,
         Err(text) => {
             errln!("error: {text}");
@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> i32 {
     loop {
         std::thread::sleep(Duration::from_secs_f64(args.every));
         // The job may have begun another world meanwhile, or ended.
-        visit = match jobs::choose(Some(visit.launcher)) {
+        visit = match jobs::choose(Some(visit.launcher), "garonne top PID") {
             Ok(visit) => visit,
             Err(_) => return 0,
         };

@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> i32 {
         shares: false,
         stream: false,
     };
-    match follow(args.job, args.time, wants) {
+    match follow(args.job, "garonne trace PID", args.time, wants) {
         Ok(outcome) => {
             recording::complain(&outcome);
             outln!(
@@ -64,8 +64,14 @@ pub fn run(args: &Args) -> i32 {
 }
 
 /// Traces a running job for this long, or to its end.
-pub fn follow(job: Option<u32>, time: Option<Duration>, wants: Wants<'_>) -> Result<Outcome, String> {
-    let visit = jobs::choose(job)?;
+/// `line`: see [`jobs::choose`].
+pub fn follow(
+    job: Option<u32>,
+    line: &str,
+    time: Option<Duration>,
+    wants: Wants<'_>,
+) -> Result<Outcome, String> {
+    let visit = jobs::choose(job, line)?;
     let distant = match visit.hosts.len() {
         0 | 1 => None,
         _ => Some(Distant::of(&visit, time)?),

@@ -29,7 +29,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> i32 {
-    let visit = match jobs::choose(args.job) {
+    let visit = match jobs::choose(args.job, "garonne who PID") {
         Ok(visit) => visit,
         Err(text) => {
             errln!("error: {text}");

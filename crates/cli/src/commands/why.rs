@@ -80,18 +80,24 @@ pub fn run(args: &Args) -> i32 {
     match args.thing {
         Thing::Binding { n, json } => binding(n, json),
         Thing::Costs { json } => super::tune::show_kept(json),
-        Thing::Paces { job, json } => of_world(job, |shape, board| running(shape, board, json)),
-        Thing::Gate { rank, job, json } => of_world(job, |shape, board| {
-            super::why_gate::show(shape, board, rank, json)
+        Thing::Paces { job, json } => of_world((job, "garonne why paces PID"), |shape, board| {
+            running(shape, board, json)
         }),
-        Thing::Background { job, json } => of_world(job, |shape, board| background(shape, board, json)),
+        Thing::Gate { rank, job, json } => {
+            of_world((job, &format!("garonne why gate {rank} PID")), |shape, board| {
+                super::why_gate::show(shape, board, rank, json)
+            })
+        }
+        Thing::Background { job, json } => of_world((job, "garonne why background PID"), |shape, board| {
+            background(shape, board, json)
+        }),
         Thing::Settings { json } => settings(json),
     }
 }
 
-/// What `show` says of the newest world of a running job.
-fn of_world(job: Option<u32>, show: impl FnOnce(&Shape, &Segment) -> i32) -> i32 {
-    let failed = match jobs::choose(job) {
+/// What `show` says of the newest world of a running job, which is named as [`jobs::choose`] has it.
+fn of_world((job, line): (Option<u32>, &str), show: impl FnOnce(&Shape, &Segment) -> i32) -> i32 {
+    let failed = match jobs::choose(job, line) {
         Ok(visit) => match &visit.world {
             Some((shape, board)) => return show(shape, board),
             None => "no rank of the job has called MPI_Init yet".to_owned(),
