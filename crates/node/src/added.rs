@@ -11,6 +11,7 @@ use garonne_sync::shm::Segment;
 
 use crate::layout;
 use crate::limits::ADDED_MAX;
+use crate::orders::Place;
 
 /// Bytes of an entry: its node, and an address of 16 bytes, IPv4 mapped into IPv6.
 const ENTRY: usize = 20;
@@ -44,6 +45,17 @@ pub fn read(board: &Segment) -> Vec<Added> {
         (u32::from_ne_bytes(node), Ipv6Addr::from(octets).to_canonical())
     };
     (0..len(board)).map(entry).collect()
+}
+
+/// Gives hosts the addresses that they have got.
+pub(crate) fn complete(places: &mut [Place], list: &[Added]) {
+    for (node, address) in list {
+        if let Some(place) = places.get_mut(*node as usize)
+            && !place.addresses.contains(address)
+        {
+            place.addresses.push(*address);
+        }
+    }
 }
 
 /// Adds what a list has beyond the table. Only the node's agent does; it has always the same list, which only grows.

@@ -16,10 +16,11 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::Shape;
 use crate::look::{self, Seen};
+use crate::orders::Place;
 use crate::rendezvous;
 use crate::wire::{ToAgent, ToRank, damaged};
 use crate::wish::Wish;
-use crate::{added, limits, memory, sys};
+use crate::{added, drained, limits, memory, sys};
 
 /// A read-only look at a running job, for tools.
 #[derive(Debug)]
@@ -52,35 +53,48 @@ pub fn drain(name: &rendezvous::JobName, network: IpNet, drained: bool) -> Resul
     }
 }
 
-/// Whether a host of a job on several has an address in that network: one with which the job began, or one that it has got since.
+/// Where the hosts of a job on several are, by node, with the addresses that they have got since it began.
 ///
 /// # Errors
 /// The job's table of hosts is damaged.
-pub fn has_network(visit: &Visit, network: &IpNet) -> Result<bool> {
+pub fn places(visit: &Visit) -> Result<Vec<Place>> {
     let (Some((shape, board)), Some(file)) = (&visit.world, &visit.file) else {
-        return Ok(false);
+        return Ok(Vec::new());
     };
-    if added::read(board)
-        .iter()
-        .any(|(_, address)| network.contains(address))
-    {
-        return Ok(true);
-    }
     let atlas = memory::atlas(file.as_fd(), shape)?;
-    for node in 0..atlas.nodes() {
-        if atlas
-            .place(node)?
-            .addresses
-            .iter()
-            .any(|address| network.contains(address))
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let mut places = (0..atlas.nodes())
+        .map(|node| atlas.place(node))
+        .collect::<Result<Vec<_>>>()?;
+    added::complete(&mut places, &added::read(board));
+    Ok(places)
 }
 
-/// The same, once all hosts have had the time to look again: [`drain`] has them do so.
+/// Whether a host of a job on several has an address in that network: one with which the job began, or one that it has got since.
+///
+/// # Errors
+/// As [`places`].
+pub fn has_network(visit: &Visit, network: &IpNet) -> Result<bool> {
+    let places = places(visit)?;
+    let mut addresses = places.iter().flat_map(|place| &place.addresses);
+    Ok(addresses.any(|address| network.contains(address)))
+}
+
+/// Whether a network is left alone, once this host has had the time to hear of it: [`drain`] has it told.
+pub fn gets_drained(visit: &Visit, network: &IpNet) -> bool {
+    let Some((_, board)) = &visit.world else {
+        return false;
+    };
+    let until = Instant::now() + limits::NETWORK_WAIT;
+    while !drained::read(board).contains(network) {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(limits::LEADER_LOOK);
+    }
+    true
+}
+
+/// As [`has_network`], once all hosts have had the time to look again: [`drain`] has them do so.
 ///
 /// # Errors
 /// As [`has_network`].

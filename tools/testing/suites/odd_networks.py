@@ -1,11 +1,13 @@
 """Hosts whose networks are not as one would wish: behind translators of addresses, beside or behind a tunnel that is not what it seems, with names that lead astray and no name server."""
 
+import json
 import os
 import signal
 import subprocess
 import time
 
 from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..namespaces import Chain
 from ..odd_hosts import Named, Translated, Tunnelled
 from ..runner import Case
 from .hosts import SILENCE_S, Job, run
@@ -24,9 +26,21 @@ def suite(context):
     talk = place / "talk"
     context.build_program("odd-networks", "tests/hosts/talk.c", talk)
     # The longest first. That two behind translators cannot meet is nearly what `joining/two that cannot meet` shows.
-    cases = [tunnel_that_loses, translator_forgets, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names]
+    cases = [tunnel_that_loses, translator_forgets, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another]
     for case in cases + [two_translated] * context.soak:
         yield Case(f"odd-networks/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True, waits=True)
+
+
+def said(context, name, *words):
+    """Exit code and words of `garonne` on a host, once a rank there has called MPI_Init."""
+    command = ["ip", "netns", "exec", name, context.prefix / "bin" / "garonne", *map(str, words)]
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        done = subprocess.run(command, env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        output = done.stdout + done.stderr
+        if not ("MPI_Init yet" in output or "no job of yours" in output) or time.monotonic() > until:
+            return done.returncode, output
+        time.sleep(0.2)
 
 
 def peers(name, local=""):
@@ -180,3 +194,27 @@ def key_with_names(context, talk):
             job = Joined(context, hosts, ["-n", 2, "--join-timeout", 2, "--join-address", unknown, talk, 5], [1])
             codes, outputs = job.end(SILENCE_S)
             expect(0 not in codes and (unknown if unknown != name else "10.99.0.1") in outputs[1], f"exit codes {codes}", "".join(outputs))
+
+
+def last_network_of_another(context, talk):
+    """A host with two networks is asked to leave alone one that is all that another host has: that is refused by the other's name, wherever one asks, and nothing changes."""
+
+    def in_use(name, network):
+        rows = json.loads(said(context, name, "rail", "--json")[1])
+        return {row["network"]: row["in_use"] for row in rows}[network]
+
+    with Chain([None, None]) as hosts:
+        middle, other = hosts.names[0], hosts.names[2]
+        job = Job(context, hosts, ["--host", f"localhost:1,{other}:1", talk, "0", LARGE])
+        with job:
+            job.wait_for_ranks(talk, 2)
+            for name, whose in ((middle, f"of host '{other}'"), (other, "of this host")):
+                code, output = said(context, name, "rail", "drain", "10.77.1.0/24")
+                expect(code == 1 and f"10.77.1.0/24 is the last network {whose} in use" in output, f"exit code {code} on {name}", output)
+                expect(in_use(name, "10.77.1.0/24"), f"{name} leaves alone what was refused", output)
+            # The one in the middle has one more, which nobody else of the job is on.
+            code, output = said(context, middle, "rail", "drain", "10.77.0.0/24")
+            expect(code == 0 and "left alone from now on" in output and not in_use(middle, "10.77.0.0/24"), f"exit code {code}", output)
+            code, output = said(context, middle, "rail", "drain", "net1")
+            expect(code == 1 and "the last network of this host" in output, f"exit code {code}", output)
+        job.end_well(talk, SILENCE_S)

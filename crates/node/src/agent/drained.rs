@@ -1,6 +1,7 @@
 //! `garonne rail`: networks are taken out of use, and into use again, on all hosts of a running job.
 //!
-//! Whoever is asked passes the change to the first agent, which keeps the list, and tells all; each agent writes it into its own board and rings its ranks.
+//! Whoever is asked passes the change to the first agent, which keeps the list, and tells all; each agent writes it into its own board and rings its ranks. What would leave a host
+//! without a network the first agent passes over: two may have asked at once.
 
 use garonne_sync::doorbell::Doorbell;
 use ipnet::IpNet;
@@ -19,7 +20,12 @@ impl Agent<'_> {
         }
         let known = self.drained.iter().position(|known| *known == network);
         match (known, drained) {
-            (None, true) if self.drained.len() < DRAINED_MAX => self.drained.push(network),
+            (None, true)
+                if self.drained.len() < DRAINED_MAX
+                    && drained::loses_last(&self.places_now(), &self.drained, &network).is_none() =>
+            {
+                self.drained.push(network);
+            }
             (Some(known), false) => {
                 self.drained.remove(known);
             }

@@ -12,6 +12,7 @@ use super::outer::Up;
 use super::renewal::Renewal;
 use super::trunk::Trunk;
 use super::{Agent, Beginning, Token, start_error_code};
+use crate::added;
 use crate::addresses;
 use crate::atlas;
 use crate::codes;
@@ -224,6 +225,16 @@ impl Agent<'_> {
     /// Those of this one.
     pub(super) fn own_addresses(&self) -> Vec<IpAddr> {
         self.addresses_of(self.node).to_vec()
+    }
+
+    /// Where all hosts are, with the addresses that they have got since the job began.
+    pub(super) fn places_now(&self) -> Vec<Place> {
+        let mut places = self
+            .hosts
+            .as_ref()
+            .map_or(Vec::new(), |hosts| hosts.places.clone());
+        added::complete(&mut places, &self.added);
+        places
     }
 
     /// The port of a rank.
