@@ -16,6 +16,27 @@ pub fn own() -> Vec<IpAddr> {
     offered(&sys::interfaces().unwrap_or_default())
 }
 
+/// The same for agents of other hosts that are to call here. Of a host that others cannot reach at all its link-local addresses are with them, for whoever is to be told: nobody calls them.
+pub(crate) fn to_call() -> Vec<IpAddr> {
+    named_to_callers(&sys::interfaces().unwrap_or_default())
+}
+
+fn named_to_callers(interfaces: &[Interface]) -> Vec<IpAddr> {
+    let mut all = offered(interfaces);
+    if all.iter().all(IpAddr::is_loopback) {
+        let here_only = interfaces.iter().filter(|interface| !interface.loopback);
+        let here_only = here_only.map(|interface| interface.address);
+        all.extend(here_only.filter(is_link_local));
+        all.truncate(ADDRESSES_MAX);
+    }
+    all
+}
+
+/// Whether an address means nothing without the name of an interface.
+pub(crate) fn is_link_local(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V6(six) if six.is_unicast_link_local())
+}
+
 fn offered(interfaces: &[Interface]) -> Vec<IpAddr> {
     let inner = interfaces
         .iter()
@@ -53,8 +74,7 @@ pub fn named(word: &str, known: &[(String, IpNet)]) -> Vec<IpNet> {
 
 /// Whether other hosts may reach this one there. An address that means nothing without the name of an interface is of no use to them.
 fn leads_out(interface: &Interface) -> bool {
-    let needs_scope = matches!(interface.address, IpAddr::V6(six) if six.is_unicast_link_local());
-    !interface.loopback && !interface.address.is_loopback() && !needs_scope
+    !interface.loopback && !interface.address.is_loopback() && !is_link_local(&interface.address)
 }
 
 fn network_of(interface: &Interface) -> Option<IpNet> {
@@ -336,6 +356,11 @@ mod tests {
         ];
         let offered: Vec<String> = offered(&own).iter().map(IpAddr::to_string).collect();
         assert_eq!(offered, ["10.0.0.1", "fd00::1", "127.0.0.1"]);
+        let named = |own: &[Interface]| -> Vec<String> {
+            named_to_callers(own).iter().map(IpAddr::to_string).collect()
+        };
+        assert_eq!(named(&own), offered);
+        assert_eq!(named(&[own[0].clone(), own[3].clone()]), ["127.0.0.1", "fe80::1"]);
     }
 
     #[test]

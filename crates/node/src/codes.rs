@@ -152,7 +152,7 @@ codes! {
     G0216: "an agent could not be started on another host",
         "The command that starts the agent of a host (ssh, or what --launcher names) failed, or the agent did not reach the launcher at any of its addresses. Nothing runs any more.",
         "The line names the host; what the command or the agent said is behind it.",
-        "Try `ssh HOST true`: it must work without a password. The same installation of Garonne must be at the same path on all hosts. If the agent runs but cannot reach the launcher, a firewall is between them: ports of its own choice must be open from every host to the launcher's and between hosts.";
+        "Try `ssh HOST true`: it must work without a password. The same installation of Garonne must be at the same path on all hosts. If the agent runs but cannot reach the launcher, a firewall is between them: ports of its own choice must be open from every host to the launcher's and between hosts. A host with no address but link-local ones (fe80::) needs another.";
     G0217: "the connection to a host broke",
         "The agent of another host was killed, or its host or the network between is gone. The job was ended everywhere; agents that are cut off end their ranks by themselves.",
         "The line names the host and its ranks.",

@@ -13,6 +13,7 @@ use garonne_rails::tcp::{Fault, House};
 use garonne_topology::CpuSet;
 use rustix::event::{PollFd, PollFlags};
 
+use crate::addresses;
 use crate::agent::{Beginning, Outer, start};
 use crate::codes;
 use crate::error::{Error, Result};
@@ -159,23 +160,44 @@ pub(crate) struct Whom<'a> {
 /// Calls all addresses at once; the first that answers and proves the secret is kept.
 pub(crate) fn call(house: &House, addresses: &[IpAddr], whom: &Whom<'_>) -> Result<(Trusted, IpAddr)> {
     let Whom { node, port, .. } = *whom;
-    let addresses: Vec<_> = addresses
+    let (named, called): (Vec<IpAddr>, Vec<IpAddr>) =
+        addresses.iter().partition(|one| addresses::is_link_local(one));
+    let sockets: Vec<_> = called
         .iter()
         .map(|address| SocketAddr::new(*address, port))
         .collect();
-    let reached = reach(house, &addresses, (node, whom.busy)).map_err(|missed| {
-        let tried = match missed.tried.is_empty() {
-            true => String::from("it has no address"),
-            false => missed.tried.join("; "),
-        };
+    let reached = reach(house, &sockets, (node, whom.busy)).map_err(|missed| {
         let whose = match node {
             0 => String::from("the launcher's host"),
             _ => format!("host '{}', whose agent this one reports to,", whom.name),
         };
-        let text = format!("{whose} is not reached at any of its addresses ({tried})");
+        let tried = missed.tried.join("; ");
+        let text = match called.iter().all(IpAddr::is_loopback) {
+            true => format!(
+                "{whose} has no address that other hosts can use: {}",
+                only(&named, &tried)
+            ),
+            false => format!("{whose} is not reached at any of its addresses ({tried})"),
+        };
         Error::peer(codes::G0216, text)
     });
     reached.map(|(line, address)| (line, address.ip()))
+}
+
+/// What a host has that nobody else can use: link-local addresses, and what was tried of its own for itself, since it may have been this host.
+fn only(link_local: &[IpAddr], tried: &str) -> String {
+    let link_local: Vec<_> = link_local.iter().map(IpAddr::to_string).collect();
+    let interfaces = match link_local.is_empty() {
+        true => String::from("its interfaces have none"),
+        false => format!(
+            "its interfaces have only link-local ones ({})",
+            link_local.join(", ")
+        ),
+    };
+    match tried.is_empty() {
+        true => interfaces,
+        false => format!("{interfaces}, and what it has for itself leads nowhere from here ({tried})"),
+    }
 }
 
 /// Why nobody was reached.
@@ -316,6 +338,39 @@ mod tests {
             assert_eq!(error.code(), codes::G0216);
             assert!(error.to_string().contains("garonne run --host"), "{error}");
         }
+    }
+
+    #[test]
+    fn of_a_host_that_others_cannot_reach_it_is_said_what_it_has() {
+        let house = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 1);
+        // Nobody listens there: it was taken, and is free again.
+        let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let said = |node, addresses: &[&str]| {
+            let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+            let whom = Whom {
+                node,
+                name: "up",
+                port,
+                busy: Duration::ZERO,
+            };
+            call(&house, &addresses, &whom).unwrap_err().to_string()
+        };
+        let scoped = said(0, &["127.0.0.1", "fe80::1", "fe80::2"]);
+        let whole = "the launcher's host has no address that other hosts can use: its interfaces have only link-local ones (fe80::1, fe80::2)";
+        assert!(
+            scoped.contains(whole) && scoped.contains("127.0.0.1:"),
+            "{scoped}"
+        );
+        let none = said(3, &[]);
+        let whole = "host 'up', whose agent this one reports to, has no address that other hosts can use: its interfaces have none";
+        assert!(none.ends_with(whole), "{none}");
+        let some = said(0, &["127.0.0.1", "127.0.0.2"]);
+        assert!(
+            some.contains("its interfaces have none, and what it has for itself"),
+            "{some}"
+        );
     }
 
     #[test]

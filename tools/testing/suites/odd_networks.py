@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from ..jobs import PATIENCE_S, MarkedJob, expect
-from ..namespaces import Chain
+from ..namespaces import Chain, Six, namespaces
 from ..odd_hosts import Named, Translated, Tunnelled
 from ..runner import Case
 from .hosts import SILENCE_S, Job, run
@@ -26,7 +26,7 @@ def suite(context):
     talk = place / "talk"
     context.build_program("odd-networks", "tests/hosts/talk.c", talk)
     # The longest first. That two behind translators cannot meet is nearly what `joining/two that cannot meet` shows.
-    cases = [tunnel_that_loses, translator_forgets, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another]
+    cases = [tunnel_that_loses, translator_forgets, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, link_local_alone]
     for case in cases + [two_translated] * context.soak:
         yield Case(f"odd-networks/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True, waits=True)
 
@@ -218,3 +218,12 @@ def last_network_of_another(context, talk):
             code, output = said(context, middle, "rail", "drain", "net1")
             expect(code == 1 and "the last network of this host" in output, f"exit code {code}", output)
         job.end_well(talk, SILENCE_S)
+
+
+def link_local_alone(context, talk):
+    """The job's own host has no address but such as mean nothing without an interface's name: whoever started the job is told so, with these."""
+    with Six(2) as hosts:
+        namespaces.ip("-n", hosts.names[0], "address", "del", "fd00:77::1/64", "dev", "net0")
+        code, output = run(context, hosts, ["--host", f"localhost,{hosts.names[1]}", talk, "1"])
+        expect(code != 0 and "G0216" in output and "the launcher's host has no address that other hosts can use" in output, f"exit code {code}", output)
+        expect("only link-local ones (fe80::" in output, "they are not named", output)

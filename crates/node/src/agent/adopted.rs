@@ -94,12 +94,12 @@ impl Agent<'_> {
             if several {
                 let (port, secret) = self.open_far()?;
                 (first.port, first.secret) = (port, Some(secret));
-                first.addresses = addresses::own();
+                first.addresses = addresses::to_call();
             }
             self.tell_leader(&first.encode())?;
         } else if self.job.tree().has_children(self.node) {
             let (listener, port) = listen_at(0)?;
-            let addresses = addresses::own();
+            let addresses = addresses::to_call();
             self.tell_leader(&Porch { port, addresses }.encode())?;
             porch = Some(listener);
         }

@@ -78,7 +78,7 @@ impl Agent<'_> {
     /// Has the agents started that report to this one. Those of hosts that have joined run already.
     pub(super) fn start_branches(&mut self, company: Option<Company>) -> Result<()> {
         let (port, _) = self.open_far()?;
-        self.start_below(0, (port, addresses::own()))?;
+        self.start_below(0, (port, addresses::to_call()))?;
         company.map_or(Ok(()), |company| self.seat(company))
     }
 

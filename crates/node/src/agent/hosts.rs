@@ -107,7 +107,7 @@ impl Agent<'_> {
                     guest: outer.guest,
                     ..own_place()?
                 };
-                self.await_below(&secret, (outer.porch, &place))?;
+                self.await_below(&secret, outer.porch)?;
                 let node = self.node;
                 self.take_own_seat(Seat { node, place, ports });
                 // Orders may have come together with the job, of which the socket tells nothing more.
@@ -118,13 +118,13 @@ impl Agent<'_> {
     }
 
     /// Waits for those that report to this node, if any do: at a port that they know already, or are told of by the first agent, which starts them.
-    fn await_below(&mut self, secret: &Secret, (porch, own): (Option<TcpListener>, &Place)) -> Result<()> {
+    fn await_below(&mut self, secret: &Secret, porch: Option<TcpListener>) -> Result<()> {
         match porch {
             Some(listener) => self.open_below(secret, listener),
             None if self.job.tree().has_children(self.node) => {
                 let (listener, port) = listen_at(0)?;
                 self.open_below(secret, listener)?;
-                self.report(&Report::Opened(port, own.addresses.clone()));
+                self.report(&Report::Opened(port, addresses::to_call()));
                 Ok(())
             }
             None => Ok(()),
