@@ -26,7 +26,7 @@ def suite(context):
     talk = place / "talk"
     context.build_program("odd-networks", "tests/hosts/talk.c", talk)
     # The longest first. That two behind translators cannot meet is nearly what `joining/two that cannot meet` shows.
-    cases = [tunnel_that_loses, translator_forgets, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, link_local_alone]
+    cases = [tunnel_that_loses, translator_forgets, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, link_local_alone, rank_of_another_host]
     for case in cases + [two_translated] * context.soak:
         yield Case(f"odd-networks/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True, waits=True)
 
@@ -227,3 +227,16 @@ def link_local_alone(context, talk):
         code, output = run(context, hosts, ["--host", f"localhost,{hosts.names[1]}", talk, "1"])
         expect(code != 0 and "G0216" in output and "the launcher's host has no address that other hosts can use" in output, f"exit code {code}", output)
         expect("only link-local ones (fe80::" in output, "they are not named", output)
+
+
+def rank_of_another_host(context, talk):
+    """Who asks on the wrong host for the gates of a rank is told on which to ask."""
+    with Chain([None, None]) as hosts:
+        job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", talk, "0"])
+        with job:
+            job.wait_for_ranks(talk, 2)
+            for here, there in ((0, 1), (1, 0)):
+                code, output = said(context, hosts.names[here], "why", "gate", there)
+                name = "localhost" if there == 0 else hosts.names[1]
+                expect(code == 1 and f"rank {there} runs on host '{name}', node {there} of 2; ask there" in output, f"exit code {code}", output)
+        job.end_well(talk, SILENCE_S)

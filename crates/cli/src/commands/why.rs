@@ -6,6 +6,7 @@ use comfy_table::{Table, presets};
 use garonne_node::adoption::ENV_KEY;
 use garonne_node::strategy::ENV_STRATEGY;
 use garonne_node::tree::ENV_FAN_OUT;
+use garonne_node::visit::Visit;
 use garonne_node::{
     layout::{Background, Card, Shape},
     placement, rank,
@@ -80,15 +81,15 @@ pub fn run(args: &Args) -> i32 {
     match args.thing {
         Thing::Binding { n, json } => binding(n, json),
         Thing::Costs { json } => super::tune::show_kept(json),
-        Thing::Paces { job, json } => of_world((job, "garonne why paces PID"), |shape, board| {
+        Thing::Paces { job, json } => of_world((job, "garonne why paces PID"), |_, shape, board| {
             running(shape, board, json)
         }),
         Thing::Gate { rank, job, json } => {
-            of_world((job, &format!("garonne why gate {rank} PID")), |shape, board| {
-                super::why_gate::show(shape, board, rank, json)
+            of_world((job, &format!("garonne why gate {rank} PID")), |visit, shape, board| {
+                super::why_gate::show(visit, (shape, board), rank, json)
             })
         }
-        Thing::Background { job, json } => of_world((job, "garonne why background PID"), |shape, board| {
+        Thing::Background { job, json } => of_world((job, "garonne why background PID"), |_, shape, board| {
             background(shape, board, json)
         }),
         Thing::Settings { json } => settings(json),
@@ -96,10 +97,13 @@ pub fn run(args: &Args) -> i32 {
 }
 
 /// What `show` says of the newest world of a running job, which is named as [`jobs::choose`] has it.
-fn of_world((job, line): (Option<u32>, &str), show: impl FnOnce(&Shape, &Segment) -> i32) -> i32 {
+fn of_world(
+    (job, line): (Option<u32>, &str),
+    show: impl FnOnce(&Visit, &Shape, &Segment) -> i32,
+) -> i32 {
     let failed = match jobs::choose(job, line) {
         Ok(visit) => match &visit.world {
-            Some((shape, board)) => return show(shape, board),
+            Some((shape, board)) => return show(&visit, shape, board),
             None => "no rank of the job has called MPI_Init yet".to_owned(),
         },
         Err(text) => text,

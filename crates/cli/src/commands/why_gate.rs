@@ -5,6 +5,7 @@ use garonne_engine::strategy::loaded::{Counts, Question, counts_bytes, read_coun
 use garonne_node::layout::{Card, Shape};
 use garonne_node::rank::{self, ENV_ENCRYPT, ENV_NETWORKS, ENV_OFI, ENV_RAILS};
 use garonne_node::strategy::ENV_STRATEGY;
+use garonne_node::visit::Visit;
 use garonne_node::{addresses, drained, ways};
 use garonne_rails::limits::{TCP_FLOW_MAX, TCP_SPREAD_LEAST};
 use garonne_rails::shm::paces;
@@ -52,12 +53,23 @@ struct Gates {
 const WATCHED_FOR: Duration = Duration::from_millis(250);
 
 /// Shows the gates of a rank of this host.
-pub fn show(shape: &Shape, board: &Segment, rank: u32, as_json: bool) -> i32 {
+pub fn show(visit: &Visit, (shape, board): (&Shape, &Segment), rank: u32, as_json: bool) -> i32 {
+    let elsewhere = || {
+        let node = Card::of(board, rank).host().0;
+        match visit.hosts.get(node as usize) {
+            Some(name) => format!(
+                "rank {rank} runs on host '{name}', node {node} of {}; ask there",
+                shape.nodes
+            ),
+            None => format!(
+                "rank {rank} runs on node {node} of {}, another host; ask there",
+                shape.nodes
+            ),
+        }
+    };
     let refused = match () {
         () if rank >= shape.size => Some(format!("no rank {rank}: the job has {}", shape.size)),
-        () if Card::of(board, rank).host().0 != shape.node => {
-            Some(format!("rank {rank} runs on another host; ask there"))
-        }
+        () if Card::of(board, rank).host().0 != shape.node => Some(elsewhere()),
         () if Card::of(board, rank).pid() == 0 => Some(format!("rank {rank} has not called MPI_Init yet")),
         () => None,
     };
