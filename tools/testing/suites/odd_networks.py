@@ -26,7 +26,7 @@ def suite(context):
     talk = place / "talk"
     context.build_program("odd-networks", "tests/hosts/talk.c", talk)
     # The longest first. That two behind translators cannot meet is nearly what `joining/two that cannot meet` shows.
-    cases = [tunnel_that_loses, translator_forgets, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, link_local_alone, rank_of_another_host]
+    cases = [tunnel_that_loses, translator_forgets, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, link_local_alone, who_passes_on, rank_of_another_host]
     for case in cases + [two_translated] * context.soak:
         yield Case(f"odd-networks/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True, waits=True)
 
@@ -227,6 +227,28 @@ def link_local_alone(context, talk):
         code, output = run(context, hosts, ["--host", f"localhost,{hosts.names[1]}", talk, "1"])
         expect(code != 0 and "G0216" in output and "the launcher's host has no address that other hosts can use" in output, f"exit code {code}", output)
         expect("only link-local ones (fe80::" in output, "they are not named", output)
+
+
+def who_passes_on(context, talk):
+    """A host in the middle passes connections on: both ends say so, whichever has called."""
+    with Chain([None, None]) as hosts:
+        job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1,{hosts.names[2]}:1", talk, "0", LARGE])
+        with job:
+            job.wait_for_ranks(talk, 3)
+
+            def links(rank):
+                """Connections with the rank that is on neither this host nor the one in the middle."""
+                code, output = said(context, hosts.names[rank], "why", "gate", rank, "--json")
+                expect(code == 0, f"exit code {code}", output)
+                gates = {gate["peer"]: gate.get("connections", []) for gate in json.loads(output)}
+                expect(all(link["straight"] for link in gates[0]), "a connection to the host in the middle is not straight", output)
+                return [link for link in gates[3 - rank] if link["open"]]
+
+            wait_until("connections that are passed on", lambda: links(1) and links(2))
+            for rank in (1, 2):
+                expect(all(link["through_node"] == 0 and not link["straight"] for link in links(rank)), f"rank {rank} does not say who passes them on", str(links(rank)))
+                expect("(node 0 passes it on)" in said(context, hosts.names[rank], "why", "gate", rank)[1], "not said to people", "")
+        job.end_well(talk, SILENCE_S)
 
 
 def rank_of_another_host(context, talk):

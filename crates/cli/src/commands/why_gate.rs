@@ -3,9 +3,10 @@
 use comfy_table::{Table, presets};
 use garonne_engine::strategy::loaded::{Counts, Question, counts_bytes, read_counts};
 use garonne_node::layout::{Card, Shape};
+use garonne_node::orders::Place;
 use garonne_node::rank::{self, ENV_ENCRYPT, ENV_NETWORKS, ENV_OFI, ENV_RAILS};
 use garonne_node::strategy::ENV_STRATEGY;
-use garonne_node::visit::Visit;
+use garonne_node::visit::{self, Visit};
 use garonne_node::{addresses, drained, ways};
 use garonne_rails::limits::{TCP_FLOW_MAX, TCP_SPREAD_LEAST};
 use garonne_rails::shm::paces;
@@ -14,6 +15,7 @@ use garonne_rails::tcp::{MEMORY, Stream, Unused};
 use garonne_sync::shm::Segment;
 use ipnet::IpNet;
 use serde_json::json;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::examined::FUNCTIONS;
@@ -38,8 +40,19 @@ struct Gate {
 
 enum Over {
     Memory(Option<Fetched>),
-    /// Each connection with the node that passes it on, if this side called there.
-    Tcp(Vec<(Seen, Option<u32>)>),
+    /// Each connection with its way.
+    Tcp(Vec<(Seen, Passage)>),
+}
+
+/// What is between the two hosts of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passage {
+    /// No host.
+    Straight,
+    /// This node passes it on.
+    Through(u32),
+    /// Its other end has none of the addresses that the peer's host has named.
+    Unknown,
 }
 
 /// The gates of a rank, why none of them uses libfabric, if there is one reason, and whether what goes to other hosts is encrypted.
@@ -77,7 +90,9 @@ pub fn show(visit: &Visit, (shape, board): (&Shape, &Segment), rank: u32, as_jso
         errln!("error: {text}");
         return 1;
     }
-    let gates = gates(shape, board, rank);
+    // Without them all look as if they came straight from their hosts.
+    let places = visit::places(visit).unwrap_or_default();
+    let gates = gates((shape, board), &places, rank);
     match as_json {
         true => super::print_json(
             &gates
@@ -90,7 +105,25 @@ pub fn show(visit: &Visit, (shape, board): (&Shape, &Segment), rank: u32, as_jso
     }
 }
 
-fn gates(shape: &Shape, board: &Segment, rank: u32) -> Gates {
+/// Which way a connection with a rank of node `peer` has come to this host, by the address at its other end: what is passed on comes from whoever passes it on.
+fn way_by_address(places: &[Place], (own, peer): (u32, u32), other: IpAddr) -> Passage {
+    let Some(place) = places.get(peer as usize) else {
+        return Passage::Straight;
+    };
+    if place.addresses.contains(&other) {
+        return Passage::Straight;
+    }
+    let is_between = |(node, place): &(u32, &Place)| {
+        *node != own && *node != peer && !other.is_loopback() && place.addresses.contains(&other)
+    };
+    let mut between = (0..).zip(places).filter(is_between);
+    match (between.next(), between.next()) {
+        (Some((node, _)), None) => Passage::Through(node),
+        _ => Passage::Unknown,
+    }
+}
+
+fn gates((shape, board): (&Shape, &Segment), places: &[Place], rank: u32) -> Gates {
     let card = Card::of(board, rank);
     let table = |address: u64, len: usize| {
         let table = (address != 0).then(|| rank::memory_of(card.pid(), address, len));
@@ -102,11 +135,16 @@ fn gates(shape: &Shape, board: &Segment, rank: u32) -> Gates {
         shown::read_shown(&table(card.links(), shown::SHOWN_BYTES))
     });
     let ways = ways::read(board);
-    let through = |seen: &Seen, node: u32| {
+    let passage = |seen: &Seen, node: u32| {
         let way = ways
             .iter()
             .find(|way| way.to == node && way.port == seen.ends.1.port());
-        way.map(|way| way.via)
+        match way {
+            Some(way) => Passage::Through(way.via),
+            // It has not been opened yet.
+            None if seen.opened == 0 => Passage::Straight,
+            None => way_by_address(places, (shape.node, node), seen.ends.1.ip()),
+        }
     };
     let answers = table(card.answers(), counts_bytes(shape.size));
     let paces = paces::read_shown(&table(card.paces(), paces::SHOWN_BYTES));
@@ -129,7 +167,7 @@ fn gates(shape: &Shape, board: &Segment, rank: u32) -> Gates {
                     )),
                     false => {
                         let of_peer = links.iter().filter(|seen| seen.peer == peer);
-                        Over::Tcp(of_peer.map(|seen| (seen.clone(), through(seen, node))).collect())
+                        Over::Tcp(of_peer.map(|seen| (seen.clone(), passage(seen, node))).collect())
                     }
                 };
             let near = node == shape.node;
@@ -250,10 +288,10 @@ fn told_way(gate: &Gate, gates: &Gates) -> serde_json::Value {
         Over::Tcp(links) => json!({
             "peer": gate.peer, "node": gate.node, "over": "TCP", "no_libfabric": gates.no_fabric.map(Unused::name), "encrypted": gates.sealed,
             "announced_above_bytes": TCP_FLOW_MAX, "split_from_bytes": TCP_SPREAD_LEAST,
-            "connections": links.iter().map(|(seen, through)| json!({
+            "connections": links.iter().map(|(seen, passage)| json!({
                 "for": purpose(seen), "provider": (!seen.provider.is_empty()).then_some(&seen.provider), "unused": reasons(seen.unused),
                 "from": seen.ends.0.to_string(), "to": seen.ends.1.to_string(),
-                "through_node": through, "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
+                "straight": *passage == Passage::Straight, "through_node": match passage { Passage::Through(node) => Some(node), _ => None }, "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
                 "tuned_mb_per_s": (seen.tuned > 0).then_some(seen.tuned), "round_trip_us": (seen.round_trip_us > 0).then_some(seen.round_trip_us),
             })).collect::<Vec<_>>(),
         }),
@@ -290,12 +328,12 @@ fn print(shape: &Shape, board: &Segment, rank: u32, all: &Gates) -> i32 {
             Over::Tcp(links) => {
                 far = true;
                 strangers += usize::from(links.is_empty());
-                for (seen, through) in links {
+                for (seen, passage) in links {
                     table.add_row([
                         gate.peer.to_string(),
                         gate.node.to_string(),
                         "TCP".to_owned(),
-                        connection(seen, *through),
+                        connection(seen, *passage),
                     ]);
                 }
                 continue;
@@ -389,7 +427,7 @@ fn print_answers(gates: &[Gate]) {
     }
 }
 
-fn connection(seen: &Seen, through: Option<u32>) -> String {
+fn connection(seen: &Seen, passage: Passage) -> String {
     if seen.stream.is_fabric() && seen.opened == 0 {
         return match reasons(seen.unused) {
             Some(why) => format!("no bulk data by libfabric: {why}"),
@@ -417,7 +455,13 @@ fn connection(seen: &Seen, through: Option<u32>) -> String {
     if seen.tuned > 0 {
         brought += &format!("; began with {} MB/s from garonne tune", seen.tuned);
     }
-    let through = through.map_or_else(String::new, |node| format!(" (node {node} passes it on)"));
+    let through = match passage {
+        Passage::Straight => String::new(),
+        Passage::Through(node) => format!(" (node {node} passes it on)"),
+        Passage::Unknown => {
+            " (no address that the peer's host has named: passed on, or translated)".to_owned()
+        }
+    };
     let round_trip = match seen.round_trip_us {
         0 => String::new(),
         us => format!("; round trip {us} µs when it was opened"),
@@ -426,4 +470,32 @@ fn connection(seen: &Seen, through: Option<u32>) -> String {
         "{} to {}{through}: {what}{state}{again}{brought}{round_trip}",
         seen.ends.0, seen.ends.1
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_passes_a_connection_on_is_known_by_its_address_where_one_host_alone_has_that() {
+        let place = |addresses: &[&str]| Place {
+            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            ..Place::default()
+        };
+        // As the second host sees them: its own for itself alone, and those of the others.
+        let places = [
+            place(&["10.0.0.1", "10.0.1.1", "192.168.0.1"]),
+            place(&["10.0.0.2", "127.0.0.1"]),
+            place(&["10.0.1.2"]),
+            place(&["10.0.0.4", "192.168.0.1"]),
+        ];
+        let way = |peer, other: &str| way_by_address(&places, (1, peer), other.parse().unwrap());
+        assert_eq!(way(2, "10.0.0.1"), Passage::Through(0));
+        assert_eq!(way(0, "10.0.0.1"), Passage::Straight);
+        assert_eq!(way(3, "192.168.0.1"), Passage::Straight);
+        for unknown in ["10.0.0.9", "192.168.0.1", "10.0.0.2", "127.0.0.1"] {
+            assert_eq!(way(2, unknown), Passage::Unknown, "{unknown}");
+        }
+        assert_eq!(way(9, "10.0.0.1"), Passage::Straight);
+    }
 }
