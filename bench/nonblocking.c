@@ -5,7 +5,7 @@
  * the same computing, and MPI_Wait. Each is the mean over a row of about NANOSECONDS between two barriers, of the slowest
  * rank. LENGTH says how long is computed: `pure` not at all, `overlap` about as long as the call takes, `20ms` for so many milliseconds; then ranks meet without MPI before each
  * call and start together, so that nobody waits for one that started late.
- * BYTES are those of one block: the whole of ibcast, iallreduce and ireduce, what one rank gives one other else. Rank 0 prints
+ * BYTES are those of one block: the whole of ibcast, iallreduce and ireduce, what one rank gives one other else; `_init` names the persistent forms. Rank 0 prints
  *     nbc NAME BYTES LENGTH T_PURE T_CPU DISTURBED T_OVRL CALLS WITHIN WAIT WAIT_WORST HANDOFF_BEFORE HANDOFF_AFTER
  * DISTURBED is how much longer than its median the computing alone took at worst, CALLS what is spent in the calls, WITHIN computing beside them, WAIT in MPI_Wait, and
  * WAIT_WORST the longest of the row: medians of the rank where they are longest. With `pure` all after T_PURE are 0; of milliseconds T_CPU is the median, too. */
@@ -95,13 +95,46 @@ static void iscatterv(int bytes, MPI_Request *req)
     MPI_Iscatterv(out, counts, places, MPI_BYTE, in, bytes, MPI_BYTE, 0, MPI_COMM_WORLD, req);
 }
 
+/* The persistent ones are started again and again. */
+static MPI_Request kept;
+
+static void start_kept(int bytes, MPI_Request *req)
+{
+    (void)bytes;
+    MPI_Start(&kept);
+    *req = kept;
+}
+
+static void barrier_init(int bytes, MPI_Request *req)
+{
+    (void)bytes, MPI_Barrier_init(MPI_COMM_WORLD, MPI_INFO_NULL, req);
+}
+
+static void bcast_init(int bytes, MPI_Request *req)
+{
+    MPI_Bcast_init(out, bytes, MPI_BYTE, 0, MPI_COMM_WORLD, MPI_INFO_NULL, req);
+}
+
+static void allreduce_init(int bytes, MPI_Request *req)
+{
+    MPI_Allreduce_init(out, in, bytes / 8, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, req);
+}
+
+static void alltoall_init(int bytes, MPI_Request *req)
+{
+    MPI_Alltoall_init(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, MPI_COMM_WORLD, MPI_INFO_NULL, req);
+}
+
 static const struct what {
     const char *name;
     operation *start;
+    operation *init; /* of a persistent one */
 } WHATS[] = {
     {"ibarrier", ibarrier},     {"ibcast", ibcast},           {"iallreduce", iallreduce},   {"ireduce", ireduce},
     {"ialltoall", ialltoall},   {"ialltoallv", ialltoallv},   {"iallgather", iallgather},   {"iallgatherv", iallgatherv},
     {"igather", igather},       {"igatherv", igatherv},       {"iscatter", iscatter},       {"iscatterv", iscatterv},
+    {"barrier_init", start_kept, barrier_init},       {"bcast_init", start_kept, bcast_init},
+    {"allreduce_init", start_kept, allreduce_init},   {"alltoall_init", start_kept, alltoall_init},
 };
 
 /* Of a row: the mean of an iteration, what calls, computing and MPI_Wait take in it, and the longest of the last two; of each the rank's where it is longest. */
@@ -209,6 +242,8 @@ static void measure(const struct what *what, int bytes, int samples, double want
 {
     static uint64_t epoch;
     long repeats = 1;
+    if (what->init)
+        what->init(bytes, &kept);
     double pure = bare_row(what, bytes, repeats); /* warms up */
     while ((pure = bare_row(what, bytes, repeats)) * (double)repeats < wanted_ns / 2)
         repeats *= pure * (double)repeats < wanted_ns / 10 ? 4 : 2;
@@ -224,6 +259,8 @@ static void measure(const struct what *what, int bytes, int samples, double want
             printf("nbc %s %d %s %.1f %.1f %.1f %.1f %.1f %.1f %.1f %.1f %.2f %.2f\n", what->name, bytes, lengths[l].word, pure,
                    lengths[l].ns > 0 ? alone[l].within : alone[l].mean, disturbed(alone[l]), both[l].mean, both[l].calls, both[l].within, both[l].wait, both[l].wait_worst, before, after);
     }
+    if (what->init)
+        MPI_Request_free(&kept);
     if (rank == 0)
         fflush(stdout);
 }

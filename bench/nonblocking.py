@@ -20,6 +20,9 @@ from stats import Key, Samples, quartiles
 from waits import Sample
 
 NAMES = ["ibcast", "iallreduce", "ialltoall", "ialltoallv", "igather", "igatherv", "iscatter", "iscatterv", "iallgather", "iallgatherv", "ireduce", "ibarrier"]
+# Those that a program initialises once and starts again and again.
+PERSISTENT = ["bcast_init", "allreduce_init", "alltoall_init", "barrier_init"]
+ALL = NAMES + PERSISTENT
 SIZES = [8, 1024, 8192, 32768, 262144, 1 << 20, 4 << 20]
 QUICK_SIZES = [8, 32768]
 # Where computing takes long, every size is minutes of it.
@@ -32,7 +35,7 @@ def arguments(argv):
     parser = Parser(prog="garonne bench collectives", description=__doc__.split("\n\n")[0].partition(": ")[2])
     parser.add_argument("--overlap", action="store_true", help="the overlap of nonblocking collectives (blocking ones: garonne bench --only collectives)")
     add_options(parser, rounds=3, samples=6, sample_ms=2.0, out="garonne-bench/collectives")
-    parser.add_argument("--names", type=some_of(NAMES), default=NAMES, help="some of them, by comma")
+    parser.add_argument("--names", type=some_of(ALL), default=NAMES, help=f"some of them, by comma; on demand also {', '.join(PERSISTENT)}")
     parser.add_argument("--sizes", type=numbers(1), metavar="BYTES", help="of one block, by comma (default: 8 bytes to 4 MB)")
     parser.add_argument("--ranks", type=numbers(RANKS_MIN, RANKS_MAX), default=[2, 4], help="by comma (default 2,4)")
     add_comp_ms(parser)
@@ -45,13 +48,13 @@ def arguments(argv):
     if max(args.sizes) * max(args.ranks) > INT_MAX:
         parser.error(f"--sizes: with {max(args.ranks)} ranks it takes at most {INT_MAX // max(args.ranks)} bytes of one block")
     if any(size % DOUBLE for size in args.sizes) and any("reduce" in name for name in args.names):
-        parser.error(f"--sizes: ireduce and iallreduce take doubles, so it takes multiples of {DOUBLE} bytes with them")
+        parser.error(f"--sizes: reductions take doubles, so it takes multiples of {DOUBLE} bytes with them")
     return args
 
 
 def words(names, sizes):
     """A barrier has no size."""
-    return [f"{name}:{size}" for name in names if name != "ibarrier" for size in sizes] + (["ibarrier:0"] if "ibarrier" in names else [])
+    return [f"{name}:{size}" for name in names for size in ([0] if "barrier" in name else sizes)]
 
 
 class Nonblocking(Session):
@@ -99,7 +102,7 @@ class Nonblocking(Session):
 
 
 def order(key):
-    return NAMES.index(key.what), key.ranks, key.bytes
+    return ALL.index(key.what), key.ranks, key.bytes
 
 
 def figures(samples):

@@ -3,6 +3,8 @@
  * limit: 120 */
 #include "check.h"
 
+#include <time.h>
+
 enum { KINDS = 18, ROUNDS = 6, MOST = 40000 };
 
 /* What rank `who` puts at `i` for rank `to` in a round. */
@@ -304,6 +306,31 @@ static void between_two_groups(void)
     MPI_Comm_free(&half);
 }
 
+/* One that its rank freed under way is carried on until all have had their part, also in MPI_Finalize: called last. */
+static void freed_ones_go_on_until_the_end(void)
+{
+    enum { LONG = 3 << 20 };
+    char *data = check_alloc(LONG);
+    MPI_Request req;
+    if (check_rank == 0)
+        check_fill(data, LONG, 5);
+    MPI_Bcast_init(data, LONG, MPI_BYTE, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &req);
+    if (check_rank > 0) {
+        /* The root is in MPI_Finalize by then, or soon. */
+        struct timespec moment = {0, 100000000};
+        nanosleep(&moment, NULL);
+    }
+    MPI_Start(&req);
+    if (check_rank == 0) {
+        MPI_Request_free(&req);
+    } else {
+        MPI_Wait(&req, MPI_STATUS_IGNORE);
+        CHECK(check_same(data, LONG, 5));
+        MPI_Request_free(&req);
+    }
+    /* The root's memory is the collective's until MPI_Finalize. */
+}
+
 static void mistakes_are_told(void)
 {
     MPI_Request req = MPI_REQUEST_NULL;
@@ -335,5 +362,6 @@ int main(int argc, char **argv)
     RUN(in_place_again_and_again);
     RUN(between_two_groups);
     RUN(mistakes_are_told);
+    RUN(freed_ones_go_on_until_the_end);
     return check_end();
 }

@@ -1,6 +1,7 @@
 //! Priorities of communicators: whose messages go before others' where something has to wait.
 //!
 //! Kept by the shard for the contexts that have another than the usual one, mostly none; asked only about what waits in windows and what is longer than a packet.
+//! Bounded by the communicators that have a hint; a look takes the logarithm of their number.
 
 use crate::api::Context;
 use std::ops::Range;
@@ -8,12 +9,12 @@ use std::ops::Range;
 /// Before those below it; the usual one is in the middle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// Leaves before all others.
+    /// Leaves before others.
     High,
     /// Small messages before large ones.
     #[default]
     Normal,
-    /// Leaves after all others; what is longer than a packet is announced, so that it stands in nobody's way.
+    /// Leaves after others; what is longer than a packet is announced, so that it stands in nobody's way.
     Low,
 }
 
@@ -29,16 +30,20 @@ impl Priority {
     }
 }
 
-/// The contexts whose priority is not the usual one.
+/// The contexts whose priority is not the usual one, in ascending order.
 #[derive(Debug, Default)]
 pub(crate) struct Priorities(Vec<(Range<Context>, Priority)>);
 
 impl Priorities {
     /// From now on these contexts have this priority. They are as many and the same as ever they are named with.
     pub fn set(&mut self, contexts: Range<Context>, priority: Priority) {
-        self.0.retain(|(known, _)| *known != contexts);
-        if priority != Priority::default() {
-            self.0.push((contexts, priority));
+        let at = self.0.partition_point(|(known, _)| known.start < contexts.start);
+        let is_known = self.0.get(at).is_some_and(|(known, _)| *known == contexts);
+        match (is_known, priority != Priority::default()) {
+            (true, true) => self.0[at].1 = priority,
+            (true, false) => drop(self.0.remove(at)),
+            (false, true) => self.0.insert(at, (contexts, priority)),
+            (false, false) => {}
         }
     }
 
@@ -48,7 +53,10 @@ impl Priorities {
     }
 
     pub fn of(&self, context: Context) -> Priority {
-        let found = self.0.iter().find(|(contexts, _)| contexts.contains(&context));
+        let after = self.0.partition_point(|(contexts, _)| contexts.start <= context);
+        let found = self.0[..after]
+            .last()
+            .filter(|(contexts, _)| contexts.contains(&context));
         found.map_or_else(Priority::default, |(_, priority)| *priority)
     }
 }
@@ -61,8 +69,10 @@ mod tests {
     fn contexts_have_what_was_said_last_of_them() {
         let mut known = Priorities::default();
         assert!(known.are_usual());
-        known.set(8..16, Priority::High);
         known.set(16..24, Priority::Low);
+        known.set(8..16, Priority::High);
+        known.set(32..40, Priority::High);
+        known.set(32..40, Priority::Normal);
         let seen = [7, 8, 15, 16, 23, 24].map(|context| known.of(context));
         use Priority::{High, Low, Normal};
         assert_eq!(seen, [Normal, High, High, Low, Low, Normal]);

@@ -362,13 +362,13 @@ impl Process {
         retired.requests.push(request);
     }
 
-    /// Waits for freed sends. Freed receives may never match; they end with the engine.
+    /// Waits for freed sends and collectives. Freed receives may never match; they end with the engine.
     fn drain(&self) {
-        let mut sends: Vec<Request> = std::mem::take(&mut lock(&self.retired).requests);
-        sends.retain(Request::must_finish);
+        let mut needed: Vec<Request> = std::mem::take(&mut lock(&self.retired).requests);
+        needed.retain(Request::must_finish);
         self.host.wait_until(&mut || {
-            sends.retain(|request| !request.over());
-            sends.is_empty()
+            needed.retain(|request| !request.over());
+            needed.is_empty()
         });
     }
 }

@@ -84,23 +84,21 @@ pub fn run(args: &Args) -> i32 {
         Thing::Paces { job, json } => of_world((job, "garonne why paces PID"), |_, shape, board| {
             running(shape, board, json)
         }),
-        Thing::Gate { rank, job, json } => {
-            of_world((job, &format!("garonne why gate {rank} PID")), |visit, shape, board| {
-                super::why_gate::show(visit, (shape, board), rank, json)
+        Thing::Gate { rank, job, json } => of_world(
+            (job, &format!("garonne why gate {rank} PID")),
+            |visit, shape, board| super::why_gate::show(visit, (shape, board), rank, json),
+        ),
+        Thing::Background { job, json } => {
+            of_world((job, "garonne why background PID"), |_, shape, board| {
+                background(shape, board, json)
             })
         }
-        Thing::Background { job, json } => of_world((job, "garonne why background PID"), |_, shape, board| {
-            background(shape, board, json)
-        }),
         Thing::Settings { json } => settings(json),
     }
 }
 
 /// What `show` says of the newest world of a running job, which is named as [`jobs::choose`] has it.
-fn of_world(
-    (job, line): (Option<u32>, &str),
-    show: impl FnOnce(&Visit, &Shape, &Segment) -> i32,
-) -> i32 {
+fn of_world((job, line): (Option<u32>, &str), show: impl FnOnce(&Visit, &Shape, &Segment) -> i32) -> i32 {
     let failed = match jobs::choose(job, line) {
         Ok(visit) => match &visit.world {
             Some((shape, board)) => return show(&visit, shape, board),

@@ -92,10 +92,6 @@ impl Planned for Barrier {
         }
     }
 
-    fn statement(&self, _: &Comm) -> Statement {
-        Statement::of(Kind::Barrier)
-    }
-
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
         small::meet(table, &Small::Barrier)
     }
@@ -382,10 +378,6 @@ impl Planned for Alltoallv<'_> {
         )
     }
 
-    fn statement(&self, _: &Comm) -> Statement {
-        Statement::of(Kind::Alltoallv)
-    }
-
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
@@ -429,10 +421,6 @@ impl Planned for Alltoallw<'_> {
             self.send.map(|send| send.blocks()),
             self.recv.blocks(),
         )
-    }
-
-    fn statement(&self, _: &Comm) -> Statement {
-        Statement::of(Kind::Alltoallw)
     }
 
     fn meet(&self, table: &Table<'_>) -> Result<bool> {

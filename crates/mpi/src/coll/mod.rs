@@ -79,7 +79,9 @@ pub(crate) mod sealed {
         /// States the steps of the calling process.
         fn plan<P: Plan>(&self, p: &mut P) -> Result<()>;
         /// What it says of itself to the other ranks.
-        fn statement(&self, comm: &Comm) -> Statement;
+        fn statement(&self, _comm: &Comm) -> Statement {
+            Statement::of(self.kind())
+        }
         /// Whether all ranks meet for it where they have a board, if only to see that they call the same; `false`: it concerns each rank and its
         /// neighbours, who are not to wait for the others.
         fn is_for_all(&self) -> bool {

@@ -7,7 +7,6 @@ use super::blocks::Blocks;
 use super::buffers::{Elements, Mixed, Uneven};
 use super::plan::Plan;
 use super::sealed::Planned;
-use super::statement::Statement;
 use super::tag::Kind;
 use crate::comm::Comm;
 use crate::error::Result;
@@ -102,10 +101,6 @@ macro_rules! neighborhood {
                 let outgoing: fn(&$send<'_>, u32) -> Data = $outgoing;
                 let outgoing = |index| outgoing(&self.send, index);
                 self.neighbors.exchange(p, outgoing, &self.recv.blocks())
-            }
-
-            fn statement(&self, _: &Comm) -> Statement {
-                Statement::of(Kind::$call)
             }
 
             fn is_for_all(&self) -> bool {

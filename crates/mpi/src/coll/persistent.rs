@@ -3,15 +3,16 @@
 //! The plan is made where the collective is initialised: arguments are checked and the algorithm is chosen there, and a start only takes the steps.
 //! Processes may start what they initialised in different orders, so nothing here meets in the rounds of a board, which count calls: each persistent
 //! collective has a tag of its own from its place among those of its communicator, and two starts of one follow each other in the order of their messages.
-//! Bounded by the schedule and its temporary memory, which live as long as the request.
+//! Two that live at a time never have one number; where counting has come round to one that lives the new one is refused, on each process that still has the old one. Bounded by the schedule and its temporary memory, which live as long as the request.
 
 use super::Collective;
 use super::plan::Schedule;
 use super::run::{Afloat, Running, Wire};
 use super::start::Starting;
-use super::tag::Series;
+use super::tag::{Call, NUMBERS, Series};
 use crate::comm::Comm;
-use crate::error::Result;
+use crate::error::{Class, Result};
+use crate::process::Process;
 use crate::request::Request;
 use garonne_engine::api::Origin;
 use garonne_progress::host::Stepper;
@@ -25,26 +26,49 @@ impl Comm {
     /// As [`Comm::collective`], for what is wrong with the arguments; what the communication meets is told by each start's completion.
     pub fn init_collective(&self, call: &impl Collective, origin: Origin) -> Result<Request> {
         call.check(self)?;
-        let wire = Wire::keeping(self, self.number(Series::Persistent, call.kind()), origin);
+        let number = Numbered::new(self, self.number(Series::Persistent, call.kind()))?;
+        let wire = Wire::keeping(self, number.call, origin);
         let schedule = Arc::new(Starting::plan_of(call, &wire)?);
-        Ok(Request::persistent(
-            self,
-            Box::new(move || start(wire.clone(), schedule.clone())),
-        ))
+        let start = move || start(number.comm.process(), wire.clone(), schedule.clone());
+        Ok(Request::persistent(self, Box::new(start)))
     }
 }
 
-fn start(mut wire: Wire<'static>, schedule: Arc<Schedule>) -> Result<Request> {
+/// A number that nothing else has while this lives.
+struct Numbered {
+    comm: Comm,
+    call: Call,
+}
+
+impl Numbered {
+    fn new(comm: &Comm, call: Call) -> Result<Self> {
+        let comm = comm.clone();
+        if !comm.0.persistent().insert(call.number) {
+            let text = format!(
+                "{call} is still there, and {NUMBERS} were initialised since: free it, or use a duplicate of the communicator for one of both"
+            );
+            return Err(comm.error(Class::Other, text));
+        }
+        Ok(Self { comm, call })
+    }
+}
+
+impl Drop for Numbered {
+    fn drop(&mut self) {
+        self.comm.0.persistent().remove(&self.call.number);
+    }
+}
+
+fn start(process: &Arc<Process>, mut wire: Wire<'static>, schedule: Arc<Schedule>) -> Result<Request> {
     wire.tell_start();
-    let process = wire.comm().process().clone();
     let running = Running::new(wire, schedule, Afloat::default());
     // On the caller's thread, which may run the program's own operations.
     if !running.step(&*process.host) {
         process.host.attach(running.clone());
     }
     Ok(match running.take_if_over() {
-        Some(Ok(status)) => Request::done(&process, status),
+        Some(Ok(status)) => Request::done(process, status),
         // What went wrong is told by the wait or test, so that others started in the same call are started.
-        _ => Request::new(&process, running),
+        _ => Request::new(process, running),
     })
 }

@@ -223,10 +223,7 @@ impl<'a> Wire<'a> {
     #[cold]
     fn convert(&self, error: api::Error) -> Error {
         let mut error = self.comm.convert(error);
-        error.detail = format!(
-            "{}, collective {}: {}",
-            self.call.kind, self.call.number, error.detail
-        );
+        error.detail = format!("{}: {}", self.call, error.detail);
         if error.class == Class::Truncate {
             error.detail = format!(
                 "error[G0107]: {}\n  help: the counts and datatypes of all ranks must describe the same amount of data",
@@ -593,5 +590,9 @@ impl Completion for Running {
 
     fn comm(&self) -> Option<Comm> {
         Some(self.wire.comm.clone().into_owned())
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 }

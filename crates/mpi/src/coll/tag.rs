@@ -145,8 +145,8 @@ pub struct Call {
     pub kind: Kind,
 }
 
-/// Numbers wrap here: a process would have to be 4 million collectives ahead of another, or have so many persistent ones, to confuse two of them.
-const NUMBERS: u32 = 1 << 22;
+/// Numbers wrap here: a process would have to be 4 million collectives ahead of another to confuse two of them. Of persistent ones, which live on, no two have one number ([`super::persistent`]).
+pub(super) const NUMBERS: u32 = 1 << 22;
 const KIND_BITS: u32 = 6;
 const _: () = assert!(KINDS.len() <= 1 << KIND_BITS);
 const _: () = assert!((NUMBERS as u64) << (SERIES_BITS + KIND_BITS + 1) == 1 << 31);
@@ -179,6 +179,16 @@ impl Call {
             series: Series::from_code(count & ((1 << SERIES_BITS) - 1))?,
             kind,
         })
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let series = match self.series {
+            Series::Blocking | Series::Nonblocking => "",
+            Series::Persistent => "persistent ",
+        };
+        write!(f, "{}, {series}collective {}", self.kind, self.number)
     }
 }
 

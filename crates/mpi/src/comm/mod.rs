@@ -33,8 +33,9 @@ use crate::session::Session;
 use crate::topo::Topology;
 use garonne_engine::api::{Context, Peer};
 use garonne_progress::surroundings::{Known, Members};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 /// A communicator. Cheap to clone; freed with its last user.
 #[derive(Clone)]
@@ -63,6 +64,8 @@ pub(crate) struct Inner {
     pub started: AtomicU32,
     /// Number of persistent collectives initialised, which numbers those.
     pub initialised: AtomicU32,
+    /// The numbers of those that are there.
+    persistent: Mutex<HashSet<u32>>,
     /// The board of its small collectives.
     pub meeting: Meeting,
     /// Whether all its processes share one node, once somebody asked.
@@ -77,7 +80,7 @@ pub(crate) struct Inner {
     errhandler: RwLock<Errhandler>,
     info: Mutex<Info>,
     /// Its messages have another priority than the usual one.
-    has_priority: AtomicBool,
+    has_priority: Mutex<bool>,
     /// Attributes cached on it.
     pub attrs: Attrs,
     /// Virtual topology, if it has one.
@@ -94,6 +97,10 @@ impl Inner {
     /// Number of its block of contexts, which tells it from others of this process.
     fn number(&self) -> u32 {
         number(self.context.load(Ordering::Relaxed))
+    }
+
+    pub fn persistent(&self) -> MutexGuard<'_, HashSet<u32>> {
+        lock(&self.persistent)
     }
 
     /// Shows its name and members to those who watch from outside.
@@ -227,6 +234,7 @@ impl Comm {
             collectives: AtomicU32::new(0),
             started: AtomicU32::new(0),
             initialised: AtomicU32::new(0),
+            persistent: Mutex::default(),
             meeting: Meeting::default(),
             on_node: OnceLock::new(),
             spread: OnceLock::new(),
@@ -235,7 +243,7 @@ impl Comm {
             name: Mutex::default(),
             errhandler: RwLock::new(parts.errhandler),
             info: Mutex::new(parts.info),
-            has_priority: AtomicBool::new(false),
+            has_priority: Mutex::new(false),
             attrs: parts.attrs,
             topology: parts.topology,
             buffers: Buffers::default(),

@@ -1,6 +1,6 @@
 //! Priorities of communicators (`garonne_engine::priority`), by a hint that any of their processes may give at any time, each for what it sends.
 
-use super::{Comm, Inner};
+use super::{Comm, Inner, lock};
 use crate::limits::CONTEXTS_PER_COMM;
 use garonne_engine::api::{Context, in_shard, without_shard};
 use garonne_engine::priority::Priority;
@@ -18,13 +18,16 @@ pub(crate) fn is_known(value: &str) -> bool {
 impl Comm {
     /// Tells the engine what its hints say of its priority.
     pub(crate) fn prioritise(&self) {
+        // Held until the engine knows: of two threads that set hints the last decides.
+        let mut is_told = lock(&self.0.has_priority);
         let said = self.info().lookup(HINT);
         let priority = said.and_then(|name| Priority::named(&name)).unwrap_or_default();
         // Nobody is told of what has always been so.
         let is_unusual = priority != Priority::default();
-        if self.0.has_priority.swap(is_unusual, Ordering::Relaxed) || is_unusual {
-            self.0.prioritise(priority);
+        if *is_told || is_unusual {
+            self.0.tell_priority(priority);
         }
+        *is_told = is_unusual;
     }
 }
 
@@ -46,7 +49,7 @@ impl Inner {
         })
     }
 
-    fn prioritise(&self, priority: Priority) {
+    fn tell_priority(&self, priority: Priority) {
         for contexts in self.contexts() {
             // A hint that cannot be followed is none: what is wrong with a shard is told by messages on it.
             let _ = self.process.host.prioritise(contexts, priority);
@@ -55,8 +58,8 @@ impl Inner {
 
     /// Its contexts may be another's soon.
     pub(super) fn forget_priority(&self) {
-        if self.has_priority.load(Ordering::Relaxed) {
-            self.prioritise(Priority::default());
+        if *lock(&self.has_priority) {
+            self.tell_priority(Priority::default());
         }
     }
 }

@@ -115,6 +115,11 @@ pub trait Completion: Send + Sync {
         Ok(())
     }
 
+    /// Other processes need this one's part in it: finalize waits for one that was freed.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// The communicator whose error handler errors belong to.
     fn comm(&self) -> Option<Comm> {
         None
@@ -403,7 +408,10 @@ impl Request {
     pub(crate) fn over(&self) -> bool {
         match &self.0 {
             // Nobody wants its outcome, and a generalised request has called its free function.
-            Kind::Shared(_, completion) => completion.is_done(),
+            Kind::Shared(_, completion) => {
+                completion.advance();
+                completion.is_done()
+            }
             _ => self.take().is_some(),
         }
     }
@@ -415,7 +423,11 @@ impl Request {
 
     /// For freed requests: whether finalize waits for it.
     pub(crate) fn must_finish(&self) -> bool {
-        matches!(self.0, Kind::Send(..))
+        match &self.0 {
+            Kind::Send(..) => true,
+            Kind::Shared(_, completion) => completion.is_shared(),
+            _ => false,
+        }
     }
 }
 

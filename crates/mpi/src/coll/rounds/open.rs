@@ -247,6 +247,10 @@ impl Completion for Open {
         }
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn linger(&self) {
         let Some(place) = node::known(self.wire.comm()) else {
             return;

@@ -8,6 +8,7 @@ mod by_node;
 mod gathers;
 mod inter;
 mod lanes;
+mod persistent;
 mod reductions;
 mod refusals;
 mod rounds;
