@@ -262,6 +262,21 @@ static void alltoallv_and_w_exchange_blocks_of_all_lengths(void)
     }
 }
 
+/* Where nothing is exchanged there need be no type, as in MPICH. */
+static void alltoallw_takes_no_type_for_empty_blocks(void)
+{
+    int *counts = check_alloc((size_t)check_size * sizeof(int)), in = -9, out = 40 + check_rank;
+    MPI_Datatype *types = check_alloc((size_t)check_size * sizeof *types);
+    for (int r = 0; r < check_size; r++) {
+        counts[r] = r == check_rank;
+        types[r] = r == check_rank ? MPI_INT : MPI_DATATYPE_NULL;
+    }
+    int *places = calloc((size_t)check_size, sizeof(int));
+    MPI_Alltoallw(&out, counts, places, types, &in, counts, places, types, MPI_COMM_WORLD);
+    CHECK_EQ(in, 40 + check_rank);
+    free(counts), free(places), free(types);
+}
+
 static long long sum_to(int rank_end, int i)
 {
     long long sum = 0;
@@ -468,6 +483,7 @@ int main(int argc, char **argv)
     RUN(allgather_gives_everybody_everything);
     RUN(alltoall_exchanges_every_pair);
     RUN(alltoallv_and_w_exchange_blocks_of_all_lengths);
+    RUN(alltoallw_takes_no_type_for_empty_blocks);
     RUN(reductions_add_up);
     RUN(scans_add_up_to_their_rank);
     RUN(reduce_scatter_gives_each_its_part);

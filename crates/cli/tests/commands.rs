@@ -342,7 +342,7 @@ fn why_gate_tells_which_way_messages_of_a_rank_go() {
             assert!(first["for"] == "packets" && first["opened"] == 1, "{told}");
             let of_another_host = run(&format!("why gate 1 {pid}"));
             assert!(
-                of_another_host.code == 1 && of_another_host.err.contains("another host"),
+                of_another_host.code == 1 && of_another_host.err.contains("runs on host 'elsewhere'"),
                 "{of_another_host:?}"
             );
         }

@@ -168,12 +168,12 @@ impl Ragged {
 
 pub(crate) fn each_type(handles: In<MPI_Datatype>, counts: Counts, n: usize) -> Result<Vec<Datatype>> {
     let one = |i: usize| {
-        // The type of an empty block need not be committed, but must be one.
+        // The type of an empty block need not be committed, and programs say none where there is none.
         let handle = handles.at(i)?;
-        if counts.at(i)? == 0 {
-            datatype(handle).cloned()
-        } else {
-            committed(handle).cloned()
+        match counts.at(i)? {
+            0 if handle == MPI_DATATYPE_NULL => datatype(MPI_BYTE).cloned(),
+            0 => datatype(handle).cloned(),
+            _ => committed(handle).cloned(),
         }
     };
     (0..n).map(one).collect()
