@@ -9,13 +9,8 @@
  *     nbc NAME BYTES LENGTH T_PURE T_CPU DISTURBED T_OVRL CALLS WITHIN WAIT WAIT_WORST HANDOFF_BEFORE HANDOFF_AFTER
  * DISTURBED is how much longer than its median the computing alone took at worst, CALLS what is spent in the calls, WITHIN computing beside them, WAIT in MPI_Wait, and
  * WAIT_WORST the longest of the row: medians of the rank where they are longest. With `pure` all after T_PURE are 0; of milliseconds T_CPU is the median, too. */
+#include "rescue.h"
 #include "work.h"
-
-#include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <mpi.h>
-#include <sys/syscall.h>
 
 enum {
     LENGTHS_MAX = 16,
@@ -25,9 +20,6 @@ enum {
     KEPT_MAX = 1 << 16 /* iterations of a row of which medians are taken; the longest is that of all */
 };
 
-/* A rank that waits so much longer than others compute lets its MPI advance: one that needs that would hang otherwise. */
-static const double RESCUE_NS = 50e6;
-
 struct place {
     struct handoff handoff;
     _Alignas(128) _Atomic uint32_t arrived, met; /* arrivals at meetings, and meetings that all have come to */
@@ -36,7 +28,7 @@ struct place {
 static int rank, size;
 static char *out, *in;
 static int *counts, *places;
-static double turns_per_ns, clock_ns, rescue_ns;
+static double turns_per_ns, clock_ns;
 static struct place *shared;
 
 typedef void operation(int bytes, MPI_Request *req);
@@ -166,17 +158,10 @@ static double bare_row(const struct what *what, int bytes, long repeats)
 static void meet(void)
 {
     static uint32_t meetings;
-    struct timespec rescue = {.tv_sec = (time_t)(rescue_ns / 1e9), .tv_nsec = (long)rescue_ns % 1000000000};
-    uint32_t mine = ++meetings, met;
-    if (atomic_fetch_add(&shared->arrived, 1) + 1 == mine * (uint32_t)size) {
-        atomic_store(&shared->met, mine);
-        syscall(SYS_futex, &shared->met, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-    }
-    while ((int32_t)((met = atomic_load(&shared->met)) - mine) < 0)
-        if (syscall(SYS_futex, &shared->met, FUTEX_WAIT, met, &rescue, NULL, 0) != 0 && errno == ETIMEDOUT) {
-            int flag;
-            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
-        }
+    uint32_t mine = ++meetings;
+    if (atomic_fetch_add(&shared->arrived, 1) + 1 == mine * (uint32_t)size)
+        rescue_tell(&shared->met, mine);
+    rescue_wait(&shared->met, mine);
 }
 
 enum starts { APART, TOGETHER };

@@ -8,13 +8,9 @@
  *     overlap SIDE SHAPE BYTES LENGTH T_COMM COMM_WORST T_COMP DISTURBED T_TOTAL CALLS WITHIN WAIT WAIT_WORST HANDOFF_BEFORE HANDOFF_AFTER
  * COMM_WORST is the longest exchange with nothing to compute; DISTURBED how much longer than T_comp the computing alone took at worst, without any MPI; of T_total, CALLS is spent in the
  * calls, WITHIN computing, and WAIT in MPI_Wait, whose longest in the row is WAIT_WORST. Where nothing is computed the whole exchange counts as the wait. */
+#include "rescue.h"
 #include "work.h"
 
-#include <errno.h>
-#include <linux/futex.h>
-#include <mpi.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum {
     TAG = 1,
@@ -28,8 +24,6 @@ enum {
 
 /* Ranks look for each other without MPI, so that nothing advances while they do. */
 static const uint64_t SPINS_BEFORE_YIELD = 10000;
-/* A rank that waits so much longer than the other computes lets its MPI advance: one that needs that would hang otherwise. */
-static const double RESCUE_NS = 50e6;
 
 enum side { SENDER = 1, RECEIVER = 2, BOTH = 3 };
 
@@ -68,7 +62,7 @@ static int rank;
 static char *buffer;
 static struct place *shared;
 static uint64_t epoch, meetings;
-static double turns_per_ns, clock_ns, rescue_ns;
+static double turns_per_ns, clock_ns;
 
 static void meet(void)
 {
@@ -80,10 +74,8 @@ static void meet(void)
             continue;
         sched_yield();
         since = since == 0 ? now_ns() : since;
-        if (now_ns() - since > rescue_ns) {
-            int flag;
-            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
-        }
+        if (now_ns() - since > rescue_ns)
+            rescue();
     }
 }
 
@@ -91,15 +83,9 @@ static void meet(void)
 static void gather(void)
 {
     static uint32_t gatherings;
-    struct timespec rescue = {.tv_sec = (time_t)(rescue_ns / 1e9), .tv_nsec = (long)rescue_ns % 1000000000};
-    uint32_t mine = ++gatherings, seen;
-    atomic_store(&shared->bell[rank][0], mine);
-    syscall(SYS_futex, &shared->bell[rank][0], FUTEX_WAKE, 1, NULL, NULL, 0);
-    while ((int32_t)((seen = atomic_load(&shared->bell[1 - rank][0])) - mine) < 0)
-        if (syscall(SYS_futex, &shared->bell[1 - rank][0], FUTEX_WAIT, seen, &rescue, NULL, 0) != 0 && errno == ETIMEDOUT) {
-            int flag;
-            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
-        }
+    uint32_t mine = ++gatherings;
+    rescue_tell(&shared->bell[rank][0], mine);
+    rescue_wait(&shared->bell[1 - rank][0], mine);
     meet();
 }
 
