@@ -69,14 +69,10 @@ pub fn places(visit: &Visit) -> Result<Vec<Place>> {
     Ok(places)
 }
 
-/// Whether a host of a job on several has an address in that network: one with which the job began, or one that it has got since.
-///
-/// # Errors
-/// As [`places`].
-pub fn has_network(visit: &Visit, network: &IpNet) -> Result<bool> {
-    let places = places(visit)?;
+/// Whether one of these hosts has an address in that network.
+pub fn is_on(places: &[Place], network: &IpNet) -> bool {
     let mut addresses = places.iter().flat_map(|place| &place.addresses);
-    Ok(addresses.any(|address| network.contains(address)))
+    addresses.any(|address| network.contains(address))
 }
 
 /// Whether a network is left alone, once this host has had the time to hear of it: [`drain`] has it told.
@@ -84,29 +80,27 @@ pub fn gets_drained(visit: &Visit, network: &IpNet) -> bool {
     let Some((_, board)) = &visit.world else {
         return false;
     };
-    let until = Instant::now() + limits::NETWORK_WAIT;
-    while !drained::read(board).contains(network) {
-        if Instant::now() > until {
-            return false;
-        }
-        std::thread::sleep(limits::LEADER_LOOK);
-    }
-    true
+    in_time(|| Ok(drained::read(board).contains(network))).unwrap_or(false)
 }
 
-/// As [`has_network`], once all hosts have had the time to look again: [`drain`] has them do so.
-///
-/// # Errors
-/// As [`has_network`].
-pub fn gets_network(visit: &Visit, network: &IpNet) -> Result<bool> {
+/// Whether what is asked for comes about while all hosts have the time to hear of a change.
+fn in_time(mut is_so: impl FnMut() -> Result<bool>) -> Result<bool> {
     let until = Instant::now() + limits::NETWORK_WAIT;
-    while !has_network(visit, network)? {
+    while !is_so()? {
         if Instant::now() > until {
             return Ok(false);
         }
         std::thread::sleep(limits::LEADER_LOOK);
     }
     Ok(true)
+}
+
+/// Whether a host of the job has an address in that network, once all hosts have had the time to look again: [`drain`] has them do so.
+///
+/// # Errors
+/// As [`places`].
+pub fn gets_network(visit: &Visit, network: &IpNet) -> Result<bool> {
+    in_time(|| Ok(is_on(&places(visit)?, network)))
 }
 
 /// Sends one message to the agent of a job, and gives its answer with what that carries.

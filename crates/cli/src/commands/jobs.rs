@@ -43,25 +43,29 @@ pub fn number(text: &str) -> Result<u32, String> {
         .map_err(|_| "a job is named by the process id of its launcher, which 'garonne top' shows".into())
 }
 
-/// The job named on the command line (process id of its launcher), or the only one. `line`: how this command names one, with PID in its place. Errors are a line
-/// for the user.
-pub fn choose(wanted: Option<u32>, line: &str) -> Result<Visit, String> {
-    let (mut visits, silent) = answers();
-    if let Some(pid) = wanted {
-        visits.retain(|visit| visit.launcher == pid);
+/// The job whose launcher has this process id. Errors are a line for the user.
+pub fn named(pid: u32) -> Result<Visit, String> {
+    let (visits, silent) = answers();
+    let named = visits.into_iter().find(|visit| visit.launcher == pid);
+    named.ok_or_else(|| none(&format!("no job of yours has the launcher {pid}"), silent))
+}
+
+/// Nothing was found, and so many jobs do not answer.
+fn none(text: &str, silent: usize) -> String {
+    match silent {
+        0 => text.to_owned(),
+        _ => format!("{text} and answers; {silent} more do not answer: somebody may have stopped them"),
     }
+}
+
+/// The job named on the command line, or the only one. `line`: how this command names one, with PID in its place. Errors are a line for the user.
+pub fn choose(wanted: Option<u32>, line: &str) -> Result<Visit, String> {
+    if let Some(pid) = wanted {
+        return named(pid);
+    }
+    let (mut visits, silent) = answers();
     match visits.len() {
-        0 => {
-            let none = wanted.map_or("no job of yours runs on this machine".into(), |pid| {
-                format!("no job of yours has the launcher {pid}")
-            });
-            Err(match silent {
-                0 => none,
-                _ => {
-                    format!("{none} and answers; {silent} more do not answer: somebody may have stopped them")
-                }
-            })
-        }
+        0 => Err(none("no job of yours runs on this machine", silent)),
         1 => Ok(visits.remove(0)),
         _ => {
             let list: Vec<_> = visits

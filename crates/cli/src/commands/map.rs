@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> i32 {
         // Jobs run on this machine, not on a described one.
         None if !topology.is_this_system() => Vec::new(),
         None => jobs::only().map_or(Vec::new(), |visit| jobs::ranks(&visit)),
-        Some(job) => match jobs::choose(Some(job), "garonne map PID") {
+        Some(job) => match jobs::named(job) {
             Ok(visit) => jobs::ranks(&visit),
             Err(text) => {
                 errln!("error: {text}");

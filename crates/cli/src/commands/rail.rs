@@ -4,6 +4,7 @@ use clap::error::{ContextKind, ContextValue};
 use comfy_table::{Table, presets};
 use garonne_node::layout::{Card, Shape};
 use garonne_node::limits::DRAINED_MAX;
+use garonne_node::orders::Place;
 use garonne_node::visit::Visit;
 use garonne_node::{addresses, drained, rank, visit};
 use garonne_rails::tcp::shown::{self, Seen};
@@ -90,10 +91,11 @@ fn go(args: &Args) -> Result<i32, String> {
     let failed = |error: garonne_node::Error| error.to_string();
     let nobody = format!("no host of the job has an address in {network}");
     if drained {
-        if !visit::has_network(&job, &network).map_err(failed)? {
+        let places = visit::places(&job).map_err(failed)?;
+        if !visit::is_on(&places, &network) {
             return Err(nobody);
         }
-        if let Some(whose) = last_of(&job, (shape, board), &network).map_err(failed)? {
+        if let Some(whose) = last_of(&job, (shape, board), (&places, &network)) {
             return Err(format!(
                 "{network} is the last network of {whose} in use; garonne rail add another first, also one that hosts have got since"
             ));
@@ -123,22 +125,19 @@ fn go(args: &Args) -> Result<i32, String> {
 fn last_of(
     job: &Visit,
     (shape, board): (&Shape, &Segment),
-    network: &IpNet,
-) -> Result<Option<String>, garonne_node::Error> {
+    (places, network): (&[Place], &IpNet),
+) -> Option<String> {
     let out_of_use = drained::read(board);
     let is_left = |known: &IpNet| known != network && !out_of_use.contains(known);
     if !addresses::networks().iter().any(|(_, known)| is_left(known)) {
-        return Ok(Some("this host".to_owned()));
+        return Some("this host".to_owned());
     }
-    let places = visit::places(job)?;
-    let loses = drained::loses_last(&places, &out_of_use, network);
-    Ok(
-        loses.map(|node| match (node == shape.node as usize, job.hosts.get(node)) {
-            (true, _) => "this host".to_owned(),
-            (false, Some(name)) => format!("host '{name}'"),
-            (false, None) => format!("node {node}"),
-        }),
-    )
+    let loses = drained::loses_last(places, &out_of_use, network);
+    loses.map(|node| match (node == shape.node as usize, job.hosts.get(node)) {
+        (true, _) => "this host".to_owned(),
+        (false, Some(name)) => format!("host '{name}'"),
+        (false, None) => format!("node {node}"),
+    })
 }
 
 /// The network that the user names.

@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> i32 {
     loop {
         std::thread::sleep(Duration::from_secs_f64(args.every));
         // The job may have begun another world meanwhile, or ended.
-        visit = match jobs::choose(Some(visit.launcher), "garonne top PID") {
+        visit = match jobs::named(visit.launcher) {
             Ok(visit) => visit,
             Err(_) => return 0,
         };

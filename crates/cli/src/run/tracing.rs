@@ -128,7 +128,7 @@ fn record(worlds: &Receiver<OwnedFd>, tracing: &Tracing) -> std::result::Result<
     let first = open(worlds.recv().map_err(|error| error.to_string())?)?;
     let distant = match first.shape().nodes {
         0 | 1 => None,
-        _ => Some(Distant::of_all(&jobs::choose(Some(std::process::id()), "")?)?),
+        _ => Some(Distant::of_all(&jobs::named(std::process::id())?)?),
     };
     let ranks = first.shape().size;
     let mut recording = Recording::new((Some(first), ranks), wants, distant)?;
