@@ -131,12 +131,20 @@ fn or_in_place(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Optio
 
 /// A block of its own length and place for every rank.
 pub(crate) struct Ragged {
-    pub buf: Buf,
-    pub counts: Counts,
-    pub displs: Counts,
+    buf: Buf,
+    counts: Counts,
+    displs: Counts,
 }
 
 impl Ragged {
+    pub fn new(buf: Buf, counts: impl Into<Counts>, displs: impl Into<Counts>) -> Self {
+        Self {
+            buf,
+            counts: counts.into(),
+            displs: displs.into(),
+        }
+    }
+
     pub fn uneven(&self, n: usize, handle: MPI_Datatype) -> Result<Uneven<'_>> {
         let (counts, displs) = (self.counts.numbers(n)?, self.displs.numbers(n)?);
         let datatype = committed(handle)?;
@@ -237,11 +245,7 @@ fn any_gatherv(
         true => Some(elements(sendbuf, sendcount, sendtype)?),
         false => None,
     };
-    let blocks = Ragged {
-        buf: recvbuf,
-        counts,
-        displs,
-    };
+    let blocks = Ragged::new(recvbuf, counts, displs);
     let recv = if is_root {
         Some(blocks.uneven(way.blocks(), recvtype)?)
     } else {
@@ -294,11 +298,7 @@ fn any_scatterv(
     root: c_int,
 ) -> Result<()> {
     let is_root = way.is_root(root);
-    let blocks = Ragged {
-        buf: sendbuf,
-        counts,
-        displs,
-    };
+    let blocks = Ragged::new(sendbuf, counts, displs);
     let send = if is_root {
         Some(blocks.uneven(way.blocks(), sendtype)?)
     } else {
@@ -347,11 +347,7 @@ fn any_allgatherv(
     recvtype: MPI_Datatype,
 ) -> Result<()> {
     let send = or_in_place(sendbuf, sendcount, sendtype)?;
-    let blocks = Ragged {
-        buf: recvbuf,
-        counts,
-        displs,
-    };
+    let blocks = Ragged::new(recvbuf, counts, displs);
     let recv = blocks.uneven(way.blocks(), recvtype)?;
     way.run(&Allgatherv { send, recv })
 }
@@ -391,16 +387,8 @@ fn any_alltoallv(
     rdispls: Counts,
     recvtype: MPI_Datatype,
 ) -> Result<()> {
-    let outgoing = Ragged {
-        buf: sendbuf,
-        counts: sendcounts,
-        displs: sdispls,
-    };
-    let incoming = Ragged {
-        buf: recvbuf,
-        counts: recvcounts,
-        displs: rdispls,
-    };
+    let outgoing = Ragged::new(sendbuf, sendcounts, sdispls);
+    let incoming = Ragged::new(recvbuf, recvcounts, rdispls);
     let n = way.blocks();
     let send = if sendbuf.is_in_place() {
         None
@@ -428,16 +416,8 @@ fn any_alltoallw(
     rdispls: Counts,
     recvtypes: In<MPI_Datatype>,
 ) -> Result<()> {
-    let outgoing = Ragged {
-        buf: sendbuf,
-        counts: sendcounts,
-        displs: sdispls,
-    };
-    let incoming = Ragged {
-        buf: recvbuf,
-        counts: recvcounts,
-        displs: rdispls,
-    };
+    let outgoing = Ragged::new(sendbuf, sendcounts, sdispls);
+    let incoming = Ragged::new(recvbuf, recvcounts, rdispls);
     let n = way.blocks();
     let sent = if sendbuf.is_in_place() {
         Vec::new()

@@ -20,27 +20,38 @@ fn apart(bufs: [Buf; 2]) -> Result<()> {
     }
 }
 
-fn any_neighbor_allgather(
-    way: Way,
-    sendbuf: Buf,
-    sendcount: MPI_Count,
-    sendtype: MPI_Datatype,
-    recvbuf: Buf,
-    recvcount: MPI_Count,
-    recvtype: MPI_Datatype,
-) -> Result<()> {
-    apart([sendbuf, recvbuf])?;
-    let neighbors = &Neighbors::of(way.comm)?;
-    let send = elements(sendbuf, sendcount, sendtype)?;
-    let recv = elements(recvbuf, recvcount, recvtype)?;
-    way.run(&NeighborAllgather {
-        neighbors,
-        send,
-        recv,
-    })
+/// Exchanges of blocks of one length: they differ in the call they make.
+macro_rules! even {
+    ($($body:ident $call:ident;)*) => {$(
+        fn $body(
+            way: Way,
+            sendbuf: Buf,
+            sendcount: MPI_Count,
+            sendtype: MPI_Datatype,
+            recvbuf: Buf,
+            recvcount: MPI_Count,
+            recvtype: MPI_Datatype,
+        ) -> Result<()> {
+            apart([sendbuf, recvbuf])?;
+            let neighbors = &Neighbors::of(way.comm)?;
+            way.run(&$call {
+                neighbors,
+                send: elements(sendbuf, sendcount, sendtype)?,
+                recv: elements(recvbuf, recvcount, recvtype)?,
+            })
+        }
+    )*};
+}
+
+even! {
+    any_neighbor_allgather NeighborAllgather;
+    any_neighbor_alltoall NeighborAlltoall;
 }
 
 forms!(any_neighbor_allgather: neighbor_allgather ineighbor_allgather neighbor_allgather_init (
+    sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
+    recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype));
+forms!(any_neighbor_alltoall: neighbor_alltoall ineighbor_alltoall neighbor_alltoall_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype));
 
@@ -57,11 +68,7 @@ fn any_neighbor_allgatherv(
     apart([sendbuf, recvbuf])?;
     let neighbors = &Neighbors::of(way.comm)?;
     let send = elements(sendbuf, sendcount, sendtype)?;
-    let incoming = Ragged {
-        buf: recvbuf,
-        counts,
-        displs,
-    };
+    let incoming = Ragged::new(recvbuf, counts, displs);
     let recv = incoming.uneven(neighbors.indegree(), recvtype)?;
     way.run(&NeighborAllgatherv {
         neighbors,
@@ -73,30 +80,6 @@ fn any_neighbor_allgatherv(
 forms!(any_neighbor_allgatherv: neighbor_allgatherv ineighbor_allgatherv neighbor_allgatherv_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
     recvbuf: Buf, counts: Counts, displs: Counts, recvtype: MPI_Datatype));
-
-fn any_neighbor_alltoall(
-    way: Way,
-    sendbuf: Buf,
-    sendcount: MPI_Count,
-    sendtype: MPI_Datatype,
-    recvbuf: Buf,
-    recvcount: MPI_Count,
-    recvtype: MPI_Datatype,
-) -> Result<()> {
-    apart([sendbuf, recvbuf])?;
-    let neighbors = &Neighbors::of(way.comm)?;
-    let send = elements(sendbuf, sendcount, sendtype)?;
-    let recv = elements(recvbuf, recvcount, recvtype)?;
-    way.run(&NeighborAlltoall {
-        neighbors,
-        send,
-        recv,
-    })
-}
-
-forms!(any_neighbor_alltoall: neighbor_alltoall ineighbor_alltoall neighbor_alltoall_init (
-    sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
-    recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype));
 
 fn any_neighbor_alltoallv(
     way: Way,
@@ -111,16 +94,8 @@ fn any_neighbor_alltoallv(
 ) -> Result<()> {
     apart([sendbuf, recvbuf])?;
     let neighbors = &Neighbors::of(way.comm)?;
-    let outgoing = Ragged {
-        buf: sendbuf,
-        counts: sendcounts,
-        displs: sdispls,
-    };
-    let incoming = Ragged {
-        buf: recvbuf,
-        counts: recvcounts,
-        displs: rdispls,
-    };
+    let outgoing = Ragged::new(sendbuf, sendcounts, sdispls);
+    let incoming = Ragged::new(recvbuf, recvcounts, rdispls);
     let send = outgoing.uneven(neighbors.outdegree(), sendtype)?;
     let recv = incoming.uneven(neighbors.indegree(), recvtype)?;
     way.run(&NeighborAlltoallv {
@@ -147,16 +122,8 @@ fn any_neighbor_alltoallw(
 ) -> Result<()> {
     apart([sendbuf, recvbuf])?;
     let neighbors = &Neighbors::of(way.comm)?;
-    let outgoing = Ragged {
-        buf: sendbuf,
-        counts: sendcounts,
-        displs: sdispls.into(),
-    };
-    let incoming = Ragged {
-        buf: recvbuf,
-        counts: recvcounts,
-        displs: rdispls.into(),
-    };
+    let outgoing = Ragged::new(sendbuf, sendcounts, sdispls);
+    let incoming = Ragged::new(recvbuf, recvcounts, rdispls);
     let (sent, received) = (neighbors.outdegree(), neighbors.indegree());
     let sendtypes = each_type(sendtypes, sendcounts, sent)?;
     let recvtypes = each_type(recvtypes, recvcounts, received)?;

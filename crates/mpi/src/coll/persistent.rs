@@ -9,10 +9,9 @@ use super::Collective;
 use super::plan::Schedule;
 use super::run::{Afloat, Running, Wire};
 use super::start::Starting;
-use super::tag::{Call, NUMBERS, Series};
+use super::tag::{NUMBERS, Series};
 use crate::comm::Comm;
 use crate::error::{Class, Result};
-use crate::process::Process;
 use crate::request::Request;
 use garonne_engine::api::Origin;
 use garonne_progress::host::Stepper;
@@ -26,49 +25,50 @@ impl Comm {
     /// As [`Comm::collective`], for what is wrong with the arguments; what the communication meets is told by each start's completion.
     pub fn init_collective(&self, call: &impl Collective, origin: Origin) -> Result<Request> {
         call.check(self)?;
-        let number = Numbered::new(self, self.number(Series::Persistent, call.kind()))?;
-        let wire = Wire::keeping(self, number.call, origin);
+        let wire = Wire::keeping(self, self.number(Series::Persistent, call.kind()), origin);
         let schedule = Arc::new(Starting::plan_of(call, &wire)?);
-        let start = move || start(number.comm.process(), wire.clone(), schedule.clone());
-        Ok(Request::persistent(self, Box::new(start)))
+        let kept = Kept::new(wire, schedule)?;
+        Ok(Request::persistent(self, Box::new(move || Ok(kept.start()))))
     }
 }
 
-/// A number that nothing else has while this lives.
-struct Numbered {
-    comm: Comm,
-    call: Call,
+/// What a request starts. Nothing else on its communicator has its number while it lives.
+struct Kept {
+    wire: Wire<'static>,
+    schedule: Arc<Schedule>,
 }
 
-impl Numbered {
-    fn new(comm: &Comm, call: Call) -> Result<Self> {
-        let comm = comm.clone();
+impl Kept {
+    fn new(wire: Wire<'static>, schedule: Arc<Schedule>) -> Result<Self> {
+        let (comm, call) = (wire.comm(), wire.call());
         if !comm.0.persistent().insert(call.number) {
             let text = format!(
                 "{call} is still there, and {NUMBERS} were initialised since: free it, or use a duplicate of the communicator for one of both"
             );
             return Err(comm.error(Class::Other, text));
         }
-        Ok(Self { comm, call })
+        Ok(Self { wire, schedule })
+    }
+
+    fn start(&self) -> Request {
+        let process = self.wire.comm().process();
+        let mut wire = self.wire.clone();
+        wire.tell_start();
+        let running = Running::new(wire, self.schedule.clone(), Afloat::default());
+        // On the caller's thread, which may run the program's own operations.
+        if !running.step(&*process.host) {
+            process.host.attach(running.clone());
+        }
+        match running.take_if_over() {
+            Some(Ok(status)) => Request::done(process, status),
+            // What went wrong is told by the wait or test, so that others started in the same call are started.
+            _ => Request::new(process, running),
+        }
     }
 }
 
-impl Drop for Numbered {
+impl Drop for Kept {
     fn drop(&mut self) {
-        self.comm.0.persistent().remove(&self.call.number);
+        self.wire.comm().0.persistent().remove(&self.wire.call().number);
     }
-}
-
-fn start(process: &Arc<Process>, mut wire: Wire<'static>, schedule: Arc<Schedule>) -> Result<Request> {
-    wire.tell_start();
-    let running = Running::new(wire, schedule, Afloat::default());
-    // On the caller's thread, which may run the program's own operations.
-    if !running.step(&*process.host) {
-        process.host.attach(running.clone());
-    }
-    Ok(match running.take_if_over() {
-        Some(Ok(status)) => Request::done(process, status),
-        // What went wrong is told by the wait or test, so that others started in the same call are started.
-        _ => Request::new(process, running),
-    })
 }

@@ -592,7 +592,7 @@ impl Completion for Running {
         Some(self.wire.comm.clone().into_owned())
     }
 
-    fn is_shared(&self) -> bool {
+    fn must_finish(&self) -> bool {
         true
     }
 }

@@ -116,7 +116,7 @@ pub trait Completion: Send + Sync {
     }
 
     /// Other processes need this one's part in it: finalize waits for one that was freed.
-    fn is_shared(&self) -> bool {
+    fn must_finish(&self) -> bool {
         false
     }
 
@@ -425,7 +425,7 @@ impl Request {
     pub(crate) fn must_finish(&self) -> bool {
         match &self.0 {
             Kind::Send(..) => true,
-            Kind::Shared(_, completion) => completion.is_shared(),
+            Kind::Shared(_, completion) => completion.must_finish(),
             _ => false,
         }
     }

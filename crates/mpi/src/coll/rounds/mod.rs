@@ -499,9 +499,8 @@ impl Visit<'_> {
     fn misfit(&self, Misfit { from, sent, room }: Misfit) -> Error {
         let (call, me) = (self.wire.call(), self.place.me);
         let text = format!(
-            "error[G0107]: {}, collective {}: rank {from} sends {sent} B to rank {me}, which expects {room} B\n  \
-             help: the counts and datatypes of all ranks must describe the same amount of data",
-            call.kind, call.number
+            "error[G0107]: {call}: rank {from} sends {sent} B to rank {me}, which expects {room} B\n  \
+             help: the counts and datatypes of all ranks must describe the same amount of data"
         );
         Error::new(Class::Truncate, text)
     }

@@ -247,7 +247,7 @@ impl Completion for Open {
         }
     }
 
-    fn is_shared(&self) -> bool {
+    fn must_finish(&self) -> bool {
         true
     }
 
