@@ -31,6 +31,8 @@ int main(int argc, char **argv)
 {
     int rank, size, here, name_len, rounds = argc > 1 ? atoi(argv[1]) : 1, large = argc > 2 ? atoi(argv[2]) : LARGE;
     char name[MPI_MAX_PROCESSOR_NAME];
+    /* Whoever looks for this process may send it at once. */
+    signal(SIGUSR1, stop);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -42,7 +44,6 @@ int main(int argc, char **argv)
     fflush(stdout);
     unsigned char *out = malloc((size_t)large), *in = malloc((size_t)large);
     int right = (rank + 1) % size, left = (rank + size - 1) % size;
-    signal(SIGUSR1, stop);
     int all_enough = 0;
     for (int round = 0; rounds == 0 ? !all_enough : round < rounds; round++) {
         int sums[SMALL], mine[SMALL], near = 0, one = 1;
