@@ -5,7 +5,9 @@
 
 use crate::api::{Context, Peer};
 use crate::flow::Flow;
-use crate::limits::{PAYLOAD_CREDIT_MAX, PAYLOAD_CREDIT_MIN, PAYLOAD_TOTAL};
+use crate::limits::{
+    ENVELOPES_MAX, ENVELOPES_MIN, ENVELOPES_TOTAL, PAYLOAD_CREDIT_MAX, PAYLOAD_CREDIT_MIN, PAYLOAD_TOTAL,
+};
 use crate::plan::Planned;
 use crate::rail::Reach;
 use crate::table::Key;
@@ -28,7 +30,7 @@ impl Quotas {
     pub fn for_world(world: u32) -> Self {
         let share = PAYLOAD_TOTAL / u64::from(world.max(1));
         Self {
-            envelopes: crate::limits::ENVELOPE_QUOTA,
+            envelopes: (ENVELOPES_TOTAL / world.max(1)).clamp(ENVELOPES_MIN, ENVELOPES_MAX),
             payload: share.clamp(PAYLOAD_CREDIT_MIN, PAYLOAD_CREDIT_MAX),
         }
     }

@@ -6,9 +6,15 @@ pub const DESCRIPTOR_BLOB_MAX: usize = 40;
 /// Payload that every control packet may carry: an announcement with the largest descriptor fits, and two cache lines hold it with its header.
 pub const CONTROL_PAYLOAD_MAX: usize = 88;
 
-/// Unexpected envelopes that one peer may leave here: enough that a burst of small sends to a busy receiver never waits. Also bounds what is queued for a peer that reads nothing: an answer
-/// for each envelope, since their credit counts as returned when it has left, and one to a question.
-pub const ENVELOPE_QUOTA: u32 = 1024;
+/// Unexpected envelopes that one peer may leave here in a small job; larger jobs share [`ENVELOPES_TOTAL`]: two windows of 64 messages of each of 32 threads. Also bounds what is queued for a peer that
+/// reads nothing: an answer for each envelope, since their credit counts as returned when it has left, and one to a question.
+pub const ENVELOPES_MAX: u32 = 4096;
+
+/// Least unexpected envelopes granted to a peer: enough that a burst of small sends to a busy receiver never waits.
+pub const ENVELOPES_MIN: u32 = 1024;
+
+/// Unexpected envelopes that all peers together may leave here, as long as the minimum per peer allows it: 13 MB of records.
+pub const ENVELOPES_TOTAL: u32 = 64 << 10;
 
 /// Unexpected payload in bytes that one peer may leave here in a small job; larger jobs share [`PAYLOAD_TOTAL`]. A window of eight of the longest messages that travel with their envelope.
 pub const PAYLOAD_CREDIT_MAX: u64 = 2 << 20;

@@ -1,6 +1,6 @@
 //! Exponential back-off of a bet: what failed is left out once, then three times, seven times, up to a bound; what paid is done again each time.
 //!
-//! Used by the engine's host for spinning on, or giving way, after a wait's first share, and for lending hands. A sleep breeds sleeps: who falls asleep before a partner
+//! Used by the engine's host for spinning on, or giving way, after a wait's first share, for giving way before a thread sits down, and for lending hands. A sleep breeds sleeps: who falls asleep before a partner
 //! just woken can answer must be woken in turn, and then both pay for a wake-up with every message. Spinning on for as long as two wake-ups take ends that; where
 //! other programs want the same core it never pays. Bounded by `limits`.
 
@@ -37,6 +37,13 @@ impl Backoff {
         }
     }
 
+    /// It paid this time, which is not yet to say that it does: it is left out a quarter as often as before.
+    pub(crate) fn eased(&self) {
+        let skip = self.last.load(Ordering::Relaxed) / 4;
+        self.last.store(skip, Ordering::Relaxed);
+        self.skip.store(skip, Ordering::Relaxed);
+    }
+
     /// Nothing came of it.
     pub(crate) fn failed(&self) {
         let skip = (self.last.load(Ordering::Relaxed) * 2 + 1).min(SPIN_ON_SKIPS);
@@ -65,6 +72,18 @@ mod tests {
         }
         (0..40).for_each(|_| backoff.failed());
         assert_eq!(skipped(&backoff), SPIN_ON_SKIPS);
+    }
+
+    #[test]
+    fn what_pays_half_the_time_is_done_and_what_pays_a_quarter_of_it_hardly() {
+        for (failures, skips) in [(1, 0), (3, SPIN_ON_SKIPS / 4)] {
+            let backoff = Backoff::default();
+            for _ in 0..40 {
+                (0..failures).for_each(|_| backoff.failed());
+                backoff.eased();
+            }
+            assert_eq!(skipped(&backoff), skips);
+        }
     }
 
     #[test]

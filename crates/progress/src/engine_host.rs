@@ -79,6 +79,8 @@ pub struct EngineHost<R, S> {
     /// The engine's completions when the steppers last ran.
     stepped_at: AtomicU64,
     spin_on: Backoff,
+    /// Whether threads that are about to sit down give their core away first.
+    linger: Backoff,
     /// What the layer above said it waits for beside messages.
     meeting: Mutex<Option<Meeting>>,
     parks: AtomicU32,
@@ -130,6 +132,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             dozing: AtomicBool::new(false),
             stepped_at: AtomicU64::new(0),
             spin_on: Backoff::default(),
+            linger: Backoff::default(),
             meeting: Mutex::new(None),
             parks: AtomicU32::new(0),
             lending: Lending::new(),

@@ -62,6 +62,9 @@ pub const WAIT_NAP: std::time::Duration = std::time::Duration::from_millis(100);
 /// A thread that finds no seat asks again this often: more than four thousand threads that wait at once are no case to be quick in.
 pub const SEATLESS_NAP: std::time::Duration = std::time::Duration::from_millis(10);
 
+/// How often a thread gives its core away before it sits down, while that pays: as often as a sleep and a wake-up cost switches and system calls.
+pub const LINGERS: u32 = 4;
+
 /// Looks of the thread that polls for others before it gives its core away to one of them, again and again while somebody takes it: a microsecond or two, which is what a switch costs.
 pub const GIVE_WAY_FIRST: u32 = 32;
 

@@ -9,8 +9,8 @@ pub const MAILBOX_SLOTS: u32 = 512;
 /// Payload area of a mailbox in 64-byte units: four of the largest packets plus what small ones need.
 pub const MAILBOX_UNITS: u32 = 4096;
 
-/// Slots of a lane: a window of 64 messages twice over, so that reader and writer never stand on each other's toes.
-pub const LANE_SLOTS: u32 = 256;
+/// Slots of a lane: a window of 64 messages of each of as many threads as shards, so that none of them waits for a reader whose threads share a core.
+pub const LANE_SLOTS: u32 = 1024;
 
 /// Payload area of a lane in units: half a megabyte, more than first-level caches hold. What a writer fills again then lies in a cache that
 /// both sides share as a rule, or in none, and comes in half the time that it takes from the reader's own cache.

@@ -2,6 +2,7 @@
 //! on either side, it gets to the receive that the standard says.
 
 use garonne_engine::api::{Error, Recv, Started};
+use garonne_engine::limits::ENVELOPES_MAX;
 use garonne_engine::quick::{Catch, Ended, Small};
 use garonne_sync::user::{Data, Scratch};
 use pair::*;
@@ -282,7 +283,7 @@ fn a_track_stops_where_credits_end_and_goes_on_when_they_come_back() {
     };
     // More than the quota, so that the last ones wait in the window, which no message of a track may overtake.
     for _ in 0..3 {
-        for _ in 0..1500 {
+        for _ in 0..3 * ENVELOPES_MAX / 2 {
             send(&mut pair);
             pair.receiver.progress();
             pair.sender.progress();
