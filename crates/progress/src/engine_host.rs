@@ -12,6 +12,7 @@ mod calling;
 mod held;
 mod lending;
 mod napping;
+mod porch;
 mod seated;
 mod together;
 mod waiting;
@@ -40,6 +41,7 @@ use garonne_sync::submission::Submission;
 use garonne_sync::trylock::{OneThread, TryLock};
 use garonne_sync::user::Data;
 use lending::Lending;
+use porch::Porch;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -79,8 +81,8 @@ pub struct EngineHost<R, S> {
     /// The engine's completions when the steppers last ran.
     stepped_at: AtomicU64,
     spin_on: Backoff,
-    /// Whether threads that are about to sit down give their core away first.
-    linger: Backoff,
+    /// Where threads are that may sit down.
+    porch: Porch,
     /// What the layer above said it waits for beside messages.
     meeting: Mutex<Option<Meeting>>,
     parks: AtomicU32,
@@ -132,7 +134,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             dozing: AtomicBool::new(false),
             stepped_at: AtomicU64::new(0),
             spin_on: Backoff::default(),
-            linger: Backoff::default(),
+            porch: Porch::default(),
             meeting: Mutex::new(None),
             parks: AtomicU32::new(0),
             lending: Lending::new(),

@@ -65,6 +65,9 @@ pub const SEATLESS_NAP: std::time::Duration = std::time::Duration::from_millis(1
 /// How often a thread gives its core away before it sits down, while that pays: as often as a sleep and a wake-up cost switches and system calls.
 pub const LINGERS: u32 = 4;
 
+/// Threads that wait already, at most, where another lingers before it sits down: among more each gives way to others that do the same.
+pub const LINGERERS: u32 = 3;
+
 /// Looks of the thread that polls for others before it gives its core away to one of them, again and again while somebody takes it: a microsecond or two, which is what a switch costs.
 pub const GIVE_WAY_FIRST: u32 = 32;
 

@@ -5,9 +5,8 @@
 //! With one thread in MPI nothing of this is used. `garonne_sync::seats` says why no wake-up is lost.
 
 use super::EngineHost;
-use crate::backoff::Backoff;
 use crate::host::Awaits;
-use crate::limits::{CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST, LINGERS, SEATLESS_NAP};
+use crate::limits::{CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST, SEATLESS_NAP};
 use crate::surroundings::{Given, Surroundings};
 use garonne_engine::rail::Rail;
 use garonne_sync::postponed::Postponed;
@@ -36,16 +35,17 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     #[inline(never)]
     pub(super) fn wait_among(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
         let (who, mut seat, mut patient) = (myself(), None, true);
-        let mut lingering = Lingering::default();
+        let mut lingering = self.porch.arrive();
         loop {
             // Before asking: SYNC(seats-news).
             let seen = self.seats.news();
             if done() {
-                return lingering.paid(&self.linger);
+                return lingering.paid();
             }
             self.come_back();
             if self.seats.begin(who) || patient && self.relieve() {
-                (seat, lingering.lingers) = (None, false);
+                seat = None;
+                lingering.ends();
                 if self.poll_for_all(done, Some(awaits)) {
                     return;
                 }
@@ -58,7 +58,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 self.poll_until::<true>(done, self.surroundings.patience(), None);
                 return;
             }
-            if lingering.goes_on(&self.linger) {
+            if lingering.goes_on() {
                 self.surroundings.give_way();
                 continue;
             }
@@ -164,40 +164,6 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         calls == 1
             && self.crowded.load(Ordering::Relaxed)
             && !self.seats.called().is_multiple_of(CROWDED_CALLS)
-    }
-}
-
-/// What a thread does before it sits down: it gives its core away some times and asks again. Where the threads of a rank share a core whoever polls gets to run so, and nobody has to sleep and be
-/// woken; where many of them wait for one message each that is in vain, and left out soon.
-#[derive(Debug, Default)]
-struct Lingering {
-    /// It was asked whether that pays.
-    tried: bool,
-    lingers: bool,
-    times: u32,
-}
-
-impl Lingering {
-    /// Whether the core is given away once more before the thread sits down.
-    #[inline]
-    fn goes_on(&mut self, bet: &Backoff) -> bool {
-        if !std::mem::replace(&mut self.tried, true) {
-            self.lingers = bet.begin().is_some();
-        }
-        if self.lingers && self.times == LINGERS {
-            self.lingers = false;
-            bet.failed();
-        }
-        self.times += 1;
-        self.lingers
-    }
-
-    /// What it waits for has come, if it lingers still: it need not sit down.
-    #[inline]
-    fn paid(&mut self, bet: &Backoff) {
-        if std::mem::take(&mut self.lingers) {
-            bet.eased();
-        }
     }
 }
 
