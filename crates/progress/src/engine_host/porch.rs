@@ -14,9 +14,26 @@ pub(super) struct Porch {
     waiting: AtomicU32,
     /// Whether giving way pays.
     bet: Backoff,
+    /// How often it helped since a poller left.
+    helped: AtomicU32,
 }
 
 impl Porch {
+    /// The poller leaves: what it waited for has come.
+    #[inline]
+    pub(super) fn poller_left(&self) {
+        self.helped.store(0, Ordering::Relaxed);
+    }
+
+    /// What a lingering thread waited for has come. Of a poller whose own does not come it is better served if that one steps aside, which it does for those that sit.
+    fn helps(&self) {
+        if self.helped.fetch_add(1, Ordering::Relaxed) < LINGERERS {
+            self.bet.eased();
+        } else {
+            self.bet.failed();
+        }
+    }
+
     /// A thread begins to wait.
     pub(super) fn arrive(&self) -> Lingering<'_> {
         Lingering {
@@ -58,7 +75,7 @@ impl Lingering<'_> {
     #[inline]
     pub(super) fn paid(&mut self) {
         if std::mem::take(&mut self.lingers) {
-            self.porch.bet.eased();
+            self.porch.helps();
         }
     }
 
@@ -93,11 +110,23 @@ mod tests {
         assert_eq!(in_vain(&mut first), LINGERS);
         assert_eq!(in_vain(&mut second), 0, "the first was in vain");
         drop((first, second));
-        let mut third = porch.arrive();
-        assert!(third.goes_on());
-        third.paid();
-        drop(third);
-        assert!(porch.arrive().goes_on(), "it paid");
+        let helped = |porch: &Porch| {
+            let mut wait = porch.arrive();
+            let lingers = wait.goes_on();
+            wait.paid();
+            lingers
+        };
+        (0..2 * LINGERERS).for_each(|_| {
+            porch.poller_left();
+            assert!(helped(&porch), "it pays");
+        });
+        assert!((1..LINGERERS).all(|_| helped(&porch)));
+        assert!(
+            helped(&porch) && !helped(&porch),
+            "the same thread polled all the while"
+        );
+        porch.poller_left();
+        assert!(helped(&porch));
         let mut crowd: Vec<_> = (0..LINGERERS).map(|_| porch.arrive()).collect();
         crowd.iter_mut().for_each(|wait| {
             wait.goes_on();

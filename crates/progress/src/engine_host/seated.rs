@@ -106,6 +106,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             self.polls_itself();
         }
         let over = self.poll_until::<true>(done, self.surroundings.patience(), awaits);
+        if over {
+            self.porch.poller_left();
+        }
         if !over || self.lay_back() {
             // It is another thread's already.
             std::mem::forget(role);

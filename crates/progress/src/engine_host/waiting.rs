@@ -13,8 +13,38 @@ use crate::surroundings::{Given, Patience, Surroundings};
 use crate::tasks::{self, Keypoint, Passed};
 use garonne_engine::rail::Rail;
 use garonne_sync::postponed::{self, Postponed};
+use garonne_sync::seats::Seats;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+/// When a poller among several threads asks whether what it waits for has come: each time, or, for an operation of the engine, when something happened since it asked. Whoever ends one counts that as
+/// news afterwards, as for those who sit.
+#[derive(Debug, Default)]
+struct Asking {
+    seen: u64,
+    only_after_news: bool,
+}
+
+impl Asking {
+    #[inline]
+    fn is_due(&mut self, seats: &Seats) -> bool {
+        // Before asking: SYNC(seats-news).
+        let before = std::mem::replace(&mut self.seen, seats.news());
+        !self.only_after_news || before != self.seen
+    }
+
+    /// It has not come.
+    #[inline]
+    fn was_in_vain(&mut self, awaits: Option<&dyn Fn() -> Awaits>) {
+        self.only_after_news = awaits.is_some_and(|awaits| matches!(awaits(), Awaits::Operation(_)));
+    }
+
+    /// The poller itself may have brought it.
+    #[inline]
+    fn again(&mut self) {
+        self.only_after_news = false;
+    }
+}
 
 impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// The wait of a rank's only thread.
@@ -40,9 +70,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let (mut idle, mut parks, mut spins, mut spinning_on) = (0u32, 0u32, patience.spins, None);
         let (mut looks, mut taken, mut tried, mut told) = (false, 0, false, false);
         let (mut courtesy, mut naps, mut wakes) = (Courtesy::new(&self.seats), Naps::default(), None);
+        let mut asking = Asking::default();
         let over = loop {
-            if done() {
-                break true;
+            if !AMONG || asking.is_due(&self.seats) {
+                if done() {
+                    break true;
+                }
+                asking.was_in_vain(awaits);
             }
             if AMONG {
                 self.look_for_others();
@@ -56,7 +90,10 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                     }
                     spinning_on = None;
                     match self.stand_aside(awaits, done, &mut naps, wakes.take()) {
-                        Aside::Polls => idle = 0,
+                        Aside::Polls => {
+                            asking.again();
+                            idle = 0;
+                        }
                         Aside::Over => break true,
                         Aside::Sits => break false,
                     }
@@ -68,6 +105,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 wakes = (awaits.is_some() && self.crowded.load(Ordering::Relaxed)).then(Postponed::new);
             }
             if self.progress() {
+                asking.again();
                 (idle, parks, spins, taken, tried) = (0, 0, patience.spins, 0, false);
                 self.unsay(&mut told);
                 if let Some(begun) = spinning_on.take() {
@@ -78,6 +116,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             wakes = None;
             idle = idle.saturating_add(1);
             if AMONG && self.look_beside_after(idle) {
+                asking.again();
                 idle = 0;
                 continue;
             }
@@ -114,7 +153,10 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 let most = match tasks::pass(Keypoint::Wait) {
                     Passed::Nothing => None,
                     // It may have taken long.
-                    Passed::Finished => continue,
+                    Passed::Finished => {
+                        asking.again();
+                        continue;
+                    }
                     Passed::Later(limit) => Some(limit),
                 };
                 if AMONG && awaits.is_some() && self.lay_back() {
@@ -124,6 +166,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 if self.park::<AMONG>(done, most, parks) {
                     break true;
                 }
+                asking.again();
                 parks = parks.saturating_add(1);
             }
         };
