@@ -4,21 +4,33 @@
 //! `sleep MS`, `spin MS`, `report TEXT`, `say TEXT`, `abort CODE TEXT`, `crash`, `exit CODE`, `only RANK` (the others
 //! skip the next command), `finalize`, `resume`, `wait RANK` (publishes that it waits for one, -1: for any) until `awake`, `mourn RANK` (waits until
 //! the board shows that one gone), `forever`, `child` (runs itself as a program of its own), `spaces` (counts the PID
-//! namespaces of all ranks). `pose VERSION` at the beginning makes rank 1 claim to be of another version.
+//! namespaces of all ranks). `pose VERSION` at the beginning makes rank 1 claim to be of another version, `speak LOWEST HIGHEST` to know other protocols.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
 use garonne_node::client::Client;
 use garonne_node::layout::{State, Wait};
+use garonne_node::wire::{LIBRARY_VERSION, PROTOCOLS};
+use garonne_rails::tcp::Versions;
 
 fn main() {
     let mut args = std::env::args().skip(1).peekable();
     let posed = args.next_if(|word| word == "pose").and_then(|_| args.next());
-    let posed = posed.filter(|_| std::env::var("GARONNE_RANK").as_deref() == Ok("1"));
-    let client = match posed {
-        Some(version) => Client::from_env_as(&version),
-        None => Client::from_env(),
+    let spoken = args.next_if(|word| word == "speak").map(|_| {
+        let mut number = || {
+            args.next()
+                .and_then(|word| word.parse().ok())
+                .expect("a protocol")
+        };
+        Versions::from((number(), number()))
+    });
+    let client = match std::env::var("GARONNE_RANK").as_deref() {
+        Ok("1") => Client::from_env_as(
+            posed.as_deref().unwrap_or(LIBRARY_VERSION),
+            spoken.unwrap_or(PROTOCOLS),
+        ),
+        _ => Client::from_env(),
     };
     let client = match client {
         Ok(client) => client,

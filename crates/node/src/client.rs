@@ -22,6 +22,7 @@ use crate::layout::{self, Card, JobId, Shape, ShardCard, State};
 use crate::rendezvous::Invitation;
 use crate::wire::{self, ToAgent, ToRank};
 use crate::{limits, memory, probe, sys};
+use garonne_rails::tcp::Versions;
 
 pub use crate::foreign::stranded::give_up;
 
@@ -65,6 +66,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub struct Client {
     control: Mutex<OwnedFd>,
+    /// What both sides of that speak.
+    protocol: u16,
     // Held open, never read: its end is this process's end.
     _lifeline: OwnedFd,
     file: OwnedFd,
@@ -93,12 +96,13 @@ impl Client {
     /// Joins the job that the environment names. `None`: there is none, or this process was started by a rank without
     /// being one; it is then a world of one, without an agent. A rank of another launcher's is refused.
     pub fn from_env() -> Result<Option<Self>> {
-        Self::from_env_as(wire::LIBRARY_VERSION)
+        Self::from_env_as(wire::LIBRARY_VERSION, wire::PROTOCOLS)
     }
 
-    /// The same under another version, for tests of what becomes of a job with several.
+    /// The same under another version and with other protocols, for tests of what becomes of a job with several.
     #[doc(hidden)]
-    pub fn from_env_as(version: &str) -> Result<Option<Self>> {
+    pub fn from_env_as(version: &str, protocols: Versions) -> Result<Option<Self>> {
+        let version = (version, protocols);
         match Invitation::from_env()? {
             None => foreign::exchange()?.map_or(Ok(None), |exchange| Self::adopted(exchange, version)),
             Some(invitation) => Self::register(&invitation, version),
@@ -106,7 +110,7 @@ impl Client {
     }
 
     /// As a rank of another launcher's.
-    fn adopted(mut exchange: Box<dyn Exchange>, version: &str) -> Result<Option<Self>> {
+    fn adopted(mut exchange: Box<dyn Exchange>, version: (&str, Versions)) -> Result<Option<Self>> {
         let registered = meeting::meet(exchange.as_mut()).and_then(|met| {
             let client = Self::register(&met.invitation, version);
             drop(met.line);
@@ -124,14 +128,14 @@ impl Client {
         }
     }
 
-    fn register(invitation: &Invitation, version: &str) -> Result<Option<Self>> {
+    fn register(invitation: &Invitation, (version, protocols): (&str, Versions)) -> Result<Option<Self>> {
         let guard = sys::ForkGuard::new()
             .map_err(|e| Error::system(codes::G0304, "cannot set up a page for fork detection", e))?;
         let hello = invitation.connect()?;
         let (ours, theirs) = private_pair()?;
         let pid = rustix::process::getpid().as_raw_pid() as u32;
         let request = ToAgent::Register {
-            protocols: (wire::PROTOCOL_MIN, wire::PROTOCOL_MAX),
+            protocols,
             job: invitation.job.0,
             rank: invitation.rank,
             pid,
@@ -147,12 +151,18 @@ impl Client {
         .map_err(lost)?;
         drop((hello, theirs));
         let reply = sys::recv(ours.as_fd(), RecvFlags::empty()).map_err(lost)?;
-        let rank = match decode(&reply)? {
-            ToRank::Welcome { rank, .. } => rank,
+        let (protocol, rank) = match decode(&reply)? {
+            ToRank::Welcome { protocol, rank } => (protocol, rank),
             ToRank::Alone => return Ok(None),
             ToRank::Refused { code, text } => return Err(refusal(&code, text)),
             other => return Err(unexpected(&other)),
         };
+        if protocols.agree((protocol, protocol).into()).is_err() {
+            let text = format!(
+                "the agent of this job chose protocol {protocol}, but Garonne {version} speaks protocols {protocols}"
+            );
+            return Err(Error::peer(codes::G0203, text));
+        }
         let no_room = || Error::resource(codes::G0302, "no room for the descriptors of the job (ulimit -n)");
         let mut fds = reply.fds.into_iter();
         let (Some(file), Some(lifeline)) = (fds.next(), fds.next()) else {
@@ -206,6 +216,7 @@ impl Client {
         card.set_state(State::Running);
         Ok(Some(Self {
             control: Mutex::new(ours),
+            protocol,
             _lifeline: lifeline,
             file,
             shape,
@@ -346,12 +357,12 @@ impl Client {
 
     fn tell(&self, message: &ToAgent) -> Result<()> {
         let control = self.control()?;
-        send(&control, message)
+        send((&control, self.protocol), message)
     }
 
     fn ask(&self, message: &ToAgent) -> Result<ToRank> {
         let control = self.control()?;
-        send(&control, message)?;
+        send((&control, self.protocol), message)?;
         receive(&control)
     }
 
@@ -378,7 +389,7 @@ impl Client {
     pub fn abort(&self, code: i32, text: &str) -> Result<()> {
         let control = self.control()?;
         send(
-            &control,
+            (&control, self.protocol),
             &ToAgent::Abort {
                 code,
                 text: cut(text),
@@ -431,7 +442,8 @@ impl Client {
             return;
         }
         if let Ok(control) = self.control.try_lock() {
-            let _ = sys::send(control.as_fd(), &message.encode(), &[], SendFlags::DONTWAIT);
+            let message = message.encode_in(self.protocol);
+            let _ = sys::send(control.as_fd(), &message, &[], SendFlags::DONTWAIT);
         }
     }
 
@@ -485,9 +497,14 @@ fn hear_out(control: &OwnedFd) {
     let _ = rustix::event::poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&limit));
 }
 
-fn send(control: &OwnedFd, message: &ToAgent) -> Result<()> {
-    sys::send(control.as_fd(), &message.encode(), &[], SendFlags::empty())
-        .map_err(|error| Error::system(codes::G0209, "cannot talk to the agent of this job", error))
+fn send((control, protocol): (&OwnedFd, u16), message: &ToAgent) -> Result<()> {
+    sys::send(
+        control.as_fd(),
+        &message.encode_in(protocol),
+        &[],
+        SendFlags::empty(),
+    )
+    .map_err(|error| Error::system(codes::G0209, "cannot talk to the agent of this job", error))
 }
 
 fn receive(control: &OwnedFd) -> Result<ToRank> {

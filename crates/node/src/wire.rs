@@ -6,20 +6,35 @@
 
 use std::net::IpAddr;
 
+use garonne_rails::tcp::Versions;
 use ipnet::IpNet;
 
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::wish::{self, Wish, put_wish};
 
-/// Oldest protocol that this side speaks.
-pub const PROTOCOL_MIN: u16 = 1;
-/// Newest protocol that this side speaks.
-pub const PROTOCOL_MAX: u16 = 1;
+/// Protocols that this side speaks.
+pub const PROTOCOLS: Versions = Versions {
+    lowest: 1,
+    highest: 1,
+};
 /// Version of this library; all ranks of a world must have the same.
 pub const LIBRARY_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const MAGIC: u32 = u32::from_le_bytes(*b"GARc");
+
+/// Kinds that are understood in every protocol, so that versions can be told apart by name: registrations, and why one is refused.
+const IN_ALL: [u16; 2] = [1, 103];
+/// Where a message's protocol stands.
+const PROTOCOL_AT: std::ops::Range<usize> = 4..6;
+
+/// The same message, of a protocol that both sides have agreed on.
+fn in_protocol(mut message: Vec<u8>, protocol: u16) -> Vec<u8> {
+    if let Some(place) = message.get_mut(PROTOCOL_AT) {
+        place.copy_from_slice(&protocol.to_le_bytes());
+    }
+    message
+}
 
 /// A network: what kind of address, the address, how many of its bits are the network's.
 pub(crate) fn put_network(writer: Writer, network: &IpNet) -> Writer {
@@ -46,7 +61,7 @@ pub enum ToAgent {
     /// The calling process is the MPI process of `rank`. Carries the agent's end of a private socket.
     Register {
         /// Oldest and newest protocol that the library speaks.
-        protocols: (u16, u16),
+        protocols: Versions,
         /// The secret of the job, from the environment.
         job: u128,
         /// The rank, from the environment.
@@ -197,7 +212,8 @@ impl Writer {
     pub(crate) fn new(kind: u16) -> Self {
         let mut bytes = Vec::with_capacity(64);
         bytes.extend(MAGIC.to_le_bytes());
-        bytes.extend(PROTOCOL_MAX.to_le_bytes());
+        // What nothing was agreed about is said so that all understand it that can.
+        bytes.extend(PROTOCOLS.lowest.to_le_bytes());
         bytes.extend(kind.to_le_bytes());
         Self(bytes)
     }
@@ -228,11 +244,11 @@ impl<'a> Reader<'a> {
         if magic != MAGIC {
             return Err(damaged("it does not begin as one"));
         }
-        // Registration is understood in every protocol, so that versions can be told apart by name.
-        if protocol > PROTOCOL_MAX && kind != 1 {
+        let spoken = PROTOCOLS.agree((protocol, protocol).into()).is_ok();
+        if !spoken && !IN_ALL.contains(&kind) {
             return Err(Error::peer(
                 codes::G0203,
-                format!("message of protocol {protocol}, this side knows up to {PROTOCOL_MAX}"),
+                format!("message of protocol {protocol}, this side speaks {PROTOCOLS}"),
             ));
         }
         Ok((kind, reader))
@@ -287,7 +303,12 @@ pub(crate) fn damaged(why: &str) -> Error {
 }
 
 impl ToAgent {
-    /// Bytes of the message.
+    /// Bytes of the message in the protocol that was agreed on.
+    pub fn encode_in(&self, protocol: u16) -> Vec<u8> {
+        in_protocol(self.encode(), protocol)
+    }
+
+    /// Bytes of the message where nothing is agreed on yet.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             ToAgent::Register {
@@ -297,8 +318,8 @@ impl ToAgent {
                 pid,
                 version,
             } => Writer::new(1)
-                .raw(protocols.0.to_le_bytes())
-                .raw(protocols.1.to_le_bytes())
+                .raw(protocols.lowest.to_le_bytes())
+                .raw(protocols.highest.to_le_bytes())
                 .raw(job.to_le_bytes())
                 .raw(rank.to_le_bytes())
                 .raw(pid.to_le_bytes())
@@ -332,7 +353,7 @@ impl ToAgent {
         let (kind, mut r) = Reader::new(message)?;
         let value = match kind {
             1 => ToAgent::Register {
-                protocols: (r.u16()?, r.u16()?),
+                protocols: (r.u16()?, r.u16()?).into(),
                 job: u128::from_le_bytes(r.raw()?),
                 rank: r.u32()?,
                 pid: r.u32()?,
@@ -374,7 +395,12 @@ impl ToAgent {
 }
 
 impl ToRank {
-    /// Bytes of the message.
+    /// Bytes of the message in the protocol that was agreed on.
+    pub fn encode_in(&self, protocol: u16) -> Vec<u8> {
+        in_protocol(self.encode(), protocol)
+    }
+
+    /// Bytes of the message where nothing is agreed on yet.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             ToRank::Welcome { protocol, rank } => Writer::new(101)
@@ -479,7 +505,7 @@ mod tests {
     fn samples() -> Vec<ToAgent> {
         vec![
             ToAgent::Register {
-                protocols: (1, 3),
+                protocols: (1, 3).into(),
                 job: 5 << 90,
                 rank: 7,
                 pid: 9,
@@ -589,12 +615,18 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_of_a_newer_protocol_is_still_readable() {
-        let mut bytes = samples()[0].encode();
-        bytes[4] = 9;
-        assert!(ToAgent::decode(&bytes).is_ok());
-        let mut bytes = ToAgent::Fence.encode();
-        bytes[4] = 9;
-        assert_eq!(ToAgent::decode(&bytes).unwrap_err().code(), codes::G0203);
+    fn registrations_and_refusals_of_other_protocols_are_still_readable() {
+        let refused = ToRank::Refused {
+            code: "G0203".into(),
+            text: "no".into(),
+        };
+        for protocol in [0, 9] {
+            assert!(ToAgent::decode(&samples()[0].encode_in(protocol)).is_ok());
+            assert!(ToRank::decode(&refused.encode_in(protocol)).is_ok());
+            let error = ToAgent::decode(&ToAgent::Fence.encode_in(protocol)).unwrap_err();
+            assert_eq!(error.code(), codes::G0203);
+        }
+        let spoken = ToAgent::Fence.encode_in(PROTOCOLS.highest);
+        assert_eq!(ToAgent::decode(&spoken).unwrap(), ToAgent::Fence);
     }
 }

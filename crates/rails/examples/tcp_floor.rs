@@ -288,11 +288,7 @@ fn main() {
                     rank: me,
                     incarnation: 0,
                 };
-                let house = House {
-                    secret: secret.clone(),
-                    me: process,
-                    sealed,
-                };
+                let house = House::new(secret.clone(), process, sealed);
                 let mut rail = TcpRail::new(house, Arc::new(Book(addresses.clone())), listener).expect("a rail");
                 let mut socket = if me == 0 {
                     plain.accept().expect("the other side").0

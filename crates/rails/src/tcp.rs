@@ -40,6 +40,7 @@ pub mod shown;
 mod tests;
 pub mod trusted;
 mod unasked;
+mod versions;
 mod wake;
 
 pub use door::listen;
@@ -49,6 +50,7 @@ pub use frame::{LIBRARY, Library, MEMORY, Process, Reason, Stream, VERSIONS};
 pub use handshake::{Fault, House, SECRET_BYTES, Secret};
 pub use hosts::Hosts;
 pub use paths::tuned::Gives;
+pub use versions::{NoneInCommon, Versions};
 
 use crate::limits::{
     TCP_EAGER_MAX, TCP_FLOW_HEAD, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_LOOK_EVERY, TCP_PACKED_MAX,

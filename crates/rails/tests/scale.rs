@@ -39,16 +39,13 @@ fn written() -> u64 {
 
 #[test]
 fn a_million_ranks_that_are_never_spoken_with_cost_nothing() {
-    let house = House {
-        secret: Secret::generate().expect("randomness"),
-        me: Process {
-            job: [7; 16],
-            world: 0,
-            rank: 3,
-            incarnation: 0,
-        },
-        sealed: false,
+    let me = Process {
+        job: [7; 16],
+        world: 0,
+        rank: 3,
+        incarnation: 0,
     };
+    let house = House::new(Secret::generate().expect("randomness"), me, false);
     let port = listen(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)).expect("a port");
     let before = written();
     let mut rail = TcpRail::new(house, Arc::new(Many), port).expect("a rail");

@@ -292,7 +292,7 @@ fn told_way(gate: &Gate, gates: &Gates) -> serde_json::Value {
                 "for": purpose(seen), "provider": (!seen.provider.is_empty()).then_some(&seen.provider), "unused": reasons(seen.unused),
                 "from": seen.ends.0.to_string(), "to": seen.ends.1.to_string(),
                 "straight": *passage == Passage::Straight, "through_node": match passage { Passage::Through(node) => Some(node), _ => None }, "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
-                "tuned_mb_per_s": (seen.tuned > 0).then_some(seen.tuned), "round_trip_us": (seen.round_trip_us > 0).then_some(seen.round_trip_us),
+                "tuned_mb_per_s": (seen.tuned > 0).then_some(seen.tuned), "round_trip_us": (seen.round_trip_us > 0).then_some(seen.round_trip_us), "format": (seen.version > 0).then_some(seen.version),
             })).collect::<Vec<_>>(),
         }),
     }
@@ -462,12 +462,16 @@ fn connection(seen: &Seen, passage: Passage) -> String {
             " (no address that the peer's host has named: passed on, or translated)".to_owned()
         }
     };
+    let format = match seen.version {
+        0 => String::new(),
+        version => format!("; format {version}"),
+    };
     let round_trip = match seen.round_trip_us {
         0 => String::new(),
         us => format!("; round trip {us} µs when it was opened"),
     };
     format!(
-        "{} to {}{through}: {what}{state}{again}{brought}{round_trip}",
+        "{} to {}{through}: {what}{state}{again}{brought}{format}{round_trip}",
         seen.ends.0, seen.ends.1
     )
 }

@@ -80,6 +80,8 @@ use token::Token;
 #[derive(Debug)]
 struct Member {
     epoch: u32,
+    /// What it and the agent speak with each other.
+    protocol: u16,
     pid: i32,
     socket: Option<OwnedFd>,
     /// `None` if the process is the rank's direct child, or not visible from here.

@@ -14,11 +14,12 @@ use crate::layout::{Card, State};
 use crate::orders::Callback;
 use crate::processes::{self, Ended};
 use crate::sys::{self, Received};
-use crate::wire::{PROTOCOL_MAX, PROTOCOL_MIN, ToAgent, ToRank};
+use crate::wire::{LIBRARY_VERSION, PROTOCOLS, ToAgent, ToRank};
+use garonne_rails::tcp::Versions;
 
 /// A registration as received.
 struct Request {
-    protocols: (u16, u16),
+    protocols: Versions,
     rank: u32,
     /// Process id as the process sees it, and as the kernel says it to us (0: not visible from here).
     pid: (u32, i32),
@@ -27,8 +28,23 @@ struct Request {
 
 /// What becomes of a registration.
 enum Verdict {
-    Join { epoch: u32 },
+    /// It joins this world, and is spoken to in this protocol.
+    Join {
+        epoch: u32,
+        protocol: u16,
+    },
     Alone,
+}
+
+/// The protocol to speak with a rank, by what both sides speak.
+fn agree(ours: Versions, request: &Request) -> Result<u16> {
+    ours.agree(request.protocols).map_err(|_| {
+        let text = format!(
+            "rank {} loaded Garonne {} (protocols {}), but `garonne` is {LIBRARY_VERSION} (protocols {ours})",
+            request.rank, request.version, request.protocols,
+        );
+        Error::peer(codes::G0203, text)
+    })
 }
 
 pub(super) fn reply(socket: BorrowedFd<'_>, message: &ToRank, fds: &[BorrowedFd<'_>]) {
@@ -77,6 +93,11 @@ impl Agent<'_> {
                 reply(socket.as_fd(), &ToRank::Heard, &[]);
             }
             Ok(ToAgent::Look(wish)) => self.ask_around(socket, wish),
+            // A tool of another version is told so.
+            Err(Error::Peer { code, text }) if code == codes::G0203 => {
+                let code = code.to_owned();
+                reply(socket.as_fd(), &ToRank::Refused { code, text }, &[]);
+            }
             _ => {}
         }
     }
@@ -124,11 +145,15 @@ impl Agent<'_> {
                 reply(socket.as_fd(), &ToRank::Alone, &[]);
                 Ok(None)
             }
-            Verdict::Join { epoch } => self.own_lifeline().map(|lifeline| Some((epoch, lifeline))),
+            Verdict::Join { epoch, protocol } => self
+                .own_lifeline()
+                .map(|lifeline| Some((epoch, protocol, lifeline))),
         });
         match verdict {
             Ok(None) => {}
-            Ok(Some((epoch, lifeline))) => self.welcome(&request, epoch, socket, &lifeline),
+            Ok(Some((epoch, protocol, lifeline))) => {
+                self.welcome((&request, protocol), epoch, socket, &lifeline);
+            }
             Err(error) => {
                 let (code, text) = (error.code().to_owned(), error.to_string());
                 let text = text
@@ -153,10 +178,7 @@ impl Agent<'_> {
 
     fn judge(&mut self, request: &Request) -> Result<Verdict> {
         let Request {
-            protocols,
-            rank,
-            pid,
-            version,
+            rank, pid, version, ..
         } = request;
         if !self.is_here(*rank) {
             return Err(Error::misuse(
@@ -164,15 +186,7 @@ impl Agent<'_> {
                 format!("this job has {} ranks and no rank {rank} here", self.slots.len()),
             ));
         }
-        if protocols.0 > PROTOCOL_MAX || protocols.1 < PROTOCOL_MIN {
-            let text = format!(
-                "rank {rank} loaded Garonne {version} (protocols {} to {}), but `garonne` is {} (protocols {PROTOCOL_MIN} to {PROTOCOL_MAX})",
-                protocols.0,
-                protocols.1,
-                crate::wire::LIBRARY_VERSION
-            );
-            return Err(Error::peer(codes::G0203, text));
-        }
+        let protocol = agree(PROTOCOLS, request)?;
         let mut epoch = 0;
         if let Some(holder) = self.slots[*rank as usize]
             .member
@@ -208,7 +222,7 @@ impl Agent<'_> {
             );
             return Err(Error::peer(codes::G0203, text));
         }
-        Ok(Verdict::Join { epoch })
+        Ok(Verdict::Join { epoch, protocol })
     }
 
     /// A reading end of the lifeline with a file description of its own: owner and signal are set per description.
@@ -224,7 +238,13 @@ impl Agent<'_> {
         .map_err(|error| Error::system(codes::G0209, "cannot make a lifeline (is /proc mounted?)", error))
     }
 
-    fn welcome(&mut self, request: &Request, epoch: u32, socket: OwnedFd, lifeline: &OwnedFd) {
+    fn welcome(
+        &mut self,
+        (request, protocol): (&Request, u16),
+        epoch: u32,
+        socket: OwnedFd,
+        lifeline: &OwnedFd,
+    ) {
         let slot = &mut self.slots[request.rank as usize];
         let direct = request.pid.1 == slot.pid;
         // Without room for a descriptor, or from another PID namespace, the end of its socket tells of its death.
@@ -244,7 +264,7 @@ impl Agent<'_> {
             .and_then(|mask| first_cpu(mask));
         Card::of(&world.board, request.rank).set_place(cpu, direct);
         let message = ToRank::Welcome {
-            protocol: PROTOCOL_MAX.min(request.protocols.1),
+            protocol,
             rank: request.rank,
         };
         let mut fds = vec![world.file.as_fd(), lifeline.as_fd()];
@@ -260,6 +280,7 @@ impl Agent<'_> {
         }
         self.members.push(Member {
             epoch,
+            protocol,
             pid: request.pid.1,
             socket: Some(socket),
             pidfd,
@@ -357,8 +378,10 @@ impl Agent<'_> {
     }
 
     fn answer(&self, member: u32, message: &ToRank) {
-        if let Some(socket) = &self.members[member as usize].socket {
-            reply(socket.as_fd(), message, &[]);
+        let member = &self.members[member as usize];
+        if let Some(socket) = &member.socket {
+            let message = message.encode_in(member.protocol);
+            let _ = sys::send(socket.as_fd(), &message, &[], SendFlags::DONTWAIT);
         }
     }
 
@@ -429,4 +452,44 @@ fn first_cpu(mask: &[u64]) -> Option<u32> {
         .enumerate()
         .find(|(_, word)| **word != 0)
         .map(|(i, word)| i as u32 * 64 + word.trailing_zeros())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn met(ours: (u16, u16), theirs: (u16, u16)) -> Result<u16> {
+        let request = Request {
+            protocols: theirs.into(),
+            rank: 3,
+            pid: (0, 0),
+            version: "9.9.9".into(),
+        };
+        agree(ours.into(), &request)
+    }
+
+    #[test]
+    fn a_rank_is_spoken_to_in_the_highest_protocol_of_both() {
+        for (ours, theirs, protocol) in [
+            ((6, 6), (6, 7), 6),
+            ((6, 7), (6, 6), 6),
+            ((6, 7), (5, 6), 6),
+            ((6, 7), (6, 8), 7),
+        ] {
+            assert_eq!(met(ours, theirs).unwrap(), protocol);
+        }
+    }
+
+    #[test]
+    fn a_rank_without_a_protocol_in_common_is_refused_with_both_versions() {
+        for (ours, theirs) in [((4, 5), (6, 7)), ((6, 7), (4, 5)), ((1, 1), (1, 0))] {
+            let error = met(ours, theirs).unwrap_err();
+            assert_eq!(error.code(), codes::G0203);
+            let (ours, theirs) = (Versions::from(ours), Versions::from(theirs));
+            let said = format!(
+                "rank 3 loaded Garonne 9.9.9 (protocols {theirs}), but `garonne` is {LIBRARY_VERSION} (protocols {ours})"
+            );
+            assert!(error.to_string().contains(&said), "{error}");
+        }
+    }
 }

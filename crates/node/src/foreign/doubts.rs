@@ -117,13 +117,16 @@ pub(super) fn doubt_of_leader(missed: &Missed) -> Option<Doubt> {
 mod tests {
     use std::time::Duration;
 
-    use garonne_rails::tcp::Library;
+    use garonne_rails::tcp::{Library, VERSIONS};
 
     use super::*;
 
     fn foreign() -> Fault {
-        let (theirs, library) = ((9, 11), Library::own());
-        Fault::Versions { theirs, library }
+        Fault::Versions {
+            ours: VERSIONS,
+            theirs: (9, 11).into(),
+            library: Library::own(),
+        }
     }
 
     #[test]

@@ -77,16 +77,13 @@ impl Outward {
             name: map.atlas.place(world.node)?.name,
         };
         let sealed = sealed()?;
-        let house = House {
-            secret: begin.secret,
-            me: Process {
-                job: world.job.0.to_ne_bytes(),
-                world: world.epoch,
-                rank: world.rank,
-                incarnation: 0,
-            },
-            sealed,
+        let me = Process {
+            job: world.job.0.to_ne_bytes(),
+            world: world.epoch,
+            rank: world.rank,
+            incarnation: 0,
         };
+        let house = House::new(begin.secret, me, sealed);
         let here = here.len() as u64;
         // Each has a core of its own, and none is left.
         let all_send = world.bound && here * 1000 >= u64::from(world.cpus_milli);

@@ -4,6 +4,7 @@
 //! that at most one waits here each way. Whoever sends hands the same bytes again until they are taken.
 
 use crate::sys::{self, Block, Way};
+use crate::tcp::handshake::Terms;
 use garonne_sync::user::UserMem;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -61,6 +62,7 @@ pub(crate) struct Channel {
     socket: OwnedFd,
     /// Bytes that came behind the handshake's last message.
     ahead: Vec<u8>,
+    version: u16,
     seal: Option<Seal>,
     end: Option<End>,
 }
@@ -108,8 +110,8 @@ pub(crate) fn recv(socket: &OwnedFd, bytes: &mut [u8]) -> Io {
 
 impl Channel {
     /// Over a socket whose handshake is over; `ahead` are bytes that were received behind it.
-    pub(crate) fn new(socket: OwnedFd, seal: Option<Box<TransportState>>, ahead: Vec<u8>) -> Self {
-        let seal = seal.map(|state| Seal {
+    pub(crate) fn new(socket: OwnedFd, terms: Terms, ahead: Vec<u8>) -> Self {
+        let seal = terms.seal.map(|state| Seal {
             state,
             out: Vec::new(),
             out_at: 0,
@@ -120,9 +122,15 @@ impl Channel {
         Self {
             socket,
             ahead,
+            version: terms.version,
             seal,
             end: None,
         }
+    }
+
+    /// The version of the format that both sides use on it.
+    pub(crate) fn version(&self) -> u16 {
+        self.version
     }
 
     /// How it has ended, if it has.
@@ -328,12 +336,19 @@ mod tests {
         [caller, called].map(|noise| Box::new(noise.into_transport_mode().unwrap()))
     }
 
+    fn sealed(state: Box<TransportState>) -> Terms {
+        Terms {
+            seal: Some(state),
+            ..Terms::plain()
+        }
+    }
+
     /// What comes of two records of which `change` is done to the first's bytes on the way: the answers of three calls, and the bytes.
     fn received(change: impl FnOnce(&mut Vec<u8>)) -> (Vec<Io>, Vec<u8>) {
         let [caller, called] = seals();
         let ((own, way), (back, other)) = (pair(), pair());
-        let mut sender = Channel::new(own, Some(caller), Vec::new());
-        let mut receiver = Channel::new(other, Some(called), Vec::new());
+        let mut sender = Channel::new(own, sealed(caller), Vec::new());
+        let mut receiver = Channel::new(other, sealed(called), Vec::new());
         let mut carried = Vec::new();
         for plain in [b"first", b"other"] {
             assert!(matches!(sender.send(plain, Then::Nothing), Io::Moved(5)));

@@ -236,7 +236,7 @@ impl Door {
                 Some(Newcomer {
                     from,
                     stream,
-                    channel: Channel::new(stranger.socket, callee.seal(), ahead),
+                    channel: Channel::new(stranger.socket, callee.terms(), ahead),
                     expected,
                 })
             }

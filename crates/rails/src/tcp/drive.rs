@@ -255,6 +255,7 @@ impl TcpRail {
             return;
         };
         remote.calls(stream).opened();
+        let version = channel.version();
         let honest = match stream {
             Stream::Small => remote.link.adopt(channel, theirs, &mut self.blocks).is_ok(),
             Stream::Bulk(path) => {
@@ -281,6 +282,7 @@ impl TcpRail {
             }
         }
         self.shown.opened(peer, stream, ends);
+        self.shown.version(peer, stream, version);
         if let (Stream::Bulk(path), Some(ends)) = (stream, ends) {
             self.begin_tuned(peer, path, ends);
         }

@@ -5,11 +5,15 @@
 
 use crate::limits::{TCP_BULK_FRAME, TCP_PACKET_MAX};
 use crate::tcp::fabric::hello::{HELLO_MAX, LENT};
+use crate::tcp::versions::Versions;
 use garonne_engine::limits::SPLIT_WAYS;
 use garonne_engine::rail::Header;
 
-/// Format versions that this library speaks, lowest and highest.
-pub const VERSIONS: (u16, u16) = (6, 6);
+/// Format versions that this library speaks.
+pub const VERSIONS: Versions = Versions {
+    lowest: 6,
+    highest: 6,
+};
 
 /// This library by name: engines of different ones do not understand each other's packets.
 pub const LIBRARY: &str = concat!("garonne ", env!("CARGO_PKG_VERSION"));
@@ -262,7 +266,7 @@ pub struct Process {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// Versions its sender speaks.
-    pub versions: (u16, u16),
+    pub versions: Versions,
     /// Library of its sender.
     pub library: Library,
     /// The rest.
@@ -350,14 +354,14 @@ pub enum Found<T> {
     /// No message of this format.
     Wrong,
     /// A call in versions of the format that are not spoken here.
-    Foreign((u16, u16), Library),
+    Foreign(Versions, Library),
 }
 
 impl Opening {
-    /// A message of this library.
-    pub fn own(body: Body) -> Self {
+    /// A message of this library, which speaks these versions.
+    pub fn own(versions: Versions, body: Body) -> Self {
         Self {
-            versions: VERSIONS,
+            versions,
             library: Library::own(),
             body,
         }
@@ -368,8 +372,8 @@ impl Opening {
         let mut bytes = Vec::with_capacity(256);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&[0, 0, 0, 0]);
-        bytes.extend_from_slice(&self.versions.0.to_le_bytes());
-        bytes.extend_from_slice(&self.versions.1.to_le_bytes());
+        bytes.extend_from_slice(&self.versions.lowest.to_le_bytes());
+        bytes.extend_from_slice(&self.versions.highest.to_le_bytes());
         bytes.extend_from_slice(&self.library.0);
         bytes[10] = match &self.body {
             Body::Call {
@@ -405,8 +409,8 @@ impl Opening {
         bytes
     }
 
-    /// The message at the beginning of these bytes.
-    pub fn decode(bytes: &[u8]) -> Found<Self> {
+    /// The message at the beginning of these bytes, for a side that speaks `ours`.
+    pub fn decode(bytes: &[u8], ours: Versions) -> Found<Self> {
         // Wrong from the first byte on: a stranger is not waited for.
         let seen = bytes.len().min(MAGIC.len());
         if bytes[..seen] != MAGIC[..seen] {
@@ -416,13 +420,13 @@ impl Opening {
             return Found::More;
         };
         let half = |at: usize| u16::from_le_bytes([prefix[at], prefix[at + 1]]);
-        let (len, versions) = (usize::from(half(8)), (half(12), half(14)));
-        if !(PREFIX..=OPENING_MAX).contains(&len) || versions.0 > versions.1 || prefix[11] != 0 {
+        let (len, versions) = (usize::from(half(8)), Versions::from((half(12), half(14))));
+        if !(PREFIX..=OPENING_MAX).contains(&len) || versions.lowest > versions.highest || prefix[11] != 0 {
             return Found::Wrong;
         }
         let mut library = Library([0; LIBRARY_BYTES]);
         library.0.copy_from_slice(&prefix[16..PREFIX]);
-        if versions.0 > VERSIONS.1 || versions.1 < VERSIONS.0 {
+        if ours.agree(versions).is_err() {
             return Found::Foreign(versions, library);
         }
         let Some(rest) = bytes.get(PREFIX..len) else {
@@ -490,7 +494,7 @@ impl Body {
 /// Reads any bytes as each message and frame: what a peer sends may be anything. What is understood is written as it was read.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
-    if let Found::Message(opening, len) = Opening::decode(bytes) {
+    if let Found::Message(opening, len) = Opening::decode(bytes, VERSIONS) {
         assert_eq!(opening.encode(), bytes[..len]);
         let _ = opening.library.name();
     }

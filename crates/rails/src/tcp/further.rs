@@ -197,11 +197,7 @@ mod tests {
                 rank,
                 incarnation: rank,
             };
-            let house = House {
-                secret: secret.clone(),
-                me,
-                sealed: false,
-            };
+            let house = House::new(secret.clone(), me, false);
             (TcpRail::new(house, book.clone(), listener).unwrap(), book)
         });
         [(); 2].map(|()| rails.next().unwrap())

@@ -2,6 +2,7 @@
 //!
 //! Noise's pattern NNpsk0 (crate `snow`) with the job's secret as key before the first message; what the caller says in clear of itself,
 //! of whom it calls and what for is bound in as prologue, so a message made for one job, world, rank, incarnation or stream is worth nothing for another.
+//! So is what versions it speaks; the version that each side finds to be the highest of both it tells the other under seal, so nobody on the way makes them use an older one.
 //! Both sides add fresh keys: a replayed call gets an answer that its replayer cannot use, and no connection counts before the caller's proof.
 //! Used by the rail's lines and its door. Bounded: a message has at most [`frame::OPENING_MAX`] bytes, and each is read once.
 
@@ -10,6 +11,7 @@ use crate::tcp::frame::{
     VERSIONS,
 };
 use crate::tcp::trusted::AGENTS;
+use crate::tcp::versions::Versions;
 use garonne_engine::api::Error;
 use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
@@ -110,8 +112,10 @@ impl Secret {
 pub enum Fault {
     /// The other side speaks other versions of the format.
     Versions {
+        /// This side's versions.
+        ours: Versions,
         /// Its versions.
-        theirs: (u16, u16),
+        theirs: Versions,
         /// Its library.
         library: Library,
     },
@@ -135,15 +139,15 @@ impl Fault {
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Versions { theirs, library } => write!(
+            Self::Versions {
+                ours,
+                theirs,
+                library,
+            } => write!(
                 f,
-                "it runs {} with formats {} to {}, this process {} with {} to {}",
+                "it runs {} with formats {theirs}, this process {} with {ours}",
                 library.name(),
-                theirs.0,
-                theirs.1,
                 frame::LIBRARY,
-                VERSIONS.0,
-                VERSIONS.1
             ),
             Self::Library(library) => {
                 write!(f, "it runs {}, this process {}", library.name(), frame::LIBRARY)
@@ -153,6 +157,7 @@ impl std::fmt::Display for Fault {
             Self::Refused(Reason::Sealing) => {
                 f.write_str("one side encrypts (GARONNE_ENCRYPT) and the other does not")
             }
+            Self::Refused(Reason::Versions) => f.write_str("it refuses formats that it says it speaks"),
             Self::Refused(_) => f.write_str("it refuses this library"),
             Self::NotAuthentic => f.write_str("it cannot prove that it belongs to the job"),
             Self::Garbage => f.write_str("something else answers at its address"),
@@ -160,13 +165,24 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// What both sides know once a handshake is over.
+/// How both sides go on once a handshake is over.
 #[derive(Debug)]
-pub struct Agreed {
-    /// The other side's next expected number.
-    pub expected: u32,
+pub struct Terms {
+    /// The version of the format.
+    pub version: u16,
     /// What seals the traffic, if it is to be sealed.
     pub seal: Option<Box<TransportState>>,
+}
+
+impl Terms {
+    /// Those of connections that no handshake has made.
+    #[cfg(any(test, fuzzing))]
+    pub fn plain() -> Self {
+        Self {
+            version: VERSIONS.highest,
+            seal: None,
+        }
+    }
 }
 
 fn noise<'a>(secret: &'a Secret, clear: &'a [u8]) -> Option<Builder<'a>> {
@@ -177,19 +193,38 @@ fn noise<'a>(secret: &'a Secret, clear: &'a [u8]) -> Option<Builder<'a>> {
         .ok()
 }
 
-fn inner(expected: u32, stream: Stream, sealed: bool) -> [u8; INNER] {
-    let mut bytes = [0; INNER];
-    bytes[..4].copy_from_slice(&expected.to_le_bytes());
-    bytes[4] = stream.code();
-    bytes[5] = u8::from(sealed);
-    bytes[6..].copy_from_slice(&VERSIONS.1.to_le_bytes());
-    bytes
+/// What both sides have to see alike, as each tells the other under seal.
+#[derive(Clone, Copy, Debug)]
+struct Sight {
+    stream: Stream,
+    sealed: bool,
+    /// The version that both use.
+    version: u16,
 }
 
-/// The number in what the other side said under seal, if it agrees about the rest.
-fn agreed(bytes: &[u8], stream: Stream, sealed: bool) -> Option<u32> {
-    let expected = u32::from_le_bytes(*bytes.first_chunk()?);
-    (bytes == inner(expected, stream, sealed)).then_some(expected)
+impl Sight {
+    /// What is said under seal; `expected`: the number that its sender expects next.
+    fn with(self, expected: u32) -> [u8; INNER] {
+        let mut bytes = [0; INNER];
+        bytes[..4].copy_from_slice(&expected.to_le_bytes());
+        bytes[4] = self.stream.code();
+        bytes[5] = u8::from(self.sealed);
+        bytes[6..].copy_from_slice(&self.version.to_le_bytes());
+        bytes
+    }
+
+    /// The number in what the other side said, if it sees the rest alike.
+    fn expected(self, bytes: &[u8]) -> Option<u32> {
+        let expected = u32::from_le_bytes(*bytes.first_chunk()?);
+        (bytes == self.with(expected)).then_some(expected)
+    }
+
+    fn terms(self, transport: TransportState) -> Terms {
+        Terms {
+            version: self.version,
+            seal: self.sealed.then(|| Box::new(transport)),
+        }
+    }
 }
 
 fn transport(noise: HandshakeState) -> Result<TransportState, Fault> {
@@ -205,14 +240,44 @@ pub struct House {
     pub me: Process,
     /// Whether traffic is sealed; the same in all processes of a job.
     pub sealed: bool,
+    versions: Versions,
+}
+
+impl House {
+    /// Of this library.
+    pub fn new(secret: Secret, me: Process, sealed: bool) -> Self {
+        Self {
+            secret,
+            me,
+            sealed,
+            versions: VERSIONS,
+        }
+    }
+
+    /// As if this library spoke other versions of the format: for tests of what becomes of such a pair.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn speaking(self, versions: Versions) -> Self {
+        Self { versions, ..self }
+    }
+
+    /// The version to use with who speaks `theirs`.
+    fn agree(&self, theirs: Versions, library: Library) -> Result<u16, Fault> {
+        let ours = self.versions;
+        ours.agree(theirs).map_err(|_| Fault::Versions {
+            ours,
+            theirs,
+            library,
+        })
+    }
 }
 
 /// The calling side.
 #[derive(Debug)]
 pub struct Caller {
     noise: Box<HandshakeState>,
+    house: House,
     stream: Stream,
-    sealed: bool,
 }
 
 /// How far the calling side is.
@@ -222,8 +287,10 @@ pub enum Answered {
     More(Caller),
     /// It is: send the proof, and the connection is open.
     Done {
+        /// The other side's next expected number.
+        expected: u32,
         /// What was agreed.
-        agreed: Agreed,
+        terms: Terms,
         /// Bytes that the answer took.
         consumed: usize,
         /// The proof, to be sent first.
@@ -237,13 +304,14 @@ impl Caller {
     /// # Errors
     /// The system gives no random bytes.
     pub fn call(house: &House, to: (u32, u32), stream: Stream) -> Result<(Self, Vec<u8>), Error> {
-        let mut call = Opening::own(Body::Call {
+        let body = Body::Call {
             from: house.me,
             to,
             stream,
             sealed: house.sealed,
             first: [0; FIRST],
-        });
+        };
+        let mut call = Opening::own(house.versions, body);
         let clear = call.encode();
         let refused = Error::Resource("the handshake's cryptography has no random bytes");
         let noise = noise(&house.secret, &clear[..CALL]).and_then(|noise| noise.build_initiator().ok());
@@ -255,15 +323,12 @@ impl Caller {
             (Ok(FIRST), Body::Call { first, .. }) => *first = message,
             _ => return Err(refused),
         }
-        let sealed = house.sealed;
-        Ok((
-            Self {
-                noise: Box::new(noise),
-                stream,
-                sealed,
-            },
-            call.encode(),
-        ))
+        let caller = Self {
+            noise: Box::new(noise),
+            house: house.clone(),
+            stream,
+        };
+        Ok((caller, call.encode()))
     }
 
     /// Looks at what came back. `expected` is the next number that this side expects.
@@ -271,20 +336,20 @@ impl Caller {
     /// # Errors
     /// The other side refuses, or is not who it should be.
     pub fn answered(mut self, bytes: &[u8], expected: u32) -> Result<Answered, Fault> {
-        let (opening, consumed) = match Opening::decode(bytes) {
-            Found::More => return Ok(Answered::More(self)),
+        let house = self.house;
+        let foreign = |theirs, library| Fault::Versions {
+            ours: house.versions,
+            theirs,
+            library,
+        };
+        let (opening, consumed) = match Opening::decode(bytes, house.versions) {
+            Found::More => return Ok(Answered::More(Self { house, ..self })),
             Found::Wrong => return Err(Fault::Garbage),
-            Found::Foreign(theirs, library) => return Err(Fault::Versions { theirs, library }),
+            Found::Foreign(theirs, library) => return Err(foreign(theirs, library)),
             Found::Message(opening, consumed) => (opening, consumed),
         };
         let second = match opening.body {
             Body::Answer(second) => second,
-            Body::Refusal(Reason::Versions) => {
-                return Err(Fault::Versions {
-                    theirs: opening.versions,
-                    library: opening.library,
-                });
-            }
             Body::Refusal(Reason::Library) => return Err(Fault::Library(opening.library)),
             Body::Refusal(reason) => return Err(Fault::Refused(reason)),
             _ => return Err(Fault::Garbage),
@@ -292,20 +357,24 @@ impl Caller {
         let mut payload = [0; SECOND];
         let said = self.noise.read_message(&second, &mut payload);
         let said = said.map_err(|_| Fault::NotAuthentic)?;
-        let theirs = agreed(&payload[..said], self.stream, self.sealed).ok_or(Fault::NotAuthentic)?;
+        // The versions in clear may have been changed on the way. Then this is not what the other side has found.
+        let sight = Sight {
+            stream: self.stream,
+            sealed: house.sealed,
+            version: house.agree(opening.versions, opening.library)?,
+        };
+        let theirs = sight.expected(&payload[..said]).ok_or(Fault::NotAuthentic)?;
         let mut transport = transport(*self.noise)?;
         let mut third = [0; THIRD];
-        match transport.write_message(&inner(expected, self.stream, self.sealed), &mut third) {
+        match transport.write_message(&sight.with(expected), &mut third) {
             Ok(THIRD) => {}
             _ => return Err(Fault::NotAuthentic),
         }
         Ok(Answered::Done {
-            agreed: Agreed {
-                expected: theirs,
-                seal: self.sealed.then(|| Box::new(transport)),
-            },
+            expected: theirs,
+            terms: sight.terms(transport),
             consumed,
-            proof: Opening::own(Body::Proof(third)).encode(),
+            proof: Opening::own(house.versions, Body::Proof(third)).encode(),
         })
     }
 }
@@ -317,8 +386,9 @@ pub struct Callee {
     pub from: Process,
     /// What for.
     pub stream: Stream,
+    ours: Versions,
     transport: TransportState,
-    sealed: bool,
+    sight: Sight,
 }
 
 /// How far a call is.
@@ -344,7 +414,7 @@ pub enum Heard {
 /// # Errors
 /// It is no such call.
 pub fn called(secret: &Secret, job: [u8; 16], bytes: &[u8]) -> Result<Option<u32>, Fault> {
-    let opening = match Opening::decode(bytes) {
+    let opening = match Opening::decode(bytes, VERSIONS) {
         Found::More => return Ok(None),
         Found::Message(opening, _) => opening,
         Found::Wrong | Found::Foreign(..) => return Err(Fault::Garbage),
@@ -352,16 +422,13 @@ pub fn called(secret: &Secret, job: [u8; 16], bytes: &[u8]) -> Result<Option<u32
     let Body::Call { from, to, sealed, .. } = opening.body else {
         return Err(Fault::Garbage);
     };
-    let as_if = House {
-        secret: secret.clone(),
-        me: Process {
-            job,
-            world: from.world,
-            rank: to.0,
-            incarnation: to.1,
-        },
-        sealed,
+    let me = Process {
+        job,
+        world: from.world,
+        rank: to.0,
+        incarnation: to.1,
     };
+    let as_if = House::new(secret.clone(), me, sealed);
     if from.job != job || matches!(from.world, AGENTS | ASKED) {
         return Err(Fault::Garbage);
     }
@@ -372,14 +439,17 @@ pub fn called(secret: &Secret, job: [u8; 16], bytes: &[u8]) -> Result<Option<u32
     }
 }
 
-fn refusal(fault: Fault) -> Heard {
+fn refusal(house: &House, fault: Fault) -> Heard {
     let reason = match &fault {
         Fault::Versions { .. } => Reason::Versions,
         Fault::Library(_) => Reason::Library,
         Fault::Refused(reason) => *reason,
         Fault::NotAuthentic | Fault::Garbage => Reason::Other,
     };
-    Heard::Refused(fault, Opening::own(Body::Refusal(reason)).encode())
+    Heard::Refused(
+        fault,
+        Opening::own(house.versions, Body::Refusal(reason)).encode(),
+    )
 }
 
 impl Callee {
@@ -392,10 +462,17 @@ impl Callee {
         bytes: &[u8],
         admit: impl FnOnce(&Process, Stream) -> Result<u32, Reason>,
     ) -> Result<Heard, Fault> {
-        let (opening, consumed) = match Opening::decode(bytes) {
+        let refusal = |fault| Ok(refusal(house, fault));
+        let (opening, consumed) = match Opening::decode(bytes, house.versions) {
             Found::More => return Ok(Heard::More),
             Found::Wrong => return Err(Fault::Garbage),
-            Found::Foreign(theirs, library) => return Ok(refusal(Fault::Versions { theirs, library })),
+            Found::Foreign(theirs, library) => {
+                return refusal(Fault::Versions {
+                    ours: house.versions,
+                    theirs,
+                    library,
+                });
+            }
             Found::Message(opening, consumed) => (opening, consumed),
         };
         let Body::Call {
@@ -409,16 +486,16 @@ impl Callee {
             return Err(Fault::Garbage);
         };
         if opening.library != Library::own() {
-            return Ok(refusal(Fault::Library(opening.library)));
+            return refusal(Fault::Library(opening.library));
         }
         let me = &house.me;
         let is_asked = from.world == ASKED && me.world != AGENTS;
         if (from.job, to) != (me.job, (me.rank, me.incarnation)) || !(from.world == me.world || is_asked) {
-            return Ok(refusal(Fault::Refused(Reason::Other)));
+            return refusal(Fault::Refused(Reason::Other));
         }
         // Who only asks for a call sends nothing that would be sealed, and does not know what the ranks have agreed on.
         if sealed != house.sealed && !is_asked {
-            return Ok(refusal(Fault::Refused(Reason::Sealing)));
+            return refusal(Fault::Refused(Reason::Sealing));
         }
         let noise = noise(&house.secret, &bytes[..CALL]).and_then(|noise| noise.build_responder().ok());
         let mut noise = noise.ok_or(Fault::NotAuthentic)?;
@@ -430,22 +507,28 @@ impl Callee {
         }
         let expected = match admit(&from, stream) {
             Ok(expected) => expected,
-            Err(reason) => return Ok(refusal(Fault::Refused(reason))),
+            Err(reason) => return refusal(Fault::Refused(reason)),
+        };
+        let sight = Sight {
+            stream,
+            sealed,
+            version: house.agree(opening.versions, opening.library)?,
         };
         let mut second = [0; SECOND];
-        match noise.write_message(&inner(expected, stream, sealed), &mut second) {
+        match noise.write_message(&sight.with(expected), &mut second) {
             Ok(SECOND) => {}
             _ => return Err(Fault::NotAuthentic),
         }
         let callee = Self {
             from,
             stream,
+            ours: house.versions,
             transport: transport(noise)?,
-            sealed,
+            sight,
         };
         Ok(Heard::Answered {
             callee: Box::new(callee),
-            answer: Opening::own(Body::Answer(second)).encode(),
+            answer: Opening::own(house.versions, Body::Answer(second)).encode(),
             consumed,
         })
     }
@@ -455,7 +538,7 @@ impl Callee {
     /// # Errors
     /// The caller is not who it said.
     pub fn proved(&mut self, bytes: &[u8]) -> Result<Option<(u32, usize)>, Fault> {
-        let (opening, consumed) = match Opening::decode(bytes) {
+        let (opening, consumed) = match Opening::decode(bytes, self.ours) {
             Found::More => return Ok(None),
             Found::Message(opening, consumed) => (opening, consumed),
             Found::Wrong | Found::Foreign(..) => return Err(Fault::Garbage),
@@ -466,13 +549,13 @@ impl Callee {
         let mut payload = [0; THIRD];
         let said = self.transport.read_message(&third, &mut payload);
         let said = said.map_err(|_| Fault::NotAuthentic)?;
-        let expected = agreed(&payload[..said], self.stream, self.sealed).ok_or(Fault::NotAuthentic)?;
+        let expected = self.sight.expected(&payload[..said]).ok_or(Fault::NotAuthentic)?;
         Ok(Some((expected, consumed)))
     }
 
-    /// What seals the traffic, if it is to be sealed.
-    pub fn seal(self) -> Option<Box<TransportState>> {
-        self.sealed.then(|| Box::new(self.transport))
+    /// How to go on.
+    pub fn terms(self) -> Terms {
+        self.sight.terms(self.transport)
     }
 }
 

@@ -8,6 +8,7 @@ pub use crate::tcp::link::hostile::receive_anything as link;
 pub use crate::tcp::relay::hostile::pass_anything_on as relay;
 
 use crate::tcp::channel::Channel;
+use crate::tcp::handshake::Terms;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use std::os::fd::OwnedFd;
 
@@ -44,7 +45,7 @@ impl Other {
             None,
         );
         let (own, other) = pair.expect("a pair of sockets");
-        (Channel::new(own, None, Vec::new()), Self(other))
+        (Channel::new(own, Terms::plain(), Vec::new()), Self(other))
     }
 
     /// Sends as much of it as there is room for.

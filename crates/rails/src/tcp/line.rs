@@ -152,7 +152,8 @@ impl Line {
                 Err(fault) => return Step::Failed(Failure::Fault(fault)),
                 Ok(Answered::More(caller)) => self.caller = Some(caller),
                 Ok(Answered::Done {
-                    agreed,
+                    expected,
+                    terms,
                     consumed,
                     proof,
                 }) => {
@@ -161,8 +162,8 @@ impl Line {
                         return Step::Failed(Failure::Cut);
                     }
                     let ahead = self.came.split_off(consumed);
-                    let channel = Channel::new(self.socket, agreed.seal, ahead);
-                    return Step::Open(channel, agreed.expected);
+                    let channel = Channel::new(self.socket, terms, ahead);
+                    return Step::Open(channel, expected);
                 }
             }
         }

@@ -475,6 +475,7 @@ mod owed;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::handshake::Terms;
     use proptest::prelude::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::os::fd::OwnedFd;
@@ -503,7 +504,7 @@ mod tests {
             None,
         );
         let (own, other) = pair.unwrap();
-        let channel = Channel::new(own, None, bytes.to_vec());
+        let channel = Channel::new(own, Terms::plain(), bytes.to_vec());
         link.adopt(channel, 0, blocks).unwrap();
         other
     }

@@ -568,6 +568,7 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::handshake::Terms;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     #[test]
@@ -585,7 +586,7 @@ mod tests {
         let mut paths = Paths::default();
         let open = |paths: &mut Paths, path: u8| {
             let own = pairs[usize::from(path)].as_ref().unwrap().0.try_clone().unwrap();
-            paths.adopt(path, Channel::new(own, None, Vec::new()));
+            paths.adopt(path, Channel::new(own, Terms::plain(), Vec::new()));
         };
         open(&mut paths, 0);
         open(&mut paths, 1);

@@ -13,8 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Words of a row: the peer plus one (0: none), the stream's code, whether it is open, how often it was opened, both ports, both addresses, what it moves and has moved,
-/// of the one beside an endpoint of libfabric the provider's name and why it is not used, here (low byte) and there (the next), the round trip, and what it began with.
-const ROW: usize = 22;
+/// of the one beside an endpoint of libfabric the provider's name and why it is not used, here (low byte) and there (the next), the round trip, what it began with, and the version of the format.
+const ROW: usize = 23;
 const STREAM: usize = 1;
 const OPEN: usize = 2;
 const OPENED: usize = 3;
@@ -27,6 +27,7 @@ const PROVIDER: usize = 15;
 const UNUSED: usize = 19;
 const ROUND_TRIP: usize = 20;
 const TUNED: usize = 21;
+const VERSION: usize = 22;
 /// Bytes of a provider's name that are shown.
 const PROVIDER_BYTES: usize = 16;
 
@@ -58,6 +59,8 @@ pub struct Seen {
     pub round_trip_us: u32,
     /// Megabytes in a second that its network gave when it was measured before, with which it began; 0: with nothing.
     pub tuned: u32,
+    /// The version of the format that both ends use, or used last; 0: it was not opened yet, or does not leave the process.
+    pub version: u32,
 }
 
 /// Why no connection in such a table uses libfabric, if there is a reason that holds for all.
@@ -115,6 +118,7 @@ pub fn read_shown(table: &[u8]) -> Vec<Seen> {
             ),
             round_trip_us: row[ROUND_TRIP],
             tuned: row[TUNED],
+            version: row[VERSION],
         })
     };
     words.chunks_exact(ROW).filter_map(seen).collect()
@@ -182,6 +186,13 @@ impl Shown {
     pub fn tuned(&self, peer: Peer, stream: Stream, rate: u32) {
         if let Some(row) = self.row(peer, stream) {
             row[TUNED].store(rate.max(1), Relaxed);
+        }
+    }
+
+    /// Both ends of a stream use this version of the format.
+    pub fn version(&self, peer: Peer, stream: Stream, version: u16) {
+        if let Some(row) = self.row(peer, stream) {
+            row[VERSION].store(version.into(), Relaxed);
         }
     }
 
@@ -314,6 +325,7 @@ mod tests {
         shown.moved(0, Stream::Bulk(3), (1200, 77));
         shown.round_trip(7, Stream::Small, Some(90));
         shown.tuned(0, Stream::Bulk(3), 900);
+        shown.version(7, Stream::Small, 6);
         assert!(!read_sealed(&shown.table()));
         shown.sealed(true);
         assert!(read_sealed(&shown.table()) && !read_sealed(&[]));
@@ -328,6 +340,7 @@ mod tests {
             provider: String::new(),
             unused: (None, None),
             round_trip_us: if peer == 7 { 90 } else { 0 },
+            version: if peer == 7 { 6 } else { 0 },
             tuned: if stream == Stream::Bulk(3) { 900 } else { 0 },
         };
         assert_eq!(

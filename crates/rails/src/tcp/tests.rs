@@ -2,6 +2,7 @@
 
 mod advance;
 mod flood;
+mod versions;
 
 use super::*;
 use crate::conformance::{Told, send};
@@ -49,11 +50,7 @@ fn house(secret: &Secret, rank: Peer) -> House {
         rank,
         incarnation: rank,
     };
-    House {
-        secret: secret.clone(),
-        me,
-        sealed: false,
-    }
+    House::new(secret.clone(), me, false)
 }
 
 /// Rank 0 as a rail, and what rank 1 has to play by hand: its secret, its listener and rank 0's address.
@@ -374,7 +371,7 @@ fn a_replayed_call_and_a_wrong_proof_open_nothing() {
     let mut answer = [0; frame::PREFIX + frame::SECOND];
     stage.read(&mut socket, &mut answer);
     // Whoever recorded the call cannot go on.
-    let proof = Opening::own(frame::Body::Proof([9; frame::THIRD])).encode();
+    let proof = Opening::own(frame::VERSIONS, frame::Body::Proof([9; frame::THIRD])).encode();
     socket.write_all(&proof).unwrap();
     assert!(stage.is_cut(&mut socket, 100_000));
     assert!(stage.rail.open.is_empty(), "nobody has proved anything");
@@ -492,7 +489,7 @@ fn refuse(reason: Reason) -> (Told, Vec<(Peer, Fault)>) {
         }
     }
     let mut socket = accepted.unwrap();
-    let mut refusal = Opening::own(frame::Body::Refusal(reason)).encode();
+    let mut refusal = Opening::own(frame::VERSIONS, frame::Body::Refusal(reason)).encode();
     refusal[16..40].copy_from_slice(b"garonne 9.9.9-elsewhere\0");
     socket.write_all(&refusal).unwrap();
     stage.until(&mut told, |told| !told.gone.is_empty());

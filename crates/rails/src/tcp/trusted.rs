@@ -22,40 +22,31 @@ pub const AGENTS: u32 = u32::MAX;
 
 /// What one agent brings to its openings. `node` is its index among the job's.
 pub fn house(secret: crate::tcp::Secret, job: [u8; 16], node: u32) -> House {
-    House {
-        secret,
-        me: Process {
-            job,
-            world: AGENTS,
-            rank: node,
-            incarnation: 0,
-        },
-        sealed: true,
-    }
+    let me = Process {
+        job,
+        world: AGENTS,
+        rank: node,
+        incarnation: 0,
+    };
+    House::new(secret, me, true)
 }
 
 /// The same, to go on with a line by another connection, the `turn`th of them: who has taken a later one takes no earlier one any more.
-pub fn house_again(house: House, turn: u32) -> House {
-    let me = Process {
-        incarnation: turn,
-        ..house.me
-    };
-    House { me, ..house }
+pub fn house_again(mut house: House, turn: u32) -> House {
+    house.me.incarnation = turn;
+    house
 }
 
 /// What an agent brings to a call to a rank of its node, on behalf of rank `from`, which does not reach that one and wants to be called.
 pub fn house_of_asking(secret: crate::tcp::Secret, job: [u8; 16], from: u32) -> House {
-    House {
-        secret,
-        me: Process {
-            job,
-            world: ASKED,
-            rank: from,
-            incarnation: 0,
-        },
-        // As between ranks.
-        sealed: false,
-    }
+    let me = Process {
+        job,
+        world: ASKED,
+        rank: from,
+        incarnation: 0,
+    };
+    // As between ranks.
+    House::new(secret, me, false)
 }
 
 /// Bytes before a message: its length, its number, and how many the sender has received.
@@ -112,6 +103,11 @@ impl Trusted {
     /// Its socket: readable when something came; to be watched for room while [`Trusted::waiting`] is above 0.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.channel.fd()
+    }
+
+    /// The version of the format that both ends use.
+    pub fn version(&self) -> u16 {
+        self.channel.version()
     }
 
     /// Bytes that have not left.

@@ -54,16 +54,13 @@ pub const JOB: [u8; 16] = *b"a job of a test!";
 
 /// What rank `me` brings to handshakes.
 pub fn house(secret: &Secret, me: Peer, sealed: bool) -> House {
-    House {
-        secret: secret.clone(),
-        me: Process {
-            job: JOB,
-            world: 0,
-            rank: me,
-            incarnation: 1000 + me,
-        },
-        sealed,
-    }
+    let process = Process {
+        job: JOB,
+        world: 0,
+        rank: me,
+        incarnation: 1000 + me,
+    };
+    House::new(secret.clone(), process, sealed)
 }
 
 /// A listener on loopback and its address.

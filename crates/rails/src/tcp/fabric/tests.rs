@@ -66,11 +66,7 @@ impl Pair {
                 incarnation: 0,
             };
             rank += 1;
-            let house = House {
-                secret: secret.clone(),
-                me,
-                sealed: false,
-            };
+            let house = House::new(secret.clone(), me, false);
             Some(TcpRail::new(house, Arc::new(Two(addresses)), listener).unwrap())
         });
         let (source, local) = (Scratch::new(LEN).unwrap(), Scratch::new(LEN).unwrap());

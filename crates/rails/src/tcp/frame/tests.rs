@@ -4,18 +4,21 @@ use super::*;
 use proptest::prelude::*;
 
 fn call() -> Opening {
-    Opening::own(Body::Call {
-        from: Process {
-            job: [7; 16],
-            world: 1,
-            rank: 2,
-            incarnation: 3,
+    Opening::own(
+        VERSIONS,
+        Body::Call {
+            from: Process {
+                job: [7; 16],
+                world: 1,
+                rank: 2,
+                incarnation: 3,
+            },
+            to: (4, 5),
+            stream: Stream::Bulk(3),
+            sealed: true,
+            first: [9; FIRST],
         },
-        to: (4, 5),
-        stream: Stream::Bulk(3),
-        sealed: true,
-        first: [9; FIRST],
-    })
+    )
 }
 
 proptest! {
@@ -43,24 +46,29 @@ fn every_message_survives_the_wire_and_waits_for_its_last_byte() {
         Body::Proof([2; THIRD]),
     ];
     for body in bodies {
-        let opening = Opening::own(body);
+        let opening = Opening::own(VERSIONS, body);
         let bytes = opening.encode();
         assert!(bytes.len() <= OPENING_MAX);
         for cut in 0..bytes.len() {
-            assert_eq!(Opening::decode(&bytes[..cut]), Found::More);
+            assert_eq!(Opening::decode(&bytes[..cut], VERSIONS), Found::More);
         }
-        assert_eq!(Opening::decode(&bytes), Found::Message(opening, bytes.len()));
+        assert_eq!(
+            Opening::decode(&bytes, VERSIONS),
+            Found::Message(opening, bytes.len())
+        );
     }
 }
 
 #[test]
 fn a_message_of_another_format_is_known_by_its_library() {
     let mut opening = call();
-    opening.versions = (7, 9);
+    opening.versions = (7, 9).into();
     let mut bytes = opening.encode();
     bytes[16..24].copy_from_slice(b"elsewise");
-    match Opening::decode(&bytes) {
-        Found::Foreign((7, 9), library) => assert!(library.name().starts_with("elsewise")),
+    match Opening::decode(&bytes, VERSIONS) {
+        Found::Foreign(versions, library) => {
+            assert!(versions == (7, 9).into() && library.name().starts_with("elsewise"))
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -85,7 +93,7 @@ fn lengths_beyond_their_bounds_are_refused() {
     }
     let mut bytes = call().encode();
     bytes[8..10].copy_from_slice(&(OPENING_MAX as u16 + 1).to_le_bytes());
-    assert_eq!(Opening::decode(&bytes), Found::Wrong);
+    assert_eq!(Opening::decode(&bytes, VERSIONS), Found::Wrong);
 }
 
 #[test]

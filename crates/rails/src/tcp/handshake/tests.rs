@@ -14,11 +14,7 @@ fn process(rank: u32) -> Process {
 
 fn houses(sealed: bool) -> (House, House) {
     let secret = Secret::generate().unwrap();
-    let house = |rank| House {
-        secret: secret.clone(),
-        me: process(rank),
-        sealed,
-    };
+    let house = |rank| House::new(secret.clone(), process(rank), sealed);
     (house(0), house(1))
 }
 
@@ -53,13 +49,19 @@ fn two_who_know_the_secret_agree_and_tell_each_other_what_they_expect() {
         let (near, far) = houses(sealed);
         let (caller, bytes) = call(&near);
         let (mut callee, bytes) = answer(&far, &bytes);
-        let Ok(Answered::Done { agreed, proof, .. }) = caller.answered(&bytes, 20) else {
+        let Ok(Answered::Done {
+            expected,
+            terms,
+            proof,
+            ..
+        }) = caller.answered(&bytes, 20)
+        else {
             panic!("the answer is honest")
         };
-        assert_eq!((agreed.expected, agreed.seal.is_some()), (40, sealed));
+        assert_eq!((expected, terms.seal.is_some()), (40, sealed));
         assert_eq!(callee.proved(&proof[..50]), Ok(None));
         assert_eq!(callee.proved(&proof), Ok(Some((20, proof.len()))));
-        if let (Some(mut near), Some(mut far)) = (agreed.seal, callee.seal()) {
+        if let (Some(mut near), Some(mut far)) = (terms.seal, callee.terms().seal) {
             let (mut sealed, mut open) = ([0; 64], [0; 64]);
             let len = near.write_message(b"hello", &mut sealed).unwrap();
             assert_eq!(far.read_message(&sealed[..len], &mut open), Ok(5));
@@ -129,7 +131,7 @@ fn an_answer_without_the_secret_is_refused() {
     };
     assert!(hear(&impostor, &bytes).is_err());
     // It invents one.
-    let made_up = Opening::own(Body::Answer([5; SECOND])).encode();
+    let made_up = Opening::own(VERSIONS, Body::Answer([5; SECOND])).encode();
     assert!(matches!(caller.answered(&made_up, 0), Err(Fault::NotAuthentic)));
 }
 
@@ -177,21 +179,131 @@ fn another_library_is_refused_by_name_on_both_sides() {
     }
 }
 
-#[test]
-fn versions_without_overlap_are_refused_by_name() {
+/// What becomes of a call between two that speak such versions, of which `change` is done to each message on its way: the version that both use.
+fn meet(
+    ours: (u16, u16),
+    theirs: (u16, u16),
+    mut change: impl FnMut(&mut Vec<u8>),
+) -> Result<u16, (Option<Fault>, Fault)> {
     let (near, far) = houses(false);
+    let (near, far) = (near.speaking(ours.into()), far.speaking(theirs.into()));
     let (caller, mut bytes) = call(&near);
-    bytes[12..16].copy_from_slice(&[9, 0, 11, 0]);
-    let Ok(Heard::Refused(Fault::Versions { theirs: (9, 11), .. }, mut refusal)) = hear(&far, &bytes) else {
+    change(&mut bytes);
+    let (callee, mut bytes) = match hear(&far, &bytes) {
+        Ok(Heard::Answered { callee, answer, .. }) => (Ok(callee), answer),
+        Ok(Heard::Refused(fault, refusal)) => (Err(fault), refusal),
+        other => return Err((None, other.unwrap_err())),
+    };
+    change(&mut bytes);
+    match (caller.answered(&bytes, 0), callee) {
+        (Ok(Answered::Done { terms, mut proof, .. }), Ok(mut callee)) => {
+            change(&mut proof);
+            callee
+                .proved(&proof)
+                .map_err(|fault| (Some(fault.clone()), fault))?;
+            assert_eq!(terms.version, callee.terms().version, "both use the same");
+            Ok(terms.version)
+        }
+        (Err(here), callee) => Err((callee.err(), here)),
+        (other, _) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn both_use_the_highest_version_that_both_speak() {
+    for (ours, theirs, version) in [
+        ((6, 6), (6, 6), 6),
+        ((6, 7), (6, 6), 6),
+        ((6, 6), (6, 7), 6),
+        ((5, 6), (6, 7), 6),
+        ((6, 7), (5, 6), 6),
+        ((6, 7), (6, 7), 7),
+        ((1, 9), (3, 8), 8),
+    ] {
+        assert_eq!(meet(ours, theirs, |_| ()), Ok(version), "{ours:?} {theirs:?}");
+    }
+}
+
+#[test]
+fn versions_without_overlap_are_refused_by_name_on_both_sides() {
+    for (ours, theirs) in [((4, 5), (6, 7)), ((6, 7), (4, 5)), ((6, 6), (9, 11))] {
+        let Err((Some(there), here)) = meet(ours, theirs, |bytes| bytes[16..24].copy_from_slice(b"elsewise"))
+        else {
+            panic!("it must be refused")
+        };
+        for (fault, own, other) in [(here, ours, theirs), (there, theirs, ours)] {
+            let said = fault.to_string();
+            let expected = format!(
+                "with formats {} to {}, this process {} with {} to {}",
+                other.0,
+                other.1,
+                frame::LIBRARY,
+                own.0,
+                own.1
+            );
+            assert!(
+                said.contains("it runs elsewise") && said.contains(&expected),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn nobody_on_the_way_makes_them_use_an_older_version() {
+    let said = |bytes: &mut Vec<u8>, versions: [u8; 2]| {
+        bytes[12..16].copy_from_slice(&[versions[0], 0, versions[1], 0]);
+    };
+    // In the first message alone, in the second, in both; of each what is said is narrower, wider, or something else.
+    for versions in [[6, 6], [5, 6], [5, 7], [7, 8], [6, 8], [1, 9]] {
+        for which in 1..8 {
+            let mut at = 0;
+            let met = meet((6, 7), (5, 7), |bytes| {
+                if which & 1 << at != 0 {
+                    said(bytes, versions);
+                }
+                at += 1;
+            });
+            // Whatever is let through is what they would have used anyway.
+            match met {
+                Ok(version) => assert_eq!(version, 7, "{versions:?} in {which}"),
+                Err((_, Fault::NotAuthentic)) => {}
+                other => panic!("{other:?}, {versions:?} in {which}"),
+            }
+        }
+    }
+    // An honest pair would use 7: neither takes 6.
+    let lower = |turn: u8| {
+        let mut at = 0;
+        meet((6, 7), (6, 7), move |bytes| {
+            if at == turn {
+                said(bytes, [6, 6]);
+            }
+            at += 1;
+        })
+    };
+    assert_eq!(lower(0), Err((None, Fault::NotAuthentic)), "the call is bound");
+    assert_eq!(
+        lower(1),
+        Err((None, Fault::NotAuthentic)),
+        "the answer is compared"
+    );
+}
+
+#[test]
+fn a_refusal_of_versions_that_its_sender_speaks_is_not_believed() {
+    // Who changes the versions of a call has it refused, but not by name: that attempt alone is over.
+    let mut at = 0;
+    let met = meet((6, 7), (6, 7), |bytes| {
+        if at == 0 {
+            bytes[12..16].copy_from_slice(&[9, 0, 9, 0]);
+        }
+        at += 1;
+    });
+    let Err((Some(Fault::Versions { .. }), here)) = met else {
         panic!("it must be refused")
     };
-    refusal[12..16].copy_from_slice(&[9, 0, 11, 0]);
-    match caller.answered(&refusal, 0) {
-        Err(fault @ Fault::Versions { theirs: (9, 11), .. }) => {
-            assert!(fault.to_string().contains("formats 9 to 11"));
-        }
-        other => panic!("{other:?}"),
-    }
+    assert_eq!(here, Fault::Refused(Reason::Versions));
 }
 
 #[test]

@@ -69,11 +69,7 @@ pub fn pass_anything_on(bytes: &[u8]) {
         rank: 0,
         incarnation: 0,
     };
-    let house = House {
-        secret,
-        me,
-        sealed: false,
-    };
+    let house = House::new(secret, me, false);
     let (mut caller, mut other, mut story) = (End::default(), End::default(), Story(bytes));
     let socket = TcpStream::connect(address).expect("it listens");
     socket

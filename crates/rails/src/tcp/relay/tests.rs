@@ -23,11 +23,7 @@ fn call(secret: &Secret, job: [u8; 16]) -> Vec<u8> {
         rank: 0,
         incarnation: 0,
     };
-    let house = House {
-        secret: secret.clone(),
-        me,
-        sealed: false,
-    };
+    let house = House::new(secret.clone(), me, false);
     handshake::Caller::call(&house, (3, 0), Stream::Small).unwrap().1
 }
 
