@@ -19,6 +19,7 @@ use crate::route::Routes;
 pub(crate) use crate::store::misfit;
 use crate::store::{Body, Meta, Store};
 use crate::strategy::loaded::Loaded;
+use crate::strategy::order::Order;
 use crate::table::{KeyMap, Lists};
 use crate::watch::Watcher;
 use crate::wire::{Announce, Bytes, Clear, Finish};
@@ -113,6 +114,8 @@ pub(crate) struct Core {
     pub watcher: Option<Arc<dyn Watcher>>,
     /// Who is asked in which order messages leave; see `plan`.
     pub loaded: Option<Arc<Loaded>>,
+    /// In which order messages leave where that does not say.
+    pub ordering: Order,
     pub priorities: Priorities,
 }
 
@@ -156,6 +159,7 @@ impl Core {
             bounce: Bounce::new(),
             watcher: None,
             loaded: None,
+            ordering: Order::default(),
             priorities: Priorities::default(),
         }
     }

@@ -157,6 +157,9 @@ pub const SPLIT_LEAST: u64 = 64 * 1024;
 /// Bytes of a piece at most: what a connection that breaks may keep of a transfer.
 pub const SPLIT_MOST: u64 = 8 << 20;
 
+/// Bytes of a piece where all are to be alike: several of what is just worth splitting, and long enough for a request to cost little.
+pub const SPLIT_EQUAL: u64 = 256 * 1024;
+
 /// Microseconds that a piece should take at most: ten of them are soon enough to learn that a way has become slower, and rare enough to cost nothing.
 pub const SPLIT_MICROSECONDS: f64 = 20_000.0;
 

@@ -9,7 +9,7 @@ use crate::priority::Priority;
 use crate::rail::Rail;
 use crate::shard::Shard;
 use crate::strategy::loaded::{Loaded, Window};
-use crate::strategy::order::{self, Chunk};
+use crate::strategy::order::{self, Chunk, Order};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,6 +22,11 @@ pub(crate) struct Planned {
 }
 
 impl<R: Rail> Shard<R> {
+    /// From now on messages leave in this order, where no other strategy decides.
+    pub fn order_by(&mut self, ordering: Order) {
+        self.core.ordering = ordering;
+    }
+
     /// From now on this strategy is asked in which order messages leave. The rail is told separately.
     pub fn consult(&mut self, loaded: Arc<Loaded>) {
         self.core.loaded = loaded.decides().order.then_some(loaded);
@@ -84,7 +89,9 @@ impl<R: Rail> Shard<R> {
             return entry.envelopes == 0;
         }
         let (head, priorities) = (self.core.requests.peek(head), &self.core.priorities);
-        order::leads(head.data.len, priorities.of(head.context), priorities.are_usual())
+        let priority = priorities.of(head.context);
+        let ordering = self.core.ordering;
+        ordering.leads(head.data.len, priority, priorities.are_usual())
     }
 
     fn planned(&mut self, gate: u32, chunks: &[Chunk]) -> Vec<usize> {
@@ -113,7 +120,7 @@ impl<R: Rail> Shard<R> {
                 return order;
             }
         }
-        let order = order::plan(chunks);
+        let order = order::plan(self.core.ordering, chunks);
         assert!(
             order::check(chunks, &order),
             "a plan breaks the order of envelopes"

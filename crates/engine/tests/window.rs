@@ -8,6 +8,7 @@ use garonne_engine::rail::{
     Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
 };
 use garonne_engine::shard::Shard;
+use garonne_engine::strategy::built_in::BuiltIn;
 use garonne_engine::strategy::loaded::{Answer, Counts, Decides, Loaded, Question, Strategy, Window};
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -262,6 +263,23 @@ fn an_empty_plan_and_one_that_breaks_the_order_are_done_without() {
         assert_eq!(side.leave(10), [2, 1, 1, 1], "{plan:?}");
         let Counts { asked, refused, .. } = side.asked();
         assert!(asked > 0 && refused == asked, "{plan:?}: {asked} {refused}");
+    }
+}
+
+#[test]
+fn each_built_in_strategy_orders_the_window_as_its_name_says() {
+    for one in BuiltIn::ALL {
+        let mut side = Side::new(None);
+        side.shard.order_by(one.ordering());
+        side.shard.prioritise(16..24, Priority::High);
+        for (context, len) in [(1, 9000), (2, 8), (3, 9000), (2, 9000), (4, 8), (17, 9000)] {
+            side.send(context, len);
+        }
+        let expected = match one {
+            BuiltIn::Immediate => [17, 1, 2, 3, 2, 4],
+            BuiltIn::Aggregate | BuiltIn::Hold | BuiltIn::Adaptive => [17, 2, 4, 1, 3, 2],
+        };
+        assert_eq!(side.leave(10), expected, "{one:?}");
     }
 }
 

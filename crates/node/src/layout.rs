@@ -19,6 +19,7 @@ use garonne_sync::shm::Segment;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits;
+use crate::strategy::Followed;
 pub use background::Background;
 pub use shard::{ShardCard, Tally, tally};
 
@@ -541,13 +542,13 @@ impl Card {
         self.at.atomic_u64(card::LINKS).store(address, Relaxed);
     }
 
-    /// Where the counts of what a strategy answered that was loaded lie in the rank's own memory; 0: not told, or none was loaded.
-    pub fn answers(&self) -> u64 {
-        self.at.atomic_u64(card::ANSWERS).load(Relaxed)
+    /// Which strategy the rank follows; `None`: not told.
+    pub fn followed(&self) -> Option<Followed> {
+        Followed::from_word(self.at.atomic_u64(card::ANSWERS).load(Relaxed))
     }
 
-    pub(crate) fn set_answers(&self, address: u64) {
-        self.at.atomic_u64(card::ANSWERS).store(address, Relaxed);
+    pub(crate) fn set_followed(&self, followed: Followed) {
+        self.at.atomic_u64(card::ANSWERS).store(followed.word(), Relaxed);
     }
 
     /// Where the rank's book ([`crate::book`]) lies in its own memory; 0: not told.

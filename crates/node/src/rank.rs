@@ -25,7 +25,7 @@ use std::time::Duration;
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error as EngineError, Peer};
 use garonne_engine::shard::Shard;
-use garonne_engine::strategy::leave::Leaving;
+use garonne_engine::strategy::built_in::BuiltIn;
 use garonne_engine::strategy::loaded::Loaded;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
@@ -43,7 +43,7 @@ use crate::error::{Error, Result};
 use crate::layout::{Background, State};
 use crate::limits;
 use crate::rendezvous::ENV_HELPERS;
-use crate::strategy::{Chosen, Module};
+use crate::strategy::{Chosen, Followed, Module};
 use crate::tracing::Tracer;
 
 /// The engine of a rank of this node, as the layers above use it.
@@ -84,23 +84,23 @@ impl Rank {
         }
     }
 
-    /// What decides when messages leave.
-    fn strategy(world: u32) -> Result<(Leaving, Option<Arc<Loaded>>)> {
+    /// What decides when and in which order messages leave, and how large data are split.
+    fn strategy(world: u32) -> Result<(BuiltIn, Option<Arc<Loaded>>)> {
         Ok(match Chosen::from_environment()? {
-            Chosen::BuiltIn(leaving) => (leaving, None),
+            Chosen::BuiltIn(one) => (one, None),
             Chosen::Module(path) => {
                 let module = Box::new(Module::open(&path)?);
-                (Leaving::default(), Some(Arc::new(Loaded::new(module, world))))
+                (BuiltIn::default(), Some(Arc::new(Loaded::new(module, world))))
             }
         })
     }
 
     fn of_job(client: Arc<Client>) -> Result<Self> {
         let world = client.world();
-        let (leaving, loaded) = Self::strategy(world.size)?;
+        let (built_in, loaded) = Self::strategy(world.size)?;
         let wish = background()?;
         let mut rail = ShmRail::new(Arc::new(OfJob::new(client.clone()))).map_err(no_rail)?;
-        let outward = outward::Outward::new(&client, leaving)?;
+        let outward = outward::Outward::new(&client, built_in)?;
         if let Some(costs) = CostModel::load() {
             costs.apply();
             rail.begin_with(&costs);
@@ -141,15 +141,20 @@ impl Rank {
             }
         };
         let mut shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
+        shard.order_by(built_in.ordering());
         if let Some(loaded) = &loaded {
             shard.consult(loaded.clone());
-            client.card(world.rank).set_answers(loaded.at() as u64);
         }
+        let followed = loaded.as_ref().map_or_else(
+            || Followed::BuiltIn(built_in),
+            |loaded| Followed::Module(loaded.at() as u64),
+        );
+        client.card(world.rank).set_followed(followed);
         shard.show_in(client.card(world.rank).tally());
         client
             .card(world.rank)
             .set_events(shard.events().address() as u64);
-        let further = Further::new(Some(client.clone()), place.clone(), loaded.clone())?;
+        let further = Further::new(Some(client.clone()), place.clone(), (built_in, loaded.clone()))?;
         let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
         // Cores to spare, that is; where there are none, workers stay with their rank.
         if let Some(spare) = helpers.as_ref().filter(|cpus| !cpus.meets(&allowed())) {
@@ -173,7 +178,7 @@ impl Rank {
 
     fn alone() -> Result<Self> {
         // There is nobody to send anything to; a setting that is wrong is one all the same.
-        let (_, loaded) = Self::strategy(1)?;
+        let (built_in, loaded) = Self::strategy(1)?;
         rails::Rails::from_environment()?;
         let threads = Threads::new(1).map_err(no_rail)?.pop();
         let neighbours = threads.ok_or(Error::resource(codes::G0304, "no memory for a world of one"))?;
@@ -186,7 +191,7 @@ impl Rank {
             lends_always: false,
             grace: None,
         };
-        let further = Further::new(None, place.clone(), loaded.clone())?;
+        let further = Further::new(None, place.clone(), (built_in, loaded.clone()))?;
         let host = Arc::new(EngineHost::new(
             Shard::new(ComposedRail::of_node(rail), 0, 1, Quotas::for_world(1)),
             0,

@@ -10,20 +10,20 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use garonne_engine::strategy::leave::Leaving;
+use garonne_engine::strategy::built_in::BuiltIn;
 use garonne_engine::strategy::loaded::{Answer, Decides, Flow, Message, Piece, Strategy, Window};
 
 use crate::codes;
 use crate::error::{Error, Result};
 
-/// When small messages to other hosts leave: one of [`Leaving::ALL`], by name; or the path of a module that decides, which has a slash.
+/// When and in which order messages leave, and how large data are split: one of [`BuiltIn::ALL`], by name; or the path of a module that decides, which has a slash.
 pub const ENV_STRATEGY: &str = "GARONNE_STRATEGY";
 
 /// What the setting says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chosen {
     /// A built-in strategy.
-    BuiltIn(Leaving),
+    BuiltIn(BuiltIn),
     /// The module in this file; what it does not decide, the default does.
     Module(PathBuf),
 }
@@ -38,9 +38,9 @@ impl Chosen {
         if trimmed.contains(&b'/') {
             return Ok(Self::Module(PathBuf::from(OsStr::from_bytes(trimmed))));
         }
-        let named = std::str::from_utf8(trimmed).ok().and_then(Leaving::named);
+        let named = std::str::from_utf8(trimmed).ok().and_then(BuiltIn::named);
         named.map(Self::BuiltIn).ok_or_else(|| {
-            let names = Leaving::ALL.map(Leaving::name).join(", ");
+            let names = BuiltIn::ALL.map(BuiltIn::name).join(", ");
             Error::misuse(
                 codes::G0225,
                 format!("{ENV_STRATEGY}={said:?}; there are: {names}, or the path of a module, with a slash"),
@@ -52,7 +52,51 @@ impl Chosen {
     pub(crate) fn from_environment() -> Result<Self> {
         match std::env::var_os(ENV_STRATEGY) {
             Some(said) => Self::read(&said),
-            None => Ok(Self::BuiltIn(Leaving::default())),
+            None => Ok(Self::BuiltIn(BuiltIn::default())),
+        }
+    }
+}
+
+/// What a rank shows of the strategy that it follows, in a word on its card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Followed {
+    /// A built-in one.
+    BuiltIn(BuiltIn),
+    /// A module; where the counts of its answers lie in the rank's own memory. What it does not decide, the default does.
+    Module(u64),
+}
+
+impl Followed {
+    /// Nothing lies below this address in any process.
+    const LOWEST: u64 = 4096;
+
+    pub(crate) fn word(self) -> u64 {
+        match self {
+            Self::BuiltIn(one) => one.code(),
+            Self::Module(address) => address,
+        }
+    }
+
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        match word {
+            Self::LOWEST.. => Some(Self::Module(word)),
+            code => BuiltIn::from_code(code).map(Self::BuiltIn),
+        }
+    }
+
+    /// The built-in strategy that decides what no module does.
+    pub fn built_in(self) -> BuiltIn {
+        match self {
+            Self::BuiltIn(one) => one,
+            Self::Module(_) => BuiltIn::default(),
+        }
+    }
+
+    /// Where the counts of a module's answers lie in the rank's own memory; 0: there is none.
+    pub fn answers(self) -> u64 {
+        match self {
+            Self::BuiltIn(_) => 0,
+            Self::Module(address) => address,
         }
     }
 }
@@ -120,9 +164,9 @@ mod tests {
 
     #[test]
     fn a_value_with_a_slash_is_a_module_and_any_other_a_name() {
-        for leaving in Leaving::ALL {
-            let said = format!(" {} ", leaving.name());
-            assert_eq!(Chosen::read(OsStr::new(&said)).unwrap(), Chosen::BuiltIn(leaving));
+        for one in BuiltIn::ALL {
+            let said = format!(" {} ", one.name());
+            assert_eq!(Chosen::read(OsStr::new(&said)).unwrap(), Chosen::BuiltIn(one));
         }
         for path in ["/opt/lib.so", "./lib.so", "adaptive/", "a b/c.so"] {
             assert_eq!(
@@ -134,10 +178,21 @@ mod tests {
             let error = Chosen::read(OsStr::new(other)).unwrap_err();
             assert_eq!(error.code(), codes::G0225);
             assert!(
-                error.to_string().contains("adaptive, or the path of a module"),
+                error
+                    .to_string()
+                    .contains("immediate, aggregate, hold, adaptive, or the path of a module"),
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn what_is_followed_is_read_from_its_word() {
+        let all = BuiltIn::ALL.map(Followed::BuiltIn).into_iter();
+        for followed in all.chain([Followed::Module(4096), Followed::Module(u64::MAX)]) {
+            assert_eq!(Followed::from_word(followed.word()), Some(followed));
+        }
+        assert_eq!((Followed::from_word(0), Followed::from_word(4095)), (None, None));
     }
 
     #[test]

@@ -32,8 +32,9 @@ def suite(context):
     made = Made(context, work)
     yield Case("strategies/the examples are good", lambda: examples(context, made))
     yield Case("strategies/what is wrong is said", lambda: wrong(context, made))
+    yield Case("strategies/names", lambda: names(context, made))
     yield Case("strategies/what cannot be loaded", lambda: refused(context, made))
-    for case in (in_c, in_rust, rubbish):
+    for case in (by_name, in_c, in_rust, rubbish):
         yield Case(f"strategies/{case.__name__.replace('_', ' ')} on hosts", lambda case=case: case(context, made), second_try=True)
 
 
@@ -71,6 +72,31 @@ def examples(context, made):
             for question in QUESTIONS:
                 said = next(line for line in output.splitlines() if line.startswith(question))
                 expect(("answers" in said) == (question in there), f"{question} of {name}", output)
+
+
+def names(context, made):
+    """Each name decides all three things, which is listed, and shown of a running rank; other names are answered with the list."""
+    code, output = garonne(context, "strategy", "--json")
+    listed = {one["name"]: one for one in json.loads(output)}
+    expect(code == 0 and list(listed) == ["immediate", "aggregate", "hold", "adaptive"], f"exit code {code}", output)
+    for name, told in listed.items():
+        code, output = garonne(context, "strategy", name)
+        expect(code == 0 and all(told[what] in output for what in ("small_messages", "order", "large_data")), f"exit code {code}", output)
+        with MarkedJob([context.prefix / "bin" / "garonne", "run", "-n", "2", made.window, "0"], context.environment({"GARONNE_STRATEGY": name})) as job:
+            job.wait_for_ranks(made.window, 2)
+            until = time.monotonic() + SILENCE_S
+            while True:
+                code, output = garonne(context, "why", "gate", "0", "--json", str(job.process.pid))
+                # Until its rank has said so.
+                if code == 0 and json.loads(output)[0]["built_in"]:
+                    break
+                expect(time.monotonic() < until, f"{name} is not shown", output)
+                time.sleep(0.1)
+            expect(json.loads(output)[0]["built_in"] == told, f"{name} is not in force", output)
+            job.end_well(made.window, SILENCE_S)
+    for words in (("strategy", "sometimes"), ("run", "-x", "GARONNE_STRATEGY=sometimes", "-n", "2", "true")):
+        code, output = garonne(context, *words)
+        expect(code != 0 and "there are: immediate, aggregate, hold, adaptive, or the path of a module" in output, f"exit code {code}", output)
 
 
 def wrong(context, made):
@@ -146,6 +172,17 @@ def on_hosts(context, made, module, rank, enough):
         expect("accepted" in words and f"strategy for {1 - rank}:" in words, "it is not shown to people", words)
         job.end_well(made.window, SILENCE_S)
         return said
+
+
+def by_name(context, made):
+    """Whatever decides, all arrives, over two networks of which one is slow."""
+    with Wires(["400mbit", "100mbit"]) as hosts:
+        for name in ("immediate", "aggregate", "hold", "adaptive"):
+            command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "run", "--launcher", "ip netns exec"]
+            where = ["-n", "2", "--map-by", "node", "--host", f"localhost,{hosts.names[1]}"]
+            done = subprocess.run([*command, *where, made.window, "6"], env=context.environment({"GARONNE_STRATEGY": name}), capture_output=True, text=True,
+                                  timeout=2 * PATIENCE_S, check=False, stdin=subprocess.DEVNULL)
+            expect(done.returncode == 0 and "all is well" in done.stdout, f"{name}: exit code {done.returncode}", done.stdout + done.stderr)
 
 
 def in_c(context, made):

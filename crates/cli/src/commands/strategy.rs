@@ -1,15 +1,18 @@
-//! `garonne strategy FILE`: loads a strategy that is a module, asks it thousands of random questions, and says what is wrong with it.
+//! `garonne strategy`: what the built-in strategies decide; and of one that is a module, after thousands of random questions, what is wrong with it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use comfy_table::{Table, presets};
+use garonne_engine::strategy::built_in::BuiltIn;
+use garonne_node::strategy::{Chosen, ENV_STRATEGY};
 use serde_json::json;
 
 use crate::examined::{About, Ended, FUNCTIONS, Inside, Told, ToldFinding, ask, inside};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The module, as GARONNE_STRATEGY names it
-    file: PathBuf,
+    /// The module, as GARONNE_STRATEGY names it, or the name of a built-in strategy; all of those if nothing is named
+    file: Option<PathBuf>,
     /// Decides all questions: the same number asks the same again
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -22,10 +25,22 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> i32 {
+    let Some(named) = &args.file else {
+        return show(&BuiltIn::ALL, args.json);
+    };
     // The same words as of a job's launcher, and the same file.
-    let file = std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone());
+    let file = std::path::absolute(named).unwrap_or_else(|_| named.clone());
     if let Some(what) = args.inside {
         return inside(what, &file, args.seed);
+    }
+    match Chosen::read(named.as_os_str()) {
+        Ok(Chosen::BuiltIn(one)) => return show(&[one], args.json),
+        Err(error) if !file.exists() => {
+            errln!("{error}");
+            return 1;
+        }
+        // A file that is here needs no slash.
+        Ok(Chosen::Module(_)) | Err(_) => {}
     }
     let (about, told) = match ask(Inside::Examine, &file, args.seed) {
         Ok(Ended::Examined(about, told)) => (about, told),
@@ -34,7 +49,7 @@ pub fn run(args: &Args) -> i32 {
             errln!("{text}");
             return 1;
         }
-        Ok(Ended::Broke(how)) => return broke(args, &how),
+        Ok(Ended::Broke(how)) => return broke(args, named, &how),
         Err(error) => {
             errln!("error: cannot start a process to load the module into: {error}");
             return 1;
@@ -53,35 +68,75 @@ pub fn run(args: &Args) -> i32 {
                 })).collect::<Vec<_>>(),
             }));
         }
-        false => print(args, &about, &told),
+        false => print(args, named, &about, &told),
     }
     i32::from(!good)
+}
+
+/// What each decision of a built-in strategy is about, and what it decides.
+fn decisions(one: BuiltIn) -> [(&'static str, &'static str); 3] {
+    [
+        ("small messages to other hosts", one.leaving().words()),
+        ("order of a full window", one.ordering().words()),
+        ("large data over several networks", one.splitting().words()),
+    ]
+}
+
+/// What a built-in strategy decides, in a line.
+pub fn words(one: BuiltIn) -> String {
+    decisions(one)
+        .map(|(about, what)| format!("{about}: {what}"))
+        .join("; ")
+}
+
+/// The same as JSON.
+pub fn told(one: BuiltIn) -> serde_json::Value {
+    json!({
+        "name": one.name(), "small_messages": one.leaving().words(), "order": one.ordering().words(), "large_data": one.splitting().words(),
+    })
+}
+
+fn show(those: &[BuiltIn], as_json: bool) -> i32 {
+    if as_json {
+        return super::print_json(&those.iter().map(|one| told(*one)).collect::<Vec<_>>());
+    }
+    let mut table = Table::new();
+    let head = decisions(BuiltIn::default()).map(|(about, _)| about);
+    table
+        .load_preset(presets::NOTHING)
+        .set_header([&[ENV_STRATEGY], &head[..]].concat());
+    for one in those {
+        let what = decisions(*one).map(|(_, what)| what);
+        table.add_row([&[one.name()], &what[..]].concat());
+    }
+    outln!("{}", table.trim_fmt());
+    0
 }
 
 fn name_of(finding: &ToldFinding) -> &'static str {
     FUNCTIONS.get(finding.question).unwrap_or(&"?")
 }
 
-fn broke(args: &Args, how: &str) -> i32 {
-    let again = again(args);
+fn broke(args: &Args, file: &Path, how: &str) -> i32 {
+    let again = again(args, file);
     match args.json {
         true => {
-            super::print_json(&json!({ "file": args.file, "seed": args.seed, "good": false, "broke": how }));
+            super::print_json(&json!({ "file": file, "seed": args.seed, "good": false, "broke": how }));
         }
         false => outln!("bad: {how}\n     {again}"),
     }
     1
 }
 
-fn again(args: &Args) -> String {
+fn again(args: &Args, file: &Path) -> String {
     format!(
         "`garonne strategy {} --seed {}` does it again",
-        args.file.display(),
+        file.display(),
         args.seed
     )
 }
 
-fn print(args: &Args, about: &About, told: &Told) {
+fn print(args: &Args, file: &Path, about: &About, told: &Told) {
     outln!("strategy '{}', seed {}", about.name, args.seed);
     for (at, name) in FUNCTIONS.iter().enumerate() {
         match about.decides[at] {
@@ -104,6 +159,6 @@ fn print(args: &Args, about: &About, told: &Told) {
     }
     match told.findings.len() {
         0 => outln!("good: nothing wrong was found"),
-        several => outln!("bad: {several} properties do not hold; {}", again(args)),
+        several => outln!("bad: {several} properties do not hold; {}", again(args, file)),
     }
 }

@@ -297,7 +297,7 @@ const SETTINGS: [(&str, &str, &str); 13] = [
     (
         ENV_STRATEGY,
         "adaptive",
-        "when small messages to other hosts leave: immediate, aggregate, hold, adaptive; or a module's path (garonne strategy)",
+        "which messages leave together and in which order, and how large data are split: immediate, aggregate, hold, adaptive (garonne strategy), or a module's path",
     ),
     (
         "MPIEXEC_TIMEOUT",

@@ -5,7 +5,7 @@ use garonne_engine::strategy::loaded::{Counts, Question, counts_bytes, read_coun
 use garonne_node::layout::{Card, Shape};
 use garonne_node::orders::Place;
 use garonne_node::rank::{self, ENV_ENCRYPT, ENV_NETWORKS, ENV_OFI, ENV_RAILS};
-use garonne_node::strategy::ENV_STRATEGY;
+use garonne_node::strategy::{ENV_STRATEGY, Followed};
 use garonne_node::visit::{self, Visit};
 use garonne_node::{addresses, drained, ways};
 use garonne_rails::limits::{TCP_FLOW_MAX, TCP_SPREAD_LEAST};
@@ -18,6 +18,7 @@ use serde_json::json;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use super::strategy;
 use crate::examined::FUNCTIONS;
 
 /// Bandwidth found for the longest messages from a peer of this host: bytes, megabytes per second, and the way.
@@ -60,6 +61,8 @@ struct Gates {
     gates: Vec<Gate>,
     no_fabric: Option<Unused>,
     sealed: bool,
+    /// Which strategy the rank follows, if it says so.
+    followed: Option<Followed>,
 }
 
 /// How long a connection whose rate the rail does not measure, since there is no other to compare with, is watched for it.
@@ -125,6 +128,7 @@ fn way_by_address(places: &[Place], (own, peer): (u32, u32), other: IpAddr) -> P
 
 fn gates((shape, board): (&Shape, &Segment), places: &[Place], rank: u32) -> Gates {
     let card = Card::of(board, rank);
+    let followed = card.followed();
     let table = |address: u64, len: usize| {
         let table = (address != 0).then(|| rank::memory_of(card.pid(), address, len));
         table.flatten().unwrap_or_default()
@@ -146,7 +150,7 @@ fn gates((shape, board): (&Shape, &Segment), places: &[Place], rank: u32) -> Gat
             None => way_by_address(places, (shape.node, node), seen.ends.1.ip()),
         }
     };
-    let answers = table(card.answers(), counts_bytes(shape.size));
+    let answers = table(followed.map_or(0, Followed::answers), counts_bytes(shape.size));
     let paces = paces::read_shown(&table(card.paces(), paces::SHOWN_BYTES));
     let of =
         |peer: u32| {
@@ -187,6 +191,7 @@ fn gates((shape, board): (&Shape, &Segment), places: &[Place], rank: u32) -> Gat
         gates: (0..shape.size).filter(|peer| *peer != rank).map(of).collect(),
         no_fabric,
         sealed,
+        followed,
     }
 }
 
@@ -273,6 +278,9 @@ fn told(gate: &Gate, gates: &Gates) -> serde_json::Value {
         };
         json!({ "may_wait": of(Question::Waiting), "order": of(Question::Order), "piece": of(Question::Piece) })
     }));
+    told["built_in"] = gates.followed.map_or(serde_json::Value::Null, |followed| {
+        strategy::told(followed.built_in())
+    });
     told
 }
 
@@ -303,6 +311,7 @@ fn print(shape: &Shape, board: &Segment, rank: u32, all: &Gates) -> i32 {
         gates,
         no_fabric,
         sealed,
+        followed,
     } = all;
     let mut table = Table::new();
     table
@@ -357,6 +366,7 @@ fn print(shape: &Shape, board: &Segment, rank: u32, all: &Gates) -> i32 {
     outln!("rank {rank}, on node {} of {}", shape.node, shape.nodes);
     outln!("{}", table.trim_fmt());
     print_answers(gates);
+    print_strategy(*followed);
     if strangers > 0 {
         outln!(
             "{strangers} more on other hosts, not spoken to yet or not shown (a rank shows {} connections)",
@@ -386,9 +396,7 @@ fn print(shape: &Shape, board: &Segment, rank: u32, all: &Gates) -> i32 {
             "TCP: connections are {} ({ENV_ENCRYPT})",
             if *sealed { "encrypted" } else { "not encrypted" }
         );
-        outln!(
-            "TCP: small messages leave as {ENV_STRATEGY} says (garonne why settings); how long messages take, garonne ping measures"
-        );
+        outln!("TCP: how long messages take, garonne ping measures");
     }
     0
 }
@@ -405,6 +413,20 @@ fn share(seen: &Seen) -> String {
         rate => format!(", at {rate} MB/s last"),
     };
     format!("large data{state}{again}; brought {} MB{rate}", seen.moved)
+}
+
+/// Which strategy makes which decision.
+fn print_strategy(followed: Option<Followed>) {
+    let Some(followed) = followed else { return };
+    let who = match followed {
+        Followed::BuiltIn(_) => "",
+        Followed::Module(_) => "a module is asked first, what it leaves decides ",
+    };
+    outln!(
+        "strategy: {who}{} ({ENV_STRATEGY}): {}",
+        followed.built_in().name(),
+        strategy::words(followed.built_in())
+    );
 }
 
 /// What a strategy that was loaded was asked about each peer.

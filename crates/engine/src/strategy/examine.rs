@@ -422,7 +422,8 @@ mod tests {
     use super::*;
     use crate::strategy::leave::{Candidate, History, Leaving, may_wait};
     use crate::strategy::loaded::Decides;
-    use crate::strategy::split;
+    use crate::strategy::order::Order;
+    use crate::strategy::split::Splitting;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     const ALL: Decides = Decides {
@@ -450,13 +451,13 @@ mod tests {
         }
 
         fn order(&self, window: &Window<'_>) -> Answer<Vec<usize>> {
-            Answer::Decided(order::plan(window.chunks))
+            Answer::Decided(order::plan(Order::default(), window.chunks))
         }
 
         fn piece(&self, flow: &Flow<'_>) -> Answer<Option<Piece>> {
             let ways: Vec<Way> = flow.ways.iter().map(|lane| lane.way).collect();
             let of = |(way, lane): (usize, &Lane)| {
-                let len = split::piece(&ways, way, flow.left).min(lane.most);
+                let len = Splitting::default().piece(&ways, way, flow.left).min(lane.most);
                 (lane.room > 0 && len > 0).then(|| Piece {
                     way,
                     len: len.max(flow.least),

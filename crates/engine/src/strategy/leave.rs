@@ -28,19 +28,14 @@ impl Leaving {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Immediate, Self::Aggregate, Self::Hold, Self::Adaptive];
 
-    /// Its name in settings.
-    pub fn name(self) -> &'static str {
+    /// For people.
+    pub fn words(self) -> &'static str {
         match self {
-            Self::Immediate => "immediate",
-            Self::Aggregate => "aggregate",
-            Self::Hold => "hold",
-            Self::Adaptive => "adaptive",
+            Self::Immediate => "each at once",
+            Self::Aggregate => "those behind the first together, at the next look",
+            Self::Hold => "all together, at the next look",
+            Self::Adaptive => "together as learned: with the last of a series",
         }
-    }
-
-    /// The one of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|leaving| leaving.name() == name)
     }
 }
 
@@ -221,7 +216,7 @@ mod tests {
             let adaptive = total(Leaving::Adaptive, rounds());
             for other in Leaving::ALL {
                 let theirs = total(other, rounds());
-                prop_assert!(adaptive as f64 <= theirs as f64 * 1.05, "{adaptive} after {theirs} of {}", other.name());
+                prop_assert!(adaptive as f64 <= theirs as f64 * 1.05, "{adaptive} after {theirs} of {other:?}");
             }
         }
 
@@ -311,13 +306,5 @@ mod tests {
             history.looked(false);
         }
         assert!(overdue < 20, "{overdue} of {rounds}");
-    }
-
-    #[test]
-    fn names_lead_back() {
-        for leaving in Leaving::ALL {
-            assert_eq!(Leaving::named(leaving.name()), Some(leaving));
-        }
-        assert_eq!(Leaving::named("sometimes"), None);
     }
 }

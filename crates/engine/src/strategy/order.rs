@@ -1,4 +1,4 @@
-//! In which order a window's messages leave: those of a higher priority first, and small ones before large ones, as far as envelopes allow.
+//! In which order a window's messages leave: those of a higher priority first, and small ones before large ones unless they are to leave as they were sent; as far as envelopes allow.
 //!
 //! A window fills while its rail has no room or its peer grants no credit. What is planned here is a pure function of a bounded part of the window; the pump
 //! checks the plan before it carries it out. Envelopes of one communicator keep their order, since their receiver would only put them aside.
@@ -6,6 +6,45 @@
 use crate::limits::{GATHER_EACH_MAX, ORDER_FAIR, ORDER_LOOK_AHEAD};
 use crate::priority::Priority;
 use std::collections::VecDeque;
+
+/// Which decisions are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// What was sent first leaves first, but for priorities.
+    AsSent,
+    /// Small messages leave before large ones.
+    #[default]
+    SmallFirst,
+}
+
+impl Order {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::AsSent, Self::SmallFirst];
+
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::AsSent => "as sent",
+            Self::SmallFirst => "small before large",
+        }
+    }
+
+    /// How soon a message may leave by itself, 0 first.
+    fn class(self, chunk: &Chunk) -> usize {
+        let small = self == Self::AsSent || is_small(chunk.len);
+        match chunk.priority {
+            Priority::High => 0,
+            Priority::Normal if small => 1,
+            Priority::Normal => 2,
+            Priority::Low => 3,
+        }
+    }
+
+    /// Whether any plan begins with a message of this length and priority that is the oldest. `usual`: none in its window has another priority than the usual one.
+    pub fn leads(self, len: u64, priority: Priority, usual: bool) -> bool {
+        priority == Priority::High || (usual && (self == Self::AsSent || is_small(len)))
+    }
+}
 
 /// A message that waits in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,30 +66,15 @@ pub fn is_small(len: u64) -> bool {
 
 const CLASSES: usize = 4;
 
-/// How soon a message may leave by itself, 0 first.
-fn class(chunk: &Chunk) -> usize {
-    match chunk.priority {
-        Priority::High => 0,
-        Priority::Normal if is_small(chunk.len) => 1,
-        Priority::Normal => 2,
-        Priority::Low => 3,
-    }
-}
-
-/// Whether any plan begins with a message of this length and priority that is the oldest. `usual`: none in its window has another priority than the usual one.
-pub fn leads(len: u64, priority: Priority, usual: bool) -> bool {
-    priority == Priority::High || (usual && is_small(len))
-}
-
 /// Places in the window, in the order in which they leave: class by class, but every [`ORDER_FAIR`]th place goes to the oldest that is left, so that
 /// a large one moves on however many small ones come. At most [`ORDER_LOOK_AHEAD`] chunks are looked at.
-pub fn plan(window: &[Chunk]) -> Vec<usize> {
+pub fn plan(ordering: Order, window: &[Chunk]) -> Vec<usize> {
     let window = &window[..window.len().min(ORDER_LOOK_AHEAD)];
     // Nothing of a communicator overtakes what is before it there: what is behind is in its class at best.
     let mut last: Vec<(u32, usize)> = Vec::new();
     let mut queues: [VecDeque<usize>; CLASSES] = Default::default();
     for (at, chunk) in window.iter().enumerate() {
-        let mut class = class(chunk);
+        let mut class = ordering.class(chunk);
         match last.iter_mut().find(|(context, _)| *context == chunk.context) {
             Some((_, before)) => {
                 class = class.max(*before);
@@ -126,8 +150,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn plans_hold_every_chunk_that_is_looked_at_once_and_every_communicator_in_order(window in chunks()) {
-            let order = plan(&window);
+        fn plans_hold_every_chunk_that_is_looked_at_once_and_every_communicator_in_order(window in chunks(), ordering in prop::sample::select(Order::ALL.to_vec())) {
+            let order = plan(ordering, &window);
             prop_assert!(check(&window, &order));
             let mut sorted = order.clone();
             sorted.sort_unstable();
@@ -143,7 +167,7 @@ mod tests {
             window.truncate(ORDER_LOOK_AHEAD - 1);
             window.retain(|chunk| chunk.priority != Priority::High);
             window.push(Chunk { context, len: 8, ..Chunk::default() });
-            let order = plan(&window);
+            let order = plan(Order::SmallFirst, &window);
             let at = order.iter().position(|at| *at == window.len() - 1).unwrap();
             let large = order[..at].iter().filter(|at| !is_small(window[**at].len)).count();
             prop_assert!(large <= at / ORDER_FAIR + 1, "{large} large ones among {at} before it");
@@ -156,7 +180,7 @@ mod tests {
             let mut window = vec![Chunk { context, len: 100_000, priority: of(context), ..Chunk::default() }];
             window.extend((0..ORDER_LOOK_AHEAD).map(small));
             for number in 0..smalls {
-                let first = plan(&window);
+                let first = plan(Order::SmallFirst, &window);
                 let leave: Vec<usize> = first.into_iter().take(ORDER_FAIR).collect();
                 if leave.contains(&0) {
                     return Ok(());
@@ -166,19 +190,21 @@ mod tests {
         }
 
         #[test]
-        fn a_message_of_high_priority_is_behind_its_like_and_few_others(window in chunks(), len in 1u64..1_000_000) {
+        fn a_message_of_high_priority_is_behind_its_like_and_few_others(
+            window in chunks(), len in 1u64..1_000_000, ordering in prop::sample::select(Order::ALL.to_vec()),
+        ) {
             let mut window = window;
             window.truncate(ORDER_LOOK_AHEAD - 1);
             window.push(Chunk { context: 100, len, priority: Priority::High, ..Chunk::default() });
-            let order = plan(&window);
+            let order = plan(ordering, &window);
             let at = order.iter().position(|at| *at == window.len() - 1).unwrap();
             let others = order[..at].iter().filter(|at| window[**at].priority != Priority::High).count();
             prop_assert!(others <= at / ORDER_FAIR + 1, "{others} others among {at} before it");
         }
 
         #[test]
-        fn low_ones_leave_last_but_for_the_oldest_now_and_then(window in chunks()) {
-            let order = plan(&window);
+        fn low_ones_leave_last_but_for_the_oldest_now_and_then(window in chunks(), ordering in prop::sample::select(Order::ALL.to_vec())) {
+            let order = plan(ordering, &window);
             let early = order.iter().enumerate().filter(|(place, at)| {
                 let others_wait = order[*place..].iter().any(|at| window[*at].priority != Priority::Low);
                 window[**at].priority == Priority::Low && others_wait
@@ -189,11 +215,19 @@ mod tests {
         }
 
         #[test]
-        fn what_leads_is_first_in_the_plan(window in chunks()) {
+        fn what_leads_is_first_in_the_plan(window in chunks(), ordering in prop::sample::select(Order::ALL.to_vec())) {
             let usual = window.iter().all(|chunk| chunk.priority == Priority::Normal);
-            if let Some(head) = window.first() && leads(head.len, head.priority, usual) {
-                prop_assert_eq!(plan(&window)[0], 0);
+            if let Some(head) = window.first() && ordering.leads(head.len, head.priority, usual) {
+                prop_assert_eq!(plan(ordering, &window)[0], 0);
             }
+        }
+
+        #[test]
+        fn what_is_to_leave_as_it_was_sent_does(window in chunks()) {
+            let mut window = window;
+            window.iter_mut().for_each(|chunk| chunk.priority = Priority::Normal);
+            let order = plan(Order::AsSent, &window);
+            prop_assert_eq!(order, (0..window.len().min(ORDER_LOOK_AHEAD)).collect::<Vec<_>>());
         }
 
         #[test]

@@ -4,7 +4,52 @@
 //! of the rest a way should carry so that all end together, and a piece is half of that, so that pieces shrink towards the end and what was misjudged is
 //! made good by the next ones. A way that would end after the others have carried everything carries nothing.
 
-use crate::limits::{SPLIT_LEAST, SPLIT_MICROSECONDS, SPLIT_MOST};
+use crate::limits::{SPLIT_EQUAL, SPLIT_LEAST, SPLIT_MICROSECONDS, SPLIT_MOST};
+
+/// Which decisions are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Splitting {
+    /// Every way that has room takes a piece of [`SPLIT_EQUAL`] bytes, whatever it moves.
+    Equal,
+    /// Each way takes all of its share that one piece may have, so that there are few.
+    Shares,
+    /// The way that is quickest, as far as that is known, takes all, and is waited for.
+    Quickest,
+    /// As the module's paragraph says.
+    #[default]
+    Balanced,
+}
+
+impl Splitting {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Equal, Self::Shares, Self::Quickest, Self::Balanced];
+
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Equal => "equal pieces, for whichever has room",
+            Self::Shares => "each its share, in few pieces",
+            Self::Quickest => "all by the quickest",
+            Self::Balanced => "as measured, so that all end together",
+        }
+    }
+
+    /// Bytes that way `at` should be asked for now, of `left` that nobody was asked for; 0: none, others are to take it. As long as bytes are left, some way gets some once
+    /// all backlogs are gone.
+    pub fn piece(self, ways: &[Way], at: usize, left: u64) -> u64 {
+        let Some(way) = ways.get(at) else { return 0 };
+        if ways.len() == 1 {
+            return left.min(most(way));
+        }
+        match self {
+            Self::Equal => left.min(SPLIT_EQUAL),
+            Self::Quickest if quickest(ways, left) == at => left.min(most(way)),
+            Self::Quickest => 0,
+            Self::Shares => part(ways, at, left, 1.0),
+            Self::Balanced => part(ways, at, left, 0.5),
+        }
+    }
+}
 
 /// One of the ways as it stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,13 +99,15 @@ pub fn first(ways: &[Way], len: u64) -> usize {
     (0..ways.len()).min_by(by_end).unwrap_or(0)
 }
 
-/// Bytes that way `at` should be asked for now, of `left` that nobody was asked for; 0: none, others are quicker. As long as bytes are left, some way gets some once
-/// all backlogs are gone.
-pub fn piece(ways: &[Way], at: usize, left: u64) -> u64 {
-    let Some(way) = ways.get(at) else { return 0 };
-    if ways.len() == 1 {
-        return left.min(most(way));
-    }
+/// The way that would have moved so many bytes first if it had nothing else to move.
+fn quickest(ways: &[Way], len: u64) -> usize {
+    let idle: Vec<Way> = ways.iter().map(|way| Way { backlog: 0, ..*way }).collect();
+    first(&idle, len)
+}
+
+/// So much of what a way should carry of `left`; 0: others are quicker.
+fn part(ways: &[Way], at: usize, left: u64, of: f64) -> u64 {
+    let way = &ways[at];
     let share = (ends_together(ways, left) - way.begins()) * way.rate;
     if left < 2 * SPLIT_LEAST || share < least(way) as f64 / 2.0 {
         // Not worth two requests: whoever has it first.
@@ -70,7 +117,7 @@ pub fn piece(ways: &[Way], at: usize, left: u64) -> u64 {
             0
         };
     }
-    let piece = (share / 2.0) as u64;
+    let piece = (share * of) as u64;
     piece.clamp(least(way), most(way)).min(left)
 }
 
@@ -101,9 +148,20 @@ mod tests {
     /// Moves `total` bytes over ways of these rates, of which each really moves as fast as `truth` says, with at most `depth` pieces asked of each. The time it
     /// took, and what each carried.
     fn run(believed: &[Way], truth: &[f64], total: u64, depth: usize) -> (f64, Vec<u64>) {
+        let (took, pieces) = run_as(Splitting::Balanced, (believed, truth), total, depth);
+        (took, pieces.iter().map(|pieces| pieces.iter().sum()).collect())
+    }
+
+    /// The same, with the pieces that each carried.
+    fn run_as(
+        splitting: Splitting,
+        (believed, truth): (&[Way], &[f64]),
+        total: u64,
+        depth: usize,
+    ) -> (f64, Vec<Vec<u64>>) {
         let mut left = total;
         let mut asked: Vec<std::collections::VecDeque<(f64, u64)>> = vec![Default::default(); truth.len()];
-        let mut carried = vec![0; truth.len()];
+        let mut carried = vec![Vec::new(); truth.len()];
         let mut now = 0.0;
         loop {
             loop {
@@ -120,7 +178,7 @@ mod tests {
                     if asked[at].len() >= depth || left == 0 {
                         continue;
                     }
-                    let len = piece(&ways, at, left);
+                    let len = splitting.piece(&ways, at, left);
                     assert!(len <= left);
                     if len > 0 {
                         let begins = asked[at].back().map_or(now + believed[at].latency, |(end, _)| {
@@ -144,7 +202,7 @@ mod tests {
             };
             let (end, len) = asked[at].pop_front().unwrap();
             now = end;
-            carried[at] += len;
+            carried[at].push(len);
         }
     }
 
@@ -172,15 +230,54 @@ mod tests {
     #[test]
     fn a_way_that_begins_late_carries_nothing_of_a_short_message() {
         let ways = [way(1000.0, 50.0, 0), way(1000.0, 50_000.0, 0)];
-        assert_eq!(piece(&ways, 1, 1 << 20), 0);
-        assert!(piece(&ways, 0, 1 << 20) > 0);
-        assert!(piece(&ways, 1, 1 << 30) > 0);
+        assert_eq!(Splitting::Balanced.piece(&ways, 1, 1 << 20), 0);
+        assert!(Splitting::Balanced.piece(&ways, 0, 1 << 20) > 0);
+        assert!(Splitting::Balanced.piece(&ways, 1, 1 << 30) > 0);
         // A long queue is as bad as a long way.
         let ways = [way(1000.0, 50.0, 0), way(1000.0, 50.0, 50 << 20)];
-        assert_eq!(piece(&ways, 1, 1 << 20), 0);
+        assert_eq!(Splitting::Balanced.piece(&ways, 1, 1 << 20), 0);
+    }
+
+    #[test]
+    fn each_strategy_splits_as_it_says() {
+        let ways = [way(1000.0, 100.0, 0), way(250.0, 100.0, 0)];
+        let total = 64 << 20;
+        let run = |splitting| run_as(splitting, (&ways, &[1000.0, 250.0]), total, 2).1;
+        let sum = |pieces: &[u64]| pieces.iter().sum::<u64>();
+        let equal = run(Splitting::Equal);
+        assert!(equal.iter().flatten().all(|len| *len == SPLIT_EQUAL));
+        assert!(equal.iter().all(|pieces| sum(pieces) > total / 8));
+        let quickest = run(Splitting::Quickest);
+        assert_eq!((sum(&quickest[0]), sum(&quickest[1])), (total, 0));
+        let (shares, balanced) = (run(Splitting::Shares), run(Splitting::Balanced));
+        let count = |pieces: &[Vec<u64>]| pieces.iter().map(Vec::len).sum::<usize>();
+        assert!(
+            count(&shares) < count(&balanced),
+            "{} {}",
+            count(&shares),
+            count(&balanced)
+        );
+        for pieces in [&shares, &balanced] {
+            let part = sum(&pieces[0]) as f64 / total as f64;
+            assert!((0.7..0.9).contains(&part), "{part}");
+        }
     }
 
     proptest! {
+        #[test]
+        fn all_is_carried_whatever_the_strategy_and_however_wrong_it_is_about_the_ways(
+            splitting in prop::sample::select(Splitting::ALL.to_vec()),
+            rates in prop::collection::vec((1.0f64..5000.0, 1.0f64..5000.0, 1.0f64..5000.0), 1..=SPLIT_WAYS),
+            total in 1u64..200_000_000,
+            depth in 1usize..4,
+        ) {
+            let ways: Vec<Way> = rates.iter().map(|(rate, latency, _)| way(*rate, *latency, 0)).collect();
+            let truth: Vec<f64> = rates.iter().map(|(.., truth)| *truth).collect();
+            let (_, pieces) = run_as(splitting, (&ways, &truth), total, depth);
+            prop_assert_eq!(pieces.iter().flatten().sum::<u64>(), total);
+            prop_assert!(pieces.iter().flatten().all(|len| *len <= SPLIT_MOST));
+        }
+
         #[test]
         fn all_is_carried_and_never_later_than_by_the_best_way_alone(
             rates in prop::collection::vec((1.0f64..5000.0, 1.0f64..5000.0), 1..=SPLIT_WAYS),

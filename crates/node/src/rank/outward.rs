@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use garonne_engine::api::Peer;
-use garonne_engine::strategy::leave::Leaving;
+use garonne_engine::strategy::built_in::BuiltIn;
 use garonne_rails::tcp::{self, Fabrics, Fault, House, Process, Reason, TcpRail};
 use garonne_sync::shm::Segment;
 use garonne_topology::device::{self, Near};
@@ -40,7 +40,7 @@ pub(super) struct Outward {
 
 impl Outward {
     /// `None` in a job on one host, unless its ranks are to use TCP as well.
-    pub fn new(client: &Arc<Client>, leaving: Leaving) -> Result<Option<Self>> {
+    pub fn new(client: &Arc<Client>, built_in: BuiltIn) -> Result<Option<Self>> {
         let world = client.world();
         let rails = Rails::from_environment()?;
         let joint = rails == Rails::Both;
@@ -106,7 +106,8 @@ impl Outward {
                 format!("cannot set up the rail between hosts: {error:?}"),
             )
         })?;
-        rail.gather(leaving);
+        rail.gather(built_in.leaving());
+        rail.split_by(built_in.splitting());
         Ok(Some(Self {
             rail,
             near,

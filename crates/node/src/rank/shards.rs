@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error as EngineError, SHARDS_MAX};
 use garonne_engine::shard::Shard;
+use garonne_engine::strategy::built_in::BuiltIn;
 use garonne_engine::strategy::loaded::Loaded;
 use garonne_progress::sharded::{Opener, Sharded};
 use garonne_rails::composed::ComposedRail;
@@ -51,6 +52,7 @@ fn wish(said: &str) -> Option<usize> {
 pub(super) struct Further {
     client: Option<Arc<Client>>,
     place: Place,
+    built_in: BuiltIn,
     loaded: Option<Arc<Loaded>>,
     most: usize,
 }
@@ -63,11 +65,12 @@ impl Further {
     pub(super) fn new(
         client: Option<Arc<Client>>,
         place: Place,
-        loaded: Option<Arc<Loaded>>,
+        (built_in, loaded): (BuiltIn, Option<Arc<Loaded>>),
     ) -> Result<Self> {
         Ok(Self {
             client,
             place,
+            built_in,
             loaded,
             most: wished()?,
         })
@@ -101,6 +104,7 @@ impl Further {
             .map_err(|_| EngineError::Resource("cannot map the inbox of a shard"))?;
         let rail = ComposedRail::of_node(rail(Arc::new(neighbours))?);
         let mut engine = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
+        engine.order_by(self.built_in.ordering());
         if let Some(loaded) = &self.loaded {
             engine.consult(loaded.clone());
         }

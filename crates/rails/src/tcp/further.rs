@@ -21,8 +21,9 @@ impl TcpRail {
         if !remote.paths.is_wanted() {
             return;
         }
-        let consult = self.gathering.splits.as_deref();
-        let mut asked = remote.paths.spread(consult.map(|loaded| (loaded, peer)));
+        let splitting = self.gathering.splitting;
+        let consult = self.gathering.splits.as_deref().map(|loaded| (loaded, peer));
+        let mut asked = remote.paths.spread((splitting, consult));
         if let Some(ended) = remote.paths.refused_whole() {
             self.tell_of(peer, ended);
         }

@@ -14,6 +14,7 @@ use garonne_engine::api::Peer;
 use garonne_engine::rail::{Header, Kind};
 use garonne_engine::strategy::leave::{Candidate, History, Leaving, may_wait};
 use garonne_engine::strategy::loaded::{Loaded, Message};
+use garonne_engine::strategy::split::Splitting;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +25,9 @@ pub(super) struct Gathering {
     leaving: Option<Leaving>,
     /// Who is asked before.
     loaded: Option<Arc<Loaded>>,
-    /// Who is asked how large data are split, before the built-in strategy.
+    /// How large data are split.
+    pub(super) splitting: Splitting,
+    /// Who is asked how large data are split, before that.
     pub(super) splits: Option<Arc<Loaded>>,
     /// Peers to which something was sent since the last look.
     fresh: Vec<Peer>,
@@ -103,6 +106,11 @@ impl TcpRail {
     /// From now on messages may be kept, as the strategy says; [`TcpRail::nap`] will be called.
     pub fn gather(&mut self, leaving: Leaving) {
         self.gathering.leaving = Some(leaving);
+    }
+
+    /// From now on large data are split like this, where no other strategy decides.
+    pub fn split_by(&mut self, splitting: Splitting) {
+        self.gathering.splitting = splitting;
     }
 
     /// From now on this strategy is asked what may wait, if anything may at all, and how large data are split.

@@ -22,7 +22,7 @@ use garonne_engine::api::Peer;
 use garonne_engine::limits::SPLIT_LEAST;
 use garonne_engine::rail::{Descriptor, Token};
 use garonne_engine::strategy::loaded::{Flow, Lane, Loaded};
-use garonne_engine::strategy::split::{self, Way};
+use garonne_engine::strategy::split::{self, Splitting, Way};
 use garonne_sync::user::Data;
 use std::ops::Range;
 use std::time::Instant;
@@ -78,6 +78,9 @@ pub(crate) struct Paths {
     /// More ways than the first are there or may be.
     several: bool,
 }
+
+/// How data are split: as the built-in strategy does, or as the one does that was loaded, with the peer.
+type How<'a> = (Splitting, Option<(&'a Loaded, Peer)>);
 
 impl Paths {
     pub(crate) fn get(&self, path: u8) -> Option<&Path> {
@@ -317,9 +320,9 @@ impl Paths {
         self.is_over(at)
     }
 
-    /// Asks for what nobody is asked for, where there is room, as the built-in strategy says or the one that was loaded, for which `consult` is with the peer. The ways on which
+    /// Asks for what nobody is asked for, where there is room, as `how` says. The ways on which
     /// something is to be sent now, as bits.
-    pub(crate) fn spread(&mut self, consult: Option<(&Loaded, Peer)>) -> u32 {
+    pub(crate) fn spread(&mut self, how: How<'_>) -> u32 {
         if self.wholes.iter().all(|whole| whole.left.is_empty()) {
             return 0;
         }
@@ -338,11 +341,11 @@ impl Paths {
                 }
                 1 << only
             }
-            _ => self.spread_over(&usable, consult),
+            _ => self.spread_over(&usable, how),
         }
     }
 
-    fn spread_over(&mut self, usable: &[usize], consult: Option<(&Loaded, Peer)>) -> u32 {
+    fn spread_over(&mut self, usable: &[usize], (splitting, consult): How<'_>) -> u32 {
         let now = Instant::now();
         let fastest = self.fastest(usable);
         for path in usable {
@@ -377,7 +380,7 @@ impl Paths {
                 } else if self.paths[*path].bulk.asked() >= TCP_PIECES {
                     0
                 } else {
-                    let piece = split::piece(&ways, index, self.left());
+                    let piece = splitting.piece(&ways, index, self.left());
                     // Of a way that nobody knows little is asked until it has shown what it does.
                     let known = self.paths[*path].pace.rate().is_some();
                     if known { piece } else { piece.min(SPLIT_LEAST) }
@@ -566,36 +569,4 @@ impl Paths {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tcp::handshake::Terms;
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-
-    #[test]
-    fn a_way_that_was_just_opened_is_not_taken_for_silent() {
-        let pairs: Vec<_> = (0..3)
-            .map(|_| {
-                socketpair(
-                    AddressFamily::UNIX,
-                    SocketType::STREAM,
-                    SocketFlags::NONBLOCK,
-                    None,
-                )
-            })
-            .collect();
-        let mut paths = Paths::default();
-        let open = |paths: &mut Paths, path: u8| {
-            let own = pairs[usize::from(path)].as_ref().unwrap().0.try_clone().unwrap();
-            paths.adopt(path, Channel::new(own, Terms::plain(), Vec::new()));
-        };
-        open(&mut paths, 0);
-        open(&mut paths, 1);
-        let (cookie, offset, len) = (1, 0, 64 << 20);
-        paths.read(9, Ask { cookie, offset, len }, (Data::empty(), 0));
-        assert_eq!(paths.spread(None), 0b11);
-        // Another that could bring what they owe.
-        open(&mut paths, 2);
-        assert!(!paths.listen());
-        assert!(paths.listen());
-    }
-}
+mod tests;
