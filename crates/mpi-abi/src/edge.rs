@@ -124,6 +124,14 @@ impl<T: Copy> Ptr<T> {
         self.0 as usize
     }
 
+    /// The same pointer, for calls in which others take part: what there is no place for is refused before any of them hears of it.
+    pub fn given(self) -> Result<Self> {
+        match self.is_null() {
+            true => Err(null("an output argument")),
+            false => Ok(self),
+        }
+    }
+
     /// Reads the pointee.
     #[inline]
     pub fn get(self) -> Result<T> {

@@ -46,6 +46,21 @@ int main(int argc, char **argv)
     return 0;
 }
 """
+# Rank 1 refuses its own arguments, does not call again, and waits for rank 0, which waits for it.
+REFUSED = """#include <mpi.h>
+int main(int argc, char **argv)
+{
+    int rank, x = 1, sum;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Allreduce(&x, &sum, 1, MPI_INT, rank == 1 ? MPI_OP_NULL : MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 1) MPI_Recv(&x, 1, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Finalize();
+    return 0;
+}
+"""
 
 
 def suite(context):
@@ -56,6 +71,7 @@ def suite(context):
         (context.work / place).mkdir(exist_ok=True)
     talk = program(context, "hosts", "talk")
     yield Case("who/waits", lambda: waits(context), second_try=True)
+    yield Case("who/refused and not called again", lambda: refused(context), second_try=True)
     yield Case("who/without a host", lambda: without_a_host(context), second_try=True)
     yield Case("who/another launcher", lambda: another_launcher(context), second_try=True)
     yield Case("who/moves", lambda: moves(context, talk), second_try=True)
@@ -123,6 +139,20 @@ def waits(context):
             job.wait_for_ranks(different, 5)
             said, _ = who(context, hosts, job, 0, lambda said: said["mismatch"])
             expect("MPI_Bcast #" in said["mismatch"] and "MPI_Barrier #" in said["mismatch"], "no mismatch", str(said))
+        os.kill(launcher(job), signal.SIGINT)
+        job.end()
+
+
+def refused(context):
+    """A rank whose call was refused for its arguments has not taken part: the others are seen to wait for it there, and it where it went on."""
+    program = hanging(context, "refused", REFUSED)
+    with Hosts(2) as hosts:
+        job = run(context, hosts, ["-n", "4", "--map-by", "node", "--host", f"localhost,{hosts.names[1]}", program])
+        with job:
+            job.wait_for_ranks(program, 4)
+            said, _ = who(context, hosts, job, 0, lambda said: said["verdict"]["kind"] == "deadlock")
+            ranks = {rank["rank"]: rank["waits_for"]["call"] for rank in said["ranks"]}
+            expect(ranks[0] == "MPI_Allreduce" and ranks[1] == "MPI_Recv" and {0, 1} <= set(said["verdict"]["ranks"]), "it is not explained", str(said))
         os.kill(launcher(job), signal.SIGINT)
         job.end()
 
