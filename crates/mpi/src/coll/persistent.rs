@@ -8,7 +8,7 @@
 use super::Collective;
 use super::plan::Schedule;
 use super::run::{Afloat, Running, Wire};
-use super::start::Starting;
+use super::start::plan_of;
 use super::tag::{NUMBERS, Series};
 use crate::comm::Comm;
 use crate::error::{Class, Result};
@@ -25,8 +25,9 @@ impl Comm {
     /// As [`Comm::collective`], for what is wrong with the arguments; what the communication meets is told by each start's completion.
     pub fn init_collective(&self, call: &impl Collective, origin: Origin) -> Result<Request> {
         call.check(self)?;
+        // Who has no memory for it is not counted, either, and in step when it tries again.
+        let schedule = Arc::new(plan_of(call, self)?);
         let wire = Wire::keeping(self, self.number(Series::Persistent, call.kind()), origin);
-        let schedule = Arc::new(Starting::plan_of(call, &wire)?);
         let kept = Kept::new(wire, schedule)?;
         Ok(Request::persistent(self, Box::new(move || Ok(kept.start()))))
     }

@@ -12,6 +12,7 @@
 
 use super::spread::Spread;
 use super::typed::{self, Fold, Shape, Typed};
+use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::sync::Arc;
@@ -179,13 +180,14 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// The rest of what `like` plans, after so many communications.
-    pub fn after(like: &impl Plan, started: u32) -> Self {
+    /// What a process of a communicator plans, after so many communications.
+    pub fn on(comm: &Comm, started: u32) -> Self {
+        let across = comm.0.remote.as_ref().map_or(0, |group| group.size());
         Self {
-            together: like.together(),
-            spread: like.spread(),
+            together: comm.is_on_node(),
+            spread: comm.spread().cloned(),
             started,
-            ..Self::new(like.me(), like.size(), like.across())
+            ..Self::new(comm.rank(), comm.size(), across)
         }
     }
 

@@ -9,6 +9,7 @@ use super::plan::{self, Plan, Recorder, Schedule, Site, Token};
 use super::run::{Afloat, Running, Wire};
 use super::spread::Spread;
 use super::typed::{self, Fold};
+use crate::comm::Comm;
 use crate::error::Result;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::Arc;
@@ -29,6 +30,13 @@ pub(super) enum Start {
     Running(Arc<Running>),
 }
 
+/// What a call would do, for an operation that has to do it later.
+pub(super) fn plan_of(call: &impl Collective, comm: &Comm) -> Result<Schedule> {
+    let mut recorder = Recorder::on(comm, 0);
+    call.plan(&mut recorder)?;
+    Ok(recorder.finish())
+}
+
 impl Starting {
     pub fn new(wire: Wire<'static>) -> Self {
         Self {
@@ -36,13 +44,6 @@ impl Starting {
             afloat: Afloat::default(),
             rest: None,
         }
-    }
-
-    /// What `call` would do, for an operation that may have to do it later.
-    pub fn plan_of(call: &impl Collective, wire: &Wire<'static>) -> Result<Schedule> {
-        let mut recorder = Recorder::after(&Self::new(wire.clone()), 0);
-        call.plan(&mut recorder)?;
-        Ok(recorder.finish())
     }
 
     /// Closes the plan.
@@ -65,8 +66,8 @@ impl Starting {
 
     /// The plan for what comes after a step that must wait.
     fn record(&mut self) -> &mut Recorder {
-        let fresh = Recorder::after(self, self.afloat.flight.started());
-        self.rest.get_or_insert(fresh)
+        let (comm, started) = (self.wire.comm(), self.afloat.flight.started());
+        self.rest.get_or_insert_with(|| Recorder::on(comm, started))
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) mod parcels;
 use super::Collective;
 use super::node::{self, Found, Place, Style};
 use super::run::{Afloat, Running, Wire};
-use super::start::Starting;
+use super::start::plan_of;
 use super::statement::{STATEMENT_BYTES, Statement};
 use super::table::disagreement;
 use super::ways::Stroke;
@@ -117,7 +117,7 @@ fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Re
     let by_messages = fits.is_none();
     let otherwise = match by_messages {
         true => None,
-        false => match Starting::plan_of(call, wire) {
+        false => match plan_of(call, comm) {
             Ok(schedule) => Some(Running::new(wire.clone(), schedule, Afloat::default())),
             Err(error) => return Some(Err(error)),
         },
