@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use garonne_mpi::coll::tag::{Call, Series};
+use garonne_mpi::coll::tag::Call;
 use garonne_sites::Resolver;
 use garonne_trace::seen::Names;
 
@@ -38,14 +38,7 @@ impl Names for Known {
     fn collective(&mut self, context: u32, tag: i32) -> String {
         let comm = garonne_mpi::comm::number(context);
         match Call::from_tag(tag) {
-            Some(call) => {
-                let series = match call.series {
-                    Series::Blocking => "",
-                    Series::Nonblocking => "nonblocking ",
-                    Series::Persistent => "persistent ",
-                };
-                format!("{} {series}#{} on comm #{comm}", call.kind, call.number)
-            }
+            Some(call) => format!("{call} on comm #{comm}"),
             None => format!("a collective on comm #{comm}"),
         }
     }

@@ -185,10 +185,11 @@ impl Call {
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let series = match self.series {
-            Series::Blocking | Series::Nonblocking => "",
+            Series::Blocking => "",
+            Series::Nonblocking => "nonblocking ",
             Series::Persistent => "persistent ",
         };
-        write!(f, "{}, {series}collective {}", self.kind, self.number)
+        write!(f, "{} {series}#{}", self.kind, self.number)
     }
 }
 
