@@ -202,11 +202,7 @@ static struct row computing_row(const struct what *what, int bytes, long repeats
 /* How much longer than its median the computing of a row took at worst. */
 static double disturbed(struct row row) { return row.within_worst - row.within; }
 
-struct length {
-    const char *word;
-    int computes;
-    double ns; /* 0: as long as the call takes */
-};
+static int computes(const struct length *length) { return strcmp(length->word, "pure") != 0; }
 
 /* Computing of one length, alone and beside the call. Every rank knows the same slowest time; ranks that share a core compute as long together. */
 static void beside(const struct what *what, int bytes, double pure, long repeats, double wanted_ns, const struct length *length, struct row *alone, struct row *both)
@@ -237,7 +233,7 @@ static void measure(const struct what *what, int bytes, int samples, double want
         double before = handoff_measure(&shared->handoff, rank, &epoch);
         pure = bare_row(what, bytes, repeats);
         for (int l = 0; l < count; l++)
-            if (lengths[l].computes)
+            if (computes(&lengths[l]))
                 beside(what, bytes, pure, repeats, wanted_ns, &lengths[l], &alone[l], &both[l]);
         double after = handoff_measure(&shared->handoff, rank, &epoch);
         for (int l = 0; rank == 0 && l < count; l++)
@@ -263,7 +259,6 @@ static const struct what *find(const char *name)
 int main(int argc, char **argv)
 {
     struct length lengths[LENGTHS_MAX];
-    int known = 0;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -273,14 +268,14 @@ int main(int argc, char **argv)
     }
     pin(rank);
     shared = shared_map(argv[1], sizeof *shared);
-    rescue_ns = RESCUE_NS;
     counts = calloc((size_t)size, sizeof *counts), places = calloc((size_t)size, sizeof *places);
     turns_per_ns = work_turns_per_ns();
     clock_ns = work_clock_ns();
-    for (char *word = strtok(argv[4], ","); word && known < LENGTHS_MAX; word = strtok(NULL, ","))
-        lengths[known++] = (struct length){word, strcmp(word, "pure") != 0, atof(word) * 1e6};
-    for (int l = 0; l < known; l++)
-        rescue_ns = RESCUE_NS + lengths[l].ns > rescue_ns ? RESCUE_NS + lengths[l].ns : rescue_ns;
+    int known = lengths_of(argv[4], lengths, LENGTHS_MAX);
+    if (known < 0) {
+        fprintf(stderr, "nonblocking: more than %d lengths\n", LENGTHS_MAX);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
     MPI_Bcast(&turns_per_ns, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     for (int i = 5; i < argc; i++) {
         char *colon = strchr(argv[i], ':');

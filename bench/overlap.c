@@ -32,11 +32,6 @@ struct spent {
     double all, within, wait;
 };
 
-struct length {
-    const char *word;
-    double percent, ns; /* of T_comm, or, if that is more than 0, so many nanoseconds */
-};
-
 /* Medians over the exchanges of a row, and the longest. */
 struct row {
     double total, total_worst, calls, within, wait, wait_worst;
@@ -217,7 +212,7 @@ static void measure(const struct setup *s, int samples, double wanted_ns, const 
         struct row beside[LENGTHS_MAX], comm = row(s, 0, repeats_for(typical, wanted_ns));
         for (int l = 0; l < count; l++) {
             /* Both ranks know the same median, so both compute alike. */
-            double ns = lengths[l].ns > 0 ? lengths[l].ns : comm.total * lengths[l].percent / 100;
+            double ns = lengths[l].ns > 0 ? lengths[l].ns : comm.total * atof(lengths[l].word) / 100;
             uint64_t turns = (uint64_t)(ns * turns_per_ns);
             int repeats = repeats_for(comm.total + ns, wanted_ns);
             alone[l] = computing(s, &lengths[l], turns, repeats);
@@ -263,7 +258,7 @@ static struct setup parse(char *word)
 int main(int argc, char **argv)
 {
     struct length lengths[LENGTHS_MAX];
-    int size, count = 0;
+    int size;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -271,14 +266,9 @@ int main(int argc, char **argv)
         usage(size != 2 ? "other than two ranks" : "too few arguments");
     pin(rank);
     shared = shared_map(argv[1], sizeof *shared);
-    rescue_ns = RESCUE_NS;
-    for (char *word = strtok(argv[4], ","); word; word = strtok(NULL, ",")) {
-        if (count == LENGTHS_MAX)
-            usage(word);
-        double number = atof(word), ns = strstr(word, "ms") ? number * 1e6 : 0;
-        lengths[count++] = (struct length){word, ns > 0 ? 0 : number, ns};
-        rescue_ns = longer(rescue_ns, RESCUE_NS + ns);
-    }
+    int count = lengths_of(argv[4], lengths, LENGTHS_MAX);
+    if (count < 0)
+        usage("too many lengths");
     meet();
     turns_per_ns = work_turns_per_ns();
     clock_ns = work_clock_ns();

@@ -15,6 +15,27 @@ static const double RESCUE_NS = 50e6;
 /* That, and what they compute at most: set once it is known. */
 static double rescue_ns;
 
+/* How long is computed beside a call: `word` says it, in milliseconds (20ms), or in a way of its program's (`ns` is 0 then). */
+struct length {
+    const char *word;
+    double ns;
+};
+
+/* The lengths in a list with commas between, at most `most`, for which those who wait will wait; more than there is room for: -1. */
+static inline int lengths_of(char *list, struct length *lengths, int most)
+{
+    int count = 0;
+    rescue_ns = RESCUE_NS;
+    for (char *word = strtok(list, ","); word; word = strtok(NULL, ",")) {
+        if (count == most)
+            return -1;
+        double ns = strstr(word, "ms") ? atof(word) * 1e6 : 0;
+        lengths[count++] = (struct length){word, ns};
+        rescue_ns = RESCUE_NS + ns > rescue_ns ? RESCUE_NS + ns : rescue_ns;
+    }
+    return count;
+}
+
 static inline void rescue(void)
 {
     int flag;
