@@ -89,13 +89,12 @@ enum Command {
 
 /// Runs the subcommand that `words` (with the program's name) ask for.
 pub fn dispatch(words: Vec<OsString>) -> i32 {
-    let of_rail = words.get(1).is_some_and(|word| word == "rail");
-    let cli = match Cli::try_parse_from(words) {
+    let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) => {
             // A closed pipe is the reader's choice.
             let _ = error.print();
-            if let Some(tip) = rail::tip(&error).filter(|_| of_rail) {
+            if let Some(tip) = rail::tip(&words, &error) {
                 errln!("\n{tip}");
             }
             return error.exit_code();

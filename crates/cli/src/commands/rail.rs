@@ -12,6 +12,7 @@ use garonne_rails::tcp::{MEMORY, Stream};
 use garonne_sync::shm::Segment;
 use ipnet::IpNet;
 use serde_json::json;
+use std::ffi::OsString;
 
 use super::jobs;
 
@@ -42,8 +43,11 @@ enum What {
     },
 }
 
-/// What to say behind an error of its command line: other commands name a job by a bare number, which is none of its subcommands.
-pub fn tip(error: &clap::Error) -> Option<String> {
+/// What to say behind an error of a command line, if it is this command's: other commands name a job by a bare number, which is none of its subcommands.
+pub fn tip(words: &[OsString], error: &clap::Error) -> Option<String> {
+    if words.get(1)? != "rail" {
+        return None;
+    }
     match error.get(ContextKind::InvalidSubcommand)? {
         ContextValue::String(word) => {
             let pid = jobs::number(word).ok()?;
