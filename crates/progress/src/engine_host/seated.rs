@@ -43,42 +43,44 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 return lingering.paid();
             }
             self.come_back();
-            if self.seats.begin(who) || patient && self.relieve() {
-                seat = None;
-                lingering.ends();
-                if self.poll_for_all(done, Some(awaits)) {
-                    return;
-                }
-                // It looked for as long as its patience lasts: who lies on the bell sleeps as well as it would.
-                patient = false;
-                continue;
-            }
-            if self.seats.is_polled_by(who) {
+            let begins = self.seats.begin(who) || patient && self.relieve();
+            if !begins && self.seats.is_polled_by(who) {
                 // A callback of the program's waits while its thread polls: nobody else would.
                 self.poll_until::<true>(done, self.surroundings.patience(), None);
                 return;
             }
-            if lingering.goes_on() {
+            if begins {
+                seat = None;
+                lingering.ends();
+            } else if lingering.goes_on() {
                 self.surroundings.give_way();
                 continue;
-            }
-            self.rely();
-            if seat.is_none() {
-                seat = self.seats.take(who);
-            }
-            match seat.as_mut().map(|seat| seat.wait(awaits().encode(), seen)) {
-                Some(Called::Ask) => patient = true,
-                Some(Called::Poll) => {
-                    seat = None;
-                    // Whoever left goes on, perhaps on this very core.
-                    self.surroundings.give_way();
-                    if self.poll_for_all(done, Some(awaits)) {
-                        return;
-                    }
-                    patient = false;
+            } else {
+                self.rely();
+                if seat.is_none() {
+                    seat = self.seats.take(who);
                 }
-                None => std::thread::sleep(SEATLESS_NAP),
+                match seat.as_mut().map(|seat| seat.wait(awaits().encode(), seen)) {
+                    Some(Called::Poll) => {
+                        seat = None;
+                        // Whoever left goes on, perhaps on this very core.
+                        self.surroundings.give_way();
+                    }
+                    Some(Called::Ask) => {
+                        patient = true;
+                        continue;
+                    }
+                    None => {
+                        std::thread::sleep(SEATLESS_NAP);
+                        continue;
+                    }
+                }
             }
+            if self.poll_for_all(done, Some(awaits)) {
+                return;
+            }
+            // It looked for as long as its patience lasts: who lies on the bell sleeps as well as it would.
+            patient = false;
         }
     }
 
