@@ -247,33 +247,6 @@ fn ranks_that_lose_the_inherited_socket_find_the_agent_by_name() {
 }
 
 #[test]
-fn different_versions_in_one_job_are_refused_by_name() {
-    let said = run("run -n 2 RANK pose 9.9.9 hello forever");
-    assert_ne!(said.code, 0);
-    assert!(
-        said.err.contains("error[G0203]") && said.err.contains("9.9.9"),
-        "{}",
-        said.err
-    );
-}
-
-#[test]
-fn a_rank_and_its_agent_speak_the_highest_protocol_of_both_or_are_refused_by_name() {
-    let said = run("run -n 2 RANK speak 1 2 hello put a b fence finalize");
-    assert_eq!((said.code, said.err.as_str()), (0, ""));
-    let said = run("run -n 2 RANK pose 9.9.9 speak 4 5 hello forever");
-    assert_ne!(said.code, 0);
-    let own = env!("CARGO_PKG_VERSION");
-    for name in [
-        "error[G0203]",
-        "rank 1 loaded Garonne 9.9.9 (protocols 4 to 5)",
-        &format!("`garonne` is {own} (protocols 1 to 1)"),
-    ] {
-        assert!(said.err.contains(name), "{}", said.err);
-    }
-}
-
-#[test]
 fn a_program_that_is_not_there_is_named() {
     let said = run("run -n 2 ./no-such-program");
     assert_eq!(said.code, 127);

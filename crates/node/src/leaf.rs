@@ -216,7 +216,7 @@ pub(crate) fn reach(
     house: &House,
     addresses: &[SocketAddr],
     (node, busy): (u32, Duration),
-) -> std::result::Result<(Trusted, SocketAddr), Missed> {
+) -> std::result::Result<(Trusted, SocketAddr), Box<Missed>> {
     let (mut until, cut_until) = (Instant::now() + CALL_WAIT, Instant::now() + busy);
     let mut failures: Vec<String> = Vec::new();
     let (mut refused, mut cut) = (None, None);
@@ -290,11 +290,11 @@ pub(crate) fn reach(
     }
     failures.extend(calls.iter().map(|(address, ..)| format!("{address}: no answer")));
     failures.extend(again.iter().map(|(address, .., why)| format!("{address}: {why}")));
-    Err(Missed {
+    Err(Box::new(Missed {
         tried: failures,
         refused,
         cut: cut.or(again.first().map(|(address, ..)| *address)),
-    })
+    }))
 }
 
 /// The job that this node has a part in. `None`: the launcher has closed the connection before it had said anything.
