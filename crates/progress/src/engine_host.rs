@@ -42,6 +42,7 @@ use garonne_sync::trylock::{OneThread, TryLock};
 use garonne_sync::user::Data;
 use lending::Lending;
 use porch::Porch;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -61,7 +62,7 @@ pub struct EngineHost<R, S> {
     source: Arc<dyn WakeSource>,
     steppers: Mutex<Vec<Arc<dyn Stepper>>>,
     /// Attached and not yet among `steppers`: attaching must not wait for a stepper that runs.
-    newcomers: Mutex<Vec<Arc<dyn Stepper>>>,
+    newcomers: Mutex<VecDeque<Arc<dyn Stepper>>>,
     /// Attached and not yet finished, wherever they are.
     stepping: AtomicU32,
     /// Those among them that look at memory which others write.
@@ -123,7 +124,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             surroundings,
             source,
             steppers: Mutex::new(Vec::new()),
-            newcomers: Mutex::new(Vec::new()),
+            newcomers: Mutex::default(),
             stepping: AtomicU32::new(0),
             looking: AtomicU32::new(0),
             missed: AtomicBool::new(false),
@@ -472,9 +473,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.stepping.fetch_add(1, Ordering::SeqCst);
         self.count_interest(1);
         self.leaves();
-        lock(&self.newcomers).push(stepper);
-        self.stepped_at.store(u64::MAX, Ordering::Release);
-        self.run_steppers(By::Program);
+        lock(&self.newcomers).push_back(stepper);
+        self.welcome(By::Program);
     }
 
     #[inline]

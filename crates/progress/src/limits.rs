@@ -110,7 +110,7 @@ pub const HANDS_FROM: u32 = 16 * 1024;
 /// Bytes that wait to be moved when a call is about to return, from which on the helper is woken for them: below, moving them takes less than waking it.
 pub const HANDED_OVER_FROM: u64 = 128 * 1024;
 
-/// Operations left open of which all are looked at whenever another is: as many as a halo exchange has, and cheaper than lending.
+/// Operations or steppers left open of which all are looked at whenever another is: as many as a halo exchange has, and cheaper than lending.
 pub const OPEN_FEW: usize = 32;
 
 /// Times in a row that a call site leaves something open for a moment only before it is lent no hands: one or two may be chance.

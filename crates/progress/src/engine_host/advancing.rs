@@ -5,6 +5,7 @@
 
 use super::{By, EngineHost, lock};
 use crate::host::{Host, Stepper};
+use crate::limits::OPEN_FEW;
 use crate::surroundings::Surroundings;
 use garonne_engine::rail::Rail;
 use std::sync::atomic::Ordering;
@@ -84,6 +85,17 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         self.run_steppers(by)
     }
 
+    /// The same for who looked because it left another open. Among many they are stepped a few times only while their number grows: else to start them all would take the square of that. `false`: they are yet to
+    /// be told.
+    pub(super) fn step_if_few(&self, completions: u64) -> bool {
+        let open = self.stepping.load(Ordering::SeqCst) as usize;
+        if open < OPEN_FEW || open.is_power_of_two() {
+            self.step(completions, By::Program);
+            return true;
+        }
+        self.looking.load(Ordering::SeqCst) == 0 && self.stepped_at.load(Ordering::Acquire) == completions
+    }
+
     /// Runs the steppers; whoever finds another thread at it leaves them to that one, which then runs them once more. `true` if any finished.
     pub(super) fn run_steppers(&self, by: By) -> bool {
         let mut finished = false;
@@ -111,29 +123,62 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
+    /// Steps those that were just attached, and nobody else: what these wait for has not changed by that, and what a first step brings about for others is counted among the
+    /// completions, by which the next look tells them. Whoever finds another thread at it leaves all to that one.
+    pub(super) fn welcome(&self, by: By) {
+        let Ok(mut steppers) = self.steppers.try_lock() else {
+            self.run_steppers(by);
+            return;
+        };
+        let run = self.step_newcomers(&mut steppers, by, Run::default());
+        self.account(run);
+        drop(steppers);
+        // News that came to another thread meanwhile are for all. SYNC(steppers-missed).
+        if self.missed.load(Ordering::SeqCst) {
+            self.run_steppers(by);
+        }
+    }
+
     /// One run of all steppers, and of those that come meanwhile.
     fn run_all(&self, steppers: &mut Vec<Arc<dyn Stepper>>, by: By) -> bool {
-        let (mut finished, mut left) = (0, false);
+        let mut run = Run::default();
         let whole = self.whole();
         let host: &dyn Host = whole.as_deref().map_or(self, |whole| whole);
-        loop {
-            steppers.extend(lock(&self.newcomers).drain(..));
-            steppers.retain(|stepper| {
-                if by == By::Helper && stepper.runs_user_code() {
-                    left = true;
-                    return true;
-                }
-                let over = stepper.step(host);
-                finished += u32::from(over);
-                if over && stepper.looks_at_memory() {
-                    self.looking.fetch_sub(1, Ordering::SeqCst);
-                }
-                !over
-            });
-            if lock(&self.newcomers).is_empty() {
-                break;
+        steppers.retain(|stepper| self.goes_on(stepper, (host, by), &mut run));
+        let run = self.step_newcomers(steppers, by, run);
+        self.account(run)
+    }
+
+    /// Takes in those that were attached, and those that come while they are stepped.
+    fn step_newcomers(&self, steppers: &mut Vec<Arc<dyn Stepper>>, by: By, mut run: Run) -> Run {
+        let whole = self.whole();
+        let host: &dyn Host = whole.as_deref().map_or(self, |whole| whole);
+        // Not kept locked: a step may attach.
+        let next = || lock(&self.newcomers).pop_front();
+        while let Some(stepper) = next() {
+            if self.goes_on(&stepper, (host, by), &mut run) {
+                steppers.push(stepper);
             }
         }
+        run
+    }
+
+    /// Steps one, if whoever runs it may. `false`: it is over.
+    fn goes_on(&self, stepper: &Arc<dyn Stepper>, (host, by): (&dyn Host, By), run: &mut Run) -> bool {
+        if by == By::Helper && stepper.runs_user_code() {
+            run.left = true;
+            return true;
+        }
+        let over = stepper.step(host);
+        run.finished += u32::from(over);
+        if over && stepper.looks_at_memory() {
+            self.looking.fetch_sub(1, Ordering::SeqCst);
+        }
+        !over
+    }
+
+    /// Tells what came of a run. `true`: some are over.
+    fn account(&self, Run { finished, left }: Run) -> bool {
         self.stepping.fetch_sub(finished, Ordering::SeqCst);
         self.count_interest(-(finished as i32));
         if left {
@@ -145,4 +190,13 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         }
         finished > 0
     }
+}
+
+/// What came of stepping.
+#[derive(Default)]
+struct Run {
+    /// Steppers that are over.
+    finished: u32,
+    /// Some were left to a thread of the program.
+    left: bool,
 }

@@ -355,13 +355,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let (after, work) = (shard.completions(), shard.has_work());
         self.leave(shard, after != before);
         // News that were taken here come to nobody else.
-        self.step(after, By::Program);
+        let told = self.step_if_few(after);
         if work && looked.bytes < HANDED_OVER_FROM {
             self.advance(By::Program, Look::IfFree);
         }
         // What came there before the words were armed called nobody either.
         let more = self.look_lent_beside();
-        if looked.more || soon || more {
+        if looked.more || soon || more || !told {
             call.ring(For::Answers);
         } else {
             self.hand_over();
