@@ -81,8 +81,10 @@ impl Visits {
         lock(&self.open).iter().filter(is_before).cloned().collect()
     }
 
-    fn opened(&self, open: &Arc<Open>) {
-        lock(&self.open)[(open.number % ROUNDS) as usize] = Arc::downgrade(open);
+    /// Gives the call before it that has the same round, if it is still open.
+    fn opened(&self, open: &Arc<Open>) -> Option<Arc<Open>> {
+        let place = &mut lock(&self.open)[(open.number % ROUNDS) as usize];
+        std::mem::replace(place, Arc::downgrade(open)).upgrade()
     }
 }
 
@@ -189,7 +191,7 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
             }
             State::Come(last)
         }
-        false => State::Early(before),
+        false => State::Early(before, None),
     };
     let lent = errand.needs_hands(comm.size());
     let kept = !free || also.is_some() || lent;
@@ -197,10 +199,13 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
     if let Some(also) = also {
         let _ = open.also.set(also);
     }
-    visits.opened(&open);
+    let before = visits.opened(&open);
     if !free {
         // Before it is looked at again: who leaves from now on wakes this process if it sleeps.
         place.rounds.askers().ask(open.asks());
+    }
+    if !free && open.also.get().is_none() && before.is_some_and(|before| before.precedes(&open)) {
+        return Ok(Request::new(comm.process(), open));
     }
     if kept {
         open.kept.store(true, Ordering::Relaxed);

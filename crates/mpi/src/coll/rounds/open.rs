@@ -14,7 +14,7 @@ use crate::request::{Completion, Outcome, Status};
 use garonne_engine::event::{Awaited, Meeting};
 use garonne_progress::host::{Host, Stepper};
 use garonne_sync::board::Words;
-use garonne_sync::round::Asked;
+use garonne_sync::round::{Asked, ROUNDS};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
 
@@ -24,8 +24,8 @@ pub(super) enum State {
     Unplaced(Vec<Weak<Open>>, Option<Arc<Running>>),
     /// There is no room in rounds: by messages.
     Sent(Arc<Running>),
-    /// Its places were not free. These calls may still have to leave them first.
-    Early(Vec<Weak<Open>>),
+    /// Its places were not free. These calls may still have to leave them first. And the call that comes to its round next, if that is left to this one.
+    Early(Vec<Weak<Open>>, Option<Arc<Open>>),
     /// It arrived, and found this.
     Come(Option<Words>),
     /// It has left.
@@ -66,7 +66,7 @@ impl Open {
     ) -> Arc<Self> {
         // Those before are looked at, too.
         let before = match &state {
-            State::Early(before) | State::Unplaced(before, _) => &**before,
+            State::Early(before, _) | State::Unplaced(before, _) => &**before,
             _ => &[],
         };
         let mut before = before.iter().filter_map(Weak::upgrade);
@@ -107,7 +107,7 @@ impl Open {
                 Found::Nothing => State::instead(otherwise.take()),
             };
         }
-        if let (Some(also), State::Early(_) | State::Come(_)) = (self.also.get(), &*state) {
+        if let (Some(also), State::Early(..) | State::Come(_)) = (self.also.get(), &*state) {
             also.carry();
         }
         if let State::Sent(running) = &*state
@@ -132,13 +132,17 @@ impl Open {
             said: self.said,
             wire: &self.wire,
         };
-        if let State::Early(before) = &*state {
+        if let State::Early(before, next) = &mut *state {
             look_at(before);
             if !visit.is_free() {
                 return;
             }
+            let next = next.take();
             place.rounds.askers().ask_no_more(self.asks());
             *state = State::Come(visit.come());
+            if let Some(next) = next {
+                next.keep();
+            }
         }
         let State::Come(last) = *state else { return };
         if let Some(words) = visit.has_come(last) {
@@ -164,7 +168,7 @@ impl Open {
                 Ok(also) => {
                     also.map(|also| self.also.set(also));
                     place.rounds.askers().ask(self.asks());
-                    State::Early(before)
+                    State::Early(before, None)
                 }
                 Err(error) => State::Over(Some(error)),
             };
@@ -172,7 +176,7 @@ impl Open {
         let shown = Open::new(
             Errand::Show,
             (self.number, self.said),
-            State::Early(before),
+            State::Early(before, None),
             &self.wire,
             false,
         );
@@ -181,6 +185,18 @@ impl Open {
         shown.kept.store(true, Ordering::Relaxed);
         comm.process().host.attach(shown);
         State::instead(otherwise)
+    }
+
+    /// Leaves it to this one, if it is still to come to the round before, to have `next` looked at: of many that are early only those are steppers whose round may be free.
+    pub fn precedes(&self, next: &Arc<Open>) -> bool {
+        // What another thread looks at just now may come at any moment.
+        if next.number != self.number.wrapping_add(ROUNDS) {
+            return false;
+        }
+        match self.state.try_lock().as_deref_mut() {
+            Ok(State::Early(_, after)) => after.replace(next.clone()).is_none(),
+            _ => false,
+        }
     }
 
     /// How it asks for its round, where that is not free.
