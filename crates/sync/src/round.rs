@@ -6,11 +6,18 @@
 //! others look at only when what they saw there last no longer suffices. Wide cells are fewer, [`WIDE_SETS`]: a number that needs them waits until all have left number k - [`WIDE_SETS`].
 //! Who comes earlier puts nothing down yet, asks to be told, and arrives later. Bounded: [`ROUNDS`] rounds with a small cell per member in each, [`WIDE_SETS`] wide ones; nothing grows.
 //!
+//! A collective that is started again and again, a persistent one, has rounds of its own ([`Shape::own`]), since members may start several such in different orders: a few, for it is open once at a time, with cells as
+//! long as it needs. Who has come to its number k has left k - 1 before; so where all wait for all, number k + 1 finds k - 1 left by everybody, and two rounds are enough without a look. They serve
+//! another when all have deserted them.
+//!
 //! Nobody waits in a circle: number k waits for members to leave k - [`ROUNDS`], which they do when all have arrived there, which
 //! waits for still lower numbers only, and the first [`ROUNDS`] wait for nothing. A member that misbehaves can delay the others or change what they compute,
 //! nothing else: contents are only ever copied.
 
+mod shape;
+
 use crate::facade::{AtomicU32, Ordering, fence};
+pub use shape::Shape;
 
 /// Rounds of a board: collectives that one may have open before it has to wait for the slowest to leave. A power of two.
 pub const ROUNDS: u32 = 16;
@@ -143,9 +150,9 @@ pub fn is_whole(members: impl IntoIterator<Item = u32>, come: impl Fn(u32) -> bo
 
 #[cfg(not(loom))]
 mod segment {
-    use super::{Askers, Exit, ROUNDS, WIDE_SETS};
-    use crate::board::{CELL_BYTES, Flag, Gate, NOTE_BYTES};
-    use crate::facade::Ordering;
+    use super::{Askers, Exit, Shape};
+    use crate::board::{Flag, Gate, NOTE_BYTES};
+    use crate::facade::{AtomicU32, Ordering};
     use crate::shm::Segment;
     use crate::user::UserMem;
 
@@ -155,40 +162,53 @@ mod segment {
     /// What a member says of itself follows its flag, then what it puts down.
     const NOTE: usize = 8;
     const CELL: usize = NOTE + NOTE_BYTES;
-    const SLOT: usize = (CELL + CELL_BYTES).next_multiple_of(128);
     const ALIGN: usize = 256;
-    const SLOTS: usize = ROUND_0 + ROUNDS as usize * Gate::BYTES;
-    /// Where a member says what it has left, and after that what reading takes it: after the slots, each on lines of its own.
+    /// Where a member says what it has left, after that what reading takes it, and that it will not come again: after the slots, each on lines of its own.
     const EXIT: usize = 128;
     const READS: usize = 8;
+    const GONE: usize = 16;
+
+    impl Shape {
+        /// Bytes of a member's flag, note and small cell.
+        const fn slot(self) -> usize {
+            (CELL + self.cell).next_multiple_of(128)
+        }
+
+        /// Where those begin.
+        const fn slots(self) -> usize {
+            ROUND_0 + self.rounds as usize * Gate::BYTES
+        }
+
+        const fn wide_at(self, members: u32) -> usize {
+            let slots = (members as usize).saturating_mul(self.rounds as usize * self.slot() + EXIT);
+            slots.saturating_add(self.slots()).next_multiple_of(ALIGN)
+        }
+    }
 
     /// The rounds of a board in shared memory. Zeroed memory is one where nobody has met.
     #[derive(Debug)]
     pub struct Rounds {
         memory: Segment,
         members: u32,
-        wide: usize,
+        shape: Shape,
     }
 
     impl Rounds {
-        /// Bytes of the rounds of `members` with wide cells of `wide` bytes; saturates.
-        pub const fn bytes(members: u32, wide: usize) -> usize {
-            // One more of them in each set, for what the last to arrive combined.
-            let cells = (members as usize + 1).saturating_mul(WIDE_SETS as usize);
-            Self::wide_at(members).saturating_add(cells.saturating_mul(wide))
-        }
-
-        const fn wide_at(members: u32) -> usize {
-            let slots = (members as usize).saturating_mul(ROUNDS as usize * SLOT + EXIT);
-            slots.saturating_add(SLOTS).next_multiple_of(ALIGN)
+        /// Bytes of the rounds of `members` of that shape; saturates.
+        pub const fn bytes(members: u32, shape: Shape) -> usize {
+            // One more wide cell in each set, for what the last to arrive combined.
+            let cells = (members as usize + 1).saturating_mul(shape.sets as usize);
+            shape
+                .wide_at(members)
+                .saturating_add(cells.saturating_mul(shape.wide))
         }
 
         /// Those in `memory`; `None` if that is too small.
-        pub fn new(memory: Segment, members: u32, wide: usize) -> Option<Self> {
-            (members > 0 && memory.len() >= Self::bytes(members, wide)).then_some(Self {
+        pub fn new(memory: Segment, members: u32, shape: Shape) -> Option<Self> {
+            (members > 0 && memory.len() >= Self::bytes(members, shape)).then_some(Self {
                 memory,
                 members,
-                wide,
+                shape,
             })
         }
 
@@ -197,24 +217,39 @@ mod segment {
             self.members
         }
 
+        /// Bytes of the memory that they were given.
+        pub fn memory_len(&self) -> usize {
+            self.memory.len()
+        }
+
         /// Bytes of each wide cell; 0: there are none.
         pub fn wide_len(&self) -> usize {
-            self.wide
+            self.shape.wide
         }
 
         /// The most that a member can put down in one cell.
         pub fn room(&self) -> usize {
-            self.wide.max(CELL_BYTES)
+            self.shape.room()
+        }
+
+        /// After how many numbers round and cells serve again, wide cells or others.
+        pub fn after(&self, wide: bool) -> u32 {
+            if wide { self.shape.sets } else { self.shape.rounds }
         }
 
         /// The gate of number `number`, for where members are many.
         #[inline]
         pub fn gate(&self, number: u32) -> Gate<'_> {
-            Gate::at(&self.memory, Self::round_at(number), self.members)
+            Gate::at(&self.memory, self.round_at(number), self.members)
         }
 
-        const fn round_at(number: u32) -> usize {
-            ROUND_0 + (number % ROUNDS) as usize * Gate::BYTES
+        /// The round of that number: their number is a power of two.
+        fn round(&self, number: u32) -> usize {
+            (number & (self.shape.rounds - 1)) as usize
+        }
+
+        fn round_at(&self, number: u32) -> usize {
+            ROUND_0 + self.round(number) * Gate::BYTES
         }
 
         /// Where `member` says what it has left.
@@ -239,8 +274,8 @@ mod segment {
         }
 
         fn exit_at(&self, member: u32) -> usize {
-            let slots = self.members as usize * ROUNDS as usize * SLOT;
-            SLOTS + slots + member as usize * EXIT
+            let slots = self.members as usize * self.shape.rounds as usize * self.shape.slot();
+            self.shape.slots() + slots + member as usize * EXIT
         }
 
         fn reads(&self, member: u32) -> &crate::facade::AtomicU64 {
@@ -259,8 +294,8 @@ mod segment {
         }
 
         fn slot(&self, member: u32, number: u32) -> usize {
-            let index = (number % ROUNDS) as usize * self.members as usize + member as usize;
-            SLOTS + index * SLOT
+            let index = self.round(number) * self.members as usize + member as usize;
+            self.shape.slots() + index * self.shape.slot()
         }
 
         /// The flag of `member` for number `number`.
@@ -278,17 +313,17 @@ mod segment {
         /// Where `member` puts down `len` bytes for number `number`, likewise: at most [`Self::room`], and as many as all others. What fits a small cell touches no wide one.
         #[inline]
         pub fn cell(&self, member: u32, number: u32, len: usize) -> UserMem {
-            match len <= CELL_BYTES {
-                true => self.memory.mem(self.slot(member, number) + CELL, CELL_BYTES),
+            match len <= self.shape.cell {
+                true => self.memory.mem(self.slot(member, number) + CELL, self.shape.cell),
                 false => self.wide(member, number),
             }
         }
 
         /// Bytes of the cell in which `len` are put down.
         pub fn cell_len(&self, len: usize) -> usize {
-            match len <= CELL_BYTES {
-                true => CELL_BYTES,
-                false => self.wide,
+            match len <= self.shape.cell {
+                true => self.shape.cell,
+                false => self.shape.wide,
             }
         }
 
@@ -301,27 +336,46 @@ mod segment {
         /// Where the last to arrive puts down `len` bytes for all, likewise.
         #[inline]
         pub fn result(&self, number: u32, len: usize) -> UserMem {
-            match len <= CELL_BYTES {
-                true => Gate::result(&self.memory, Self::round_at(number)),
+            match len <= self.shape.cell {
+                true => Gate::result(&self.memory, self.round_at(number)),
                 false => self.wide(self.members, number),
             }
         }
 
         fn wide(&self, member: u32, number: u32) -> UserMem {
-            let index = (number % WIDE_SETS) as usize * (self.members as usize + 1) + member as usize;
+            let Shape { sets, wide, .. } = self.shape;
+            let index = (number % sets) as usize * (self.members as usize + 1) + member as usize;
             self.memory
-                .mem(Self::wide_at(self.members) + index * self.wide, self.wide)
+                .mem(self.shape.wide_at(self.members) + index * wide, wide)
         }
 
-        /// Makes those of a deserted board new. The caller then tells its members.
+        /// `member` will not look at them again.
+        pub fn desert(&self, member: u32) {
+            // Release: its last look comes before. SYNC(rounds-desert).
+            self.gone(member).store(1, Ordering::Release);
+        }
+
+        /// Whether all have deserted them, so that the memory may serve others.
+        pub fn is_deserted(&self) -> bool {
+            // Acquire: see `desert`. SYNC(rounds-desert).
+            (0..self.members).all(|member| self.gone(member).load(Ordering::Acquire) != 0)
+        }
+
+        fn gone(&self, member: u32) -> &AtomicU32 {
+            self.memory.atomic_u32(self.exit_at(member) + GONE)
+        }
+
+        /// Makes those new that all have deserted, or nobody has come to. The caller then tells the members.
         pub fn clear(&self) {
             use crate::facade::Ordering::Relaxed;
+            let rounds = self.shape.rounds;
             self.memory.atomic_u32(ASKERS).store(0, Relaxed);
-            (0..ROUNDS).for_each(|number| self.gate(number).clear());
+            (0..rounds).for_each(|number| self.gate(number).clear());
             for member in 0..self.members {
                 self.exit(member).left.store(0, Relaxed);
+                self.gone(member).store(0, Relaxed);
                 self.tell_reads(member, 0);
-                for number in 0..ROUNDS {
+                for number in 0..rounds {
                     self.memory
                         .atomic_u64(self.slot(member, number))
                         .store(0, Relaxed);
@@ -334,188 +388,7 @@ mod segment {
 #[cfg(not(loom))]
 pub use segment::Rounds;
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::board::{Arrival, CELL_BYTES, Words};
-    use crate::shm::Segment;
-
-    /// A small generator of pseudo-random numbers, so that a seed names a run.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 >> 11) % bound
-        }
-    }
-
-    /// What a member puts down: its own.
-    fn put(rounds: &Rounds, member: u32, number: u32, len: usize) {
-        let bytes: Vec<u8> = (0..len)
-            .map(|at| (number * 7 + member * 3 + at as u32) as u8)
-            .collect();
-        rounds.cell(member, number, len).write(0, &bytes);
-    }
-
-    fn check(rounds: &Rounds, member: u32, number: u32, len: usize) {
-        let mut bytes = vec![0; len];
-        rounds.cell(member, number, len).read(0, &mut bytes);
-        for (at, byte) in bytes.into_iter().enumerate() {
-            assert_eq!(
-                byte,
-                (number * 7 + member * 3 + at as u32) as u8,
-                "number {number}"
-            );
-        }
-    }
-
-    /// After how many the next that needs the same cells may come.
-    fn after(number: u32) -> u32 {
-        if len_of(number) > CELL_BYTES {
-            WIDE_SETS
-        } else {
-            ROUNDS
-        }
-    }
-
-    fn len_of(number: u32) -> usize {
-        [4, CELL_BYTES, CELL_BYTES + 1, 700][number as usize % 4]
-    }
-
-    #[derive(Default)]
-    struct Member {
-        /// The next number to come to.
-        next: u32,
-        /// Arrived and not left.
-        open: Vec<u32>,
-        left: Left,
-        asks: bool,
-    }
-
-    /// Members move in any order, each with as many collectives open as it gets; a number is one whose first member others read, or
-    /// one that waits for all. What lies in a cell is there until all have left.
-    #[test]
-    fn members_that_come_and_leave_in_any_order_find_what_was_put_down_and_all_get_through() {
-        const LAST: u32 = 60;
-        for seed in 1..=400u64 {
-            let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-            let members = 1 + random.below(6) as u32;
-            let memory = Segment::anonymous(Rounds::bytes(members, 1024)).unwrap();
-            let rounds = Rounds::new(memory, members, 1024).unwrap();
-            let mut all: Vec<Member> = (0..members).map(|_| Member::default()).collect();
-            all.iter_mut().for_each(|member| member.next = 1);
-            let (mut idle, mut told) = (0, 0);
-            while all
-                .iter()
-                .any(|member| member.next <= LAST || !member.open.is_empty())
-            {
-                let me = random.below(members.into()) as u32;
-                let member = &mut all[me as usize];
-                idle += 1;
-                assert!(idle < 20_000, "seed {seed}: nothing moves");
-                let number = member.next;
-                if number <= LAST && random.below(2) == 0 {
-                    let free = is_free(number, after(number), rounds.through());
-                    if member.asks == free {
-                        member.asks = !free;
-                        let how = if me.is_multiple_of(2) {
-                            Asked::Waits
-                        } else {
-                            Asked::Computes
-                        };
-                        match free {
-                            true => rounds.askers().ask_no_more(how),
-                            false => rounds.askers().ask(how),
-                        }
-                    }
-                    if !free {
-                        continue;
-                    }
-                    put(&rounds, me, number, len_of(number));
-                    rounds.flag(me, number).raise(number, 5);
-                    if let Arrival::Last(words) = rounds.gate(number).arrive(5) {
-                        assert_eq!(words, Words::Same);
-                        rounds.gate(number).open(number, words);
-                    }
-                    member.open.push(number);
-                    member.next += 1;
-                    idle = 0;
-                } else if !member.open.is_empty() {
-                    let at = random.below(member.open.len() as u64) as usize;
-                    let number = member.open[at];
-                    let first = number % members;
-                    let come = match number % 3 {
-                        0 => rounds.flag(first, number).raised(number).is_some(),
-                        1 => rounds.gate(number).passed(number),
-                        _ => (0..members).all(|other| rounds.flag(other, number).raised(number).is_some()),
-                    };
-                    if come {
-                        for other in (0..members).filter(|&other| !number.is_multiple_of(3) || other == first)
-                        {
-                            check(&rounds, other, number, len_of(number));
-                        }
-                        member.open.swap_remove(at);
-                        if let Some(through) = member.left.add(number) {
-                            let asked = rounds.exit(me).leave(through);
-                            let asks = |odd: u32| all.iter().skip(odd as usize).step_by(2).any(|m| m.asks);
-                            let expected = match (asks(0), asks(1)) {
-                                (_, true) => Asked::Computes,
-                                (true, false) => Asked::Waits,
-                                (false, false) => Asked::No,
-                            };
-                            assert_eq!(asked, expected, "seed {seed}");
-                            told += u32::from(asked != Asked::No);
-                        }
-                        idle = 0;
-                    }
-                }
-            }
-            assert!(told > 0 || members == 1, "seed {seed}: nobody was told");
-            assert_eq!(rounds.through(), LAST);
-        }
-    }
-
-    #[test]
-    fn members_that_bring_different_words_are_told_in_that_number_and_in_no_other() {
-        let memory = Segment::anonymous(Rounds::bytes(2, 0)).unwrap();
-        let rounds = Rounds::new(memory, 2, 0).unwrap();
-        for number in 1..40u32 {
-            let gate = rounds.gate(number);
-            assert!(is_free(number, ROUNDS, rounds.through()));
-            let odd = number.is_multiple_of(5);
-            assert_eq!(gate.arrive(9), Arrival::Early);
-            assert!(!gate.passed(number));
-            let Arrival::Last(words) = gate.arrive(9 + u32::from(odd)) else {
-                panic!("two of two have come")
-            };
-            gate.open(number, words);
-            assert_eq!(gate.words(number) == Words::Different, odd);
-            assert!(!is_free(number + ROUNDS, ROUNDS, rounds.through()));
-            assert!((0..2).all(|member| rounds.exit(member).leave(number) == Asked::No));
-        }
-        rounds.clear();
-        assert!(!rounds.gate(1).passed(1) && rounds.through() == 0);
-    }
-
-    #[test]
-    fn numbers_are_left_up_to_where_none_is_missing_and_wrap() {
-        let mut left = Left {
-            through: u32::MAX - 2,
-            beyond: 0,
-        };
-        assert_eq!(left.add(u32::MAX), None);
-        assert_eq!(left.add(u32::MAX - 1), Some(u32::MAX));
-        assert_eq!(left.add(1), None);
-        assert_eq!(left.add(0), Some(1));
-        let free = |number, through| is_free(number, ROUNDS, through);
-        assert!(free(1 + ROUNDS, 1) && !free(2 + ROUNDS, 1));
-        assert!(is_free(1 + WIDE_SETS, WIDE_SETS, 1) && !is_free(2 + WIDE_SETS, WIDE_SETS, 1));
-        assert!(free(ROUNDS - 3, u32::MAX - 2) && !free(ROUNDS - 2, u32::MAX - 2));
-    }
-}
-
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -6,7 +6,8 @@
 
 use super::algo;
 use super::algo::Reduction;
-use super::node::{self, Lent, NAME_BYTES, Name, Place};
+use super::boards::Lent;
+use super::node::{self, NAME_BYTES, Name, Place};
 use super::plan::{Recorder, scratch};
 use super::run::{Afloat, Running, Wire};
 use super::tag::{Call, Kind, Series};
@@ -122,10 +123,10 @@ impl Agreeing {
 }
 
 impl Founding {
-    /// Begins on behalf of a program's call, whose number its messages bear. Their kind keeps them apart from that call's own, and the series from what
-    /// `garonne who` compares: a rank may be ahead of another, in the call itself, without a mistake.
-    pub fn begin(comm: &Comm, call: Call, origin: Origin) -> Arc<Self> {
-        let call = Call::new(call.number, Series::Nonblocking, Kind::Internal);
+    /// Begins on behalf of a program's call. Its messages bear one number, whichever call that is, of those that are counted apart. Their kind keeps them apart from that call's own, and the series
+    /// from what `garonne who` compares: a rank may be ahead of another, in the call itself, without a mistake.
+    pub fn begin(comm: &Comm, origin: Origin) -> Arc<Self> {
+        let call = Call::new(1, Series::Nonblocking, Kind::Internal);
         let naming = Naming::begin(comm, Wire::keeping(comm, call, origin));
         let phase = match naming {
             Ok(naming) => Phase::Naming(Box::new(naming)),

@@ -6,6 +6,7 @@
 
 mod algo;
 pub mod blocks;
+mod boards;
 mod buffers;
 mod by_node;
 mod calls;
@@ -32,12 +33,12 @@ mod ways;
 mod within;
 
 pub use blocks::Numbers;
+pub use boards::Boards;
 pub use buffers::{Elements, Mixed, Uneven};
 pub use calls::{Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast};
 pub use neighbors::{
     NeighborAllgather, NeighborAllgatherv, NeighborAlltoall, NeighborAlltoallv, NeighborAlltoallw, Neighbors,
 };
-pub use node::Boards;
 pub use reductions::{Allreduce, Reduce, ReduceScatter, ReduceScatterBlock, reduce_local};
 pub use rooted::{Gather, Gatherv, Scatter, Scatterv};
 pub use scans::{Exscan, Scan};
@@ -109,7 +110,7 @@ impl Comm {
         let number = self.number(Series::Blocking, call.kind());
         Wire::of(self, number, origin).tell_call();
         if call.is_for_all()
-            && let Some(place) = node::place(self, number, origin)?
+            && let Some(place) = node::place(self, origin)?
         {
             let said = call.statement(self);
             let table = Table::new(self, place, number, origin, said);

@@ -1,15 +1,14 @@
 //! Blocking collectives through a board in shared memory, for communicators whose processes share a node.
 //!
-//! Owns the boards that this process lends to communicators it leads ([`Boards`]) and each communicator's use of one ([`Meeting`]); what
-//! happens there is in [`super::table`]. A communicator gets its board in its first collective, whatever each rank calls
+//! Owns each communicator's use of its board ([`Meeting`]); what happens there is in [`super::table`], and who lends it in [`super::boards`]. A communicator gets its board in its first collective, whatever each rank calls
 //! there; rank 0 lends it, by messages ([`super::founding`]). Every blocking collective begins with a meeting, also one whose data goes by messages, so
 //! that ranks which disagree hear of it instead of waiting for each other. Bounded by the commons (`Host::commons`):
 //! without room there, messages serve.
 
 use super::algo;
+use super::boards::{self, Boards, Lent};
 use super::founding::Founding;
 use super::rounds::Visits;
-use super::tag::Call;
 use super::ways::Ways;
 use crate::comm::Comm;
 use crate::error::Result;
@@ -19,141 +18,11 @@ use garonne_sync::board::{Board, CELL_BYTES};
 use garonne_sync::copy::{self, Routine};
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::hands::{self, For};
-use garonne_sync::round::{Rounds, WIDE_SETS};
+use garonne_sync::round::Rounds;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Scratch, UserMem};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-/// Boards that this process has lent: by place in its commons. One for the life of the commons, also where MPI is finalized and initialised
-/// again in between: a slower process may still be at a board that this one has left.
-#[derive(Debug, Default)]
-pub struct Boards(Mutex<Vec<Lot>>);
-
-/// A piece of the commons.
-#[derive(Debug)]
-struct Lot {
-    offset: usize,
-    len: usize,
-    board: Arc<Board>,
-    /// Still the board of a communicator here.
-    in_use: bool,
-}
-
-/// What was lent, and where it begins.
-pub(super) struct Lent {
-    offset: usize,
-    board: Arc<Board>,
-    rounds: Rounds,
-}
-
-/// Bytes of a wide cell.
-fn wide_len(members: u32) -> usize {
-    let cells = (members as usize + 1) * WIDE_SETS as usize;
-    let each = (limit::ROUNDS_BYTES / cells).min(limit::ROUND_CELL_MAX);
-    // What a call fills of it lies on as few pages as can be, which every member has to touch.
-    let unit = if each < PAGE { CELL_BYTES } else { PAGE };
-    each / unit * unit
-}
-
-/// Bytes of a page, as most machines have them.
-const PAGE: usize = 4 << 10;
-
-/// Bytes of a board with its rounds.
-fn bytes(members: u32, lane: usize, wide: usize) -> usize {
-    Board::bytes(members, lane)
-        .next_multiple_of(CELL_BYTES)
-        .saturating_add(Rounds::bytes(members, wide))
-        .next_multiple_of(CELL_BYTES)
-}
-
-/// Both in memory of [`bytes`].
-fn parts(memory: &Segment, members: u32, (lane, wide): (usize, usize)) -> Option<(Arc<Board>, Rounds)> {
-    let (first, second) = (Board::bytes(members, lane), Rounds::bytes(members, wide));
-    let board = Board::new(memory.part(0, first), members, lane)?;
-    let rounds = memory.part(first.next_multiple_of(CELL_BYTES), second);
-    Some((Arc::new(board), Rounds::new(rounds, members, wide)?))
-}
-
-impl Boards {
-    fn lots(&self) -> std::sync::MutexGuard<'_, Vec<Lot>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A cleared board for `members` and its place, with lanes and wide cells if there is room; `None`: no room even without.
-    fn lend(&self, commons: &Segment, members: u32) -> Option<Lent> {
-        let (lane, wide) = (super::lanes::lane_len(members), wide_len(members));
-        let short = wide.min(limit::ROUND_SHORT as usize);
-        let narrow = short / 4 / CELL_BYTES * CELL_BYTES;
-        [(lane, wide), (lane, short), (0, short), (0, narrow), (0, 0)]
-            .into_iter()
-            .find_map(|lens| self.lend_with(commons, members, lens))
-    }
-
-    /// The same with lanes and wide cells of these lengths.
-    fn lend_with(&self, commons: &Segment, members: u32, (lane, wide): (usize, usize)) -> Option<Lent> {
-        let mut lots = self.lots();
-        let len = bytes(members, lane, wide);
-        let old = lots
-            .iter()
-            .find(|lot| !lot.in_use && lot.len >= len && lot.board.is_deserted());
-        let (offset, kept) = match old {
-            Some(lot) => (lot.offset, lot.len),
-            None => (lots.last().map_or(0, |lot| lot.offset + lot.len), len),
-        };
-        if offset + len > commons.len() {
-            return None;
-        }
-        let (board, rounds) = parts(&commons.part(offset, len), members, (lane, wide))?;
-        board.clear();
-        rounds.clear();
-        let lot = Lot {
-            offset,
-            len: kept,
-            board: board.clone(),
-            in_use: true,
-        };
-        match lots.iter_mut().find(|lot| lot.offset == offset) {
-            Some(old) => *old = lot,
-            None => lots.push(lot),
-        }
-        Some(Lent {
-            offset,
-            board,
-            rounds,
-        })
-    }
-
-    /// The communicator of this board is gone here; others may still look at it.
-    fn give_back(&self, board: &Arc<Board>) {
-        for lot in self
-            .lots()
-            .iter_mut()
-            .filter(|lot| Arc::ptr_eq(&lot.board, board))
-        {
-            lot.in_use = false;
-        }
-    }
-}
-
-#[cfg(test)]
-impl Boards {
-    /// How many places of the commons have ever been used.
-    pub fn places(&self) -> usize {
-        self.lots().len()
-    }
-
-    /// Has lent all but so many bytes of this length already.
-    pub fn leave_room(&self, bytes: usize, of: usize) {
-        let memory = Segment::anonymous(Board::bytes(1, 0)).unwrap();
-        self.lots().push(Lot {
-            offset: 0,
-            len: of - bytes,
-            board: Arc::new(Board::new(memory, 1, 0).unwrap()),
-            in_use: true,
-        });
-    }
-}
+use std::sync::{Arc, Mutex, OnceLock};
 
 #[cfg(test)]
 impl Meeting {
@@ -285,22 +154,22 @@ pub(super) fn found(comm: &Comm) -> Found<'_> {
 
 /// The same, and has its members find out if nobody asked before: all processes ask alike, in their first collective.
 #[inline]
-pub(super) fn look_for(comm: &Comm, call: Call, origin: Origin) -> Found<'_> {
+pub(super) fn look_for(comm: &Comm, origin: Origin) -> Found<'_> {
     match found(comm) {
-        Found::NotYet => begin(comm, (call, origin), false),
+        Found::NotYet => begin(comm, origin, false),
         found => found,
     }
 }
 
 /// `waited_for`: the caller waits for that at once, so that nobody else is to advance it.
 #[cold]
-fn begin(comm: &Comm, (call, origin): (Call, Origin), waited_for: bool) -> Found<'_> {
+fn begin(comm: &Comm, origin: Origin, waited_for: bool) -> Found<'_> {
     let meeting = &comm.0.meeting;
     // All of its processes know alike whether they share a node.
     if comm.is_inter() || comm.size() < 2 || !comm.is_on_node() {
         meeting.place.get_or_init(|| None);
     } else if meeting.founding.get().is_none() {
-        let founding = Founding::begin(comm, call, origin);
+        let founding = Founding::begin(comm, origin);
         if meeting.founding.set(founding.clone()).is_ok() {
             let host = &comm.process().host;
             match waited_for {
@@ -316,9 +185,9 @@ fn begin(comm: &Comm, (call, origin): (Call, Origin), waited_for: bool) -> Found
 ///
 /// # Errors
 /// What kept the members from finding out, once.
-pub(super) fn place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>> {
+pub(super) fn place(comm: &Comm, origin: Origin) -> Result<Option<&Place>> {
     let found = match found(comm) {
-        Found::NotYet => begin(comm, (call, origin), true),
+        Found::NotYet => begin(comm, origin, true),
         found => found,
     };
     match found {
@@ -341,11 +210,6 @@ fn await_place(comm: &Comm) -> Result<Option<&Place>> {
 /// The members of `comm` found out: what this process has there, which must be the same on all of them.
 pub(super) fn settle(comm: &Comm, place: Option<Place>) {
     comm.0.meeting.place.get_or_init(|| place);
-}
-
-/// The length of wide cells of a board for so many members, if its lender has room for them.
-pub(super) fn most_room(members: u32) -> usize {
-    wide_len(members)
 }
 
 /// What the lender of a board says of it to the other members: offset in its commons, plus one (0: none), length of lanes and of wide cells, style, and what it says of
@@ -433,7 +297,7 @@ pub(super) fn reach(comm: &Comm, commons: Option<Segment>, name: Name, lent: Opt
             let offset = usize::try_from(name.offset.checked_sub(1)?).ok()?;
             let lane = usize::try_from(name.lane).ok()?;
             let wide = usize::try_from(name.wide).ok()?;
-            let len = bytes(members, lane, wide);
+            let len = boards::bytes(members, lane, wide);
             let fits = offset.checked_add(len).is_some_and(|end| end <= commons.len());
             // A mad lender's place must not lie askew.
             let straight = [offset, lane, wide]
@@ -442,7 +306,7 @@ pub(super) fn reach(comm: &Comm, commons: Option<Segment>, name: Name, lent: Opt
             if !fits || !straight {
                 return None;
             }
-            parts(&commons.part(offset, len), members, (lane, wide))?
+            boards::parts(&commons.part(offset, len), members, (lane, wide))?
         }
     };
     let others = || (0..members).filter(|&rank| rank != me);
@@ -540,26 +404,5 @@ impl Place {
     pub(super) fn others(&self) -> impl Iterator<Item = u32> + use<> {
         let (me, n) = (self.me, self.board.members());
         (1..n).map(move |distance| algo::plus(me, distance, n))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_board_is_lent_again_only_when_all_have_left_it() {
-        let commons = Segment::anonymous(bytes(2, 0, 0) * 2).unwrap();
-        let boards = Boards::default();
-        let lend = || boards.lend_with(&commons, 2, (0, 0));
-        let first = lend().unwrap();
-        let second = lend().unwrap();
-        assert_ne!(first.offset, second.offset);
-        assert!(lend().is_none());
-        boards.give_back(&first.board);
-        first.board.leave(0);
-        assert!(lend().is_none());
-        first.board.leave(1);
-        assert_eq!(lend().unwrap().offset, first.offset);
     }
 }

@@ -7,6 +7,7 @@
 
 use super::Collective;
 use super::plan::Schedule;
+use super::rounds::seat::Seat;
 use super::run::{Afloat, Running, Wire};
 use super::start::plan_of;
 use super::tag::{NUMBERS, Series};
@@ -28,7 +29,8 @@ impl Comm {
         // Who has no memory for it is not counted, either, and in step when it tries again.
         let schedule = Arc::new(plan_of(call, self)?);
         let wire = Wire::keeping(self, self.number(Series::Persistent, call.kind()), origin);
-        let kept = Kept::new(wire, schedule)?;
+        let seat = Seat::of(call, &wire)?;
+        let kept = Kept::new(wire, schedule, seat)?;
         Ok(Request::persistent(self, Box::new(move || Ok(kept.start()))))
     }
 }
@@ -37,10 +39,12 @@ impl Comm {
 struct Kept {
     wire: Wire<'static>,
     schedule: Arc<Schedule>,
+    /// Where it meets in shared memory, if it may.
+    seat: Option<Arc<Seat>>,
 }
 
 impl Kept {
-    fn new(wire: Wire<'static>, schedule: Arc<Schedule>) -> Result<Self> {
+    fn new(wire: Wire<'static>, schedule: Arc<Schedule>, seat: Option<Arc<Seat>>) -> Result<Self> {
         let (comm, call) = (wire.comm(), wire.call());
         if !comm.0.persistent().insert(call.number) {
             let text = format!(
@@ -48,13 +52,20 @@ impl Kept {
             );
             return Err(comm.error(Class::Other, text));
         }
-        Ok(Self { wire, schedule })
+        Ok(Self { wire, schedule, seat })
     }
 
     fn start(&self) -> Request {
         let process = self.wire.comm().process();
         let mut wire = self.wire.clone();
         wire.tell_start();
+        if let Some(started) = self
+            .seat
+            .as_ref()
+            .and_then(|seat| seat.start(&wire, &self.schedule))
+        {
+            return started;
+        }
         let running = Running::new(wire, self.schedule.clone(), Afloat::default());
         // On the caller's thread, which may run the program's own operations.
         if !running.step(&*process.host) {

@@ -154,3 +154,53 @@ fn asked_by(others: usize) {
         assert!(seen || called > 0, "nobody calls who computes");
     });
 }
+
+/// Two rounds that one collective has for itself, and where all wait for all: no look at what others have left.
+struct Own {
+    gates: [(AtomicU64, [AtomicU32; 2]); 2],
+    cells: [[Cell<u32>; 2]; 2],
+}
+
+impl Own {
+    fn take_part(&self, me: usize) {
+        for number in 1..=3u32 {
+            let (arrived, words) = &self.gates[(number & 1) as usize];
+            let gate = Gate {
+                arrived,
+                epoch: &words[0],
+                odd: &words[1],
+                members: 2,
+            };
+            let cells = &self.cells[(number & 1) as usize];
+            // SAFETY: loom checks that nobody else accesses the cell meanwhile.
+            cells[me].with_mut(|cell| unsafe { *cell = number });
+            if let Arrival::Last(words) = gate.arrive(7) {
+                gate.open(number, words);
+            }
+            while !gate.passed(number) {
+                loom::thread::yield_now();
+            }
+            for cell in cells {
+                // SAFETY: as above.
+                assert_eq!(cell.with(|cell| unsafe { *cell }), number);
+            }
+        }
+    }
+}
+
+#[test]
+fn two_rounds_are_enough_for_a_collective_of_its_own_in_which_all_wait_for_all() {
+    loom::model(|| {
+        let zero = || AtomicU32::new(0);
+        let gate = || (AtomicU64::new(0), [zero(), zero()]);
+        let cells = || [Cell::new(0), Cell::new(0)];
+        let own = Arc::new(Own {
+            gates: [gate(), gate()],
+            cells: [cells(), cells()],
+        });
+        let other = own.clone();
+        let thread = loom::thread::spawn(move || other.take_part(1));
+        own.take_part(0);
+        thread.join().unwrap();
+    });
+}

@@ -336,14 +336,11 @@ impl Errand<'_> {
         }
     }
 
-    /// After how many numbers the cells that it needs come back; the same for all members.
+    /// After how many numbers the cells that it needs in a communicator's rounds come back; the same for all members.
     pub fn comes_after(&self, members: u32) -> u32 {
-        match self {
-            // How long its blocks are not all know.
-            Errand::Parcels(_) => WIDE_SETS,
-            other if other.len(members) > CELL_BYTES as u64 => WIDE_SETS,
-            _ => ROUNDS,
-        }
+        // How long the blocks of parcels are not all know.
+        let is_wide = matches!(self, Errand::Parcels(_)) || self.len(members) > CELL_BYTES as u64;
+        if is_wide { WIDE_SETS } else { ROUNDS }
     }
 
     /// Whether what is left of it for a member that computes is worth hands: all members say the same, but where only some know how long blocks are.

@@ -16,13 +16,16 @@ pub(super) mod errand;
 mod moves;
 mod open;
 pub(super) mod parcels;
+pub(super) mod seat;
 
 use super::Collective;
+use super::boards;
 use super::node::{self, Found, Place, Style};
 use super::run::{Afloat, Running, Wire};
 use super::start::plan_of;
 use super::statement::{STATEMENT_BYTES, Statement};
 use super::table::disagreement;
+use super::tag::Series;
 use super::ways::Stroke;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
@@ -31,10 +34,10 @@ use crate::request::{Request, Status};
 use errand::{Course, Errand, Private, View};
 use garonne_sync::board::{Arrival, NOTE_BYTES, Words};
 use garonne_sync::copy::Stores;
-use garonne_sync::round::{Asked, Left, ROUNDS, is_free, is_whole};
+use garonne_sync::round::{Asked, Left, ROUNDS, Rounds, is_free, is_whole};
 use garonne_sync::stores::{Chooser, Reader, Reads};
 use moves::Step;
-use open::{Open, State};
+use open::{Berth, Open, State};
 use parcels::Misfit;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -95,7 +98,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Starts `call` in a round; `None`: messages are to serve, and at most those who disagree will hear of it.
 pub(super) fn start(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Request>> {
     let comm = wire.comm();
-    let place = match node::look_for(comm, wire.call(), wire.origin()) {
+    let place = match node::look_for(comm, wire.origin()) {
         Found::Place(place) => place,
         Found::Nothing => return None,
         Found::NotYet => return start_early(call, wire),
@@ -115,7 +118,7 @@ pub(super) fn start(call: &impl Collective, wire: &Wire<'static>) -> Option<Resu
 fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Request>> {
     let comm = wire.comm();
     let errand = call.errand(comm);
-    let fits = errand.filter(|errand| errand.fits(comm.size(), node::most_room(comm.size())));
+    let fits = errand.filter(|errand| errand.fits(comm.size(), boards::most_room(comm.size())));
     let by_messages = fits.is_none();
     let otherwise = match by_messages {
         true => None,
@@ -130,7 +133,7 @@ fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Re
     let said = errand.said(call.statement(comm), comm.rank(), comm.size());
     let lent = errand.needs_hands(comm.size());
     let open = Open::new(
-        errand.keep(),
+        Berth::Common(errand.keep()),
         (number, said),
         State::Unplaced(before, otherwise),
         wire,
@@ -163,11 +166,13 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
     let said = errand.said(said, place.me, comm.size());
     let visit = Visit {
         place,
+        rounds: &place.rounds,
         visits,
         errand: &errand,
         number,
         said,
         wire,
+        is_alone: false,
     };
     let mut before = Vec::new();
     let mut free = visit.is_free();
@@ -195,7 +200,7 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
     };
     let lent = errand.needs_hands(comm.size());
     let kept = !free || also.is_some() || lent;
-    let open = Open::new(errand.keep(), (number, said), state, wire, lent);
+    let open = Open::new(Berth::Common(errand.keep()), (number, said), state, wire, lent);
     if let Some(also) = also {
         let _ = open.also.set(also);
     }
@@ -217,16 +222,19 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
 /// One call in its round.
 struct Visit<'a> {
     place: &'a Place,
+    rounds: &'a Rounds,
     visits: &'a Visits,
     errand: &'a Errand<'a>,
     number: u32,
     said: Statement,
     wire: &'a Wire<'static>,
+    /// The rounds are one collective's alone: who came to a number has left the one before.
+    is_alone: bool,
 }
 
 impl Visit<'_> {
     fn view<T>(&self, put: Stores, f: impl FnOnce(&View<'_>) -> T) -> T {
-        let Place { rounds, me, .. } = self.place;
+        let (rounds, Place { me, .. }) = (self.rounds, self.place);
         let members = rounds.members();
         let len = self.errand.len(members) as usize;
         f(&View {
@@ -251,9 +259,7 @@ impl Visit<'_> {
     /// Moves bytes of the call, for those who watch.
     fn moving<T>(&self, step: Step, act: impl FnOnce() -> T) -> T {
         let bytes = || {
-            let Place {
-                rounds, me, style, ..
-            } = self.place;
+            let (rounds, Place { me, style, .. }) = (self.rounds, self.place);
             let around = moves::Around {
                 me: *me,
                 members: rounds.members(),
@@ -267,8 +273,15 @@ impl Visit<'_> {
 
     /// Whether all have left the call that was in this one's round before.
     fn is_free(&self) -> bool {
-        let (known, rounds) = (&self.visits.through, &self.place.rounds);
-        let after = self.errand.comes_after(rounds.members());
+        if self.is_alone && self.errand.course() == Course::Among {
+            // All have come to the number before, and so have left the one before that.
+            return true;
+        }
+        let (known, rounds) = (&self.visits.through, self.rounds);
+        let after = match self.is_alone {
+            true => rounds.after(false),
+            false => self.errand.comes_after(rounds.members()),
+        };
         let before = known.load(Ordering::Relaxed);
         if is_free(self.number, after, before) {
             return true;
@@ -284,7 +297,7 @@ impl Visit<'_> {
 
     /// The stores by which a member put down what is long, or (`None`) the last to come the result.
     fn stores_of(&self, member: Option<u32>) -> Stores {
-        let rounds = &self.place.rounds;
+        let rounds = self.rounds;
         let mut said = [0];
         match member {
             Some(member) => rounds
@@ -306,13 +319,13 @@ impl Visit<'_> {
         let begun = Instant::now();
         copy();
         if let Some(word) = lock(&self.visits.reads).took(stores, len, begun.elapsed()) {
-            self.place.rounds.tell_reads(self.place.me, word);
+            self.rounds.tell_reads(self.place.me, word);
         }
     }
 
     /// Puts down what this member brings by the stores that are best for that, which it gives.
     fn put(&self, note: &mut [u8; NOTE_BYTES]) -> Stores {
-        let Place { rounds, me, .. } = self.place;
+        let (rounds, Place { me, .. }) = (self.rounds, self.place);
         let long = self.errand.puts(*me, rounds.members()).map(|len| len as usize);
         let next = |len| {
             let mut writes = lock(&self.visits.writes);
@@ -334,9 +347,7 @@ impl Visit<'_> {
     /// Puts down what this member brings, comes, and wakes those who waited for that. What the words of those are like whom it saw: at a gate the last to
     /// come sees all.
     fn come(&self) -> Option<Words> {
-        let Place {
-            rounds, me, style, ..
-        } = self.place;
+        let (rounds, Place { me, style, .. }) = (self.rounds, self.place);
         let word = self.said.word();
         let mut note = [0; NOTE_BYTES];
         note[..STATEMENT_BYTES].copy_from_slice(&self.said.to_bytes());
@@ -354,7 +365,7 @@ impl Visit<'_> {
     }
 
     fn arrive(&self, view: &View<'_>, word: u32) -> Option<Words> {
-        let (place, gate) = (self.place, self.place.rounds.gate(self.number));
+        let (place, gate) = (self.place, self.rounds.gate(self.number));
         let last = match gate.arrive(word) {
             Arrival::Early => None,
             Arrival::Last(words) => {
@@ -379,10 +390,7 @@ impl Visit<'_> {
     fn say_how(&self, view: &View<'_>) {
         if view.result.is_some() && self.errand.len(view.members) >= limit::ROUND_STORES_FROM {
             let streamed = view.stroke == Stroke::Streamed;
-            self.place
-                .rounds
-                .result(self.number, 0)
-                .write(0, &[streamed.into()]);
+            self.rounds.result(self.number, 0).write(0, &[streamed.into()]);
         }
     }
 
@@ -420,7 +428,7 @@ impl Visit<'_> {
     }
 
     fn needs_hands(&self) -> bool {
-        self.errand.needs_hands(self.place.rounds.members())
+        self.errand.needs_hands(self.rounds.members())
     }
 
     /// Whether others may need theirs: of uneven blocks the last to come to a gate does not know that.
@@ -430,7 +438,7 @@ impl Visit<'_> {
 
     /// What `member` came with, if it has.
     fn word_of(&self, member: u32) -> Option<u32> {
-        self.place.rounds.flag(member, self.number).raised(self.number)
+        self.rounds.flag(member, self.number).raised(self.number)
     }
 
     /// Whether what this member waits for has come, and what the words were like; `seen` is what [`Self::come`] said.
@@ -440,7 +448,7 @@ impl Visit<'_> {
         let words = |same| if same { Words::Same } else { Words::Different };
         let alone = Some(seen.unwrap_or(Words::Same));
         if let Errand::Parcels(parcels) = self.errand
-            && !parcels.takes_any(place.me, place.rounds.members(), place.rounds.wide_len())
+            && !parcels.takes_any(place.me, self.rounds.members(), self.rounds.wide_len())
         {
             return alone;
         }
@@ -452,7 +460,7 @@ impl Visit<'_> {
             (Course::To(root), _) if root != place.me => alone,
             (Course::From(_) | Course::Alone, _) => alone,
             (Course::Among | Course::To(_), Style::Gate) => {
-                let gate = place.rounds.gate(self.number);
+                let gate = self.rounds.gate(self.number);
                 gate.passed(self.number).then(|| gate.words(self.number))
             }
             (Course::Among | Course::To(_), Style::Flags) => {
@@ -478,7 +486,7 @@ impl Visit<'_> {
                 .map_or(Ok(()), |misfit| Err(self.misfit(misfit))),
             Words::Different => Err(self.disagreement()),
         };
-        let Place { rounds, me, .. } = self.place;
+        let (rounds, Place { me, .. }) = (self.rounds, self.place);
         let mut left = lock(&self.visits.left);
         // Under the lock: what another thread leaves later is said later.
         let through = left.add(self.number);
@@ -512,7 +520,7 @@ impl Visit<'_> {
 
     #[cold]
     fn disagreement(&self) -> Error {
-        let Place { rounds, me, .. } = self.place;
+        let (rounds, Place { me, .. }) = (self.rounds, self.place);
         let other = self.place.others().find_map(|member| {
             self.word_of(member)?;
             let mut note = [0; NOTE_BYTES];
@@ -520,12 +528,11 @@ impl Visit<'_> {
             let theirs = note.first_chunk().and_then(Statement::from_bytes);
             (theirs != Some(self.said)).then_some((member, theirs))
         });
-        let number = self.wire.call().number;
-        disagreement(
-            self.wire.comm(),
-            ("nonblocking collective", number),
-            (*me, self.said),
-            other,
-        )
+        let call = self.wire.call();
+        let what = match call.series {
+            Series::Persistent => "persistent collective",
+            Series::Blocking | Series::Nonblocking => "nonblocking collective",
+        };
+        disagreement(self.wire.comm(), (what, call.number), (*me, self.said), other)
     }
 }

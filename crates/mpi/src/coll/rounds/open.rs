@@ -3,6 +3,7 @@
 //! Used by [`super`]; see there. Bounded by what the call itself keeps.
 
 use super::errand::{Course, Errand};
+use super::seat::Seat;
 use super::{Visit, also, visits};
 use crate::coll::node::{self, Found, Place};
 use crate::coll::run::{Running, Wire};
@@ -38,10 +39,18 @@ impl State {
     }
 }
 
+/// Where a call meets, and what it has to do there.
+pub(super) enum Berth {
+    /// In the rounds of its communicator, in which the calls of all follow each other.
+    Common(Errand<'static>),
+    /// In its own.
+    Own(Arc<Seat>),
+}
+
 /// Such a call: its request, and where that is needed a stepper.
 pub(super) struct Open {
     wire: Wire<'static>,
-    errand: Errand<'static>,
+    berth: Berth,
     pub number: u32,
     said: Statement,
     state: Mutex<State>,
@@ -56,9 +65,18 @@ pub(super) struct Open {
     own: Weak<Open>,
 }
 
+impl Berth {
+    fn errand(&self) -> &Errand<'static> {
+        match self {
+            Berth::Common(errand) => errand,
+            Berth::Own(seat) => seat.errand(),
+        }
+    }
+}
+
 impl Open {
     pub fn new(
-        errand: Errand<'static>,
+        berth: Berth,
         (number, said): (u32, Statement),
         state: State,
         wire: &Wire<'static>,
@@ -70,12 +88,12 @@ impl Open {
             _ => &[],
         };
         let mut before = before.iter().filter_map(Weak::upgrade);
-        let runs_user_code = errand.runs_user_code()
+        let runs_user_code = berth.errand().runs_user_code()
             || before.any(|before| before.runs_user_code)
             || matches!(&state, State::Unplaced(_, Some(running)) if running.has_user_code());
         Arc::new_cyclic(|own| Self {
             wire: wire.clone(),
-            errand,
+            berth,
             number,
             said,
             state: Mutex::new(state),
@@ -101,7 +119,7 @@ impl Open {
             Err(TryLockError::WouldBlock) => return,
         };
         if let State::Unplaced(before, otherwise) = &mut *state {
-            *state = match node::found(self.wire.comm()) {
+            *state = match self.found() {
                 Found::NotYet => return,
                 Found::Place(place) => self.go_to(place, std::mem::take(before), otherwise.take()),
                 Found::Nothing => State::instead(otherwise.take()),
@@ -121,16 +139,8 @@ impl Open {
             self.over.store(true, Ordering::Release);
         }
         // Who has come to a round, or is to come to one, has its place.
-        let Some(place) = node::known(self.wire.comm()) else {
+        let Some(visit) = node::known(self.wire.comm()).and_then(|place| self.visit(place)) else {
             return;
-        };
-        let visit = Visit {
-            place,
-            visits: visits(self.wire.comm()),
-            errand: &self.errand,
-            number: self.number,
-            said: self.said,
-            wire: &self.wire,
         };
         if let State::Early(before, next) = &mut *state {
             look_at(before);
@@ -138,7 +148,7 @@ impl Open {
                 return;
             }
             let next = next.take();
-            place.rounds.askers().ask_no_more(self.asks());
+            visit.rounds.askers().ask_no_more(self.asks());
             *state = State::Come(visit.come());
             if let Some(next) = next {
                 next.keep();
@@ -160,11 +170,44 @@ impl Open {
         }
     }
 
+    /// What is known of its rounds.
+    fn found(&self) -> Found<'_> {
+        match &self.berth {
+            Berth::Common(_) => node::found(self.wire.comm()),
+            Berth::Own(seat) => seat.found(&self.wire),
+        }
+    }
+
+    /// Its visit there; `None`: it has none, messages serve.
+    fn visit<'a>(&'a self, place: &'a Place) -> Option<Visit<'a>> {
+        let (rounds, visits) = match &self.berth {
+            Berth::Common(_) => (&place.rounds, visits(self.wire.comm())),
+            Berth::Own(seat) => (seat.rounds()?, seat.visits()),
+        };
+        Some(Visit {
+            place,
+            rounds,
+            visits,
+            errand: self.berth.errand(),
+            number: self.number,
+            said: self.said,
+            wire: &self.wire,
+            is_alone: matches!(self.berth, Berth::Own(_)),
+        })
+    }
+
     /// There are rounds: this call comes to its own, if that has room for it. Else it only shows there what it is.
     fn go_to(&self, place: &Place, before: Vec<Weak<Open>>, otherwise: Option<Arc<Running>>) -> State {
         let comm = self.wire.comm();
-        if self.errand.fits(comm.size(), place.rounds.wide_len()) {
-            return match also(&self.errand, place, &self.wire) {
+        let errand = match &self.berth {
+            Berth::Common(errand) => errand,
+            Berth::Own(seat) => {
+                seat.ask(self.asks());
+                return State::Early(Vec::new(), None);
+            }
+        };
+        if errand.fits(comm.size(), place.rounds.wide_len()) {
+            return match also(errand, place, &self.wire) {
                 Ok(also) => {
                     also.map(|also| self.also.set(also));
                     place.rounds.askers().ask(self.asks());
@@ -174,7 +217,7 @@ impl Open {
             };
         }
         let shown = Open::new(
-            Errand::Show,
+            Berth::Common(Errand::Show),
             (self.number, self.said),
             State::Early(before, None),
             &self.wire,
@@ -302,7 +345,7 @@ impl Completion for Open {
 
     fn meeting(&self) -> Option<Meeting> {
         let comm = self.wire.comm();
-        let awaited = match self.errand.course() {
+        let awaited = match self.berth.errand().course() {
             Course::From(root) => comm.group().peer(root).map_or(Awaited::Members, Awaited::Leader),
             _ => Awaited::Members,
         };

@@ -1,10 +1,325 @@
-//! Persistent collectives: what their numbers promise. What they do is tested from C, in tests/c/persistent.c.
+//! Persistent collectives: what their numbers promise, and that each rank may start what it has in an order of its own, many times, in rounds or by messages. Ranks are threads over the shared-memory rail;
+//! tests/c/persistent.c has more of it, from C.
 
-use super::board::world;
+use super::board::{Words, word, world};
+use super::user_operations::{compose, op};
+use crate::coll::sim::Random;
 use crate::coll::tag::NUMBERS;
 use crate::coll::*;
+use crate::datatype::{Datatype, codes};
 use crate::error::Class;
+use crate::op::{Op, Predefined};
 use crate::request;
+use std::sync::atomic::AtomicU32;
+
+static CALLS: AtomicU32 = AtomicU32::new(0);
+
+/// One of them, with its buffers and how often it was started and was over.
+struct Plan {
+    kind: usize,
+    /// Words of a block.
+    count: u64,
+    root: u32,
+    /// What tells its data from those of others.
+    salt: u32,
+    input: Words,
+    output: Words,
+    request: Option<Request>,
+    started: u32,
+    over: u32,
+}
+
+const PLANS: usize = 10;
+
+impl Plan {
+    fn random(random: &mut Random, comm: &Comm, salt: u32) -> Self {
+        // Small cells, wide ones, and what goes by messages.
+        let counts = [1, 3, 22, 23, 64, 65, 150, 400, 2000];
+        let (count, n) = (counts[random.below(counts.len())], u64::from(comm.size()));
+        let mut plan = Self {
+            kind: random.below(PLANS),
+            count,
+            root: random.below(n as usize) as u32,
+            salt,
+            input: Words::new(n * count, |_| 0),
+            output: Words::new(n * count, |_| 0),
+            request: None,
+            started: 0,
+            over: 0,
+        };
+        plan.request = Some(plan.init(comm));
+        plan
+    }
+
+    fn init(&self, comm: &Comm) -> Request {
+        let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
+        let sum = &Op::predefined(Predefined::Sum as u16).unwrap();
+        let own_op = &op(&CALLS);
+        let (count, root, call) = (self.count, self.root as i32, Origin::default());
+        let elements = |words: &Words| Elements {
+            mem: words.0.mem(),
+            count,
+            datatype,
+        };
+        let (input, output) = (self.input.0.mem(), self.output.0.mem());
+        let (send, recv) = (elements(&self.input), elements(&self.output));
+        let is_root = comm.rank() == self.root;
+        let started = match self.kind {
+            0 => comm.init_collective(&Barrier, call),
+            1 => comm.init_collective(&Bcast { buffer: recv, root }, call),
+            2 | 3 => comm.init_collective(
+                &Allreduce {
+                    send: Some(input),
+                    recv: output,
+                    count,
+                    datatype,
+                    op: if self.kind == 2 { sum } else { own_op },
+                },
+                call,
+            ),
+            4 => comm.init_collective(
+                &Reduce {
+                    send: Some(input),
+                    recv: is_root.then_some(output),
+                    count,
+                    datatype,
+                    op: sum,
+                    root,
+                },
+                call,
+            ),
+            5 => comm.init_collective(
+                &Scan {
+                    send: Some(input),
+                    recv: output,
+                    count,
+                    datatype,
+                    op: own_op,
+                },
+                call,
+            ),
+            6 => comm.init_collective(
+                &Allgather {
+                    send: Some(send),
+                    recv,
+                },
+                call,
+            ),
+            7 => comm.init_collective(
+                &Alltoall {
+                    send: Some(send),
+                    recv,
+                },
+                call,
+            ),
+            8 => comm.init_collective(
+                &Gather {
+                    send: Some(send),
+                    recv: is_root.then_some(recv),
+                    root,
+                },
+                call,
+            ),
+            _ => comm.init_collective(
+                &Scatter {
+                    send: is_root.then_some(send),
+                    recv: Some(recv),
+                    root,
+                },
+                call,
+            ),
+        };
+        started.unwrap()
+    }
+
+    /// What `from` gives `to` in the start of this number.
+    fn word(&self, number: u32, from: u32, to: u32, index: u64) -> u32 {
+        word(from, to, index).wrapping_add((self.salt * 1000 + number).wrapping_mul(0x9e37_79b9))
+    }
+
+    fn start(&mut self, comm: &Comm) {
+        self.started += 1;
+        let (me, count, number) = (comm.rank(), self.count, self.started);
+        let all = u64::from(comm.size()) * count;
+        let block = |index: u64| ((index / count) as u32, index % count);
+        self.input
+            .fill(all, |index| self.word(number, me, block(index).0, block(index).1));
+        let is_giver = self.kind == 1 && me == self.root;
+        let before = |index| {
+            if is_giver {
+                self.word(number, me, 0, index)
+            } else {
+                7
+            }
+        };
+        self.output.fill(all, before);
+        self.request.as_ref().unwrap().start().unwrap();
+    }
+
+    /// It is over on this rank.
+    fn check(&mut self, comm: &Comm) {
+        self.over += 1;
+        let (me, n, count, number) = (comm.rank(), comm.size(), self.count, self.over);
+        let block = |index: u64| ((index / count) as u32, index % count);
+        let all = u64::from(n) * count;
+        let total = |index| {
+            (0..n).fold(0u32, |sum, from| {
+                sum.wrapping_add(self.word(number, from, 0, index))
+            })
+        };
+        let whole = |last: u32, index| {
+            (0..last)
+                .map(|from| self.word(number, from, 0, index))
+                .reduce(compose)
+                .unwrap()
+        };
+        let is_root = me == self.root;
+        match self.kind {
+            0 => self.output.check(all, |_| 7),
+            1 => self
+                .output
+                .check(count, |index| self.word(number, self.root, 0, index)),
+            2 => self.output.check(count, total),
+            3 => self.output.check(count, |index| whole(n, index)),
+            4 => self
+                .output
+                .check(count, |index| if is_root { total(index) } else { 7 }),
+            5 => self.output.check(count, |index| whole(me + 1, index)),
+            6 => self
+                .output
+                .check(all, |index| self.word(number, block(index).0, 0, block(index).1)),
+            7 => self
+                .output
+                .check(all, |index| self.word(number, block(index).0, me, block(index).1)),
+            8 => self.output.check(all, |index| match is_root {
+                true => self.word(number, block(index).0, 0, block(index).1),
+                false => 7,
+            }),
+            _ => self
+                .output
+                .check(count, |index| self.word(number, self.root, me, index)),
+        }
+    }
+
+    fn is_active(&self) -> bool {
+        self.started > self.over
+    }
+}
+
+/// All ranks initialise the same in one order, and start each so often, in an order of their own.
+fn play(comm: &Comm, seed: u64, plans: u32, times: u32) {
+    let mut common = Random::new(seed);
+    let mut random = Random::new(seed * 1000 + u64::from(comm.rank()));
+    let mut plans: Vec<_> = (0..plans)
+        .map(|salt| Plan::random(&mut common, comm, salt))
+        .collect();
+    while plans.iter().any(|plan| plan.over < times) {
+        let at = random.below(plans.len());
+        let plan = &mut plans[at];
+        if !plan.is_active() && plan.started < times {
+            plan.start(comm);
+        } else if plan.is_active() {
+            let outcome = request::test(plan.request.as_ref().unwrap());
+            if let Some(outcome) = outcome {
+                outcome.unwrap();
+                plan.check(comm);
+            }
+        }
+        let waits = plans.iter().all(|plan| plan.is_active() || plan.over == times);
+        if waits && random.below(3) == 0 {
+            // With nothing left to start, whatever is waited for comes.
+            let list: Vec<_> = plans.iter().map(|plan| plan.request.as_ref()).collect();
+            if let Some((at, outcome)) = request::wait_any(&list) {
+                outcome.unwrap();
+                plans[at].check(comm);
+            }
+        }
+        match random.below(40) {
+            0 => std::thread::yield_now(),
+            1 => std::thread::sleep(std::time::Duration::from_micros(random.below(200) as u64)),
+            _ => {}
+        }
+    }
+    while !plans.is_empty() {
+        let mut plan = plans.swap_remove(random.below(plans.len()));
+        if plan.kind == 0 {
+            // Freed under way, carried on until it is over.
+            plan.start(comm);
+        }
+        plan.request.take().unwrap().free().unwrap();
+        // Its buffers are the collective's until then.
+        std::mem::forget(plan);
+    }
+}
+
+#[test]
+fn each_rank_starts_what_it_has_in_an_order_of_its_own() {
+    for (n, plans, times) in [(2, 12, 9), (3, 7, 9), (5, 6, 5), (9, 3, 3)] {
+        for seed in 1..=3 {
+            world(n, |comm| play(comm, seed * 31 + u64::from(n), plans, times));
+        }
+    }
+}
+
+/// Where what a process lends is lent already, messages serve, to all ranks alike.
+#[test]
+fn what_finds_no_room_goes_by_messages() {
+    for room in [0, 64 << 10, 200 << 10] {
+        world(3, |comm| {
+            let commons = node::commons(comm).unwrap().len();
+            comm.process().config.boards.leave_room(room, commons);
+            play(comm, room as u64 + 5, 24, 4);
+        });
+    }
+}
+
+/// Places come back when all ranks have freed what had them.
+#[test]
+fn ones_that_come_and_go_share_the_room() {
+    world(2, |comm| {
+        let barrier = |at: u64| {
+            let request = comm.init_collective(&Barrier, Origin::default()).unwrap();
+            for _ in 0..2 {
+                request.start().unwrap();
+                request::wait(&request).unwrap();
+            }
+            if at % 3 == u64::from(comm.rank()) {
+                std::thread::yield_now();
+            }
+        };
+        (0..500).for_each(barrier);
+        let lent = comm.process().config.boards.lent_rounds();
+        assert!(
+            (1..=16 << 10).contains(&lent) || comm.rank() > 0,
+            "{lent} B for one at a time"
+        );
+    });
+}
+
+/// Ranks that disagree hear of it in their wait.
+#[test]
+fn ranks_that_start_different_ones_are_told() {
+    world(3, |comm| {
+        let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
+        let sum = &Op::predefined(Predefined::Sum as u16).unwrap();
+        let (input, output) = (Words::new(100, |_| 1), Words::new(100, |_| 1));
+        let allreduce = Allreduce {
+            send: Some(input.0.mem()),
+            recv: output.0.mem(),
+            count: [1, 2, 100][comm.rank() as usize],
+            datatype,
+            op: sum,
+        };
+        let request = comm.init_collective(&allreduce, Origin::default()).unwrap();
+        request.start().unwrap();
+        let error = request::wait(&request).unwrap_err();
+        assert_eq!(error.class, Class::NotSame, "{error}");
+        assert!(
+            error.detail.contains("disagree about persistent collective 1"),
+            "{error}"
+        );
+    });
+}
 
 #[test]
 fn where_counting_has_come_round_to_one_that_lives_the_new_one_is_refused() {

@@ -1,0 +1,351 @@
+//! Persistent collectives in rounds of their own: short ones, where all members share a node.
+//!
+//! Used by [`super::super::persistent`]. Processes may start what they initialised in different orders, so the rounds of a communicator, which count calls, are of no use; each persistent collective
+//! has a few for itself ([`Shape::own`]), in which its starts follow each other, the same number of them on all members. Whether a collective may have rounds follows from what must be the same on all of them. Rank 0
+//! finds a place in its commons when it initialises it, or none, and tells the others, by a message each; nobody waits for that in a call: who starts before it has heard waits in its request. So all
+//! go the same way in all starts. A place serves another collective when all members have let it go, with their requests, of which one that is freed under way lives until it is over.
+//! Bounded by [`SINGLE_BYTES`](limit::SINGLE_BYTES) of rank 0's commons; what finds no room there goes by messages.
+
+use super::errand::{Course, Errand};
+use super::open::{Berth, Open, State};
+use super::{Visit, Visits, lock};
+use crate::coll::Collective;
+use crate::coll::boards::{self, Boards};
+use crate::coll::node::{self, Found};
+use crate::coll::plan::{Plan, Recorder, Schedule, scratch};
+use crate::coll::run::{Afloat, Running, Wire};
+use crate::coll::statement::Statement;
+use crate::coll::tag::{Call, Kind, Series};
+use crate::error::Result;
+use crate::limits::coll as limit;
+use crate::request::{Request, Status};
+use garonne_progress::host::{Host, Stepper};
+use garonne_sync::board::CELL_BYTES;
+use garonne_sync::round::{Asked, Rounds, Shape};
+use garonne_sync::user::{Data, Scratch};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// See the module's paragraph.
+pub(in crate::coll) struct Seat {
+    visits: Visits,
+    errand: Errand<'static>,
+    said: Statement,
+    hearing: Mutex<Option<Hearing>>,
+    /// Known from then on; `None`: messages serve.
+    lent: OnceLock<Option<Lent>>,
+}
+
+/// A member's end of rounds that were lent to a persistent collective.
+struct Lent {
+    /// There until it is dropped.
+    rounds: Option<Rounds>,
+    me: u32,
+    /// What a mistaken program brings may be longer than what the lender was told: such a member only comes to show what it is.
+    is_misfit: bool,
+    /// At the lender: where they begin.
+    lender: Option<(Arc<Boards>, usize)>,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(rounds) = self.rounds.take() else {
+            return;
+        };
+        rounds.desert(self.me);
+        if let Some((boards, offset)) = &self.lender {
+            boards.give_back_rounds(*offset, rounds);
+        }
+    }
+}
+
+/// What the lender says of the rounds: where they begin in its commons, plus one (0: there are none), how many there are, and the lengths of their cells.
+const WORDS: usize = 4;
+
+/// A member that is to hear of them, or the lender whose messages have not left.
+struct Hearing {
+    wire: Wire<'static>,
+    running: Arc<Running>,
+    /// There until it is dropped.
+    words: Option<Scratch>,
+    is_over: AtomicBool,
+    /// The longest contribution that this member expects to put down.
+    len: u64,
+}
+
+impl Hearing {
+    fn new(wire: &Wire<'static>, said: Option<[u64; WORDS]>, len: u64) -> Result<Self> {
+        let call = Call::new(wire.call().number, Series::Persistent, Kind::Internal);
+        let wire = Wire::keeping(wire.comm(), call, wire.origin());
+        let words = scratch(8 * WORDS as u64)?;
+        let data = Data::contiguous(words.mem(), 8 * WORDS as u64);
+        let mut recorder = Recorder::new(wire.me(), wire.size(), 0);
+        match said {
+            None => drop(recorder.recv(0, data)?),
+            Some(said) => {
+                for (at, word) in (0..).step_by(8).zip(said) {
+                    words.mem().write(at, &word.to_ne_bytes());
+                }
+                for rank in 1..wire.size() {
+                    recorder.send(rank, data.clone())?;
+                }
+            }
+        }
+        recorder.fence()?;
+        let running = Running::new(wire.clone(), recorder.finish(), Afloat::default());
+        Ok(Self {
+            wire,
+            running,
+            words: Some(words),
+            is_over: AtomicBool::new(false),
+            len,
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        let over = self.running.carry();
+        self.is_over.store(over, Ordering::Relaxed);
+        over
+    }
+
+    /// The rounds that this member has heard of.
+    fn lent(&self) -> Option<Lent> {
+        if self.wire.me() == 0 || self.running.error().is_some() {
+            return None;
+        }
+        let words = self.words.as_ref()?;
+        let word = |index: usize| {
+            let mut word = [0; 8];
+            words.mem().read(8 * index as isize, &mut word);
+            usize::try_from(u64::from_ne_bytes(word)).ok()
+        };
+        let offset = word(0)?.checked_sub(1)?;
+        let rounds = u32::try_from(word(1)?).ok()?;
+        let shape = Shape {
+            rounds,
+            sets: rounds,
+            cell: word(2)?,
+            wide: word(3)?,
+        };
+        let (comm, commons) = (self.wire.comm(), node::commons(self.wire.comm())?);
+        // A mad lender's place must not lie askew.
+        if !shape.is_sound() || !offset.is_multiple_of(CELL_BYTES) {
+            return None;
+        }
+        let len = Rounds::bytes(comm.size(), shape);
+        if offset.checked_add(len).is_none_or(|end| end > commons.len()) {
+            return None;
+        }
+        Some(Lent {
+            rounds: Rounds::new(commons.part(offset, len), comm.size(), shape),
+            me: comm.rank(),
+            is_misfit: self.len > shape.room() as u64,
+            lender: None,
+        })
+    }
+}
+
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        if !self.is_over.load(Ordering::Relaxed) {
+            // The engine is being taken down, and may still write there: better lost than reused.
+            std::mem::forget(self.words.take());
+        }
+    }
+}
+
+/// Hears of rounds in the place of a collective that is gone, so that they can be lent again.
+impl Stepper for Hearing {
+    fn step(&self, _host: &dyn Host) -> bool {
+        let over = self.is_over();
+        if over {
+            drop(self.lent());
+        }
+        over
+    }
+}
+
+impl Seat {
+    /// That of `call`, if such a collective may have one: which all members know alike.
+    pub fn of(call: &impl Collective, wire: &Wire<'static>) -> Result<Option<Arc<Self>>> {
+        let comm = wire.comm();
+        if !call.is_for_all() || comm.is_inter() || comm.size() < 2 || !comm.is_on_node() {
+            return Ok(None);
+        }
+        let members = comm.size();
+        let Some(errand) = call.errand(comm).filter(|errand| Self::may_have(errand, members)) else {
+            return Ok(None);
+        };
+        // Begins to find out about a board, of which such rounds need the bells.
+        let found = node::look_for(comm, wire.origin());
+        let len = errand.len(members);
+        let said = errand.said(call.statement(comm), comm.rank(), members);
+        let lent = match (comm.rank(), found) {
+            (0, Found::Nothing) => Some(None),
+            (0, _) => Some(Self::lend(wire, errand.course(), len)),
+            _ => None,
+        };
+        let words = lent
+            .as_ref()
+            .map(|lent| lent.as_ref().map_or([0; WORDS], |(_, words)| *words));
+        let hearing = Hearing::new(wire, words, len)?;
+        let is_over = hearing.is_over();
+        let seat = Self {
+            visits: Visits::default(),
+            errand: errand.keep(),
+            said,
+            hearing: Mutex::new(None),
+            lent: OnceLock::new(),
+        };
+        if let Some(lent) = lent {
+            let _ = seat.lent.set(lent.map(|(lent, _)| lent));
+        } else if is_over {
+            let _ = seat.lent.set(hearing.lent());
+        }
+        if !is_over {
+            *lock(&seat.hearing) = Some(hearing);
+        }
+        Ok(Some(Arc::new(seat)))
+    }
+
+    /// Only what every member takes by itself, however much it computes: short, and of a length that all know.
+    fn may_have(errand: &Errand<'_>, members: u32) -> bool {
+        let is_known = !matches!(errand, Errand::Show | Errand::Parcels(_));
+        let is_short = errand.len(members) <= limit::ROUND_SHORT && !errand.needs_hands(members);
+        is_known && is_short && errand.fits(members, boards::most_room(members))
+    }
+
+    /// Rounds out of this process's commons, and what the others are to be told.
+    fn lend(wire: &Wire<'static>, course: Course, len: u64) -> Option<(Lent, [u64; WORDS])> {
+        let comm = wire.comm();
+        let rounds = match course {
+            Course::Among => limit::SINGLE_ROUNDS,
+            _ => limit::SINGLE_ROUNDS_AHEAD,
+        };
+        let shape = Shape::own(rounds, usize::try_from(len).ok()?);
+        let (commons, boards) = (node::commons(comm)?, comm.process().config.boards.clone());
+        let (offset, rounds) = boards.lend_rounds(&commons, comm.size(), shape)?;
+        let words = [
+            offset as u64 + 1,
+            shape.rounds.into(),
+            shape.cell as u64,
+            shape.wide as u64,
+        ];
+        let lent = Lent {
+            rounds: Some(rounds),
+            me: comm.rank(),
+            is_misfit: false,
+            lender: Some((boards, offset)),
+        };
+        Some((lent, words))
+    }
+
+    fn lent(&self) -> Option<&Lent> {
+        self.lent.get().and_then(Option::as_ref)
+    }
+
+    /// Its rounds, once it is known that it has some.
+    pub fn rounds(&self) -> Option<&Rounds> {
+        self.lent().and_then(|lent| lent.rounds.as_ref())
+    }
+
+    pub(super) fn visits(&self) -> &Visits {
+        &self.visits
+    }
+
+    pub(super) fn errand(&self) -> &Errand<'static> {
+        match self.lent() {
+            // What differs is told to all who wait for all.
+            Some(lent) if lent.is_misfit => &Errand::Barrier,
+            _ => &self.errand,
+        }
+    }
+
+    pub(super) fn ask(&self, how: Asked) {
+        if let Some(rounds) = self.rounds() {
+            rounds.askers().ask(how);
+        }
+    }
+
+    /// What is known of its rounds.
+    pub(super) fn found<'a>(&self, wire: &'a Wire<'static>) -> Found<'a> {
+        if self.lent.get().is_none() {
+            self.hear();
+        }
+        match self.lent.get() {
+            None => Found::NotYet,
+            Some(None) => Found::Nothing,
+            Some(Some(_)) => node::found(wire.comm()),
+        }
+    }
+
+    #[cold]
+    fn hear(&self) {
+        let mut hearing = lock(&self.hearing);
+        if let Some(heard) = hearing.take_if(|hearing| hearing.is_over()) {
+            let _ = self.lent.set(heard.lent());
+        }
+    }
+
+    /// Starts the collective once more; what it would do by messages is `schedule`. `None`: that is to be done.
+    pub fn start(self: &Arc<Self>, wire: &Wire<'static>, schedule: &Arc<Schedule>) -> Option<Request> {
+        let (process, number) = (wire.comm().process(), self.visits.next());
+        let state = match self.found(wire) {
+            Found::Nothing => return None,
+            Found::NotYet => {
+                let running = Running::new(wire.clone(), schedule.clone(), Afloat::default());
+                State::Unplaced(Vec::new(), Some(running))
+            }
+            Found::Place(place) => {
+                let visit = Visit {
+                    place,
+                    rounds: self.rounds()?,
+                    visits: &self.visits,
+                    errand: self.errand(),
+                    number,
+                    said: self.said,
+                    wire,
+                    is_alone: true,
+                };
+                match visit.is_free() {
+                    false => {
+                        // Before it is looked at again: who leaves from now on wakes this process if it sleeps.
+                        self.ask(Asked::Waits);
+                        State::Early(Vec::new(), None)
+                    }
+                    true => {
+                        let seen = visit.come();
+                        match visit.has_come(seen) {
+                            None => State::Come(seen),
+                            Some(words) => {
+                                let outcome = visit.end(words);
+                                visit.tell_over();
+                                match outcome {
+                                    Ok(()) => return Some(Request::done(process, Status::EMPTY)),
+                                    // Told by the wait or test, so that others started in the same call are started.
+                                    Err(error) => State::Over(Some(error)),
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        };
+        let waits = matches!(state, State::Unplaced(..) | State::Early(..));
+        let open = Open::new(Berth::Own(self.clone()), (number, self.said), state, wire, false);
+        if waits {
+            open.kept.store(true, Ordering::Relaxed);
+            process.host.attach(open.clone());
+        }
+        Some(Request::new(process, open))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(hearing) = lock(&self.hearing).take() {
+            let host = hearing.wire.comm().process().host.clone();
+            host.drive(Arc::new(hearing));
+        }
+    }
+}
