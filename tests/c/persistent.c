@@ -239,6 +239,132 @@ static void one_rank_may_be_rounds_ahead(void)
     MPI_Request_free(&req);
 }
 
+/* Short ones, more than shared memory has room for beside others, all open at a time, some freed and made again in between. */
+static void thousands_are_open_at_a_time(void)
+{
+    enum { MANY = 3000, ROUNDS_OF_MANY = 3 };
+    MPI_Comm comm;
+    MPI_Request *reqs = check_alloc(MANY * sizeof *reqs);
+    unsigned *in = check_alloc(MANY * sizeof *in), *out = check_alloc(MANY * sizeof *out);
+    int *order = check_alloc(MANY * sizeof *order);
+    state = 5u + (unsigned)check_rank;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    for (int i = 0; i < MANY; i++)
+        MPI_Allreduce_init(&in[i], &out[i], 1, MPI_UNSIGNED, MPI_SUM, comm, MPI_INFO_NULL, &reqs[i]);
+    for (int round = 0; round < ROUNDS_OF_MANY; round++) {
+        for (int i = 0; i < MANY; i++)
+            in[i] = value(round, check_rank, 0, i), out[i] = 7;
+        if (round == 1) {
+            MPI_Startall(MANY, reqs);
+        } else {
+            shuffle(order, MANY);
+            for (int i = 0; i < MANY; i++)
+                MPI_Start(&reqs[order[i]]);
+        }
+        MPI_Waitall(MANY, reqs, MPI_STATUSES_IGNORE);
+        for (int i = 0; i < MANY; i++)
+            if (out[i] != sum(round, 0, i)) {
+                CHECK_EQ(out[i], sum(round, 0, i));
+                break;
+            }
+        for (int i = round; i < MANY; i += 7) {
+            MPI_Request_free(&reqs[i]);
+            MPI_Allreduce_init(&in[i], &out[i], 1, MPI_UNSIGNED, MPI_SUM, comm, MPI_INFO_NULL, &reqs[i]);
+        }
+    }
+    /* What is started on a communicator that was freed goes on as before. */
+    MPI_Comm_free(&comm);
+    for (int i = 0; i < MANY; i++)
+        in[i] = (unsigned)i, out[i] = 7;
+    MPI_Startall(MANY, reqs);
+    MPI_Waitall(MANY, reqs, MPI_STATUSES_IGNORE);
+    for (int i = 0; i < MANY; i++) {
+        if (out[i] != (unsigned)(i * check_size))
+            CHECK_EQ(out[i], (unsigned)(i * check_size));
+        MPI_Request_free(&reqs[i]);
+    }
+    free(reqs), free(in), free(out), free(order);
+}
+
+/* Made again and again, each used once or not at all, on communicators that come and go. */
+static void ones_that_come_and_go(void)
+{
+    for (int round = 0; round < 40; round++) {
+        MPI_Comm comm;
+        MPI_Request reqs[20];
+        unsigned data[20];
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        for (int i = 0; i < 20; i++) {
+            data[i] = check_rank == i % check_size ? value(round, i, 0, 0) : 7;
+            MPI_Bcast_init(&data[i], 1, MPI_UNSIGNED, i % check_size, comm, MPI_INFO_NULL, &reqs[i]);
+        }
+        if (round % 2 == 0)
+            MPI_Comm_free(&comm);
+        /* Some are freed before any rank knows where they would meet. */
+        for (int i = round % 3; i < 20; i += 3)
+            MPI_Request_free(&reqs[i]);
+        for (int i = 19; i >= 0; i--)
+            if (reqs[i] != MPI_REQUEST_NULL)
+                MPI_Start(&reqs[i]);
+        MPI_Waitall(20, reqs, MPI_STATUSES_IGNORE);
+        for (int i = 0; i < 20; i++)
+            if (reqs[i] != MPI_REQUEST_NULL) {
+                CHECK_EQ(data[i], value(round, i, 0, 0));
+                MPI_Request_free(&reqs[i]);
+            }
+        if (round % 2 == 1)
+            MPI_Comm_free(&comm);
+    }
+}
+
+/* Elements with gaps, and combined by an operation of the program's whose order counts. */
+static void first_of(void *in, void *inout, int *len, MPI_Datatype *type)
+{
+    (void)type;
+    for (int i = 0; i < *len; i++)
+        ((unsigned *)inout)[i] = ((unsigned *)in)[i] * 3u + ((unsigned *)inout)[i];
+}
+
+static void short_ones_with_gaps_and_with_operations_of_the_programs(void)
+{
+    MPI_Datatype gaps;
+    MPI_Op op;
+    MPI_Request reqs[3];
+    unsigned data[10], in[4], out[4], scanned[4];
+    MPI_Type_vector(5, 1, 2, MPI_UNSIGNED, &gaps);
+    MPI_Type_commit(&gaps);
+    MPI_Op_create(first_of, 0, &op);
+    MPI_Bcast_init(data, 1, gaps, check_size - 1, MPI_COMM_WORLD, MPI_INFO_NULL, &reqs[0]);
+    MPI_Allreduce_init(in, out, 4, MPI_UNSIGNED, op, MPI_COMM_WORLD, MPI_INFO_NULL, &reqs[1]);
+    MPI_Scan_init(in, scanned, 4, MPI_UNSIGNED, op, MPI_COMM_WORLD, MPI_INFO_NULL, &reqs[2]);
+    MPI_Type_free(&gaps);
+    MPI_Op_free(&op);
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 10; i++)
+            data[i] = check_rank == check_size - 1 ? value(round, check_rank, 0, i) : 7;
+        for (int i = 0; i < 4; i++)
+            in[i] = value(round, check_rank, 0, i);
+        /* Each rank begins with another. */
+        for (int k = 0; k < 3; k++)
+            MPI_Start(&reqs[(k + check_rank) % 3]);
+        MPI_Waitall(3, reqs, MPI_STATUSES_IGNORE);
+        for (int i = 0; i < 10; i++)
+            CHECK_EQ(data[i], i % 2 == 0 || check_rank == check_size - 1 ? value(round, check_size - 1, 0, i) : 7);
+        for (int i = 0; i < 4; i++) {
+            unsigned all = value(round, 0, 0, i), some = all;
+            for (int who = 1; who < check_size; who++) {
+                all = all * 3u + value(round, who, 0, i);
+                if (who <= check_rank)
+                    some = all;
+            }
+            CHECK_EQ(out[i], all);
+            CHECK_EQ(scanned[i], some);
+        }
+    }
+    for (int k = 0; k < 3; k++)
+        MPI_Request_free(&reqs[k]);
+}
+
 /* Between other collectives, blocking and not, which are counted apart. */
 static void others_go_on_between(void)
 {
@@ -320,6 +446,12 @@ static void freed_ones_go_on_until_the_end(void)
         struct timespec moment = {0, 100000000};
         nanosleep(&moment, NULL);
     }
+    /* A short one, too, that ranks free under way and others wait for. */
+    static unsigned mine, total;
+    MPI_Request small;
+    mine = (unsigned)check_rank + 1;
+    MPI_Allreduce_init(&mine, &total, 1, MPI_UNSIGNED, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &small);
+    MPI_Start(&small);
     MPI_Start(&req);
     if (check_rank == 0) {
         MPI_Request_free(&req);
@@ -327,6 +459,13 @@ static void freed_ones_go_on_until_the_end(void)
         MPI_Wait(&req, MPI_STATUS_IGNORE);
         CHECK(check_same(data, LONG, 5));
         MPI_Request_free(&req);
+    }
+    if (check_rank != check_size - 1) {
+        MPI_Request_free(&small);
+    } else {
+        MPI_Wait(&small, MPI_STATUS_IGNORE);
+        CHECK_EQ(total, (unsigned)(check_size * (check_size + 1) / 2));
+        MPI_Request_free(&small);
     }
     /* The root's memory is the collective's until MPI_Finalize. */
 }
@@ -358,6 +497,9 @@ int main(int argc, char **argv)
     check_begin();
     RUN(each_rank_starts_in_an_order_of_its_own);
     RUN(one_rank_may_be_rounds_ahead);
+    RUN(thousands_are_open_at_a_time);
+    RUN(ones_that_come_and_go);
+    RUN(short_ones_with_gaps_and_with_operations_of_the_programs);
     RUN(others_go_on_between);
     RUN(in_place_again_and_again);
     RUN(between_two_groups);

@@ -128,7 +128,7 @@ pub mod coll {
     /// Looks at a round that a wait for one nonblocking collective begins with, where each rank has a core: a few microseconds, in which no message is looked for.
     pub const ROUND_SPINS: u32 = 64;
 
-    /// Bytes of a process's commons that may be lent for rounds of single persistent collectives, of which each takes 2 KB for 8 B on two ranks and 10 KB for 1 KB: a quarter, since communicators need room for their boards.
+    /// Bytes of a process's commons that may be lent for rounds of single persistent collectives, of which an allreduce of 8 B on two ranks takes 2 KB and one of 1 KB 8 KB: a quarter, since communicators need room for their boards.
     pub const SINGLE_BYTES: usize = 4 << 20;
 
     /// Places that are looked at for one that all have deserted before more of the commons is taken: those left first are deserted first, but for ranks that are slow to free.

@@ -210,6 +210,10 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
         place.rounds.askers().ask(open.asks());
     }
     if !free && open.also.get().is_none() && before.is_some_and(|before| before.precedes(&open)) {
+        // Now and then those before it get on, as others come: else a long row of starts would leave all to the wait.
+        if number.is_multiple_of(ROUNDS / 2) {
+            comm.process().host.progress();
+        }
         return Ok(Request::new(comm.process(), open));
     }
     if kept {

@@ -310,7 +310,7 @@ impl Seat {
                 match visit.is_free() {
                     false => {
                         // Before it is looked at again: who leaves from now on wakes this process if it sleeps.
-                        self.ask(Asked::Waits);
+                        self.ask(Asked::Computes);
                         State::Early(Vec::new(), None)
                     }
                     true => {
@@ -331,9 +331,10 @@ impl Seat {
                 }
             }
         };
-        let waits = matches!(state, State::Unplaced(..) | State::Early(..));
-        let open = Open::new(Berth::Own(self.clone()), (number, self.said), state, wire, false);
-        if waits {
+        // What was not put down yet others wait for, also while this member computes.
+        let lent = matches!(state, State::Unplaced(..) | State::Early(..));
+        let open = Open::new(Berth::Own(self.clone()), (number, self.said), state, wire, lent);
+        if lent {
             open.kept.store(true, Ordering::Relaxed);
             process.host.attach(open.clone());
         }
