@@ -30,10 +30,12 @@ impl Shape {
     /// That of the rounds of one collective alone, which is started again and again, and of which a member never has two open: cells of at least `len` bytes.
     pub const fn own(rounds: u32, len: usize) -> Self {
         // As long as the lines of a slot that it needs.
-        let (cell, wide) = match len {
-            0..=CELL_SHORT => (CELL_SHORT, 0),
-            0..=CELL_BYTES => (CELL_BYTES, 0),
-            _ => (CELL_SHORT, len.next_multiple_of(CELL_BYTES)),
+        let (cell, wide) = if len <= CELL_SHORT {
+            (CELL_SHORT, 0)
+        } else if len <= CELL_BYTES {
+            (CELL_BYTES, 0)
+        } else {
+            (CELL_SHORT, len.next_multiple_of(CELL_BYTES))
         };
         Self {
             rounds,
