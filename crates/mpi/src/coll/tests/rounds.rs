@@ -84,7 +84,7 @@ fn play(comm: &Comm, seed: u64, acts: u32, most_open: usize) {
 }
 
 /// Seeds of one kind of world: `usual` many, or as many as the variable GARONNE_SEEDS says.
-fn seeds(usual: u64) -> std::ops::RangeInclusive<u64> {
+pub(super) fn seeds(usual: u64) -> std::ops::RangeInclusive<u64> {
     let many = std::env::var("GARONNE_SEEDS").ok();
     1..=many.and_then(|many| many.parse().ok()).unwrap_or(usual)
 }
