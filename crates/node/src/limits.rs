@@ -155,6 +155,13 @@ pub const WAYS_MAX: usize = 128;
 /// was lost is repeated after one.
 pub const WAY_AFTER: Duration = Duration::from_millis(1500);
 
+/// A host that two others can both call is looked for when none that reaches one of them has answered for this long, first the job's own and after as long again all others: a call that gets
+/// through is answered in a round trip, and ranks ask each second.
+pub const MEET_AFTER: Duration = Duration::from_millis(800);
+
+/// Hosts beside the job's own that are asked at once whether two others can meet there: each is tried by both, and who has so many without a common one has none.
+pub const VENUES_MAX: usize = 16;
+
 /// Two that were asked for longer ago than this are two cases.
 pub const WAY_FORGETS: Duration = Duration::from_secs(5);
 

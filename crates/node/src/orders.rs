@@ -4,12 +4,15 @@
 //! Owns the encoding, which is that of [`crate::wire`]. Whoever sends these has proved the job's secret, but nothing here trusts a length.
 
 mod job;
+mod ways;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use garonne_rails::tcp::{SECRET_BYTES, Secret};
 
 use self::job::{job, put_job};
+pub use self::ways::{Callback, Venue, Way};
+use self::ways::{callback, put_callback, put_venue, put_way, venue, way};
 use crate::added::Added;
 use crate::error::Result;
 use crate::job::Job;
@@ -64,28 +67,6 @@ pub struct Seat {
     pub ports: Vec<u16>,
 }
 
-/// A rank wants to be called by another, whom it does not reach itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Callback {
-    /// The one that is to be called.
-    pub from: u32,
-    /// The one that is to call.
-    pub to: u32,
-    /// For bulk data, not for packets.
-    pub bulk: bool,
-}
-
-/// A way between hosts that have no network in common.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Way {
-    /// The node where it leads.
-    pub to: u32,
-    /// The node that passes calls on.
-    pub via: u32,
-    /// Its port for that.
-    pub port: u16,
-}
-
 /// Which of a rank's two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -133,6 +114,10 @@ pub enum Order {
     Probe(Callback),
     /// Ranks of that node reach those of `to` through `via`.
     Way(Way),
+    /// Ranks of the two hosts may meet at that node, if these reach it.
+    Meet(Callback),
+    /// Whether that node reaches the one where two may meet.
+    Try(Venue),
     /// All but that node are to say what their ranks show of this.
     Look(Asked, Wish),
     /// What the ranks of that node show, for who has asked at the one that gets this.
@@ -181,6 +166,10 @@ pub enum Report {
     Added(Vec<IpAddr>),
     /// It reaches the one that is called, and passes calls on at this port.
     Passes(Callback, u16),
+    /// Two may meet there, at this port.
+    Meets(Callback, u16),
+    /// It reaches the one where two may meet.
+    Reaches(Venue),
     /// Somebody asks there what the ranks of all other hosts show of this; the number tells it apart from others who ask.
     Look(u32, Wish),
     /// What the ranks of this host show, for who has asked.
@@ -247,21 +236,6 @@ fn ports(r: &mut Reader<'_>) -> Result<Vec<u16>> {
 pub(crate) fn ranks(r: &mut Reader<'_>) -> Result<Vec<u32>> {
     let count = count(r, 4, limits::RANKS_MAX as usize)?;
     (0..count).map(|_| r.u32()).collect()
-}
-
-fn put_callback(writer: Writer, call: &Callback) -> Writer {
-    writer
-        .raw(call.from.to_le_bytes())
-        .raw(call.to.to_le_bytes())
-        .raw([u8::from(call.bulk)])
-}
-
-fn callback(r: &mut Reader<'_>) -> Result<Callback> {
-    Ok(Callback {
-        from: r.u32()?,
-        to: r.u32()?,
-        bulk: r.raw()? != [0],
-    })
 }
 
 fn side(code: u32) -> Result<Side> {
@@ -373,6 +347,8 @@ impl Order {
             | Order::Call(_)
             | Order::Probe(_)
             | Order::Way(_)
+            | Order::Meet(_)
+            | Order::Try(_)
             | Order::Seen(..)
             | Order::Ping => false,
         }
@@ -407,10 +383,9 @@ impl Order {
                 })
             }
             Order::Probe(call) => put_callback(Writer::new(312), call),
-            Order::Way(way) => Writer::new(313)
-                .raw(way.to.to_le_bytes())
-                .raw(way.via.to_le_bytes())
-                .raw(way.port.to_le_bytes()),
+            Order::Way(way) => put_way(Writer::new(313), way),
+            Order::Meet(call) => put_callback(Writer::new(319), call),
+            Order::Try(venue) => put_venue(Writer::new(320), venue),
             Order::Hosts(seats) => put_seats(Writer::new(314), seats),
             Order::For(node, order) => Writer::new(315).raw(node.to_le_bytes()).bytes(order),
             Order::Look(asked, wish) => put_wish(put_asked(Writer::new(317), asked), *wish),
@@ -446,11 +421,7 @@ impl Order {
                 Order::Drained((0..count).map(|_| network(&mut r)).collect::<Result<_>>()?)
             }
             312 => Order::Probe(callback(&mut r)?),
-            313 => Order::Way(Way {
-                to: r.u32()?,
-                via: r.u32()?,
-                port: r.u16()?,
-            }),
+            313 => Order::Way(way(&mut r)?),
             314 => Order::Hosts(seats(&mut r)?),
             315 => Order::For(r.u32()?, r.bytes()?.to_vec()),
             316 => {
@@ -466,6 +437,8 @@ impl Order {
             }
             317 => Order::Look(asked(&mut r)?, wish(&mut r)?),
             318 => Order::Seen(r.u32()?, asked(&mut r)?, r.bytes()?.to_vec()),
+            319 => Order::Meet(callback(&mut r)?),
+            320 => Order::Try(venue(&mut r)?),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(order)
@@ -504,6 +477,8 @@ impl Report {
             }
             Report::Added(found) => put_addresses(Writer::new(334), found),
             Report::Passes(call, port) => put_callback(Writer::new(331), call).raw(port.to_le_bytes()),
+            Report::Meets(call, port) => put_callback(Writer::new(337), call).raw(port.to_le_bytes()),
+            Report::Reaches(venue) => put_venue(Writer::new(338), venue),
             Report::Opened(port, addresses) => {
                 put_addresses(Writer::new(332).raw(port.to_le_bytes()), addresses)
             }
@@ -543,6 +518,8 @@ impl Report {
             334 => Report::Added(addresses(&mut r)?),
             335 => Report::Look(r.u32()?, wish(&mut r)?),
             336 => Report::Seen(asked(&mut r)?, r.bytes()?.to_vec()),
+            337 => Report::Meets(callback(&mut r)?, r.u16()?),
+            338 => Report::Reaches(venue(&mut r)?),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(report)

@@ -39,10 +39,10 @@ pub fn read(board: &Segment) -> Vec<Way> {
     (0..len).map(way).collect()
 }
 
-/// Adds a way, unless it is there or the table is full. Only the node's agent does.
+/// Adds a way, unless the table is full. Only the node's agent does.
 pub(crate) fn add(board: &Segment, way: Way) {
     let at = len(board).load(Relaxed) as usize;
-    if at >= WAYS_MAX || read(board).contains(&way) {
+    if at >= WAYS_MAX {
         return;
     }
     for (word, value) in entry(board, at)

@@ -19,5 +19,6 @@ fn kept_inputs_are_read_without_harm() {
     replay("tcp_frames", crate::tcp::frame::read_anything);
     replay("tcp_hello", crate::tcp::hostile::hello);
     replay("tcp_link", crate::tcp::hostile::link);
+    replay("tcp_meeting", crate::tcp::hostile::meeting);
     replay("tcp_relay", crate::tcp::hostile::relay);
 }

@@ -385,6 +385,10 @@ pub const RELAY_BUFFER: usize = 128 * 1024;
 /// Buffers that are moved before others have their turn: some hundred microseconds of copying.
 pub const RELAY_BUFFERS_PER_TURN: usize = 4;
 
+/// How long a call is kept at a host between for that of the one called, who was told meanwhile: a rank that looks comes within a round trip or two of its agents' lines, even if these
+/// have to be made anew. Whoever is not met calls again, so this bounds what a call that was left behind costs, not how long a rank may compute.
+pub const RELAY_HALF_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// Endpoints of libfabric that a rank has open at most, one for each peer whose large data it takes by a fast network: each holds queues and memory of the library's, and a rank talks
 /// at length with a few dozen others as a rule. Peers beyond them are reached by TCP.
 pub const FABRIC_ENDPOINTS: usize = 64;

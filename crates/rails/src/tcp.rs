@@ -7,6 +7,7 @@
 //!
 //! Bounded by the log of each peer spoken to, the strangers at the door, and `limits`. No room is `Refusal::Full`. Peers that are gone are told once.
 
+mod alarm;
 mod beside;
 mod bulk;
 mod carrier;
@@ -36,6 +37,7 @@ mod paths;
 pub mod relay;
 mod remote;
 pub mod shown;
+mod stranger;
 #[cfg(test)]
 mod tests;
 pub mod trusted;

@@ -112,6 +112,8 @@ impl Agent<'_> {
             Report::Look(number, wish) => self.have_all_look(Asked { at: node, number }, wish),
             Report::Seen(asked, look) => self.pass_look(node, asked, look),
             Report::Passes(call, port) => self.passes(call, (node, port)),
+            Report::Meets(call, port) => self.meets(call, (node, port)),
+            Report::Reaches(venue) => self.reaches(venue, node),
             Report::Opened(port, addresses) => {
                 if let Err(error) = self.start_below(node, (port, addresses)) {
                     self.fail_without_rank(super::start_error_code(&error), &error.to_string());

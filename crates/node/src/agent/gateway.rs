@@ -2,9 +2,9 @@
 //!
 //! That two ranks do not reach each other shows when they ask for each other's calls again and again (`callback`). The first agent then has all other nodes try whether they reach
 //! the one that is called; who does opens a port where it passes calls on ([`garonne_rails::tcp::relay`]), and the ranks of the caller's node learn of it (`ways`), and
-//! call there. Nothing of what passes is read: the ranks prove themselves to each other. The passing on is done by a task of this process, which its sockets poke.
+//! call there. Where nobody does, the two may meet at a host that both can call (`meeting`). When to do what is a `search`'s to say. Nothing of what passes is read: the ranks prove themselves to each other. The passing on is done by a task of this process, which its sockets poke.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,13 +12,15 @@ use std::time::Instant;
 
 use garonne_progress::events::{Interest, Next, Watch};
 use garonne_progress::tasks::{At, How, Place as Where, Tasks, Urgency, shared};
-use garonne_rails::tcp::relay::{Probe, Relay};
+use garonne_rails::tcp::relay::{Lead, Probe, Relay};
+use garonne_sync::shm::Segment;
 use rustix::event::epoll;
 
 use super::hosts::listen_at;
+use super::search::{Search, Seek};
 use super::{Agent, Token};
-use crate::limits::{PROBE_LIMIT, PROBES_MAX, SOUGHT_MAX, WAY_AFTER, WAY_FORGETS};
-use crate::orders::{Callback, Order, Report, Way};
+use crate::limits::{PROBE_LIMIT, PROBES_MAX, SOUGHT_MAX, WAYS_MAX};
+use crate::orders::{Callback, Order, Report, Venue, Way};
 use crate::ways;
 
 /// See the module's paragraph.
@@ -32,62 +34,30 @@ pub(super) struct Gateways {
     ways: Vec<Way>,
 }
 
-/// Pairs of nodes, from caller to called, that do not reach each other. Those of which nobody asks any more are forgotten.
-#[derive(Debug, Default)]
-struct Search {
-    sought: HashMap<(u32, u32), Sought>,
-    /// When it was last looked for such.
-    swept: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct Sought {
-    /// When one first asked, and last.
-    since: Instant,
-    last: Instant,
-    /// All other nodes have been asked.
-    asked: Option<Instant>,
-}
-
-impl Search {
-    /// A rank of the first node of a pair does not reach one of the second. Whether all other nodes are to be asked now.
-    fn missed(&mut self, nodes: (u32, u32), now: Instant) -> bool {
-        if self.swept.is_none_or(|swept| now > swept + WAY_FORGETS) {
-            self.swept = Some(now);
-            self.sought.retain(|_, known| now <= known.last + WAY_FORGETS);
-        }
-        if self.sought.len() >= SOUGHT_MAX && !self.sought.contains_key(&nodes) {
-            return false;
-        }
-        let this = self.sought.entry(nodes).or_insert(Sought {
-            since: now,
-            last: now,
-            asked: None,
-        });
-        if now > this.last + WAY_FORGETS {
-            this.since = now;
-        }
-        this.last = now;
-        let asked_lately = this.asked.is_some_and(|asked| now < asked + WAY_FORGETS);
-        if now < this.since + WAY_AFTER || asked_lately {
-            return false;
-        }
-        this.asked = Some(now);
-        true
-    }
-}
-
 #[derive(Debug)]
 struct Probing {
-    call: Callback,
+    tried: Tried,
     probe: Probe,
     until: Instant,
 }
+
+/// What this node tries to reach.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Tried {
+    /// The rank that is called.
+    Rank(Callback),
+    /// The node where two may meet.
+    Venue(Venue),
+}
+
+/// Pairs of nodes whose ranks meet here, the lower first; the task that passes calls on asks.
+type Meeting = Arc<Mutex<HashSet<(u32, u32)>>>;
 
 /// Where this node passes calls on.
 #[derive(Debug)]
 struct Gateway {
     port: u16,
+    meeting: Meeting,
     _watch: Watch,
     /// Whose thread the watch is.
     _tasks: Tasks,
@@ -102,32 +72,45 @@ impl Agent<'_> {
         if self.up.is_some() || nodes.0 == nodes.1 || count < 3 {
             return;
         }
-        if !self.gateways.search.missed(nodes, Instant::now()) {
-            return;
-        }
-        for node in (0..count).filter(|node| ![nodes.0, nodes.1].contains(node)) {
-            match node == self.node {
-                true => self.probe(call),
-                false => self.order(node, &Order::Probe(call)),
+        match self.gateways.search.missed(nodes, Instant::now()) {
+            Seek::Nothing => {}
+            Seek::Caller => {
+                for node in (0..count).filter(|node| ![nodes.0, nodes.1].contains(node)) {
+                    match node == self.node {
+                        true => self.probe(call),
+                        false => self.order(node, &Order::Probe(call)),
+                    }
+                }
             }
+            Seek::VenueHere => self.seek_venue_here(call),
+            Seek::VenueElsewhere => self.seek_venue_elsewhere(call),
         }
     }
 
     /// Tries whether this node reaches a rank.
     pub(super) fn probe(&mut self, call: Callback) {
-        let (Some(port), now) = (self.port_of(call.to), Instant::now()) else {
-            return;
-        };
+        let Some(port) = self.port_of(call.to) else { return };
+        let addresses = self.addresses_of(self.job.nodes.of(call.to)).to_vec();
+        let at = |address| SocketAddr::new(address, port);
+        self.try_at(
+            Tried::Rank(call),
+            &addresses.into_iter().map(at).collect::<Vec<_>>(),
+        );
+    }
+
+    /// Tries these addresses at once.
+    pub(super) fn try_at(&mut self, tried: Tried, addresses: &[SocketAddr]) {
+        let now = Instant::now();
         for slot in &mut self.gateways.probes {
             slot.take_if(|probing| now >= probing.until);
         }
-        for address in self.addresses_of(self.job.nodes.of(call.to)).to_vec() {
+        for address in addresses {
             let probes = &mut self.gateways.probes;
             let place = probes.iter().position(Option::is_none).unwrap_or(probes.len());
             if place >= PROBES_MAX {
                 return;
             }
-            let Some(probe) = Probe::begin(SocketAddr::new(address, port)) else {
+            let Some(probe) = Probe::begin(*address) else {
                 continue;
             };
             let token = Token::Probe(place as u32).pack();
@@ -135,7 +118,7 @@ impl Agent<'_> {
                 return;
             }
             let until = now + PROBE_LIMIT;
-            let probing = Some(Probing { call, probe, until });
+            let probing = Some(Probing { tried, probe, until });
             match probes.get_mut(place) {
                 Some(slot) => *slot = probing,
                 None => probes.push(probing),
@@ -146,15 +129,21 @@ impl Agent<'_> {
     /// A try is decided.
     pub(super) fn probe_ready(&mut self, place: u32) {
         let slot = self.gateways.probes.get_mut(place as usize);
-        let Some(Probing { call, probe, .. }) = slot.and_then(Option::take) else {
+        let Some(Probing { tried, probe, .. }) = slot.and_then(Option::take) else {
             return;
         };
-        if probe.is_taken()
-            && let Some(port) = self.open_gateway()
-        {
-            match self.up.is_some() {
-                true => self.report(&Report::Passes(call, port)),
-                false => self.passes(call, (self.node, port)),
+        if !probe.is_taken() {
+            return;
+        }
+        match tried {
+            Tried::Venue(venue) => self.venue_reached(venue),
+            Tried::Rank(call) => {
+                if let Some(port) = self.gateway_port() {
+                    match self.up.is_some() {
+                        true => self.report(&Report::Passes(call, port)),
+                        false => self.passes(call, (self.node, port)),
+                    }
+                }
             }
         }
     }
@@ -165,62 +154,95 @@ impl Agent<'_> {
         if call.from >= size || call.to >= size {
             return;
         }
-        let to = self.job.nodes.of(call.to);
-        let way = Way { to, via, port };
-        match self.job.nodes.of(call.from) {
-            node if node == self.node => self.add_way(way),
-            node => self.order(node, &Order::Way(way)),
+        let [from, to] = [call.from, call.to].map(|rank| self.job.nodes.of(rank));
+        self.gateways.search.found((from, to));
+        self.tell_way(from, Way { to, via, port });
+    }
+
+    /// Ranks of a node may go this way.
+    pub(super) fn tell_way(&mut self, node: u32, way: Way) {
+        match node == self.node {
+            true => self.add_way(way),
+            false => self.order(node, &Order::Way(way)),
         }
     }
 
-    /// Ranks of this node may go another way.
+    /// Whether two nodes, of which both reach one where they may meet, are told of that: they have not been told of another just now.
+    pub(super) fn is_settled_now(&mut self, nodes: (u32, u32)) -> bool {
+        self.gateways.search.settle(nodes, Instant::now())
+    }
+
+    /// Ranks of this node may go another way, which is tried before all others.
     pub(super) fn add_way(&mut self, way: Way) {
-        if !self.gateways.ways.contains(&way) {
-            self.gateways.ways.push(way);
-        }
-        self.show_ways();
-    }
-
-    /// Shows ranks of this node the ways that there are.
-    pub(super) fn show_ways(&self) {
-        for world in &self.worlds {
-            for way in &self.gateways.ways {
-                ways::add(&world.board, *way);
+        let ways = &mut self.gateways.ways;
+        if ways.len() < WAYS_MAX && ways.iter().rfind(|known| known.to == way.to) != Some(&way) {
+            ways.push(way);
+            for world in &self.worlds {
+                ways::add(&world.board, way);
             }
         }
     }
 
-    /// The port where this node passes calls on. None: it cannot.
-    fn open_gateway(&mut self) -> Option<u16> {
-        if let Some(open) = &self.gateways.open {
-            return Some(open.port);
+    /// Shows ranks of a world that begins the ways that there are.
+    pub(super) fn show_ways(&self, board: &Segment) {
+        for way in &self.gateways.ways {
+            ways::add(board, *way);
         }
-        let (listener, port) = listen_at(0).ok()?;
-        let (_watch, _tasks) = self.relay_at(listener)?;
-        self.gateways.open = Some(Gateway { port, _watch, _tasks });
-        Some(port)
     }
 
-    fn relay_at(&self, listener: TcpListener) -> Option<(Watch, Tasks)> {
+    /// The port where this node passes calls on. None: it cannot.
+    pub(super) fn gateway_port(&mut self) -> Option<u16> {
+        self.open_gateway().map(|open| open.port)
+    }
+
+    /// Ranks of two nodes meet at this one: their calls are kept until both are there.
+    pub(super) fn have_meet_here(&mut self, (one, other): (u32, u32)) {
+        if let Some(open) = self.open_gateway() {
+            let mut meeting = open.meeting.lock().unwrap_or_else(PoisonError::into_inner);
+            if meeting.len() < SOUGHT_MAX {
+                meeting.insert((one.min(other), one.max(other)));
+            }
+        }
+    }
+
+    /// Where this node passes calls on. None: it cannot.
+    fn open_gateway(&mut self) -> Option<&Gateway> {
+        if self.gateways.open.is_none() {
+            let (listener, port) = listen_at(0).ok()?;
+            self.gateways.open = Some(self.relay_at(listener, port)?);
+        }
+        self.gateways.open.as_ref()
+    }
+
+    fn relay_at(&self, listener: TcpListener, port: u16) -> Option<Gateway> {
         let relay = Relay::new(listener, self.secret()?.clone(), self.id.0.to_ne_bytes()).ok()?;
         let ready: OwnedFd = relay.fd().try_clone_to_owned().ok()?;
-        let places: Vec<Vec<SocketAddr>> = (0..self.job.size())
-            .map(|rank| {
-                let port = self.port_of(rank).unwrap_or(0);
-                let at = |address: &IpAddr| SocketAddr::new(*address, port);
-                self.addresses_of(self.job.nodes.of(rank))
-                    .iter()
-                    .map(at)
-                    .collect()
-            })
+        let ranks: Vec<(u32, u16)> = (0..self.job.size())
+            .map(|rank| (self.job.nodes.of(rank), self.port_of(rank).unwrap_or(0)))
             .collect();
+        let places: Vec<Vec<IpAddr>> = (0..self.job.nodes.names.len() as u32)
+            .map(|node| self.addresses_of(node).to_vec())
+            .collect();
+        let meeting = Meeting::default();
+        let meets = Arc::clone(&meeting);
+        let lead = move |from: u32, to: u32| {
+            let of = |rank: u32| ranks.get(rank as usize).copied();
+            let (Some((from, _)), Some((to, port))) = (of(from), of(to)) else {
+                return Lead::To(Vec::new());
+            };
+            let meets = meets.lock().unwrap_or_else(PoisonError::into_inner);
+            if meets.contains(&(from.min(to), from.max(to))) {
+                return Lead::Meeting;
+            }
+            let places = places.get(to as usize).into_iter().flatten();
+            Lead::To(places.map(|address| SocketAddr::new(*address, port)).collect())
+        };
         let relay = Arc::new(Mutex::new(relay));
         let turn = move |_: &At| {
-            let addresses = |rank: u32| places.get(rank as usize).cloned().unwrap_or_default();
             relay
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .turn(&addresses);
+                .turn(Instant::now(), &lead);
             Next::Keep
         };
         // Ranks compute here as well, and whoever waits for what passes waits for this.
@@ -230,40 +252,11 @@ impl Agent<'_> {
         };
         let tasks = shared().ok()?;
         let watch = tasks.on_descriptor((ready.as_fd(), Interest::Readable), &now, turn);
-        Some((watch.ok()?, tasks))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    #[test]
-    fn others_are_asked_for_a_way_when_two_have_missed_each_other_for_a_while_and_then_not_for_another() {
-        let (mut search, begun) = (Search::default(), Instant::now());
-        let asked: Vec<u32> = (0..12)
-            .filter(|second| search.missed((1, 2), begun + SECOND * *second))
-            .collect();
-        assert_eq!(asked, [2, 7]);
-        // Long after, it is another case.
-        let later = begun + WAY_FORGETS * 10;
-        assert!(!search.missed((1, 2), later));
-        assert!(search.missed((1, 2), later + WAY_AFTER));
-    }
-
-    #[test]
-    fn pairs_of_which_nobody_asks_any_more_are_forgotten_and_there_are_never_too_many() {
-        let (mut search, begun) = (Search::default(), Instant::now());
-        for pair in 0..SOUGHT_MAX as u32 + 10 {
-            search.missed((pair, 0), begun);
-        }
-        assert_eq!(search.sought.len(), SOUGHT_MAX);
-        let later = begun + WAY_FORGETS + SECOND;
-        search.missed((0, 1), later);
-        assert_eq!(search.sought.len(), 1);
-        assert!(search.missed((0, 1), later + WAY_AFTER));
+        Some(Gateway {
+            port,
+            meeting,
+            _watch: watch.ok()?,
+            _tasks: tasks,
+        })
     }
 }

@@ -22,11 +22,13 @@ mod identity;
 mod input;
 mod joined;
 mod looks;
+mod meeting;
 mod naming;
 mod outer;
 mod output;
 mod passing;
 mod renewal;
+mod search;
 mod serve;
 mod source;
 #[path = "spawn/sys.rs"]

@@ -168,6 +168,8 @@ impl Agent<'_> {
             Order::Added(list) => self.added_are(list),
             Order::Probe(call) if call.from.max(call.to) < self.job.size() => self.probe(call),
             Order::Way(way) => self.add_way(way),
+            Order::Meet(call) => self.offer_venue(call),
+            Order::Try(venue) => self.try_venue(venue),
             Order::Look(asked, wish) => self.look_for(asked, wish),
             Order::Seen(node, asked, look) => self.pass_look(node, asked, look),
             Order::Job(_) | Order::Ping | Order::Probe(_) => {}

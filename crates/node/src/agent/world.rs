@@ -73,8 +73,8 @@ impl Agent<'_> {
         };
         crate::drained::write(&world.board, &self.drained);
         crate::added::show(&world.board, &self.added);
+        self.show_ways(&world.board);
         self.worlds.push(world);
-        self.show_ways();
         Ok(())
     }
 }

@@ -57,6 +57,14 @@ fn a_callback() -> Callback {
     }
 }
 
+fn a_venue() -> Venue {
+    Venue {
+        call: a_callback(),
+        via: 7,
+        port: 65535,
+    }
+}
+
 fn orders() -> Vec<Order> {
     vec![
         Order::Job(Box::new(a_job())),
@@ -69,6 +77,13 @@ fn orders() -> Vec<Order> {
             code: -1,
         },
         Order::Call(a_callback()),
+        Order::Way(Way {
+            to: 3,
+            via: 2,
+            port: 1,
+        }),
+        Order::Meet(a_callback()),
+        Order::Try(a_venue()),
         Order::Finish,
         Order::Room(3, Side::Err, 99),
         Order::Input(vec![1, 2]),
@@ -107,6 +122,8 @@ fn reports() -> Vec<Report> {
         Report::Say("x".into()),
         Report::Done,
         Report::Call(a_callback()),
+        Report::Meets(a_callback(), 7),
+        Report::Reaches(a_venue()),
         Report::Added(a_place().addresses),
         Report::Look(9, Wish::NoMore),
         Report::Seen(Asked { at: 1, number: 2 }, vec![8]),

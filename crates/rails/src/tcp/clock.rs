@@ -6,7 +6,6 @@ use crate::limits::{TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
 use crate::sys;
 use crate::tcp::TcpRail;
 use crate::tcp::frame::Stream;
-use crate::tcp::line::Failure;
 use crate::tcp::link::Sent;
 use crate::tcp::remote::Calls;
 use garonne_engine::api::Peer;
@@ -45,11 +44,11 @@ impl TcpRail {
                 let calls = remote.call_of(stream);
                 match calls.and_then(Calls::due) {
                     Some(due) if due > now => self.remind(due),
-                    Some(_) if calls.is_some_and(|calls| calls.is_late(now)) => {
-                        self.failed(peer, stream, Failure::Unreachable, now);
-                    }
-                    Some(_) if calls.is_some_and(Calls::is_out) => self.ask(peer, stream, now),
-                    Some(_) => self.call(peer, stream, now),
+                    Some(_) => match calls.and_then(|calls| calls.late(now)) {
+                        Some(failure) => self.failed(peer, stream, failure, now),
+                        None if calls.is_some_and(Calls::is_out) => self.ask(peer, stream, now),
+                        None => self.call(peer, stream, now),
+                    },
                     None => {}
                 }
             }

@@ -7,15 +7,15 @@
 use crate::limits::{
     TCP_ACCEPTS_PER_POLL, TCP_BACKLOG, TCP_PROOF_STAYS, TCP_STRANGER_LIMIT, TCP_STRANGERS_MAX,
 };
-use crate::tcp::channel::{self, Channel, Io, Then};
-use crate::tcp::frame::{OPENING_MAX, Process, Reason, Stream};
-use crate::tcp::handshake::{Callee, Fault, Heard, House};
+use crate::tcp::alarm::Alarm;
+use crate::tcp::frame::{Process, Reason, Stream};
+use crate::tcp::handshake::{Fault, House};
 use crate::tcp::line::prepare;
+use crate::tcp::stranger::{Newcomer, Next, Stranger};
 use garonne_engine::api::Error;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -43,49 +43,20 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     Ok(TcpListener::from(socket))
 }
 
-#[derive(Debug)]
-struct Stranger {
-    socket: OwnedFd,
-    came: Vec<u8>,
-    /// It has shown the secret and was answered.
-    callee: Option<Box<Callee>>,
-    since: Instant,
-}
-
-/// Who has proved itself.
-#[derive(Debug)]
-pub(crate) struct Newcomer {
-    pub(crate) from: Process,
-    pub(crate) stream: Stream,
-    pub(crate) channel: Channel,
-    /// The number it expects next.
-    pub(crate) expected: u32,
-}
-
-/// What became of a stranger at a look.
-#[derive(Debug)]
-enum Next {
-    Stays,
-    /// For what is wrong with it, if it said enough.
-    Leaves(Option<Fault>),
-    Proved(u32, usize),
-}
-
 /// What is ready when the door has something to do: the listener while it is open, and otherwise a clock.
 #[derive(Debug)]
 struct Latch {
     ready: OwnedFd,
-    clock: OwnedFd,
+    clock: Alarm,
     shut: bool,
 }
 
 impl Latch {
     fn new(listener: &OwnedFd) -> Option<Self> {
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let clock = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).ok()?;
+        let clock = Alarm::new().ok()?;
         epoll::add(&ready, listener, EventData::new_u64(0), EventFlags::IN).ok()?;
-        epoll::add(&ready, &clock, EventData::new_u64(1), EventFlags::IN).ok()?;
+        epoll::add(&ready, clock.fd(), EventData::new_u64(1), EventFlags::IN).ok()?;
         Some(Self {
             ready,
             clock,
@@ -95,27 +66,14 @@ impl Latch {
 
     /// Who calls waits for so long, unless it is opened before. Where that cannot be done it stays open.
     fn shut(&mut self, listener: &OwnedFd, wait: Duration) {
-        // No time at all would stop the clock.
-        let value = Timespec {
-            tv_sec: wait.as_secs() as i64,
-            tv_nsec: i64::from(wait.subsec_nanos().max(1)),
-        };
-        self.shut = self.set(value) && self.watch(listener, EventFlags::empty());
+        self.shut = self.clock.set(Some(wait)) && self.watch(listener, EventFlags::empty());
     }
 
     fn open(&mut self, listener: &OwnedFd) {
         if self.shut {
-            self.set(Timespec::default());
+            self.clock.set(None);
             self.shut = !self.watch(listener, EventFlags::IN);
         }
-    }
-
-    fn set(&self, it_value: Timespec) -> bool {
-        let once = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value,
-        };
-        rustix::time::timerfd_settime(&self.clock, TimerfdTimerFlags::empty(), &once).is_ok()
     }
 
     fn watch(&self, listener: &OwnedFd, flags: EventFlags) -> bool {
@@ -181,12 +139,7 @@ impl Door {
             };
             self.strangers[place] = None;
             if watch(place, socket.as_fd()) {
-                self.strangers[place] = Some(Stranger {
-                    socket,
-                    came: Vec::new(),
-                    callee: None,
-                    since: now,
-                });
+                self.strangers[place] = Some(Stranger::new(socket, Vec::new(), now));
             }
         }
     }
@@ -197,7 +150,7 @@ impl Door {
         let standing = |place: &usize| {
             self.strangers[*place]
                 .as_ref()
-                .map(|stranger| (stranger.callee.is_some(), stranger.since))
+                .map(|stranger| (stranger.has_shown(), stranger.since()))
         };
         let place = (0..self.strangers.len()).min_by_key(standing).unwrap_or(0);
         match standing(&place) {
@@ -217,7 +170,7 @@ impl Door {
         match stranger.look(house, admit) {
             Next::Stays => None,
             Next::Leaves(fault) => {
-                let from = rustix::net::getpeername(&stranger.socket).ok().flatten();
+                let from = rustix::net::getpeername(stranger.socket()).ok().flatten();
                 let from = from.and_then(|from| SocketAddr::try_from(from).ok());
                 if let (Some(fault), Some(from)) = (fault, from) {
                     self.turned_away = Some((from.ip().to_canonical(), fault));
@@ -226,19 +179,11 @@ impl Door {
                 self.unlatch();
                 None
             }
-            Next::Proved(expected, consumed) => {
-                let mut stranger = self.strangers[place].take()?;
+            Next::Proved(proof) => {
+                let stranger = self.strangers[place].take()?;
                 self.unlatch();
-                let callee = *stranger.callee.take()?;
-                let (from, stream) = (callee.from, callee.stream);
-                prepare(&stranger.socket).ok()?;
-                let ahead = stranger.came.split_off(consumed);
-                Some(Newcomer {
-                    from,
-                    stream,
-                    channel: Channel::new(stranger.socket, callee.terms(), ahead),
-                    expected,
-                })
+                prepare(stranger.socket()).ok()?;
+                stranger.admitted(proof)
             }
         }
     }
@@ -259,61 +204,13 @@ impl Door {
         let mut left = false;
         for stranger in &mut self.strangers {
             left |= stranger
-                .take_if(|stranger| now >= stranger.since + TCP_STRANGER_LIMIT)
+                .take_if(|stranger| now >= stranger.since() + TCP_STRANGER_LIMIT)
                 .is_some();
         }
         if left {
             self.unlatch();
         }
-        let since = self
-            .strangers
-            .iter()
-            .flatten()
-            .map(|stranger| stranger.since)
-            .min();
+        let since = self.strangers.iter().flatten().map(Stranger::since).min();
         since.map(|since| since + TCP_STRANGER_LIMIT)
-    }
-}
-
-impl Stranger {
-    fn look(&mut self, house: &House, admit: impl FnOnce(&Process, Stream) -> Result<u32, Reason>) -> Next {
-        let had = self.came.len();
-        if had < 2 * OPENING_MAX {
-            self.came.resize(2 * OPENING_MAX, 0);
-            let got = channel::recv(&self.socket, &mut self.came[had..]);
-            self.came
-                .truncate(had + if let Io::Moved(moved) = got { moved } else { 0 });
-            match got {
-                Io::Moved(_) => {}
-                Io::Later => return Next::Stays,
-                Io::Over => return Next::Leaves(None),
-            }
-        }
-        if self.callee.is_none() {
-            match Callee::hear(house, &self.came, admit) {
-                Ok(Heard::More) => return Next::Stays,
-                Ok(Heard::Refused(fault, bytes)) => {
-                    channel::send(&self.socket, &bytes, Then::Nothing);
-                    return Next::Leaves(Some(fault));
-                }
-                Ok(Heard::Answered {
-                    callee,
-                    answer,
-                    consumed,
-                }) => {
-                    if channel::send(&self.socket, &answer, Then::Nothing) != Io::Moved(answer.len()) {
-                        return Next::Leaves(None);
-                    }
-                    self.came.drain(..consumed);
-                    self.callee = Some(callee);
-                }
-                Err(fault) => return Next::Leaves(Some(fault)),
-            }
-        }
-        match self.callee.as_mut().map(|callee| callee.proved(&self.came)) {
-            Some(Ok(None)) => Next::Stays,
-            Some(Ok(Some((expected, consumed)))) => Next::Proved(expected, consumed),
-            _ => Next::Leaves(None),
-        }
     }
 }

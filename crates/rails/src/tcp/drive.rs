@@ -2,11 +2,11 @@
 //!
 //! Part of [`TcpRail`]; called from its polls and before it sleeps. Nothing here delivers to the engine.
 
-use crate::tcp::door::Newcomer;
 use crate::tcp::frame::{ASKED, FABRIC, Process, Reason, Stream};
 use crate::tcp::line::{Failure, Line, Step};
 use crate::tcp::link::Sent;
 use crate::tcp::remote::{Call, Verdict};
+use crate::tcp::stranger::Newcomer;
 use crate::tcp::{LOST, TcpRail, Untold};
 use garonne_engine::api::{Error, Peer};
 use rustix::event::Timespec;
@@ -172,7 +172,7 @@ impl TcpRail {
             false => Verdict::Again,
         };
         let due = calls.due();
-        let unreached = matches!(failure, Failure::Refused | Failure::Unreachable);
+        let unreached = matches!(failure, Failure::Refused | Failure::Unreachable | Failure::Alone);
         if unreached {
             self.ask(peer, stream, now);
         }
@@ -223,14 +223,20 @@ impl TcpRail {
                 return;
             }
         };
-        let was_called = line.called().is_some();
+        let (was_called, was_kept) = (line.called().is_some(), line.is_kept());
         match line.step(expected, now) {
             Step::Wait(line) => {
                 if !was_called && line.called().is_some() {
                     let data = Watched::Peer(peer, stream).data();
                     let _ = epoll::modify(&self.wake.epoll, line.fd(), data, EventFlags::IN);
                 }
+                let newly_kept = !was_kept && line.is_kept();
                 calls.call = Call::Out(Box::new(line));
+                if newly_kept {
+                    self.ask(peer, stream, now);
+                } else if let Some(due) = calls.due() {
+                    self.remind(due);
+                }
             }
             Step::Failed(failure) => self.failed(peer, stream, failure, now),
             Step::Open(channel, theirs) => {

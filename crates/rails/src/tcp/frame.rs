@@ -11,8 +11,8 @@ use garonne_engine::rail::Header;
 
 /// Format versions that this library speaks.
 pub const VERSIONS: Versions = Versions {
-    lowest: 6,
-    highest: 6,
+    lowest: 7,
+    highest: 7,
 };
 
 /// This library by name: engines of different ones do not understand each other's packets.
@@ -318,6 +318,26 @@ pub enum Reason {
     Busy = 4,
     /// One side wants its traffic sealed, the other does not.
     Sealing = 5,
+    /// A host between keeps the call until the one called calls there, too. No end of the attempt.
+    Waits = 6,
+    /// A host between has both calls, and joins them: this side is the called one from now on. No end of the attempt either.
+    Turn = 7,
+}
+
+impl Reason {
+    const ALL: [Self; 7] = [
+        Self::Versions,
+        Self::Library,
+        Self::Other,
+        Self::Busy,
+        Self::Sealing,
+        Self::Waits,
+        Self::Turn,
+    ];
+
+    fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| *reason as u8 == code)
+    }
 }
 
 /// What follows the prefix.
@@ -478,11 +498,7 @@ impl Body {
             }
             2 => Some(Self::Answer(bytes.try_into().ok()?)),
             3 => match bytes {
-                [1, 0, 0, 0] => Some(Self::Refusal(Reason::Versions)),
-                [2, 0, 0, 0] => Some(Self::Refusal(Reason::Library)),
-                [3, 0, 0, 0] => Some(Self::Refusal(Reason::Other)),
-                [4, 0, 0, 0] => Some(Self::Refusal(Reason::Busy)),
-                [5, 0, 0, 0] => Some(Self::Refusal(Reason::Sealing)),
+                [code, 0, 0, 0] => Reason::from_code(*code).map(Self::Refusal),
                 _ => None,
             },
             4 => Some(Self::Proof(bytes.try_into().ok()?)),

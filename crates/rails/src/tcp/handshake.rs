@@ -351,6 +351,8 @@ impl Caller {
         let second = match opening.body {
             Body::Answer(second) => second,
             Body::Refusal(Reason::Library) => return Err(Fault::Library(opening.library)),
+            // Who calls ranks has heard these before: nothing is between others.
+            Body::Refusal(Reason::Waits | Reason::Turn) => return Err(Fault::Garbage),
             Body::Refusal(reason) => return Err(Fault::Refused(reason)),
             _ => return Err(Fault::Garbage),
         };
@@ -409,17 +411,35 @@ pub enum Heard {
     },
 }
 
-/// Which rank a call of this job is for, between ranks, if its sender knows the secret. `None`: it is not whole. It is not answered: that is for the one called.
+/// A call between ranks, as a host between reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Passing {
+    pub(crate) from: Process,
+    /// Rank and incarnation of the one called.
+    pub(crate) to: (u32, u32),
+    pub(crate) stream: Stream,
+    /// Bytes that the call took.
+    pub(crate) consumed: usize,
+}
+
+/// Reads a call between ranks of this job, if its sender knows the secret. `None`: it is not whole. It is not answered: that is for the one called.
 ///
 /// # Errors
 /// It is no such call.
-pub fn called(secret: &Secret, job: [u8; 16], bytes: &[u8]) -> Result<Option<u32>, Fault> {
-    let opening = match Opening::decode(bytes, VERSIONS) {
+pub(crate) fn passing(secret: &Secret, job: [u8; 16], bytes: &[u8]) -> Result<Option<Passing>, Fault> {
+    let (opening, consumed) = match Opening::decode(bytes, VERSIONS) {
         Found::More => return Ok(None),
-        Found::Message(opening, _) => opening,
+        Found::Message(opening, consumed) => (opening, consumed),
         Found::Wrong | Found::Foreign(..) => return Err(Fault::Garbage),
     };
-    let Body::Call { from, to, sealed, .. } = opening.body else {
+    let Body::Call {
+        from,
+        to,
+        stream,
+        sealed,
+        ..
+    } = opening.body
+    else {
         return Err(Fault::Garbage);
     };
     let me = Process {
@@ -435,7 +455,28 @@ pub fn called(secret: &Secret, job: [u8; 16], bytes: &[u8]) -> Result<Option<u32
     match Callee::hear(&as_if, bytes, |_, _| Ok(0))? {
         Heard::More => Ok(None),
         Heard::Refused(..) => Err(Fault::Garbage),
-        Heard::Answered { .. } => Ok(Some(to.0)),
+        Heard::Answered { .. } => Ok(Some(Passing {
+            from,
+            to,
+            stream,
+            consumed,
+        })),
+    }
+}
+
+/// What a host between says to those whose calls it keeps or joins.
+pub(crate) fn word_between(reason: Reason) -> Vec<u8> {
+    Opening::own(VERSIONS, Body::Refusal(reason)).encode()
+}
+
+/// Such a word at the beginning of what came back to a caller, and the bytes that it took.
+pub(crate) fn heard_between(bytes: &[u8]) -> Option<(Reason, usize)> {
+    match Opening::decode(bytes, VERSIONS) {
+        Found::Message(opening, consumed) => match opening.body {
+            Body::Refusal(reason @ (Reason::Waits | Reason::Turn)) => Some((reason, consumed)),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

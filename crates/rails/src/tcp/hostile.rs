@@ -5,7 +5,7 @@
 pub use crate::tcp::bulk::hostile::receive_anything as bulk;
 pub use crate::tcp::fabric::hello::read_anything as hello;
 pub use crate::tcp::link::hostile::receive_anything as link;
-pub use crate::tcp::relay::hostile::pass_anything_on as relay;
+pub use crate::tcp::relay::hostile::{meet_anyhow as meeting, pass_anything_on as relay};
 
 use crate::tcp::channel::Channel;
 use crate::tcp::handshake::Terms;
@@ -86,6 +86,11 @@ mod tests {
         #[test]
         fn whatever_ends_do_is_passed_on_or_ends_the_passage(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             relay(&bytes);
+        }
+
+        #[test]
+        fn whatever_two_do_that_are_to_meet_joins_them_or_ends_their_calls(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            meeting(&bytes);
         }
     }
 }

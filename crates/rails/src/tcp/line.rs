@@ -1,12 +1,17 @@
 //! Making a connection to a peer: socket, addresses in turn, the calling side of the handshake. Never blocks.
 //!
-//! Owned by the rail, one per peer and stream that this side opens. Time is an argument.
+//! Owned by the rail, one per peer and stream that this side opens. Time is an argument. Where a host between answers that has this side's call and the peer's, and so neither of
+//! the two called ones, it makes this side the called one: the attempt goes on as a stranger's (`stranger`) that nobody but the peer can be.
 
-use crate::limits::{TCP_AGENT_SEGMENT, TCP_PROBE_AFTER_S, TCP_PROBE_EVERY_S, TCP_PROBES};
+use crate::limits::{
+    TCP_AGENT_SEGMENT, TCP_CONNECT_LIMIT, TCP_PROBE_AFTER_S, TCP_PROBE_EVERY_S, TCP_PROBES,
+    TCP_STRANGER_LIMIT,
+};
 use crate::sys;
 use crate::tcp::channel::{self, Channel, Io, Then};
-use crate::tcp::frame::{OPENING_MAX, Stream};
-use crate::tcp::handshake::{Answered, Caller, Fault, House};
+use crate::tcp::frame::{ASKED, OPENING_MAX, Process, Reason, Stream};
+use crate::tcp::handshake::{self, Answered, Caller, Fault, House};
+use crate::tcp::stranger::{Next, Stranger};
 use crate::tcp::trusted::AGENTS;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
@@ -23,6 +28,8 @@ pub(crate) enum Failure {
     Unreachable,
     /// It was accepted and then cut.
     Cut,
+    /// A host between kept it, and the one called did not come there, or not in time.
+    Alone,
     /// The handshake failed.
     Fault(Fault),
 }
@@ -30,14 +37,31 @@ pub(crate) enum Failure {
 /// An attempt under way.
 #[derive(Debug)]
 pub(crate) struct Line {
+    side: Side,
+    house: House,
+    to: (u32, u32),
+    stream: Stream,
+    begun: Instant,
+    /// When the connection stood and the call left.
+    called: Option<Instant>,
+    /// A host between has said that it keeps the call.
+    kept: bool,
+}
+
+#[derive(Debug)]
+enum Side {
+    Calling(Calling),
+    /// By a host between.
+    Called(Stranger),
+}
+
+#[derive(Debug)]
+struct Calling {
     socket: OwnedFd,
     caller: Option<Caller>,
     /// The call, until it has left.
     call: Vec<u8>,
     came: Vec<u8>,
-    begun: Instant,
-    /// When the connection stood and the call left.
-    called: Option<Instant>,
 }
 
 /// How far an attempt is.
@@ -97,17 +121,26 @@ impl Line {
         })?;
         let (caller, call) = Caller::call(house, to, stream).map_err(|_| Failure::Unreachable)?;
         Ok(Self {
-            socket,
-            caller: Some(caller),
-            call,
-            came: Vec::new(),
+            side: Side::Calling(Calling {
+                socket,
+                caller: Some(caller),
+                call,
+                came: Vec::new(),
+            }),
+            house: house.clone(),
+            to,
+            stream,
             begun: now,
             called: None,
+            kept: false,
         })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        match &self.side {
+            Side::Calling(calling) => calling.socket.as_fd(),
+            Side::Called(peer) => peer.socket().as_fd(),
+        }
     }
 
     pub(crate) fn begun(&self) -> Instant {
@@ -119,53 +152,148 @@ impl Line {
         self.called
     }
 
+    /// Whether a host between keeps the call, and the one called is to be told.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept
+    }
+
+    /// When it has lasted as long as it may, and what it is then. `None`: whoever has the call answers when it looks, and that its host lives the kernel finds out.
+    pub(crate) fn limit(&self) -> Option<(Instant, Failure)> {
+        match &self.side {
+            Side::Called(peer) => Some((peer.since() + TCP_STRANGER_LIMIT, Failure::Alone)),
+            Side::Calling(_) if self.called.is_some() => None,
+            Side::Calling(_) => Some((self.begun + TCP_CONNECT_LIMIT, Failure::Unreachable)),
+        }
+    }
+
     /// Goes on after the socket became ready. `expected`: this side's next number.
     pub(crate) fn step(mut self, expected: u32, now: Instant) -> Step {
-        if self.called.is_none() {
-            match sockopt::socket_error(&self.socket) {
-                Ok(Ok(())) => {}
-                Ok(Err(Errno::CONNREFUSED)) => return Step::Failed(Failure::Refused),
-                _ => return Step::Failed(Failure::Unreachable),
+        let calling = match self.side {
+            Side::Calling(calling) => calling,
+            Side::Called(mut peer) => {
+                let next = peer.look(&self.house, admit((self.to, self.stream), expected));
+                self.side = Side::Called(peer);
+                return self.be_called(next);
             }
-            match channel::send(&self.socket, &self.call, Then::Nothing) {
-                // A new connection takes the call at once; one that does not is not worth keeping.
-                Io::Moved(moved) if moved == self.call.len() => self.called = Some(now),
-                Io::Later => return Step::Wait(self),
-                _ => return Step::Failed(Failure::Cut),
+        };
+        let mut calling = calling;
+        if self.called.is_none() {
+            match calling.leave() {
+                Ok(true) => self.called = Some(now),
+                Ok(false) => {
+                    self.side = Side::Calling(calling);
+                    return Step::Wait(self);
+                }
+                Err(failure) => return Step::Failed(failure),
             }
         }
         loop {
-            let had = self.came.len();
-            self.came.resize(OPENING_MAX, 0);
-            let got = channel::recv(&self.socket, &mut self.came[had..]);
-            self.came
+            let had = calling.came.len();
+            calling.came.resize(OPENING_MAX, 0);
+            let got = channel::recv(&calling.socket, &mut calling.came[had..]);
+            calling
+                .came
                 .truncate(had + if let Io::Moved(moved) = got { moved } else { 0 });
             match got {
                 Io::Moved(_) => {}
-                Io::Later => return Step::Wait(self),
+                Io::Later => {
+                    self.side = Side::Calling(calling);
+                    return Step::Wait(self);
+                }
+                Io::Over if self.kept => return Step::Failed(Failure::Alone),
                 Io::Over => return Step::Failed(Failure::Cut),
             }
-            let Some(caller) = self.caller.take() else {
+            match calling.hear_between(&self.house, &mut self.kept) {
+                Ok(false) => {}
+                Ok(true) => {
+                    let mut peer = Stranger::new(calling.socket, calling.came, now);
+                    let next = peer.hear(&self.house, admit((self.to, self.stream), expected));
+                    self.side = Side::Called(peer);
+                    return self.be_called(next);
+                }
+                Err(fault) => return Step::Failed(Failure::Fault(fault)),
+            }
+            let Some(caller) = calling.caller.take() else {
                 return Step::Failed(Failure::Cut);
             };
-            match caller.answered(&self.came, expected) {
+            match caller.answered(&calling.came, expected) {
                 Err(fault) => return Step::Failed(Failure::Fault(fault)),
-                Ok(Answered::More(caller)) => self.caller = Some(caller),
+                Ok(Answered::More(caller)) => calling.caller = Some(caller),
                 Ok(Answered::Done {
                     expected,
                     terms,
                     consumed,
                     proof,
                 }) => {
-                    let sent = channel::send(&self.socket, &proof, Then::Nothing);
+                    let sent = channel::send(&calling.socket, &proof, Then::Nothing);
                     if sent != Io::Moved(proof.len()) {
                         return Step::Failed(Failure::Cut);
                     }
-                    let ahead = self.came.split_off(consumed);
-                    let channel = Channel::new(self.socket, terms, ahead);
+                    let ahead = calling.came.split_off(consumed);
+                    let channel = Channel::new(calling.socket, terms, ahead);
                     return Step::Open(channel, expected);
                 }
             }
+        }
+    }
+
+    fn be_called(self, next: Next) -> Step {
+        match (self.side, next) {
+            (side, Next::Stays) => Step::Wait(Self { side, ..self }),
+            (_, Next::Leaves(Some(fault))) => Step::Failed(Failure::Fault(fault)),
+            (Side::Called(peer), Next::Proved(proof)) => match peer.admitted(proof) {
+                Some(newcomer) => Step::Open(newcomer.channel, newcomer.expected),
+                None => Step::Failed(Failure::Alone),
+            },
+            _ => Step::Failed(Failure::Alone),
+        }
+    }
+}
+
+impl Calling {
+    /// Has the call leave, once the connection stands. Whether it has.
+    fn leave(&self) -> Result<bool, Failure> {
+        match sockopt::socket_error(&self.socket) {
+            Ok(Ok(())) => {}
+            Ok(Err(Errno::CONNREFUSED)) => return Err(Failure::Refused),
+            _ => return Err(Failure::Unreachable),
+        }
+        match channel::send(&self.socket, &self.call, Then::Nothing) {
+            // A new connection takes the call at once; one that does not is not worth keeping.
+            Io::Moved(moved) if moved == self.call.len() => Ok(true),
+            Io::Later => Ok(false),
+            _ => Err(Failure::Cut),
+        }
+    }
+
+    /// Takes what a host between says, if it does. Whether this side is the called one from now on.
+    fn hear_between(&mut self, house: &House, kept: &mut bool) -> Result<bool, Fault> {
+        if matches!(house.me.world, AGENTS | ASKED) {
+            return Ok(false);
+        }
+        while let Some((reason, consumed)) = handshake::heard_between(&self.came) {
+            self.came.drain(..consumed);
+            match reason {
+                Reason::Turn => return Ok(true),
+                // Once; who says it again and again says nothing.
+                _ if *kept => return Err(Fault::Garbage),
+                _ => *kept = true,
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Nobody but the one that was called is let in, on the stream for which it was.
+fn admit(
+    ((rank, incarnation), stream): ((u32, u32), Stream),
+    expected: u32,
+) -> impl FnOnce(&Process, Stream) -> Result<u32, Reason> {
+    move |from, wanted| {
+        let is_it = (from.rank, from.incarnation) == (rank, incarnation) && from.world != ASKED;
+        match is_it && wanted == stream {
+            true => Ok(expected),
+            false => Err(Reason::Other),
         }
     }
 }

@@ -1,25 +1,38 @@
-//! Connections between ranks whose hosts have no network in common, passed on by a third host that reaches both.
+//! Connections between ranks whose hosts have no network in common, passed on by a third host.
 //!
-//! Owned by an agent of that host. Whoever calls makes the same call as at the rank itself; it shows the job's secret, so strangers get no further, and names the rank, whose
-//! addresses are called in turn. From then on bytes are moved both ways as they come, a buffer at a time in each direction: the ranks prove themselves to each other,
+//! Owned by an agent of that host. Whoever calls makes the same call as at the rank itself; it shows the job's secret, so strangers get no further, and names the rank. Where this host reaches
+//! that one, its addresses are called in turn. Where it does not, the two are to meet here: the call is kept, its caller told so, until the other calls its caller here, too, and the two are joined
+//! (`halves`). From then on bytes are moved both ways as they come, a buffer at a time in each direction (`passage`): the ranks prove themselves to each other,
 //! and replay what a broken passage has lost, as on any connection. Never blocks; a [`Relay::turn`] moves a bounded number of bytes.
 
-use crate::limits::{
-    RELAY_BUFFER, RELAY_BUFFERS_PER_TURN, RELAY_PASSAGES_MAX, TCP_ACCEPTS_PER_POLL, TCP_CONNECT_LIMIT,
-};
-use crate::tcp::channel::{self, Io, Then};
-use crate::tcp::frame::OPENING_MAX;
-use crate::tcp::handshake::{self, Secret};
+mod halves;
+mod passage;
+
+use self::halves::{Halves, Met};
+use self::passage::{Half, Passage};
+use crate::limits::{RELAY_PASSAGES_MAX, TCP_ACCEPTS_PER_POLL, TCP_SILENCE_LOOK};
+use crate::tcp::alarm::Alarm;
+use crate::tcp::handshake::Secret;
 use crate::tcp::line::{self, prepare};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::io::Errno;
-use rustix::net::{Shutdown, SocketFlags, sockopt};
+use rustix::net::{SocketFlags, sockopt};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 const LISTENER: u64 = u64::MAX;
+const CLOCK: u64 = u64::MAX - 1;
 const EVENTS: usize = 32;
+
+/// Where a call from one rank to another goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lead {
+    /// To the one called, at the first of these addresses that takes it.
+    To(Vec<SocketAddr>),
+    /// Nowhere: the one called calls here as well.
+    Meeting,
+}
 
 /// A try to reach an address, which says nothing there.
 #[derive(Debug)]
@@ -46,198 +59,20 @@ impl Probe {
     }
 }
 
-/// One direction of a passage.
-#[derive(Debug)]
-struct Lane {
-    buffer: Vec<u8>,
-    at: usize,
-    len: usize,
-    /// Nothing more comes.
-    ended: bool,
-    /// That was passed on.
-    closed: bool,
-}
-
-impl Lane {
-    fn new(ahead: &[u8]) -> Self {
-        let mut buffer = vec![0; RELAY_BUFFER];
-        buffer[..ahead.len()].copy_from_slice(ahead);
-        Self {
-            buffer,
-            at: 0,
-            len: ahead.len(),
-            ended: false,
-            closed: false,
-        }
-    }
-
-    fn holds(&self) -> bool {
-        self.at < self.len
-    }
-
-    /// Moves what can be moved, a buffer at most. Whether anything was; an error: the passage is over.
-    fn flow(&mut self, from: &OwnedFd, to: &OwnedFd) -> Result<bool, Errno> {
-        let mut moved = false;
-        if !self.holds() && !self.ended {
-            match rustix::net::recv(from, &mut self.buffer[..], rustix::net::RecvFlags::DONTWAIT) {
-                Ok((0, _)) => self.ended = true,
-                Ok((got, _)) => (self.at, self.len, moved) = (0, got, true),
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        while self.holds() {
-            match channel::send(to, &self.buffer[self.at..self.len], Then::Nothing) {
-                Io::Moved(sent) => (self.at, moved) = (self.at + sent, true),
-                Io::Later => break,
-                Io::Over => return Err(Errno::PIPE),
-            }
-        }
-        if self.ended && !self.holds() && !self.closed {
-            self.closed = true;
-            rustix::net::shutdown(to, Shutdown::Write)?;
-        }
-        Ok(moved)
-    }
-}
-
-#[derive(Debug)]
-enum Passage {
-    /// Has not said whom it calls.
-    Hearing { caller: OwnedFd, came: Vec<u8> },
-    /// The one called is being reached, at the last address of `left` if not at this one.
-    Calling {
-        caller: OwnedFd,
-        came: Vec<u8>,
-        called: OwnedFd,
-        left: Vec<SocketAddr>,
-    },
-    /// From the caller to the called, and back.
-    Flowing {
-        ends: [OwnedFd; 2],
-        lanes: Box<[Lane; 2]>,
-    },
-}
-
-impl Passage {
-    fn begin(caller: OwnedFd, came: Vec<u8>, mut left: Vec<SocketAddr>) -> Option<Self> {
-        while let Some(address) = left.pop() {
-            let Ok(called) = line::connect(&address) else {
-                continue;
-            };
-            let _ = sockopt::set_tcp_user_timeout(&called, TCP_CONNECT_LIMIT.as_millis() as u32);
-            return Some(Self::Calling {
-                caller,
-                came,
-                called,
-                left,
-            });
-        }
-        None
-    }
-
-    /// Goes on; gives what it is afterwards, unless it is over, and whether there is more to do at once.
-    fn look(
-        self,
-        (secret, job): (&Secret, [u8; 16]),
-        addresses: &dyn Fn(u32) -> Vec<SocketAddr>,
-    ) -> (Option<Self>, bool) {
-        match self {
-            Self::Hearing { caller, mut came } => {
-                let had = came.len();
-                came.resize(OPENING_MAX, 0);
-                let got = channel::recv(&caller, &mut came[had..]);
-                match got {
-                    Io::Moved(got) => came.truncate(had + got),
-                    Io::Later => {
-                        came.truncate(had);
-                        return (Some(Self::Hearing { caller, came }), false);
-                    }
-                    Io::Over => return (None, false),
-                }
-                match handshake::called(secret, job, &came) {
-                    Ok(None) => (Some(Self::Hearing { caller, came }), false),
-                    Ok(Some(rank)) => {
-                        let mut left = addresses(rank);
-                        left.reverse();
-                        (Self::begin(caller, came, left), true)
-                    }
-                    Err(_) => (None, false),
-                }
-            }
-            Self::Calling {
-                caller,
-                came,
-                called,
-                left,
-            } => match sockopt::socket_error(&called) {
-                Ok(Ok(())) if rustix::net::getpeername(&called).is_ok() => {
-                    let _ = sockopt::set_tcp_user_timeout(&called, 0);
-                    let lanes = Box::new([Lane::new(&came), Lane::new(&[])]);
-                    let ends = [caller, called];
-                    (Some(Self::Flowing { ends, lanes }), true)
-                }
-                Ok(Ok(())) => (
-                    Some(Self::Calling {
-                        caller,
-                        came,
-                        called,
-                        left,
-                    }),
-                    false,
-                ),
-                _ => (Self::begin(caller, came, left), false),
-            },
-            Self::Flowing { ends, mut lanes } => {
-                let mut more = false;
-                for _ in 0..RELAY_BUFFERS_PER_TURN {
-                    let [there, back] = &mut *lanes;
-                    let moved = there
-                        .flow(&ends[0], &ends[1])
-                        .and_then(|moved| Ok(moved | back.flow(&ends[1], &ends[0])?));
-                    match moved {
-                        Ok(moved) => more = moved,
-                        Err(_) => return (None, false),
-                    }
-                    if !more {
-                        break;
-                    }
-                }
-                if lanes.iter().all(|lane| lane.closed) {
-                    return (None, false);
-                }
-                (Some(Self::Flowing { ends, lanes }), more)
-            }
-        }
-    }
-
-    /// Its sockets, and what to watch them for; nothing: not at all.
-    fn watched(&self) -> [Option<(BorrowedFd<'_>, EventFlags)>; 2] {
-        match self {
-            Self::Hearing { caller, .. } => [Some((caller.as_fd(), EventFlags::IN)), None],
-            Self::Calling { caller, called, .. } => [
-                Some((caller.as_fd(), EventFlags::empty())),
-                Some((called.as_fd(), EventFlags::OUT)),
-            ],
-            Self::Flowing { ends, lanes } => [0, 1].map(|end: usize| {
-                let (from, to) = (&lanes[end], &lanes[1 - end]);
-                let mut flags = EventFlags::empty();
-                flags.set(EventFlags::IN, !from.ended && !from.holds());
-                flags.set(EventFlags::OUT, to.holds());
-                Some((ends[end].as_fd(), flags))
-            }),
-        }
-    }
-}
-
 /// See the module's paragraph.
 #[derive(Debug)]
 pub struct Relay {
     epoll: OwnedFd,
     listener: OwnedFd,
+    clock: Alarm,
     secret: Secret,
     job: [u8; 16],
     passages: Vec<Option<Passage>>,
+    halves: Halves,
+    /// When hosts are listened for next, while something may be under way to them.
+    listens: Option<Instant>,
+    /// For when the clock is set.
+    rings: Option<Instant>,
     /// How many passages there have been.
     begun: u64,
 }
@@ -251,12 +86,18 @@ impl Relay {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let listener = OwnedFd::from(listener);
         epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        let clock = Alarm::new()?;
+        epoll::add(&epoll, clock.fd(), EventData::new_u64(CLOCK), EventFlags::IN)?;
         Ok(Self {
             epoll,
             listener,
+            clock,
             secret,
             job,
             passages: Vec::new(),
+            halves: Halves::default(),
+            listens: None,
+            rings: None,
             begun: 0,
         })
     }
@@ -279,8 +120,8 @@ impl Relay {
         (self.passages.iter().flatten().count(), self.begun)
     }
 
-    /// Does what is to be done, as far as a turn goes; `addresses` are those of a rank, in the order in which to try them. What is left makes [`Relay::fd`] readable.
-    pub fn turn(&mut self, addresses: &dyn Fn(u32) -> Vec<SocketAddr>) {
+    /// Does what is to be done, as far as a turn goes; `lead` says where a call from one rank to another goes. What is left makes [`Relay::fd`] readable.
+    pub fn turn(&mut self, now: Instant, lead: &dyn Fn(u32, u32) -> Lead) {
         let mut events = Vec::with_capacity(EVENTS);
         let now_or_never = Timespec::default();
         let spare = rustix::buffer::spare_capacity(&mut events);
@@ -290,8 +131,34 @@ impl Relay {
         for event in events {
             match event.data.u64() {
                 LISTENER => self.open(),
-                place => self.look(place as usize, addresses),
+                // What it rings for is seen to below.
+                CLOCK => {}
+                place => self.look((place as usize, now), lead),
             }
+        }
+        self.keep_time(now);
+    }
+
+    /// Who was not met in time leaves, and so do those who are joined with a host that is gone without a word.
+    fn keep_time(&mut self, now: Instant) {
+        for place in self.halves.overdue(now) {
+            self.passages[place] = None;
+        }
+        if self.listens.is_some_and(|at| now >= at) {
+            self.listens = None;
+            for passage in &mut self.passages {
+                let (waits, over) = passage.as_ref().map_or((false, false), Passage::listen);
+                if over {
+                    *passage = None;
+                } else if waits {
+                    self.listens = Some(now + TCP_SILENCE_LOOK);
+                }
+            }
+        }
+        let due = self.halves.due().into_iter().chain(self.listens).min();
+        if due != self.rings || due.is_some_and(|due| due <= now) {
+            self.rings = due;
+            self.clock.set(due.map(|due| due.saturating_duration_since(now)));
         }
     }
 
@@ -329,23 +196,60 @@ impl Relay {
         Some(place)
     }
 
-    fn look(&mut self, place: usize, addresses: &dyn Fn(u32) -> Vec<SocketAddr>) {
+    fn look(&mut self, (place, now): (usize, Instant), lead: &dyn Fn(u32, u32) -> Lead) {
         let Some(passage) = self.passages.get_mut(place).and_then(Option::take) else {
             return;
+        };
+        let waited = match &passage {
+            Passage::Waiting(half) => Some(half.errand),
+            _ => None,
         };
         let (mut passage, mut more) = (Some(passage), true);
         // What a step has brought about the next one uses: a connection of the same host stands at once.
         for _ in 0..3 {
-            let Some(now) = passage.take().filter(|_| more) else {
+            let Some(one) = passage.take().filter(|_| more) else {
                 break;
             };
-            (passage, more) = now.look((&self.secret, self.job), addresses);
-            if !more {
+            (passage, more) = one.look((&self.secret, self.job), lead);
+            let newly_waits = waited.is_none() && matches!(passage, Some(Passage::Waiting(_)));
+            if !more || newly_waits {
                 break;
             }
         }
-        if let Some(passage) = passage {
-            self.keep(place, Some(()), passage);
+        match (passage, waited) {
+            (Some(Passage::Waiting(half)), None) => self.meet(place, half, now),
+            (Some(passage), _) => {
+                if passage.flows() {
+                    self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
+                }
+                self.keep(place, Some(()), passage);
+            }
+            (None, Some(errand)) => self.halves.leave(&errand, place),
+            (None, None) => {}
+        }
+    }
+
+    /// A call that is to be met here is joined with the one that it waits for, if that is here, or kept.
+    fn meet(&mut self, place: usize, half: Half, now: Instant) {
+        let errand = half.errand;
+        match self.halves.come(errand, place, now) {
+            Met::With(other) => {
+                if let Some(Passage::Waiting(other)) = self.passages.get_mut(other).and_then(Option::take) {
+                    self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
+                    self.keep(place, Some(()), half.join(other));
+                }
+            }
+            Met::Waits(before) => {
+                if let Some(before) = before {
+                    self.passages[before] = None;
+                }
+                if half.tell() {
+                    self.keep(place, Some(()), Passage::Waiting(half));
+                }
+                if self.passages[place].is_none() {
+                    self.halves.leave(&errand, place);
+                }
+            }
         }
     }
 

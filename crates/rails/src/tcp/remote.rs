@@ -4,9 +4,8 @@
 //! nothing. Time is an argument.
 
 use crate::limits::{
-    TCP_ASK_AFTER, TCP_ASK_EVERY, TCP_CONNECT_LIMIT, TCP_FRUITLESS_MAX, TCP_FRUITLESS_WRONG,
-    TCP_GIVE_WAY_AFTER, TCP_HIDDEN_LIMIT, TCP_HIGHER_WAITS, TCP_LOST_LIMIT, TCP_REFUSED_LIMIT,
-    TCP_RETRY_FIRST, TCP_RETRY_MAX,
+    TCP_ASK_AFTER, TCP_ASK_EVERY, TCP_FRUITLESS_MAX, TCP_FRUITLESS_WRONG, TCP_GIVE_WAY_AFTER,
+    TCP_HIDDEN_LIMIT, TCP_HIGHER_WAITS, TCP_LOST_LIMIT, TCP_REFUSED_LIMIT, TCP_RETRY_FIRST, TCP_RETRY_MAX,
 };
 use crate::tcp::frame::{Reason, Stream};
 use crate::tcp::gather::Keeping;
@@ -198,6 +197,12 @@ impl Calls {
                 self.fruitless += 1;
                 self.fruitless >= TCP_FRUITLESS_MAX
             }
+            // The other side computes, or is on its way: whether it lives is known otherwise. Where to meet is the first of its addresses.
+            Failure::Alone => {
+                self.lost_since = None;
+                self.address = 0;
+                false
+            }
         }
     }
 
@@ -221,9 +226,11 @@ impl Calls {
         self.call = Call::At(at);
     }
 
-    /// The attempt under way has lasted as long as one may.
-    pub(crate) fn is_late(&self, now: Instant) -> bool {
-        matches!(&self.call, Call::Out(line) if now >= line.begun() + TCP_CONNECT_LIMIT)
+    /// What the attempt under way is that has lasted as long as one may.
+    pub(crate) fn late(&self, now: Instant) -> Option<Failure> {
+        let Call::Out(line) = &self.call else { return None };
+        let (limit, failure) = line.limit()?;
+        (now >= limit).then_some(failure)
     }
 
     /// When there is something to do.
@@ -231,12 +238,14 @@ impl Calls {
         match &self.call {
             Call::Rest => None,
             Call::At(at) => Some(*at),
-            // Once the call has arrived, the other side answers when it looks; that its host lives the kernel finds out.
-            Call::Out(line) if line.called().is_some() => None,
             Call::Out(line) => {
+                let (limit, _) = line.limit()?;
+                if line.called().is_some() {
+                    return Some(limit);
+                }
                 let ask = line.begun() + TCP_ASK_AFTER;
                 let ask = self.asked.map_or(ask, |asked| ask.max(asked + TCP_ASK_EVERY));
-                Some(ask.min(line.begun() + TCP_CONNECT_LIMIT))
+                Some(ask.min(limit))
             }
         }
     }
@@ -378,6 +387,17 @@ mod tests {
             given_up_after(&Failure::Fault(Fault::Refused(Reason::Busy))),
             None
         );
+    }
+
+    #[test]
+    fn a_peer_that_does_not_come_where_both_can_be_met_is_waited_for() {
+        assert_eq!(given_up_after(&Failure::Alone), None);
+        let (mut calls, begun) = (Calls::default(), Instant::now());
+        for second in 0..3600 {
+            let now = begun + Duration::from_secs(second);
+            calls.wanted_there(now);
+            assert_eq!(calls.failed_hidden(&Failure::Alone, now), Verdict::Again);
+        }
     }
 
     #[test]

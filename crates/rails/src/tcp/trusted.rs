@@ -446,6 +446,7 @@ fn tell(failure: &Failure) -> String {
     match failure {
         Failure::Refused => "nobody listens there".into(),
         Failure::Unreachable => "it cannot be reached".into(),
+        Failure::Alone => "it does not come where both can be met".into(),
         Failure::Cut => "it cut the call off, as who does not know this secret does".into(),
         Failure::Fault(fault) => fault.to_string(),
     }

@@ -5,6 +5,7 @@ mod cuts;
 mod fabric;
 mod gather;
 mod joint;
+mod meeting;
 mod messages;
 mod namespaces;
 mod proxy;

@@ -1,12 +1,12 @@
-//! A caller that knows the job's secret and one that is called, which send, stop and close as they like, with a [`Relay`] between them.
+//! A caller that knows the job's secret and one that is called, which send, stop and close as they like, with a [`Relay`] between them; or two that call each other there.
 
 use super::*;
-use crate::tcp::frame::{Process, Stream};
-use crate::tcp::handshake::House;
+use crate::tcp::frame::{Process, Reason, Stream};
+use crate::tcp::handshake::{self, House};
 use crate::tcp::hostile::Story;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const JOB: [u8; 16] = [5; 16];
 /// Turns that a passage may take for what one step of its ends brings about.
@@ -62,7 +62,7 @@ pub fn pass_anything_on(bytes: &[u8]) {
     let mut relay = Relay::new(port, secret.clone(), JOB).expect("a descriptor");
     let (called, called_at) = listener();
     called.set_nonblocking(true).expect("a port that does not block");
-    let addresses = |_: u32| vec![called_at];
+    let lead = |_, _| Lead::To(vec![called_at]);
     let me = Process {
         job: JOB,
         world: 0,
@@ -92,7 +92,7 @@ pub fn pass_anything_on(bytes: &[u8]) {
         }
         let mut turns = 0;
         while relay.is_called() {
-            relay.turn(&addresses);
+            relay.turn(Instant::now(), &lead);
             turns += 1;
             assert!(turns < TURNS, "it is never done");
         }
@@ -104,5 +104,60 @@ pub fn pass_anything_on(bytes: &[u8]) {
         }
         assert!(caller.sent.starts_with(&other.got) && other.sent.starts_with(&caller.got));
         assert!(relay.passages.len() <= 1 && begun.elapsed() < SURELY_HANGS);
+    }
+}
+
+/// Has two that are to meet do what these bytes say, each with a proper call most often: what comes of it is the call of the lower rank for the higher, behind a word that it is the called one, and
+/// then what each has sent; or less.
+pub fn meet_anyhow(bytes: &[u8]) {
+    let (port, address) = listener();
+    let secret = Secret::from_bytes(&[9; 32]);
+    let mut relay = Relay::new(port, secret.clone(), JOB).expect("a descriptor");
+    let mut story = Story(bytes);
+    let mut ends = [(0, 3), (3, 0)].map(|(rank, to)| {
+        let me = Process {
+            job: JOB,
+            world: 0,
+            rank,
+            incarnation: 0,
+        };
+        let house = House::new(secret.clone(), me, false);
+        let mut end = End::default();
+        let socket = TcpStream::connect(address).expect("it listens");
+        socket
+            .set_nonblocking(true)
+            .expect("a socket that does not block");
+        end.socket = Some(socket);
+        if story.byte().is_some_and(|first| first >= 0x20)
+            && let Ok((_, call)) = handshake::Caller::call(&house, (to, 0), Stream::Small)
+            && let Some(socket) = &mut end.socket
+            && socket.write_all(&call).is_ok()
+        {
+            end.sent = call;
+        }
+        end
+    });
+    let lengths = [ends[0].sent.len(), ends[1].sent.len()];
+    let [waits, turn] = [Reason::Waits, Reason::Turn].map(handshake::word_between);
+    let begun = Instant::now();
+    while let Some(what) = story.byte() {
+        ends[usize::from(what & 1)].step(what.rotate_right(1), &mut story);
+        let mut turns = 0;
+        while relay.is_called() {
+            relay.turn(Instant::now(), &|_, _| Lead::Meeting);
+            turns += 1;
+            assert!(turns < TURNS, "it is never done");
+        }
+        let heard = |got: &[u8], words: &[u8], sent: &[u8]| {
+            let got = got.strip_prefix(&waits[..]).unwrap_or(got);
+            waits.starts_with(got)
+                || got
+                    .iter()
+                    .zip(words.iter().chain(sent))
+                    .all(|(got, sent)| got == sent)
+        };
+        assert!(heard(&ends[0].got, &[], &ends[1].sent[lengths[1]..]));
+        assert!(heard(&ends[1].got, &turn, &ends[0].sent));
+        assert!(relay.passages.len() <= 2 && begun.elapsed() < SURELY_HANGS);
     }
 }

@@ -1,11 +1,12 @@
-//! Calls through a host between, what is passed on, and who is not let through.
+//! Calls through a host between, what is passed on, who is not let through, and how two meet there.
 
 use super::*;
-use crate::tcp::frame::{Process, Stream};
-use crate::tcp::handshake::House;
+use crate::limits::RELAY_HALF_LIMIT;
+use crate::tcp::frame::{Process, Reason, Stream};
+use crate::tcp::handshake::{self, House, SECRET_BYTES};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const JOB: [u8; 16] = [5; 16];
 
@@ -17,25 +18,25 @@ fn listener() -> (TcpListener, SocketAddr) {
 
 /// The bytes of rank 0's call to rank 3.
 fn call(secret: &Secret, job: [u8; 16]) -> Vec<u8> {
+    call_of(secret, job, (0, 3))
+}
+
+fn call_of(secret: &Secret, job: [u8; 16], (from, to): (u32, u32)) -> Vec<u8> {
     let me = Process {
         job,
         world: 0,
-        rank: 0,
+        rank: from,
         incarnation: 0,
     };
     let house = House::new(secret.clone(), me, false);
-    handshake::Caller::call(&house, (3, 0), Stream::Small).unwrap().1
+    handshake::Caller::call(&house, (to, 0), Stream::Small).unwrap().1
 }
 
 /// Has the relay turn until `done` gives something.
-fn until<T>(
-    relay: &mut Relay,
-    addresses: &dyn Fn(u32) -> Vec<SocketAddr>,
-    mut done: impl FnMut() -> Option<T>,
-) -> T {
+fn until<T>(relay: &mut Relay, lead: &dyn Fn(u32, u32) -> Lead, mut done: impl FnMut() -> Option<T>) -> T {
     let limit = Instant::now() + Duration::from_secs(20);
     loop {
-        relay.turn(addresses);
+        relay.turn(Instant::now(), lead);
         if let Some(done) = done() {
             return done;
         }
@@ -65,21 +66,21 @@ fn what_is_said_arrives_both_ways_and_its_end_too() {
     let (port, here) = listener();
     let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
     // The first address leads nowhere.
-    let addresses = |rank: u32| if rank == 3 { vec![nobody, at] } else { Vec::new() };
+    let lead = |_, rank: u32| Lead::To(if rank == 3 { vec![nobody, at] } else { Vec::new() });
     let mut caller = TcpStream::connect(here).unwrap();
     let opening = call(&secret, JOB);
     let (first, rest) = opening.split_at(opening.len() / 2);
     caller.write_all(first).unwrap();
-    relay.turn(&addresses);
+    relay.turn(Instant::now(), &lead);
     caller.write_all(rest).unwrap();
     rank.set_nonblocking(true).unwrap();
-    let mut called = until(&mut relay, &addresses, || rank.accept().ok()).0;
+    let mut called = until(&mut relay, &lead, || rank.accept().ok()).0;
     caller.set_nonblocking(true).unwrap();
     called.set_nonblocking(true).unwrap();
 
     let data: Vec<u8> = (0..3_000_000u32).map(|at| ((at * 7) >> 3) as u8).collect();
     let (mut sent, mut there, mut back, mut answered) = (0, Vec::new(), Vec::new(), 0);
-    until(&mut relay, &addresses, || {
+    until(&mut relay, &lead, || {
         if sent < data.len() {
             sent += caller.write(&data[sent..]).unwrap_or(0);
             if sent == data.len() {
@@ -95,10 +96,8 @@ fn what_is_said_arrives_both_ways_and_its_end_too() {
     assert!(back == data);
     assert_eq!(relay.passages(), (1, 1));
     drop(called);
-    until(&mut relay, &addresses, || {
-        take(&mut caller, &mut back).then_some(())
-    });
-    until(&mut relay, &addresses, || Some(()));
+    until(&mut relay, &lead, || take(&mut caller, &mut back).then_some(()));
+    until(&mut relay, &lead, || Some(()));
     assert_eq!(relay.passages(), (0, 1));
 }
 
@@ -108,7 +107,7 @@ fn strangers_and_other_jobs_get_no_further() {
     let (_rank, at) = listener();
     let (port, here) = listener();
     let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
-    let addresses = |_| -> Vec<SocketAddr> { panic!("nobody may be called: {at}") };
+    let lead = |_, _| -> Lead { panic!("nobody may be called: {at}") };
     let other = Secret::generate().unwrap();
     for bytes in [
         call(&other, JOB),
@@ -118,7 +117,7 @@ fn strangers_and_other_jobs_get_no_further() {
         let mut caller = TcpStream::connect(here).unwrap();
         caller.write_all(&bytes).unwrap();
         caller.set_nonblocking(true).unwrap();
-        until(&mut relay, &addresses, || match caller.read(&mut [0; 1]) {
+        until(&mut relay, &lead, || match caller.read(&mut [0; 1]) {
             Ok(0) => Some(()),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => Some(()),
             _ => None,
@@ -133,16 +132,16 @@ fn many_who_say_nothing_leave_a_place_for_who_does() {
     let (rank, at) = listener();
     let (port, here) = listener();
     let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
-    let addresses = |_| vec![at];
+    let lead = |_, _| Lead::To(vec![at]);
     let mut mute = Vec::new();
     for _ in 0..RELAY_PASSAGES_MAX + 10 {
         mute.push(TcpStream::connect(here).unwrap());
-        relay.turn(&addresses);
+        relay.turn(Instant::now(), &lead);
     }
     let mut caller = TcpStream::connect(here).unwrap();
     caller.write_all(&call(&secret, JOB)).unwrap();
     rank.set_nonblocking(true).unwrap();
-    until(&mut relay, &addresses, || rank.accept().ok());
+    until(&mut relay, &lead, || rank.accept().ok());
     assert!(relay.passages().0 <= RELAY_PASSAGES_MAX);
 }
 
@@ -152,24 +151,176 @@ fn an_end_that_has_failed_while_the_other_is_silent_keeps_nobody_busy() {
     let (rank, at) = listener();
     let (port, here) = listener();
     let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
-    let addresses = |_| vec![at];
+    let lead = |_, _| Lead::To(vec![at]);
     let mut caller = TcpStream::connect(here).unwrap();
     caller.write_all(&call(&secret, JOB)).unwrap();
     rank.set_nonblocking(true).unwrap();
-    let mut called = until(&mut relay, &addresses, || rank.accept().ok()).0;
+    let mut called = until(&mut relay, &lead, || rank.accept().ok()).0;
     called.set_nonblocking(true).unwrap();
     // The caller is gone, and what still goes to it is answered by a reset; the called one does not look, and closes nothing.
     drop(caller);
     let mut got = Vec::new();
-    until(&mut relay, &addresses, || {
-        take(&mut called, &mut got).then_some(())
-    });
+    until(&mut relay, &lead, || take(&mut called, &mut got).then_some(()));
     called.write_all(b"word").unwrap();
     std::thread::sleep(Duration::from_millis(20));
     let mut turns = 0;
     while relay.is_called() {
-        relay.turn(&addresses);
+        relay.turn(Instant::now(), &lead);
         turns += 1;
         assert!(turns < 100, "it turns for nothing");
     }
+}
+
+/// One that calls where two are to meet.
+struct Party {
+    socket: TcpStream,
+    call: Vec<u8>,
+    got: Vec<u8>,
+}
+
+impl Party {
+    fn new(here: SocketAddr, secret: &Secret, pair: (u32, u32)) -> Self {
+        let mut socket = TcpStream::connect(here).unwrap();
+        let call = call_of(secret, JOB, pair);
+        socket.write_all(&call).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let got = Vec::new();
+        Self { socket, call, got }
+    }
+
+    /// Whether exactly this has come.
+    fn has(&mut self, all: &[&[u8]]) -> bool {
+        take(&mut self.socket, &mut self.got);
+        self.got == all.concat()
+    }
+}
+
+fn meets(_: u32, _: u32) -> Lead {
+    Lead::Meeting
+}
+
+#[test]
+fn two_that_call_each_other_are_joined_and_the_higher_is_the_called_one() {
+    let secret = Secret::generate().unwrap();
+    let [waits, turn] = [Reason::Waits, Reason::Turn].map(handshake::word_between);
+    for (first, second) in [((1, 2), (2, 1)), ((2, 1), (1, 2))] {
+        let (port, here) = listener();
+        let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+        let mut one = Party::new(here, &secret, first);
+        until(&mut relay, &meets, || one.has(&[&waits]).then_some(()));
+        // Nobody else is met, though it calls the same rank.
+        let mut third = Party::new(here, &secret, (3, 1));
+        until(&mut relay, &meets, || third.has(&[&waits]).then_some(()));
+        let mut other = Party::new(here, &secret, second);
+        let call = if first.0 < second.0 {
+            one.call.clone()
+        } else {
+            other.call.clone()
+        };
+        until(&mut relay, &meets, || match first.0 < second.0 {
+            true => other.has(&[&turn, &call]).then_some(()),
+            false => one.has(&[&waits, &turn, &call]).then_some(()),
+        });
+        one.socket.write_all(b"from the first").unwrap();
+        other.socket.write_all(b"from the second").unwrap();
+        until(&mut relay, &meets, || {
+            take(&mut one.socket, &mut one.got);
+            take(&mut other.socket, &mut other.got);
+            let all = one.got.ends_with(b"from the second") && other.got.ends_with(b"from the first");
+            all.then_some(())
+        });
+        assert_eq!(relay.passages(), (2, 3));
+        // The end of one is the other's, and leaves the third alone.
+        drop(one);
+        until(&mut relay, &meets, || {
+            take(&mut other.socket, &mut other.got).then_some(())
+        });
+        drop(other);
+        until(&mut relay, &meets, || Some(()));
+        assert!(third.has(&[&waits]));
+    }
+}
+
+#[test]
+fn who_is_not_met_in_time_is_sent_away_and_costs_nothing_more() {
+    let secret = Secret::generate().unwrap();
+    let (port, here) = listener();
+    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let waits = handshake::word_between(Reason::Waits);
+    let mut one = Party::new(here, &secret, (1, 2));
+    until(&mut relay, &meets, || one.has(&[&waits]).then_some(()));
+    assert_eq!(relay.passages().0, 1);
+    relay.turn(Instant::now() + RELAY_HALF_LIMIT, &meets);
+    assert_eq!(relay.passages().0, 0);
+    until(&mut relay, &meets, || {
+        take(&mut one.socket, &mut one.got).then_some(())
+    });
+}
+
+#[test]
+fn who_hangs_up_says_more_or_calls_again_while_it_waits_is_met_no_more() {
+    let secret = Secret::generate().unwrap();
+    let (port, here) = listener();
+    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let [waits, turn] = [Reason::Waits, Reason::Turn].map(handshake::word_between);
+    let came =
+        |relay: &mut Relay, party: &mut Party| until(relay, &meets, || party.has(&[&waits]).then_some(()));
+    let mut gone = Party::new(here, &secret, (1, 2));
+    came(&mut relay, &mut gone);
+    drop(gone);
+    let mut eager = Party::new(here, &secret, (1, 2));
+    came(&mut relay, &mut eager);
+    eager.socket.write_all(b"x").unwrap();
+    until(&mut relay, &meets, || {
+        take(&mut eager.socket, &mut eager.got).then_some(())
+    });
+    let (mut before, mut again) = (Party::new(here, &secret, (1, 2)), None);
+    came(&mut relay, &mut before);
+    let again = again.insert(Party::new(here, &secret, (1, 2)));
+    came(&mut relay, again);
+    until(&mut relay, &meets, || {
+        take(&mut before.socket, &mut before.got).then_some(())
+    });
+    assert_eq!(relay.passages().0, 1);
+    let mut other = Party::new(here, &secret, (2, 1));
+    let call = again.call.clone();
+    until(&mut relay, &meets, || other.has(&[&turn, &call]).then_some(()));
+}
+
+#[test]
+fn strangers_and_whoever_calls_itself_are_kept_by_nobody() {
+    let secret = Secret::generate().unwrap();
+    let other = Secret::from_bytes(&[7; SECRET_BYTES]);
+    let (port, here) = listener();
+    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    for mut party in [
+        Party::new(here, &other, (1, 2)),
+        Party::new(here, &secret, (1, 1)),
+    ] {
+        until(&mut relay, &meets, || {
+            take(&mut party.socket, &mut party.got).then_some(())
+        });
+        assert!(party.got.is_empty());
+    }
+    assert_eq!(relay.passages(), (0, 2));
+}
+
+#[test]
+fn no_more_wait_than_there_are_places() {
+    let secret = Secret::generate().unwrap();
+    let (port, here) = listener();
+    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let mut parties: Vec<Party> = Vec::new();
+    for from in 1..RELAY_PASSAGES_MAX as u32 + 20 {
+        parties.push(Party::new(here, &secret, (from, 0)));
+        relay.turn(Instant::now(), &meets);
+    }
+    let begun = Instant::now();
+    while relay.is_called() && begun.elapsed() < Duration::from_secs(20) {
+        relay.turn(Instant::now(), &meets);
+    }
+    assert_eq!(relay.passages().0, RELAY_PASSAGES_MAX);
+    relay.turn(Instant::now() + RELAY_HALF_LIMIT, &meets);
+    relay.turn(Instant::now(), &meets);
+    assert!(relay.passages().0 < 20);
 }

@@ -1,0 +1,196 @@
+//! When a way is looked for between two hosts whose ranks do not reach each other, and which. Pure: time is an argument.
+//!
+//! Owned by the first agent, which hears that ranks ask for each other's calls. First hosts are asked that reach the one that is called; then, if none has answered, whether the two can meet at the
+//! job's own, and then at others. Bounded by [`SOUGHT_MAX`]; what nobody asks for any more is forgotten.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use crate::limits::{MEET_AFTER, SOUGHT_MAX, WAY_AFTER, WAY_FORGETS};
+
+/// What is to be looked for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seek {
+    Nothing,
+    /// A host that reaches the one that is called.
+    Caller,
+    /// Whether both reach the job's own host.
+    VenueHere,
+    /// Whether both reach another.
+    VenueElsewhere,
+}
+
+/// Pairs of nodes, from caller to called, that do not reach each other.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    sought: HashMap<(u32, u32), Sought>,
+    /// When two nodes were last told where to meet, the lower first.
+    settled: HashMap<(u32, u32), Instant>,
+    /// When it was last looked for such.
+    swept: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Sought {
+    /// When one first asked, and last.
+    since: Instant,
+    last: Instant,
+    /// All other nodes have been asked.
+    asked: Option<Instant>,
+    /// How often they were, in this case.
+    rounds: u32,
+    /// One has answered since.
+    found: bool,
+    /// Since then it was looked for hosts where both can call: at the job's own, and at others.
+    venues: u32,
+}
+
+impl Search {
+    /// A rank of the first node of a pair does not reach one of the second. What is to be done about it now.
+    pub(super) fn missed(&mut self, nodes: (u32, u32), now: Instant) -> Seek {
+        if self.swept.is_none_or(|swept| now > swept + WAY_FORGETS) {
+            self.swept = Some(now);
+            self.sought.retain(|_, known| now <= known.last + WAY_FORGETS);
+            self.settled.retain(|_, settled| now <= *settled + WAY_FORGETS);
+        }
+        if self.sought.len() >= SOUGHT_MAX && !self.sought.contains_key(&nodes) {
+            return Seek::Nothing;
+        }
+        let this = self.sought.entry(nodes).or_insert(Sought {
+            since: now,
+            last: now,
+            asked: None,
+            rounds: 0,
+            found: false,
+            venues: 0,
+        });
+        if now > this.last + WAY_FORGETS {
+            (this.since, this.rounds) = (now, 0);
+        }
+        this.last = now;
+        match this.asked {
+            _ if now < this.since + WAY_AFTER => Seek::Nothing,
+            Some(asked) if now < asked + WAY_FORGETS => this.next(now),
+            _ => {
+                (this.asked, this.rounds) = (Some(now), this.rounds + 1);
+                (this.found, this.venues) = (false, 0);
+                Seek::Caller
+            }
+        }
+    }
+
+    /// A host has answered that reaches the second node of a pair.
+    pub(super) fn found(&mut self, nodes: (u32, u32)) {
+        if let Some(this) = self.sought.get_mut(&nodes) {
+            this.found = true;
+        }
+    }
+
+    /// Both of two nodes reach one where they can meet: whether they are to be told.
+    pub(super) fn settle(&mut self, (one, other): (u32, u32), now: Instant) -> bool {
+        let nodes = (one.min(other), one.max(other));
+        let lately = self.settled.get(&nodes);
+        if lately.is_some_and(|settled| now < *settled + WAY_FORGETS)
+            || self.settled.len() >= SOUGHT_MAX && lately.is_none()
+        {
+            return false;
+        }
+        self.settled.insert(nodes, now);
+        true
+    }
+}
+
+impl Sought {
+    /// All have been asked, and still one does not reach the other.
+    fn next(&mut self, now: Instant) -> Seek {
+        let passed = self.found && self.rounds == 1;
+        let due = self
+            .asked
+            .is_some_and(|asked| now >= asked + MEET_AFTER * (self.venues + 1));
+        if passed || !due || self.venues >= 2 {
+            return Seek::Nothing;
+        }
+        self.venues += 1;
+        match self.venues {
+            1 => Seek::VenueHere,
+            _ => Seek::VenueElsewhere,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// What is looked for in each second in which one is missed, from the first on.
+    fn each_second(search: &mut Search, begun: Instant, seconds: u32) -> Vec<Seek> {
+        let missed = |second| search.missed((1, 2), begun + SECOND * second);
+        (0..seconds).map(missed).collect()
+    }
+
+    #[test]
+    fn others_are_asked_for_a_way_when_two_have_missed_each_other_for_a_while_and_then_not_for_another() {
+        let (mut search, begun) = (Search::default(), Instant::now());
+        let seen = each_second(&mut search, begun, 12);
+        let asked: Vec<usize> = (0..12).filter(|second| seen[*second] == Seek::Caller).collect();
+        assert_eq!(asked, [2, 7]);
+        // Long after, it is another case.
+        let later = begun + WAY_FORGETS * 10;
+        assert_eq!(search.missed((1, 2), later), Seek::Nothing);
+        assert_eq!(search.missed((1, 2), later + WAY_AFTER), Seek::Caller);
+    }
+
+    #[test]
+    fn where_nobody_reaches_either_they_are_to_meet_at_the_job_s_own_host_or_else_at_another() {
+        let (mut search, begun) = (Search::default(), Instant::now());
+        let seen = each_second(&mut search, begun, 7);
+        let wanted = [
+            Seek::Nothing,
+            Seek::Nothing,
+            Seek::Caller,
+            Seek::VenueHere,
+            Seek::VenueElsewhere,
+            Seek::Nothing,
+            Seek::Nothing,
+        ];
+        assert_eq!(seen, wanted);
+    }
+
+    #[test]
+    fn who_was_told_of_a_host_that_calls_one_meets_nowhere_unless_that_was_in_vain() {
+        let (mut search, begun) = (Search::default(), Instant::now());
+        assert_eq!(each_second(&mut search, begun, 3)[2], Seek::Caller);
+        search.found((1, 2));
+        for second in 3..7 {
+            assert_eq!(search.missed((1, 2), begun + SECOND * second), Seek::Nothing);
+        }
+        assert_eq!(search.missed((1, 2), begun + SECOND * 7), Seek::Caller);
+        search.found((1, 2));
+        assert_eq!(search.missed((1, 2), begun + SECOND * 8), Seek::VenueHere);
+    }
+
+    #[test]
+    fn two_are_told_where_to_meet_once_for_a_while_whoever_of_them_was_missed() {
+        let (mut search, begun) = (Search::default(), Instant::now());
+        assert!(search.settle((1, 2), begun));
+        assert!(!search.settle((2, 1), begun + SECOND));
+        assert!(search.settle((3, 1), begun + SECOND));
+        assert!(search.settle((2, 1), begun + WAY_FORGETS));
+    }
+
+    #[test]
+    fn pairs_of_which_nobody_asks_any_more_are_forgotten_and_there_are_never_too_many() {
+        let (mut search, begun) = (Search::default(), Instant::now());
+        for pair in 0..SOUGHT_MAX as u32 + 10 {
+            search.missed((pair, 0), begun);
+        }
+        assert_eq!(search.sought.len(), SOUGHT_MAX);
+        let later = begun + WAY_FORGETS + SECOND;
+        search.missed((0, 1), later);
+        assert_eq!(search.sought.len(), 1);
+        assert_eq!(search.missed((0, 1), later + WAY_AFTER), Seek::Caller);
+    }
+}

@@ -1,0 +1,37 @@
+//! A clock among descriptors: readable when a time has come.
+//!
+//! Used by what sleeps in an epoll and has something to do by itself. Setting it anew hushes it.
+
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(crate) struct Alarm(OwnedFd);
+
+impl Alarm {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map(Self)
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// It rings once after so long; `None`: not at all. Whether the kernel could do that.
+    pub(crate) fn set(&self, wait: Option<Duration>) -> bool {
+        // No time at all would stop it.
+        let value = |wait: Duration| Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos().max(1)),
+        };
+        let once = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: wait.map_or(Timespec::default(), value),
+        };
+        rustix::time::timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once).is_ok()
+    }
+}

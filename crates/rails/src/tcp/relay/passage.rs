@@ -1,0 +1,285 @@
+//! One connection that a host between passes on, or is about to.
+//!
+//! Owned by the relay. Moves a bounded number of bytes at a time, and never blocks.
+
+use super::Lead;
+use super::halves::Errand;
+use crate::limits::{RELAY_BUFFER, RELAY_BUFFERS_PER_TURN, TCP_CONNECT_LIMIT, TCP_SILENCE_MAX};
+use crate::sys;
+use crate::tcp::channel::{self, Io, Then};
+use crate::tcp::frame::{OPENING_MAX, Reason};
+use crate::tcp::handshake::{self, Passing, Secret};
+use crate::tcp::line;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{Shutdown, sockopt};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// One direction of a passage.
+#[derive(Debug)]
+pub(super) struct Lane {
+    buffer: Vec<u8>,
+    at: usize,
+    len: usize,
+    /// Nothing more comes.
+    ended: bool,
+    /// That was passed on.
+    closed: bool,
+}
+
+impl Lane {
+    fn new(ahead: &[u8]) -> Self {
+        let mut buffer = vec![0; RELAY_BUFFER];
+        buffer[..ahead.len()].copy_from_slice(ahead);
+        Self {
+            buffer,
+            at: 0,
+            len: ahead.len(),
+            ended: false,
+            closed: false,
+        }
+    }
+
+    fn holds(&self) -> bool {
+        self.at < self.len
+    }
+
+    /// Moves what can be moved, a buffer at most. Whether anything was; an error: the passage is over.
+    fn flow(&mut self, from: &OwnedFd, to: &OwnedFd) -> Result<bool, Errno> {
+        let mut moved = false;
+        if !self.holds() && !self.ended {
+            match rustix::net::recv(from, &mut self.buffer[..], rustix::net::RecvFlags::DONTWAIT) {
+                Ok((0, _)) => self.ended = true,
+                Ok((got, _)) => (self.at, self.len, moved) = (0, got, true),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        while self.holds() {
+            match channel::send(to, &self.buffer[self.at..self.len], Then::Nothing) {
+                Io::Moved(sent) => (self.at, moved) = (self.at + sent, true),
+                Io::Later => break,
+                Io::Over => return Err(Errno::PIPE),
+            }
+        }
+        if self.ended && !self.holds() && !self.closed {
+            self.closed = true;
+            rustix::net::shutdown(to, Shutdown::Write)?;
+        }
+        Ok(moved)
+    }
+}
+
+/// A call whose caller is to be met here by the one called.
+#[derive(Debug)]
+pub(super) struct Half {
+    pub(super) errand: Errand,
+    caller: OwnedFd,
+    /// The call, and nothing else.
+    came: Vec<u8>,
+}
+
+impl Half {
+    /// Tells the caller that it is kept. Whether it could be told.
+    pub(super) fn tell(&self) -> bool {
+        let word = handshake::word_between(Reason::Waits);
+        channel::send(&self.caller, &word, Then::Nothing) == Io::Moved(word.len())
+    }
+
+    /// Joins two that call each other: the one whose call does not stand is told that it is the called one, and gets the other's call.
+    pub(super) fn join(self, other: Self) -> Passage {
+        let (caller, called) = match self.errand.stands() {
+            true => (self, other),
+            false => (other, self),
+        };
+        let ahead = [handshake::word_between(Reason::Turn), caller.came].concat();
+        Passage::Flowing {
+            ends: [caller.caller, called.caller],
+            lanes: Box::new([Lane::new(&ahead), Lane::new(&[])]),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Passage {
+    /// Has not said whom it calls.
+    Hearing { caller: OwnedFd, came: Vec<u8> },
+    /// Is to be met here.
+    Waiting(Half),
+    /// The one called is being reached, at the last address of `left` if not at this one.
+    Calling {
+        caller: OwnedFd,
+        came: Vec<u8>,
+        called: OwnedFd,
+        left: Vec<SocketAddr>,
+    },
+    /// From the caller to the called, and back.
+    Flowing {
+        ends: [OwnedFd; 2],
+        lanes: Box<[Lane; 2]>,
+    },
+}
+
+impl Passage {
+    fn begin(caller: OwnedFd, came: Vec<u8>, mut left: Vec<SocketAddr>) -> Option<Self> {
+        while let Some(address) = left.pop() {
+            let Ok(called) = line::connect(&address) else {
+                continue;
+            };
+            let _ = sockopt::set_tcp_user_timeout(&called, TCP_CONNECT_LIMIT.as_millis() as u32);
+            return Some(Self::Calling {
+                caller,
+                came,
+                called,
+                left,
+            });
+        }
+        None
+    }
+
+    /// The call is whole: it goes where `lead` says.
+    fn lead(
+        (caller, came): (OwnedFd, Vec<u8>),
+        call: &Passing,
+        lead: &dyn Fn(u32, u32) -> Lead,
+    ) -> Option<Self> {
+        match lead(call.from.rank, call.to.0) {
+            Lead::To(mut left) => {
+                left.reverse();
+                Self::begin(caller, came, left)
+            }
+            // Who says more than its call before it is answered is none of ours.
+            Lead::Meeting => (came.len() == call.consumed).then_some(Self::Waiting(Half {
+                errand: Errand::of(call)?,
+                caller,
+                came,
+            })),
+        }
+    }
+
+    /// Goes on; gives what it is afterwards, unless it is over, and whether there is more to do at once.
+    pub(super) fn look(
+        self,
+        (secret, job): (&Secret, [u8; 16]),
+        lead: &dyn Fn(u32, u32) -> Lead,
+    ) -> (Option<Self>, bool) {
+        match self {
+            Self::Hearing { caller, mut came } => {
+                let had = came.len();
+                came.resize(OPENING_MAX, 0);
+                let got = channel::recv(&caller, &mut came[had..]);
+                match got {
+                    Io::Moved(got) => came.truncate(had + got),
+                    Io::Later => {
+                        came.truncate(had);
+                        return (Some(Self::Hearing { caller, came }), false);
+                    }
+                    Io::Over => return (None, false),
+                }
+                match handshake::passing(secret, job, &came) {
+                    Ok(None) => (Some(Self::Hearing { caller, came }), false),
+                    Ok(Some(call)) => (Self::lead((caller, came), &call, lead), true),
+                    Err(_) => (None, false),
+                }
+            }
+            // It says nothing before it is answered.
+            Self::Waiting(half) => match channel::recv(&half.caller, &mut [0; 1]) {
+                Io::Later => (Some(Self::Waiting(half)), false),
+                Io::Moved(_) | Io::Over => (None, false),
+            },
+            Self::Calling {
+                caller,
+                came,
+                called,
+                left,
+            } => match sockopt::socket_error(&called) {
+                Ok(Ok(())) if rustix::net::getpeername(&called).is_ok() => {
+                    let _ = sockopt::set_tcp_user_timeout(&called, 0);
+                    let lanes = Box::new([Lane::new(&came), Lane::new(&[])]);
+                    let ends = [caller, called];
+                    (Some(Self::Flowing { ends, lanes }), true)
+                }
+                Ok(Ok(())) => (
+                    Some(Self::Calling {
+                        caller,
+                        came,
+                        called,
+                        left,
+                    }),
+                    false,
+                ),
+                _ => (Self::begin(caller, came, left), false),
+            },
+            Self::Flowing { ends, mut lanes } => {
+                let mut more = false;
+                for _ in 0..RELAY_BUFFERS_PER_TURN {
+                    let [there, back] = &mut *lanes;
+                    let moved = there
+                        .flow(&ends[0], &ends[1])
+                        .and_then(|moved| Ok(moved | back.flow(&ends[1], &ends[0])?));
+                    match moved {
+                        Ok(moved) => more = moved,
+                        Err(_) => return (None, false),
+                    }
+                    if !more {
+                        break;
+                    }
+                }
+                if lanes.iter().all(|lane| lane.closed) {
+                    return (None, false);
+                }
+                (Some(Self::Flowing { ends, lanes }), more)
+            }
+        }
+    }
+
+    /// Whether bytes may be under way by it.
+    pub(super) fn flows(&self) -> bool {
+        matches!(self, Self::Flowing { .. })
+    }
+
+    /// For how long the host at one of its ends has confirmed nothing of what is under way there; `None`: nothing is.
+    fn silence(&self) -> Option<(&OwnedFd, Duration)> {
+        let Self::Flowing { ends, .. } = self else {
+            return None;
+        };
+        let silent = ends
+            .iter()
+            .filter_map(|end| Some((end, sys::unanswered(end.as_fd())?)));
+        silent.max_by_key(|(_, silence)| *silence)
+    }
+
+    /// Whether something is under way at one of its ends, and whether for so long that the host there counts as gone: what lies there is not sent any more then.
+    pub(super) fn listen(&self) -> (bool, bool) {
+        let Some((end, silence)) = self.silence() else {
+            return (false, false);
+        };
+        let over = silence > TCP_SILENCE_MAX;
+        if over {
+            let _ = sockopt::set_socket_linger(end, Some(Duration::ZERO));
+        }
+        (true, over)
+    }
+
+    /// Its sockets, and what to watch them for; nothing: not at all.
+    pub(super) fn watched(&self) -> [Option<(BorrowedFd<'_>, EventFlags)>; 2] {
+        match self {
+            Self::Hearing { caller, .. } | Self::Waiting(Half { caller, .. }) => {
+                [Some((caller.as_fd(), EventFlags::IN)), None]
+            }
+            Self::Calling { caller, called, .. } => [
+                Some((caller.as_fd(), EventFlags::empty())),
+                Some((called.as_fd(), EventFlags::OUT)),
+            ],
+            Self::Flowing { ends, lanes } => [0, 1].map(|end: usize| {
+                let (from, to) = (&lanes[end], &lanes[1 - end]);
+                let mut flags = EventFlags::empty();
+                flags.set(EventFlags::IN, !from.ended && !from.holds());
+                flags.set(EventFlags::OUT, to.holds());
+                Some((ends[end].as_fd(), flags))
+            }),
+        }
+    }
+}

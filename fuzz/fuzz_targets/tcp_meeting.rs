@@ -1,0 +1,7 @@
+//! What two do that are to meet at a host between them.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    garonne_rails::tcp::hostile::meeting(bytes);
+});
