@@ -113,11 +113,12 @@ class Wires(Hosts):
 
 class Chain(Hosts):
     """Three hosts in a row, the first in the middle: it has a wire to each of the others, 10.77.N.0/24 with net{N} at both ends, and these have nothing in common. No host
-    passes on packets of others. `rates` as for Wires."""
+    passes on packets of others. `rates` as for Wires. With `uncalled` nobody can call those at the ends, as if each were behind a translator of addresses."""
 
-    def __init__(self, rates):
+    def __init__(self, rates, uncalled=False):
         super().__init__(3)
         self.rates = rates
+        self.uncalled = uncalled
 
     def build(self):
         for name in self.names:
@@ -134,6 +135,8 @@ class Chain(Hosts):
                     ip("-n", name, "route", "add", "default", "via", f"10.77.{wire}.1")
                 if rate:
                     shape(name, device, rate)
+            if self.uncalled:
+                refuse_calls(other, device)
 
     def cut(self, wire: int):
         for name in (self.names[0], self.names[1 + wire]):
@@ -142,6 +145,17 @@ class Chain(Hosts):
     def mend(self, wire: int):
         for name in (self.names[0], self.names[1 + wire]):
             shape(name, f"net{wire}", self.rates[wire] or "100gbit")
+
+
+def refuse_calls(name, device):
+    """What opens a connection to a host by a device is lost."""
+    rules = f"table ip calls {{ chain inward {{ type filter hook input priority 0; iifname {device} tcp flags & (syn | ack) == syn drop; }} }}"
+    try:
+        done = subprocess.run(["ip", "netns", "exec", name, "nft", "-f", "-"], input=rules, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise Impossible(str(error)) from None
+    if done.returncode != 0:
+        raise Impossible(f"no host that takes no calls: {done.stderr.strip()} (Debian: nftables)")
 
 
 def shape(name, device, rate):

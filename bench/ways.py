@@ -2,7 +2,7 @@
 
 The hosts are network namespaces, the networks wires that `tc` limits to the rates that are given. A job measures 4 messages of BYTES out of a window (flows.c, stream) with the one
 wire, with the other, and with both; what both give together by the sum of what each gives alone is what is to be known. Then the same between two hosts of which each has one of the
-wires to a third host, and none to the other: there Garonne's agents pass connections on, and what the slower wire gives alone is what can be had. Needs root.
+wires to a third host, and none to the other: there Garonne's agents pass connections on, and what the slower wire gives alone is what can be had. Once more where nobody can call either, so that both call the third and meet there. Needs root.
 """
 
 import contextlib
@@ -19,6 +19,8 @@ from stats import Samples, ratio_interval
 
 WINDOW = 4
 AIM, AIM_THROUGH = 0.9, 0.8
+# Ways through a host between, and what is said of them.
+THROUGH = {"through": "which has one wire to each", "met": "which both call, and which can call neither"}
 
 
 def arguments(argv):
@@ -60,16 +62,16 @@ class Ways(Session):
                 for _, _, size, ns, *_ in LINE.findall(self.run(able, program, 2, [*self.sample_words(), *words])):
                     self.times.setdefault((pair, wires, int(size), peer.name), []).append(float(ns))
 
-    def through(self, pair, programs):
-        """Jobs of Garonne on two hosts that reach each other through a third one only."""
-        with namespaces.Chain([f"{rate}mbit" for rate in pair]) as hosts:
+    def through(self, pair, how, programs):
+        """Jobs of Garonne on two hosts that reach each other through a third one only, which calls them or is called by both."""
+        with namespaces.Chain([f"{rate}mbit" for rate in pair], uncalled=how == "met") as hosts:
             ends = between.Between(hosts, without=1)
             for peer, program in programs:
                 if peer.name == "garonne":
                     able = ends.peer(peer, self.state, self.args.wheels)
                     words = [f"stream:{WINDOW}:{size}" for size in self.args.sizes]
                     for _, _, size, ns, *_ in LINE.findall(self.run(able, program, 2, [*self.sample_words(), *words])):
-                        self.times.setdefault((pair, "through", int(size), peer.name), []).append(float(ns))
+                        self.times.setdefault((pair, how, int(size), peer.name), []).append(float(ns))
 
     def measure(self):
         programs = self.build("flows.c")
@@ -79,7 +81,8 @@ class Ways(Session):
                 for pair in self.args.rates:
                     for wires in ((pair[0],), (pair[1],), pair):
                         self.one(pair, wires, programs)
-                    self.through(pair, programs)
+                    for how in THROUGH:
+                        self.through(pair, how, programs)
         except namespaces.Refused as why:
             self.note(f"nothing is measured: {why}")
 
@@ -88,7 +91,7 @@ class Ways(Session):
         rows = []
         for (pair, wires, size, name), both in self.times.items():
             alone = [self.times.get((pair, (rate,), size, name)) for rate in pair]
-            if wires == "through" or len(wires) != 2 or not all(alone):
+            if wires in THROUGH or len(wires) != 2 or not all(alone):
                 continue
             # The sum of the rates is a rate of its own, with the noise of both.
             together = [1 / (1 / a + 1 / b) for a in alone[0] for b in alone[1]]
@@ -99,12 +102,12 @@ class Ways(Session):
         return rows
 
 
-    def rows_through(self):
-        """What is reached through a host between, beside what the slower wire gives alone."""
+    def rows_through(self, how):
+        """What is reached through a host between, in this way, beside what the slower wire gives alone."""
         rows = []
         for (pair, wires, size, name), through in self.times.items():
             alone = self.times.get((pair, (min(pair),), size, name))
-            if wires == "through" and alone:
+            if wires == how and alone:
                 interval = ratio_interval(alone, through)
                 rates = [size * 1e3 / statistics.median(times) for times in (alone, through)]
                 share = dict(zip(("median", "low", "high"), interval)) if interval else None
@@ -125,16 +128,17 @@ def tables(data):
     for row in data["rows"]:
         rates = " | ".join(f"{rate:.1f}" for rate in row["mb_per_s"])
         lines.append(f"| {row['rates'][0]}, {row['rates'][1]} | {row['bytes']} | {row['name']} | {rates} | {share_of(row, AIM)} |")
-    lines += ["", "Through a host between, which has one wire to each:", ""]
-    lines += ["| wires, Mbit/s | bytes | | slower alone, MB/s | through | of the slower (95 % interval) |", "|---|---|---|---|---|---|"]
-    for row in data["through"]:
-        rates = " | ".join(f"{rate:.1f}" for rate in row["mb_per_s"])
-        lines.append(f"| {row['rates'][0]}, {row['rates'][1]} | {row['bytes']} | {row['name']} | {rates} | {share_of(row, AIM_THROUGH)} |")
+    for how, said in THROUGH.items():
+        lines += ["", f"Through a host between, {said}:", ""]
+        lines += ["| wires, Mbit/s | bytes | | slower alone, MB/s | through | of the slower (95 % interval) |", "|---|---|---|---|---|---|"]
+        for row in data[how]:
+            rates = " | ".join(f"{rate:.1f}" for rate in row["mb_per_s"])
+            lines.append(f"| {row['rates'][0]}, {row['rates'][1]} | {row['bytes']} | {row['name']} | {rates} | {share_of(row, AIM_THROUGH)} |")
     return report.finish(data, [*lines, ""])
 
 
 def main(argv):
     bench = Ways(arguments(argv))
     bench.measure()
-    data = {**report.head(bench, bench.samples), "aims": [AIM, AIM_THROUGH], "rows": bench.rows(), "through": bench.rows_through()}
+    data = {**report.head(bench, bench.samples), "aims": [AIM, AIM_THROUGH], "rows": bench.rows(), **{how: bench.rows_through(how) for how in THROUGH}}
     return bench.keep(data, tables(data), {})

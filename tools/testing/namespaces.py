@@ -119,12 +119,13 @@ TCP, SYN, RST, ACK = 6, 0x02, 0x04, 0x10
 
 
 class OneWay(Judged):
-    """Hosts of which those in `closed` (counted from 1) take no calls: packets go through this process, which drops those that open a connection to them.
+    """Hosts of which those in `closed` (counted from 1) take no calls, but at the port `but`: packets go through this process, which drops those that open a connection to them.
     What a packet filter or a translator does, where the system has neither. Callers hear nothing, or a refusal if `refusing`."""
 
-    def __init__(self, count: int, closed, refusing=False):
+    def __init__(self, count: int, closed, refusing=False, but=None):
         super().__init__(count)
         self.refusing = refusing
+        self.but = but
         self.closed = {index - 1 for index in closed}
         self.away = set()
         self.devices, self.carriers = [], []
@@ -162,8 +163,9 @@ class OneWay(Judged):
             target = at.get(packet[16:20]) if packet[:1] and packet[0] >> 4 == 4 else None
             if target is None or {source, target} & self.away:
                 continue
-            flags = packet[(packet[0] & 15) * 4 + 13] if packet[9] == TCP else 0
-            if target in self.closed and flags & (SYN | ACK) == SYN:
+            begin = (packet[0] & 15) * 4
+            flags = packet[begin + 13] if packet[9] == TCP else 0
+            if target in self.closed and flags & (SYN | ACK) == SYN and int.from_bytes(packet[begin + 2 : begin + 4], "big") != self.but:
                 if not self.refusing:
                     continue
                 packet, target = refusal(packet), source
@@ -175,6 +177,9 @@ class OneWay(Judged):
     def cut(self, index: int):
         """Takes a host (counted from 1) off the network without a word."""
         self.away.add(index - 1)
+
+    def mend(self, index: int):
+        self.away.discard(index - 1)
 
     def __exit__(self, *details):
         super().__exit__(*details)

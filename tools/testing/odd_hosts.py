@@ -93,9 +93,15 @@ class Translated(Judged):
 
     def forget(self, index: int):
         """A host's router (counted from 1) starts anew: it knows of no call any more."""
-        router = self.router(index)
-        namespaces.ip("-n", router, "link", "set", "net0", "down")
-        namespaces.ip("-n", router, "link", "set", "net0", "up")
+        self.off(index)
+        self.on(index)
+
+    def off(self, index: int):
+        """A host's router loses what lies beyond it, and knows of no call any more."""
+        namespaces.ip("-n", self.router(index), "link", "set", "net0", "down")
+
+    def on(self, index: int):
+        namespaces.ip("-n", self.router(index), "link", "set", "net0", "up")
 
     def __exit__(self, *details):
         super().__exit__(*details)

@@ -1,20 +1,25 @@
-"""Hosts that join a job with a key: namespaces of which some take no calls, as containers behind a translator, what becomes of two that cannot reach each other,
+"""Hosts that join a job with a key: namespaces of which some take no calls, as containers behind a translator, two that can only meet at a third one or cannot meet at all,
 and what is left when anything of such a job is killed at any moment.
 """
 
 import os
 import random
 import re
+import signal
 import subprocess
 import time
 
-from ..bounds import APART_S, HOST_SILENT_S, within
+from ..bounds import APART_S, CONNECTION_SILENT_S, HOST_SILENT_S, within
 from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
 from ..namespaces import OneWay
 from ..runner import Case, Failure, check
 from .hosts import ROUNDS, SILENCE_S, SOAK_ROUNDS
 
 KEY = re.compile(r"garonne join (\S+)")
+# Where a first host takes calls that takes no others.
+KEY_PORT = 40000
+# A message that is announced, and takes every network.
+LARGE = 3000000
 
 
 def suite(context):
@@ -27,7 +32,7 @@ def suite(context):
     place.mkdir(exist_ok=True)
     talk = place / "talk"
     context.build_program("joining", "tests/hosts/talk.c", talk)
-    for case in (outbound_alone, calls_are_refused, one_of_two_guests, two_that_cannot_meet, busy_ranks, cut_off, kills):
+    for case in (outbound_alone, calls_are_refused, one_of_two_guests, two_that_call_out_alone, met_and_cut, met_and_died, two_that_cannot_meet, busy_ranks, cut_off, kills):
         yield Case(f"joining/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=case is not kills)
 
 
@@ -70,13 +75,30 @@ class Job:
             found.update(part.alive())
         return found
 
+    def ranks(self, program, part=None):
+        """The processes of ranks, of the whole job or of one part of it."""
+        alive = (part or self).alive()
+        return sorted(pid for pid, command in alive.items() if command.startswith(str(program)))
+
+    def stop(self, program):
+        """Has the ranks come to their end, of which one suffices."""
+        for pid in self.ranks(program):
+            os.kill(pid, signal.SIGUSR1)
+
     def wait_for_ranks(self, program, count):
         until = time.monotonic() + PATIENCE_S
-        while sum(command.startswith(str(program)) for command in self.alive().values()) < count:
+        while len(self.ranks(program)) < count:
             if time.monotonic() > until or self.run.process.poll() is not None:
                 codes, outputs = self.end()
                 raise Failure(f"the ranks do not come: {codes} {outputs}")
             time.sleep(0.02)
+
+
+def wait_until(what, is_so, seen=lambda: ""):
+    until = time.monotonic() + PATIENCE_S
+    while not is_so():
+        expect(time.monotonic() < until, f"{what} never came", str(seen()))
+        time.sleep(0.1)
 
 
 def outbound_alone(context, talk):
@@ -100,13 +122,63 @@ def one_of_two_guests(context, talk):
         expect(codes == [0, 0, 0] and "all is well" in outputs[0], f"exit codes {codes}", "".join(outputs))
 
 
-def two_that_cannot_meet(context, talk):
-    """Two guests that take no calls: an error that names both, and nothing is left."""
-    starting_s = 5
+def two_that_call_out_alone(context, talk):
+    """Two guests of which nobody can call either meet at the job's own host, whether their hosts refuse calls or say nothing; encrypted, too."""
+    for refusing in (False, True):
+        with OneWay(3, closed=[2, 3], refusing=refusing) as hosts:
+            sealed = ["-x", "GARONNE_ENCRYPT=1"] * refusing
+            codes, outputs = Job(context, hosts, ["-n", 5, *sealed, talk, "20", LARGE], [2, 2]).end()
+            expect(codes == [0, 0, 0] and "all is well" in outputs[0], f"refusing: {refusing}: exit codes {codes}", "".join(outputs))
+
+
+def met_and_cut(context, talk):
+    """The way of one of them to the host where they meet is gone for longer than a connection lasts without a word, in the middle of messages: nothing is lost, nothing comes twice."""
     with OneWay(3, closed=[2, 3]) as hosts:
-        codes, outputs = Job(context, hosts, ["-n", 3, talk, "5"], [1, 1]).end(within(APART_S, starting_s))
+        job = Job(context, hosts, ["-n", 3, talk, "0", LARGE], [1, 1])
+        job.wait_for_ranks(talk, 3)
+        wait_until("connections where two meet", lambda: len(met_at(hosts)) >= 4, lambda: met_at(hosts))
+        time.sleep(1)
+        before = met_at(hosts)
+        hosts.cut(2)
+        time.sleep(CONNECTION_SILENT_S + 2)
+        hosts.mend(2)
+        wait_until("other connections where two meet", lambda: len(met_at(hosts) - before) >= 2, lambda: met_at(hosts))
+        time.sleep(2)
+        job.stop(talk)
+        codes, outputs = job.end(SILENCE_S)
+        expect(codes == [0, 0, 0] and "all is well" in outputs[0], f"exit codes {codes}", "".join(outputs))
+
+
+def met_and_died(context, talk):
+    """A rank that another reaches through the host where they meet is killed: the job ends and names it."""
+    with OneWay(3, closed=[2, 3]) as hosts:
+        job = Job(context, hosts, ["-n", 3, talk, "0", LARGE], [1, 1])
+        job.wait_for_ranks(talk, 3)
+        wait_until("connections where two meet", lambda: len(met_at(hosts)) >= 4, lambda: met_at(hosts))
+        victim = job.ranks(talk, job.guests[1])[0]
+        os.kill(victim, signal.SIGKILL)
+        codes, outputs = job.end(SILENCE_S)
+        expect(0 not in codes and "SIGKILL" in outputs[0] and "rank 2" in outputs[0], f"exit codes {codes}", "".join(outputs))
+
+
+def two_that_cannot_meet(context, talk):
+    """Two guests that take no calls, and a first host that takes some at the port of its key alone: an error that names two hosts, and nothing is left."""
+    starting_s = 5
+    with OneWay(3, closed=[1, 2, 3], but=KEY_PORT) as hosts:
+        codes, outputs = Job(context, hosts, ["-n", 3, "--join-port", KEY_PORT, talk, "5"], [1, 1]).end(within(APART_S, starting_s))
         said = outputs[0]
-        expect(codes[0] != 0 and "G0229" in said and "'h2'" in said and "'h3'" in said, f"exit codes {codes}", "".join(outputs))
+        expect(codes[0] != 0 and "G0229" in said and ("'h2'" in said or "'h3'" in said), f"exit codes {codes}", "".join(outputs))
+
+
+def met_at(hosts):
+    """Ends, at the first host, of connections that its agent has with the second and the third, but those of their lines, which end at the port of the key."""
+    ss = ["ip", "netns", "exec", hosts.names[0], "ss", "-Htnp", "state", "established"]
+    lines = [line.split() for line in subprocess.run(ss, capture_output=True, text=True, check=True).stdout.splitlines()]
+    agents = [(words[2].rpartition(":")[2], words[3].replace("[::ffff:", "").replace("]", "")) for words in lines if '"garonne' in words[-1]]
+    # The agents' lines are one of each host; where ranks meet is the other port.
+    ports = {port for port, _ in agents}
+    most = max(ports, key=lambda port: sum(port == at for at, _ in agents), default="")
+    return {other for port, other in agents if port == most and sum(port == at for at, _ in agents) > 2}
 
 
 def busy_ranks(context, talk):
@@ -161,8 +233,9 @@ def kills(context, talk):
     """Any process of the job, at any moment: all parts end with an error, and nothing is left on any host."""
     seed = int(os.environ.get("GARONNE_TEST_SEED", random.getrandbits(32)))
     dice = random.Random(seed)
-    with OneWay(3, closed=[2]) as hosts:
+    with OneWay(3, closed=[2]) as one, OneWay(3, closed=[2, 3]) as both:
         for number in range(SOAK_ROUNDS if context.soak else ROUNDS):
+            hosts = (one, both)[number % 2]
             job = Job(context, hosts, ["-n", 4, "--join-timeout", 5, talk, "0"], [1, 2])
             time.sleep(dice.uniform(0, 0.8))
             # On a busy machine nothing may have begun yet.

@@ -6,15 +6,14 @@ import signal
 import subprocess
 import time
 
+from ..bounds import CONNECTION_SILENT_S
 from ..jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Chain, Six, namespaces
 from ..odd_hosts import Named, Translated, Tunnelled
 from ..runner import Case
 from .hosts import SILENCE_S, Job, run
+from .joining import LARGE, wait_until
 from .joining import Job as Joined
-
-# A message that is announced, and takes every network.
-LARGE = 3000000
 
 
 def suite(context):
@@ -25,9 +24,9 @@ def suite(context):
     place.mkdir(exist_ok=True)
     talk = place / "talk"
     context.build_program("odd-networks", "tests/hosts/talk.c", talk)
-    # The longest first. That two behind translators cannot meet is nearly what `joining/two that cannot meet` shows.
-    cases = [tunnel_that_loses, translator_forgets, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, link_local_alone, who_passes_on, rank_of_another_host]
-    for case in cases + [two_translated] * context.soak:
+    # The longest first. That two behind translators have nowhere to meet is nearly what `joining/two that cannot meet` shows.
+    cases = [two_translated, tunnel_that_loses, translator_forgets, two_translated_and_started, met_at_a_guest, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, link_local_alone, who_passes_on, rank_of_another_host]
+    for case in cases + [nowhere_to_meet] * context.soak:
         yield Case(f"odd-networks/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True, waits=True)
 
 
@@ -51,22 +50,12 @@ def peers(name, local=""):
     return [there for here, there in ends if here.startswith(local)]
 
 
-def wait_until(what, is_so, seen=lambda: ""):
-    until = time.monotonic() + PATIENCE_S
-    while not is_so():
-        expect(time.monotonic() < until, f"{what} never came", str(seen()))
-        time.sleep(0.1)
-
-
 def all_is_well(codes, outputs):
     expect(not any(codes) and "all is well" in outputs[0], f"exit codes {codes}", "".join(outputs))
 
 
-def end_joined(job, limit=SILENCE_S):
-    """Has the ranks come to their end, of which one suffices."""
-    for pid, command in job.alive().items():
-        if "/talk " in command.split(" run ")[0] and " join " not in command and " run " not in command:
-            os.kill(pid, signal.SIGUSR1)
+def end_joined(job, talk, limit=SILENCE_S):
+    job.stop(talk)
     all_is_well(*job.end(limit))
 
 
@@ -79,7 +68,7 @@ def translated_guest(context, talk):
         wait_until("connections", lambda: len(peers(hosts.names[0])) >= 7, lambda: peers(hosts.names[0]))
         seen = set(peers(hosts.names[0], hosts.addresses[0]))
         expect(seen == {"10.77.0.102"}, "the translator has not translated", str(seen))
-        end_joined(job)
+        end_joined(job, talk)
 
 
 def translated_and_started(context, talk):
@@ -92,13 +81,72 @@ def translated_and_started(context, talk):
         expect(code == 0 and "all is well" in output, f"exit code {code} with encryption", output)
 
 
+def links(context, name, rank, peer):
+    """The open connections of a rank with another, on whose host it is asked."""
+    code, output = said(context, name, "why", "gate", rank, "--json")
+    expect(code == 0, f"exit code {code}", output)
+    return [link for gate in json.loads(output) if gate["peer"] == peer for link in gate.get("connections", []) if link["open"]]
+
+
+def meet(context, hosts, ranks, via):
+    """Waits until two ranks have both connections, for packets and for large data, by a node where they meet; both say so. `ranks`: each with its host's index."""
+    for (rank, host), (peer, _) in (ranks, ranks[::-1]):
+        name = hosts.names[host]
+        wait_until("connections", lambda: len(links(context, name, rank, peer)) >= 2, lambda: links(context, name, rank, peer))
+        seen = links(context, name, rank, peer)
+        expect(all(link["through_node"] == via and not link["straight"] for link in seen), f"rank {rank} does not say where it meets rank {peer}", str(seen))
+        expect(f"(node {via} passes it on)" in said(context, name, "why", "gate", rank)[1], "not said to people", "")
+
+
 def two_translated(context, talk):
-    """Two hosts, each behind a translator of its own, in networks of the same numbers, which look like one that they have in common. Nobody can call either, so nobody can pass calls on: an
-    error that names both."""
+    """Two hosts, each behind a translator of its own, in networks of the same numbers, which look like one that they have in common. Nobody can call either; both call the job's own host, and meet there.
+    Both translators start anew while they talk, one after the other, and one is off for longer than a connection lasts without a word."""
     with Translated(3) as hosts:
-        codes, outputs = Joined(context, hosts, ["-n", 3, talk, 5], [1, 1]).end(SILENCE_S)
-        said = outputs[0]
-        expect(codes[0] != 0 and "G0229" in said and "'h2'" in said and "'h3'" in said, f"exit codes {codes}", "".join(outputs))
+        job = Joined(context, hosts, ["-n", 3, talk, 0, LARGE], [1, 1])
+        job.wait_for_ranks(talk, 3)
+        meet(context, hosts, [(1, 1), (2, 2)], 0)
+        for index in (2, 3):
+            hosts.forget(index)
+            time.sleep(3)
+        hosts.off(2)
+        time.sleep(CONNECTION_SILENT_S + 2)
+        hosts.on(2)
+        time.sleep(CONNECTION_SILENT_S)
+        meet(context, hosts, [(1, 1), (2, 2)], 0)
+        end_joined(job, talk)
+
+
+def two_translated_and_started(context, talk):
+    """The same where `garonne run` starts the agents; encrypted, too."""
+    with Translated(3) as hosts:
+        where = ["--host", f"localhost:1,{hosts.names[1]}:2,{hosts.names[2]}:2"]
+        code, output = run(context, hosts, [*where, talk, 20, LARGE])
+        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+        code, output = run(context, hosts, [*where, "-x", "GARONNE_ENCRYPT=1", talk, 5])
+        expect(code == 0 and "all is well" in output, f"exit code {code} with encryption", output)
+
+
+def met_at_a_guest(context, talk):
+    """The job's own host is behind a translator, which passes calls on at one port, and a guest behind another: they meet at a second guest, which takes calls."""
+    with Translated(3) as hosts:
+        hosts.translate(2, passed_on="40000")
+        hosts.names[:2] = hosts.names[1::-1]  # the job's host is the translated one
+        job = Joined(context, hosts, ["-n", 3, "--join-address", "10.77.0.102", "--join-port", "40000", talk, 0, LARGE], [1, 1])
+        job.wait_for_ranks(talk, 3)
+        meet(context, hosts, [(0, 0), (2, 2)], 1)
+        end_joined(job, talk)
+
+
+def nowhere_to_meet(context, talk):
+    """The job's own host and its guests are behind translators, of which one passes calls on at the port of the key alone: an error that names two of them."""
+    with Translated(4) as hosts:
+        hosts.translate(2, passed_on="40000")
+        del hosts.names[0]
+        try:
+            codes, outputs = Joined(context, hosts, ["-n", 3, "--join-address", "10.77.0.102", "--join-port", "40000", talk, 5], [1, 1]).end(SILENCE_S)
+        finally:
+            hosts.names.insert(0, f"{hosts.stem}1")
+        expect(codes[0] != 0 and "G0229" in outputs[0] and ("'h2'" in outputs[0] or "'h3'" in outputs[0]), f"exit codes {codes}", "".join(outputs))
 
 
 def published(context, talk):
@@ -120,7 +168,7 @@ def translator_forgets(context, talk):
         hosts.forget(2)
         # Longer than anything is waited for that has gone, and shorter than a host is.
         time.sleep(15)
-        end_joined(job)
+        end_joined(job, talk)
 
 
 def with_tunnel(context, talk, hosts):
