@@ -149,7 +149,7 @@ class Chain(Hosts):
 
 def refuse_calls(name, device):
     """What opens a connection to a host by a device is lost."""
-    rules = f"table ip calls {{ chain inward {{ type filter hook input priority 0; iifname {device} tcp flags & (syn | ack) == syn drop; }} }}"
+    rules = f"table ip calls {{\n chain inward {{\n type filter hook input priority 0\n iifname {device} tcp flags & (syn | ack) == syn drop\n }}\n}}\n"
     try:
         done = subprocess.run(["ip", "netns", "exec", name, "nft", "-f", "-"], input=rules, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:

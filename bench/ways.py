@@ -81,8 +81,11 @@ class Ways(Session):
                 for pair in self.args.rates:
                     for wires in ((pair[0],), (pair[1],), pair):
                         self.one(pair, wires, programs)
-                    for how in THROUGH:
-                        self.through(pair, how, programs)
+                    self.through(pair, "through", programs)
+                    try:
+                        self.through(pair, "met", programs)
+                    except namespaces.Impossible as why:
+                        self.note(f"no two that meet at a third: {why}")
         except namespaces.Refused as why:
             self.note(f"nothing is measured: {why}")
 
