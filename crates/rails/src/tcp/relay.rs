@@ -69,7 +69,7 @@ pub struct Relay {
     job: [u8; 16],
     passages: Vec<Option<Passage>>,
     halves: Halves,
-    /// When hosts are listened for next, while something may be under way to them.
+    /// When it is next looked for those who say nothing, while there may be some.
     listens: Option<Instant>,
     /// For when the clock is set.
     rings: Option<Instant>,
@@ -130,7 +130,7 @@ impl Relay {
         }
         for event in events {
             match event.data.u64() {
-                LISTENER => self.open(),
+                LISTENER => self.open(now),
                 // What it rings for is seen to below.
                 CLOCK => {}
                 place => self.look((place as usize, now), lead),
@@ -139,7 +139,7 @@ impl Relay {
         self.keep_time(now);
     }
 
-    /// Who was not met in time leaves, and so do those who are joined with a host that is gone without a word.
+    /// Who was not met in time leaves, and who says nothing, and so do those who are joined with a host that is gone without a word.
     fn keep_time(&mut self, now: Instant) {
         for place in self.halves.overdue(now) {
             self.passages[place] = None;
@@ -147,7 +147,9 @@ impl Relay {
         if self.listens.is_some_and(|at| now >= at) {
             self.listens = None;
             for passage in &mut self.passages {
-                let (waits, over) = passage.as_ref().map_or((false, false), Passage::listen);
+                let (waits, over) = passage
+                    .as_mut()
+                    .map_or((false, false), |passage| passage.listen(now));
                 if over {
                     *passage = None;
                 } else if waits {
@@ -162,7 +164,7 @@ impl Relay {
         }
     }
 
-    fn open(&mut self) {
+    fn open(&mut self, now: Instant) {
         for _ in 0..TCP_ACCEPTS_PER_POLL {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let Ok(caller) = rustix::net::accept_with(&self.listener, flags) else {
@@ -175,8 +177,10 @@ impl Relay {
             let passage = Passage::Hearing {
                 caller,
                 came: Vec::new(),
+                since: now,
             };
             self.begun += 1;
+            self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
             self.keep(place, None, passage);
         }
     }

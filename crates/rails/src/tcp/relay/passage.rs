@@ -4,7 +4,9 @@
 
 use super::Lead;
 use super::halves::Errand;
-use crate::limits::{RELAY_BUFFER, RELAY_BUFFERS_PER_TURN, TCP_CONNECT_LIMIT, TCP_SILENCE_MAX};
+use crate::limits::{
+    RELAY_BUFFER, RELAY_BUFFERS_PER_TURN, TCP_CONNECT_LIMIT, TCP_SILENCE_MAX, TCP_STRANGER_LIMIT,
+};
 use crate::sys;
 use crate::tcp::channel::{self, Io, Then};
 use crate::tcp::frame::{OPENING_MAX, Reason};
@@ -15,7 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, sockopt};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One direction of a passage.
 #[derive(Debug)]
@@ -98,6 +100,7 @@ impl Half {
         Passage::Flowing {
             ends: [caller.caller, called.caller],
             lanes: Box::new([Lane::new(&ahead), Lane::new(&[])]),
+            doubted: false,
         }
     }
 }
@@ -105,7 +108,11 @@ impl Half {
 #[derive(Debug)]
 pub(super) enum Passage {
     /// Has not said whom it calls.
-    Hearing { caller: OwnedFd, came: Vec<u8> },
+    Hearing {
+        caller: OwnedFd,
+        came: Vec<u8>,
+        since: Instant,
+    },
     /// Is to be met here.
     Waiting(Half),
     /// The one called is being reached, at the last address of `left` if not at this one.
@@ -119,6 +126,8 @@ pub(super) enum Passage {
     Flowing {
         ends: [OwnedFd; 2],
         lanes: Box<[Lane; 2]>,
+        /// At the last look one of its hosts seemed to be gone.
+        doubted: bool,
     },
 }
 
@@ -166,7 +175,11 @@ impl Passage {
         lead: &dyn Fn(u32, u32) -> Lead,
     ) -> (Option<Self>, bool) {
         match self {
-            Self::Hearing { caller, mut came } => {
+            Self::Hearing {
+                caller,
+                mut came,
+                since,
+            } => {
                 let had = came.len();
                 came.resize(OPENING_MAX, 0);
                 let got = channel::recv(&caller, &mut came[had..]);
@@ -174,12 +187,12 @@ impl Passage {
                     Io::Moved(got) => came.truncate(had + got),
                     Io::Later => {
                         came.truncate(had);
-                        return (Some(Self::Hearing { caller, came }), false);
+                        return (Some(Self::Hearing { caller, came, since }), false);
                     }
                     Io::Over => return (None, false),
                 }
                 match handshake::passing(secret, job, &came) {
-                    Ok(None) => (Some(Self::Hearing { caller, came }), false),
+                    Ok(None) => (Some(Self::Hearing { caller, came, since }), false),
                     Ok(Some(call)) => (Self::lead((caller, came), &call, lead), true),
                     Err(_) => (None, false),
                 }
@@ -199,7 +212,9 @@ impl Passage {
                     let _ = sockopt::set_tcp_user_timeout(&called, 0);
                     let lanes = Box::new([Lane::new(&came), Lane::new(&[])]);
                     let ends = [caller, called];
-                    (Some(Self::Flowing { ends, lanes }), true)
+                    let doubted = false;
+                    let flowing = Self::Flowing { ends, lanes, doubted };
+                    (Some(flowing), true)
                 }
                 Ok(Ok(())) => (
                     Some(Self::Calling {
@@ -212,7 +227,11 @@ impl Passage {
                 ),
                 _ => (Self::begin(caller, came, left), false),
             },
-            Self::Flowing { ends, mut lanes } => {
+            Self::Flowing {
+                ends,
+                mut lanes,
+                doubted,
+            } => {
                 let mut more = false;
                 for _ in 0..RELAY_BUFFERS_PER_TURN {
                     let [there, back] = &mut *lanes;
@@ -230,7 +249,8 @@ impl Passage {
                 if lanes.iter().all(|lane| lane.closed) {
                     return (None, false);
                 }
-                (Some(Self::Flowing { ends, lanes }), more)
+                let flowing = Self::Flowing { ends, lanes, doubted };
+                (Some(flowing), more)
             }
         }
     }
@@ -240,27 +260,26 @@ impl Passage {
         matches!(self, Self::Flowing { .. })
     }
 
-    /// For how long the host at one of its ends has confirmed nothing of what is under way there; `None`: nothing is.
-    fn silence(&self) -> Option<(&OwnedFd, Duration)> {
-        let Self::Flowing { ends, .. } = self else {
-            return None;
-        };
-        let silent = ends
-            .iter()
-            .filter_map(|end| Some((end, sys::unanswered(end.as_fd())?)));
-        silent.max_by_key(|(_, silence)| *silence)
-    }
-
-    /// Whether something is under way at one of its ends, and whether for so long that the host there counts as gone: what lies there is not sent any more then.
-    pub(super) fn listen(&self) -> (bool, bool) {
-        let Some((end, silence)) = self.silence() else {
+    /// Whether something may keep it waiting in vain, and whether that is so: who has not said whom it calls had the time to, or the host at one of its ends confirms nothing of what is
+    /// under way there, and counts as gone. What lies there is not sent any more then.
+    pub(super) fn listen(&mut self, now: Instant) -> (bool, bool) {
+        if let Self::Hearing { since, .. } = self {
+            return (true, now >= *since + TCP_STRANGER_LIMIT);
+        }
+        let Self::Flowing { ends, doubted, .. } = self else {
             return (false, false);
         };
-        let over = silence > TCP_SILENCE_MAX;
-        if over {
+        let silent = |end: &OwnedFd| sys::unanswered(end.as_fd());
+        let waits = ends.iter().any(|end| silent(end).is_some());
+        let gone = |end: &&OwnedFd| silent(end).is_some_and(|silence| silence > TCP_SILENCE_MAX);
+        let gone = ends.iter().find(gone);
+        // What has just been sent after a long silence is not confirmed yet.
+        let over = gone.is_some() && *doubted;
+        *doubted = gone.is_some();
+        if let Some(end) = gone.filter(|_| over) {
             let _ = sockopt::set_socket_linger(end, Some(Duration::ZERO));
         }
-        (true, over)
+        (waits, over)
     }
 
     /// Its sockets, and what to watch them for; nothing: not at all.
@@ -273,7 +292,7 @@ impl Passage {
                 Some((caller.as_fd(), EventFlags::empty())),
                 Some((called.as_fd(), EventFlags::OUT)),
             ],
-            Self::Flowing { ends, lanes } => [0, 1].map(|end: usize| {
+            Self::Flowing { ends, lanes, .. } => [0, 1].map(|end: usize| {
                 let (from, to) = (&lanes[end], &lanes[1 - end]);
                 let mut flags = EventFlags::empty();
                 flags.set(EventFlags::IN, !from.ended && !from.holds());

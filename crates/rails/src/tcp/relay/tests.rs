@@ -1,7 +1,7 @@
 //! Calls through a host between, what is passed on, who is not let through, and how two meet there.
 
 use super::*;
-use crate::limits::RELAY_HALF_LIMIT;
+use crate::limits::{RELAY_HALF_LIMIT, TCP_STRANGER_LIMIT};
 use crate::tcp::frame::{Process, Reason, Stream};
 use crate::tcp::handshake::{self, House, SECRET_BYTES};
 use std::io::{Read, Write};
@@ -143,6 +143,21 @@ fn many_who_say_nothing_leave_a_place_for_who_does() {
     rank.set_nonblocking(true).unwrap();
     until(&mut relay, &lead, || rank.accept().ok());
     assert!(relay.passages().0 <= RELAY_PASSAGES_MAX);
+}
+
+#[test]
+fn who_says_nothing_is_cut_when_its_time_is_over() {
+    let secret = Secret::generate().unwrap();
+    let (port, here) = listener();
+    let mut relay = Relay::new(port, secret, JOB).unwrap();
+    let mute = TcpStream::connect(here).unwrap();
+    until(&mut relay, &meets, || Some(()));
+    while relay.passages().0 == 0 {
+        relay.turn(Instant::now(), &meets);
+    }
+    relay.turn(Instant::now() + TCP_STRANGER_LIMIT, &meets);
+    assert_eq!(relay.passages(), (0, 1));
+    drop(mute);
 }
 
 #[test]
