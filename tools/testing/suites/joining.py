@@ -191,6 +191,10 @@ def busy_ranks(context, talk):
     with OneWay(2, closed=[2]) as hosts:
         codes, outputs = Job(context, hosts, ["-n", 2, busy, "35"], [1]).end(SILENCE_S)
         expect(codes == [0, 0] and "it came" in outputs[0], f"exit codes {codes}", "".join(outputs))
+    # Where two meet: longer than a call is kept there, and than two are given up that do not reach each other.
+    with OneWay(3, closed=[2, 3]) as hosts:
+        codes, outputs = Job(context, hosts, ["-n", 3, busy, APART_S + 8], [1, 1]).end(SILENCE_S)
+        expect(codes == [0, 0, 0] and "it came" in outputs[0], f"exit codes {codes} where two meet", "".join(outputs))
 
 
 BUSY = """#include <mpi.h>
@@ -199,17 +203,19 @@ BUSY = """#include <mpi.h>
 #include <unistd.h>
 int main(int argc, char **argv)
 {
-    int rank, value = 7, left = atoi(argv[argc - 1]);
+    int rank, size, value = 7, left = atoi(argv[argc - 1]);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0) {
-        MPI_Send(&value, 1, MPI_INT, 1, 1, MPI_COMM_WORLD);
-        MPI_Recv(&value, 1, MPI_INT, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    } else {
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    /* The last two ranks. */
+    if (rank == size - 2) {
+        MPI_Send(&value, 1, MPI_INT, rank + 1, 1, MPI_COMM_WORLD);
+        MPI_Recv(&value, 1, MPI_INT, rank + 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else if (rank == size - 1) {
         while (left > 0)
             left = sleep(left);
-        MPI_Recv(&value, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        MPI_Send(&value, 1, MPI_INT, 0, 2, MPI_COMM_WORLD);
+        MPI_Recv(&value, 1, MPI_INT, rank - 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Send(&value, 1, MPI_INT, rank - 1, 2, MPI_COMM_WORLD);
         printf("it came\\n");
     }
     MPI_Finalize();
