@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def spoken():
     """The highest format version and the name of this library: with others nothing behind an opening's head is read."""
     source = (ROOT / "crates/rails/src/tcp/frame.rs").read_text()
-    version = re.search(r"VERSIONS: \(u16, u16\) = \(\d+, (\d+)\)", source).group(1)
+    version = re.search(r"pub const VERSIONS: Versions = Versions \{[^}]*highest: (\d+)", source).group(1)
     library = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE).group(1)
     return int(version), f"garonne {library}".encode()
 
@@ -39,7 +39,7 @@ MANNERS = {
     "garbage": lambda dice: dice.randbytes(dice.randrange(1, 5000)),
     "wrong proofs": lambda dice: opening(dice, 40 + 44 + 48),
     "wrong lengths": lambda dice: opening(dice, dice.choice([0, 39, 513, 65535])),
-    "other versions": lambda dice: b"garonneT" + struct.pack("<HBBHH", 132, 1, 0, 7, 9) + b"another".ljust(24, b"\0") + dice.randbytes(92),
+    "other versions": lambda dice: b"garonneT" + struct.pack("<HBBHH", 132, 1, 0, VERSION + 1, VERSION + 2) + b"another".ljust(24, b"\0") + dice.randbytes(92),
     "records of gigabytes": lambda dice: b"\xff\xff\xff\xff" + dice.randbytes(64),
     "lines": lambda dice: b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * dice.randrange(1, 100),
 }

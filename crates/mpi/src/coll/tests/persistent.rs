@@ -331,7 +331,7 @@ fn where_counting_has_come_round_to_one_that_lives_the_new_one_is_refused() {
         let error = init().err().expect("two would have one tag");
         assert_eq!(error.class, Class::Other);
         assert!(
-            error.detail.contains("MPI_Barrier, persistent collective 1"),
+            error.detail.contains("MPI_Barrier persistent #1"),
             "{}",
             error.detail
         );
