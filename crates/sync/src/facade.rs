@@ -14,6 +14,11 @@ pub(crate) use loom::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 
+#[cfg(loom)]
+pub(crate) use loom::sync::{Mutex, MutexGuard};
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use std::sync::{Mutex, MutexGuard};
+
 /// A thread's sleep until it is called.
 #[cfg(loom)]
 pub(crate) use loom::sync::Notify;

@@ -26,7 +26,7 @@ pub mod hands;
 pub mod journal;
 #[cfg(not(any(loom, shuttle)))]
 pub mod local;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(shuttle))]
 pub mod looks;
 #[cfg(not(any(loom, shuttle)))]
 pub mod mailbox;

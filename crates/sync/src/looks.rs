@@ -3,8 +3,8 @@
 //! The poller cannot know of such memory by itself, and who sleeps cannot look. So who waits leaves its look here while it sleeps, and the poller takes it whenever it would ask for itself.
 //! A look that said yes is not taken again. Looks exclude each other, take no lock and wait for nothing. Bounded by the threads that wait.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::facade::{AtomicU32, Mutex, MutexGuard, Ordering, total_order};
+use std::sync::PoisonError;
 
 /// What sees whether something has come.
 type Look<'a> = dyn FnMut() -> bool + Send + 'a;
@@ -27,12 +27,21 @@ impl Entry {
 }
 
 /// See the module's paragraph.
-#[derive(Default)]
 pub struct Looks {
     /// How many there are.
     count: AtomicU32,
     next: AtomicU32,
     entries: Mutex<Vec<Entry>>,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self {
+            count: AtomicU32::new(0),
+            next: AtomicU32::new(0),
+            entries: Mutex::new(Vec::new()),
+        }
+    }
 }
 
 impl std::fmt::Debug for Looks {
@@ -66,13 +75,16 @@ impl Looks {
             look: unsafe { std::mem::transmute::<*mut Look<'_>, *mut Look<'static>>(look) },
             came: false,
         });
+        // Before the lender looks for itself: SYNC(looks-lent).
         self.count.fetch_add(1, Ordering::SeqCst);
+        total_order();
         body(&lent)
     }
 
-    /// Whether none is lent.
+    /// Whether none is lent. Who sleeps until others write asks after it has said that it sleeps: whoever lent its look since has looked itself, SYNC(looks-lent).
     #[inline]
     pub fn is_empty(&self) -> bool {
+        total_order();
         self.count.load(Ordering::SeqCst) == 0
     }
 
@@ -107,7 +119,10 @@ impl Drop for Lent<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
