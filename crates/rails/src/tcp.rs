@@ -9,6 +9,7 @@
 
 mod alarm;
 mod beside;
+mod between;
 mod bulk;
 mod carrier;
 mod channel;

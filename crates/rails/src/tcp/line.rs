@@ -8,9 +8,10 @@ use crate::limits::{
     TCP_STRANGER_LIMIT,
 };
 use crate::sys;
+use crate::tcp::between;
 use crate::tcp::channel::{self, Channel, Io, Then};
 use crate::tcp::frame::{ASKED, OPENING_MAX, Process, Reason, Stream};
-use crate::tcp::handshake::{self, Answered, Caller, Fault, House};
+use crate::tcp::handshake::{Answered, Caller, Fault, House};
 use crate::tcp::stranger::{Next, Stranger};
 use crate::tcp::trusted::AGENTS;
 use rustix::io::Errno;
@@ -271,7 +272,7 @@ impl Calling {
         if matches!(house.me.world, AGENTS | ASKED) {
             return Ok(false);
         }
-        while let Some((reason, consumed)) = handshake::heard_between(&self.came) {
+        while let Some((reason, consumed)) = between::heard(&self.came) {
             self.came.drain(..consumed);
             match reason {
                 Reason::Turn => return Ok(true),

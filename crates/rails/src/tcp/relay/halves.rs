@@ -4,8 +4,8 @@
 //! first. Bounded by its owner's places, of which each has one call at most.
 
 use crate::limits::RELAY_HALF_LIMIT;
+use crate::tcp::between::Passing;
 use crate::tcp::frame::Stream;
-use crate::tcp::handshake::Passing;
 use std::collections::HashMap;
 use std::time::Instant;
 

@@ -1,6 +1,7 @@
 //! A caller that knows the job's secret and one that is called, which send, stop and close as they like, with a [`Relay`] between them; or two that call each other there.
 
 use super::*;
+use crate::tcp::between;
 use crate::tcp::frame::{Process, Reason, Stream};
 use crate::tcp::handshake::{self, House};
 use crate::tcp::hostile::Story;
@@ -138,7 +139,7 @@ pub fn meet_anyhow(bytes: &[u8]) {
         end
     });
     let lengths = [ends[0].sent.len(), ends[1].sent.len()];
-    let [waits, turn] = [Reason::Waits, Reason::Turn].map(handshake::word_between);
+    let [waits, turn] = [Reason::Waits, Reason::Turn].map(between::word);
     let begun = Instant::now();
     while let Some(what) = story.byte() {
         ends[usize::from(what & 1)].step(what.rotate_right(1), &mut story);

@@ -8,9 +8,10 @@ use crate::limits::{
     RELAY_BUFFER, RELAY_BUFFERS_PER_TURN, TCP_CONNECT_LIMIT, TCP_SILENCE_MAX, TCP_STRANGER_LIMIT,
 };
 use crate::sys;
+use crate::tcp::between::{self, Passing};
 use crate::tcp::channel::{self, Io, Then};
 use crate::tcp::frame::{OPENING_MAX, Reason};
-use crate::tcp::handshake::{self, Passing, Secret};
+use crate::tcp::handshake::Secret;
 use crate::tcp::line;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -86,7 +87,7 @@ pub(super) struct Half {
 impl Half {
     /// Tells the caller that it is kept. Whether it could be told.
     pub(super) fn tell(&self) -> bool {
-        let word = handshake::word_between(Reason::Waits);
+        let word = between::word(Reason::Waits);
         channel::send(&self.caller, &word, Then::Nothing) == Io::Moved(word.len())
     }
 
@@ -96,7 +97,7 @@ impl Half {
             true => (self, other),
             false => (other, self),
         };
-        let ahead = [handshake::word_between(Reason::Turn), caller.came].concat();
+        let ahead = [between::word(Reason::Turn), caller.came].concat();
         Passage::Flowing {
             ends: [caller.caller, called.caller],
             lanes: Box::new([Lane::new(&ahead), Lane::new(&[])]),
@@ -191,7 +192,7 @@ impl Passage {
                     }
                     Io::Over => return (None, false),
                 }
-                match handshake::passing(secret, job, &came) {
+                match between::read(secret, job, &came) {
                     Ok(None) => (Some(Self::Hearing { caller, came, since }), false),
                     Ok(Some(call)) => (Self::lead((caller, came), &call, lead), true),
                     Err(_) => (None, false),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::limits::{RELAY_HALF_LIMIT, TCP_STRANGER_LIMIT};
+use crate::tcp::between;
 use crate::tcp::frame::{Process, Reason, Stream};
 use crate::tcp::handshake::{self, House, SECRET_BYTES};
 use std::io::{Read, Write};
@@ -217,7 +218,7 @@ fn meets(_: u32, _: u32) -> Lead {
 #[test]
 fn two_that_call_each_other_are_joined_and_the_higher_is_the_called_one() {
     let secret = Secret::generate().unwrap();
-    let [waits, turn] = [Reason::Waits, Reason::Turn].map(handshake::word_between);
+    let [waits, turn] = [Reason::Waits, Reason::Turn].map(between::word);
     for (first, second) in [((1, 2), (2, 1)), ((2, 1), (1, 2))] {
         let (port, here) = listener();
         let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
@@ -261,7 +262,7 @@ fn who_is_not_met_in_time_is_sent_away_and_costs_nothing_more() {
     let secret = Secret::generate().unwrap();
     let (port, here) = listener();
     let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
-    let waits = handshake::word_between(Reason::Waits);
+    let waits = between::word(Reason::Waits);
     let mut one = Party::new(here, &secret, (1, 2));
     until(&mut relay, &meets, || one.has(&[&waits]).then_some(()));
     assert_eq!(relay.passages().0, 1);
@@ -277,7 +278,7 @@ fn who_hangs_up_says_more_or_calls_again_while_it_waits_is_met_no_more() {
     let secret = Secret::generate().unwrap();
     let (port, here) = listener();
     let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
-    let [waits, turn] = [Reason::Waits, Reason::Turn].map(handshake::word_between);
+    let [waits, turn] = [Reason::Waits, Reason::Turn].map(between::word);
     let came =
         |relay: &mut Relay, party: &mut Party| until(relay, &meets, || party.has(&[&waits]).then_some(()));
     let mut gone = Party::new(here, &secret, (1, 2));
