@@ -63,6 +63,24 @@ struct Gateway {
     _tasks: Tasks,
 }
 
+/// Where a try may be kept. One of a place to meet, of which there are few, and which may be the last that is left to two ranks, takes that of the oldest try of a rank if all are taken: of those every
+/// pair brings as many as there are other hosts.
+fn place_for(tried: &Tried, probes: &[Option<Probing>]) -> Option<usize> {
+    let free = probes.iter().position(Option::is_none);
+    if let Some(place) = free.or((probes.len() < PROBES_MAX).then_some(probes.len())) {
+        return Some(place);
+    }
+    let is_of_rank = |probing: &Probing| matches!(probing.tried, Tried::Rank(_));
+    let of_ranks = probes.iter().enumerate().filter_map(|(place, slot)| {
+        let probing = slot.as_ref().filter(|probing| is_of_rank(probing))?;
+        Some((probing.until, place))
+    });
+    match tried {
+        Tried::Venue(_) => of_ranks.min().map(|(_, place)| place),
+        Tried::Rank(_) => None,
+    }
+}
+
 impl Agent<'_> {
     /// A rank wants to be called by another, whom it does not reach: for the first agent, which has both led through a third host if that goes on.
     pub(super) fn seek_way(&mut self, call: Callback) {
@@ -105,11 +123,9 @@ impl Agent<'_> {
             slot.take_if(|probing| now >= probing.until);
         }
         for address in addresses {
-            let probes = &mut self.gateways.probes;
-            let place = probes.iter().position(Option::is_none).unwrap_or(probes.len());
-            if place >= PROBES_MAX {
+            let Some(place) = place_for(&tried, &self.gateways.probes) else {
                 return;
-            }
+            };
             let Some(probe) = Probe::begin(*address) else {
                 continue;
             };
@@ -119,9 +135,9 @@ impl Agent<'_> {
             }
             let until = now + PROBE_LIMIT;
             let probing = Some(Probing { tried, probe, until });
-            match probes.get_mut(place) {
+            match self.gateways.probes.get_mut(place) {
                 Some(slot) => *slot = probing,
-                None => probes.push(probing),
+                None => self.gateways.probes.push(probing),
             }
         }
     }
@@ -258,5 +274,49 @@ impl Agent<'_> {
             _watch: watch.ok()?,
             _tasks: tasks,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_place_to_meet_is_tried_however_many_ranks_are() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let now = Instant::now();
+        let call = Callback {
+            from: 0,
+            to: 1,
+            bulk: false,
+        };
+        let venue = Tried::Venue(Venue {
+            call,
+            via: 2,
+            port: 1,
+        });
+        let mut probes = Vec::new();
+        for age in 0..PROBES_MAX as u64 {
+            let place = place_for(&Tried::Rank(call), &probes);
+            assert_eq!(place, Some(age as usize));
+            probes.push(Some(Probing {
+                tried: Tried::Rank(call),
+                probe: Probe::begin(address).unwrap(),
+                until: now + std::time::Duration::from_secs((age + 3) % PROBES_MAX as u64),
+            }));
+        }
+        assert_eq!(place_for(&Tried::Rank(call), &probes), None);
+        let oldest = PROBES_MAX - 3;
+        assert_eq!(place_for(&venue, &probes), Some(oldest));
+        probes[oldest].as_mut().unwrap().tried = venue;
+        assert_eq!(
+            place_for(&venue, &probes),
+            Some(oldest + 1),
+            "not that of another place"
+        );
+        probes[7] = None;
+        assert_eq!(place_for(&Tried::Rank(call), &probes), Some(7));
     }
 }
