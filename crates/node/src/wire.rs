@@ -23,8 +23,8 @@ pub const LIBRARY_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const MAGIC: u32 = u32::from_le_bytes(*b"GARc");
 
-/// Kinds that are understood in every protocol, so that versions can be told apart by name: registrations, and why one is refused.
-const IN_ALL: [u16; 2] = [1, 103];
+/// Kinds that are understood in every protocol, so that versions can be told apart by name: registrations, and that one is answered by nothing more or refused.
+const IN_ALL: [u16; 3] = [1, 102, 103];
 /// Where a message's protocol stands.
 const PROTOCOL_AT: std::ops::Range<usize> = 4..6;
 
@@ -400,10 +400,10 @@ impl ToRank {
         in_protocol(self.encode(), protocol)
     }
 
-    /// Bytes of the message where nothing is agreed on yet.
+    /// Bytes of the message where nothing is agreed on yet, or of the one that tells what is.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            ToRank::Welcome { protocol, rank } => Writer::new(101)
+            ToRank::Welcome { protocol, rank } => Writer(in_protocol(Writer::new(101).0, *protocol))
                 .raw(protocol.to_le_bytes())
                 .raw(rank.to_le_bytes()),
             ToRank::Alone => Writer::new(102),

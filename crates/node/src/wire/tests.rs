@@ -130,3 +130,11 @@ fn registrations_and_refusals_of_other_protocols_are_still_readable() {
     let spoken = ToAgent::Fence.encode_in(PROTOCOLS.highest);
     assert_eq!(ToAgent::decode(&spoken).unwrap(), ToAgent::Fence);
 }
+
+#[test]
+fn a_welcome_is_of_the_protocol_that_it_tells() {
+    for protocol in [0, 1, 7, 513] {
+        let message = ToRank::Welcome { protocol, rank: 3 }.encode();
+        assert_eq!(message[PROTOCOL_AT], u16::to_le_bytes(protocol));
+    }
+}
