@@ -387,6 +387,7 @@ pub const RELAY_BUFFERS_PER_TURN: usize = 4;
 
 /// How long a call is kept at a host between for that of the one called, who was told meanwhile: a rank that looks comes within a round trip or two of its agents' lines, even if these
 /// have to be made anew. Whoever is not met calls again, so this bounds what a call that was left behind costs, not how long a rank may compute.
+/// As long has a caller there until its call comes, and the one called until the proof does: both say something only when their ranks look.
 pub const RELAY_HALF_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Endpoints of libfabric that a rank has open at most, one for each peer whose large data it takes by a fast network: each holds queues and memory of the library's, and a rank talks

@@ -4,8 +4,7 @@
 //! the two called ones, it makes this side the called one: the attempt goes on as a stranger's (`stranger`) that nobody but the peer can be.
 
 use crate::limits::{
-    TCP_AGENT_SEGMENT, TCP_CONNECT_LIMIT, TCP_PROBE_AFTER_S, TCP_PROBE_EVERY_S, TCP_PROBES,
-    TCP_STRANGER_LIMIT,
+    RELAY_HALF_LIMIT, TCP_AGENT_SEGMENT, TCP_CONNECT_LIMIT, TCP_PROBE_AFTER_S, TCP_PROBE_EVERY_S, TCP_PROBES,
 };
 use crate::sys;
 use crate::tcp::between;
@@ -161,7 +160,7 @@ impl Line {
     /// When it has lasted as long as it may, and what it is then. `None`: whoever has the call answers when it looks, and that its host lives the kernel finds out.
     pub(crate) fn limit(&self) -> Option<(Instant, Failure)> {
         match &self.side {
-            Side::Called(peer) => Some((peer.since() + TCP_STRANGER_LIMIT, Failure::Alone)),
+            Side::Called(peer) => Some((peer.since() + RELAY_HALF_LIMIT, Failure::Alone)),
             Side::Calling(_) if self.called.is_some() => None,
             Side::Calling(_) => Some((self.begun + TCP_CONNECT_LIMIT, Failure::Unreachable)),
         }

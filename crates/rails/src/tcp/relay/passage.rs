@@ -5,7 +5,7 @@
 use super::Lead;
 use super::halves::Errand;
 use crate::limits::{
-    RELAY_BUFFER, RELAY_BUFFERS_PER_TURN, TCP_CONNECT_LIMIT, TCP_SILENCE_MAX, TCP_STRANGER_LIMIT,
+    RELAY_BUFFER, RELAY_BUFFERS_PER_TURN, RELAY_HALF_LIMIT, TCP_CONNECT_LIMIT, TCP_SILENCE_MAX,
 };
 use crate::sys;
 use crate::tcp::between::{self, Passing};
@@ -265,7 +265,7 @@ impl Passage {
     /// under way there, and counts as gone. What lies there is not sent any more then.
     pub(super) fn listen(&mut self, now: Instant) -> (bool, bool) {
         if let Self::Hearing { since, .. } = self {
-            return (true, now >= *since + TCP_STRANGER_LIMIT);
+            return (true, now >= *since + RELAY_HALF_LIMIT);
         }
         let Self::Flowing { ends, doubted, .. } = self else {
             return (false, false);

@@ -1,7 +1,7 @@
 //! Calls through a host between, what is passed on, who is not let through, and how two meet there.
 
 use super::*;
-use crate::limits::{RELAY_HALF_LIMIT, TCP_STRANGER_LIMIT};
+use crate::limits::RELAY_HALF_LIMIT;
 use crate::tcp::between;
 use crate::tcp::frame::{Process, Reason, Stream};
 use crate::tcp::handshake::{self, House, SECRET_BYTES};
@@ -156,7 +156,7 @@ fn who_says_nothing_is_cut_when_its_time_is_over() {
     while relay.passages().0 == 0 {
         relay.turn(Instant::now(), &meets);
     }
-    relay.turn(Instant::now() + TCP_STRANGER_LIMIT, &meets);
+    relay.turn(Instant::now() + RELAY_HALF_LIMIT, &meets);
     assert_eq!(relay.passages(), (0, 1));
     drop(mute);
 }
