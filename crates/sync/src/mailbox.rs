@@ -71,10 +71,10 @@ impl Outlet {
 
     /// The run of this lane, which rings `bell`.
     pub fn run(&mut self, bell: &shm::Word) -> Arc<Run> {
-        let keep = &self.writer.memory.mapping;
+        let memory = &self.writer.memory;
         let run = self
             .run
-            .get_or_insert_with(|| Arc::new(Run::new(bell.clone(), keep.clone())));
+            .get_or_insert_with(|| Arc::new(Run::new(bell.clone(), memory.slot(0), memory.mapping.clone())));
         run.clone()
     }
 

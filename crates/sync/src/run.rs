@@ -52,15 +52,15 @@ pub struct Run {
 pub struct Place<'a>(*mut u8, PhantomData<&'a Run>);
 
 impl Run {
-    /// A run that is closed, over slots in `keep`.
-    pub(crate) fn new(bell: Word, keep: Segment) -> Self {
-        let nowhere = || AtomicPtr::new(std::ptr::null_mut());
+    /// A run that is closed, over slots in `keep`, of which this is one: so even what reads its place before it is first opened, and its end after, finds a slot.
+    pub(crate) fn new(bell: Word, slot: *mut u8, keep: Segment) -> Self {
+        let nothing_from = || AtomicPtr::new(slot);
         Self {
-            at: nowhere(),
-            end: nowhere(),
+            at: nothing_from(),
+            end: nothing_from(),
             stamp: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            began: nowhere(),
+            began: nothing_from(),
             bell,
             _keep: keep,
         }
