@@ -55,19 +55,14 @@ pub(super) struct Lent {
     pub rounds: Rounds,
 }
 
-/// The length of wide cells of a board for so many members, if its lender has room for them.
-pub(super) fn most_room(members: u32) -> usize {
-    wide_len(members)
-}
-
 /// Bytes of the commons that are lent for rounds of one collective that need `len`: lengths are few, so that one collective can have what another had.
 fn single_len(len: usize) -> usize {
     let unit = (len.next_power_of_two() / 8).max(CELL_BYTES);
     len.next_multiple_of(unit)
 }
 
-/// Bytes of a wide cell.
-fn wide_len(members: u32) -> usize {
+/// Bytes of a wide cell of a board for so many members, if its lender has room for them.
+pub(super) fn wide_len(members: u32) -> usize {
     let cells = (members as usize + 1) * WIDE_SETS as usize;
     let each = (limit::ROUNDS_BYTES / cells).min(limit::ROUND_CELL_MAX);
     // What a call fills of it lies on as few pages as can be, which every member has to touch.
@@ -86,22 +81,26 @@ pub(super) fn bytes(members: u32, lane: usize, wide: usize) -> usize {
         .next_multiple_of(CELL_BYTES)
 }
 
+/// So many bytes of a lender's commons, which begin where it said: at this offset, plus one; 0: it lends nothing. `None`, too, for what a mad lender says that does not lie there, or askew.
+pub(super) fn lent_part(commons: &Segment, place: usize, len: usize) -> Option<Segment> {
+    let offset = place
+        .checked_sub(1)
+        .filter(|offset| offset.is_multiple_of(CELL_BYTES))?;
+    let end = offset.checked_add(len)?;
+    (end <= commons.len()).then(|| commons.part(offset, len))
+}
+
 /// Both in memory of [`bytes`].
 pub(super) fn parts(
     memory: &Segment,
     members: u32,
     (lane, wide): (usize, usize),
 ) -> Option<(Arc<Board>, Rounds)> {
-    let (first, second) = (
-        Board::bytes(members, lane),
-        Rounds::bytes(members, Shape::common(wide)),
-    );
+    let shape = Shape::common(wide);
+    let (first, second) = (Board::bytes(members, lane), Rounds::bytes(members, shape));
     let board = Board::new(memory.part(0, first), members, lane)?;
     let rounds = memory.part(first.next_multiple_of(CELL_BYTES), second);
-    Some((
-        Arc::new(board),
-        Rounds::new(rounds, members, Shape::common(wide))?,
-    ))
+    Some((Arc::new(board), Rounds::new(rounds, members, shape)?))
 }
 
 impl Boards {

@@ -63,8 +63,11 @@ impl std::fmt::Debug for Phase {
     }
 }
 
-/// Steps on behalf of a program's call.
-fn running(wire: &Wire<'static>, plan: impl FnOnce(&mut Recorder) -> Result<()>) -> Result<Arc<Running>> {
+/// Steps that members take to find out what one of them lends.
+pub(super) fn running(
+    wire: &Wire<'static>,
+    plan: impl FnOnce(&mut Recorder) -> Result<()>,
+) -> Result<Arc<Running>> {
     let mut recorder = Recorder::new(wire.me(), wire.size(), 0);
     plan(&mut recorder)?;
     Ok(Running::new(wire.clone(), recorder.finish(), Afloat::default()))

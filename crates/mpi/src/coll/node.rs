@@ -293,20 +293,14 @@ pub(super) fn reach(comm: &Comm, commons: Option<Segment>, name: Name, lent: Opt
     let (board, rounds) = match lent {
         Some(lent) => (lent.board, lent.rounds),
         None => {
-            let commons = commons?;
-            let offset = usize::try_from(name.offset.checked_sub(1)?).ok()?;
-            let lane = usize::try_from(name.lane).ok()?;
-            let wide = usize::try_from(name.wide).ok()?;
-            let len = boards::bytes(members, lane, wide);
-            let fits = offset.checked_add(len).is_some_and(|end| end <= commons.len());
-            // A mad lender's place must not lie askew.
-            let straight = [offset, lane, wide]
-                .iter()
-                .all(|at| at.is_multiple_of(CELL_BYTES));
-            if !fits || !straight {
+            let word = |word: u64| usize::try_from(word).ok();
+            let (lane, wide) = (word(name.lane)?, word(name.wide)?);
+            if ![lane, wide].iter().all(|len| len.is_multiple_of(CELL_BYTES)) {
                 return None;
             }
-            boards::parts(&commons.part(offset, len), members, (lane, wide))?
+            let len = boards::bytes(members, lane, wide);
+            let memory = boards::lent_part(&commons?, word(name.offset)?, len)?;
+            boards::parts(&memory, members, (lane, wide))?
         }
     };
     let others = || (0..members).filter(|&rank| rank != me);

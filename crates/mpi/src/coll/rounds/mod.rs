@@ -118,7 +118,7 @@ pub(super) fn start(call: &impl Collective, wire: &Wire<'static>) -> Option<Resu
 fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Request>> {
     let comm = wire.comm();
     let errand = call.errand(comm);
-    let fits = errand.filter(|errand| errand.fits(comm.size(), boards::most_room(comm.size())));
+    let fits = errand.filter(|errand| errand.fits(comm.size(), boards::wide_len(comm.size())));
     let by_messages = fits.is_none();
     let otherwise = match by_messages {
         true => None,
@@ -187,12 +187,9 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
         true => {
             let last = visit.come();
             if also.is_none()
-                && let Some(words) = visit.has_come(last)
+                && let Some(outcome) = visit.ended(last)
             {
-                let outcome = visit.end(words);
-                visit.tell_over();
-                outcome?;
-                return Ok(Request::done(comm.process(), Status::EMPTY));
+                return outcome.map(|()| Request::done(comm.process(), Status::EMPTY));
             }
             State::Come(last)
         }
@@ -503,6 +500,13 @@ impl Visit<'_> {
             self.place.call_hands();
         }
         outcome
+    }
+
+    /// The end of a call that is over with that, if what it waits for has come. `seen` as for [`Self::has_come`].
+    fn ended(&self, seen: Option<Words>) -> Option<Result<()>> {
+        let outcome = self.end(self.has_come(seen)?);
+        self.tell_over();
+        Some(outcome)
     }
 
     /// For those who watch: the call is over, unless its data went by messages.

@@ -11,8 +11,9 @@ use super::open::{Berth, Open, State};
 use super::{Visit, Visits, lock};
 use crate::coll::Collective;
 use crate::coll::boards::{self, Boards};
+use crate::coll::founding;
 use crate::coll::node::{self, Found};
-use crate::coll::plan::{Plan, Recorder, Schedule, scratch};
+use crate::coll::plan::{Plan, Schedule, scratch};
 use crate::coll::run::{Afloat, Running, Wire};
 use crate::coll::statement::Statement;
 use crate::coll::tag::{Call, Kind, Series};
@@ -20,7 +21,6 @@ use crate::error::Result;
 use crate::limits::coll as limit;
 use crate::request::{Request, Status};
 use garonne_progress::host::{Host, Stepper};
-use garonne_sync::board::CELL_BYTES;
 use garonne_sync::round::{Asked, Rounds, Shape};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,20 +79,20 @@ impl Hearing {
         let wire = Wire::keeping(wire.comm(), call, wire.origin());
         let words = scratch(8 * WORDS as u64)?;
         let data = Data::contiguous(words.mem(), 8 * WORDS as u64);
-        let mut recorder = Recorder::new(wire.me(), wire.size(), 0);
-        match said {
-            None => drop(recorder.recv(0, data)?),
-            Some(said) => {
-                for (at, word) in (0..).step_by(8).zip(said) {
-                    words.mem().write(at, &word.to_ne_bytes());
-                }
-                for rank in 1..wire.size() {
-                    recorder.send(rank, data.clone())?;
+        let running = founding::running(&wire, |p| {
+            match said {
+                None => drop(p.recv(0, data)?),
+                Some(said) => {
+                    for (at, word) in (0..).step_by(8).zip(said) {
+                        words.mem().write(at, &word.to_ne_bytes());
+                    }
+                    for rank in 1..wire.size() {
+                        p.send(rank, data.clone())?;
+                    }
                 }
             }
-        }
-        recorder.fence()?;
-        let running = Running::new(wire.clone(), recorder.finish(), Afloat::default());
+            p.fence()
+        })?;
         Ok(Self {
             wire,
             running,
@@ -119,7 +119,6 @@ impl Hearing {
             words.mem().read(8 * index as isize, &mut word);
             usize::try_from(u64::from_ne_bytes(word)).ok()
         };
-        let offset = word(0)?.checked_sub(1)?;
         let rounds = u32::try_from(word(1)?).ok()?;
         let shape = Shape {
             rounds,
@@ -127,17 +126,14 @@ impl Hearing {
             cell: word(2)?,
             wide: word(3)?,
         };
-        let (comm, commons) = (self.wire.comm(), node::commons(self.wire.comm())?);
-        // A mad lender's place must not lie askew.
-        if !shape.is_sound() || !offset.is_multiple_of(CELL_BYTES) {
+        let comm = self.wire.comm();
+        if !shape.is_sound() {
             return None;
         }
         let len = Rounds::bytes(comm.size(), shape);
-        if offset.checked_add(len).is_none_or(|end| end > commons.len()) {
-            return None;
-        }
+        let memory = boards::lent_part(&node::commons(comm)?, word(0)?, len)?;
         Some(Lent {
-            rounds: Rounds::new(commons.part(offset, len), comm.size(), shape),
+            rounds: Rounds::new(memory, comm.size(), shape),
             me: comm.rank(),
             is_misfit: self.len > shape.room() as u64,
             lender: None,
@@ -212,7 +208,7 @@ impl Seat {
     fn may_have(errand: &Errand<'_>, members: u32) -> bool {
         let is_known = !matches!(errand, Errand::Show | Errand::Parcels(_));
         let is_short = errand.len(members) <= limit::ROUND_SHORT && !errand.needs_hands(members);
-        is_known && is_short && errand.fits(members, boards::most_room(members))
+        is_known && is_short && errand.fits(members, boards::wide_len(members))
     }
 
     /// Rounds out of this process's commons, and what the others are to be told.
@@ -315,17 +311,11 @@ impl Seat {
                     }
                     true => {
                         let seen = visit.come();
-                        match visit.has_come(seen) {
+                        match visit.ended(seen) {
                             None => State::Come(seen),
-                            Some(words) => {
-                                let outcome = visit.end(words);
-                                visit.tell_over();
-                                match outcome {
-                                    Ok(()) => return Some(Request::done(process, Status::EMPTY)),
-                                    // Told by the wait or test, so that others started in the same call are started.
-                                    Err(error) => State::Over(Some(error)),
-                                }
-                            }
+                            Some(Ok(())) => return Some(Request::done(process, Status::EMPTY)),
+                            // Told by the wait or test, so that others started in the same call are started.
+                            Some(Err(error)) => State::Over(Some(error)),
                         }
                     }
                 }
