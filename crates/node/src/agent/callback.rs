@@ -32,18 +32,23 @@ struct Asking {
 impl Agent<'_> {
     /// Has `call.to` call `call.from`, wherever it is.
     pub(super) fn have_called(&mut self, call: Callback) {
-        let size = self.job.size();
-        if call.from >= size || call.to >= size || self.ending.is_some() {
+        let Some((_, called)) = self.nodes_of(call).filter(|_| self.ending.is_none()) else {
             return;
-        }
+        };
         self.seek_way(call);
         if self.is_here(call.to) {
             self.ask_rank(call);
         } else if self.up.is_some() {
             self.report(&Report::Call(call));
         } else {
-            self.order(self.job.nodes.of(call.to), &Order::Call(call));
+            self.order(called, &Order::Call(call));
         }
+    }
+
+    /// The nodes of the rank that is to be called and of the one that is to call, which another agent names. `None`: there are no such ranks.
+    pub(super) fn nodes_of(&self, call: Callback) -> Option<(u32, u32)> {
+        let (size, nodes) = (self.job.size(), &self.job.nodes);
+        (call.from < size && call.to < size).then(|| (nodes.of(call.from), nodes.of(call.to)))
     }
 
     fn ask_rank(&mut self, what: Callback) {

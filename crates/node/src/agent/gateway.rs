@@ -85,7 +85,7 @@ impl Agent<'_> {
     /// A rank wants to be called by another, whom it does not reach: for the first agent, which has both led through a third host if that goes on.
     pub(super) fn seek_way(&mut self, call: Callback) {
         // Whoever asks for a call has failed to call itself.
-        let nodes = (self.job.nodes.of(call.from), self.job.nodes.of(call.to));
+        let Some(nodes) = self.nodes_of(call) else { return };
         let count = self.job.nodes.names.len() as u32;
         if self.up.is_some() || nodes.0 == nodes.1 || count < 3 {
             return;
@@ -108,25 +108,20 @@ impl Agent<'_> {
     /// Tries whether this node reaches a rank.
     pub(super) fn probe(&mut self, call: Callback) {
         let Some(port) = self.port_of(call.to) else { return };
-        let addresses = self.addresses_of(self.job.nodes.of(call.to)).to_vec();
-        let at = |address| SocketAddr::new(address, port);
-        self.try_at(
-            Tried::Rank(call),
-            &addresses.into_iter().map(at).collect::<Vec<_>>(),
-        );
+        self.try_at(Tried::Rank(call), (self.job.nodes.of(call.to), port));
     }
 
-    /// Tries these addresses at once.
-    pub(super) fn try_at(&mut self, tried: Tried, addresses: &[SocketAddr]) {
+    /// Tries all addresses of a node at once, at this port.
+    pub(super) fn try_at(&mut self, tried: Tried, (node, port): (u32, u16)) {
         let now = Instant::now();
         for slot in &mut self.gateways.probes {
             slot.take_if(|probing| now >= probing.until);
         }
-        for address in addresses {
+        for address in self.addresses_of(node).to_vec() {
             let Some(place) = place_for(&tried, &self.gateways.probes) else {
                 return;
             };
-            let Some(probe) = Probe::begin(*address) else {
+            let Some(probe) = Probe::begin(SocketAddr::new(address, port)) else {
                 continue;
             };
             let token = Token::Probe(place as u32).pack();
@@ -166,11 +161,9 @@ impl Agent<'_> {
 
     /// A node reaches the one that is called, and passes calls on: for the first agent, which tells the caller's node.
     pub(super) fn passes(&mut self, call: Callback, (via, port): (u32, u16)) {
-        let size = self.job.size();
-        if call.from >= size || call.to >= size {
+        let Some((from, to)) = self.nodes_of(call) else {
             return;
-        }
-        let [from, to] = [call.from, call.to].map(|rank| self.job.nodes.of(rank));
+        };
         self.gateways.search.found((from, to));
         self.tell_way(from, Way { to, via, port });
     }

@@ -4,8 +4,6 @@
 //! agents of the two try whether they reach it, one after the other, and where both do, that host expects them, and the ranks of both learn of a way there (`ways`). Each calls the other by that, and the host between joins the
 //! two calls. Nothing of this is kept while it is under way: each step's message bears all that the next one needs.
 
-use std::net::SocketAddr;
-
 use super::Agent;
 use super::gateway::Tried;
 use crate::limits::VENUES_MAX;
@@ -22,9 +20,11 @@ impl Agent<'_> {
 
     /// They do not reach this host, or it is one of theirs: others are asked.
     pub(super) fn seek_venue_elsewhere(&mut self, call: Callback) {
-        let two = [call.from, call.to].map(|rank| self.job.nodes.of(rank));
+        let Some((from, to)) = self.nodes_of(call) else {
+            return;
+        };
         let count = self.job.nodes.names.len() as u32;
-        let others = (0..count).filter(|node| *node != self.node && !two.contains(node));
+        let others = (0..count).filter(|node| ![self.node, from, to].contains(node));
         for node in others.take(VENUES_MAX).collect::<Vec<_>>() {
             self.order(node, &Order::Meet(call));
         }
@@ -32,12 +32,8 @@ impl Agent<'_> {
 
     /// Whether this node has neither of two ranks, which are on two others.
     fn is_between(&self, call: Callback) -> bool {
-        let size = self.job.size();
-        if call.from >= size || call.to >= size {
-            return false;
-        }
-        let two = [call.from, call.to].map(|rank| self.job.nodes.of(rank));
-        two[0] != two[1] && !two.contains(&self.node)
+        self.nodes_of(call)
+            .is_some_and(|(from, to)| from != to && ![from, to].contains(&self.node))
     }
 
     /// Two may meet at this node.
@@ -54,9 +50,8 @@ impl Agent<'_> {
 
     /// Two may meet at a node: for the first agent, which has the first of them try whether it reaches that.
     pub(super) fn meets(&mut self, call: Callback, (via, port): (u32, u16)) {
-        let size = self.job.size();
-        if call.from < size && call.to < size {
-            self.have_tried(self.job.nodes.of(call.from), Venue { call, via, port });
+        if let Some((from, _)) = self.nodes_of(call) {
+            self.have_tried(from, Venue { call, via, port });
         }
     }
 
@@ -70,18 +65,12 @@ impl Agent<'_> {
     /// Tries whether this node reaches the one where two may meet; if it is that one itself, both have, and do meet there from now on.
     pub(super) fn try_venue(&mut self, venue: Venue) {
         if venue.via == self.node {
-            if self.is_between(venue.call) {
-                let two = [venue.call.from, venue.call.to].map(|rank| self.job.nodes.of(rank));
-                self.have_meet_here(two.into());
+            if let Some(two) = self.nodes_of(venue.call).filter(|_| self.is_between(venue.call)) {
+                self.have_meet_here(two);
             }
             return;
         }
-        let addresses = self.addresses_of(venue.via).to_vec();
-        let at = |address| SocketAddr::new(address, venue.port);
-        self.try_at(
-            Tried::Venue(venue),
-            &addresses.into_iter().map(at).collect::<Vec<_>>(),
-        );
+        self.try_at(Tried::Venue(venue), (venue.via, venue.port));
     }
 
     /// This node reaches it.
@@ -95,11 +84,9 @@ impl Agent<'_> {
     /// A node reaches the one where two may meet: for the first agent, which has the second try it after the first, and tells both after the second.
     pub(super) fn reaches(&mut self, venue: Venue, node: u32) {
         let (call, via, port) = (venue.call, venue.via, venue.port);
-        let size = self.job.size();
-        if call.from >= size || call.to >= size {
+        let Some((from, to)) = self.nodes_of(call) else {
             return;
-        }
-        let [from, to] = [call.from, call.to].map(|rank| self.job.nodes.of(rank));
+        };
         match node {
             _ if from == to => {}
             node if node == from => self.have_tried(to, venue),
