@@ -108,6 +108,15 @@ pub(crate) fn recv(socket: &OwnedFd, bytes: &mut [u8]) -> Io {
     outcome(try_recv(socket, bytes))
 }
 
+/// The same behind the bytes that came before, up to `most` of them in all.
+pub(crate) fn recv_onto(socket: &OwnedFd, came: &mut Vec<u8>, most: usize) -> Io {
+    let had = came.len();
+    came.resize(most.max(had), 0);
+    let got = recv(socket, &mut came[had..]);
+    came.truncate(had + if let Io::Moved(moved) = got { moved } else { 0 });
+    got
+}
+
 impl Channel {
     /// Over a socket whose handshake is over; `ahead` are bytes that were received behind it.
     pub(crate) fn new(socket: OwnedFd, terms: Terms, ahead: Vec<u8>) -> Self {

@@ -188,13 +188,7 @@ impl Line {
             }
         }
         loop {
-            let had = calling.came.len();
-            calling.came.resize(OPENING_MAX, 0);
-            let got = channel::recv(&calling.socket, &mut calling.came[had..]);
-            calling
-                .came
-                .truncate(had + if let Io::Moved(moved) = got { moved } else { 0 });
-            match got {
+            match channel::recv_onto(&calling.socket, &mut calling.came, OPENING_MAX) {
                 Io::Moved(_) => {}
                 Io::Later => {
                     self.side = Side::Calling(calling);

@@ -181,7 +181,7 @@ impl Relay {
             };
             self.begun += 1;
             self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
-            self.keep(place, None, passage);
+            self.keep(place, false, passage);
         }
     }
 
@@ -208,13 +208,12 @@ impl Relay {
             Passage::Waiting(half) => Some(half.errand),
             _ => None,
         };
-        let (mut passage, mut more) = (Some(passage), true);
+        let mut passage = Some(passage);
         // What a step has brought about the next one uses: a connection of the same host stands at once.
         for _ in 0..3 {
-            let Some(one) = passage.take().filter(|_| more) else {
-                break;
-            };
-            (passage, more) = one.look((&self.secret, self.job), lead);
+            let Some(one) = passage.take() else { break };
+            let (next, more) = one.look((&self.secret, self.job), lead);
+            passage = next;
             let newly_waits = waited.is_none() && matches!(passage, Some(Passage::Waiting(_)));
             if !more || newly_waits {
                 break;
@@ -226,7 +225,7 @@ impl Relay {
                 if passage.flows() {
                     self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
                 }
-                self.keep(place, Some(()), passage);
+                self.keep(place, true, passage);
             }
             (None, Some(errand)) => self.halves.leave(&errand, place),
             (None, None) => {}
@@ -240,7 +239,7 @@ impl Relay {
             Met::With(other) => {
                 if let Some(Passage::Waiting(other)) = self.passages.get_mut(other).and_then(Option::take) {
                     self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
-                    self.keep(place, Some(()), half.join(other));
+                    self.keep(place, true, half.join(other));
                 }
             }
             Met::Waits(before) => {
@@ -248,7 +247,7 @@ impl Relay {
                     self.passages[before] = None;
                 }
                 if half.tell() {
-                    self.keep(place, Some(()), Passage::Waiting(half));
+                    self.keep(place, true, Passage::Waiting(half));
                 }
                 if self.passages[place].is_none() {
                     self.halves.leave(&errand, place);
@@ -258,7 +257,7 @@ impl Relay {
     }
 
     /// Watches a passage's sockets for what it waits for now. `known`: they may be watched already.
-    fn keep(&mut self, place: usize, known: Option<()>, passage: Passage) {
+    fn keep(&mut self, place: usize, known: bool, passage: Passage) {
         let data = EventData::new_u64(place as u64);
         for (socket, flags) in passage.watched().into_iter().flatten() {
             if flags.is_empty() {
@@ -266,7 +265,7 @@ impl Relay {
                 let _ = epoll::delete(&self.epoll, socket);
                 continue;
             }
-            let modified = known.is_some() && epoll::modify(&self.epoll, socket, data, flags).is_ok();
+            let modified = known && epoll::modify(&self.epoll, socket, data, flags).is_ok();
             if !modified && epoll::add(&self.epoll, socket, data, flags).is_err() {
                 return;
             }

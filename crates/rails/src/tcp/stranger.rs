@@ -74,13 +74,8 @@ impl Stranger {
         house: &House,
         admit: impl FnOnce(&Process, Stream) -> Result<u32, Reason>,
     ) -> Next {
-        let had = self.came.len();
-        if had < 2 * OPENING_MAX {
-            self.came.resize(2 * OPENING_MAX, 0);
-            let got = channel::recv(&self.socket, &mut self.came[had..]);
-            self.came
-                .truncate(had + if let Io::Moved(moved) = got { moved } else { 0 });
-            match got {
+        if self.came.len() < 2 * OPENING_MAX {
+            match channel::recv_onto(&self.socket, &mut self.came, 2 * OPENING_MAX) {
                 Io::Moved(_) => {}
                 Io::Later => return Next::Stays,
                 Io::Over => return Next::Leaves(None),

@@ -499,13 +499,27 @@ fn refuse(reason: Reason) -> (Told, Vec<(Peer, Fault)>) {
     (told, refused)
 }
 
-/// Two ranks of which the first calls in vain, and an agent's eye on what it asks for.
-struct Shy {
+/// Two ranks, and an agent's eye on what one of them says.
+struct Two {
     addresses: [SocketAddr; 2],
+    /// The other may be where no call gets in.
+    hidden: bool,
     asked: std::sync::Mutex<Vec<(Peer, bool)>>,
+    refused: std::sync::Mutex<Vec<Fault>>,
 }
 
-impl Hosts for Shy {
+impl Two {
+    fn at(addresses: [SocketAddr; 2], hidden: bool) -> Self {
+        Self {
+            addresses,
+            hidden,
+            asked: Default::default(),
+            refused: Default::default(),
+        }
+    }
+}
+
+impl Hosts for Two {
     fn size(&self) -> u32 {
         2
     }
@@ -521,8 +535,11 @@ impl Hosts for Shy {
     fn ask(&self, peer: Peer, bulk: bool) {
         self.asked.lock().unwrap().push((peer, bulk));
     }
+    fn refused(&self, _peer: Peer, fault: &Fault) {
+        self.refused.lock().unwrap().push(fault.clone());
+    }
     fn may_be_hidden(&self, _peer: Peer) -> bool {
-        true
+        self.hidden
     }
 }
 
@@ -542,10 +559,7 @@ fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways()
     // Where the second rank is not to be reached.
     let nowhere = closed.local_addr().unwrap();
     drop(closed);
-    let book = |other| Shy {
-        addresses: [here, other],
-        asked: Default::default(),
-    };
+    let book = |other| Two::at([here, other], true);
     let (asking, asked) = (Arc::new(book(nowhere)), Arc::new(book(there)));
     let mut rails = [
         TcpRail::new(native(&secret, 0), asking.clone(), first).unwrap(),

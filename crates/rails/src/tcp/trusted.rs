@@ -22,13 +22,17 @@ pub const AGENTS: u32 = u32::MAX;
 
 /// What one agent brings to its openings. `node` is its index among the job's.
 pub fn house(secret: crate::tcp::Secret, job: [u8; 16], node: u32) -> House {
-    let me = Process {
+    House::new(secret, agent(job, AGENTS, node), true)
+}
+
+/// An agent, in the world in which it speaks.
+fn agent(job: [u8; 16], world: u32, rank: u32) -> Process {
+    Process {
         job,
-        world: AGENTS,
-        rank: node,
+        world,
+        rank,
         incarnation: 0,
-    };
-    House::new(secret, me, true)
+    }
 }
 
 /// The same, to go on with a line by another connection, the `turn`th of them: who has taken a later one takes no earlier one any more.
@@ -39,14 +43,8 @@ pub fn house_again(mut house: House, turn: u32) -> House {
 
 /// What an agent brings to a call to a rank of its node, on behalf of rank `from`, which does not reach that one and wants to be called.
 pub fn house_of_asking(secret: crate::tcp::Secret, job: [u8; 16], from: u32) -> House {
-    let me = Process {
-        job,
-        world: ASKED,
-        rank: from,
-        incarnation: 0,
-    };
     // As between ranks.
-    House::new(secret, me, false)
+    House::new(secret, agent(job, ASKED, from), false)
 }
 
 /// Bytes before a message: its length, its number, and how many the sender has received.

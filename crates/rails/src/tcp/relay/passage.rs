@@ -181,15 +181,9 @@ impl Passage {
                 mut came,
                 since,
             } => {
-                let had = came.len();
-                came.resize(OPENING_MAX, 0);
-                let got = channel::recv(&caller, &mut came[had..]);
-                match got {
-                    Io::Moved(got) => came.truncate(had + got),
-                    Io::Later => {
-                        came.truncate(had);
-                        return (Some(Self::Hearing { caller, came, since }), false);
-                    }
+                match channel::recv_onto(&caller, &mut came, OPENING_MAX) {
+                    Io::Moved(_) => {}
+                    Io::Later => return (Some(Self::Hearing { caller, came, since }), false),
                     Io::Over => return (None, false),
                 }
                 match between::read(secret, job, &came) {

@@ -4,39 +4,13 @@ use super::*;
 use crate::tcp::shown::{Seen, read_shown};
 use crate::tcp::trusted::{self, Call, Called, Porch};
 
-/// Hosts that keep what they are told of refusals.
-struct Pair {
-    addresses: [SocketAddr; 2],
-    refused: std::sync::Mutex<Vec<Fault>>,
-}
-
-impl Hosts for Pair {
-    fn size(&self) -> u32 {
-        2
-    }
-    fn incarnation(&self, _peer: Peer) -> u32 {
-        0
-    }
-    fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
-        vec![self.addresses[peer as usize]]
-    }
-    fn is_gone(&self, _peer: Peer) -> bool {
-        false
-    }
-    fn refused(&self, _peer: Peer, fault: &Fault) {
-        self.refused.lock().unwrap().push(fault.clone());
-    }
-}
-
 /// What comes of a message from a rank that speaks the first versions to one that speaks the second: the versions that both show, or what the caller was told.
 fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], Fault> {
     let secret = Secret::generate().unwrap();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listeners = [(); 2].map(|()| listen(any).unwrap());
-    let pair = Arc::new(Pair {
-        addresses: [0, 1].map(|at| listeners[at].local_addr().unwrap()),
-        refused: Default::default(),
-    });
+    let addresses = [0, 1].map(|at| listeners[at].local_addr().unwrap());
+    let pair = Arc::new(Two::at(addresses, false));
     let mut rank = 0;
     let mut rails = listeners.map(|listener| {
         let house = native(&secret, rank).speaking([ours, theirs][rank as usize].into());
