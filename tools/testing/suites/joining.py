@@ -131,12 +131,18 @@ def two_that_call_out_alone(context, talk):
             expect(codes == [0, 0, 0] and "all is well" in outputs[0], f"refusing: {refusing}: exit codes {codes}", "".join(outputs))
 
 
+def two_meeting(context, hosts, talk):
+    """A job of three hosts, a rank on each, that goes on until it is told to end: the second and the third have met at the first, with connections for packets and for large data."""
+    job = Job(context, hosts, ["-n", 3, talk, "0", LARGE], [1, 1])
+    job.wait_for_ranks(talk, 3)
+    wait_until("connections where two meet", lambda: len(met_at(hosts)) >= 4, lambda: met_at(hosts))
+    return job
+
+
 def met_and_cut(context, talk):
     """The way of one of them to the host where they meet is gone for longer than a connection lasts without a word, in the middle of messages: nothing is lost, nothing comes twice."""
     with OneWay(3, closed=[2, 3]) as hosts:
-        job = Job(context, hosts, ["-n", 3, talk, "0", LARGE], [1, 1])
-        job.wait_for_ranks(talk, 3)
-        wait_until("connections where two meet", lambda: len(met_at(hosts)) >= 4, lambda: met_at(hosts))
+        job = two_meeting(context, hosts, talk)
         time.sleep(1)
         before = met_at(hosts)
         hosts.cut(2)
@@ -152,9 +158,7 @@ def met_and_cut(context, talk):
 def met_and_died(context, talk):
     """A rank that another reaches through the host where they meet is killed: the job ends and names it."""
     with OneWay(3, closed=[2, 3]) as hosts:
-        job = Job(context, hosts, ["-n", 3, talk, "0", LARGE], [1, 1])
-        job.wait_for_ranks(talk, 3)
-        wait_until("connections where two meet", lambda: len(met_at(hosts)) >= 4, lambda: met_at(hosts))
+        job = two_meeting(context, hosts, talk)
         victim = job.ranks(talk, job.guests[1])[0]
         os.kill(victim, signal.SIGKILL)
         codes, outputs = job.end(SILENCE_S)

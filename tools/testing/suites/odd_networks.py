@@ -74,11 +74,15 @@ def translated_guest(context, talk):
 def translated_and_started(context, talk):
     """The same where `garonne run` starts the agent: no key is needed for that."""
     with Translated(2) as hosts:
-        where = ["--host", f"localhost:2,{hosts.names[1]}:2"]
-        code, output = run(context, hosts, [*where, talk, 20, LARGE])
-        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
-        code, output = run(context, hosts, [*where, "-x", "GARONNE_ENCRYPT=1", talk, 5])
-        expect(code == 0 and "all is well" in output, f"exit code {code} with encryption", output)
+        started(context, hosts, talk, f"localhost:2,{hosts.names[1]}:2")
+
+
+def started(context, hosts, talk, where):
+    """Talk of ranks on hosts whose agents `garonne run` starts; then again encrypted."""
+    code, output = run(context, hosts, ["--host", where, talk, 20, LARGE])
+    expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+    code, output = run(context, hosts, ["--host", where, "-x", "GARONNE_ENCRYPT=1", talk, 5])
+    expect(code == 0 and "all is well" in output, f"exit code {code} with encryption", output)
 
 
 def links(context, name, rank, peer):
@@ -119,11 +123,7 @@ def two_translated(context, talk):
 def two_translated_and_started(context, talk):
     """The same where `garonne run` starts the agents; encrypted, too."""
     with Translated(3) as hosts:
-        where = ["--host", f"localhost:1,{hosts.names[1]}:2,{hosts.names[2]}:2"]
-        code, output = run(context, hosts, [*where, talk, 20, LARGE])
-        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
-        code, output = run(context, hosts, [*where, "-x", "GARONNE_ENCRYPT=1", talk, 5])
-        expect(code == 0 and "all is well" in output, f"exit code {code} with encryption", output)
+        started(context, hosts, talk, f"localhost:1,{hosts.names[1]}:2,{hosts.names[2]}:2")
 
 
 def met_at_a_guest(context, talk):

@@ -21,22 +21,30 @@ pub fn through_cuts((ranks, sealed): (u32, bool), plan: Plan, bytes: u64, leavin
             let seed = traffic::mix(u64::from(from) << 32 | u64::from(to) | 7 << 50);
             proxy::start(scope, address, weather.clone(), (seed, bytes))
         });
-        let done = AtomicU32::new(0);
-        std::thread::scope(|inner| {
-            for (me, mut rail) in (0..).zip(rails) {
-                let (done, weather) = (&done, &weather);
-                rail.gather(leaving);
-                inner.spawn(move || {
-                    traffic::run(&mut rail, (me, ranks), plan, done, || {
-                        std::thread::sleep(Duration::from_micros(50));
-                    });
-                    weather.calm.store(true, Ordering::Release);
-                    TcpRail::sever(rail);
-                });
-            }
+        let rails = rails.into_iter().map(|mut rail| {
+            rail.gather(leaving);
+            rail
         });
+        talk(rails.collect(), plan, &weather);
     });
     weather.cuts.load(Ordering::Acquire)
+}
+
+/// Runs the plan among these rails, of all ranks, each in a thread, and severs them; once one is through, the weather is calm.
+pub fn talk(rails: Vec<TcpRail>, plan: Plan, weather: &Weather) {
+    let (ranks, done) = (rails.len() as u32, AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for (me, mut rail) in (0..).zip(rails) {
+            let done = &done;
+            scope.spawn(move || {
+                traffic::run(&mut rail, (me, ranks), plan, done, || {
+                    std::thread::sleep(Duration::from_micros(50));
+                });
+                weather.calm.store(true, Ordering::Release);
+                TcpRail::sever(rail);
+            });
+        }
+    });
 }
 
 #[test]

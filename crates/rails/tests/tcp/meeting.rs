@@ -1,5 +1,6 @@
 //! Ranks of which none can be called, and which meet at a host between: the conformance suite, and traffic whose connections break anywhere.
 
+use crate::cuts;
 use crate::proxy::{self, Ends, Weather};
 use crate::support::{JOB, house, port};
 use crate::traffic::{self, Plan};
@@ -9,7 +10,7 @@ use garonne_rails::tcp::relay::{Lead, Relay};
 use garonne_rails::tcp::trusted::{self, Call, Called};
 use garonne_rails::tcp::{Hosts, Secret, TcpRail};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -187,19 +188,7 @@ fn through_cuts((ranks, sealed): (u32, bool), plan: Plan, bytes: u64) -> u32 {
                 std::thread::sleep(PAUSE);
             }
         });
-        let done = AtomicU32::new(0);
-        std::thread::scope(|inner| {
-            for (me, mut rail) in (0..).zip(rails) {
-                let (done, weather) = (&done, &weather);
-                inner.spawn(move || {
-                    traffic::run(&mut rail, (me, ranks), plan, done, || {
-                        std::thread::sleep(Duration::from_micros(50));
-                    });
-                    weather.calm.store(true, Ordering::Release);
-                    TcpRail::sever(rail);
-                });
-            }
-        });
+        cuts::talk(rails, plan, &weather);
     });
     weather.cuts.load(Ordering::Acquire)
 }
