@@ -19,7 +19,8 @@ pub enum Order {
 
 impl Order {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::AsSent, Self::SmallFirst];
+    #[cfg(test)]
+    const ALL: [Self; 2] = [Self::AsSent, Self::SmallFirst];
 
     /// For people.
     pub fn words(self) -> &'static str {

@@ -22,7 +22,8 @@ pub enum Splitting {
 
 impl Splitting {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Equal, Self::Shares, Self::Quickest, Self::Balanced];
+    #[cfg(test)]
+    const ALL: [Self; 4] = [Self::Equal, Self::Shares, Self::Quickest, Self::Balanced];
 
     /// For people.
     pub fn words(self) -> &'static str {
