@@ -106,3 +106,26 @@ fn what_a_rank_has_sent_is_counted_in_all_its_shards() {
     assert_eq!(tally(&board, &shape, 1), Tally::default());
     assert!(ShardCard::of(&board, &shape, 2, 0).is_none() && ShardCard::of(&board, &shape, 1, 3).is_none());
 }
+
+/// Processes of one job compute these each for itself: whoever changes one raises `FORMAT`, and then the number here.
+#[test]
+fn a_format_stands_for_what_processes_compute_alike() {
+    use garonne_engine::Quotas;
+    use garonne_rails::{limits, shm::inbox_bytes};
+    let grants = [2, 64, 1000].map(|ranks| {
+        let Quotas { envelopes, payload } = Quotas::for_world(ranks);
+        (envelopes, payload)
+    });
+    let lanes = (limits::LANES, limits::LANE_SLOTS, limits::LANE_UNITS);
+    let mailbox = (limits::MAILBOX_SLOTS, limits::MAILBOX_UNITS);
+    assert_eq!(
+        (FORMAT, lanes, mailbox, [2, 64].map(inbox_bytes), grants),
+        (
+            5,
+            (4, 1024, 8192),
+            (512, 4096),
+            [2_662_400, 2_666_496],
+            [(4096, 2 << 20), (1024, 256 << 10), (1024, 16_777)]
+        )
+    );
+}
