@@ -129,16 +129,16 @@ pub mod coll {
     pub const ROUND_SPINS: u32 = 64;
 
     /// Bytes of a process's commons that may be lent for rounds of single persistent collectives, of which an allreduce of 8 B on two ranks takes 2 KB and one of 1 KB 8 KB: a quarter, since communicators need room for their boards.
-    pub const SINGLE_BYTES: usize = 4 << 20;
+    pub const OWN_ROUNDS_BYTES: usize = 4 << 20;
 
     /// Places that are looked at for one that all have deserted before more of the commons is taken: those left first are deserted first, but for ranks that are slow to free.
-    pub const SINGLE_LOOKS: usize = 4;
+    pub const OWN_ROUNDS_LOOKS: usize = 4;
 
     /// Rounds that a persistent collective has for itself where all wait for all: two are enough.
-    pub const SINGLE_ROUNDS: u32 = 2;
+    pub const OWN_ROUNDS: u32 = 2;
 
     /// The same where some wait for nobody: so many starts these may be ahead.
-    pub const SINGLE_ROUNDS_AHEAD: u32 = 4;
+    pub const OWN_ROUNDS_AHEAD: u32 = 4;
 
     /// Bytes of the wide cells of one board, all together: 15 ranks have cells of 128 KB, 63 have cells of 32 KB. Virtual until touched.
     pub const ROUNDS_BYTES: usize = 8 << 20;

@@ -30,7 +30,7 @@ const _: () = assert!(ROUNDS.is_multiple_of(WIDE_SETS));
 #[derive(Clone, Copy, Debug)]
 pub struct Exit<'a> {
     left: &'a AtomicU32,
-    /// How many members ask for a number that is not free: in the low half all, in the high half those that want to be called for it.
+    /// How many members ask for numbers that are not free: in the low half all, in the high half those that want to be called for one.
     askers: &'a AtomicU32,
 }
 
@@ -71,21 +71,67 @@ impl Asked {
 pub struct Askers<'a>(&'a AtomicU32);
 
 impl Askers<'_> {
-    /// Who asks to be told of what is left, after a look at what all have left ([`Rounds::through`]): whoever asks later than this finds at least as much left.
-    pub fn asked(self) -> Asked {
-        // Orders the look before the question, against the counting in `ask`. SYNC(round-asked).
+    /// Who but one that asks so itself asks to be told of what is left, after a look at what all have left ([`Rounds::through`]): whoever asks later than this finds at least as much left.
+    fn asked_beside(self, own: Asked) -> Asked {
+        // Orders the look before the question, against the counting in `ask_instead`. SYNC(round-asked).
         fence(Ordering::SeqCst);
-        Asked::of(self.0.load(Ordering::Relaxed))
+        Asked::of(self.0.load(Ordering::Relaxed).wrapping_sub(own.unit()))
     }
 
-    /// One more asks. SYNC(round-asked).
-    pub fn ask(self, how: Asked) {
-        self.0.fetch_add(how.unit(), Ordering::SeqCst);
+    /// Asks so from now on, no longer as `before`. SYNC(round-asked).
+    fn ask_instead(self, before: Asked, now: Asked) {
+        if now != before {
+            self.0
+                .fetch_add(now.unit().wrapping_sub(before.unit()), Ordering::SeqCst);
+        }
+    }
+}
+
+/// For how many numbers one member asks, of which the members' word says only whether there are any.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asks {
+    waiting: u32,
+    computing: u32,
+}
+
+impl Asks {
+    fn how(self) -> Asked {
+        match self {
+            Asks { computing: 1.., .. } => Asked::Computes,
+            Asks { waiting: 1.., .. } => Asked::Waits,
+            Asks { .. } => Asked::No,
+        }
     }
 
-    /// One that asked so does not any more.
-    pub fn ask_no_more(self, how: Asked) {
-        self.0.fetch_sub(how.unit(), Ordering::SeqCst);
+    fn count(&mut self, how: Asked) -> Option<&mut u32> {
+        match how {
+            Asked::No => None,
+            Asked::Waits => Some(&mut self.waiting),
+            Asked::Computes => Some(&mut self.computing),
+        }
+    }
+
+    /// Asks for one more.
+    pub fn ask(&mut self, askers: Askers<'_>, how: Asked) {
+        let before = self.how();
+        if let Some(count) = self.count(how) {
+            *count += 1;
+        }
+        askers.ask_instead(before, self.how());
+    }
+
+    /// Asks no more for one for which it asked so.
+    pub fn ask_no_more(&mut self, askers: Askers<'_>, how: Asked) {
+        let before = self.how();
+        if let Some(count) = self.count(how) {
+            *count -= 1;
+        }
+        askers.ask_instead(before, self.how());
+    }
+
+    /// How others ask: see [`Askers`]. After a look at what all have left.
+    pub fn of_others(self, askers: Askers<'_>) -> Asked {
+        askers.asked_beside(self.how())
     }
 }
 
@@ -93,7 +139,7 @@ impl Exit<'_> {
     /// Its owner has left all numbers up to `number`: it looks at nothing there any more. Whether somebody asked for that, so that all that sleep are to be woken.
     ///
     /// There is no fence between both: who asks and goes to sleep on a [`Doorbell`](crate::doorbell::Doorbell) makes up for that, as for any other writer. Who asks and computes may be
-    /// missed here; whoever finds that all have left more than before asks once more ([`Askers::asked`]), before anybody can need the number that is asked for.
+    /// missed here; whoever finds that all have left more than before asks once more ([`Asks::of_others`]), before anybody can need the number that is asked for.
     #[inline(always)]
     #[must_use]
     pub fn leave(self, number: u32) -> Asked {

@@ -1,14 +1,15 @@
 //! What a process lends of its commons: boards to the communicators that it leads, and rounds to single persistent collectives of theirs.
 //!
 //! Owns which of it is lent. Places are used again when all members have left them, which each says in the place itself. Bounded by the commons (`Host::commons`), and for single collectives by
-//! [`SINGLE_BYTES`](limit::SINGLE_BYTES) of it, so that communicators find room for their boards; without room messages serve.
+//! [`OWN_ROUNDS_BYTES`](limit::OWN_ROUNDS_BYTES) of it, so that communicators find room for their boards; without room messages serve.
 
 use super::lanes;
 use crate::limits::coll as limit;
 use garonne_sync::board::{Board, CELL_BYTES};
 use garonne_sync::round::{Rounds, Shape, WIDE_SETS};
 use garonne_sync::shm::Segment;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Boards that this process has lent: by place in its commons. One for the life of the commons, also where MPI is finalized and initialised
@@ -23,9 +24,9 @@ struct Lendings {
     /// Where nothing was lent yet.
     end: usize,
     /// Bytes that were ever lent as rounds of single collectives.
-    single: usize,
+    own: usize,
     /// Such rounds that this process has deserted, others perhaps not yet, by their length.
-    left: HashMap<usize, VecDeque<(usize, Rounds)>>,
+    left: BTreeMap<usize, VecDeque<(usize, Rounds)>>,
 }
 
 impl Lendings {
@@ -56,7 +57,7 @@ pub(super) struct Lent {
 }
 
 /// Bytes of the commons that are lent for rounds of one collective that need `len`: lengths are few, so that one collective can have what another had.
-fn single_len(len: usize) -> usize {
+fn own_len(len: usize) -> usize {
     let unit = (len.next_power_of_two() / 8).max(CELL_BYTES);
     len.next_multiple_of(unit)
 }
@@ -165,20 +166,12 @@ impl Boards {
         members: u32,
         shape: Shape,
     ) -> Option<(usize, Rounds)> {
-        let len = single_len(Rounds::bytes(members, shape));
+        let len = own_len(Rounds::bytes(members, shape));
         let mut lendings = self.lendings();
-        let offset = match lendings.deserted(len) {
-            Some(offset) => offset,
-            None => {
-                let single = lendings.single.checked_add(len)?;
-                if single > limit::SINGLE_BYTES {
-                    return None;
-                }
-                let offset = lendings.more(commons, len)?;
-                lendings.single = single;
-                offset
-            }
-        };
+        let place = lendings.deserted(len..=len);
+        let place = place.or_else(|| Some((lendings.more_own(commons, len)?, len)));
+        // What is longer than it has to be, when nothing else is left.
+        let (offset, len) = place.or_else(|| lendings.deserted(len..=usize::MAX))?;
         let rounds = Rounds::new(commons.part(offset, len), members, shape)?;
         rounds.clear();
         Some((offset, rounds))
@@ -194,17 +187,27 @@ impl Boards {
 }
 
 impl Lendings {
-    /// Rounds of this length that all have deserted: those that were left first are the likeliest.
-    fn deserted(&mut self, len: usize) -> Option<usize> {
-        let left = self.left.get_mut(&len)?;
-        for _ in 0..left.len().min(limit::SINGLE_LOOKS) {
-            let (offset, rounds) = left.pop_front()?;
-            if rounds.is_deserted() {
-                return Some(offset);
+    /// So much more of the commons for rounds of a single collective.
+    fn more_own(&mut self, commons: &Segment, len: usize) -> Option<usize> {
+        let own = self.own.checked_add(len)?;
+        let offset = (own <= limit::OWN_ROUNDS_BYTES).then(|| self.more(commons, len))??;
+        self.own = own;
+        Some(offset)
+    }
+
+    /// Rounds of one of these lengths that all have deserted, and their length: those that were left first are the likeliest.
+    fn deserted(&mut self, lens: RangeInclusive<usize>) -> Option<(usize, usize)> {
+        let of_len = |(len, left): (&usize, &mut VecDeque<(usize, Rounds)>)| {
+            for _ in 0..left.len().min(limit::OWN_ROUNDS_LOOKS) {
+                let (offset, rounds) = left.pop_front()?;
+                if rounds.is_deserted() {
+                    return Some((offset, *len));
+                }
+                left.push_back((offset, rounds));
             }
-            left.push_back((offset, rounds));
-        }
-        None
+            None
+        };
+        self.left.range_mut(lens).find_map(of_len)
     }
 }
 
@@ -217,7 +220,7 @@ impl Boards {
 
     /// Bytes that were ever lent to single collectives.
     pub fn lent_rounds(&self) -> usize {
-        self.lendings().single
+        self.lendings().own
     }
 
     /// Has lent all but so many bytes of this length already.
@@ -257,7 +260,7 @@ mod tests {
     #[test]
     fn rounds_of_one_collective_are_lent_again_only_when_all_have_deserted_them() {
         let shape = Shape::own(2, 8);
-        let each = single_len(Rounds::bytes(2, shape));
+        let each = own_len(Rounds::bytes(2, shape));
         let commons = Segment::anonymous(each * 2).unwrap();
         let boards = Boards::default();
         let lend = || boards.lend_rounds(&commons, 2, shape);
@@ -274,8 +277,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_longer_than_needed_is_lent_when_nothing_else_is_left() {
+        let (short, long) = (Shape::own(2, 8), Shape::own(2, 4000));
+        let each = |shape| own_len(Rounds::bytes(2, shape));
+        let commons = Segment::anonymous(each(short) + each(long)).unwrap();
+        let boards = Boards::default();
+        let (offset, rounds) = boards.lend_rounds(&commons, 2, long).unwrap();
+        (0..2).for_each(|member| rounds.desert(member));
+        boards.give_back_rounds(offset, rounds);
+        let lend = |shape| boards.lend_rounds(&commons, 2, shape);
+        let first = lend(short).unwrap();
+        assert_ne!(first.0, offset, "there is room of its length");
+        let second = lend(short).unwrap();
+        assert_eq!(second.0, offset);
+        assert!(lend(short).is_none());
+        // It comes back as long as it was.
+        (0..2).for_each(|member| second.1.desert(member));
+        boards.give_back_rounds(offset, second.1);
+        assert_eq!(lend(long).unwrap().0, offset);
+    }
+
+    #[test]
     fn rounds_of_single_collectives_leave_room_for_boards() {
-        let commons = Segment::anonymous(2 * limit::SINGLE_BYTES).unwrap();
+        let commons = Segment::anonymous(2 * limit::OWN_ROUNDS_BYTES).unwrap();
         let boards = Boards::default();
         let lent = std::iter::from_fn(|| boards.lend_rounds(&commons, 3, Shape::own(4, 4000)));
         assert!(lent.count() > 10);

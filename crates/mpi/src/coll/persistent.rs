@@ -7,7 +7,7 @@
 
 use super::Collective;
 use super::plan::Schedule;
-use super::rounds::seat::Seat;
+use super::rounds::seat::{Seat, Word};
 use super::run::{Afloat, Running, Wire};
 use super::start::plan_of;
 use super::tag::{NUMBERS, Series};
@@ -28,8 +28,9 @@ impl Comm {
         call.check(self)?;
         // Who has no memory for it is not counted, either, and in step when it tries again.
         let schedule = Arc::new(plan_of(call, self)?);
+        let word = Word::of(call, self)?;
         let wire = Wire::keeping(self, self.number(Series::Persistent, call.kind()), origin);
-        let seat = Seat::of(call, &wire)?;
+        let seat = word.map(|word| Seat::of(call, &wire, word));
         let kept = Kept::new(wire, schedule, seat)?;
         Ok(Request::persistent(self, Box::new(move || Ok(kept.start()))))
     }

@@ -138,14 +138,14 @@ fn asked_by(others: usize) {
                         loom::thread::yield_now();
                     }
                     // It found that all have left more than before.
-                    called |= Askers(&words[2]).asked() == Asked::Computes && call();
+                    called |= Asks::default().of_others(Askers(&words[2])) == Asked::Computes && call();
                     called
                 })
             })
             .collect();
         let mut seen = free(&words);
         if !seen {
-            Askers(&words[2]).ask(Asked::Computes);
+            Asks::default().ask(Askers(&words[2]), Asked::Computes);
             Call::new(&words[3], &words[4]).arm(For::Everything);
             seen = free(&words);
         }

@@ -57,6 +57,7 @@ struct Member {
     open: Vec<u32>,
     left: Left,
     asks: bool,
+    asked: Asks,
 }
 
 /// Members move in any order, each with as many collectives open as it gets; a number is one whose first member others read, or
@@ -91,8 +92,8 @@ fn members_that_come_and_leave_in_any_order_find_what_was_put_down_and_all_get_t
                         Asked::Computes
                     };
                     match free {
-                        true => rounds.askers().ask_no_more(how),
-                        false => rounds.askers().ask(how),
+                        true => member.asked.ask_no_more(rounds.askers(), how),
+                        false => member.asked.ask(rounds.askers(), how),
                     }
                 }
                 if !free {
@@ -244,4 +245,32 @@ fn a_shape_that_cannot_be_is_not_sound() {
     ] {
         assert!(!odd.is_sound(), "{odd:?}");
     }
+}
+
+/// However many numbers a member asks for, it counts once, and does not call itself.
+#[test]
+fn who_asks_for_many_numbers_counts_once_and_not_for_itself() {
+    let memory = Segment::anonymous(Rounds::bytes(2, Shape::common(0))).unwrap();
+    let rounds = Rounds::new(memory, 2, Shape::common(0)).unwrap();
+    let askers = || rounds.askers();
+    let (mut mine, mut theirs) = (Asks::default(), Asks::default());
+    for _ in 0..100_000 {
+        mine.ask(askers(), Asked::Waits);
+        mine.ask(askers(), Asked::Computes);
+    }
+    let seen = |mine: Asks, theirs: Asks| (mine.of_others(askers()), theirs.of_others(askers()));
+    assert_eq!(seen(mine, theirs), (Asked::No, Asked::Computes));
+    theirs.ask(askers(), Asked::Waits);
+    assert_eq!(seen(mine, theirs), (Asked::Waits, Asked::Computes));
+    for _ in 0..100_000 {
+        mine.ask_no_more(askers(), Asked::Computes);
+    }
+    assert_eq!(seen(mine, theirs), (Asked::Waits, Asked::Waits));
+    for _ in 0..100_000 {
+        mine.ask_no_more(askers(), Asked::Waits);
+    }
+    assert_eq!(seen(mine, theirs), (Asked::Waits, Asked::No));
+    assert_eq!(rounds.exit(0).leave(1), Asked::Waits);
+    theirs.ask_no_more(askers(), Asked::Waits);
+    assert_eq!(rounds.exit(0).leave(2), Asked::No);
 }

@@ -34,7 +34,7 @@ use crate::request::{Request, Status};
 use errand::{Course, Errand, Private, View};
 use garonne_sync::board::{Arrival, NOTE_BYTES, Words};
 use garonne_sync::copy::Stores;
-use garonne_sync::round::{Asked, Left, ROUNDS, Rounds, is_free, is_whole};
+use garonne_sync::round::{Asked, Asks, Left, ROUNDS, Rounds, is_free, is_whole};
 use garonne_sync::stores::{Chooser, Reader, Reads};
 use moves::Step;
 use open::{Berth, Open, State};
@@ -52,6 +52,8 @@ pub(crate) struct Visits {
     through: AtomicU32,
     /// What this member has left.
     left: Mutex<Left>,
+    /// What this member asks for because it is not free.
+    asks: Mutex<Asks>,
     /// The calls that were not over when they returned, by round.
     open: Mutex<[Weak<Open>; ROUNDS as usize]>,
     /// For combining; made at first use.
@@ -73,6 +75,11 @@ impl Visits {
         let number = self.last.load(Ordering::Relaxed).wrapping_add(1);
         self.last.store(number, Ordering::Relaxed);
         number
+    }
+
+    /// One more call of this member's asks for its round.
+    fn ask(&self, rounds: &Rounds, how: Asked) {
+        lock(&self.asks).ask(rounds.askers(), how);
     }
 
     /// The calls that were not over when they returned and have to be left before this number, which comes `after` so many, may come.
@@ -131,13 +138,13 @@ fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Re
     let errand = fits.unwrap_or(Errand::Show);
     let before = visits(comm).before(number, errand.comes_after(comm.size()));
     let said = errand.said(call.statement(comm), comm.rank(), comm.size());
-    let lent = errand.needs_hands(comm.size());
+    let helped = errand.needs_hands(comm.size());
     let open = Open::new(
         Berth::Common(errand.keep()),
         (number, said),
         State::Unplaced(before, otherwise),
         wire,
-        lent,
+        helped,
     );
     visits(comm).opened(&open);
     open.kept.store(true, Ordering::Relaxed);
@@ -172,7 +179,7 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
         number,
         said,
         wire,
-        is_alone: false,
+        is_own: false,
     };
     let mut before = Vec::new();
     let mut free = visit.is_free();
@@ -195,16 +202,16 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
         }
         false => State::Early(before, None),
     };
-    let lent = errand.needs_hands(comm.size());
-    let kept = !free || also.is_some() || lent;
-    let open = Open::new(Berth::Common(errand.keep()), (number, said), state, wire, lent);
+    let helped = errand.needs_hands(comm.size());
+    let kept = !free || also.is_some() || helped;
+    let open = Open::new(Berth::Common(errand.keep()), (number, said), state, wire, helped);
     if let Some(also) = also {
         let _ = open.also.set(also);
     }
     let before = visits.opened(&open);
     if !free {
         // Before it is looked at again: who leaves from now on wakes this process if it sleeps.
-        place.rounds.askers().ask(open.asks());
+        visits.ask(&place.rounds, open.asks());
     }
     if !free && open.also.get().is_none() && before.is_some_and(|before| before.precedes(&open)) {
         // Now and then those before it get on, as others come: else a long row of starts would leave all to the wait.
@@ -230,7 +237,7 @@ struct Visit<'a> {
     said: Statement,
     wire: &'a Wire<'static>,
     /// The rounds are one collective's alone: who came to a number has left the one before.
-    is_alone: bool,
+    is_own: bool,
 }
 
 impl Visit<'_> {
@@ -274,26 +281,45 @@ impl Visit<'_> {
 
     /// Whether all have left the call that was in this one's round before.
     fn is_free(&self) -> bool {
-        if self.is_alone && self.errand.course() == Course::Among {
+        if self.is_own && self.errand.course() == Course::Among {
             // All have come to the number before, and so have left the one before that.
             return true;
         }
         let (known, rounds) = (&self.visits.through, self.rounds);
-        let after = match self.is_alone {
+        let after = match self.is_own {
             true => rounds.after(false),
             false => self.errand.comes_after(rounds.members()),
         };
-        let before = known.load(Ordering::Relaxed);
+        // Acquire: another thread's look at what all have left. SYNC(round-through).
+        let before = known.load(Ordering::Acquire);
         if is_free(self.number, after, before) {
             return true;
         }
         let through = rounds.through();
-        known.store(through, Ordering::Relaxed);
-        if through != before && rounds.askers().asked() == Asked::Computes {
+        // Release: see above. SYNC(round-through).
+        known.store(through, Ordering::Release);
+        if through != before && self.asked_by_others() == Asked::Computes {
             // Who left may not have seen who asks, and nobody gets further than that without a look here.
             self.place.call_hands();
         }
         is_free(self.number, after, through)
+    }
+
+    /// Wakes those who asked for what has been left, and calls their helpers if they compute.
+    #[cold]
+    fn tell_left(&self) {
+        let asked = self.asked_by_others();
+        if asked != Asked::No {
+            self.place.ring();
+        }
+        if asked == Asked::Computes {
+            self.place.call_hands();
+        }
+    }
+
+    #[cold]
+    fn asked_by_others(&self) -> Asked {
+        lock(&self.visits.asks).of_others(self.rounds.askers())
     }
 
     /// The stores by which a member put down what is long, or (`None`) the last to come the result.
@@ -494,10 +520,7 @@ impl Visit<'_> {
         let asked = through.map_or(Asked::No, |through| rounds.exit(*me).leave(through));
         drop(left);
         if asked != Asked::No {
-            self.place.ring();
-        }
-        if asked == Asked::Computes {
-            self.place.call_hands();
+            self.tell_left();
         }
         outcome
     }

@@ -4,7 +4,7 @@
 
 use super::errand::{Course, Errand};
 use super::seat::Seat;
-use super::{Visit, also, visits};
+use super::{Visit, also, lock, visits};
 use crate::coll::node::{self, Found, Place};
 use crate::coll::run::{Running, Wire};
 use crate::coll::statement::Statement;
@@ -61,7 +61,7 @@ pub(super) struct Open {
     pub kept: AtomicBool,
     runs_user_code: bool,
     /// A helper may advance it, so it is the host's to step: who waits takes the host's hands back.
-    lent: bool,
+    helped: bool,
     own: Weak<Open>,
 }
 
@@ -80,7 +80,7 @@ impl Open {
         (number, said): (u32, Statement),
         state: State,
         wire: &Wire<'static>,
-        lent: bool,
+        helped: bool,
     ) -> Arc<Self> {
         // Those before are looked at, too.
         let before = match &state {
@@ -101,7 +101,7 @@ impl Open {
             over: AtomicBool::new(false),
             kept: AtomicBool::new(false),
             runs_user_code,
-            lent,
+            helped,
             own: own.clone(),
         })
     }
@@ -148,7 +148,7 @@ impl Open {
                 return;
             }
             let next = next.take();
-            visit.rounds.askers().ask_no_more(self.asks());
+            lock(&visit.visits.asks).ask_no_more(visit.rounds.askers(), self.asks());
             *state = State::Come(visit.come());
             if let Some(next) = next {
                 next.keep();
@@ -192,7 +192,7 @@ impl Open {
             number: self.number,
             said: self.said,
             wire: &self.wire,
-            is_alone: matches!(self.berth, Berth::Own(_)),
+            is_own: matches!(self.berth, Berth::Own(_)),
         })
     }
 
@@ -210,7 +210,7 @@ impl Open {
             return match also(errand, place, &self.wire) {
                 Ok(also) => {
                     also.map(|also| self.also.set(also));
-                    place.rounds.askers().ask(self.asks());
+                    visits(comm).ask(&place.rounds, self.asks());
                     State::Early(before, None)
                 }
                 Err(error) => State::Over(Some(error)),
@@ -223,7 +223,7 @@ impl Open {
             &self.wire,
             false,
         );
-        place.rounds.askers().ask(shown.asks());
+        visits(comm).ask(&place.rounds, shown.asks());
         visits(comm).opened(&shown);
         shown.kept.store(true, Ordering::Relaxed);
         comm.process().host.attach(shown);
@@ -237,14 +237,17 @@ impl Open {
             return false;
         }
         match self.state.try_lock().as_deref_mut() {
-            Ok(State::Early(_, after)) => after.replace(next.clone()).is_none(),
+            Ok(State::Early(_, after @ None)) => {
+                *after = Some(next.clone());
+                true
+            }
             _ => false,
         }
     }
 
     /// How it asks for its round, where that is not free.
     pub fn asks(&self) -> Asked {
-        match self.lent {
+        match self.helped {
             true => Asked::Computes,
             false => Asked::Waits,
         }
@@ -296,7 +299,7 @@ impl Completion for Open {
     }
 
     fn advance(&self) {
-        if self.lent || self.is_over() {
+        if self.helped || self.is_over() {
             return;
         }
         self.look();
@@ -314,7 +317,7 @@ impl Completion for Open {
         let Some(place) = node::known(self.wire.comm()) else {
             return;
         };
-        if self.lent || place.spins == 0 || !self.wire.comm().process().host.waits_alone() {
+        if self.helped || place.spins == 0 || !self.wire.comm().process().host.waits_alone() {
             return;
         }
         for _ in 0..limit::ROUND_SPINS {

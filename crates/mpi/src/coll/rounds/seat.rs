@@ -1,25 +1,25 @@
 //! Persistent collectives in rounds of their own: short ones, where all members share a node.
 //!
 //! Used by [`super::super::persistent`]. Processes may start what they initialised in different orders, so the rounds of a communicator, which count calls, are of no use; each persistent collective
-//! has a few for itself ([`Shape::own`]), in which its starts follow each other, the same number of them on all members. Whether a collective may have rounds follows from what must be the same on all of them. Rank 0
-//! finds a place in its commons when it initialises it, or none, and tells the others, by a message each; nobody waits for that in a call: who starts before it has heard waits in its request. So all
-//! go the same way in all starts. A place serves another collective when all members have let it go, with their requests, of which one that is freed under way lives until it is over.
-//! Bounded by [`SINGLE_BYTES`](limit::SINGLE_BYTES) of rank 0's commons; what finds no room there goes by messages.
+//! has a few for itself ([`Shape::own`]), in which its starts follow each other, the same number of them on all members. Rank 0
+//! finds a place in its commons when it initialises one that is short, or none, and tells the others, by a message each; nobody waits for that in a call: who starts before it has heard waits in its request. So all
+//! go the same way in all starts, also where they disagree. A place serves another collective when all members have let it go, with their requests, of which one that is freed under way lives until it is over.
+//! Bounded by [`OWN_ROUNDS_BYTES`](limit::OWN_ROUNDS_BYTES) of rank 0's commons; what finds no room there goes by messages.
 
 use super::errand::{Course, Errand};
 use super::open::{Berth, Open, State};
 use super::{Visit, Visits, lock};
 use crate::coll::Collective;
 use crate::coll::boards::{self, Boards};
-use crate::coll::founding;
 use crate::coll::node::{self, Found};
-use crate::coll::plan::{Plan, Schedule, scratch};
+use crate::coll::plan::{Plan, Recorder, Schedule, scratch};
 use crate::coll::run::{Afloat, Running, Wire};
 use crate::coll::statement::Statement;
 use crate::coll::tag::{Call, Kind, Series};
+use crate::comm::Comm;
 use crate::error::Result;
 use crate::limits::coll as limit;
-use crate::request::{Request, Status};
+use crate::request::{Completion, Outcome, Request, Status};
 use garonne_progress::host::{Host, Stepper};
 use garonne_sync::round::{Asked, Rounds, Shape};
 use garonne_sync::user::{Data, Scratch};
@@ -31,7 +31,7 @@ pub(in crate::coll) struct Seat {
     visits: Visits,
     errand: Errand<'static>,
     said: Statement,
-    hearing: Mutex<Option<Hearing>>,
+    hearing: Mutex<Option<Arc<Hearing>>>,
     /// Known from then on; `None`: messages serve.
     lent: OnceLock<Option<Lent>>,
 }
@@ -62,49 +62,71 @@ impl Drop for Lent {
 /// What the lender says of the rounds: where they begin in its commons, plus one (0: there are none), how many there are, and the lengths of their cells.
 const WORDS: usize = 4;
 
-/// A member that is to hear of them, or the lender whose messages have not left.
+/// The message that says so, not sent or received yet: all that needs memory of it.
+pub(in crate::coll) struct Word {
+    schedule: Schedule,
+    memory: Scratch,
+}
+
+impl Word {
+    /// That of a collective on `comm`, if its members may have rounds for it, or are to hear that there are none: what all of them know alike.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn of(call: &impl Collective, comm: &Comm) -> Result<Option<Self>> {
+        if !call.is_for_all() || comm.is_inter() || comm.size() < 2 || !comm.is_on_node() {
+            return Ok(None);
+        }
+        let memory = scratch(8 * WORDS as u64)?;
+        let data = Data::contiguous(memory.mem(), 8 * WORDS as u64);
+        let mut steps = Recorder::new(comm.rank(), comm.size(), 0);
+        match comm.rank() {
+            0 => (1..comm.size()).try_for_each(|rank| steps.send(rank, data.clone()).map(drop))?,
+            _ => drop(steps.recv(0, data)?),
+        }
+        steps.fence()?;
+        Ok(Some(Self {
+            schedule: steps.finish(),
+            memory,
+        }))
+    }
+
+    fn write(&self, words: [u64; WORDS]) {
+        for (at, word) in (0..).step_by(8).zip(words) {
+            self.memory.mem().write(at, &word.to_ne_bytes());
+        }
+    }
+}
+
+/// A member that is to hear of them, or the lender whose messages have not left. Finalize waits for both: what others wait for has left then, and has come.
 struct Hearing {
     wire: Wire<'static>,
     running: Arc<Running>,
     /// There until it is dropped.
     words: Option<Scratch>,
     is_over: AtomicBool,
-    /// The longest contribution that this member expects to put down.
-    len: u64,
+    /// The longest contribution that this member expects to put down; `None`: it expects to meet nobody there.
+    len: Option<u64>,
 }
 
 impl Hearing {
-    fn new(wire: &Wire<'static>, said: Option<[u64; WORDS]>, len: u64) -> Result<Self> {
+    fn new(wire: &Wire<'static>, word: Word, len: Option<u64>) -> Self {
         let call = Call::new(wire.call().number, Series::Persistent, Kind::Internal);
         let wire = Wire::keeping(wire.comm(), call, wire.origin());
-        let words = scratch(8 * WORDS as u64)?;
-        let data = Data::contiguous(words.mem(), 8 * WORDS as u64);
-        let running = founding::running(&wire, |p| {
-            match said {
-                None => drop(p.recv(0, data)?),
-                Some(said) => {
-                    for (at, word) in (0..).step_by(8).zip(said) {
-                        words.mem().write(at, &word.to_ne_bytes());
-                    }
-                    for rank in 1..wire.size() {
-                        p.send(rank, data.clone())?;
-                    }
-                }
-            }
-            p.fence()
-        })?;
-        Ok(Self {
+        Self {
+            running: Running::new(wire.clone(), word.schedule, Afloat::default()),
             wire,
-            running,
-            words: Some(words),
+            words: Some(word.memory),
             is_over: AtomicBool::new(false),
             len,
-        })
+        }
     }
 
     fn is_over(&self) -> bool {
         let over = self.running.carry();
-        self.is_over.store(over, Ordering::Relaxed);
+        if over {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
         over
     }
 
@@ -135,7 +157,7 @@ impl Hearing {
         Some(Lent {
             rounds: Rounds::new(memory, comm.size(), shape),
             me: comm.rank(),
-            is_misfit: self.len > shape.room() as u64,
+            is_misfit: self.len.is_none_or(|len| len > shape.room() as u64),
             lender: None,
         })
     }
@@ -161,35 +183,51 @@ impl Stepper for Hearing {
     }
 }
 
+/// For [`Process::retire`](crate::process::Process::retire).
+impl Completion for Hearing {
+    fn is_done(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn advance(&self) {
+        self.is_over();
+    }
+
+    fn peek(&self) -> Outcome {
+        Ok(Status::EMPTY)
+    }
+
+    fn must_finish(&self) -> bool {
+        true
+    }
+}
+
 impl Seat {
-    /// That of `call`, if such a collective may have one: which all members know alike.
-    pub fn of(call: &impl Collective, wire: &Wire<'static>) -> Result<Option<Arc<Self>>> {
+    /// That of `call`, whose members are told of it, or hear, by `word`.
+    pub fn of(call: &impl Collective, wire: &Wire<'static>, word: Word) -> Arc<Self> {
         let comm = wire.comm();
-        if !call.is_for_all() || comm.is_inter() || comm.size() < 2 || !comm.is_on_node() {
-            return Ok(None);
-        }
         let members = comm.size();
-        let Some(errand) = call.errand(comm).filter(|errand| Self::may_have(errand, members)) else {
-            return Ok(None);
-        };
         // Begins to find out about a board, of which such rounds need the bells.
         let found = node::look_for(comm, wire.origin());
-        let len = errand.len(members);
-        let said = errand.said(call.statement(comm), comm.rank(), members);
-        let lent = match (comm.rank(), found) {
-            (0, Found::Nothing) => Some(None),
-            (0, _) => Some(Self::lend(wire, errand.course(), len)),
+        let statement = call.statement(comm);
+        let errand = call.errand(comm).filter(|errand| Self::may_have(errand, members));
+        let len = errand.as_ref().map(|errand| errand.len(members));
+        let lent = match (comm.rank(), &errand, found) {
+            (0, None, _) | (0, _, Found::Nothing) => Some(None),
+            (0, Some(errand), _) => Some(Self::lend(wire, errand)),
             _ => None,
         };
-        let words = lent
-            .as_ref()
-            .map(|lent| lent.as_ref().map_or([0; WORDS], |(_, words)| *words));
-        let hearing = Hearing::new(wire, words, len)?;
+        if let Some(lent) = &lent {
+            word.write(lent.as_ref().map_or([0; WORDS], |(_, words)| *words));
+        }
+        let hearing = Arc::new(Hearing::new(wire, word, len));
         let is_over = hearing.is_over();
+        // Who expects to meet nobody there comes, if it has to, only to show what it is.
+        let errand = errand.unwrap_or(Errand::Barrier);
         let seat = Self {
             visits: Visits::default(),
+            said: errand.said(statement, comm.rank(), members),
             errand: errand.keep(),
-            said,
             hearing: Mutex::new(None),
             lent: OnceLock::new(),
         };
@@ -199,9 +237,11 @@ impl Seat {
             let _ = seat.lent.set(hearing.lent());
         }
         if !is_over {
+            let process = comm.process();
+            process.retire(Request::new(process, hearing.clone()));
             *lock(&seat.hearing) = Some(hearing);
         }
-        Ok(Some(Arc::new(seat)))
+        Arc::new(seat)
     }
 
     /// Only what every member takes by itself, however much it computes: short, and of a length that all know.
@@ -212,13 +252,14 @@ impl Seat {
     }
 
     /// Rounds out of this process's commons, and what the others are to be told.
-    fn lend(wire: &Wire<'static>, course: Course, len: u64) -> Option<(Lent, [u64; WORDS])> {
+    fn lend(wire: &Wire<'static>, errand: &Errand<'_>) -> Option<(Lent, [u64; WORDS])> {
         let comm = wire.comm();
-        let rounds = match course {
-            Course::Among => limit::SINGLE_ROUNDS,
-            _ => limit::SINGLE_ROUNDS_AHEAD,
+        let rounds = match errand.course() {
+            Course::Among => limit::OWN_ROUNDS,
+            _ => limit::OWN_ROUNDS_AHEAD,
         };
-        let shape = Shape::own(rounds, usize::try_from(len).ok()?);
+        let len = usize::try_from(errand.len(comm.size())).ok()?;
+        let shape = Shape::own(rounds, len);
         let (commons, boards) = (node::commons(comm)?, comm.process().config.boards.clone());
         let (offset, rounds) = boards.lend_rounds(&commons, comm.size(), shape)?;
         let words = [
@@ -259,7 +300,7 @@ impl Seat {
 
     pub(super) fn ask(&self, how: Asked) {
         if let Some(rounds) = self.rounds() {
-            rounds.askers().ask(how);
+            self.visits.ask(rounds, how);
         }
     }
 
@@ -301,7 +342,7 @@ impl Seat {
                     number,
                     said: self.said,
                     wire,
-                    is_alone: true,
+                    is_own: true,
                 };
                 match visit.is_free() {
                     false => {
@@ -322,9 +363,9 @@ impl Seat {
             }
         };
         // What was not put down yet others wait for, also while this member computes.
-        let lent = matches!(state, State::Unplaced(..) | State::Early(..));
-        let open = Open::new(Berth::Own(self.clone()), (number, self.said), state, wire, lent);
-        if lent {
+        let helped = matches!(state, State::Unplaced(..) | State::Early(..));
+        let open = Open::new(Berth::Own(self.clone()), (number, self.said), state, wire, helped);
+        if helped {
             open.kept.store(true, Ordering::Relaxed);
             process.host.attach(open.clone());
         }
@@ -336,7 +377,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         if let Some(hearing) = lock(&self.hearing).take() {
             let host = hearing.wire.comm().process().host.clone();
-            host.drive(Arc::new(hearing));
+            host.drive(hearing);
         }
     }
 }

@@ -71,6 +71,41 @@ fn one_world(host: Arc<dyn Host>, program: &impl Fn(&Comm)) {
     process.finalize().unwrap();
 }
 
+type ImpatientHost = EngineHost<ShmRail, Impatient>;
+
+fn host(
+    neighbours: Threads,
+    (me, n): (u32, u32),
+    quotas: Quotas,
+    impatient: Impatient,
+) -> Arc<ImpatientHost> {
+    let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
+    Arc::new(EngineHost::new(Shard::new(rail, me, n, quotas), me, n, impatient))
+}
+
+/// Ranks that do nothing more once they have finalized, as processes that compute then; a peer may have so many envelopes on its way to one.
+pub(super) fn world_that_ends(n: u32, envelopes: u32, program: impl Fn(&Comm) + Send + Sync) {
+    let quotas = Quotas {
+        envelopes,
+        ..Quotas::for_world(n)
+    };
+    let neighbours = Threads::new(n).unwrap().into_iter();
+    let host = |(me, neighbours)| {
+        let impatient = Impatient {
+            spins: 3,
+            lends: false,
+        };
+        host(neighbours, (me, n), quotas, impatient)
+    };
+    let hosts: Vec<_> = (0..n).zip(neighbours).map(host).collect();
+    std::thread::scope(|scope| {
+        for host in &hosts {
+            let program = &program;
+            scope.spawn(move || one_world(host.clone(), program));
+        }
+    });
+}
+
 fn ranks_of(n: u32, (spins, lends): (u32, bool), rank: &(impl Fn(Arc<dyn Host>) + Send + Sync)) {
     let neighbours = Threads::new(n).unwrap();
     let leaving = AtomicU32::new(0);
@@ -78,13 +113,12 @@ fn ranks_of(n: u32, (spins, lends): (u32, bool), rank: &(impl Fn(Arc<dyn Host>) 
         for (me, neighbours) in (0..n).zip(neighbours) {
             let leaving = &leaving;
             scope.spawn(move || {
-                let shard = Shard::new(
-                    ShmRail::new(Arc::new(neighbours)).unwrap(),
-                    me,
-                    n,
+                let host = host(
+                    neighbours,
+                    (me, n),
                     Quotas::for_world(n),
+                    Impatient { spins, lends },
                 );
-                let host = Arc::new(EngineHost::new(shard, me, n, Impatient { spins, lends }));
                 if lends {
                     host.lend_hands(None);
                 }

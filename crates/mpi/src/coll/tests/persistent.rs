@@ -1,7 +1,7 @@
 //! Persistent collectives: what their numbers promise, and that each rank may start what it has in an order of its own, many times, in rounds or by messages. Ranks are threads over the shared-memory rail;
 //! tests/c/persistent.c has more of it, from C.
 
-use super::board::{Words, word, world};
+use super::board::{Words, word, world, world_that_ends};
 use super::rounds::seeds;
 use super::user_operations::{compose, op};
 use crate::coll::sim::Random;
@@ -10,8 +10,11 @@ use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::error::Class;
 use crate::op::{Op, Predefined};
+use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::request;
-use std::sync::atomic::AtomicU32;
+use garonne_sync::user::Data;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::{Duration, Instant};
 
 static CALLS: AtomicU32 = AtomicU32::new(0);
 
@@ -295,6 +298,94 @@ fn ones_that_come_and_go_share_the_room() {
             "{lent} B for one at a time"
         );
     });
+}
+
+/// What the others are to hear of a place waits behind what they have not received; who lends it ends MPI only when it has left.
+#[test]
+fn what_the_others_wait_to_hear_is_owed_by_finalize() {
+    const ENVELOPES: u32 = 4;
+    // Credits come back by twos: once the last of the messages takes the last of them.
+    for messages in [ENVELOPES + 2, ENVELOPES + 3] {
+        let sent = AtomicBool::new(false);
+        world_that_ends(2, ENVELOPES, |comm| leave_after(comm, messages, &sent));
+    }
+}
+
+/// The root sends what is not received yet, does its part of a broadcast, and ends.
+fn leave_after(comm: &Comm, messages: u32, sent: &AtomicBool) {
+    let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
+    // Kept: the root's messages may still be under way when it returns.
+    let words = std::mem::ManuallyDrop::new(Words::new(1, |_| comm.rank()));
+    let origin = Origin::default();
+    let data = || Data::contiguous(words.0.mem(), 4);
+    let buffer = Elements {
+        mem: words.0.mem(),
+        count: 1,
+        datatype,
+    };
+    // From then on nothing but the place is to be heard of.
+    comm.collective(&Barrier, origin).unwrap();
+    for _ in 0..messages * u32::from(comm.rank() == 0) {
+        let (dest, tag, mode) = (1, 0, SendMode::Standard);
+        let args = SendArgs {
+            data: data(),
+            dest,
+            tag,
+            mode,
+            origin,
+        };
+        comm.isend(args).unwrap().free().unwrap();
+    }
+    while comm.rank() == 1 && !sent.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    let request = comm.init_collective(&Bcast { buffer, root: 0 }, origin);
+    let request = request.unwrap();
+    request.start().unwrap();
+    if comm.rank() == 0 {
+        request::wait(&request).unwrap();
+        sent.store(true, Ordering::Release);
+        return;
+    }
+    for _ in 0..messages {
+        let (source, tag) = (0, 0);
+        let args = RecvArgs {
+            data: data(),
+            source,
+            tag,
+            origin,
+        };
+        comm.recv(args).unwrap();
+    }
+    let limit = Instant::now() + Duration::from_secs(60);
+    while request::test(&request).is_none() {
+        assert!(Instant::now() < limit, "nothing is heard of the broadcast");
+    }
+    words.check(1, |_| 0);
+}
+
+/// A member that takes for long what its leader takes for short is told, and so are the others.
+#[test]
+fn ranks_that_disagree_about_what_is_short_are_told() {
+    let long = crate::limits::coll::ROUND_SHORT + 4;
+    for counts in [[1, 1, long], [1, long, 2 * long]] {
+        world(3, |comm| {
+            let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
+            let count = counts[comm.rank() as usize];
+            let (input, output) = (Words::new(count, |_| 1), Words::new(count, |_| 1));
+            let allreduce = Allreduce {
+                send: Some(input.0.mem()),
+                recv: output.0.mem(),
+                count,
+                datatype,
+                op: &Op::predefined(Predefined::Sum as u16).unwrap(),
+            };
+            let request = comm.init_collective(&allreduce, Origin::default()).unwrap();
+            request.start().unwrap();
+            let error = request::wait(&request).unwrap_err();
+            assert_eq!(error.class, Class::NotSame, "{error}");
+        });
+    }
 }
 
 /// Ranks that disagree hear of it in their wait.
