@@ -343,6 +343,14 @@ impl Errand<'_> {
         if is_wide { WIDE_SETS } else { ROUNDS }
     }
 
+    /// Whether this member puts down nothing in wide cells, whatever others do.
+    pub fn is_small(&self, members: u32) -> bool {
+        match self {
+            Errand::Parcels(parcels) => parcels.are_small(),
+            other => other.comes_after(members) == ROUNDS,
+        }
+    }
+
     /// Whether what is left of it for a member that computes is worth hands: all members say the same, but where only some know how long blocks are.
     pub fn needs_hands(&self, members: u32) -> bool {
         match self {

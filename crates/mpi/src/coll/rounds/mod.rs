@@ -91,6 +91,14 @@ impl Visits {
         lock(&self.open).iter().filter(is_before).cloned().collect()
     }
 
+    /// After how many numbers this member may come to `number`. Others may need wide cells for it that come back sooner: they wait until all have left what was there, which a member that
+    /// has nothing open from then does not hinder.
+    fn after(&self, number: u32, errand: &Errand<'_>, members: u32) -> u32 {
+        let after = errand.comes_after(members);
+        let is_ahead = after < ROUNDS && errand.is_small(members) && self.before(number, after).is_empty();
+        if is_ahead { ROUNDS } else { after }
+    }
+
     /// Gives the call before it that has the same round, if it is still open.
     fn opened(&self, open: &Arc<Open>) -> Option<Arc<Open>> {
         let place = &mut lock(&self.open)[(open.number % ROUNDS) as usize];
@@ -136,11 +144,12 @@ fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Re
     };
     let number = visits(comm).next();
     let errand = fits.unwrap_or(Errand::Show);
-    let before = visits(comm).before(number, errand.comes_after(comm.size()));
+    let after = errand.comes_after(comm.size());
+    let before = visits(comm).before(number, after);
     let said = errand.said(call.statement(comm), comm.rank(), comm.size());
     let helped = errand.needs_hands(comm.size());
     let open = Open::new(
-        Berth::Common(errand.keep()),
+        Berth::Common(errand.keep(), after),
         (number, said),
         State::Unplaced(before, otherwise),
         wire,
@@ -171,12 +180,14 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
     let visits = visits(comm);
     let number = visits.next();
     let said = errand.said(said, place.me, comm.size());
+    let after = visits.after(number, &errand, comm.size());
     let visit = Visit {
         place,
         rounds: &place.rounds,
         visits,
         errand: &errand,
         number,
+        after,
         said,
         wire,
         is_own: false,
@@ -184,7 +195,7 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
     let mut before = Vec::new();
     let mut free = visit.is_free();
     if !free {
-        before = visits.before(number, errand.comes_after(comm.size()));
+        before = visits.before(number, after);
         open::look_at(&before);
         free = visit.is_free();
     }
@@ -204,7 +215,8 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
     };
     let helped = errand.needs_hands(comm.size());
     let kept = !free || also.is_some() || helped;
-    let open = Open::new(Berth::Common(errand.keep()), (number, said), state, wire, helped);
+    let berth = Berth::Common(errand.keep(), after);
+    let open = Open::new(berth, (number, said), state, wire, helped);
     if let Some(also) = also {
         let _ = open.also.set(also);
     }
@@ -234,6 +246,8 @@ struct Visit<'a> {
     visits: &'a Visits,
     errand: &'a Errand<'a>,
     number: u32,
+    /// It may come when all have left the number so many before.
+    after: u32,
     said: Statement,
     wire: &'a Wire<'static>,
     /// The rounds are one collective's alone: who came to a number has left the one before.
@@ -285,11 +299,7 @@ impl Visit<'_> {
             // All have come to the number before, and so have left the one before that.
             return true;
         }
-        let (known, rounds) = (&self.visits.through, self.rounds);
-        let after = match self.is_own {
-            true => rounds.after(false),
-            false => self.errand.comes_after(rounds.members()),
-        };
+        let (known, rounds, after) = (&self.visits.through, self.rounds, self.after);
         // Acquire: another thread's look at what all have left. SYNC(round-through).
         let before = known.load(Ordering::Acquire);
         if is_free(self.number, after, before) {

@@ -41,8 +41,8 @@ impl State {
 
 /// Where a call meets, and what it has to do there.
 pub(super) enum Berth {
-    /// In the rounds of its communicator, in which the calls of all follow each other.
-    Common(Errand<'static>),
+    /// In the rounds of its communicator, in which the calls of all follow each other, when all have left the one so many before.
+    Common(Errand<'static>, u32),
     /// In its own.
     Own(Arc<Seat>),
 }
@@ -68,7 +68,7 @@ pub(super) struct Open {
 impl Berth {
     fn errand(&self) -> &Errand<'static> {
         match self {
-            Berth::Common(errand) => errand,
+            Berth::Common(errand, _) => errand,
             Berth::Own(seat) => seat.errand(),
         }
     }
@@ -173,16 +173,16 @@ impl Open {
     /// What is known of its rounds.
     fn found(&self) -> Found<'_> {
         match &self.berth {
-            Berth::Common(_) => node::found(self.wire.comm()),
+            Berth::Common(..) => node::found(self.wire.comm()),
             Berth::Own(seat) => seat.found(&self.wire),
         }
     }
 
     /// Its visit there; `None`: it has none, messages serve.
     fn visit<'a>(&'a self, place: &'a Place) -> Option<Visit<'a>> {
-        let (rounds, visits) = match &self.berth {
-            Berth::Common(_) => (&place.rounds, visits(self.wire.comm())),
-            Berth::Own(seat) => (seat.rounds()?, seat.visits()),
+        let (rounds, visits, after) = match &self.berth {
+            Berth::Common(_, after) => (&place.rounds, visits(self.wire.comm()), *after),
+            Berth::Own(seat) => (seat.rounds()?, seat.visits(), seat.rounds()?.after(false)),
         };
         Some(Visit {
             place,
@@ -190,6 +190,7 @@ impl Open {
             visits,
             errand: self.berth.errand(),
             number: self.number,
+            after,
             said: self.said,
             wire: &self.wire,
             is_own: matches!(self.berth, Berth::Own(_)),
@@ -199,8 +200,8 @@ impl Open {
     /// There are rounds: this call comes to its own, if that has room for it. Else it only shows there what it is.
     fn go_to(&self, place: &Place, before: Vec<Weak<Open>>, otherwise: Option<Arc<Running>>) -> State {
         let comm = self.wire.comm();
-        let errand = match &self.berth {
-            Berth::Common(errand) => errand,
+        let (errand, after) = match &self.berth {
+            Berth::Common(errand, after) => (errand, *after),
             Berth::Own(seat) => {
                 seat.ask(self.asks());
                 return State::Early(Vec::new(), None);
@@ -217,7 +218,7 @@ impl Open {
             };
         }
         let shown = Open::new(
-            Berth::Common(Errand::Show),
+            Berth::Common(Errand::Show, after),
             (self.number, self.said),
             State::Early(before, None),
             &self.wire,

@@ -33,6 +33,8 @@ pub struct Parcels {
     give: Vec<Data>,
     /// From each rank, likewise.
     take: Vec<Data>,
+    /// Whether all that this member puts down lies in its small cell.
+    is_small: bool,
 }
 
 /// A block that is longer than the taker has room for, or that it waits for elsewhere.
@@ -117,11 +119,24 @@ impl Parcels {
         if send.is_none() {
             (take[me as usize], give[me as usize]) = (Data::empty(), Data::empty());
         }
-        Self {
-            way: Way::Exchange(send.is_none()),
+        Self::new(Way::Exchange(send.is_none()), ranks, give, take)
+    }
+
+    fn new(way: Way, ranks: u32, give: Vec<Data>, take: Vec<Data>) -> Self {
+        let mut parcels = Self {
+            way,
             give,
             take,
+            is_small: true,
+        };
+        if parcels.has_table() {
+            let end = |end: u64, block: &Data| {
+                end + block.len.min(CELL_BYTES as u64).next_multiple_of(ALIGN as u64)
+            };
+            let table_end = parcels.table_end(ranks) as u64;
+            parcels.is_small = parcels.give.iter().fold(table_end, end) <= CELL_BYTES as u64;
         }
+        parcels
     }
 
     /// A block of each (at the root `None`: in place) to or from the root, which has those of all.
@@ -153,7 +168,7 @@ impl Parcels {
             Way::Gather(_) => (mine, all),
             _ => (all, mine),
         };
-        Self { way, give, take }
+        Self::new(way, ranks, give, take)
     }
 
     pub fn course(&self) -> Course {
@@ -180,6 +195,21 @@ impl Parcels {
             Way::Gather(_) => 0,
             Way::Exchange(_) | Way::Scatter(_) => to as usize * ENTRY,
         }
+    }
+
+    /// Where a table that begins with the cell ends.
+    fn table_end(&self, members: u32) -> usize {
+        self.entry(members.saturating_sub(1)) + ENTRY
+    }
+
+    /// Whether this member puts down a table.
+    fn has_table(&self) -> bool {
+        matches!(self.way, Way::Exchange(_)) || !self.give.is_empty()
+    }
+
+    /// Whether all that this member puts down lies in its small cell.
+    pub fn are_small(&self) -> bool {
+        self.is_small
     }
 
     /// Whether any block may lie in a cell there.
@@ -255,13 +285,12 @@ impl Parcels {
         let plot = self.plot(view.members, view.wide_len);
         let cells = Cells::of(view, view.me);
         // Small blocks lie behind a short table, on lines that whoever looks for it fetches.
-        let table_end = plot.table + self.entry(view.members.saturating_sub(1)) + ENTRY;
+        let table_end = plot.table + self.table_end(view.members);
         let (mut small, mut wide) = match plot.table {
             0 => (table_end, CELL_BYTES),
             _ => (CELL_BYTES, table_end),
         };
-        let gives = matches!(self.way, Way::Exchange(_)) || !self.give.is_empty();
-        for to in (0..view.members).filter(|_| gives) {
+        for to in (0..view.members).filter(|_| self.has_table()) {
             if matches!(self.way, Way::Gather(root) if root != to) {
                 continue;
             }

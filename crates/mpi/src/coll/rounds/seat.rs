@@ -334,12 +334,14 @@ impl Seat {
                 State::Unplaced(Vec::new(), Some(running))
             }
             Found::Place(place) => {
+                let rounds = self.rounds()?;
                 let visit = Visit {
                     place,
-                    rounds: self.rounds()?,
+                    rounds,
                     visits: &self.visits,
                     errand: self.errand(),
                     number,
+                    after: rounds.after(false),
                     said: self.said,
                     wire,
                     is_own: true,

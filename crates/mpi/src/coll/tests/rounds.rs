@@ -244,6 +244,45 @@ fn a_block_that_is_longer_than_expected_is_an_error_at_its_taker() {
     }
 }
 
+/// Who gives little may come sooner than who gives much and needs cells that come back later; not before it has left what that one waits for.
+#[test]
+fn who_gives_little_does_not_wait_for_who_gives_much_in_a_circle() {
+    const CALLS: usize = 7;
+    // A block of the first goes into its small cell, one of the second into a wide one.
+    let counts = [[0, 2], [200, 0]];
+    world_in_time("blocks of both lengths", 2, move |comm| {
+        comm.collective(&Barrier, Origin::default()).unwrap();
+        let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
+        let (me, other) = (comm.rank(), 1 - comm.rank());
+        let (out, into) = (counts[me as usize], counts.map(|of| of[me as usize]));
+        let given: Vec<_> = (0..CALLS as u32)
+            .map(|call| Words::new(200, move |index| word(me, call, index)))
+            .collect();
+        let taken: Vec<_> = (0..CALLS).map(|_| Words::new(200, |_| 5)).collect();
+        let start = |(given, taken): (&Words, &Words)| {
+            let describe = |words: &Words, counts| Uneven {
+                mem: words.0.mem(),
+                counts,
+                displs: Numbers::Int(&[0, 0]),
+                datatype,
+            };
+            let call = Alltoallv {
+                send: Some(describe(given, Numbers::Int(&out))),
+                recv: describe(taken, Numbers::Int(&into)),
+            };
+            comm.start_collective(&call, Origin::default()).unwrap()
+        };
+        let requests: Vec<_> = given.iter().zip(&taken).map(start).collect();
+        // The last first: those before are left meanwhile, though nobody asks for them.
+        for request in requests.iter().rev() {
+            request::wait(request).unwrap();
+        }
+        for (call, taken) in (0..).zip(&taken) {
+            taken.check(into[other as usize] as u64, |index| word(other, call, index));
+        }
+    });
+}
+
 /// The same where the message has come before its taker calls: what was over before there was a request is told as well.
 #[test]
 fn an_error_that_a_call_meets_at_once_in_its_messages_is_told() {
