@@ -29,6 +29,7 @@ mod handshake;
 pub mod hostile;
 mod hosts;
 mod intake;
+mod latch;
 mod line;
 mod link;
 mod log;

@@ -7,18 +7,15 @@
 use crate::limits::{
     TCP_ACCEPTS_PER_POLL, TCP_BACKLOG, TCP_PROOF_STAYS, TCP_STRANGER_LIMIT, TCP_STRANGERS_MAX,
 };
-use crate::tcp::alarm::Alarm;
 use crate::tcp::frame::{Process, Reason, Stream};
 use crate::tcp::handshake::{Fault, House};
+use crate::tcp::latch::{Latch, accept};
 use crate::tcp::line::prepare;
 use crate::tcp::stranger::{Newcomer, Next, Stranger};
 use garonne_engine::api::Error;
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::io::Errno;
-use rustix::net::SocketFlags;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A listening socket for a rank, on an address of which the port may be 0.
 ///
@@ -43,50 +40,11 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     Ok(TcpListener::from(socket))
 }
 
-/// What is ready when the door has something to do: the listener while it is open, and otherwise a clock.
-#[derive(Debug)]
-struct Latch {
-    ready: OwnedFd,
-    clock: Alarm,
-    shut: bool,
-}
-
-impl Latch {
-    fn new(listener: &OwnedFd) -> Option<Self> {
-        let ready = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
-        let clock = Alarm::new().ok()?;
-        epoll::add(&ready, listener, EventData::new_u64(0), EventFlags::IN).ok()?;
-        epoll::add(&ready, clock.fd(), EventData::new_u64(1), EventFlags::IN).ok()?;
-        Some(Self {
-            ready,
-            clock,
-            shut: false,
-        })
-    }
-
-    /// Who calls waits for so long, unless it is opened before. Where that cannot be done it stays open.
-    fn shut(&mut self, listener: &OwnedFd, wait: Duration) {
-        self.shut = self.clock.set(Some(wait)) && self.watch(listener, EventFlags::empty());
-    }
-
-    fn open(&mut self, listener: &OwnedFd) {
-        if self.shut {
-            self.clock.set(None);
-            self.shut = !self.watch(listener, EventFlags::IN);
-        }
-    }
-
-    fn watch(&self, listener: &OwnedFd, flags: EventFlags) -> bool {
-        epoll::modify(&self.ready, listener, EventData::new_u64(0), flags).is_ok()
-    }
-}
-
 /// See the module's paragraph.
 #[derive(Debug)]
 pub(crate) struct Door {
     listener: OwnedFd,
-    /// None where the kernel had no descriptors for it: then the door is open always.
-    latch: Option<Latch>,
+    latch: Latch,
     strangers: Vec<Option<Stranger>>,
     /// The last that was sent away for what it said.
     turned_away: Option<(IpAddr, Fault)>,
@@ -104,21 +62,12 @@ impl Door {
 
     /// Readable when somebody can come in.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        let latch = self.latch.as_ref().map(|latch| latch.ready.as_fd());
-        latch.unwrap_or(self.listener.as_fd())
-    }
-
-    fn shut(&mut self, wait: Duration) {
-        if let Some(latch) = &mut self.latch {
-            latch.shut(&self.listener, wait);
-        }
+        self.latch.fd(&self.listener)
     }
 
     /// A place is free.
     fn unlatch(&mut self) {
-        if let Some(latch) = &mut self.latch {
-            latch.open(&self.listener);
-        }
+        self.latch.open(&self.listener);
     }
 
     /// Lets some in. Returns the places they took, to be watched.
@@ -127,15 +76,13 @@ impl Door {
             // Those who wait in the kernel's queue are heard when one of those in here has gone on.
             let place = match self.place(now) {
                 Ok(place) => place,
-                Err(free) => return self.shut(free.saturating_duration_since(now)),
+                Err(free) => {
+                    let wait = free.saturating_duration_since(now);
+                    return self.latch.shut(&self.listener, wait);
+                }
             };
-            self.unlatch();
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket = match rustix::net::accept_with(&self.listener, flags) {
-                Ok(socket) => socket,
-                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
-                // The process or the system has no more descriptors or memory.
-                Err(_) => return self.shut(TCP_PROOF_STAYS),
+            let Some(socket) = accept(&self.listener, &mut self.latch) else {
+                return;
             };
             self.strangers[place] = None;
             if watch(place, socket.as_fd()) {

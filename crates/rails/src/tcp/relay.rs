@@ -13,10 +13,11 @@ use self::passage::{Half, Passage};
 use crate::limits::{RELAY_PASSAGES_MAX, TCP_ACCEPTS_PER_POLL, TCP_SILENCE_LOOK};
 use crate::tcp::alarm::Alarm;
 use crate::tcp::handshake::Secret;
+use crate::tcp::latch::{Latch, accept};
 use crate::tcp::line::{self, prepare};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::net::{SocketFlags, sockopt};
+use rustix::net::sockopt;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
@@ -64,6 +65,7 @@ impl Probe {
 pub struct Relay {
     epoll: OwnedFd,
     listener: OwnedFd,
+    latch: Latch,
     clock: Alarm,
     secret: Secret,
     job: [u8; 16],
@@ -85,12 +87,19 @@ impl Relay {
     pub fn new(listener: TcpListener, secret: Secret, job: [u8; 16]) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let listener = OwnedFd::from(listener);
-        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        let latch = Latch::new(&listener);
+        epoll::add(
+            &epoll,
+            latch.fd(&listener),
+            EventData::new_u64(LISTENER),
+            EventFlags::IN,
+        )?;
         let clock = Alarm::new()?;
         epoll::add(&epoll, clock.fd(), EventData::new_u64(CLOCK), EventFlags::IN)?;
         Ok(Self {
             epoll,
             listener,
+            latch,
             clock,
             secret,
             job,
@@ -166,8 +175,7 @@ impl Relay {
 
     fn open(&mut self, now: Instant) {
         for _ in 0..TCP_ACCEPTS_PER_POLL {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let Ok(caller) = rustix::net::accept_with(&self.listener, flags) else {
+            let Some(caller) = accept(&self.listener, &mut self.latch) else {
                 return;
             };
             if prepare(&caller).is_err() {

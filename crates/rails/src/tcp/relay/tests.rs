@@ -340,3 +340,40 @@ fn no_more_wait_than_there_are_places() {
     relay.turn(Instant::now(), &meets);
     assert!(relay.passages().0 < 20);
 }
+
+/// Set in a process of its own, which may have as few descriptors as it likes.
+const ALONE: &str = "GARONNE_TEST_ALONE";
+
+#[test]
+fn a_host_between_without_descriptors_rests_and_takes_the_call_later() {
+    if std::env::var_os(ALONE).is_none() {
+        let name = "tcp::relay::tests::a_host_between_without_descriptors_rests_and_takes_the_call_later";
+        let this = std::env::current_exe().unwrap();
+        let mut alone = std::process::Command::new(this);
+        let ended = alone.args(["--exact", name]).env(ALONE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+        return assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+    }
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let secret = Secret::generate().unwrap();
+    let (port, here) = listener();
+    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let mut one = Party::new(here, &secret, (1, 2));
+    let may = getrlimit(Resource::Nofile);
+    // As many as one is waited for with.
+    let none = Rlimit {
+        current: Some(1),
+        ..may
+    };
+    setrlimit(Resource::Nofile, none).unwrap();
+    let mut turns = 0;
+    while relay.is_called() {
+        relay.turn(Instant::now(), &meets);
+        turns += 1;
+        assert!(turns < 100, "it turns for nothing");
+    }
+    assert_eq!(relay.passages(), (0, 0));
+    setrlimit(Resource::Nofile, may).unwrap();
+    let waits = between::word(Reason::Waits);
+    until(&mut relay, &meets, || one.has(&[&waits]).then_some(()));
+}
