@@ -244,12 +244,14 @@ impl Relay {
     fn meet(&mut self, place: usize, half: Half, now: Instant) {
         let errand = half.errand;
         match self.halves.come(errand, place, now) {
-            Met::With(other) => {
-                if let Some(Passage::Waiting(other)) = self.passages.get_mut(other).and_then(Option::take) {
+            Met::With(other) => match self.passages.get_mut(other).and_then(Option::take) {
+                Some(Passage::Waiting(other)) if other.is_there() => {
                     self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
                     self.keep(place, true, half.join(other));
                 }
-            }
+                // It has hung up, and nobody has looked at it since: as if it had never waited.
+                _ => self.meet(place, half, now),
+            },
             Met::Waits(before) => {
                 if let Some(before) = before {
                     self.passages[before] = None;

@@ -85,6 +85,11 @@ pub(super) struct Half {
 }
 
 impl Half {
+    /// Whether its caller still waits: it says nothing before it is answered.
+    pub(super) fn is_there(&self) -> bool {
+        channel::recv(&self.caller, &mut [0; 1]) == Io::Later
+    }
+
     /// Tells the caller that it is kept. Whether it could be told.
     pub(super) fn tell(&self) -> bool {
         let word = between::word(Reason::Waits);
@@ -192,11 +197,7 @@ impl Passage {
                     Err(_) => (None, false),
                 }
             }
-            // It says nothing before it is answered.
-            Self::Waiting(half) => match channel::recv(&half.caller, &mut [0; 1]) {
-                Io::Later => (Some(Self::Waiting(half)), false),
-                Io::Moved(_) | Io::Over => (None, false),
-            },
+            Self::Waiting(half) => (half.is_there().then_some(Self::Waiting(half)), false),
             Self::Calling {
                 caller,
                 came,

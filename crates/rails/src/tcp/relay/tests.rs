@@ -377,3 +377,33 @@ fn a_host_between_without_descriptors_rests_and_takes_the_call_later() {
     let waits = between::word(Reason::Waits);
     until(&mut relay, &meets, || one.has(&[&waits]).then_some(()));
 }
+
+#[test]
+fn who_has_hung_up_unseen_is_met_by_nobody() {
+    let secret = Secret::generate().unwrap();
+    let (port, here) = listener();
+    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let [waits, turn] = [Reason::Waits, Reason::Turn].map(between::word);
+    let mut gone = Party::new(here, &secret, (1, 2));
+    until(&mut relay, &meets, || gone.has(&[&waits]).then_some(()));
+    let mut socket = TcpStream::connect(here).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while relay.passages().0 < 2 {
+        relay.turn(Instant::now(), &meets);
+    }
+    // The kernel tells of the call first, and then of the end.
+    let call = call_of(&secret, JOB, (2, 1));
+    socket.write_all(&call).unwrap();
+    drop(gone);
+    let mut other = Party {
+        socket,
+        call,
+        got: Vec::new(),
+    };
+    until(&mut relay, &meets, || other.has(&[&waits]).then_some(()));
+    let mut again = Party::new(here, &secret, (1, 2));
+    until(&mut relay, &meets, || {
+        other.has(&[&waits, &turn, &again.call]).then_some(())
+    });
+    assert!(again.has(&[]));
+}
