@@ -376,8 +376,12 @@ pub const TCP_SLOW_AGAIN: std::time::Duration = std::time::Duration::from_secs(1
 /// Or after so many times as long as its last piece took, if that is more: two percent of the time at most are lost to ways that stay slow.
 pub const TCP_SLOW_COST: u32 = 50;
 
-/// Connections that a host passes on for others at once: two or more for each pair of ranks that has no other way.
+/// Connections that a host passes on for others at once, and calls that wait there for those whom they call: two or more for each pair of ranks that has no other way.
 pub const RELAY_PASSAGES_MAX: usize = 512;
+
+/// Callers there beside those, that have not said yet whom they call: as many as may call within some round trips, so that one whose call is under way is not crowded out by others, and
+/// comes to the one who waits for it however many wait.
+pub const RELAY_UNHEARD_MAX: usize = 128;
 
 /// Bytes on their way through a host in each direction of such a connection, beside what its sockets hold: few turns for a large message, and little memory.
 pub const RELAY_BUFFER: usize = 128 * 1024;

@@ -8,9 +8,9 @@
 mod halves;
 mod passage;
 
-use self::halves::{Halves, Met};
+use self::halves::{Errand, Halves, Met};
 use self::passage::{Half, Passage};
-use crate::limits::{RELAY_PASSAGES_MAX, TCP_ACCEPTS_PER_POLL, TCP_SILENCE_LOOK};
+use crate::limits::{RELAY_PASSAGES_MAX, RELAY_UNHEARD_MAX, TCP_ACCEPTS_PER_POLL, TCP_SILENCE_LOOK};
 use crate::tcp::alarm::Alarm;
 use crate::tcp::handshake::Secret;
 use crate::tcp::latch::{Latch, accept};
@@ -181,7 +181,7 @@ impl Relay {
             if prepare(&caller).is_err() {
                 continue;
             }
-            let Some(place) = self.place() else { return };
+            let place = self.place();
             let passage = Passage::Hearing {
                 caller,
                 came: Vec::new(),
@@ -193,19 +193,34 @@ impl Relay {
         }
     }
 
-    /// A free place; if there is none, that of one who has not said whom it calls. None: all are in use, and the caller finds nobody.
-    fn place(&mut self) -> Option<usize> {
-        if let Some(free) = self.passages.iter().position(Option::is_none) {
-            return Some(free);
+    /// A place for one who has not said yet whom it calls; if all of those are taken, that of who has been silent for the longest.
+    fn place(&mut self) -> usize {
+        let places = self.passages.iter().enumerate();
+        let unheard = places.filter_map(|(place, passage)| Some((passage.as_ref()?.unheard()?, place)));
+        if unheard.clone().count() >= RELAY_UNHEARD_MAX
+            && let Some((_, oldest)) = unheard.min()
+        {
+            self.passages[oldest] = None;
+            return oldest;
         }
-        if self.passages.len() < RELAY_PASSAGES_MAX {
+        let free = self.passages.iter().position(Option::is_none);
+        free.unwrap_or_else(|| {
             self.passages.push(None);
-            return Some(self.passages.len() - 1);
+            self.passages.len() - 1
+        })
+    }
+
+    /// Whether one more has room that has said whom it calls, beside those who have; if there is none, who has waited for the longest gives way, unless that is this one's own call.
+    fn makes_room(&mut self, own: Option<&Errand>) -> bool {
+        let heard = |passage: &&Passage| passage.unheard().is_none();
+        if self.passages.iter().flatten().filter(heard).count() < RELAY_PASSAGES_MAX {
+            return true;
         }
-        let mute = |passage: &Option<Passage>| matches!(passage, Some(Passage::Hearing { .. }));
-        let place = self.passages.iter().position(mute)?;
-        self.passages[place] = None;
-        Some(place)
+        let oldest = self.halves.give_way(own);
+        if let Some(oldest) = oldest {
+            self.passages[oldest] = None;
+        }
+        oldest.is_some()
     }
 
     fn look(&mut self, (place, now): (usize, Instant), lead: &dyn Fn(u32, u32) -> Lead) {
@@ -216,6 +231,7 @@ impl Relay {
             Passage::Waiting(half) => Some(half.errand),
             _ => None,
         };
+        let was_unheard = passage.unheard().is_some();
         let mut passage = Some(passage);
         // What a step has brought about the next one uses: a connection of the same host stands at once.
         for _ in 0..3 {
@@ -230,6 +246,10 @@ impl Relay {
         match (passage, waited) {
             (Some(Passage::Waiting(half)), None) => self.meet(place, half, now),
             (Some(passage), _) => {
+                let newly_heard = was_unheard && passage.unheard().is_none();
+                if newly_heard && !self.makes_room(None) {
+                    return;
+                }
                 if passage.flows() {
                     self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
                 }
@@ -256,7 +276,7 @@ impl Relay {
                 if let Some(before) = before {
                     self.passages[before] = None;
                 }
-                if half.tell() {
+                if self.makes_room(Some(&errand)) && half.tell() {
                     self.keep(place, true, Passage::Waiting(half));
                 }
                 if self.passages[place].is_none() {

@@ -70,6 +70,14 @@ impl Halves {
         }
     }
 
+    /// The place of the call that has waited for the longest, of all but this one's, and gives way to others; it waits no more. Its caller calls again.
+    pub(crate) fn give_way(&mut self, to: Option<&Errand>) -> Option<usize> {
+        let others = self.0.iter().filter(|(errand, _)| Some(*errand) != to);
+        let (oldest, _) = others.min_by_key(|(_, (_, since))| *since)?;
+        let oldest = *oldest;
+        self.0.remove(&oldest).map(|(place, _)| place)
+    }
+
     /// The call at this place is over.
     pub(crate) fn leave(&mut self, errand: &Errand, place: usize) {
         if self.0.get(errand).is_some_and(|(at, _)| *at == place) {
@@ -166,6 +174,20 @@ mod tests {
         assert_eq!(halves.due(), Some(later + RELAY_HALF_LIMIT));
         assert_eq!(halves.overdue(later + RELAY_HALF_LIMIT), [8]);
         assert_eq!(halves.due(), None);
+    }
+
+    #[test]
+    fn who_has_waited_for_the_longest_gives_way_and_nobody_to_itself() {
+        let (mut halves, now) = (Halves::default(), Instant::now());
+        let calls = [1, 2, 3].map(|from| call(from, 0, Stream::Small));
+        for (one, age) in calls.into_iter().zip([2, 3, 1]) {
+            halves.come(one, age, now - Duration::from_secs(age as u64));
+        }
+        assert_eq!(halves.give_way(Some(&calls[1])), Some(2));
+        assert_eq!(halves.give_way(None), Some(3));
+        assert_eq!(halves.give_way(Some(&calls[2])), None);
+        assert_eq!(halves.come(calls[2].turned(), 9, now), Met::With(1));
+        assert_eq!(halves.give_way(None), None);
     }
 
     #[test]

@@ -251,6 +251,14 @@ impl Passage {
         }
     }
 
+    /// Since when it is here, if it has not said whom it calls.
+    pub(super) fn unheard(&self) -> Option<Instant> {
+        match self {
+            Self::Hearing { since, .. } => Some(*since),
+            _ => None,
+        }
+    }
+
     /// Whether bytes may be under way by it.
     pub(super) fn flows(&self) -> bool {
         matches!(self, Self::Flowing { .. })
@@ -259,8 +267,8 @@ impl Passage {
     /// Whether something may keep it waiting in vain, and whether that is so: who has not said whom it calls had the time to, or the host at one of its ends confirms nothing of what is
     /// under way there, and counts as gone. What lies there is not sent any more then.
     pub(super) fn listen(&mut self, now: Instant) -> (bool, bool) {
-        if let Self::Hearing { since, .. } = self {
-            return (true, now >= *since + RELAY_HALF_LIMIT);
+        if let Some(since) = self.unheard() {
+            return (true, now >= since + RELAY_HALF_LIMIT);
         }
         let Self::Flowing { ends, doubted, .. } = self else {
             return (false, false);

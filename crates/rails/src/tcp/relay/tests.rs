@@ -135,7 +135,7 @@ fn many_who_say_nothing_leave_a_place_for_who_does() {
     let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
     let lead = |_, _| Lead::To(vec![at]);
     let mut mute = Vec::new();
-    for _ in 0..RELAY_PASSAGES_MAX + 10 {
+    for _ in 0..RELAY_UNHEARD_MAX + 10 {
         mute.push(TcpStream::connect(here).unwrap());
         relay.turn(Instant::now(), &lead);
     }
@@ -143,7 +143,7 @@ fn many_who_say_nothing_leave_a_place_for_who_does() {
     caller.write_all(&call(&secret, JOB)).unwrap();
     rank.set_nonblocking(true).unwrap();
     until(&mut relay, &lead, || rank.accept().ok());
-    assert!(relay.passages().0 <= RELAY_PASSAGES_MAX);
+    assert!(relay.passages().0 <= RELAY_UNHEARD_MAX + 1);
 }
 
 #[test]
@@ -321,24 +321,67 @@ fn strangers_and_whoever_calls_itself_are_kept_by_nobody() {
     assert_eq!(relay.passages(), (0, 2));
 }
 
-#[test]
-fn no_more_wait_than_there_are_places() {
-    let secret = Secret::generate().unwrap();
+/// A relay at which so many wait for rank 0 as may.
+fn crowd(secret: &Secret) -> (Relay, SocketAddr, Vec<Party>) {
     let (port, here) = listener();
     let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let waits = between::word(Reason::Waits);
     let mut parties: Vec<Party> = Vec::new();
-    for from in 1..RELAY_PASSAGES_MAX as u32 + 20 {
-        parties.push(Party::new(here, &secret, (from, 0)));
-        relay.turn(Instant::now(), &meets);
+    for from in 1..=RELAY_PASSAGES_MAX as u32 {
+        let mut party = Party::new(here, secret, (from, 0));
+        until(&mut relay, &meets, || party.has(&[&waits]).then_some(()));
+        parties.push(party);
     }
-    let begun = Instant::now();
-    while relay.is_called() && begun.elapsed() < Duration::from_secs(20) {
-        relay.turn(Instant::now(), &meets);
+    assert_eq!(relay.passages().0, RELAY_PASSAGES_MAX);
+    (relay, here, parties)
+}
+
+#[test]
+fn however_many_wait_the_one_called_comes_to_who_waits_for_it() {
+    let secret = Secret::generate().unwrap();
+    let (mut relay, here, mut parties) = crowd(&secret);
+    let mute: Vec<TcpStream> = (0..RELAY_UNHEARD_MAX + 10)
+        .map(|_| TcpStream::connect(here).unwrap())
+        .collect();
+    let [waits, turn] = [Reason::Waits, Reason::Turn].map(between::word);
+    for first in [0, RELAY_PASSAGES_MAX - 1] {
+        let mut called = Party::new(here, &secret, (0, first as u32 + 1));
+        let first = &mut parties[first];
+        until(&mut relay, &meets, || {
+            first.has(&[&waits, &turn, &called.call]).then_some(())
+        });
+        assert!(called.has(&[]));
     }
+    drop(mute);
+}
+
+#[test]
+fn who_has_waited_for_the_longest_gives_way_to_who_comes() {
+    let secret = Secret::generate().unwrap();
+    let (mut relay, here, mut parties) = crowd(&secret);
+    let waits = between::word(Reason::Waits);
+    let mut late = Party::new(here, &secret, (RELAY_PASSAGES_MAX as u32 + 1, 0));
+    until(&mut relay, &meets, || late.has(&[&waits]).then_some(()));
+    let oldest = &mut parties[0];
+    until(&mut relay, &meets, || {
+        take(&mut oldest.socket, &mut oldest.got).then_some(())
+    });
+    // It knows that it was kept, and calls again.
+    assert!(oldest.got == waits);
+    assert!(parties[1..].iter_mut().all(|party| party.has(&[&waits])));
+    // So it is where a call goes on to the one that is called.
+    let (_rank, at) = listener();
+    let lead = |_, _| Lead::To(vec![at]);
+    let passes = Party::new(here, &secret, (7, 8));
+    let oldest = &mut parties[1];
+    until(&mut relay, &lead, || {
+        take(&mut oldest.socket, &mut oldest.got).then_some(())
+    });
     assert_eq!(relay.passages().0, RELAY_PASSAGES_MAX);
     relay.turn(Instant::now() + RELAY_HALF_LIMIT, &meets);
     relay.turn(Instant::now(), &meets);
-    assert!(relay.passages().0 < 20);
+    assert_eq!(relay.passages().0, 1);
+    drop(passes);
 }
 
 /// Set in a process of its own, which may have as few descriptors as it likes.
