@@ -26,7 +26,7 @@ pub(crate) enum Failure {
     Refused,
     /// No answer, no way, or no resources for an attempt.
     Unreachable,
-    /// It was accepted and then cut.
+    /// It was accepted and then cut, behind the call.
     Cut,
     /// A host between kept it, and the one called did not come there, or not in time.
     Alone,
@@ -256,7 +256,8 @@ impl Calling {
             // A new connection takes the call at once; one that does not is not worth keeping.
             Io::Moved(moved) if moved == self.call.len() => Ok(true),
             Io::Later => Ok(false),
-            _ => Err(Failure::Cut),
+            // Nobody has heard it: that says nothing of who is there.
+            _ => Err(Failure::Unreachable),
         }
     }
 
@@ -289,5 +290,39 @@ fn admit(
             true => Ok(expected),
             false => Err(Reason::Other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::handshake::Secret;
+
+    #[test]
+    fn who_is_cut_off_before_its_call_has_left_was_not_heard() {
+        let listener = crate::tcp::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let me = Process {
+            job: [1; 16],
+            world: 0,
+            rank: 0,
+            incarnation: 0,
+        };
+        let house = House::new(Secret::generate().unwrap(), me, false);
+        let (address, now) = (listener.local_addr().unwrap(), Instant::now());
+        let begin = || Line::begin(&house, (address, (1, 0), Stream::Small), now).unwrap();
+        let unheard = begin();
+        rustix::net::shutdown(unheard.fd(), rustix::net::Shutdown::Write).unwrap();
+        let Step::Failed(failure) = unheard.step(0, now) else {
+            panic!("it was heard")
+        };
+        assert_eq!(failure, Failure::Unreachable);
+        let Step::Wait(heard) = begin().step(0, now) else {
+            panic!("nobody has answered")
+        };
+        drop(listener);
+        let Step::Failed(failure) = heard.step(0, now) else {
+            panic!("it was cut")
+        };
+        assert_eq!(failure, Failure::Cut);
     }
 }
