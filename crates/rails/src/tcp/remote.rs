@@ -39,7 +39,7 @@ pub(crate) struct Calls {
     refused_since: Option<Instant>,
     /// Which of the peer's addresses is tried; one that worked is kept.
     address: usize,
-    /// The first of the peer's addresses when one was last tried.
+    /// The first of the peer's addresses when one was last tried. None: they are tried in turn all the same.
     first: Option<SocketAddr>,
     /// The peer's end of the connection that stands, or stood last.
     pub(crate) met: Option<IpAddr>,
@@ -90,9 +90,10 @@ impl Calls {
 
     /// The stream is open.
     pub(crate) fn opened(&mut self) {
-        let address = self.address;
+        let (address, first) = (self.address, self.first);
         *self = Self {
             address,
+            first,
             ..Self::default()
         };
     }
@@ -104,7 +105,7 @@ impl Calls {
 
     /// This one of the peer's addresses is tried next.
     pub(crate) fn turn_to(&mut self, address: usize) {
-        self.address = address;
+        (self.address, self.first) = (address, None);
     }
 
     /// The stream broke; who is to call again does.
@@ -159,8 +160,11 @@ impl Calls {
         self.first.is_some() && self.first != addresses.first().copied()
     }
 
-    /// The address to try.
+    /// The address to try: one that has come before all others since the last try, or the next in turn.
     pub(crate) fn address(&mut self, addresses: &[SocketAddr]) -> Option<SocketAddr> {
+        if self.is_outdated(addresses) {
+            self.address = 0;
+        }
         self.first = addresses.first().copied();
         addresses.get(self.address % addresses.len().max(1)).copied()
     }
@@ -419,5 +423,27 @@ mod tests {
         calls.broke(now, false);
         assert_eq!(calls.address(&addresses), Some(addresses[1]));
         assert_eq!(calls.address(&[]), None);
+    }
+
+    #[test]
+    fn an_address_that_comes_before_all_others_is_tried_next_whenever_it_came() {
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let (mut calls, now) = (Calls::default(), Instant::now());
+        let before = [at(1), at(2)];
+        assert_eq!(calls.address(&before), Some(at(1)));
+        calls.failed(&Failure::Unreachable, now);
+        // Between two tries.
+        let addresses = [at(3), at(1), at(2)];
+        assert_eq!(calls.address(&addresses), Some(at(3)));
+        calls.failed(&Failure::Unreachable, now);
+        assert_eq!(calls.address(&addresses), Some(at(1)));
+        // While a connection stood.
+        calls.opened();
+        calls.broke(now, false);
+        let addresses = [at(4), at(3), at(1), at(2)];
+        assert_eq!(calls.address(&addresses), Some(at(4)));
+        // What is called next for another reason stays so.
+        calls.turn_to(2);
+        assert_eq!(calls.address(&[at(5), at(4), at(3)]), Some(at(3)));
     }
 }
