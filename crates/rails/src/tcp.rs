@@ -8,6 +8,7 @@
 //! Bounded by the log of each peer spoken to, the strangers at the door, and `limits`. No room is `Refusal::Full`. Peers that are gone are told once.
 
 mod alarm;
+mod asked;
 mod beside;
 mod between;
 mod bulk;

@@ -186,28 +186,8 @@ impl TcpRail {
         }
     }
 
-    /// Asks a peer for its call, since ours does not get through, unless it was asked just now.
-    pub(super) fn ask(&mut self, peer: Peer, stream: Stream, now: Instant) {
-        let beside = self.is_beside(peer);
-        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
-            return;
-        };
-        if !stream.is_further() && !beside && remote.calls(stream).asks(now) {
-            self.hosts.ask(peer, stream != Stream::Small);
-            if remote
-                .calls(stream)
-                .is_led_elsewhere(&self.hosts.addresses(peer), now)
-            {
-                return self.call(peer, stream, now);
-            }
-        }
-        if let Some(due) = remote.due(stream) {
-            self.remind(due);
-        }
-    }
-
     /// A call goes on.
-    fn step(&mut self, peer: Peer, stream: Stream, now: Instant) {
+    pub(super) fn step(&mut self, peer: Peer, stream: Stream, now: Instant) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
@@ -343,17 +323,6 @@ impl TcpRail {
         let data = Watched::Peer(peer, stream).data();
         if epoll::modify(&self.wake.epoll, newcomer.channel.fd(), data, EventFlags::IN).is_ok() {
             self.opened(peer, stream, newcomer.channel, newcomer.expected);
-        }
-    }
-
-    /// A peer that does not reach this side wants its call.
-    fn wanted_there(&mut self, peer: Peer, stream: Stream) {
-        let now = Instant::now();
-        if let Some(Some(remote)) = self.remotes.get_mut(peer as usize)
-            && remote.fd(stream).is_none()
-        {
-            remote.calls(stream).wanted_there(now);
-            self.call(peer, stream, now);
         }
     }
 

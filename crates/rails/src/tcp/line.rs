@@ -152,6 +152,14 @@ impl Line {
         self.called
     }
 
+    /// Since when it waits for what the peer says: to this side's call, or to this side's answer.
+    pub(crate) fn waits_since(&self) -> Option<Instant> {
+        match &self.side {
+            Side::Calling(_) => self.called,
+            Side::Called(peer) => Some(peer.since()),
+        }
+    }
+
     /// Whether a host between keeps the call, and the one called is to be told.
     pub(crate) fn is_kept(&self) -> bool {
         self.kept

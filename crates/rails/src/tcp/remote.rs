@@ -115,10 +115,20 @@ impl Calls {
         self.call = Call::At(if higher { now + TCP_HIGHER_WAITS } else { now });
     }
 
-    /// The peer does not reach this side, and wants to be called.
+    /// The peer does not reach this side, and wants to be called. So it is called again where a call has stood unanswered: whoever has that is not the peer, or is where the peer does not come.
     pub(crate) fn wanted_there(&mut self, now: Instant) {
         self.wanted_there.get_or_insert(now);
+        if self.is_unanswered(now) {
+            self.call = Call::At(now);
+        }
         self.want(now);
+    }
+
+    /// Whether a call under way has waited for the peer's answer for so long that it may be lost.
+    pub(crate) fn is_unanswered(&self, now: Instant) -> bool {
+        let Call::Out(line) = &self.call else { return false };
+        let since = line.waits_since();
+        since.is_some_and(|since| now >= since + TCP_GIVE_WAY_AFTER)
     }
 
     /// Whether it is time to ask the peer for its call; it is asked then.

@@ -1,0 +1,175 @@
+//! What a rank does that is asked for its call while it has one under way, or is connected as it seems to it.
+
+use super::*;
+use crate::conformance::{Told, send};
+use crate::limits::{RELAY_HALF_LIMIT, TCP_GIVE_WAY_AFTER};
+use crate::tcp::between;
+use crate::tcp::frame::{CALL, FIRST, PREFIX, Process, Reason, SECOND};
+use crate::tcp::handshake::Caller;
+use crate::tcp::trusted::{Call, Called, house_of_asking};
+use crate::tcp::{Hosts, House, Secret, listen};
+use garonne_engine::rail::{Class, Rail};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+const JOB: [u8; 16] = [1; 16];
+
+struct Book([SocketAddr; 2]);
+
+impl Hosts for Book {
+    fn size(&self) -> u32 {
+        2
+    }
+    fn incarnation(&self, _peer: Peer) -> u32 {
+        0
+    }
+    fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
+        vec![self.0[peer as usize]]
+    }
+    fn is_gone(&self, _peer: Peer) -> bool {
+        false
+    }
+    fn may_be_hidden(&self, _peer: Peer) -> bool {
+        true
+    }
+}
+
+fn house(secret: &Secret, rank: Peer) -> House {
+    let me = Process {
+        job: JOB,
+        world: 0,
+        rank,
+        incarnation: 0,
+    };
+    House::new(secret.clone(), me, false)
+}
+
+/// Rank 0, which has something to say to rank 1, and whoever is at rank 1's address.
+struct Scene {
+    secret: Secret,
+    rail: TcpRail,
+    here: SocketAddr,
+    there: TcpListener,
+    asks: Vec<Call>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let (listener, there) = (listen(any).unwrap(), listen(any).unwrap());
+        let addresses = [&listener, &there].map(|listener| listener.local_addr().unwrap());
+        let secret = Secret::generate().unwrap();
+        let mut rail = TcpRail::new(house(&secret, 0), Arc::new(Book(addresses)), listener).unwrap();
+        send(&mut rail, 1, b"word", 0, Class::Data).unwrap();
+        Self {
+            secret,
+            rail,
+            here: addresses[0],
+            there,
+            asks: Vec::new(),
+        }
+    }
+
+    fn poll(&mut self) {
+        self.rail.poll(16, &mut Told::default());
+        self.asks.retain_mut(|ask| matches!(ask.look(), Called::Waits));
+        std::thread::sleep(Duration::from_micros(200));
+    }
+
+    /// Polls until `done` gives something, for longer than any delay of a machine with too much to do.
+    fn until<T>(&mut self, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
+        for _ in 0..100_000 {
+            if let Some(done) = done(self) {
+                return done;
+            }
+            self.poll();
+        }
+        panic!("it never came");
+    }
+
+    /// Rank 1's agent asks rank 0 for its call, and is heard.
+    fn ask(&mut self) {
+        let asking = house_of_asking(self.secret.clone(), JOB, 1);
+        self.asks.push(Call::ask(&asking, (self.here, 0), false).unwrap());
+        self.until(|scene| scene.asks.is_empty().then_some(()));
+    }
+
+    /// The next call of rank 0, and its socket.
+    fn call(&mut self) -> (TcpStream, Vec<u8>) {
+        let mut socket = self.until(|scene| scene.there.accept().ok()).0;
+        socket.set_nonblocking(true).unwrap();
+        let call = self.read(&mut socket, CALL + FIRST);
+        (socket, call)
+    }
+
+    fn read(&mut self, socket: &mut TcpStream, len: usize) -> Vec<u8> {
+        let (mut came, mut bytes) = (Vec::new(), [0; 600]);
+        self.until(|_| {
+            let most = len - came.len();
+            match socket.read(&mut bytes[..most]) {
+                Ok(0) => panic!("it was cut"),
+                Ok(more) => came.extend_from_slice(&bytes[..more]),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            (came.len() == len).then_some(())
+        });
+        came
+    }
+
+    /// Whether nobody calls for a moment.
+    fn is_calm(&mut self) -> bool {
+        (0..100).for_each(|_| self.poll());
+        self.there.accept().is_err()
+    }
+
+    fn wait(&mut self) {
+        let until = Instant::now() + TCP_GIVE_WAY_AFTER;
+        while Instant::now() < until {
+            self.poll();
+        }
+    }
+}
+
+/// Whether the other end has been closed.
+fn is_over(socket: &mut TcpStream) -> bool {
+    match socket.read(&mut [0; 1]) {
+        Ok(got) => got == 0,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    }
+}
+
+#[test]
+fn who_is_asked_calls_again_where_a_call_has_stood_unanswered_for_a_while() {
+    let mut scene = Scene::new();
+    let (mut first, _) = scene.call();
+    scene.ask();
+    assert!(scene.is_calm() && !is_over(&mut first), "it was given up at once");
+    scene.wait();
+    assert!(scene.is_calm());
+    scene.ask();
+    let (second, _) = scene.call();
+    assert!(is_over(&mut first));
+    scene.ask();
+    assert!(scene.is_calm());
+    drop(second);
+    scene.rail.sever();
+}
+
+#[test]
+fn who_was_led_to_a_call_that_proves_nothing_calls_again_when_it_is_asked() {
+    let mut scene = Scene::new();
+    let (mut first, _) = scene.call();
+    // What somebody has heard earlier.
+    let (_, recorded) = Caller::call(&house(&scene.secret, 1), (0, 0), Stream::Small).unwrap();
+    let turn = between::word(Reason::Turn);
+    first.write_all(&[turn, recorded].concat()).unwrap();
+    scene.read(&mut first, PREFIX + SECOND);
+    scene.wait();
+    let asked = Instant::now();
+    scene.ask();
+    let (_second, _) = scene.call();
+    assert!(asked.elapsed() < RELAY_HALF_LIMIT / 2, "not for being asked");
+    scene.rail.sever();
+}
