@@ -346,6 +346,10 @@ pub const TCP_ASK_AFTER: std::time::Duration = std::time::Duration::from_millis(
 /// Between two requests to a peer for its call: it acts at once if it looks, and asking again only mends what a broken way between agents has lost.
 pub const TCP_ASK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// The same while a host between keeps this side's call: the peer may be connected to this side as it seems to it, or wait elsewhere, and the search for another place goes on only while
+/// somebody asks ([`TCP_ASK_EVERY`] is for calls that nobody has).
+pub const TCP_KEPT_ASKS_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// A pair of which neither side has reached the other for this long, and both know it, will not: links that fail for ten seconds are waited for.
 pub const TCP_HIDDEN_LIMIT: std::time::Duration = std::time::Duration::from_secs(12);
 

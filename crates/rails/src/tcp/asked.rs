@@ -40,7 +40,17 @@ impl TcpRail {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
-        if remote.fd(stream).is_none() {
+        if remote.fd(stream).is_some() {
+            if !remote.calls(stream).wanted_though_open(now) {
+                return;
+            }
+            // Nothing is lost with it, and a host between is to let go of it at once.
+            self.cut_short(peer, stream);
+            self.broke(peer, stream);
+        }
+        if let Some(Some(remote)) = self.remotes.get_mut(peer as usize)
+            && remote.fd(stream).is_none()
+        {
             remote.calls(stream).wanted_there(now);
             self.call(peer, stream, now);
         }

@@ -74,7 +74,7 @@ impl TcpRail {
 
     /// What lies in a connection's socket is not sent any more when it is closed: the end of the connection would stand behind it, and the peer would never hear of that where only
     /// long packets are lost.
-    fn cut_short(&self, peer: Peer, stream: Stream) {
+    pub(super) fn cut_short(&self, peer: Peer, stream: Stream) {
         let remote = self.remotes[peer as usize].as_ref();
         if let Some(socket) = remote.and_then(|remote| remote.fd(stream)) {
             let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));

@@ -162,7 +162,7 @@ impl Line {
 
     /// Whether a host between keeps the call, and the one called is to be told.
     pub(crate) fn is_kept(&self) -> bool {
-        self.kept
+        self.kept && matches!(self.side, Side::Calling(_))
     }
 
     /// When it has lasted as long as it may, and what it is then. `None`: whoever has the call answers when it looks, and that its host lives the kernel finds out.

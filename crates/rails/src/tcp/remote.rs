@@ -5,7 +5,8 @@
 
 use crate::limits::{
     TCP_ASK_AFTER, TCP_ASK_EVERY, TCP_FRUITLESS_MAX, TCP_FRUITLESS_WRONG, TCP_GIVE_WAY_AFTER,
-    TCP_HIDDEN_LIMIT, TCP_HIGHER_WAITS, TCP_LOST_LIMIT, TCP_REFUSED_LIMIT, TCP_RETRY_FIRST, TCP_RETRY_MAX,
+    TCP_HIDDEN_LIMIT, TCP_HIGHER_WAITS, TCP_KEPT_ASKS_EVERY, TCP_LOST_LIMIT, TCP_REFUSED_LIMIT,
+    TCP_RETRY_FIRST, TCP_RETRY_MAX,
 };
 use crate::tcp::frame::{Reason, Stream};
 use crate::tcp::gather::Keeping;
@@ -110,7 +111,7 @@ impl Calls {
 
     /// The stream broke; who is to call again does.
     pub(crate) fn broke(&mut self, now: Instant, higher: bool) {
-        self.lost_since = Some(now);
+        (self.lost_since, self.wanted_there) = (Some(now), None);
         self.watches_room = false;
         self.call = Call::At(if higher { now + TCP_HIGHER_WAITS } else { now });
     }
@@ -122,6 +123,11 @@ impl Calls {
             self.call = Call::At(now);
         }
         self.want(now);
+    }
+
+    /// The peer wants to be called while the stream is open here. Whether it has said so before, and this end alone seems to stand: what was on its way when the stream opened comes once.
+    pub(crate) fn wanted_though_open(&mut self, now: Instant) -> bool {
+        now >= *self.wanted_there.get_or_insert(now) + TCP_GIVE_WAY_AFTER
     }
 
     /// Whether a call under way has waited for the peer's answer for so long that it may be lost.
@@ -154,10 +160,10 @@ impl Calls {
         }
     }
 
-    /// Whether an attempt under way, which nobody has taken yet, is better given up since a new address comes before all others; that is tried then.
+    /// Whether an attempt under way, which nobody has taken yet but a host between, is better given up since a new address comes before all others; that is tried then.
     pub(crate) fn is_led_elsewhere(&mut self, addresses: &[SocketAddr], now: Instant) -> bool {
-        let untaken = matches!(&self.call, Call::Out(line) if line.called().is_none());
-        let new = untaken && self.is_outdated(addresses);
+        let unheard = matches!(&self.call, Call::Out(line) if line.called().is_none() || line.is_kept());
+        let new = unheard && self.is_outdated(addresses);
         if new {
             self.address = 0;
             self.call = Call::At(now);
@@ -253,13 +259,19 @@ impl Calls {
             Call::Rest => None,
             Call::At(at) => Some(*at),
             Call::Out(line) => {
-                let (limit, _) = line.limit()?;
-                if line.called().is_some() {
-                    return Some(limit);
-                }
-                let ask = line.begun() + TCP_ASK_AFTER;
-                let ask = self.asked.map_or(ask, |asked| ask.max(asked + TCP_ASK_EVERY));
-                Some(ask.min(limit))
+                let limit = line.limit().map(|(limit, _)| limit);
+                let after = |wait: Duration| self.asked.map(|asked| asked + wait);
+                let ask = match line.called() {
+                    None => {
+                        let ask = line.begun() + TCP_ASK_AFTER;
+                        Some(after(TCP_ASK_EVERY).map_or(ask, |again| ask.max(again)))
+                    }
+                    Some(called) if line.is_kept() => {
+                        Some(after(TCP_KEPT_ASKS_EVERY).unwrap_or(called + TCP_KEPT_ASKS_EVERY))
+                    }
+                    Some(_) => None,
+                };
+                ask.into_iter().chain(limit).min()
             }
         }
     }

@@ -12,11 +12,16 @@ use garonne_engine::rail::{Class, Rail};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 const JOB: [u8; 16] = [1; 16];
 
-struct Book([SocketAddr; 2]);
+struct Book {
+    at: [SocketAddr; 2],
+    /// How often one was asked for its call.
+    asked: AtomicU32,
+}
 
 impl Hosts for Book {
     fn size(&self) -> u32 {
@@ -26,10 +31,13 @@ impl Hosts for Book {
         0
     }
     fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
-        vec![self.0[peer as usize]]
+        vec![self.at[peer as usize]]
     }
     fn is_gone(&self, _peer: Peer) -> bool {
         false
+    }
+    fn ask(&self, _peer: Peer, _bulk: bool) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
     }
     fn may_be_hidden(&self, _peer: Peer) -> bool {
         true
@@ -50,6 +58,7 @@ fn house(secret: &Secret, rank: Peer) -> House {
 struct Scene {
     secret: Secret,
     rail: TcpRail,
+    book: Arc<Book>,
     here: SocketAddr,
     there: TcpListener,
     asks: Vec<Call>,
@@ -59,14 +68,17 @@ impl Scene {
     fn new() -> Self {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (listener, there) = (listen(any).unwrap(), listen(any).unwrap());
-        let addresses = [&listener, &there].map(|listener| listener.local_addr().unwrap());
+        let at = [&listener, &there].map(|listener| listener.local_addr().unwrap());
+        let asked = AtomicU32::new(0);
+        let book = Arc::new(Book { at, asked });
         let secret = Secret::generate().unwrap();
-        let mut rail = TcpRail::new(house(&secret, 0), Arc::new(Book(addresses)), listener).unwrap();
+        let mut rail = TcpRail::new(house(&secret, 0), book.clone(), listener).unwrap();
         send(&mut rail, 1, b"word", 0, Class::Data).unwrap();
         Self {
             secret,
             rail,
-            here: addresses[0],
+            book,
+            here: at[0],
             there,
             asks: Vec::new(),
         }
@@ -172,4 +184,52 @@ fn who_was_led_to_a_call_that_proves_nothing_calls_again_when_it_is_asked() {
     let (_second, _) = scene.call();
     assert!(asked.elapsed() < RELAY_HALF_LIMIT / 2, "not for being asked");
     scene.rail.sever();
+}
+
+#[test]
+fn a_call_that_a_host_between_keeps_is_asked_for_now_and_then() {
+    let mut scene = Scene::new();
+    let (mut first, _) = scene.call();
+    let asked = |scene: &Scene| scene.book.asked.load(Ordering::Relaxed);
+    let before = asked(&scene);
+    first.write_all(&between::word(Reason::Waits)).unwrap();
+    for more in 1..4 {
+        scene.until(|scene| (asked(scene) >= before + more).then_some(()));
+    }
+    assert!(!is_over(&mut first));
+    scene.rail.sever();
+}
+
+#[test]
+fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_asks_twice() {
+    let mut scene = Scene::new();
+    let there = scene.there.try_clone().unwrap();
+    let book = Arc::clone(&scene.book);
+    let mut other = TcpRail::new(house(&scene.secret, 1), book, there).unwrap();
+    let mut told = Told::default();
+    scene.until(|_| {
+        other.poll(16, &mut told);
+        (told.packets.len() == 1).then_some(())
+    });
+    let own_end = |scene: &Scene| scene.rail.ends(1, Stream::Small).map(|(own, _)| own);
+    let first = own_end(&scene);
+    assert!(first.is_some());
+    // Said before it stood, and come late.
+    scene.ask();
+    assert!(scene.is_calm() && own_end(&scene) == first);
+    scene.wait();
+    assert_eq!(own_end(&scene), first);
+    send(&mut scene.rail, 1, b"more", 0, Class::Data).unwrap();
+    scene.ask();
+    scene.until(|scene| {
+        other.poll(16, &mut told);
+        (own_end(scene).is_some() && own_end(scene) != first).then_some(())
+    });
+    scene.until(|_| {
+        other.poll(16, &mut told);
+        (told.packets.len() == 2).then_some(())
+    });
+    assert!(told.gone.is_empty());
+    scene.rail.sever();
+    other.sever();
 }
