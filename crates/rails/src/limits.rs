@@ -250,6 +250,7 @@ pub const TCP_CONNECT_LIMIT: std::time::Duration = std::time::Duration::from_sec
 pub const TCP_LOST_LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A peer whose host refuses connections to its port for this long counts as gone: its process has ended, since it listens before its address is told.
+/// Where other hosts look for a way meanwhile, it is given [`TCP_HIDDEN_LIMIT`]: a firewall may answer for it, and that a process has ended its agent says.
 pub const TCP_REFUSED_LIMIT: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// First wait between two attempts to connect; it doubles up to [`TCP_RETRY_MAX`].
@@ -350,7 +351,7 @@ pub const TCP_ASK_EVERY: std::time::Duration = std::time::Duration::from_secs(1)
 /// somebody asks ([`TCP_ASK_EVERY`] is for calls that nobody has).
 pub const TCP_KEPT_ASKS_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// A pair of which neither side has reached the other for this long, and both know it, will not: links that fail for ten seconds are waited for.
+/// A pair of which neither side has reached the other for this long, and both know it, will not: links that fail for ten seconds are waited for, and a third host that both can call is looked for twice in that time.
 pub const TCP_HIDDEN_LIMIT: std::time::Duration = std::time::Duration::from_secs(12);
 
 /// Pieces that one of several ways is asked for at once: the next is under way to its server while one comes.

@@ -385,6 +385,10 @@ impl tcp::Hosts for Others {
         guest(node) || guest(self.world.node)
     }
 
+    fn may_be_led(&self, _peer: Peer) -> bool {
+        self.map.atlas.nodes() > 2
+    }
+
     fn cannot_reach(&self, peer: Peer) {
         self.client.tell_apart(peer);
     }

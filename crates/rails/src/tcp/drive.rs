@@ -168,6 +168,7 @@ impl TcpRail {
         let calls = remote.calls(stream);
         let verdict = match self.hosts.may_be_hidden(peer) {
             true => calls.failed_hidden(&failure, now),
+            false if self.hosts.may_be_led(peer) => calls.failed_led(&failure, now),
             false if calls.failed(&failure, now) => Verdict::Gone,
             false => Verdict::Again,
         };

@@ -45,6 +45,10 @@ pub trait Hosts: Send + Sync {
     fn may_be_hidden(&self, _peer: Peer) -> bool {
         false
     }
+    /// Whether others look for a way to it when it is asked for its call: then addresses that refuse may not be all.
+    fn may_be_led(&self, _peer: Peer) -> bool {
+        false
+    }
     /// It does not reach this side, nor this side it. May be told again and again.
     fn cannot_reach(&self, _peer: Peer) {}
     /// It counts as gone since the two found that they cannot have a connection.

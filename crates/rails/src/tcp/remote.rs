@@ -160,6 +160,16 @@ impl Calls {
         }
     }
 
+    /// An attempt at a peer failed to which others look for a way: that its port refuses says little until they have had the time for that.
+    pub(crate) fn failed_led(&mut self, failure: &Failure, now: Instant) -> Verdict {
+        let gone = self.failed(failure, now);
+        let sought = self.refused_since.filter(|_| *failure == Failure::Refused);
+        match sought.map_or(gone, |since| now >= since + TCP_HIDDEN_LIMIT) {
+            true => Verdict::Gone,
+            false => Verdict::Again,
+        }
+    }
+
     /// Whether an attempt under way, which nobody has taken yet but a host between, is better given up since a new address comes before all others; that is tried then.
     pub(crate) fn is_led_elsewhere(&mut self, addresses: &[SocketAddr], now: Instant) -> bool {
         let unheard = matches!(&self.call, Call::Out(line) if line.called().is_none() || line.is_kept());
@@ -343,11 +353,16 @@ mod tests {
 
     /// How long until a peer counts as gone, if every attempt ends so; `None`: longer than an hour.
     fn given_up_after(failure: &Failure) -> Option<Duration> {
+        given_up(|calls, now| calls.failed(failure, now))
+    }
+
+    /// The same; `fails` says what an attempt that ends is taken for.
+    fn given_up(mut fails: impl FnMut(&mut Calls, Instant) -> bool) -> Option<Duration> {
         let (mut calls, begun) = (Calls::default(), Instant::now());
         let mut now = begun;
         while now < begun + Duration::from_secs(3600) {
             calls.want(now);
-            if calls.failed(failure, now) {
+            if fails(&mut calls, now) {
                 return Some(now - begun);
             }
             let Call::At(at) = calls.call else {
@@ -365,6 +380,18 @@ mod tests {
         assert!((TCP_REFUSED_LIMIT..TCP_REFUSED_LIMIT * 2).contains(&refused));
         let lost = given_up_after(&Failure::Unreachable).unwrap();
         assert!((TCP_LOST_LIMIT..TCP_LOST_LIMIT * 2).contains(&lost));
+    }
+
+    #[test]
+    fn a_closed_port_is_given_up_later_where_others_look_for_a_way_meanwhile() {
+        let led = |failure: Failure| {
+            given_up(|calls, now| calls.failed_led(&failure, now) == Verdict::Gone).unwrap()
+        };
+        let refused = led(Failure::Refused);
+        assert!((TCP_HIDDEN_LIMIT..TCP_HIDDEN_LIMIT + TCP_RETRY_MAX).contains(&refused));
+        for failure in [Failure::Unreachable, Failure::Cut] {
+            assert_eq!(Some(led(failure.clone())), given_up_after(&failure));
+        }
     }
 
     #[test]
