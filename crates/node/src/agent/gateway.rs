@@ -81,6 +81,19 @@ fn place_for(tried: &Tried, probes: &[Option<Probing>]) -> Option<usize> {
     }
 }
 
+/// Puts a way behind those that are known, of which the oldest goes if there are too many. Whether it is news.
+fn told(ways: &mut Vec<Way>, way: Way) -> bool {
+    if ways.iter().rfind(|known| known.to == way.to) == Some(&way) {
+        return false;
+    }
+    ways.retain(|known| *known != way);
+    if ways.len() >= WAYS_MAX {
+        ways.remove(0);
+    }
+    ways.push(way);
+    true
+}
+
 impl Agent<'_> {
     /// A rank wants to be called by another, whom it does not reach: for the first agent, which has both led through a third host if that goes on.
     pub(super) fn seek_way(&mut self, call: Callback) {
@@ -183,9 +196,7 @@ impl Agent<'_> {
 
     /// Ranks of this node may go another way, which is tried before all others.
     pub(super) fn add_way(&mut self, way: Way) {
-        let ways = &mut self.gateways.ways;
-        if ways.len() < WAYS_MAX && ways.iter().rfind(|known| known.to == way.to) != Some(&way) {
-            ways.push(way);
+        if told(&mut self.gateways.ways, way) {
             for world in &self.worlds {
                 ways::add(&world.board, way);
             }
@@ -274,6 +285,21 @@ impl Agent<'_> {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn a_way_that_is_told_late_is_known_however_many_were_told_before() {
+        let way = |to: u32, via| Way { to, via, port: 1 };
+        let mut ways = Vec::new();
+        assert!(told(&mut ways, way(9, 2)) && !told(&mut ways, way(9, 2)));
+        assert!(told(&mut ways, way(9, 3)) && told(&mut ways, way(9, 2)));
+        assert_eq!(ways, [way(9, 3), way(9, 2)]);
+        for to in 10..10 + 2 * WAYS_MAX as u32 {
+            assert!(told(&mut ways, way(to, 2)));
+        }
+        assert_eq!(ways.len(), WAYS_MAX);
+        assert_eq!(ways.last(), Some(&way(9 + 2 * WAYS_MAX as u32, 2)));
+        assert!(!ways.contains(&way(9, 2)));
+    }
 
     #[test]
     fn a_place_to_meet_is_tried_however_many_ranks_are() {
