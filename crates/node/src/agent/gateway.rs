@@ -50,7 +50,7 @@ pub(super) enum Tried {
     Venue(Venue),
 }
 
-/// Pairs of nodes whose ranks meet here, the lower first; the task that passes calls on asks.
+/// Nodes whose calls are kept here, from caller to called, until those of the called come; the task that passes calls on asks.
 type Meeting = Arc<Mutex<HashSet<(u32, u32)>>>;
 
 /// Where this node passes calls on.
@@ -215,14 +215,17 @@ impl Agent<'_> {
         self.open_gateway().map(|open| open.port)
     }
 
-    /// Ranks of two nodes meet at this one: their calls are kept until both are there.
-    pub(super) fn have_meet_here(&mut self, (one, other): (u32, u32)) {
-        if let Some(open) = self.open_gateway() {
-            let mut meeting = open.meeting.lock().unwrap_or_else(PoisonError::into_inner);
-            if meeting.len() < SOUGHT_MAX {
-                meeting.insert((one.min(other), one.max(other)));
-            }
+    /// Ranks of two nodes meet at this one: their calls are kept until both are there. Whether they are expected from now on.
+    pub(super) fn have_meet_here(&mut self, (one, other): (u32, u32)) -> bool {
+        let Some(open) = self.open_gateway() else {
+            return false;
+        };
+        let mut meeting = open.meeting.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = [(one, other), (other, one)];
+        if meeting.len() < 2 * SOUGHT_MAX {
+            meeting.extend(calls);
         }
+        calls.iter().all(|call| meeting.contains(call))
     }
 
     /// Where this node passes calls on. None: it cannot.
@@ -251,7 +254,7 @@ impl Agent<'_> {
                 return Lead::To(Vec::new());
             };
             let meets = meets.lock().unwrap_or_else(PoisonError::into_inner);
-            if meets.contains(&(from.min(to), from.max(to))) {
+            if meets.contains(&(from, to)) {
                 return Lead::Meeting;
             }
             let places = places.get(to as usize).into_iter().flatten();

@@ -1,7 +1,7 @@
 //! Two hosts that nobody can call meet at a third one that both can call.
 //!
 //! Part of the search for ways (`gateway`), and its last resort: the first agent has such a host open its port ([`garonne_rails::tcp::relay`]), the job's own first, since all have called it before; then has the
-//! agents of the two try whether they reach it, one after the other, and where both do, that host expects them, and the ranks of both learn of a way there (`ways`). Each calls the other by that, and the host between joins the
+//! agents of the two try whether they reach it, one after the other, and where both do, that host expects them and says so, and then the ranks of both learn of a way there (`ways`). Each calls the other by that, and the host between joins the
 //! two calls. Nothing of this is kept while it is under way: each step's message bears all that the next one needs.
 
 use super::Agent;
@@ -65,15 +65,16 @@ impl Agent<'_> {
     /// Tries whether this node reaches the one where two may meet; if it is that one itself, both have, and do meet there from now on.
     pub(super) fn try_venue(&mut self, venue: Venue) {
         if venue.via == self.node {
-            if let Some(two) = self.nodes_of(venue.call).filter(|_| self.is_between(venue.call)) {
-                self.have_meet_here(two);
+            let two = self.nodes_of(venue.call).filter(|_| self.is_between(venue.call));
+            if two.is_some_and(|two| self.have_meet_here(two)) {
+                self.venue_reached(venue);
             }
             return;
         }
         self.try_at(Tried::Venue(venue), (venue.via, venue.port));
     }
 
-    /// This node reaches it.
+    /// This node reaches it, or is it.
     pub(super) fn venue_reached(&mut self, venue: Venue) {
         match self.up.is_some() {
             true => self.report(&Report::Reaches(venue)),
@@ -81,23 +82,61 @@ impl Agent<'_> {
         }
     }
 
-    /// A node reaches the one where two may meet: for the first agent, which has the second try it after the first, and tells both after the second.
+    /// A node reaches the one where two may meet, or is that one and expects them: for the first agent.
     pub(super) fn reaches(&mut self, venue: Venue, node: u32) {
         let (call, via, port) = (venue.call, venue.via, venue.port);
         let Some((from, to)) = self.nodes_of(call) else {
             return;
         };
-        match node {
-            _ if from == to => {}
-            node if node == from => self.have_tried(to, venue),
-            // Both are told of one at a time, so that both call there first; and before them the one that is to expect them.
-            node if node == to && self.is_settled_now((from, to)) => {
-                self.have_tried(via, venue);
+        match after(node, (from, to), via) {
+            Then::Second => self.have_tried(to, venue),
+            // Both are told of one at a time, so that both call there first.
+            Then::Expect if self.is_settled_now((from, to)) => self.have_tried(via, venue),
+            Then::Tell => {
                 for (node, to) in [(from, to), (to, from)] {
                     self.tell_way(node, Way { to, via, port });
                 }
             }
-            _ => {}
+            Then::Expect | Then::Nothing => {}
         }
+    }
+}
+
+/// What follows when a node says that it reaches the one where two may meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Nothing,
+    /// The first does: the second tries it.
+    Second,
+    /// Both do: it is to expect them.
+    Expect,
+    /// It does: both learn of it, and never before, since calls for which it does not wait it would try to pass on.
+    Tell,
+}
+
+/// Pure. Each step is of one node, and the next is of another.
+fn after(node: u32, (from, to): (u32, u32), via: u32) -> Then {
+    match node {
+        _ if from == to || [from, to].contains(&via) => Then::Nothing,
+        node if node == from => Then::Second,
+        node if node == to => Then::Expect,
+        node if node == via => Then::Tell,
+        _ => Then::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_learn_of_a_place_to_meet_when_that_expects_them_and_not_before() {
+        let says = |node| after(node, (1, 2), 3);
+        assert_eq!([1, 2, 3].map(says), [Then::Second, Then::Expect, Then::Tell]);
+        assert_eq!(says(4), Then::Nothing);
+        assert_eq!(after(1, (1, 1), 3), Then::Nothing);
+        assert_eq!(after(1, (1, 2), 1), Then::Nothing);
+        // The place may be the first agent's own.
+        assert_eq!(after(0, (1, 2), 0), Then::Tell);
     }
 }
