@@ -51,13 +51,34 @@ pub(super) enum Tried {
 }
 
 /// Nodes whose calls are kept here, from caller to called, until those of the called come; the task that passes calls on asks.
-type Meeting = Arc<Mutex<HashSet<(u32, u32)>>>;
+#[derive(Debug, Default)]
+struct Meeting(HashSet<(u32, u32)>);
+
+impl Meeting {
+    /// Two are to meet here. Whether they are expected from now on.
+    fn expect(&mut self, (one, other): (u32, u32)) -> bool {
+        let calls = [(one, other), (other, one)];
+        if self.0.len() < 2 * SOUGHT_MAX {
+            self.0.extend(calls);
+        }
+        calls.iter().all(|call| self.0.contains(call))
+    }
+
+    /// Calls of the first for the second are passed on. Those of the second, whom that does not help, still wait here: the first may be called so as well.
+    fn pass(&mut self, nodes: (u32, u32)) {
+        self.0.remove(&nodes);
+    }
+
+    fn is_expected(&self, nodes: (u32, u32)) -> bool {
+        self.0.contains(&nodes)
+    }
+}
 
 /// Where this node passes calls on.
 #[derive(Debug)]
 struct Gateway {
     port: u16,
-    meeting: Meeting,
+    meeting: Arc<Mutex<Meeting>>,
     _watch: Watch,
     /// Whose thread the watch is.
     _tasks: Tasks,
@@ -163,6 +184,7 @@ impl Agent<'_> {
             Tried::Venue(venue) => self.venue_reached(venue),
             Tried::Rank(call) => {
                 if let Some(port) = self.gateway_port() {
+                    self.have_pass_here(call);
                     match self.up.is_some() {
                         true => self.report(&Report::Passes(call, port)),
                         false => self.passes(call, (self.node, port)),
@@ -216,16 +238,20 @@ impl Agent<'_> {
     }
 
     /// Ranks of two nodes meet at this one: their calls are kept until both are there. Whether they are expected from now on.
-    pub(super) fn have_meet_here(&mut self, (one, other): (u32, u32)) -> bool {
+    pub(super) fn have_meet_here(&mut self, two: (u32, u32)) -> bool {
         let Some(open) = self.open_gateway() else {
             return false;
         };
         let mut meeting = open.meeting.lock().unwrap_or_else(PoisonError::into_inner);
-        let calls = [(one, other), (other, one)];
-        if meeting.len() < 2 * SOUGHT_MAX {
-            meeting.extend(calls);
+        meeting.expect(two)
+    }
+
+    /// This node reaches the one that is called, and passes such calls on from now on where it had them wait.
+    fn have_pass_here(&mut self, call: Callback) {
+        if let (Some(nodes), Some(open)) = (self.nodes_of(call), &self.gateways.open) {
+            let mut meeting = open.meeting.lock().unwrap_or_else(PoisonError::into_inner);
+            meeting.pass(nodes);
         }
-        calls.iter().all(|call| meeting.contains(call))
     }
 
     /// Where this node passes calls on. None: it cannot.
@@ -246,7 +272,7 @@ impl Agent<'_> {
         let places: Vec<Vec<IpAddr>> = (0..self.job.nodes.names.len() as u32)
             .map(|node| self.addresses_of(node).to_vec())
             .collect();
-        let meeting = Meeting::default();
+        let meeting = Arc::<Mutex<Meeting>>::default();
         let meets = Arc::clone(&meeting);
         let lead = move |from: u32, to: u32| {
             let of = |rank: u32| ranks.get(rank as usize).copied();
@@ -254,7 +280,7 @@ impl Agent<'_> {
                 return Lead::To(Vec::new());
             };
             let meets = meets.lock().unwrap_or_else(PoisonError::into_inner);
-            if meets.contains(&(from, to)) {
+            if meets.is_expected((from, to)) {
                 return Lead::Meeting;
             }
             let places = places.get(to as usize).into_iter().flatten();
@@ -288,6 +314,21 @@ impl Agent<'_> {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn a_host_that_reaches_one_of_two_has_the_other_s_calls_wait_no_more() {
+        let mut meeting = Meeting::default();
+        assert!(!meeting.is_expected((1, 2)));
+        assert!(meeting.expect((2, 1)));
+        assert!(meeting.is_expected((1, 2)) && meeting.is_expected((2, 1)));
+        meeting.pass((1, 2));
+        assert!(!meeting.is_expected((1, 2)) && meeting.is_expected((2, 1)));
+        assert!(meeting.expect((1, 2)) && meeting.is_expected((1, 2)));
+        for node in 0..2 * SOUGHT_MAX as u32 {
+            meeting.expect((node, node + 1));
+        }
+        assert!(!meeting.expect((7, 9)) && meeting.expect((1, 2)));
+    }
 
     #[test]
     fn a_way_that_is_told_late_is_known_however_many_were_told_before() {
