@@ -165,6 +165,9 @@ pub const VENUES_MAX: usize = 16;
 /// Two that were asked for longer ago than this are two cases.
 pub const WAY_FORGETS: Duration = Duration::from_secs(5);
 
+/// While a pair is asked for without end, the next time that all others are asked comes after [`WAY_FORGETS`], twice that, and so on to so many times: a rank may wait at the right place for one that computes for hours.
+pub const WAY_ROUNDS: u32 = 4;
+
 /// Pairs of hosts that a way is looked for at a time: all pairs of 128 hosts of which none reaches another, in less than two megabytes. Further ones ask again each second.
 pub const SOUGHT_MAX: usize = 16 * 1024;
 

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use crate::limits::{MEET_AFTER, SOUGHT_MAX, WAY_AFTER, WAY_FORGETS};
+use crate::limits::{MEET_AFTER, SOUGHT_MAX, WAY_AFTER, WAY_FORGETS, WAY_ROUNDS};
 
 /// What is to be looked for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Search {
         this.last = now;
         match this.asked {
             _ if now < this.since + WAY_AFTER => Seek::Nothing,
-            Some(asked) if now < asked + WAY_FORGETS => this.next(now),
+            Some(asked) if now < asked + WAY_FORGETS * this.rounds.clamp(1, WAY_ROUNDS) => this.next(now),
             _ => {
                 (this.asked, this.rounds) = (Some(now), this.rounds + 1);
                 (this.found, this.venues) = (false, 0);
@@ -141,6 +141,30 @@ mod tests {
         let later = begun + WAY_FORGETS * 10;
         assert_eq!(search.missed((1, 2), later), Seek::Nothing);
         assert_eq!(search.missed((1, 2), later + WAY_AFTER), Seek::Caller);
+    }
+
+    #[test]
+    fn who_asks_for_long_as_one_that_waits_where_it_should_is_looked_for_more_seldom() {
+        let (mut search, begun) = (Search::default(), Instant::now());
+        // As calls that are kept.
+        let seen = each_second(&mut search, begun, 200);
+        let asked: Vec<u32> = (0..200u32)
+            .filter(|second| seen[*second as usize] == Seek::Caller)
+            .collect();
+        assert_eq!(asked[..5], [2, 7, 17, 32, 52]);
+        let most = WAY_FORGETS * WAY_ROUNDS;
+        assert!(
+            asked[4..]
+                .windows(2)
+                .all(|two| SECOND * (two[1] - two[0]) == most)
+        );
+        // Each time to its end.
+        for what in [Seek::VenueHere, Seek::VenueElsewhere] {
+            let count = seen.iter().filter(|seek| **seek == what).count();
+            assert!(count + 1 >= asked.len(), "{what:?}");
+        }
+        let last = begun + SECOND * 199;
+        assert_eq!(search.missed((1, 2), last + WAY_FORGETS + SECOND), Seek::Nothing);
     }
 
     #[test]
