@@ -120,6 +120,10 @@ impl Calls {
     pub(crate) fn wanted_there(&mut self, now: Instant) {
         self.wanted_there.get_or_insert(now);
         if self.is_unanswered(now) {
+            // Where to meet is the first of its addresses.
+            if matches!(&self.call, Call::Out(line) if line.is_kept()) {
+                self.address = 0;
+            }
             self.call = Call::At(now);
         }
         self.want(now);

@@ -19,6 +19,8 @@ const JOB: [u8; 16] = [1; 16];
 
 struct Book {
     at: [SocketAddr; 2],
+    /// Comes before all others.
+    first: Option<SocketAddr>,
     /// How often one was asked for its call.
     asked: AtomicU32,
 }
@@ -31,7 +33,8 @@ impl Hosts for Book {
         0
     }
     fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
-        vec![self.at[peer as usize]]
+        let at = self.at[peer as usize];
+        self.first.into_iter().chain([at]).collect()
     }
     fn is_gone(&self, _peer: Peer) -> bool {
         false
@@ -66,11 +69,15 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with(None)
+    }
+
+    fn with(first: Option<SocketAddr>) -> Self {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (listener, there) = (listen(any).unwrap(), listen(any).unwrap());
         let at = [&listener, &there].map(|listener| listener.local_addr().unwrap());
         let asked = AtomicU32::new(0);
-        let book = Arc::new(Book { at, asked });
+        let book = Arc::new(Book { at, first, asked });
         let secret = Secret::generate().unwrap();
         let mut rail = TcpRail::new(house(&secret, 0), book.clone(), listener).unwrap();
         send(&mut rail, 1, b"word", 0, Class::Data).unwrap();
@@ -166,6 +173,22 @@ fn who_is_asked_calls_again_where_a_call_has_stood_unanswered_for_a_while() {
     scene.ask();
     assert!(scene.is_calm());
     drop(second);
+    scene.rail.sever();
+}
+
+#[test]
+fn who_is_asked_while_it_waits_at_another_place_goes_to_the_first() {
+    let closed = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let place = closed.local_addr().unwrap();
+    drop(closed);
+    let mut scene = Scene::with(Some(place));
+    let (mut elsewhere, _) = scene.call();
+    elsewhere.write_all(&between::word(Reason::Waits)).unwrap();
+    let there = listen(place).unwrap();
+    scene.wait();
+    scene.ask();
+    scene.until(|_| there.accept().ok());
+    scene.until(|_| is_over(&mut elsewhere).then_some(()));
     scene.rail.sever();
 }
 
