@@ -14,7 +14,9 @@ impl TcpRail {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
-        if !stream.is_further() && !beside && remote.calls(stream).asks(now) {
+        // Of a further network nobody asks, nor does that wait for an answer.
+        let due = remote.calls(stream).asks(now);
+        if due && !stream.is_further() && !beside {
             self.hosts.ask(peer, stream != Stream::Small);
             if remote
                 .calls(stream)

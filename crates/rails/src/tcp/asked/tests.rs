@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::conformance::{Told, send};
-use crate::limits::{RELAY_HALF_LIMIT, TCP_GIVE_WAY_AFTER};
+use crate::limits::{RELAY_HALF_LIMIT, TCP_GIVE_WAY_AFTER, TCP_KEPT_ASKS_EVERY};
 use crate::tcp::between;
 use crate::tcp::frame::{CALL, FIRST, PREFIX, Process, Reason, SECOND};
 use crate::tcp::handshake::Caller;
@@ -35,6 +35,9 @@ impl Hosts for Book {
     fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
         let at = self.at[peer as usize];
         self.first.into_iter().chain([at]).collect()
+    }
+    fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
+        vec![self.at[peer as usize]; 2]
     }
     fn is_gone(&self, _peer: Peer) -> bool {
         false
@@ -220,6 +223,28 @@ fn a_call_that_a_host_between_keeps_is_asked_for_now_and_then() {
         scene.until(|scene| (asked(scene) >= before + more).then_some(()));
     }
     assert!(!is_over(&mut first));
+    scene.rail.sever();
+}
+
+#[test]
+fn a_further_network_where_somebody_keeps_the_call_keeps_nobody_awake() {
+    let mut scene = Scene::new();
+    let (mut first, _) = scene.call();
+    first.write_all(&between::word(Reason::Waits)).unwrap();
+    scene.rail.want(1, Stream::Bulk(1));
+    let (mut further, _) = scene.call();
+    further.write_all(&between::word(Reason::Waits)).unwrap();
+    let until = Instant::now() + TCP_KEPT_ASKS_EVERY + TCP_GIVE_WAY_AFTER;
+    while Instant::now() < until {
+        scene.poll();
+    }
+    scene.rail.must_look = true;
+    scene.rail.poll(16, &mut Told::default());
+    assert!(
+        scene.rail.deadline.is_some_and(|at| at > Instant::now()),
+        "it never rests"
+    );
+    assert!(!is_over(&mut first) && !is_over(&mut further));
     scene.rail.sever();
 }
 
