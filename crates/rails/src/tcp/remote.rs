@@ -120,11 +120,7 @@ impl Calls {
     pub(crate) fn wanted_there(&mut self, now: Instant) {
         self.wanted_there.get_or_insert(now);
         if self.is_unanswered(now) {
-            // Where to meet is the first of its addresses.
-            if matches!(&self.call, Call::Out(line) if line.is_kept()) {
-                self.address = 0;
-            }
-            self.call = Call::At(now);
+            self.leave(now);
         }
         self.want(now);
     }
@@ -180,9 +176,19 @@ impl Calls {
         let new = unheard && self.is_outdated(addresses);
         if new {
             self.address = 0;
-            self.call = Call::At(now);
+            self.leave(now);
         }
         new
+    }
+
+    /// Gives the attempt under way up, for another at once.
+    fn leave(&mut self, now: Instant) {
+        let kept = matches!(&self.call, Call::Out(line) if line.is_kept());
+        self.call = Call::At(now);
+        if kept {
+            // A host between was reached, and where to meet is the first of its addresses.
+            (self.address, self.lost_since, self.refused_since) = (0, None, None);
+        }
     }
 
     /// Whether another of the peer's addresses comes first now than when one was last tried.
