@@ -8,7 +8,7 @@ import time
 
 from ..bounds import CONNECTION_SILENT_S
 from ..jobs import PATIENCE_S, MarkedJob, expect
-from ..namespaces import Chain, Six, namespaces
+from ..namespaces import Chain, OneWay, Six, namespaces
 from ..odd_hosts import Named, Translated, Tunnelled
 from ..runner import Case
 from .hosts import SILENCE_S, Job, run
@@ -25,7 +25,7 @@ def suite(context):
     talk = place / "talk"
     context.build_program("odd-networks", "tests/hosts/talk.c", talk)
     # The longest first. That two behind translators have nowhere to meet is nearly what `joining/two that cannot meet` shows.
-    cases = [two_translated, tunnel_that_loses, translator_forgets, two_translated_and_started, met_at_a_guest, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, link_local_alone, who_passes_on, rank_of_another_host]
+    cases = [two_translated, tunnel_that_loses, translator_forgets, two_translated_and_started, two_that_refuse, met_at_a_guest, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, link_local_alone, who_passes_on, rank_of_another_host]
     for case in cases + [nowhere_to_meet] * context.soak:
         yield Case(f"odd-networks/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True, waits=True)
 
@@ -123,6 +123,12 @@ def two_translated(context, talk):
 def two_translated_and_started(context, talk):
     """The same where `garonne run` starts the agents; encrypted, too."""
     with Translated(3) as hosts:
+        started(context, hosts, talk, f"localhost:1,{hosts.names[1]}:2,{hosts.names[2]}:2")
+
+
+def two_that_refuse(context, talk):
+    """Two hosts whose agents `garonne run` starts, and in front of which calls are answered by a refusal, which elsewhere means that a rank has ended."""
+    with OneWay(3, closed=[2, 3], refusing=True) as hosts:
         started(context, hosts, talk, f"localhost:1,{hosts.names[1]}:2,{hosts.names[2]}:2")
 
 
