@@ -355,9 +355,10 @@ impl Bulk {
             if left == 0 && self.has_to_send() {
                 return Sent::Enough;
             }
+            let is_body = self.staged.is_empty() && self.leaving.is_some();
             let step = if !self.staged.is_empty() {
                 self.flush_staged()
-            } else if self.leaving.is_some() {
+            } else if is_body {
                 self.flush_body(left)
             } else if self.load() {
                 continue;
@@ -369,7 +370,9 @@ impl Bulk {
                 };
             };
             match step {
-                Io::Moved(moved) => left = left.saturating_sub(moved),
+                // Heads are next to nothing; counted, they would leave as many bytes of a body behind, which then leave alone.
+                Io::Moved(moved) if is_body => left = left.saturating_sub(moved),
+                Io::Moved(_) => {}
                 Io::Later => return Sent::Some,
                 Io::Over => return Sent::Over,
             }

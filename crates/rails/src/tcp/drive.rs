@@ -419,7 +419,11 @@ impl TcpRail {
 
     /// Sends what waits on a stream, and has its socket watched for room if it is full.
     pub(super) fn flush(&mut self, peer: Peer, stream: Stream) {
-        self.flush_some(peer, stream, self.brisk.slice());
+        let slice = match stream {
+            Stream::Small => usize::MAX,
+            Stream::Bulk(_) => self.brisk.slice(Instant::now),
+        };
+        self.flush_some(peer, stream, slice);
     }
 
     /// The same, but about `slice` bytes of bulk data at most.
@@ -442,7 +446,6 @@ impl TcpRail {
         let full = sent != Sent::All;
         if sent == Sent::Enough {
             self.must_look = true;
-            self.brisk.moved();
         }
         if remote.calls(stream).watches_room == full {
             return;

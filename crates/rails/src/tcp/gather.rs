@@ -5,8 +5,7 @@
 //! on by whoever owns such a thread; bounded by the strategy's limits and two naps.
 
 use crate::limits::{
-    TCP_NAP, TCP_NAPS_IDLE, TCP_NAPS_LONGER, TCP_NAPS_STUCK, TCP_SLICE, TCP_SLICE_ALONE, TCP_SLICES_SHORT,
-    TCP_SLICES_SHORT_MAX,
+    TCP_BRISK_FOR, TCP_NAP, TCP_NAPS_IDLE, TCP_NAPS_LONGER, TCP_NAPS_STUCK, TCP_SLICE, TCP_SLICE_ALONE,
 };
 use crate::tcp::TcpRail;
 use crate::tcp::frame::Stream;
@@ -16,7 +15,7 @@ use garonne_engine::strategy::leave::{Candidate, History, Leaving, may_wait};
 use garonne_engine::strategy::loaded::{Loaded, Message};
 use garonne_engine::strategy::split::Splitting;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the rail knows of all that is kept.
 #[derive(Debug, Default)]
@@ -46,33 +45,34 @@ pub(super) struct Gathering {
     overdue: u64,
 }
 
-/// Whether small messages come and go, so that bulk data must leave them their turn often.
+/// Whether small messages come and go, so that bulk data must leave them their turn often. Only what moves bulk data reads the clock.
 #[derive(Debug, Default)]
 pub(super) struct Brisk {
-    short: u32,
+    /// One was sent or came since bulk data moved last.
+    fresh: bool,
+    /// When the last of them was first heard of.
+    since: Option<Instant>,
 }
 
 impl Brisk {
     /// A packet was sent or came.
     #[inline]
     pub(super) fn small(&mut self, header: &Header) {
-        if header.kind == Kind::Eager as u8 {
-            self.short = (self.short + TCP_SLICES_SHORT).min(TCP_SLICES_SHORT_MAX);
-        }
+        self.fresh |= header.kind == Kind::Eager as u8;
     }
 
     /// Bytes of the next slice of bulk data.
-    pub(super) fn slice(&self) -> usize {
-        if self.short == 0 {
-            TCP_SLICE_ALONE
-        } else {
-            TCP_SLICE
+    pub(super) fn slice(&mut self, now: impl FnOnce() -> Instant) -> usize {
+        if self.fresh || self.since.is_some() {
+            let now = now();
+            let since = self.since.filter(|_| !self.fresh).unwrap_or(now);
+            self.since = (now < since + TCP_BRISK_FOR).then_some(since);
+            self.fresh = false;
         }
-    }
-
-    /// One was moved.
-    pub(super) fn moved(&mut self) {
-        self.short = self.short.saturating_sub(1);
+        match self.since {
+            Some(_) => TCP_SLICE,
+            None => TCP_SLICE_ALONE,
+        }
     }
 }
 
@@ -265,5 +265,35 @@ impl TcpRail {
         }
         // Who keeps something meanwhile calls.
         Some(TCP_NAP * (1 << (self.gathering.stuck / TCP_NAPS_STUCK).min(TCP_NAPS_LONGER)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_message_keeps_slices_short_for_a_while_and_no_clock_is_read_without_one() {
+        let begun = Instant::now();
+        let mut brisk = Brisk::default();
+        assert_eq!(brisk.slice(|| unreachable!()), TCP_SLICE_ALONE);
+        let packet = |kind: Kind| Header {
+            kind: kind as u8,
+            ..Header::default()
+        };
+        brisk.small(&packet(Kind::Finish));
+        assert_eq!(brisk.slice(|| unreachable!()), TCP_SLICE_ALONE);
+        brisk.small(&packet(Kind::Eager));
+        // It counts from when bulk data moves.
+        let after = |part: u32| move || begun + TCP_BRISK_FOR * part / 4;
+        for part in [8, 9, 11] {
+            assert_eq!(brisk.slice(after(part)), TCP_SLICE, "{part}");
+        }
+        brisk.small(&packet(Kind::Eager));
+        for part in [11, 14] {
+            assert_eq!(brisk.slice(after(part)), TCP_SLICE, "{part}");
+        }
+        assert_eq!(brisk.slice(after(15)), TCP_SLICE_ALONE);
+        assert_eq!(brisk.slice(|| unreachable!()), TCP_SLICE_ALONE);
     }
 }

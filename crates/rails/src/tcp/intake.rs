@@ -15,6 +15,7 @@ use crate::tcp::remote::Remote;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::SPLIT_WAYS;
 use garonne_engine::rail::Sink;
+use std::time::Instant;
 
 /// Which streams of a peer to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +185,7 @@ impl TcpRail {
     }
 
     fn take_bulk(&mut self, remote: &mut Remote, (peer, path): (Peer, u8)) -> Taken {
-        let mut left = self.brisk.slice();
+        let mut left = self.brisk.slice(Instant::now);
         while left > 0 {
             let in_body = |bulk: &mut Carrier| bulk.socket_mut().is_some_and(|bulk| bulk.is_in_body());
             let stays = self.patient && in_body(&mut remote.paths.at(path).bulk);
@@ -232,7 +233,6 @@ impl TcpRail {
                 Io::Over => return Taken::Over,
             }
         }
-        self.brisk.moved();
         Taken::Some
     }
 
