@@ -112,20 +112,35 @@ fn what_a_rank_has_sent_is_counted_in_all_its_shards() {
 fn a_format_stands_for_what_processes_compute_alike() {
     use garonne_engine::Quotas;
     use garonne_rails::{limits, shm::inbox_bytes};
+    use garonne_sync::board::Board;
+    use garonne_sync::round::{ROUNDS, Rounds, Shape, WIDE_SETS};
     let grants = [2, 64, 1000].map(|ranks| {
         let Quotas { envelopes, payload } = Quotas::for_world(ranks);
         (envelopes, payload)
     });
     let lanes = (limits::LANES, limits::LANE_SLOTS, limits::LANE_UNITS);
     let mailbox = (limits::MAILBOX_SLOTS, limits::MAILBOX_UNITS);
+    let shapes = [Shape::common(1024), Shape::own(2, 8), Shape::own(4, 4000)];
+    let rounds = (ROUNDS, WIDE_SETS, shapes.map(|shape| Rounds::bytes(3, shape)));
+    let board = [0, 512].map(|lane| Board::bytes(3, lane));
     assert_eq!(
-        (FORMAT, lanes, mailbox, [2, 64].map(inbox_bytes), grants),
+        (
+            FORMAT,
+            lanes,
+            mailbox,
+            [2, 64].map(inbox_bytes),
+            grants,
+            rounds,
+            board
+        ),
         (
             5,
             (4, 1024, 8192),
             (512, 4096),
             [2_662_400, 2_666_496],
-            [(4096, 2 << 20), (1024, 256 << 10), (1024, 16_777)]
+            [(4096, 2 << 20), (1024, 256 << 10), (1024, 16_777)],
+            (16, 4, [43_520, 2_304, 69_632]),
+            [13_824, 16_896]
         )
     );
 }

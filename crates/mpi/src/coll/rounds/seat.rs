@@ -24,7 +24,7 @@ use garonne_progress::host::{Host, Stepper};
 use garonne_sync::round::{Asked, Rounds, Shape};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// See the module's paragraph.
 pub(in crate::coll) struct Seat {
@@ -98,7 +98,7 @@ impl Word {
     }
 }
 
-/// A member that is to hear of them, or the lender whose messages have not left. Finalize waits for both: what others wait for has left then, and has come.
+/// A member that is to hear of them, or the lender whose messages have not left, which finalize waits for.
 struct Hearing {
     wire: Wire<'static>,
     running: Arc<Running>,
@@ -183,14 +183,19 @@ impl Stepper for Hearing {
     }
 }
 
-/// For [`Process::retire`](crate::process::Process::retire).
-impl Completion for Hearing {
+/// What a lender still has to say, for [`Process::retire`](crate::process::Process::retire). It keeps nothing alive: whoever waits for the rounds does, or the stepper of what is gone.
+struct Owed(Weak<Hearing>);
+
+impl Completion for Owed {
     fn is_done(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
+        let said = |hearing: Arc<Hearing>| hearing.is_over.load(Ordering::Relaxed);
+        self.0.upgrade().is_none_or(said)
     }
 
     fn advance(&self) {
-        self.is_over();
+        if let Some(hearing) = self.0.upgrade() {
+            hearing.is_over();
+        }
     }
 
     fn peek(&self) -> Outcome {
@@ -237,8 +242,10 @@ impl Seat {
             let _ = seat.lent.set(hearing.lent());
         }
         if !is_over {
-            let process = comm.process();
-            process.retire(Request::new(process, hearing.clone()));
+            if comm.rank() == 0 {
+                let (process, owed) = (comm.process(), Owed(Arc::downgrade(&hearing)));
+                process.retire(Request::new(process, Arc::new(owed)));
+            }
             *lock(&seat.hearing) = Some(hearing);
         }
         Arc::new(seat)

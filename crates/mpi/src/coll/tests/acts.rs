@@ -1,6 +1,6 @@
 //! Nonblocking collectives, and a few other calls, of all kinds and lengths with what is to be found afterwards: what [`super::rounds`] has ranks start.
 
-use super::board::{Words, word};
+use super::threads::{Words, word};
 use super::user_operations::{compose, op};
 use crate::coll::sim::Random;
 use crate::coll::*;

@@ -1,6 +1,6 @@
 //! Collectives with blocks of different lengths, scans and scattered reductions through cells and lanes.
 
-use super::board::{Words, word, world};
+use super::threads::{Words, word, world};
 use crate::coll::*;
 use crate::datatype::{Constructor, Datatype, Form, codes};
 use crate::error::Class;

@@ -13,6 +13,7 @@ mod reductions;
 mod refusals;
 mod rounds;
 mod support;
+mod threads;
 mod user_operations;
 mod ways;
 mod world;

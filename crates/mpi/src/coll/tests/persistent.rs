@@ -1,8 +1,8 @@
 //! Persistent collectives: what their numbers promise, and that each rank may start what it has in an order of its own, many times, in rounds or by messages. Ranks are threads over the shared-memory rail;
 //! tests/c/persistent.c has more of it, from C.
 
-use super::board::{Words, word, world, world_that_ends};
 use super::rounds::seeds;
+use super::threads::{Words, word, world, world_that_ends};
 use super::user_operations::{compose, op};
 use crate::coll::sim::Random;
 use crate::coll::tag::NUMBERS;
@@ -435,5 +435,50 @@ fn where_counting_has_come_round_to_one_that_lives_the_new_one_is_refused() {
         drop((first, second));
         comm.0.initialised.fetch_add(NUMBERS - 2, Ordering::Relaxed);
         assert!(init().is_ok());
+    });
+}
+
+/// Communicators that come and go give back what rank 0 lent, also where what a member hears of its collective comes after the call.
+#[test]
+fn what_is_heard_late_does_not_keep_its_communicator() {
+    let begun = AtomicU32::new(0);
+    world(2, |comm| {
+        begun.store(0, Ordering::Relaxed);
+        comm.collective(&Barrier, Origin::default()).unwrap();
+        let mut wide = None;
+        for at in 1..=30 {
+            let dup = comm.dup(None).unwrap();
+            dup.collective(&Barrier, Origin::default()).unwrap();
+            let len = node::known(&dup).map(|place| place.rounds.wide_len());
+            assert_eq!(*wide.get_or_insert(len), len, "communicator {at}");
+            while comm.rank() == 0 && begun.load(Ordering::Acquire) < at {
+                std::thread::yield_now();
+            }
+            let request = dup.init_collective(&Barrier, Origin::default()).unwrap();
+            if comm.rank() == 1 {
+                begun.store(at, Ordering::Release);
+            }
+            request.start().unwrap();
+            request::wait(&request).unwrap();
+            request.free().unwrap();
+            dup.collective(&Barrier, Origin::default()).unwrap();
+            dup.free().unwrap();
+            drop(dup);
+            comm.collective(&Barrier, Origin::default()).unwrap();
+        }
+    });
+}
+
+/// Who was refused says nothing of a place; nobody waits for that in finalize.
+#[test]
+fn finalize_waits_for_nobody_who_was_refused() {
+    world(2, |comm| {
+        comm.collective(&Barrier, Origin::default()).unwrap();
+        if comm.rank() == 1 {
+            comm.init_collective(&Barrier, Origin::default())
+                .unwrap()
+                .free()
+                .unwrap();
+        }
     });
 }

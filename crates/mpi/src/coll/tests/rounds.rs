@@ -2,7 +2,7 @@
 //! blocking collectives and messages.
 
 use super::acts::{Act, Started, elements, start};
-use super::board::{Words, word, world, world_of, world_that_lends};
+use super::threads::{Words, word, world, world_of, world_that_lends};
 use crate::coll::sim::Random;
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
@@ -12,7 +12,7 @@ use crate::request::{self, Outcome};
 use garonne_sync::round::ROUNDS;
 use garonne_sync::user::Data;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 fn end(started: Started, outcome: Outcome) {
@@ -242,6 +242,51 @@ fn a_block_that_is_longer_than_expected_is_an_error_at_its_taker() {
             }
         });
     }
+}
+
+/// A member that gives little to a gather of uneven blocks may be as far ahead of its root as in one of even blocks.
+#[test]
+fn who_gives_little_goes_ahead_by_all_rounds() {
+    const AHEAD: u32 = 16;
+    let ahead = Arc::new(AtomicU32::new(0));
+    world_in_time("gathers of uneven blocks", 2, move |comm| {
+        ahead.store(0, Ordering::SeqCst);
+        comm.collective(&Barrier, Origin::default()).unwrap();
+        let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
+        let me = comm.rank();
+        let given: Vec<_> = (0..AHEAD)
+            .map(|call| Words::new(2, move |index| word(me, call, index)))
+            .collect();
+        let taken: Vec<_> = (0..AHEAD).map(|_| Words::new(4, |_| 5)).collect();
+        let call = |given: &Words, taken: &Words| {
+            let call = Gatherv {
+                send: Some(Elements {
+                    mem: given.0.mem(),
+                    count: 2,
+                    datatype,
+                }),
+                recv: (me == 0).then(|| Uneven {
+                    mem: taken.0.mem(),
+                    counts: Numbers::Int(&[2, 2]),
+                    displs: Numbers::Int(&[0, 2]),
+                    datatype,
+                }),
+                root: 0,
+            };
+            comm.start_collective(&call, Origin::default()).unwrap()
+        };
+        while me == 0 && ahead.load(Ordering::SeqCst) < AHEAD {
+            std::thread::yield_now();
+        }
+        for (given, taken) in given.iter().zip(&taken) {
+            request::wait(&call(given, taken)).unwrap();
+            ahead.fetch_add(me, Ordering::SeqCst);
+        }
+        let word_of = |call: u32| move |index: u64| word((index / 2) as u32, call, index % 2);
+        for (call, taken) in (0..).zip(&taken).filter(|_| me == 0) {
+            taken.check(4, word_of(call));
+        }
+    });
 }
 
 /// Who gives little may come sooner than who gives much and needs cells that come back later; not before it has left what that one waits for.

@@ -1,6 +1,6 @@
 //! The way of long collectives over boards: chosen by each member for itself, and alike.
 
-use super::board::{Words, word, world};
+use super::threads::{Words, word, world};
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::error::Class;
