@@ -81,11 +81,34 @@ impl<'a> Doorbell<'a> {
                 .compare_exchange(word, word.wrapping_add(1), Ordering::Release, Ordering::Relaxed)
                 .is_ok()
     }
+
+    /// Wakes the sleeper if there is one. Call after publishing. See the module's head for why no fence is needed.
+    #[inline(always)]
+    pub fn ring(self) {
+        if self.is_armed() {
+            self.ring_cold();
+        }
+    }
+
+    /// As `ring`, with a fence: for rare events (the death of a peer, the end of a wait for room) whose publisher may
+    /// never come back, and for kernels without the barrier.
+    pub fn ring_fenced(self) {
+        fence(Ordering::SeqCst);
+        self.ring();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ring_cold(self) {
+        if self.claim_ring() {
+            crate::postponed::wake_all(self.0);
+        }
+    }
 }
 
 #[cfg(not(loom))]
 mod sleeping {
-    use super::{Armed, Doorbell, Ordering, fence};
+    use super::{Armed, Doorbell};
     use crate::futex;
     use std::time::Duration;
 
@@ -143,29 +166,6 @@ mod sleeping {
                 Stage::Deep
             } else {
                 Stage::Shallow
-            }
-        }
-
-        /// Wakes the sleeper if there is one. Call after publishing. See the module's head for why no fence is needed.
-        #[inline(always)]
-        pub fn ring(self) {
-            if self.is_armed() {
-                self.ring_cold();
-            }
-        }
-
-        /// As `ring`, with a fence: for rare events (the death of a peer, the end of a wait for room) whose publisher may
-        /// never come back, and for kernels without the barrier.
-        pub fn ring_fenced(self) {
-            fence(Ordering::SeqCst);
-            self.ring();
-        }
-
-        #[cold]
-        #[inline(never)]
-        fn ring_cold(self) {
-            if self.claim_ring() {
-                crate::postponed::wake_all(self.0);
             }
         }
     }

@@ -19,8 +19,12 @@ pub(crate) use loom::sync::{Mutex, MutexGuard};
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
 
-/// A thread's sleep until it is called.
+/// What each thread has for itself.
 #[cfg(loom)]
+pub(crate) use loom::thread_local;
+
+/// A thread's sleep until it is called.
+#[cfg(all(test, loom))]
 pub(crate) use loom::sync::Notify;
 
 /// A cell whose accesses loom checks for races.
@@ -46,7 +50,7 @@ impl<T> Cell<T> {
     }
 
     /// Calls `f` with a pointer for reading, which several threads may do at once.
-    #[cfg(loom)]
+    #[cfg(all(test, loom))]
     pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         self.0.with(f)
     }

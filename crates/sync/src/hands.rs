@@ -252,7 +252,6 @@ impl<'a> Call<'a> {
     }
 
     /// After something was published for the rank: wakes its helper if it wants to be called for that.
-    #[cfg(not(loom))]
     #[inline]
     pub fn ring(self, what: For) {
         if self.claim(what) {
@@ -261,7 +260,6 @@ impl<'a> Call<'a> {
     }
 
     /// After something was published for several ranks: calls the helpers of those that want to be called for that, each by its words.
-    #[cfg(not(loom))]
     pub fn ring_all<'b>(calls: impl Iterator<Item = Call<'b>>, what: For) {
         // Before all looks: SYNC(hands-call).
         fence(Ordering::SeqCst);
@@ -271,7 +269,6 @@ impl<'a> Call<'a> {
     }
 
     /// Wakes the helper whatever it waits for.
-    #[cfg(not(loom))]
     pub fn rouse(self) {
         // An even number: armed stays armed.
         self.word.fetch_add(2, Ordering::SeqCst);

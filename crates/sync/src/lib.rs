@@ -17,7 +17,7 @@ pub mod copy;
 pub mod division;
 #[cfg(not(shuttle))]
 pub mod doorbell;
-#[cfg(not(loom))]
+#[cfg_attr(loom, path = "futex_loom.rs")]
 #[cfg_attr(shuttle, path = "futex_shuttle.rs")]
 pub mod futex;
 #[cfg(not(shuttle))]
@@ -31,7 +31,7 @@ pub mod looks;
 #[cfg(not(any(loom, shuttle)))]
 pub mod mailbox;
 pub mod pad;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(shuttle))]
 pub mod postponed;
 pub mod rack;
 #[cfg(not(shuttle))]

@@ -4,13 +4,16 @@
 //! lock waits for a time slice. So whoever holds a lock that others want lives with a [`Postponed`], declared before the lock's guard or put behind it in one value: the
 //! doorbells that this thread rings meanwhile are rung when it is dropped. Bounded by `WAKES_MAX` wake-ups of a thread; those beyond are not put off.
 
+use crate::facade::AtomicU32;
 use crate::futex;
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::atomic::AtomicU32;
 
 /// Wake-ups put off at most: one look at a rail rings a few doorbells.
+#[cfg(not(loom))]
 const WAKES_MAX: usize = 16;
+#[cfg(loom)]
+const WAKES_MAX: usize = 1;
 
 struct Owed {
     depth: Cell<u32>,
@@ -18,14 +21,23 @@ struct Owed {
     words: [Cell<*const u32>; WAKES_MAX],
 }
 
-thread_local! {
-    static OWED: Owed = const {
-        Owed {
+impl Owed {
+    const fn nothing() -> Self {
+        Self {
             depth: Cell::new(0),
             count: Cell::new(0),
             words: [const { Cell::new(std::ptr::null()) }; WAKES_MAX],
         }
-    };
+    }
+}
+
+#[cfg(not(loom))]
+thread_local! {
+    static OWED: Owed = const { Owed::nothing() };
+}
+#[cfg(loom)]
+crate::facade::thread_local! {
+    static OWED: Owed = Owed::nothing();
 }
 
 /// While this lives, [`wake_all`] of this thread puts off. Stays on its thread.
@@ -69,7 +81,7 @@ pub fn wake_all(word: &AtomicU32) {
         let count = owed.count.get();
         let put_off = owed.depth.get() > 0 && count < WAKES_MAX;
         if put_off {
-            owed.words[count].set(word.as_ptr());
+            owed.words[count].set(std::ptr::from_ref(word).cast());
             owed.count.set(count + 1);
         }
         put_off
@@ -79,7 +91,7 @@ pub fn wake_all(word: &AtomicU32) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::time::Duration;

@@ -78,9 +78,6 @@ struct Row {
     /// Who they are, for those who lie down.
     owners: [AtomicUsize; ROW],
     words: [CachePadded<AtomicU32>; ROW],
-    /// What stands for the kernel's sleep.
-    #[cfg(loom)]
-    bells: [crate::facade::Notify; ROW],
 }
 
 impl Row {
@@ -91,8 +88,6 @@ impl Row {
             since: std::array::from_fn(|_| AtomicU32::new(0)),
             owners: std::array::from_fn(|_| AtomicUsize::new(NOBODY)),
             words: std::array::from_fn(|_| CachePadded(AtomicU32::new(AWAKE))),
-            #[cfg(loom)]
-            bells: std::array::from_fn(|_| crate::facade::Notify::new()),
         }
     }
 
@@ -118,13 +113,8 @@ impl Row {
         let called = word
             .compare_exchange(SITS, why, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok();
-        #[cfg(not(loom))]
         if called {
             crate::postponed::wake_all(word);
-        }
-        #[cfg(loom)]
-        if called {
-            self.bells[index].notify();
         }
         called
     }
@@ -355,13 +345,8 @@ impl Seat<'_> {
         let (seats, word) = (self.seats, self.sit(awaited));
         if seats.news() == seen && seats.is_polled() {
             while word.load(Ordering::SeqCst) == SITS {
-                #[cfg(not(loom))]
-                {
-                    crate::postponed::flush();
-                    crate::futex::wait(word, SITS, None);
-                }
-                #[cfg(loom)]
-                self.row.bells[self.index].wait();
+                crate::postponed::flush();
+                crate::futex::wait(word, SITS, None);
             }
         }
         if word.swap(AWAKE, Ordering::SeqCst) == ROLE {

@@ -70,7 +70,9 @@ fn who_lent_its_look_hears_of_what_is_written() {
             loom::thread::spawn(move || does(&model))
         });
         model.poll();
-        threads.map(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
 }
 
