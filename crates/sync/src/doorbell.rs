@@ -177,6 +177,7 @@ pub use sleeping::Stage;
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::facade::Cell;
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicBool;
 
@@ -210,6 +211,27 @@ mod loom_tests {
             let mine = Doorbell::new(&word).claim_ring();
             assert!(mine != thread.join().unwrap());
             assert!(Doorbell::new(&word).rang(armed));
+        });
+    }
+
+    /// A ringer that sees the bell armed needs no fence: the sleeper wakes, and sees what was published.
+    #[test]
+    fn a_sleeper_that_is_rung_sees_what_was_published() {
+        loom::model(|| {
+            let shared = Arc::new((AtomicU32::new(0), Cell::new(0u32)));
+            let armed = Doorbell::new(&shared.0).arm();
+            let other = shared.clone();
+            let sleeper = loom::thread::spawn(move || {
+                while !Doorbell::new(&other.0).rang(armed) {
+                    crate::futex::wait(&other.0, armed.ticket(), None);
+                }
+                // SAFETY: loom checks that nobody writes the cell meanwhile.
+                assert_eq!(other.1.with(|published| unsafe { *published }), 1);
+            });
+            // SAFETY: loom checks that nobody else accesses the cell meanwhile.
+            shared.1.with_mut(|published| unsafe { *published = 1 });
+            Doorbell::new(&shared.0).ring();
+            sleeper.join().unwrap();
         });
     }
 }

@@ -91,6 +91,10 @@ pub fn wake_all(word: &AtomicU32) {
     }
 }
 
+#[cfg(all(test, loom))]
+#[path = "postponed_loom.rs"]
+mod loom_tests;
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

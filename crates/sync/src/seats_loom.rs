@@ -43,6 +43,43 @@ fn news_told_while_somebody_sits_down_reach_it() {
     });
 }
 
+/// Told under a lock, and so called later: at the latest when who told sits down itself, to wait for what those bring about whom it told.
+#[test]
+fn who_sits_down_has_called_whom_it_told() {
+    model(|| {
+        let shared = Arc::new((
+            Seats::modelled(),
+            [AtomicBool::new(false), AtomicBool::new(false)],
+        ));
+        // Somebody polls, and stays.
+        assert!(shared.0.begin(Who::new(2)));
+        let bring = |shared: &(Seats, [AtomicBool; 2]), what: usize| {
+            shared.1[what].store(true, Ordering::Release);
+            shared.0.tell(|awaited| awaited == what as u64);
+        };
+        let sit = |shared: &(Seats, [AtomicBool; 2]), who: usize, what: usize| {
+            let mut seat = shared.0.take(Who::new(who)).unwrap();
+            loop {
+                let seen = shared.0.news();
+                if shared.1[what].load(Ordering::Acquire) {
+                    break;
+                }
+                assert_eq!(seat.wait(what as u64, seen), Called::Ask);
+            }
+        };
+        let other = shared.clone();
+        let waiter = loom::thread::spawn(move || {
+            sit(&other, 3, 1);
+            bring(&other, 0);
+        });
+        let wakes = crate::postponed::Postponed::new();
+        bring(&shared, 1);
+        sit(&shared, 4, 0);
+        drop(wakes);
+        waiter.join().unwrap();
+    });
+}
+
 #[test]
 fn a_role_given_back_while_somebody_sits_down_finds_somebody() {
     model(|| {
