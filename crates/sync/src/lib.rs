@@ -40,7 +40,8 @@ mod ring;
 pub mod roster;
 #[cfg(not(shuttle))]
 pub mod round;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(shuttle))]
+#[cfg_attr(loom, allow(dead_code))]
 pub mod run;
 #[cfg(not(shuttle))]
 pub mod seats;

@@ -11,7 +11,7 @@ pub use segment::{CARD_BYTES, CONTROL_BYTES, Place};
 use crate::copy::{Stores, copy_mem_with};
 use crate::facade::Ordering;
 use crate::ring::{Claim, Look, Memory, Reader, Sharing, Writer};
-use crate::run::Run;
+use crate::run::{Ready, Run};
 use crate::shm;
 use crate::user::UserMem;
 use segment::{Segment, SlotAt, header_at, put_at};
@@ -82,21 +82,8 @@ impl Outlet {
     pub fn open_run(&mut self, records: u32) -> u32 {
         self.close_run();
         let Some(run) = &self.run else { return 0 };
-        let (slot, row) = self.writer.row();
-        let records = row.min(records);
-        if records > 0 {
-            let first = Claim {
-                slot,
-                start: 0,
-                units: 0,
-            };
-            run.open(
-                self.writer.memory.slot(slot),
-                self.writer.stamp_word(first, 0),
-                records,
-            );
-            self.running = true;
-        }
+        let records = run.cursor.open(&mut self.writer, records);
+        self.running = records > 0;
         records
     }
 
@@ -112,8 +99,7 @@ impl Outlet {
     fn end_run(&mut self) {
         self.running = false;
         if let Some(run) = &self.run {
-            run.close();
-            self.writer.filled(run.used().0);
+            run.cursor.end(&mut self.writer);
         }
     }
 
@@ -224,34 +210,8 @@ pub struct Intake {
     lines: u32,
     /// The only writer of a lane.
     writer: u16,
-    ready: ReadyAt,
+    ready: Ready<SlotAt>,
 }
-
-/// Where the next record of a lane is to lie, in the form in which it is looked for: follows the reader.
-#[derive(Clone, Copy, Debug)]
-struct ReadyAt {
-    slot: SlotAt,
-    /// What its stamp will be if its payload shares its slot.
-    stamp: u64,
-    /// Records until the slots begin anew, the head is worth telling, or stamps do.
-    left: u32,
-}
-
-impl ReadyAt {
-    /// The next slot. `true`: what it then says is to be looked up anew before it is used.
-    #[inline(always)]
-    fn step(&mut self) -> bool {
-        self.slot = self.slot.next();
-        self.stamp += 1;
-        self.left -= 1;
-        self.left == 0
-    }
-}
-
-// SAFETY: the slot lies in the mapping that the reader's segment keeps, which is not bound to a thread.
-unsafe impl Send for ReadyAt {}
-// SAFETY: as above; it is used as the segment is.
-unsafe impl Sync for ReadyAt {}
 
 /// Payload lines that a waiting reader keeps an eye on, so that they come together with the slot and not after it. Few, since
 /// a line looked at while it is written travels twice.
@@ -284,31 +244,20 @@ impl Intake {
     /// The reader of a lane, whose only writer is `writer`.
     pub fn of_lane(shm: &shm::Segment, place: Place, writer: u16) -> Result<Self> {
         let reader = Reader::new(Segment::new(shm, place)?);
-        let ready = ReadyAt {
-            slot: reader.memory.at(reader.head_slot()),
-            stamp: 0,
-            left: 0,
-        };
-        let mut intake = Self {
+        let ready = Ready::of(&reader, writer);
+        Ok(Self {
             reader,
             starving: false,
             lines: 0,
             writer,
             ready,
-        };
-        intake.follow();
-        Ok(intake)
+        })
     }
 
     /// To be called whenever the reader moved.
     #[inline]
     fn follow(&mut self) {
-        let slot = self.reader.head_slot();
-        self.ready = ReadyAt {
-            slot: self.reader.memory.at(slot),
-            stamp: u64::from(slot.wrapping_add(1)) | u64::from(self.writer) << 32,
-            left: self.reader.row(),
-        };
+        self.ready = Ready::of(&self.reader, self.writer);
     }
 
     /// Whether nothing was published at the next slot a moment ago.
@@ -342,12 +291,10 @@ impl Intake {
     /// next payload beside a slot may lie.
     #[inline(always)]
     pub fn peek(&self) -> Option<Record> {
-        let at = self.ready.slot;
-        // Acquire: the record behind the stamp. SYNC(ring-stamp).
-        if self.reader.memory.stamp(at).load(Ordering::Acquire) != self.ready.stamp {
+        let Some(at) = self.ready.peek(&self.reader.memory) else {
             self.fetch_payload();
             return None;
-        }
+        };
         Some(Record {
             writer: self.writer,
             header: header_at(at),
@@ -361,16 +308,7 @@ impl Intake {
     #[inline(always)]
     pub fn pass(&mut self) -> bool {
         self.lines = 0;
-        self.reader.pass_inline();
-        self.ready.step() && self.end_row()
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn end_row(&mut self) -> bool {
-        let starving = self.reader.publish_worthwhile();
-        self.follow();
-        starving
+        self.ready.pass(&mut self.reader, self.writer)
     }
 
     /// Shows the next record to `show` and gives its room back.
@@ -411,7 +349,7 @@ impl Intake {
             _ => 0,
         };
         self.starving |= self.reader.release(&found);
-        if self.ready.step() {
+        if self.ready.step::<Segment>() {
             self.follow();
         }
         if found.void { Taken::Void } else { Taken::Record }

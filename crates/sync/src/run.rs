@@ -1,37 +1,32 @@
-//! A run: slots in a row of a lane that its writer fills without asking anything for each.
+//! A run: slots in a row of a lane that its writer fills without asking anything for each, and its reader takes so.
 //!
 //! What a small record costs beyond writing its line is looking whether it may be sent at all: room in the ring, credit at the peer.
 //! Both are asked for once for many records: the lane's [`crate::mailbox::Outlet`] opens a run over slots that are free, lie in a row and
 //! that the caller vouches for; each record then takes the next of them. Whatever else the outlet does closes the run first and goes on behind what
 //! it took, so the lane has one order. Owned by the outlet, shared with those who fill it, by one thread at a time; were that broken, records could
 //! be lost, but nothing outside the lane be written. Bounded by the lane.
+//! The reader's part is [`Ready`]: where the next record is to lie and what its stamp will be, so that finding one is one comparison.
 
-use crate::doorbell::Doorbell;
+#[cfg(not(loom))]
+mod segment;
+
+#[cfg(not(loom))]
+pub use segment::{Place, Run, Words};
+
 use crate::facade::{AtomicPtr, AtomicU64, Ordering};
-use crate::ring::{INLINE_MAX, UNIT};
-use crate::shm::{Segment, Word};
-use crate::user::UserMem;
-use std::marker::PhantomData;
+use crate::ring::{Claim, Memory, Reader, UNIT, Writer};
 
-/// The words of a record's header, in the halves that its writers have at hand. The low half of a word comes first.
-#[derive(Clone, Copy, Debug)]
-pub struct Words {
-    /// Halves of the first word.
-    pub first: [u32; 2],
-    /// The second word.
-    pub second: u64,
-    /// Halves of the third word.
-    pub third: [u32; 2],
+/// A ring whose slots lie one behind the other.
+pub(crate) trait Row: Memory {
+    /// The address of a slot, looked up by its position.
+    fn address(&self, slot: u32) -> *mut u8;
+    /// The slot behind one. Behind the last of the ring this leads nowhere: it must not be used then.
+    fn behind(at: Self::At) -> Self::At;
 }
 
-const _: () = assert!(
-    cfg!(target_endian = "little"),
-    "halves lie in memory as `Words` says"
-);
-
-/// See the module's paragraph. Every word is written by one thread at a time, so none needs an order of its own.
+/// How far a run is. Every word is written by one thread at a time, so none needs an order of its own.
 #[derive(Debug)]
-pub struct Run {
+pub(crate) struct Cursor {
     /// The next slot.
     at: AtomicPtr<u8>,
     /// Where the run ends. Both are addresses of slots of the lane, or the end of its slots.
@@ -42,18 +37,11 @@ pub struct Run {
     bytes: AtomicU64,
     /// The first slot of this run.
     began: AtomicPtr<u8>,
-    /// The bell of the reader.
-    bell: Word,
-    _keep: Segment,
 }
 
-/// A slot of a run, free for one record. It borrows the run, so the lane is there.
-#[derive(Debug)]
-pub struct Place<'a>(*mut u8, PhantomData<&'a Run>);
-
-impl Run {
-    /// A run that is closed, over slots in `keep`, of which this is one: so even what reads its place before it is first opened, and its end after, finds a slot.
-    pub(crate) fn new(bell: Word, slot: *mut u8, keep: Segment) -> Self {
+impl Cursor {
+    /// Of a run that is closed, in a lane of which this is a slot: so even what reads its place before it is first opened, and its end after, finds a slot.
+    pub(crate) fn new(slot: *mut u8) -> Self {
         let nothing_from = || AtomicPtr::new(slot);
         Self {
             at: nothing_from(),
@@ -61,59 +49,61 @@ impl Run {
             stamp: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             began: nothing_from(),
-            bell,
-            _keep: keep,
         }
     }
 
-    /// Opens it over `records` slots from `first` on, which lie in a row within the lane; `stamp` is that of the first.
-    pub(crate) fn open(&self, first: *mut u8, stamp: u64, records: u32) {
-        self.at.store(first, Ordering::Relaxed);
-        self.began.store(first, Ordering::Relaxed);
-        self.stamp.store(stamp, Ordering::Relaxed);
-        self.bytes.store(0, Ordering::Relaxed);
-        self.end
-            .store(first.wrapping_add(records as usize * UNIT), Ordering::Relaxed);
+    /// Opens it, closed before, at the tail of a lane over as many slots as are free there and lie in a row, at most `records`: how many.
+    pub(crate) fn open<M: Row>(&self, writer: &mut Writer<M>, records: u32) -> u32 {
+        let (slot, row) = writer.row();
+        let records = row.min(records);
+        if records > 0 {
+            let claim = Claim {
+                slot,
+                start: 0,
+                units: 0,
+            };
+            let first = writer.memory.address(slot);
+            self.at.store(first, Ordering::Relaxed);
+            self.began.store(first, Ordering::Relaxed);
+            self.stamp.store(writer.stamp_word(claim, 0), Ordering::Relaxed);
+            self.bytes.store(0, Ordering::Relaxed);
+            self.end
+                .store(first.wrapping_add(records as usize * UNIT), Ordering::Relaxed);
+        }
+        records
     }
 
     /// No more records until it is opened again.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.end.store(self.at.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
+    /// Closes it; its lane goes on behind what it took.
+    pub(crate) fn end<M: Row>(&self, writer: &mut Writer<M>) {
+        self.close();
+        writer.filled(self.used().0);
+    }
+
     /// Records and payload bytes since it was opened.
-    pub fn used(&self) -> (u32, u64) {
+    pub(crate) fn used(&self) -> (u32, u64) {
         let bytes =
             (self.at.load(Ordering::Relaxed) as usize) - (self.began.load(Ordering::Relaxed) as usize);
         ((bytes / UNIT) as u32, self.bytes.load(Ordering::Relaxed))
     }
 
-    /// The slot of the next record, if there is one; to be put there at once.
+    /// The slot of the next record, if there is one; to be filled at once.
     #[inline(always)]
-    pub fn next(&self) -> Option<Place<'_>> {
+    pub(crate) fn next(&self) -> Option<*mut u8> {
         let at = self.at.load(Ordering::Relaxed);
-        (at < self.end.load(Ordering::Relaxed)).then_some(Place(at, PhantomData))
+        (at < self.end.load(Ordering::Relaxed)).then_some(at)
     }
 
-    /// Publishes a record of `len` bytes at `payload`, at most [`INLINE_MAX`], in the slot that [`Run::next`] just gave. The reader is to be rung then.
+    /// Has `write` write a record of `len` bytes into the slot that [`Cursor::next`] just gave, whose stamp is given, and publishes it.
     #[inline(always)]
-    pub fn put(&self, place: Place<'_>, words: Words, payload: UserMem, len: usize) {
-        let at = place.0;
-        let len = len.min(INLINE_MAX);
-        // SAFETY: a place below the end is a slot of the lane (see `open`), aligned and mapped as long as its run lives, and this writer's until
-        // its stamp. Volatile because a mad peer may write there meanwhile. `len` bytes fit behind the header, and the payload is
-        // valid by `UserMem`'s promise and no part of the lane.
-        unsafe {
-            let halves = at.cast::<u32>();
-            halves.add(2).write_volatile(words.first[0]);
-            halves.add(3).write_volatile(words.first[1]);
-            at.cast::<u64>().add(2).write_volatile(words.second);
-            halves.add(6).write_volatile(words.third[0]);
-            halves.add(7).write_volatile(words.third[1]);
-            copy_few(at.add(UNIT - INLINE_MAX), payload, len);
-            // Release: header and payload are seen by whoever sees the stamp. SYNC(ring-stamp).
-            AtomicU64::from_ptr(at.cast()).store(self.stamp.load(Ordering::Relaxed), Ordering::Release);
-        }
+    pub(crate) fn fill(&self, stamp: &AtomicU64, len: usize, write: impl FnOnce()) {
+        write();
+        // Release: header and payload are seen by whoever sees the stamp. SYNC(ring-stamp).
+        stamp.store(self.stamp.load(Ordering::Relaxed), Ordering::Release);
         // Each word is read again right before it is written, which lets the processor count in memory.
         let step = |word: &AtomicU64, by: u64| {
             word.store(word.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed)
@@ -125,29 +115,58 @@ impl Run {
             Ordering::Relaxed,
         );
     }
-
-    /// Wakes the reader if it sleeps. After each record.
-    #[inline(always)]
-    pub fn ring(&self) {
-        Doorbell::new(&self.bell).ring();
-    }
 }
 
-/// Copies at most [`INLINE_MAX`] bytes, without a call.
-///
-/// # Safety
-/// `room` writable for `len` bytes, which do not overlap the payload.
-#[inline(always)]
-unsafe fn copy_few(room: *mut u8, payload: UserMem, len: usize) {
-    let from: *const u8 = std::ptr::with_exposed_provenance(payload.addr(0));
-    // SAFETY: by the function's contract and `UserMem`'s promise.
-    unsafe {
-        if len == 8 {
-            // One number is what most small messages are.
-            room.cast::<u64>()
-                .write_unaligned(from.cast::<u64>().read_unaligned());
-        } else {
-            crate::copy::copy(from, room, len);
+/// Where the next record of a lane is to lie, in the form in which it is looked for: follows the reader.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready<At> {
+    slot: At,
+    /// What its stamp will be if its payload shares its slot.
+    stamp: u64,
+    /// Records until the slots begin anew, the head is worth telling, or stamps do.
+    left: u32,
+}
+
+impl<At: Copy> Ready<At> {
+    /// Of a lane's reader, as far as that is now, and its only writer.
+    #[inline]
+    pub(crate) fn of<M: Row<At = At>>(reader: &Reader<M>, writer: u16) -> Self {
+        let slot = reader.head_slot();
+        Self {
+            slot: reader.memory.at(slot),
+            stamp: u64::from(slot.wrapping_add(1)) | u64::from(writer) << 32,
+            left: reader.row(),
         }
+    }
+
+    /// The slot of the next record, if that is there and its payload shares its slot.
+    #[inline(always)]
+    pub(crate) fn peek<M: Row<At = At>>(&self, memory: &M) -> Option<At> {
+        // Acquire: the record behind the stamp. SYNC(ring-stamp).
+        (memory.stamp(self.slot).load(Ordering::Acquire) == self.stamp).then_some(self.slot)
+    }
+
+    /// The next slot. `true`: what this then says is to be looked up anew before it is used.
+    #[inline(always)]
+    pub(crate) fn step<M: Row<At = At>>(&mut self) -> bool {
+        self.slot = M::behind(self.slot);
+        self.stamp += 1;
+        self.left -= 1;
+        self.left == 0
+    }
+
+    /// The reader is done with the record that [`Ready::peek`] just showed. `true`: writers wait for room and are to be rung.
+    #[inline(always)]
+    pub(crate) fn pass<M: Row<At = At>>(&mut self, reader: &mut Reader<M>, writer: u16) -> bool {
+        reader.pass_inline();
+        self.step::<M>() && self.end_row(reader, writer)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_row<M: Row<At = At>>(&mut self, reader: &mut Reader<M>, writer: u16) -> bool {
+        let starving = reader.publish_worthwhile();
+        *self = Self::of(reader, writer);
+        starving
     }
 }

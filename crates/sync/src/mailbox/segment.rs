@@ -4,6 +4,7 @@
 
 use crate::facade::{AtomicU32, AtomicU64};
 use crate::ring::{Claim, Geometry, INLINE_MAX, Memory, PLACE_WORD, UNIT};
+use crate::run::Row;
 use crate::shm;
 use crate::user::UserMem;
 use std::io::{Error, ErrorKind, Result};
@@ -125,15 +126,23 @@ impl Segment {
     }
 }
 
-/// The address of a slot. Made by [`Segment::at`] and [`SlotAt::next`] only, so it lies in the mapping, and aligned.
+/// The address of a slot. Made by [`Segment::at`] and [`Segment::behind`] only, so it lies in the mapping, and aligned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotAt(*mut u8);
 
-impl SlotAt {
-    /// The slot behind it. Behind the last one of the ring this leads nowhere: it must not be used then.
+// SAFETY: it is used as the segment is, which keeps the mapping and is not bound to a thread.
+unsafe impl Send for SlotAt {}
+// SAFETY: as above.
+unsafe impl Sync for SlotAt {}
+
+impl Row for Segment {
     #[inline(always)]
-    pub(super) fn next(self) -> Self {
-        Self(self.0.wrapping_add(UNIT))
+    fn address(&self, slot: u32) -> *mut u8 {
+        self.slot(slot)
+    }
+    #[inline(always)]
+    fn behind(at: SlotAt) -> SlotAt {
+        SlotAt(at.0.wrapping_add(UNIT))
     }
 }
 
