@@ -596,4 +596,4 @@ impl<M: Memory> Reader<M> {
 
 #[cfg(all(test, loom))]
 #[path = "ring_loom.rs"]
-mod loom_tests;
+pub(crate) mod loom_tests;

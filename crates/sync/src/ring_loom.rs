@@ -4,7 +4,7 @@ use super::*;
 use crate::facade::Cell;
 use loom::sync::Arc;
 
-struct Cells {
+pub(crate) struct Cells {
     head: AtomicU64,
     tail: AtomicU64,
     starved: AtomicU32,
@@ -14,9 +14,9 @@ struct Cells {
 }
 
 #[derive(Clone)]
-struct Model(Arc<Cells>);
+pub(crate) struct Model(Arc<Cells>);
 
-const GEOMETRY: Geometry = Geometry {
+pub(crate) const GEOMETRY: Geometry = Geometry {
     slots: 2,
     units: 4,
     reserved_slots: 0,
@@ -24,7 +24,7 @@ const GEOMETRY: Geometry = Geometry {
 };
 
 impl Model {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let many = |n: usize| (0..n).map(|_| AtomicU64::new(0)).collect();
         Self(Arc::new(Cells {
             head: AtomicU64::new(0),
@@ -77,7 +77,7 @@ impl Memory for Model {
     }
 }
 
-fn send(writer: &mut Writer<Model>, value: u64, units: u32) -> bool {
+pub(crate) fn send(writer: &mut Writer<Model>, value: u64, units: u32) -> bool {
     match writer.claim(units, Priority::Data) {
         Ok(claim) => {
             writer.publish(claim, [value, 0, 0], Stores::Cached);

@@ -75,7 +75,9 @@ impl Cursor {
 
     /// No more records until it is opened again.
     pub(crate) fn close(&self) {
-        self.end.store(self.at.load(Ordering::Relaxed), Ordering::Relaxed);
+        // Never farther than it was, whatever its place is: two that fill at once may both have taken the last slot, and both have counted it.
+        let (at, end) = (self.at.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
+        self.end.store(at.min(end), Ordering::Relaxed);
     }
 
     /// Closes it; its lane goes on behind what it took.
@@ -86,8 +88,8 @@ impl Cursor {
 
     /// Records and payload bytes since it was opened.
     pub(crate) fn used(&self) -> (u32, u64) {
-        let bytes =
-            (self.at.load(Ordering::Relaxed) as usize) - (self.began.load(Ordering::Relaxed) as usize);
+        let bytes = (self.at.load(Ordering::Relaxed) as usize)
+            .wrapping_sub(self.began.load(Ordering::Relaxed) as usize);
         ((bytes / UNIT) as u32, self.bytes.load(Ordering::Relaxed))
     }
 
@@ -170,3 +172,6 @@ impl<At: Copy> Ready<At> {
         starving
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;
