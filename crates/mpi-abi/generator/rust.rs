@@ -3,7 +3,7 @@
 //! Each function of the table becomes a wrapper with the C prototype (argument words in, error code out) around a
 //! body `crate::<module>::<name>` that returns a `Result`, and two naked thunks, `MPI_X` and `PMPI_X`. A function and
 //! its `_c` or `_x` form call one body when they differ only in the width of counts: scalars become `MPI_Count`, arrays
-//! become `Counts`, results become `CountOut`.
+//! become `Counts`, results become `CountOut`. A null pointer for a result is refused by the wrapper.
 
 use crate::table::{Function, Group, Param, Value};
 use std::collections::HashMap;
@@ -126,6 +126,16 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
                 )
                 .unwrap();
             }
+            for place in f.params.iter().filter(|p| is_result(p)) {
+                writeln!(
+                    out,
+                    "    if {}.is_null() {{ return no_place(Call({number}), {}, \"{}\"); }}",
+                    rust_name(&place.name),
+                    holder(f),
+                    place.name
+                )
+                .unwrap();
+            }
             writeln!(out, "    finish(Call({number}), {}, {call})", holder(f)).unwrap();
         } else {
             writeln!(out, "    {call}").unwrap();
@@ -177,6 +187,13 @@ fn passed(f: &Function) -> String {
 /// Whether the result is an error code for error handlers. The tool interface returns its codes and calls none.
 fn raises(f: &Function) -> bool {
     f.result == "int" && !f.name.ends_with("_toint") && !f.name.starts_with("MPI_T_")
+}
+
+/// Whether it is where one result goes, or what the call changes: without it the call is refused before anything happens, so no body has to think of it.
+/// Statuses may be ignored, of arrays there may be no elements, `argc` says nothing if it is null, and what is behind a `void *` the body knows.
+fn is_result(p: &Param) -> bool {
+    let one = p.depth == 1 && !p.array && !p.constant && rust_type(p).starts_with("Ptr<");
+    one && p.base != "MPI_Status" && p.name != "argc" && !p.name.ends_with("weights")
 }
 
 /// The other width of the same function, if one body can serve both.

@@ -35,6 +35,8 @@ pub struct Param {
     pub base: String,
     /// Pointer depth: stars and `[]` together.
     pub depth: usize,
+    /// Written with `[]`: as many elements as other arguments say, which may be none.
+    pub array: bool,
     /// Inner dimension of `int ranges[][3]`.
     pub inner: Option<usize>,
 }
@@ -164,6 +166,7 @@ fn param(text: &str) -> Option<Param> {
         constant,
         base: base.into(),
         depth,
+        array: arrays > 0 || inner.is_some(),
         inner,
     })
 }

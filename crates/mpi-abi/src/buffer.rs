@@ -33,6 +33,7 @@ fn attach(to: &Buffers, buf: Buf, size: MPI_Count) -> Result<()> {
 
 /// Tells the program where its buffer is and how large, once it is empty. Detaching none is an error.
 fn detach(from: &Buffers, process: &Process, addr: Buf, size: CountOut) -> Result<()> {
+    let addr = addr.given()?;
     let (at, len) = match from.detach(process) {
         Some(Buffer::Automatic) => (Buf::AUTOMATIC, 0),
         Some(Buffer::User { mem, len }) => (mem.addr(0), len as i64),

@@ -116,6 +116,14 @@ pub(crate) fn finish(call: Call, holder: Holder, result: Result<()>) -> c_int {
     }
 }
 
+/// The answer to a call that has no place for one of its results.
+#[cold]
+#[inline(never)]
+pub(crate) fn no_place(call: Call, holder: Holder, argument: &'static str) -> c_int {
+    let detail = format!("{argument} is a null pointer: there is no place for what the call gives");
+    crate::errhan::raise(call, holder, &Fault::new(Class::Arg, detail))
+}
+
 /// Why a forked child is refused.
 #[cold]
 #[inline(never)]

@@ -56,14 +56,8 @@ impl Way {
     pub fn run(self, collective: &impl Collective) -> Result<()> {
         match self.form {
             Form::Blocking => Ok(self.comm.collective(collective, self.origin)?),
-            Form::Nonblocking(out) => {
-                let out = out.given()?;
-                give_request(self.comm.start_collective(collective, self.origin)?, out)
-            }
-            Form::Persistent(out) => {
-                let out = out.given()?;
-                give_request(self.comm.init_collective(collective, self.origin)?, out)
-            }
+            Form::Nonblocking(out) => give_request(self.comm.start_collective(collective, self.origin)?, out),
+            Form::Persistent(out) => give_request(self.comm.init_collective(collective, self.origin)?, out),
         }
     }
 

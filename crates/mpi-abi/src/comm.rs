@@ -49,12 +49,10 @@ pub(crate) fn comm_remote_group(_: Call, on: MPI_Comm, out: Ptr<MPI_Group>) -> R
 }
 
 pub(crate) fn comm_dup(_: Call, on: MPI_Comm, out: Ptr<MPI_Comm>) -> Result<()> {
-    let out = out.given()?;
     give_dup(comm(on)?.dup(None), out)
 }
 
 pub(crate) fn comm_dup_with_info(_: Call, on: MPI_Comm, with: MPI_Info, out: Ptr<MPI_Comm>) -> Result<()> {
-    let out = out.given()?;
     give_dup(comm(on)?.dup(Some(&info_or_null(with)?)), out)
 }
 
@@ -68,7 +66,6 @@ fn give_dup(new: garonne_mpi::error::Result<Comm>, out: Ptr<MPI_Comm>) -> Result
 
 /// The handle exists at once, the communicator behind it when the request completes.
 fn idup(on: MPI_Comm, with: Option<Info>, out: Ptr<MPI_Comm>, request: Ptr<MPI_Request>) -> Result<()> {
-    let (out, request) = (out.given()?, request.given()?);
     let (new, started) = comm(on)?.idup(with.as_ref())?;
     out.set(publish_comm(Some(new))?)?;
     give_request(started, request)
@@ -89,7 +86,6 @@ pub(crate) fn comm_idup_with_info(
 }
 
 pub(crate) fn comm_create(_: Call, on: MPI_Comm, of: MPI_Group, out: Ptr<MPI_Comm>) -> Result<()> {
-    let out = out.given()?;
     out.set(publish_comm(comm(on)?.create(group(of)?)?)?)
 }
 
@@ -100,12 +96,10 @@ pub(crate) fn comm_create_group(
     tag: c_int,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    let out = out.given()?;
     out.set(publish_comm(comm(on)?.create_group(group(of)?, tag)?)?)
 }
 
 pub(crate) fn comm_split(_: Call, on: MPI_Comm, color: c_int, key: c_int, out: Ptr<MPI_Comm>) -> Result<()> {
-    let out = out.given()?;
     out.set(publish_comm(comm(on)?.split(color, key)?)?)
 }
 
@@ -117,7 +111,6 @@ pub(crate) fn comm_split_type(
     with: MPI_Info,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    let out = out.given()?;
     let comm = comm(on)?;
     let kind = if kind == MPI_UNDEFINED {
         None
@@ -140,7 +133,6 @@ pub(crate) fn intercomm_create(
     tag: c_int,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    let out = out.given()?;
     let local = comm(local)?;
     // Only the leader's peer communicator and remote rank count.
     let leads = local.rank() as c_int == local_leader;
@@ -160,7 +152,6 @@ pub(crate) fn intercomm_create(
 }
 
 pub(crate) fn intercomm_merge(_: Call, on: MPI_Comm, high: c_int, out: Ptr<MPI_Comm>) -> Result<()> {
-    let out = out.given()?;
     let order = if high != 0 { Order::High } else { Order::Low };
     out.set(publish_comm(Some(comm(on)?.merge(order)?))?)
 }

@@ -85,6 +85,11 @@ impl Buf {
         self.addr() == Self::IN_PLACE
     }
 
+    /// The same pointer, where it means a place for a result: to be asked before anything happens.
+    pub fn given(self) -> Result<Self> {
+        self.typed::<usize>().given().map(|_| self)
+    }
+
     /// As memory for an operation. The program keeps what the call's count and type reach valid until completion.
     #[inline]
     pub fn mem(self) -> UserMem {
@@ -124,7 +129,7 @@ impl<T: Copy> Ptr<T> {
         self.0 as usize
     }
 
-    /// The same pointer, for calls in which others take part: what there is no place for is refused before any of them hears of it.
+    /// The same pointer, for results of which the wrapper does not know that there will be any (arrays): to be asked before anything happens.
     pub fn given(self) -> Result<Self> {
         match self.is_null() {
             true => Err(null("an output argument")),

@@ -212,6 +212,7 @@ pub(crate) fn wtick(_: Call) -> f64 {
 const ALLOC_ALIGN: usize = 64;
 
 pub(crate) fn alloc_mem(_: Call, size: MPI_Aint, hints: MPI_Info, base: Buf) -> Result<()> {
+    let base = base.given()?;
     let size = usize::try_from(size)
         .map_err(|_| Fault::new(Class::Arg, format!("the size is {size}; it must not be negative")))?;
     let wanted = objects::info_or_null(hints)?.lookup("mpi_minimum_memory_alignment");

@@ -74,7 +74,7 @@ mod exports {
         reason = "scalars of both widths are widened by one rule"
     )]
 
-    use crate::call::{Call, Holder, finish, in_child, not_yet};
+    use crate::call::{Call, Holder, finish, in_child, no_place, not_yet};
     use crate::edge::{Buf, Callback, CountOut, Counts, In, Ptr, StrIn, StrOut};
     use crate::entered;
     use crate::handle::*;

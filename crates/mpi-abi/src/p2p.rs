@@ -291,7 +291,7 @@ pub(crate) fn isend(
     on: MPI_Comm,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
-    if !out.is_null() && send_few(call, buf, (count, datatype), (dest, tag), on) {
+    if send_few(call, buf, (count, datatype), (dest, tag), on) {
         return out.set(plain::DONE);
     }
     isend_any(call, buf, count, datatype, dest, tag, on, out)
@@ -308,8 +308,7 @@ pub(crate) fn irecv(
     on: MPI_Comm,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
-    if !out.is_null()
-        && let Some((comm, catch)) = catch_few(call, buf, (count, datatype), (source, tag), on)
+    if let Some((comm, catch)) = catch_few(call, buf, (count, datatype), (source, tag), on)
         && let Some(host) = world::host_in(catch.context)
         && let Some(name) = host.post_plain(&catch)
     {

@@ -417,6 +417,14 @@ pub(crate) struct Several {
 }
 
 impl Several {
+    /// Nothing ends of which nobody could be told.
+    fn has_places(self, count: usize) -> Result<()> {
+        match count {
+            0 => Ok(()),
+            _ => self.indices.given().map(drop),
+        }
+    }
+
     /// Ends all that are over; how many. One that did not end as it should is left for the next call, unless it is the first.
     fn sweep(self, engine: Engine, count: usize) -> Result<Found<usize>> {
         let (mut active, mut over) = (false, 0);
@@ -448,6 +456,7 @@ impl Several {
 
     /// `MPI_Testsome` likewise: how many, with indices and statuses given.
     pub(crate) fn test(self, count: usize) -> Result<Found<usize>> {
+        self.has_places(count)?;
         let Some(engine) = engine_of_plain(count, self.places)? else {
             return Ok(Found::Otherwise);
         };
@@ -462,6 +471,7 @@ impl Several {
 
     /// `MPI_Waitsome` likewise.
     pub(crate) fn wait(self, count: usize) -> Result<Found<usize>> {
+        self.has_places(count)?;
         let Some(engine) = engine_of_plain(count, self.places)? else {
             return Ok(Found::Otherwise);
         };

@@ -138,7 +138,6 @@ pub(crate) fn comm_create_from_group(
     handler: MPI_Errhandler,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    let out = out.given()?;
     let meeting = Meeting::new(tag, hints, handler)?;
     let of = group(of)?;
     out.set(publish_comm(Comm::create_from_group(meeting.args(of), of)?)?)
@@ -155,7 +154,6 @@ pub(crate) fn intercomm_create_from_groups(
     handler: MPI_Errhandler,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    let out = out.given()?;
     let meeting = Meeting::new(tag, hints, handler)?;
     let (local, remote) = (group(local)?, group(remote)?);
     let sides = Sides {

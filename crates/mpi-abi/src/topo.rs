@@ -55,7 +55,6 @@ pub(crate) fn cart_create(
     _reorder: c_int,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    let out = out.given()?;
     let (comm, n) = (comm(on)?, dimensions(ndims)?);
     out.set(publish_comm(
         comm.cart_create(&dims.take(n)?, &flags(periods, n)?)?,
@@ -117,7 +116,6 @@ pub(crate) fn cart_shift(
 }
 
 pub(crate) fn cart_sub(_: Call, on: MPI_Comm, remain: In<c_int>, out: Ptr<MPI_Comm>) -> Result<()> {
-    let out = out.given()?;
     let comm = comm(on)?;
     let remain = flags(remain, comm.cart()?.dims.len())?;
     out.set(publish_comm(Some(comm.cart_sub(&remain)?))?)
@@ -139,7 +137,6 @@ pub(crate) fn graph_create(
     _reorder: c_int,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    let out = out.given()?;
     let comm = comm(on)?;
     let (index, edges) = graph_arrays(nodes, index, edges)?;
     out.set(publish_comm(comm.graph_create(&index, &edges)?)?)
@@ -222,7 +219,6 @@ pub(crate) fn dist_graph_create_adjacent(
     _reorder: c_int,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    let out = out.given()?;
     let comm = comm(on)?;
     info_or_null(with)?;
     let (inward, outward) = (
@@ -263,7 +259,6 @@ pub(crate) fn dist_graph_create(
     _reorder: c_int,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    let out = out.given()?;
     let comm = comm(on)?;
     info_or_null(with)?;
     let n = length(n, "the number of source nodes")?;
