@@ -73,7 +73,7 @@ pub fn named(word: &str, known: &[(String, IpNet)]) -> Vec<IpNet> {
 }
 
 /// Whether other hosts may reach this one there. An address that means nothing without the name of an interface is of no use to them.
-fn leads_out(interface: &Interface) -> bool {
+pub(crate) fn leads_out(interface: &Interface) -> bool {
     !interface.loopback && !interface.address.is_loopback() && !is_link_local(&interface.address)
 }
 

@@ -2,9 +2,8 @@
 //!
 //! The node's agent writes it, ranks and tools read it at any time: a number that is odd while it is written, and changes with it. Bounded by [`DRAINED_MAX`].
 //!
-//! No host is to lose its last network by it ([`loses_last`]): its ranks would go on using that one, whatever they were told.
+//! No two hosts are to lose each other by it ([`crate::reach`]): their ranks would go on using what they have in common, whatever they were told.
 
-use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, fence};
@@ -14,7 +13,6 @@ use ipnet::IpNet;
 
 use crate::layout;
 use crate::limits::{DRAINED_MAX, DRAINED_READS};
-use crate::orders::Place;
 
 /// Bytes of an entry: an address of 16 bytes, IPv4 mapped into IPv6, and the bits of its network.
 const ENTRY: usize = 20;
@@ -41,27 +39,6 @@ pub fn read(board: &Segment) -> Vec<IpNet> {
     }
     // Of an agent that died while it wrote half a table is read; the job ends with it.
     decode(&bytes)
-}
-
-/// The first of these hosts that is on a network and would be on none if that were left alone beside those that are already. An address that another host has as well (a bridge of
-/// containers, as a rule) is no network to others; two nodes of one host have the same.
-pub fn loses_last(hosts: &[Place], drained: &[IpNet], network: &IpNet) -> Option<usize> {
-    if drained.contains(network) {
-        return None;
-    }
-    let mut homes: HashMap<IpAddr, HashSet<u64>> = HashMap::new();
-    for host in hosts {
-        for address in &host.addresses {
-            homes.entry(*address).or_default().insert(host.home);
-        }
-    }
-    let leads_there = |address: &&IpAddr| !address.is_loopback() && homes[*address].len() == 1;
-    let is_left =
-        |address: &IpAddr| !network.contains(address) && !drained.iter().any(|out| out.contains(address));
-    hosts.iter().position(|host| {
-        let is_on = host.addresses.iter().any(|address| network.contains(address));
-        is_on && !host.addresses.iter().filter(leads_there).any(is_left)
-    })
 }
 
 /// Replaces the table. Only the node's agent does.
@@ -123,49 +100,6 @@ mod tests {
         assert_eq!(decode(&encode(&[])), []);
         let many = vec![networks[0]; 2 * DRAINED_MAX];
         assert_eq!(decode(&encode(&many)).len(), DRAINED_MAX);
-    }
-
-    #[test]
-    fn the_last_network_of_any_host_is_named_with_it() {
-        let host = |home: u64, addresses: &[&str]| Place {
-            home,
-            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
-            ..Place::default()
-        };
-        let networks =
-            |texts: &[&str]| -> Vec<IpNet> { texts.iter().map(|text| text.parse().unwrap()).collect() };
-        let loses = |hosts: &[Place], drained: &[&str], network: &str| {
-            loses_last(hosts, &networks(drained), &network.parse().unwrap())
-        };
-        // The first and the second by two networks, the second and the third by one alone.
-        let row = [
-            host(1, &["10.0.0.1", "10.0.1.1", "127.0.0.1"]),
-            host(2, &["10.0.0.2", "10.0.1.2", "10.0.2.1"]),
-            host(3, &["10.0.2.2"]),
-        ];
-        assert_eq!(loses(&row, &[], "10.0.2.0/24"), Some(2));
-        assert_eq!(loses(&row, &[], "10.0.1.0/24"), None);
-        assert_eq!(loses(&row, &["10.0.1.0/24"], "10.0.0.0/24"), Some(0));
-        assert_eq!(loses(&row, &[], "10.0.0.0/23"), Some(0));
-        // Who is on none of them loses nothing, and what is left alone already is so again.
-        assert_eq!(loses(&row, &[], "10.0.9.0/24"), None);
-        assert_eq!(loses(&row, &["10.0.2.0/24"], "10.0.2.0/24"), None);
-        let bridges = [
-            host(1, &["10.0.0.1", "172.17.0.1"]),
-            host(2, &["10.0.0.2", "172.17.0.1"]),
-        ];
-        assert_eq!(loses(&bridges, &[], "10.0.0.0/24"), Some(0));
-        let twice = ["10.0.0.1", "10.0.1.1"];
-        let nodes_of_one = [
-            host(1, &twice),
-            host(1, &twice),
-            host(2, &["10.0.0.2", "10.0.1.2"]),
-        ];
-        assert_eq!(loses(&nodes_of_one, &[], "10.0.0.0/24"), None);
-        assert_eq!(
-            loses(&[host(1, &["10.0.0.1", "fd00::1"])], &[], "10.0.0.0/24"),
-            None
-        );
     }
 
     proptest! {

@@ -40,6 +40,7 @@ pub mod placement;
 pub mod probe;
 mod processes;
 pub mod rank;
+pub mod reach;
 pub mod rendezvous;
 pub mod strategy;
 #[allow(unsafe_code)]

@@ -142,6 +142,13 @@ pub const ADDRESSES_MAX: usize = 16;
 /// Networks of a job that may be out of use at once: hosts have fewer.
 pub const DRAINED_MAX: usize = 8;
 
+/// Questions whether a network may be left alone that are open at once, at an agent: people ask them.
+pub const DRAINS_MAX: usize = 8;
+
+/// Kinds of hosts, by the networks that they are on, of which each two are looked at before a network is left alone: some millions of looks at two short lists. A machine has a few kinds; of
+/// more than these nobody finds out beforehand whether two of them lose each other.
+pub const KINDS_MAX: usize = 256;
+
 /// Looks at the table of such networks while it is written, which takes well below a microsecond.
 pub const DRAINED_READS: u32 = 100_000;
 

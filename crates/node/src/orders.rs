@@ -1,9 +1,10 @@
-//! What agents of several hosts say to each other (docs/formats-job.md, clauses D1 to D12): the errand that an agent finds on its standard input, orders
+//! What agents of several hosts say to each other (docs/formats-job.md, clauses D1 to D16): the errand that an agent finds on its standard input, orders
 //! from the first agent (the launcher's) to the others, and their reports.
 //!
 //! Owns the encoding, which is that of [`crate::wire`]. Whoever sends these has proved the job's secret, but nothing here trusts a length.
 
 mod job;
+mod reach;
 mod ways;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,6 +18,7 @@ use crate::added::Added;
 use crate::error::Result;
 use crate::job::Job;
 use crate::limits;
+use crate::reach::Own;
 use crate::wire::{Reader, Writer, damaged, network, put_network};
 pub use crate::wish::{Asked, Wish};
 use crate::wish::{asked, put_asked, put_wish, wish};
@@ -120,6 +122,10 @@ pub enum Order {
     Try(Venue),
     /// All but that node are to say what their ranks show of this.
     Look(Asked, Wish),
+    /// What each host has is to be told: a network is to be left alone.
+    Reach(u32),
+    /// What became of that, for who has asked at that node; without a word: what was asked for.
+    Answer(u32, String),
     /// What the ranks of that node show, for who has asked at the one that gets this.
     Seen(u32, Asked, Vec<u8>),
     /// Nothing; the line is alive.
@@ -160,8 +166,10 @@ pub enum Report {
     Done,
     /// A rank of another node is to call one of this.
     Call(Callback),
-    /// Somebody wants a network out of use, or in use again.
-    Drain(IpNet, bool),
+    /// Somebody, whom the number tells apart from others who ask there, wants a network out of use, or in use again.
+    Drain(IpNet, bool, u32),
+    /// What the host has, as it was asked.
+    Reach(u32, Vec<Own>),
     /// The host has got these addresses.
     Added(Vec<IpAddr>),
     /// It reaches the one that is called, and passes calls on at this port.
@@ -338,6 +346,7 @@ impl Order {
             | Order::Ended(_)
             | Order::Drained(_)
             | Order::Added(_)
+            | Order::Reach(_)
             | Order::Look(..) => true,
             // A job is told to those who call; the others are one node's, or one line's.
             Order::Job(_)
@@ -349,6 +358,7 @@ impl Order {
             | Order::Way(_)
             | Order::Meet(_)
             | Order::Try(_)
+            | Order::Answer(..)
             | Order::Seen(..)
             | Order::Ping => false,
         }
@@ -382,6 +392,8 @@ impl Order {
                     put_addresses(writer.raw(node.to_le_bytes()), &[*address])
                 })
             }
+            Order::Reach(question) => Writer::new(343).raw(question.to_le_bytes()),
+            Order::Answer(number, text) => Writer::new(345).raw(number.to_le_bytes()).bytes(text.as_bytes()),
             Order::Probe(call) => put_callback(Writer::new(312), call),
             Order::Way(way) => put_way(Writer::new(313), way),
             Order::Meet(call) => put_callback(Writer::new(319), call),
@@ -439,6 +451,8 @@ impl Order {
             318 => Order::Seen(r.u32()?, asked(&mut r)?, r.bytes()?.to_vec()),
             319 => Order::Meet(callback(&mut r)?),
             320 => Order::Try(venue(&mut r)?),
+            343 => Order::Reach(r.u32()?),
+            345 => Order::Answer(r.u32()?, r.text()?),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(order)
@@ -472,9 +486,10 @@ impl Report {
             Report::Done => Writer::new(327),
             Report::Ping => Writer::new(328),
             Report::Call(call) => put_callback(Writer::new(329), call),
-            Report::Drain(network, drained) => {
-                put_network(Writer::new(330), network).raw([u8::from(*drained)])
-            }
+            Report::Drain(network, drained, number) => put_network(Writer::new(330), network)
+                .raw([u8::from(*drained)])
+                .raw(number.to_le_bytes()),
+            Report::Reach(question, all) => reach::put_own(Writer::new(344).raw(question.to_le_bytes()), all),
             Report::Added(found) => put_addresses(Writer::new(334), found),
             Report::Passes(call, port) => put_callback(Writer::new(331), call).raw(port.to_le_bytes()),
             Report::Meets(call, port) => put_callback(Writer::new(337), call).raw(port.to_le_bytes()),
@@ -511,7 +526,8 @@ impl Report {
             327 => Report::Done,
             328 => Report::Ping,
             329 => Report::Call(callback(&mut r)?),
-            330 => Report::Drain(network(&mut r)?, r.raw()? != [0]),
+            330 => Report::Drain(network(&mut r)?, r.raw()? != [0], r.u32()?),
+            344 => Report::Reach(r.u32()?, reach::own(&mut r)?),
             331 => Report::Passes(callback(&mut r)?, r.u16()?),
             332 => Report::Opened(r.u16()?, addresses(&mut r)?),
             333 => Report::Of(r.u32()?, r.bytes()?.to_vec()),

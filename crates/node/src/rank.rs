@@ -5,7 +5,7 @@
 //! [`Client`]; a world of one answers it from plain memory and never meets an agent.
 
 mod neighbours;
-mod networks;
+pub(crate) mod networks;
 mod outward;
 mod place;
 pub(crate) mod rails;

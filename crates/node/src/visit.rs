@@ -20,7 +20,7 @@ use crate::orders::Place;
 use crate::rendezvous;
 use crate::wire::{ToAgent, ToRank, damaged};
 use crate::wish::Wish;
-use crate::{added, drained, limits, memory, sys};
+use crate::{added, limits, memory, sys};
 
 /// A read-only look at a running job, for tools.
 #[derive(Debug)]
@@ -41,12 +41,14 @@ pub struct Visit {
     pub file: Option<OwnedFd>,
 }
 
-/// Asks the agent of the job named `name` to have a network left alone between hosts, on all of them, or used again.
+/// Asks the agent of the job named `name` to have a network left alone between hosts, on all of them, or used again. When it returns this host has heard of it.
 ///
 /// # Errors
-/// [`Error::Timeout`] where it does not answer.
+/// It cannot be left alone: why, with the hosts. [`Error::Timeout`] where a host of the job does not answer, and so nothing changes.
 pub fn drain(name: &rendezvous::JobName, network: IpNet, drained: bool) -> Result<()> {
-    match ask(name, &ToAgent::Drain { network, drained })?.0 {
+    let message = ToAgent::Drain { network, drained };
+    let late = "a host of the job does not answer, so nothing has changed; somebody may have stopped it (garonne who)";
+    match ask_on(name, &message, (limits::NETWORK_WAIT + limits::VISIT_WAIT, late))?.0 {
         ToRank::Heard => Ok(()),
         ToRank::Refused { code, text } => Err(refusal(&code, text)),
         other => Err(unexpected(&other)),
@@ -75,14 +77,6 @@ pub fn is_on(places: &[Place], network: &IpNet) -> bool {
     addresses.any(|address| network.contains(address))
 }
 
-/// Whether a network is left alone, once this host has had the time to hear of it: [`drain`] has it told.
-pub fn gets_drained(visit: &Visit, network: &IpNet) -> bool {
-    let Some((_, board)) = &visit.world else {
-        return false;
-    };
-    in_time(|| Ok(drained::read(board).contains(network))).unwrap_or(false)
-}
-
 /// Whether what is asked for comes about while all hosts have the time to hear of a change.
 fn in_time(mut is_so: impl FnMut() -> Result<bool>) -> Result<bool> {
     let until = Instant::now() + limits::NETWORK_WAIT;
@@ -105,11 +99,21 @@ pub fn gets_network(visit: &Visit, network: &IpNet) -> Result<bool> {
 
 /// Sends one message to the agent of a job, and gives its answer with what that carries.
 fn ask(name: &rendezvous::JobName, message: &ToAgent) -> Result<(ToRank, Vec<OwnedFd>)> {
-    ask_on(name, message).map(|(answer, fds, _)| (answer, fds))
+    ask_on(name, message, AGENT_ALONE).map(|(answer, fds, _)| (answer, fds))
 }
 
-/// The same, with the socket on which more may come.
-fn ask_on(name: &rendezvous::JobName, message: &ToAgent) -> Result<(ToRank, Vec<OwnedFd>, OwnedFd)> {
+/// How long the agent of this host may take that asks nobody else, and what is to be said where it takes longer.
+const AGENT_ALONE: (Duration, &str) = (
+    limits::VISIT_WAIT,
+    "the agent of that job does not answer; somebody may have stopped it",
+);
+
+/// The same, with the socket on which more may come, and with another patience.
+fn ask_on(
+    name: &rendezvous::JobName,
+    message: &ToAgent,
+    (patience, late): (Duration, &str),
+) -> Result<(ToRank, Vec<OwnedFd>, OwnedFd)> {
     let hello = rendezvous::connect(name)?;
     let (ours, theirs) = private_pair()?;
     sys::send(
@@ -120,12 +124,12 @@ fn ask_on(name: &rendezvous::JobName, message: &ToAgent) -> Result<(ToRank, Vec<
     )
     .map_err(|error| Error::system(codes::G0209, "cannot talk to the agent of that job", error))?;
     drop((hello, theirs));
-    sockopt::set_socket_timeout(&ours, sockopt::Timeout::Recv, Some(limits::VISIT_WAIT))
+    sockopt::set_socket_timeout(&ours, sockopt::Timeout::Recv, Some(patience))
         .map_err(|error| Error::system(codes::G0209, "cannot limit the wait for an agent", error))?;
     let reply = sys::recv(ours.as_fd(), RecvFlags::empty()).map_err(|error| match error.kind() {
         std::io::ErrorKind::WouldBlock => Error::Timeout {
             code: codes::G0209,
-            text: "the agent of that job does not answer; somebody may have stopped it".into(),
+            text: late.into(),
         },
         _ => Error::system(codes::G0209, "cannot hear the agent of that job", error),
     })?;
@@ -149,7 +153,7 @@ pub struct Around {
 /// [`Error::Timeout`] where the agent of this host does not answer; one of another version knows no such question.
 pub fn around(name: &rendezvous::JobName, wish: Wish) -> Result<Around> {
     let until = Instant::now() + limits::LOOK_WAIT;
-    match ask_on(name, &ToAgent::Look(wish))? {
+    match ask_on(name, &ToAgent::Look(wish), AGENT_ALONE)? {
         (ToRank::Looking { node }, fds, socket) => {
             let bytes = content(fds, limits::RANKS_MAX as usize * 4)?;
             let (nodes, rest) = bytes.as_chunks();

@@ -352,6 +352,11 @@ pub const TCP_KEPT_ASKS_EVERY: std::time::Duration = std::time::Duration::from_s
 /// A pair of which neither side has reached the other for this long, and both know it, will not: links that fail for ten seconds are waited for, and a third host that both can call is looked for twice in that time.
 pub const TCP_HIDDEN_LIMIT: std::time::Duration = std::time::Duration::from_secs(12);
 
+/// For how long a peer, to which others may look for a way, is called by no network that is to be left alone: a third host is found within five seconds. Then by all: such a network is better than
+/// none, and than the end that [`TCP_HIDDEN_LIMIT`] brings.
+pub const TCP_DRAINED_AFTER: std::time::Duration = std::time::Duration::from_secs(8);
+const _: () = assert!(TCP_DRAINED_AFTER.as_millis() < TCP_HIDDEN_LIMIT.as_millis());
+
 /// Pieces that one of several ways is asked for at once: the next is under way to its server while one comes.
 pub const TCP_PIECES: usize = 2;
 

@@ -8,7 +8,7 @@ import time
 
 from ..bounds import CONNECTION_SILENT_S
 from ..jobs import PATIENCE_S, MarkedJob, expect
-from ..namespaces import Chain, OneWay, Six, namespaces
+from ..namespaces import Chain, OneWay, Six, Wires, namespaces
 from ..odd_hosts import Named, Translated, Tunnelled
 from ..runner import Case
 from .hosts import SILENCE_S, Job, run
@@ -25,7 +25,7 @@ def suite(context):
     talk = place / "talk"
     context.build_program("odd-networks", "tests/hosts/talk.c", talk)
     # The longest first. That two behind translators have nowhere to meet is nearly what `joining/two that cannot meet` shows.
-    cases = [two_translated, tunnel_that_loses, translator_forgets, two_translated_and_started, two_that_refuse, met_at_a_guest, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, link_local_alone, who_passes_on, rank_of_another_host]
+    cases = [two_translated, tunnel_that_loses, translator_forgets, two_translated_and_started, two_that_refuse, met_at_a_guest, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, gateway_after_drain, drain_that_parts, link_local_alone, who_passes_on, rank_of_another_host]
     for case in cases + [nowhere_to_meet] * context.soak:
         yield Case(f"odd-networks/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True, waits=True)
 
@@ -271,6 +271,71 @@ def last_network_of_another(context, talk):
             expect(code == 0 and "left alone from now on" in output and not in_use(middle, "10.77.0.0/24"), f"exit code {code}", output)
             code, output = said(context, middle, "rail", "drain", "net1")
             expect(code == 1 and "the last network of this host" in output, f"exit code {code}", output)
+        job.end_well(talk, SILENCE_S)
+
+
+def gateway_after_drain(context, talk):
+    """The only network that two hosts have in common is left alone in the middle of messages: a third one leads between them from then on, nothing is lost, and the network may go."""
+
+    def by_wire(name):
+        return [address for address in peers(name) if address.startswith("10.77.2.")]
+
+    with Chain([None, None]) as hosts:
+        ends = hosts.names[1:]
+        namespaces.ip("link", "add", "net2", "netns", ends[0], "type", "veth", "peer", "name", "net2", "netns", ends[1])
+        for index, name in enumerate(ends, 1):
+            namespaces.ip("-n", name, "address", "add", f"10.77.2.{index}/24", "dev", "net2")
+            namespaces.ip("-n", name, "link", "set", "net2", "up")
+            # What has no way there is told so at once, and the network in common is the next to be tried.
+            namespaces.ip("-n", name, "route", "del", "default")
+        job = Job(context, hosts, ["--host", f"localhost:1,{ends[0]}:1,{ends[1]}:1", talk, "0", "3000000"])
+        with job:
+            job.wait_for_ranks(talk, 3)
+            # Packets, and large data.
+            wait_until("messages by the network in common", lambda: len(by_wire(ends[0])) >= 2, lambda: peers(ends[0]))
+            code, output = said(context, ends[0], "rail", "drain", "10.77.2.0/24")
+            expect(code == 0 and "left alone from now on" in output, f"exit code {code}", output)
+            # To the first host: the agent's line, the rank's two connections, and two that are passed on.
+            wait_until("connections that are passed on", lambda: peers(ends[0]).count("10.77.0.1") >= 5, lambda: peers(ends[0]))
+            expect(not by_wire(ends[0]) and not by_wire(ends[1]), "a network is used that is to be left alone", str(peers(ends[0])))
+            namespaces.ip("-n", ends[0], "link", "del", "net2")
+            time.sleep(2)
+            # The way that is left is not taken away behind that.
+            code, output = said(context, ends[0], "rail", "drain", "10.77.0.0/24")
+            expect(code == 1 and "G0232" in output and "the last network of this host in use" in output, f"exit code {code}", output)
+        job.end_well(talk, 2 * SILENCE_S)
+
+
+def drain_that_parts(context, talk):
+    """Two hosts with a network in common, and one each that is no other's of the job: the first is not left alone, and both are named. Nor is one that is the last of those that the job may use."""
+    with Wires([None]) as hosts:
+        for index, name in enumerate(hosts.names, 1):
+            namespaces.ip("-n", name, "link", "add", "own", "type", "bridge")
+            namespaces.ip("-n", name, "address", "add", f"10.88.{index}.1/24", "dev", "own")
+            namespaces.ip("-n", name, "link", "set", "own", "up")
+        job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", talk, "0", "100000"])
+        with job:
+            job.wait_for_ranks(talk, 2)
+            for name in hosts.names:
+                code, output = said(context, name, "rail", "drain", "10.77.0.0/24")
+                expect(code == 1 and "G0232" in output and "nothing has changed" in output, f"exit code {code}", output)
+                expect("10.77.0.0/24 is all that host 'localhost' and host" in output and hosts.names[1] in output, "not both are named", output)
+            rows = json.loads(said(context, hosts.names[0], "rail", "--json")[1])
+            expect(all(row["in_use"] for row in rows), "a network is left alone", str(rows))
+            # What nobody else is on may be left alone.
+            code, output = said(context, hosts.names[0], "rail", "drain", "own")
+            expect(code == 0, f"exit code {code}", output)
+        job.end_well(talk, SILENCE_S)
+    with Wires([None, None]) as hosts:
+        job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", "-x", "GARONNE_NETWORKS=net0", talk, "0", "100000"])
+        with job:
+            job.wait_for_ranks(talk, 2)
+            for name in hosts.names:
+                code, output = said(context, name, "rail", "drain", "net0")
+                expect(code == 1 and "10.77.0.0/24 is the last network of this host in use (GARONNE_NETWORKS forbids others)" in output, f"exit code {code}", output)
+            # What the job may not use is no loss.
+            code, output = said(context, hosts.names[1], "rail", "drain", "net1")
+            expect(code == 0, f"exit code {code}", output)
         job.end_well(talk, SILENCE_S)
 
 

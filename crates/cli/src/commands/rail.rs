@@ -3,9 +3,6 @@
 use clap::error::{ContextKind, ContextValue};
 use comfy_table::{Table, presets};
 use garonne_node::layout::{Card, Shape};
-use garonne_node::limits::DRAINED_MAX;
-use garonne_node::orders::Place;
-use garonne_node::visit::Visit;
 use garonne_node::{addresses, drained, rank, visit};
 use garonne_rails::tcp::shown::{self, Seen};
 use garonne_rails::tcp::{MEMORY, Stream};
@@ -99,18 +96,8 @@ fn go(args: &Args) -> Result<i32, String> {
         if !visit::is_on(&places, &network) {
             return Err(nobody);
         }
-        if let Some(whose) = last_of(&job, (shape, board), (&places, &network)) {
-            return Err(format!(
-                "{network} is the last network of {whose} in use; garonne rail add another first, also one that hosts have got since"
-            ));
-        }
     }
     visit::drain(&job.name, network, drained).map_err(failed)?;
-    if drained && !visit::gets_drained(&job, &network) {
-        return Err(format!(
-            "nothing has changed: by now {network} is the last network of a host in use, or {DRAINED_MAX} are left alone already (garonne rail)"
-        ));
-    }
     if !drained && !visit::gets_network(&job, &network).map_err(failed)? {
         return Err(nobody);
     }
@@ -123,25 +110,6 @@ fn go(args: &Args) -> Result<i32, String> {
         }
     );
     Ok(0)
-}
-
-/// Whose last network it is, if it is one's: of this host by the interfaces that it has now, of the others by what they have said.
-fn last_of(
-    job: &Visit,
-    (shape, board): (&Shape, &Segment),
-    (places, network): (&[Place], &IpNet),
-) -> Option<String> {
-    let out_of_use = drained::read(board);
-    let is_left = |known: &IpNet| known != network && !out_of_use.contains(known);
-    if !addresses::networks().iter().any(|(_, known)| is_left(known)) {
-        return Some("this host".to_owned());
-    }
-    let loses = drained::loses_last(places, &out_of_use, network);
-    loses.map(|node| match (node == shape.node as usize, job.hosts.get(node)) {
-        (true, _) => "this host".to_owned(),
-        (false, Some(name)) => format!("host '{name}'"),
-        (false, None) => format!("node {node}"),
-    })
 }
 
 /// The network that the user names.

@@ -1,42 +1,253 @@
 //! `garonne rail`: networks are taken out of use, and into use again, on all hosts of a running job.
 //!
-//! Whoever is asked passes the change to the first agent, which keeps the list, and tells all; each agent writes it into its own board and rings its ranks. What would leave a host
-//! without a network the first agent passes over: two may have asked at once.
+//! Whoever is asked passes the change to the first agent, which keeps the list, and tells all; each agent writes it into its own board and rings its ranks. Before the first leaves a network
+//! alone it asks all hosts what they have, and leaves be what would part two of them ([`reach`]); who has asked is told. A host that does not answer keeps a network in use: who asks waits
+//! [`NETWORK_WAIT`], and what is answered later changes nothing. Bounded by [`DRAINS_MAX`] questions at a time, here and at the first.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
 
 use garonne_sync::doorbell::Doorbell;
 use ipnet::IpNet;
 
 use super::Agent;
+use super::serve::reply;
+use crate::codes;
 use crate::drained;
 use crate::layout::{Card, State};
-use crate::limits::DRAINED_MAX;
-use crate::orders::{Order, Report};
+use crate::limits::{DRAINED_MAX, DRAINS_MAX, NETWORK_WAIT};
+use crate::orders::{Asked, Order, Report};
+use crate::rank::networks::ENV_NETWORKS;
+use crate::reach::{self, Host, Loss, Own};
+use crate::wire::ToRank;
+
+/// See the module's paragraph.
+#[derive(Debug, Default)]
+pub(super) struct Drains {
+    /// Those that have asked here, by their numbers.
+    askers: VecDeque<(u32, OwnedFd)>,
+    /// The number of the last one.
+    number: u32,
+    /// Of the first agent: what all hosts were asked for.
+    questions: VecDeque<Question>,
+    /// The number of the last one.
+    question: u32,
+}
+
+#[derive(Debug)]
+struct Question {
+    number: u32,
+    network: IpNet,
+    by: Asked,
+    since: Instant,
+    /// By node.
+    answers: BTreeMap<u32, Vec<Own>>,
+}
+
+fn too_many() -> String {
+    format!("nothing has changed: {DRAINED_MAX} networks are left alone already (garonne rail)")
+}
 
 impl Agent<'_> {
-    /// A network is to be used or not.
-    pub(super) fn set_drained(&mut self, network: IpNet, drained: bool) {
-        if self.up.is_some() {
-            return self.report(&Report::Drain(network, drained));
+    /// Somebody on this host wants a network to be used or not.
+    pub(super) fn ask_to_drain(&mut self, socket: OwnedFd, network: IpNet, drained: bool) {
+        self.drains.number = self.drains.number.wrapping_add(1);
+        let number = self.drains.number;
+        self.drains.askers.push_back((number, socket));
+        if self.drains.askers.len() > DRAINS_MAX {
+            self.drains.askers.pop_front();
         }
+        match self.up.is_some() {
+            true => self.report(&Report::Drain(network, drained, number)),
+            false => {
+                let at = self.node;
+                self.set_drained(network, drained, Asked { at, number });
+            }
+        }
+    }
+
+    /// A network is to be used or not: for the first agent.
+    pub(super) fn set_drained(&mut self, network: IpNet, drained: bool, by: Asked) {
         let known = self.drained.iter().position(|known| *known == network);
         match (known, drained) {
-            (None, true)
-                if self.drained.len() < DRAINED_MAX
-                    && drained::loses_last(&self.places_now(), &self.drained, &network).is_none() =>
-            {
-                self.drained.push(network);
+            (None, true) if self.drained.len() >= DRAINED_MAX => {
+                return self.answer_drain(by, too_many());
             }
+            (None, true) => return self.ask_all(network, by),
             (Some(known), false) => {
                 self.drained.remove(known);
             }
             // Nothing changes but what hosts may have got since.
             (None, false) => {}
-            _ => return,
+            (Some(_), true) => return self.answer_drain(by, String::new()),
         }
+        self.tell_drained();
+        self.answer_drain(by, String::new());
+    }
+
+    /// Has all hosts say what they have.
+    fn ask_all(&mut self, network: IpNet, by: Asked) {
+        self.drains.question = self.drains.question.wrapping_add(1);
+        let number = self.drains.question;
+        // Who has asked so long ago waits no more.
+        if self.drains.questions.len() >= DRAINS_MAX {
+            self.drains.questions.pop_front();
+        }
+        self.drains.questions.push_back(Question {
+            number,
+            network,
+            by,
+            since: Instant::now(),
+            answers: BTreeMap::new(),
+        });
+        self.order_all(&Order::Reach(number));
+        self.say_own(number);
+    }
+
+    /// The first agent wants to know what this host has.
+    pub(super) fn say_own(&mut self, question: u32) {
+        let own = reach::own(self.ranks_networks().as_deref());
+        match self.up.is_some() {
+            true => self.report(&Report::Reach(question, own)),
+            false => self.hosts_have(self.node, question, own),
+        }
+    }
+
+    /// What `GARONNE_NETWORKS` says to the ranks here, as far as the job knows: those of another launcher's have it from where the agent has its own.
+    fn ranks_networks(&self) -> Option<String> {
+        let first = self.job.ranks_of(self.node).first().copied().unwrap_or(0);
+        let program = self.job.program_of_rank().get(first as usize).copied();
+        let program = program.and_then(|program| self.job.programs.get(program));
+        let changed = program.and_then(|program| program.env.iter().rfind(|(name, _)| name == ENV_NETWORKS));
+        let said = match (changed, &self.job.env) {
+            (Some((_, said)), _) => said.clone(),
+            (None, Some(all)) => all
+                .iter()
+                .rfind(|(name, _)| name == ENV_NETWORKS)
+                .map(|(_, said)| said.clone()),
+            (None, None) => std::env::var_os(ENV_NETWORKS),
+        };
+        said.map(|said| said.to_string_lossy().into_owned())
+    }
+
+    /// A host has answered: for the first agent, which decides when all have.
+    pub(super) fn hosts_have(&mut self, node: u32, question: u32, own: Vec<Own>) {
+        let count = self.job.nodes.names.len();
+        let questions = &mut self.drains.questions;
+        let Some(at) = questions.iter().position(|asked| asked.number == question) else {
+            return;
+        };
+        questions[at].answers.insert(node, own);
+        if questions[at].answers.len() < count {
+            return;
+        }
+        let Some(asked) = questions.remove(at) else { return };
+        if Instant::now() > asked.since + NETWORK_WAIT {
+            return;
+        }
+        if self.drained.len() >= DRAINED_MAX {
+            return self.answer_drain(asked.by, too_many());
+        }
+        let (network, by) = (asked.network, asked.by);
+        let hosts = self.hosts_of(asked.answers);
+        let text = match reach::loss(&hosts, &self.drained, &network, by.at as usize) {
+            Some(loss) => self.refusal_of(&network, loss, (&hosts, by.at)),
+            None => {
+                if !self.drained.contains(&network) {
+                    self.drained.push(network);
+                }
+                self.tell_drained();
+                String::new()
+            }
+        };
+        self.answer_drain(by, text);
+    }
+
+    /// Hosts with what they have, of their addresses those that the job knows: of such as they have got since each has told before it answered.
+    fn hosts_of(&self, answers: BTreeMap<u32, Vec<Own>>) -> Vec<Host> {
+        let (places, tree) = (self.places_now(), self.job.tree());
+        let host = |(node, mut own): (u32, Vec<Own>)| {
+            let place = places.get(node as usize);
+            own.retain(|own| place.is_some_and(|place| place.addresses.contains(&own.at.addr())));
+            Host {
+                home: place.map_or(u64::from(node), |place| place.home),
+                own,
+                above: tree.parent(node).map(|above| above as usize),
+            }
+        };
+        answers.into_iter().map(host).collect()
+    }
+
+    /// Why a network is not left alone.
+    fn refusal_of(&self, network: &IpNet, loss: Loss, (hosts, asker): (&[Host], u32)) -> String {
+        let named = |node: usize| format!("host '{}'", self.host_name(node as u32));
+        let limited = |node: usize| {
+            hosts
+                .get(node)
+                .is_some_and(|host| host.own.iter().any(|own| !own.usable))
+        };
+        let (what, concerned) = match loss {
+            Loss::Last(node) => {
+                let whose = match node == asker as usize {
+                    true => String::from("this host"),
+                    false => named(node),
+                };
+                (format!("the last network of {whose} in use"), vec![node])
+            }
+            Loss::Parted(one, other) => {
+                let two = format!(
+                    "all that {} and {} have in common, and no third host leads between them",
+                    named(one),
+                    named(other)
+                );
+                (two, vec![one, other])
+            }
+            Loss::Agents(one, other) => {
+                let two = format!(
+                    "all that {} and {} have in common, and the second's agent reports to the first's, which no third host passes on",
+                    named(one),
+                    named(other)
+                );
+                (two, Vec::new())
+            }
+        };
+        let allowed = match concerned.into_iter().any(limited) {
+            true => format!(" ({ENV_NETWORKS} forbids others)"),
+            false => String::new(),
+        };
+        format!(
+            "{network} is {what}{allowed}; nothing has changed: garonne rail add another first, also one that hosts have got since"
+        )
+    }
+
+    /// Tells who has asked what became of it; without a word: what was asked for.
+    fn answer_drain(&mut self, by: Asked, text: String) {
+        match by.at == self.node {
+            true => self.drain_answered(by.number, text),
+            false => self.order(by.at, &Order::Answer(by.number, text)),
+        }
+    }
+
+    /// The same, of one who has asked here.
+    pub(super) fn drain_answered(&mut self, number: u32, text: String) {
+        let askers = &mut self.drains.askers;
+        let at = askers.iter().position(|(known, _)| *known == number);
+        let Some((_, socket)) = at.and_then(|at| askers.remove(at)) else {
+            return;
+        };
+        let code = codes::G0232.to_owned();
+        let message = match text.is_empty() {
+            true => ToRank::Heard,
+            false => ToRank::Refused { code, text },
+        };
+        reply(socket.as_fd(), &message, &[]);
+    }
+
+    fn tell_drained(&mut self) {
         let order = Order::Drained(self.drained.clone());
         self.order_all(&order);
-        self.show_drained();
-        self.look_for_addresses();
+        self.drained_are(self.drained.clone());
     }
 
     /// The first agent says which networks are not to be used.
@@ -51,6 +262,7 @@ impl Agent<'_> {
         for world in &self.worlds {
             drained::write(&world.board, &self.drained);
         }
+        self.leave_alone();
         self.ring_ranks();
     }
 

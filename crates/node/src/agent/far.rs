@@ -107,7 +107,10 @@ impl Agent<'_> {
             Report::Taken(bytes) => self.input_taken(bytes),
             Report::Say(line) => self.say(&line),
             Report::Call(call) => self.have_called(call),
-            Report::Drain(network, drained) => self.set_drained(network, drained),
+            Report::Drain(network, drained, number) => {
+                self.set_drained(network, drained, Asked { at: node, number })
+            }
+            Report::Reach(question, own) => self.hosts_have(node, question, own),
             Report::Added(found) => self.have_addresses(node, &found),
             Report::Look(number, wish) => self.have_all_look(Asked { at: node, number }, wish),
             Report::Seen(asked, look) => self.pass_look(node, asked, look),

@@ -14,6 +14,7 @@ use garonne_progress::events::{Interest, Next, Watch};
 use garonne_progress::tasks::{At, How, Place as Where, Tasks, Urgency, shared};
 use garonne_rails::tcp::relay::{Lead, Probe, Relay};
 use garonne_sync::shm::Segment;
+use ipnet::IpNet;
 use rustix::event::epoll;
 
 use super::hosts::listen_at;
@@ -30,6 +31,8 @@ pub(super) struct Gateways {
     search: Search,
     probes: Vec<Option<Probing>>,
     open: Option<Gateway>,
+    /// What the task that passes calls on leaves alone, too.
+    alone: Arc<Mutex<Vec<IpNet>>>,
     /// Ways that the ranks of this node know.
     ways: Vec<Way>,
 }
@@ -102,6 +105,16 @@ fn place_for(tried: &Tried, probes: &[Option<Probing>]) -> Option<usize> {
     }
 }
 
+/// Those of a host's addresses that are not on networks to be left alone; all, if it has no others.
+fn left_of(addresses: &[IpAddr], alone: &[IpNet]) -> Vec<IpAddr> {
+    let is_left = |address: &&IpAddr| !alone.iter().any(|network| network.contains(*address));
+    let left: Vec<IpAddr> = addresses.iter().filter(is_left).copied().collect();
+    match left.is_empty() {
+        true => addresses.to_vec(),
+        false => left,
+    }
+}
+
 /// Puts a way behind those that are known, of which the oldest goes if there are too many. Whether it is news.
 fn told(ways: &mut Vec<Way>, way: Way) -> bool {
     if ways.iter().rfind(|known| known.to == way.to) == Some(&way) {
@@ -151,7 +164,7 @@ impl Agent<'_> {
         for slot in &mut self.gateways.probes {
             slot.take_if(|probing| now >= probing.until);
         }
-        for address in self.addresses_of(node).to_vec() {
+        for address in left_of(self.addresses_of(node), &self.drained) {
             let Some(place) = place_for(&tried, &self.gateways.probes) else {
                 return;
             };
@@ -254,6 +267,15 @@ impl Agent<'_> {
         }
     }
 
+    /// Calls are passed on by other networks than those that are left alone now.
+    pub(super) fn leave_alone(&self) {
+        let alone = &self.gateways.alone;
+        alone
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone_from(&self.drained);
+    }
+
     /// Where this node passes calls on. None: it cannot.
     fn open_gateway(&mut self) -> Option<&Gateway> {
         if self.gateways.open.is_none() {
@@ -274,6 +296,7 @@ impl Agent<'_> {
             .collect();
         let meeting = Arc::<Mutex<Meeting>>::default();
         let meets = Arc::clone(&meeting);
+        let alone = Arc::clone(&self.gateways.alone);
         let lead = move |from: u32, to: u32| {
             let of = |rank: u32| ranks.get(rank as usize).copied();
             let (Some((from, _)), Some((to, port))) = (of(from), of(to)) else {
@@ -283,8 +306,16 @@ impl Agent<'_> {
             if meets.is_expected((from, to)) {
                 return Lead::Meeting;
             }
-            let places = places.get(to as usize).into_iter().flatten();
-            Lead::To(places.map(|address| SocketAddr::new(*address, port)).collect())
+            let alone = alone.lock().unwrap_or_else(PoisonError::into_inner);
+            let places = places
+                .get(to as usize)
+                .map_or(Vec::new(), |places| left_of(places, &alone));
+            Lead::To(
+                places
+                    .into_iter()
+                    .map(|address| SocketAddr::new(address, port))
+                    .collect(),
+            )
         };
         let relay = Arc::new(Mutex::new(relay));
         let turn = move |_: &At| {
@@ -328,6 +359,17 @@ mod tests {
             meeting.expect((node, node + 1));
         }
         assert!(!meeting.expect((7, 9)) && meeting.expect((1, 2)));
+    }
+
+    #[test]
+    fn who_passes_on_takes_no_network_that_is_left_alone_unless_there_is_no_other() {
+        let addresses: Vec<IpAddr> = ["10.0.0.1", "10.0.1.1"]
+            .map(|text| text.parse().unwrap())
+            .to_vec();
+        let alone: Vec<IpNet> = vec!["10.0.0.0/24".parse().unwrap()];
+        assert_eq!(left_of(&addresses, &alone), addresses[1..]);
+        assert_eq!(left_of(&addresses[..1], &alone), addresses[..1]);
+        assert_eq!(left_of(&addresses, &[]), addresses);
     }
 
     #[test]

@@ -192,6 +192,7 @@ struct Agent<'a> {
     callbacks: Callbacks,
     /// Networks that ranks are not to use.
     drained: Vec<IpNet>,
+    drains: drained::Drains,
     /// Addresses that hosts have got since the job began.
     added: Vec<Added>,
     gateways: gateway::Gateways,
@@ -303,6 +304,7 @@ impl<'a> Agent<'a> {
             revived: Vec::new(),
             callbacks: Callbacks::default(),
             drained: Vec::new(),
+            drains: drained::Drains::default(),
             added: Vec::new(),
             gateways: gateway::Gateways::default(),
             looks: looks::Looks::default(),

@@ -165,6 +165,8 @@ impl Agent<'_> {
             Order::Ended(ranks) => ranks.into_iter().for_each(|rank| self.mark_ended_elsewhere(rank)),
             Order::Call(call) => self.have_called(call),
             Order::Drained(networks) => self.drained_are(networks),
+            Order::Reach(question) => self.say_own(question),
+            Order::Answer(number, text) => self.drain_answered(number, text),
             Order::Added(list) => self.added_are(list),
             Order::Probe(call) if call.from.max(call.to) < self.job.size() => self.probe(call),
             Order::Way(way) => self.add_way(way),

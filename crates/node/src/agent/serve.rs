@@ -88,10 +88,7 @@ impl Agent<'_> {
                 );
             }
             Ok(ToAgent::Attach) => self.attach(&socket),
-            Ok(ToAgent::Drain { network, drained }) => {
-                self.set_drained(network, drained);
-                reply(socket.as_fd(), &ToRank::Heard, &[]);
-            }
+            Ok(ToAgent::Drain { network, drained }) => self.ask_to_drain(socket, network, drained),
             Ok(ToAgent::Look(wish)) => self.ask_around(socket, wish),
             // A tool of another version is told so.
             Err(Error::Peer { code, text }) if code == codes::G0203 => {

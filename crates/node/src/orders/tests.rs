@@ -65,6 +65,15 @@ fn a_venue() -> Venue {
     }
 }
 
+fn some_own() -> Vec<Own> {
+    let own = |at: &str, usable, leads_on| Own {
+        at: at.parse().unwrap(),
+        usable,
+        leads_on,
+    };
+    vec![own("10.0.0.1/24", true, false), own("fd00::1/64", false, true)]
+}
+
 fn orders() -> Vec<Order> {
     vec![
         Order::Job(Box::new(a_job())),
@@ -77,6 +86,10 @@ fn orders() -> Vec<Order> {
             code: -1,
         },
         Order::Call(a_callback()),
+        Order::Drained(vec!["10.0.0.0/24".parse().unwrap(), "fd00::/64".parse().unwrap()]),
+        Order::Probe(a_callback()),
+        Order::Reach(8),
+        Order::Answer(9, "so".into()),
         Order::Way(Way {
             to: 3,
             via: 2,
@@ -122,6 +135,9 @@ fn reports() -> Vec<Report> {
         Report::Say("x".into()),
         Report::Done,
         Report::Call(a_callback()),
+        Report::Drain("10.0.0.0/24".parse().unwrap(), true, 9),
+        Report::Reach(8, some_own()),
+        Report::Passes(a_callback(), 7),
         Report::Meets(a_callback(), 7),
         Report::Reaches(a_venue()),
         Report::Added(a_place().addresses),

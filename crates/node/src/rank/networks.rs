@@ -1,7 +1,7 @@
 //! Which networks the ranks may use between hosts: `GARONNE_NETWORKS`.
 //!
 //! Words by comma: a network (10.0.1.0/24), an address on one, or the name of an interface of this host; `^` in front of a word forbids it. Pure but for the
-//! environment and the interfaces' names. The lines between agents do not ask here.
+//! environment and the interfaces' names. The lines between agents do not ask here; the agent does before a network is left alone ([`crate::reach`]).
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ pub const ENV_NETWORKS: &str = "GARONNE_NETWORKS";
 
 /// What may be used.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Networks {
+pub(crate) struct Networks {
     said: String,
     /// If there are any, an address must be on one.
     wanted: Vec<IpNet>,
@@ -34,7 +34,11 @@ impl Networks {
         }
     }
 
-    fn parse(said: &str, own: &[(String, IpNet)]) -> Result<Self> {
+    /// What this says on a host with these networks.
+    ///
+    /// # Errors
+    /// A word is none of them, and none of all hosts.
+    pub fn parse(said: &str, own: &[(String, IpNet)]) -> Result<Self> {
         let mut networks = Self {
             said: said.to_owned(),
             ..Self::default()
@@ -63,7 +67,8 @@ impl Networks {
         Ok(networks)
     }
 
-    fn allow(&self, address: IpAddr) -> bool {
+    /// Whether ranks may use this address of another host.
+    pub fn allow(&self, address: IpAddr) -> bool {
         let has = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&address));
         (self.wanted.is_empty() || has(&self.wanted)) && !has(&self.forbidden)
     }
@@ -71,6 +76,12 @@ impl Networks {
     /// Whether there is anything that may not be used.
     pub fn limits(&self) -> bool {
         !(self.wanted.is_empty() && self.forbidden.is_empty())
+    }
+
+    /// Whether ranks of a host with these networks may use further ones, which routers lead to.
+    pub fn leads_beyond(&self, own: &[(String, IpNet)]) -> bool {
+        let is_own = |wanted: &IpNet| own.iter().any(|(_, network)| network == wanted);
+        self.wanted.is_empty() || !self.wanted.iter().all(is_own)
     }
 
     /// Takes away the addresses of another host that are not to be used.
@@ -135,6 +146,13 @@ mod tests {
             ["10.0.0.2", "192.168.1.2"]
         );
         assert_eq!(left("", &ALL).unwrap(), ALL);
+    }
+
+    #[test]
+    fn routers_are_used_unless_all_that_is_wanted_is_near() {
+        let leads = |said: &str| Networks::parse(said, &own()).unwrap().leads_beyond(&own());
+        assert!(leads("") && leads("^eth1") && leads("eth0,10.9.0.0/16"));
+        assert!(!leads("eth1") && !leads("10.0.0.77"));
     }
 
     #[test]

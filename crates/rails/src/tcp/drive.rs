@@ -123,7 +123,12 @@ impl TcpRail {
         };
         let calls = remote.calls(stream);
         let address = match stream {
-            Stream::Small | Stream::Bulk(0) => calls.address(&self.hosts.addresses(peer)),
+            Stream::Small | Stream::Bulk(0) => {
+                let (all, led) = (self.hosts.addresses(peer), self.hosts.may_be_led(peer));
+                let is_drained = |address| led && self.hosts.is_drained(address);
+                let now_tried = calls.may_try(&all, is_drained, now);
+                calls.address(now_tried)
+            }
             Stream::Bulk(FABRIC) => {
                 let addresses = self.hosts.addresses(peer);
                 let works = addresses

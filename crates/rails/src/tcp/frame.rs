@@ -11,8 +11,8 @@ use garonne_engine::rail::Header;
 
 /// Format versions that this library speaks.
 pub const VERSIONS: Versions = Versions {
-    lowest: 7,
-    highest: 7,
+    lowest: 8,
+    highest: 8,
 };
 
 /// This library by name: engines of different ones do not understand each other's packets.

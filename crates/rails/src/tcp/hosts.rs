@@ -21,7 +21,7 @@ pub trait Hosts: Send + Sync {
     fn drained(&self) -> u32 {
         0
     }
-    /// Whether that address is on a network that is to be left alone. [`Hosts::addresses`] gives such ones last.
+    /// Whether that address is on a network that is to be left alone. [`Hosts::addresses`] gives such ones last; where [`Hosts::may_be_led`] they are called when others have led nowhere for some time.
     fn is_drained(&self, _address: IpAddr) -> bool {
         false
     }

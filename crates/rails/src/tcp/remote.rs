@@ -4,9 +4,9 @@
 //! nothing. Time is an argument.
 
 use crate::limits::{
-    TCP_ASK_AFTER, TCP_ASK_EVERY, TCP_FRUITLESS_MAX, TCP_FRUITLESS_WRONG, TCP_GIVE_WAY_AFTER,
-    TCP_HIDDEN_LIMIT, TCP_HIGHER_WAITS, TCP_KEPT_ASKS_EVERY, TCP_LOST_LIMIT, TCP_REFUSED_LIMIT,
-    TCP_RETRY_FIRST, TCP_RETRY_MAX,
+    TCP_ASK_AFTER, TCP_ASK_EVERY, TCP_DRAINED_AFTER, TCP_FRUITLESS_MAX, TCP_FRUITLESS_WRONG,
+    TCP_GIVE_WAY_AFTER, TCP_HIDDEN_LIMIT, TCP_HIGHER_WAITS, TCP_KEPT_ASKS_EVERY, TCP_LOST_LIMIT,
+    TCP_REFUSED_LIMIT, TCP_RETRY_FIRST, TCP_RETRY_MAX,
 };
 use crate::tcp::frame::{Reason, Stream};
 use crate::tcp::gather::Keeping;
@@ -194,6 +194,26 @@ impl Calls {
     /// Whether another of the peer's addresses comes first now than when one was last tried.
     pub(crate) fn is_outdated(&self, addresses: &[SocketAddr]) -> bool {
         self.first.is_some() && self.first != addresses.first().copied()
+    }
+
+    /// Those of the peer's addresses that may be tried now: none on a network that is to be left alone, as long as there are others and they have not failed for long. Such ones come last.
+    pub(crate) fn may_try<'a>(
+        &self,
+        addresses: &'a [SocketAddr],
+        is_drained: impl Fn(IpAddr) -> bool,
+        now: Instant,
+    ) -> &'a [SocketAddr] {
+        let left = addresses
+            .iter()
+            .take_while(|address| !is_drained(address.ip()))
+            .count();
+        let in_vain = self
+            .lost_since
+            .is_some_and(|since| now >= since + TCP_DRAINED_AFTER);
+        match left == 0 || in_vain {
+            true => addresses,
+            false => &addresses[..left],
+        }
     }
 
     /// The address to try: one that has come before all others since the last try, or the next in turn.
@@ -482,6 +502,22 @@ mod tests {
         calls.broke(now, false);
         assert_eq!(calls.address(&addresses), Some(addresses[1]));
         assert_eq!(calls.address(&[]), None);
+    }
+
+    #[test]
+    fn a_network_that_is_to_be_left_alone_is_called_when_nothing_else_has_led_there_for_long() {
+        let addresses = [1, 2, 3].map(|last| SocketAddr::from(([10, 0, 0, last], 7)));
+        let is_drained = |address: IpAddr| address == addresses[2].ip();
+        let (mut calls, begun) = (Calls::default(), Instant::now());
+        assert_eq!(calls.may_try(&addresses, is_drained, begun), &addresses[..2]);
+        assert_eq!(calls.may_try(&addresses[2..], is_drained, begun), &addresses[2..]);
+        calls.broke(begun, false);
+        let (soon, late) = (begun + TCP_DRAINED_AFTER / 2, begun + TCP_DRAINED_AFTER);
+        let _ = calls.failed(&Failure::Unreachable, soon);
+        assert_eq!(calls.may_try(&addresses, is_drained, soon), &addresses[..2]);
+        assert_eq!(calls.may_try(&addresses, is_drained, late), addresses);
+        calls.opened();
+        assert_eq!(calls.may_try(&addresses, is_drained, late), &addresses[..2]);
     }
 
     #[test]
