@@ -409,7 +409,7 @@ pub fn decode(message: &[u8]) -> Result<Vec<Seen>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use garonne_engine::api::{Origin, TypeMark};
     use garonne_engine::event::Pending;
@@ -474,6 +474,11 @@ mod tests {
                 },
             ],
         }
+    }
+
+    /// What two ranks show, one of them with all that there may be.
+    pub fn some() -> Vec<Seen> {
+        vec![seen(0), Seen::unseen(7)]
     }
 
     #[test]

@@ -9,13 +9,14 @@ mod ways;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use garonne_rails::tcp::{SECRET_BYTES, Secret};
+use garonne_rails::tcp::{LIBRARY, SECRET_BYTES, Secret, VERSIONS, Versions};
 
 use self::job::{job, put_job};
 pub use self::ways::{Callback, Venue, Way};
 use self::ways::{callback, put_callback, put_venue, put_way, venue, way};
 use crate::added::Added;
-use crate::error::Result;
+use crate::codes;
+use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::limits;
 use crate::reach::Own;
@@ -299,7 +300,15 @@ fn seats(r: &mut Reader<'_>) -> Result<Vec<Seat>> {
 impl Errand {
     /// Bytes of the errand, its length before them.
     pub fn encode(&self) -> Vec<u8> {
+        self.encode_as(VERSIONS, LIBRARY)
+    }
+
+    /// The same, as a library of that name says it which speaks these versions: first that, in the same place in all of them, since nothing was agreed on yet.
+    fn encode_as(&self, versions: Versions, library: &str) -> Vec<u8> {
         let writer = Writer::new(341)
+            .raw(versions.lowest.to_le_bytes())
+            .raw(versions.highest.to_le_bytes())
+            .bytes(library.as_bytes())
             .raw(self.job.to_le_bytes())
             .raw(*self.secret.bytes())
             .raw(self.node.to_le_bytes())
@@ -314,11 +323,20 @@ impl Errand {
     /// Reads an errand, without its length.
     ///
     /// # Errors
-    /// It is damaged.
+    /// It is damaged, or that of another library.
     pub fn decode(message: &[u8]) -> Result<Self> {
         let (kind, mut r) = Reader::new(message)?;
         if kind != 341 {
             return Err(damaged("it is no errand"));
+        }
+        let (theirs, library) = (Versions::from((r.u16()?, r.u16()?)), r.text()?);
+        if library != LIBRARY || VERSIONS.agree(theirs).is_err() {
+            return Err(Error::peer(
+                codes::G0203,
+                format!(
+                    "the host above runs {library} with formats {theirs}, this one {LIBRARY} with {VERSIONS}"
+                ),
+            ));
         }
         let errand = Self {
             job: u128::from_le_bytes(r.raw()?),
@@ -569,5 +587,7 @@ pub fn read_anything(bytes: &[u8]) {
     crate::joining::read_anything(bytes);
 }
 
+#[cfg(test)]
+mod pinned;
 #[cfg(test)]
 mod tests;

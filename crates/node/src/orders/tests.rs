@@ -32,7 +32,7 @@ fn a_job() -> Job {
     job
 }
 
-fn a_place() -> Place {
+pub(super) fn a_place() -> Place {
     Place {
         name: "n1".into(),
         home: 7,
@@ -74,7 +74,7 @@ fn some_own() -> Vec<Own> {
     vec![own("10.0.0.1/24", true, false), own("fd00::1/64", false, true)]
 }
 
-fn orders() -> Vec<Order> {
+pub(super) fn orders() -> Vec<Order> {
     vec![
         Order::Job(Box::new(a_job())),
         Order::Hosts(vec![a_seat(), Seat::default()]),
@@ -117,7 +117,7 @@ fn orders() -> Vec<Order> {
     ]
 }
 
-fn reports() -> Vec<Report> {
+pub(super) fn reports() -> Vec<Report> {
     vec![
         Report::Ready(vec![a_seat()]),
         Report::Opened(9, a_place().addresses),
@@ -147,6 +147,48 @@ fn reports() -> Vec<Report> {
     ]
 }
 
+pub(super) fn an_errand() -> Errand {
+    Errand {
+        job: 1 << 100,
+        secret: Secret::from_bytes(&[7; SECRET_BYTES]),
+        node: 3,
+        name: "n1".into(),
+        parent: 2,
+        above: "n0".into(),
+        port: 4000,
+        addresses: a_place().addresses,
+    }
+}
+
+#[test]
+fn an_errand_of_another_build_is_refused_with_both_named() {
+    let (errand, ours) = (an_errand(), VERSIONS);
+    let later = Versions::from((ours.highest + 1, ours.highest + 2));
+    for (versions, library) in [(later, LIBRARY), (ours, "garonne 9.9.9"), (later, "")] {
+        let error = Errand::decode(&errand.encode_as(versions, library)[4..]).unwrap_err();
+        let text = error.to_string();
+        let both = [library, LIBRARY, &versions.to_string(), &ours.to_string()];
+        assert!(
+            text.contains("G0203") && both.iter().all(|side| text.contains(side)),
+            "{text}"
+        );
+    }
+    // What a later one may say behind that is not looked at.
+    let mut bytes = errand.encode_as(later, LIBRARY);
+    bytes.truncate(bytes.len() - 40);
+    assert!(
+        Errand::decode(&bytes[4..])
+            .unwrap_err()
+            .to_string()
+            .contains("G0203")
+    );
+    let both = Versions::from((ours.lowest, ours.highest + 1));
+    assert_eq!(
+        Errand::decode(&errand.encode_as(both, LIBRARY)[4..]).unwrap().job,
+        errand.job
+    );
+}
+
 #[test]
 fn orders_and_reports_read_back_as_written() {
     for order in orders() {
@@ -163,14 +205,11 @@ fn orders_and_reports_read_back_as_written() {
 #[test]
 fn an_errand_reads_back_and_fits_what_a_pipe_takes_at_once() {
     let errand = Errand {
-        job: 1 << 100,
         secret: Secret::generate().unwrap(),
-        node: 3,
         name: "n".repeat(255),
-        parent: 2,
         above: "m".repeat(255),
-        port: 4000,
         addresses: vec!["fd00::1".parse().unwrap(); limits::ADDRESSES_MAX],
+        ..an_errand()
     };
     let bytes = errand.encode();
     assert!(bytes.len() <= limits::ERRAND_BYTES_MAX);
@@ -213,7 +252,10 @@ fn the_inputs_that_fuzzing_begins_with_are_messages() {
             Some("order") => Order::decode(&bytes).is_ok(),
             Some("report") => Report::decode(&bytes).is_ok(),
             Some("hosts") => decode_place(&bytes).is_ok(),
-            Some("errand") => Errand::decode(&bytes).is_ok(),
+            // It names the library that it is of.
+            Some("errand") => {
+                Errand::decode(&bytes).map_or_else(|error| error.code() == codes::G0203, |_| true)
+            }
             _ => continue,
         };
         assert!(good, "{name}");

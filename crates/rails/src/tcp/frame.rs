@@ -9,7 +9,7 @@ use crate::tcp::versions::Versions;
 use garonne_engine::limits::SPLIT_WAYS;
 use garonne_engine::rail::Header;
 
-/// Format versions that this library speaks.
+/// Format versions that this library speaks: of the rail, and of what agents say to each other on its connections (`node` holds that to the number by a sum over its messages).
 pub const VERSIONS: Versions = Versions {
     lowest: 8,
     highest: 8,

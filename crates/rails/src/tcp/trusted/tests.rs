@@ -213,3 +213,20 @@ fn more_callers_than_places_all_come_in_and_none_is_cut_off() {
     }
     assert_eq!(opened.len(), CALLERS);
 }
+
+/// What stands before a message is part of the format, as the messages are (`node::orders::pinned`): who changes it raises `frame::VERSIONS`.
+#[test]
+fn before_a_message_stand_its_length_its_number_and_how_many_were_received() {
+    let secret = Secret::generate().unwrap();
+    let (mut one, _other) = pair(&secret, &secret).unwrap();
+    // So that it is kept, and does not leave.
+    one.over = Some(Lost::Broke);
+    one.send(b"first").unwrap();
+    one.send(b"abc").unwrap();
+    one.received = 7;
+    one.frame(1);
+    assert_eq!(
+        one.out,
+        [&[3, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0], &b"abc"[..]].concat()
+    );
+}
