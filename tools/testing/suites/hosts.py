@@ -211,9 +211,7 @@ def several_networks(context, talk):
         return done.returncode, done.stdout + done.stderr
 
     def networks():
-        code, output = rail("--json")
-        expect(code == 0, f"exit code {code}", output)
-        return {row["interface"]: row for row in json.loads(output)}
+        return {row["interface"]: row for row in json.loads(rail_that_answers(context, hosts, "--json"))}
 
     def wait_until(what, is_so):
         until = time.monotonic() + PATIENCE_S
