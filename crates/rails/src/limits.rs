@@ -258,7 +258,11 @@ pub const TCP_RETRY_FIRST: std::time::Duration = std::time::Duration::from_milli
 pub const TCP_RETRY_MAX: std::time::Duration = std::time::Duration::from_millis(250);
 
 /// A call that waits for its answer this long gives way to one from the other side: the other side is awake, and the call may be lost.
+/// A peer that asks for a call has one that waited so long given up for another, the first time; each further one of this side waits twice as long, up to [`TCP_GIVE_WAY_MAX`].
 pub const TCP_GIVE_WAY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// See [`TCP_GIVE_WAY_AFTER`]: longer than a host between may take to get through, and than a program that calls MPI now and then computes between two calls.
+pub const TCP_GIVE_WAY_MAX: std::time::Duration = std::time::Duration::from_secs(32);
 
 /// A connection with bytes under way whose host acknowledges nothing for this long is broken: the kernel of a living host always answers, whatever its processes do.
 pub const TCP_SILENCE_MAX: std::time::Duration = std::time::Duration::from_secs(8);

@@ -42,6 +42,8 @@ mod remote;
 pub mod shown;
 mod stranger;
 #[cfg(test)]
+mod support;
+#[cfg(test)]
 mod tests;
 pub mod trusted;
 mod unasked;

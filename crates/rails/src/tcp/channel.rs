@@ -108,6 +108,12 @@ pub(crate) fn recv(socket: &OwnedFd, bytes: &mut [u8]) -> Io {
     outcome(try_recv(socket, bytes))
 }
 
+/// Whether something has come by a socket of ours that nobody has received.
+pub(crate) fn has_come(socket: &OwnedFd) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    matches!(rustix::net::recv(socket, &mut [0; 1][..], flags), Ok((got, _)) if got > 0)
+}
+
 /// The same behind the bytes that came before, up to `most` of them in all.
 pub(crate) fn recv_onto(socket: &OwnedFd, came: &mut Vec<u8>, most: usize) -> Io {
     let had = came.len();

@@ -7,6 +7,7 @@
 use crate::limits::{
     TCP_ACCEPTS_PER_POLL, TCP_BACKLOG, TCP_PROOF_STAYS, TCP_STRANGER_LIMIT, TCP_STRANGERS_MAX,
 };
+use crate::tcp::channel;
 use crate::tcp::frame::{Process, Reason, Stream};
 use crate::tcp::handshake::{Fault, House};
 use crate::tcp::latch::{Latch, accept};
@@ -70,25 +71,36 @@ impl Door {
         self.latch.open(&self.listener);
     }
 
-    /// Lets some in. Returns the places they took, to be watched.
+    /// Lets some in; each takes a place, whose socket is handed to `watch`.
     pub(crate) fn open(&mut self, now: Instant, watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool) {
         for _ in 0..TCP_ACCEPTS_PER_POLL {
-            // Those who wait in the kernel's queue are heard when one of those in here has gone on.
-            let place = match self.place(now) {
-                Ok(place) => place,
-                Err(free) => {
-                    let wait = free.saturating_duration_since(now);
-                    return self.latch.shut(&self.listener, wait);
-                }
-            };
-            let Some(socket) = accept(&self.listener, &mut self.latch) else {
+            if self.open_to_one(now, watch).is_none() {
                 return;
-            };
-            self.strangers[place] = None;
-            if watch(place, socket.as_fd()) {
-                self.strangers[place] = Some(Stranger::new(socket, Vec::new(), now));
             }
         }
+    }
+
+    /// The same for one, if one waits and there is a place for it: that.
+    pub(crate) fn open_to_one(
+        &mut self,
+        now: Instant,
+        watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool,
+    ) -> Option<usize> {
+        // Those who wait in the kernel's queue are heard when one of those in here has gone on.
+        let place = match self.place(now) {
+            Ok(place) => place,
+            Err(free) => {
+                let wait = free.saturating_duration_since(now);
+                self.latch.shut(&self.listener, wait);
+                return None;
+            }
+        };
+        let socket = accept(&self.listener, &mut self.latch)?;
+        self.strangers[place] = None;
+        if watch(place, socket.as_fd()) {
+            self.strangers[place] = Some(Stranger::new(socket, Vec::new(), now));
+        }
+        Some(place)
     }
 
     /// A free place; if there is none, that of the oldest who has shown nothing, or else of the oldest who has shown the secret, and had the time to prove it. An error: when that
@@ -146,12 +158,14 @@ impl Door {
         self.strangers.iter().flatten().count()
     }
 
-    /// Who took too long leaves. When the next one will have.
+    /// Who took too long leaves, unless it has said something that nobody has looked at: the time may have been the owner's. When the next one will have.
     pub(crate) fn keep_time(&mut self, now: Instant) -> Option<Instant> {
         let mut left = false;
         for stranger in &mut self.strangers {
             left |= stranger
-                .take_if(|stranger| now >= stranger.since() + TCP_STRANGER_LIMIT)
+                .take_if(|stranger| {
+                    now >= stranger.since() + TCP_STRANGER_LIMIT && !channel::has_come(stranger.socket())
+                })
                 .is_some();
         }
         if left {

@@ -2,6 +2,7 @@
 //!
 //! Part of [`TcpRail`]; called from its polls and before it sleeps. Nothing here delivers to the engine.
 
+use crate::limits::TCP_ACCEPTS_PER_POLL;
 use crate::tcp::frame::{ASKED, FABRIC, Process, Reason, Stream};
 use crate::tcp::line::{Failure, Line, Step};
 use crate::tcp::link::Sent;
@@ -34,6 +35,15 @@ impl Watched {
             Self::Stranger(place) => 2 | (place as u64) << 8,
             Self::Peer(peer, stream) => (3 + u64::from(stream.code())) | (u64::from(peer) << 8),
         })
+    }
+
+    /// Who is looked at first.
+    fn turn(self) -> u8 {
+        match self {
+            Self::Stranger(_) => 0,
+            Self::Door => 1,
+            Self::Bell | Self::Peer(..) => 2,
+        }
     }
 
     fn from_data(data: EventData) -> Self {
@@ -486,9 +496,14 @@ impl TcpRail {
             return;
         }
         let now = Instant::now();
-        for event in events {
-            let (flags, data) = (event.flags, event.data);
-            match Watched::from_data(data) {
+        let mut events: Vec<(Watched, EventFlags)> = events
+            .iter()
+            .map(|event| (Watched::from_data(event.data), event.flags))
+            .collect();
+        // Whose call is here need not be asked for it, and has not come too late.
+        events.sort_by_key(|(watched, _)| watched.turn());
+        for (watched, flags) in events {
+            match watched {
                 Watched::Bell => {
                     self.wake.hush();
                     self.take_endpoints();
@@ -503,12 +518,18 @@ impl TcpRail {
         }
     }
 
+    /// Lets some in, and hears each at once: who looks seldom would answer it at the next look only.
     fn let_in(&mut self, now: Instant) {
-        let epoll = &self.wake.epoll;
-        let mut watch = |place: usize, fd: BorrowedFd<'_>| {
-            epoll::add(epoll, fd, Watched::Stranger(place).data(), EventFlags::IN).is_ok()
-        };
-        self.door.open(now, &mut watch);
+        for _ in 0..TCP_ACCEPTS_PER_POLL {
+            let epoll = &self.wake.epoll;
+            let mut watch = |place: usize, fd: BorrowedFd<'_>| {
+                epoll::add(epoll, fd, Watched::Stranger(place).data(), EventFlags::IN).is_ok()
+            };
+            let Some(place) = self.door.open_to_one(now, &mut watch) else {
+                break;
+            };
+            self.stranger(place, now);
+        }
         if let Some(at) = self.door.keep_time(now) {
             self.remind(at);
         }

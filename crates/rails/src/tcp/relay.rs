@@ -1,7 +1,7 @@
 //! Connections between ranks whose hosts have no network in common, passed on by a third host.
 //!
 //! Owned by an agent of that host. Whoever calls makes the same call as at the rank itself; it shows the job's secret, so strangers get no further, and names the rank. Where this host reaches
-//! that one, its addresses are called in turn. Where it does not, the two are to meet here: the call is kept, its caller told so, until the other calls its caller here, too, and the two are joined
+//! that one, all its addresses are called at once, and the first that takes it is gone on with. Where it does not, the two are to meet here: the call is kept, its caller told so, until the other calls its caller here, too, and the two are joined
 //! (`halves`). From then on bytes are moved both ways as they come, a buffer at a time in each direction (`passage`): the ranks prove themselves to each other,
 //! and replay what a broken passage has lost, as on any connection. Never blocks; a [`Relay::turn`] moves a bounded number of bytes.
 
@@ -29,7 +29,7 @@ const EVENTS: usize = 32;
 /// Where a call from one rank to another goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lead {
-    /// To the one called, at the first of these addresses that takes it.
+    /// To the one called, at that of these addresses that takes it first.
     To(Vec<SocketAddr>),
     /// Nowhere: the one called calls here as well.
     Meeting,
@@ -289,7 +289,7 @@ impl Relay {
     /// Watches a passage's sockets for what it waits for now. `known`: they may be watched already.
     fn keep(&mut self, place: usize, known: bool, passage: Passage) {
         let data = EventData::new_u64(place as u64);
-        for (socket, flags) in passage.watched().into_iter().flatten() {
+        for (socket, flags) in passage.watched() {
             if flags.is_empty() {
                 // The kernel tells of ends and failures of all that it knows, again and again.
                 let _ = epoll::delete(&self.epoll, socket);

@@ -5,7 +5,7 @@
 
 use crate::limits::{
     TCP_ASK_AFTER, TCP_ASK_EVERY, TCP_DRAINED_AFTER, TCP_FRUITLESS_MAX, TCP_FRUITLESS_WRONG,
-    TCP_GIVE_WAY_AFTER, TCP_HIDDEN_LIMIT, TCP_HIGHER_WAITS, TCP_KEPT_ASKS_EVERY, TCP_LOST_LIMIT,
+    TCP_GIVE_WAY_AFTER, TCP_GIVE_WAY_MAX, TCP_HIDDEN_LIMIT, TCP_HIGHER_WAITS, TCP_KEPT_ASKS_EVERY, TCP_LOST_LIMIT,
     TCP_REFUSED_LIMIT, TCP_RETRY_FIRST, TCP_RETRY_MAX,
 };
 use crate::tcp::frame::{Reason, Stream};
@@ -48,6 +48,8 @@ pub(crate) struct Calls {
     asked: Option<Instant>,
     /// Since when the peer asks for our call: it does not reach us.
     wanted_there: Option<Instant>,
+    /// How long a call waits for its answer before it is given up when the peer asks for another. Longer each time: it may be the answer that takes so long.
+    patience: Duration,
     /// The socket is watched for room.
     pub(crate) watches_room: bool,
 }
@@ -76,6 +78,7 @@ impl Default for Calls {
             met: None,
             asked: None,
             wanted_there: None,
+            patience: TCP_GIVE_WAY_AFTER,
             watches_room: false,
         }
     }
@@ -121,6 +124,7 @@ impl Calls {
         self.wanted_there.get_or_insert(now);
         if self.is_unanswered(now) {
             self.leave(now);
+            self.patience = (self.patience * 2).min(TCP_GIVE_WAY_MAX);
         }
         self.want(now);
     }
@@ -134,7 +138,7 @@ impl Calls {
     pub(crate) fn is_unanswered(&self, now: Instant) -> bool {
         let Call::Out(line) = &self.call else { return false };
         let since = line.waits_since();
-        since.is_some_and(|since| now >= since + TCP_GIVE_WAY_AFTER)
+        since.is_some_and(|since| now >= since + self.patience)
     }
 
     /// Whether it is time to ask the peer for its call; it is asked then.
@@ -175,7 +179,7 @@ impl Calls {
         let unheard = matches!(&self.call, Call::Out(line) if line.called().is_none() || line.is_kept());
         let new = unheard && self.is_outdated(addresses);
         if new {
-            self.address = 0;
+            (self.address, self.patience) = (0, TCP_GIVE_WAY_AFTER);
             self.leave(now);
         }
         new

@@ -6,6 +6,8 @@ use crate::limits::{RELAY_HALF_LIMIT, TCP_GIVE_WAY_AFTER, TCP_KEPT_ASKS_EVERY};
 use crate::tcp::between;
 use crate::tcp::frame::{CALL, FIRST, PREFIX, Process, Reason, SECOND};
 use crate::tcp::handshake::Caller;
+use crate::tcp::relay::{Lead, Relay};
+use crate::tcp::support::Hole;
 use crate::tcp::trusted::{Call, Called, house_of_asking};
 use crate::tcp::{Hosts, House, Secret, listen};
 use garonne_engine::rail::{Class, Rail};
@@ -163,7 +165,7 @@ fn is_over(socket: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn who_is_asked_calls_again_where_a_call_has_stood_unanswered_for_a_while() {
+fn who_is_asked_calls_again_where_a_call_has_stood_unanswered_for_a_while_and_later_the_next_time() {
     let mut scene = Scene::new();
     let (mut first, _) = scene.call();
     scene.ask();
@@ -171,11 +173,18 @@ fn who_is_asked_calls_again_where_a_call_has_stood_unanswered_for_a_while() {
     scene.wait();
     assert!(scene.is_calm());
     scene.ask();
-    let (second, _) = scene.call();
+    let (mut second, _) = scene.call();
     assert!(is_over(&mut first));
+    // Whoever is called may need longer than that to answer.
+    for _ in 0..2 {
+        scene.ask();
+        assert!(scene.is_calm() && !is_over(&mut second));
+        scene.wait();
+    }
     scene.ask();
-    assert!(scene.is_calm());
-    drop(second);
+    let (third, _) = scene.call();
+    assert!(is_over(&mut second));
+    drop(third);
     scene.rail.sever();
 }
 
@@ -280,4 +289,92 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
     assert!(told.gone.is_empty());
     scene.rail.sever();
     other.sever();
+}
+
+/// Rank 0, which has something to say to rank 1 and cannot call it, so that it asks; and rank 1.
+struct OneWay {
+    secret: Secret,
+    hole: Hole,
+    /// Where each listens.
+    at: [SocketAddr; 2],
+    ports: [TcpListener; 2],
+}
+
+impl OneWay {
+    fn new() -> Self {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let ports = [listen(any).unwrap(), listen(any).unwrap()];
+        Self {
+            secret: Secret::generate().unwrap(),
+            hole: Hole::new(),
+            at: [0, 1].map(|rank: usize| ports[rank].local_addr().unwrap()),
+            ports,
+        }
+    }
+
+    /// Whether rank 1 gets what rank 0 has to say, which it calls at `at`; rank 0 looks each `every`, and `between` is done all the time.
+    fn arrives(self, at: SocketAddr, every: Duration, mut between: impl FnMut()) -> bool {
+        let [zero, one] = self.ports;
+        let book = |at| {
+            let asked = AtomicU32::new(0);
+            Arc::new(Book {
+                at,
+                first: None,
+                asked,
+            })
+        };
+        let asks_of_zero = book([self.at[0], self.hole.at]);
+        let mut zero = TcpRail::new(house(&self.secret, 0), asks_of_zero.clone(), zero).unwrap();
+        let mut one = TcpRail::new(house(&self.secret, 1), book([at, self.at[1]]), one).unwrap();
+        send(&mut zero, 1, b"word", 0, Class::Data).unwrap();
+        let (mut told, mut asks) = (Told::default(), Vec::new());
+        let (begun, mut looks, mut asked) = (Instant::now(), 0, 0);
+        while told.packets.is_empty() && begun.elapsed() < Duration::from_secs(40) {
+            if begun.elapsed() >= every * looks {
+                looks += 1;
+                zero.must_look = true;
+                zero.poll(16, &mut Told::default());
+            }
+            while asked < asks_of_zero.asked.load(Ordering::Relaxed) {
+                asked += 1;
+                let asking = house_of_asking(self.secret.clone(), JOB, 0);
+                asks.push(Call::ask(&asking, (self.at[1], 1), false).unwrap());
+            }
+            asks.retain_mut(|ask| matches!(ask.look(), Called::Waits));
+            one.must_look = true;
+            one.poll(16, &mut told);
+            between();
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        zero.sever();
+        one.sever();
+        told.packets.len() == 1
+    }
+}
+
+#[test]
+fn who_looks_seldom_and_asks_is_reached() {
+    std::thread::scope(|scope| {
+        for every in [100, 1200, 1700, 2500] {
+            scope.spawn(move || {
+                let pair = OneWay::new();
+                let at = pair.at[0];
+                assert!(
+                    pair.arrives(at, Duration::from_millis(every), || {}),
+                    "{every} ms"
+                );
+            });
+        }
+    });
+}
+
+#[test]
+fn who_asks_is_reached_through_a_host_between_that_knows_a_silent_address_of_it_as_well() {
+    let pair = OneWay::new();
+    let port = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let here = port.local_addr().unwrap();
+    let mut relay = Relay::new(port, pair.secret.clone(), JOB).unwrap();
+    let addresses = vec![pair.hole.at, pair.at[0]];
+    let turn = || relay.turn(Instant::now(), &|_, _| Lead::To(addresses.clone()));
+    assert!(pair.arrives(here, Duration::from_millis(1), turn));
 }

@@ -14,6 +14,7 @@ use crate::tcp::frame::{OPENING_MAX, Reason};
 use crate::tcp::handshake::Secret;
 use crate::tcp::line;
 use rustix::event::epoll::EventFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, sockopt};
 use std::net::SocketAddr;
@@ -121,12 +122,11 @@ pub(super) enum Passage {
     },
     /// Is to be met here.
     Waiting(Half),
-    /// The one called is being reached, at the last address of `left` if not at this one.
+    /// The one called is being reached, at all these addresses at once.
     Calling {
         caller: OwnedFd,
         came: Vec<u8>,
-        called: OwnedFd,
-        left: Vec<SocketAddr>,
+        called: Vec<OwnedFd>,
     },
     /// From the caller to the called, and back.
     Flowing {
@@ -138,20 +138,36 @@ pub(super) enum Passage {
 }
 
 impl Passage {
-    fn begin(caller: OwnedFd, came: Vec<u8>, mut left: Vec<SocketAddr>) -> Option<Self> {
-        while let Some(address) = left.pop() {
-            let Ok(called) = line::connect(&address) else {
-                continue;
-            };
+    fn begin(caller: OwnedFd, came: Vec<u8>, addresses: &[SocketAddr]) -> Option<Self> {
+        let connect = |address| {
+            let called = line::connect(address).ok()?;
             let _ = sockopt::set_tcp_user_timeout(&called, TCP_CONNECT_LIMIT.as_millis() as u32);
-            return Some(Self::Calling {
-                caller,
-                came,
-                called,
-                left,
-            });
+            Some(called)
+        };
+        let called: Vec<OwnedFd> = addresses.iter().filter_map(connect).collect();
+        (!called.is_empty()).then_some(Self::Calling { caller, came, called })
+    }
+
+    /// Goes on with reaching the one called: who takes the call first has it, and the others are let go. A caller that has hung up needs nobody any more.
+    fn reach(caller: OwnedFd, came: Vec<u8>, mut called: Vec<OwnedFd>) -> Option<Self> {
+        if has_hung_up(&caller) {
+            return None;
         }
-        None
+        called.retain(|called| matches!(sockopt::socket_error(called), Ok(Ok(()))));
+        match called
+            .iter()
+            .position(|called| rustix::net::getpeername(called).is_ok())
+        {
+            Some(first) => {
+                let called = called.swap_remove(first);
+                let _ = sockopt::set_tcp_user_timeout(&called, 0);
+                let lanes = Box::new([Lane::new(&came), Lane::new(&[])]);
+                let ends = [caller, called];
+                let doubted = false;
+                Some(Self::Flowing { ends, lanes, doubted })
+            }
+            None => (!called.is_empty()).then_some(Self::Calling { caller, came, called }),
+        }
     }
 
     /// The call is whole: it goes where `lead` says.
@@ -161,10 +177,7 @@ impl Passage {
         lead: &dyn Fn(u32, u32) -> Lead,
     ) -> Option<Self> {
         match lead(call.from.rank, call.to.0) {
-            Lead::To(mut left) => {
-                left.reverse();
-                Self::begin(caller, came, left)
-            }
+            Lead::To(addresses) => Self::begin(caller, came, &addresses),
             // Who says more than its call before it is answered is none of ours.
             Lead::Meeting => (came.len() == call.consumed).then_some(Self::Waiting(Half {
                 errand: Errand::of(call)?,
@@ -198,31 +211,11 @@ impl Passage {
                 }
             }
             Self::Waiting(half) => (half.is_there().then_some(Self::Waiting(half)), false),
-            Self::Calling {
-                caller,
-                came,
-                called,
-                left,
-            } => match sockopt::socket_error(&called) {
-                Ok(Ok(())) if rustix::net::getpeername(&called).is_ok() => {
-                    let _ = sockopt::set_tcp_user_timeout(&called, 0);
-                    let lanes = Box::new([Lane::new(&came), Lane::new(&[])]);
-                    let ends = [caller, called];
-                    let doubted = false;
-                    let flowing = Self::Flowing { ends, lanes, doubted };
-                    (Some(flowing), true)
-                }
-                Ok(Ok(())) => (
-                    Some(Self::Calling {
-                        caller,
-                        came,
-                        called,
-                        left,
-                    }),
-                    false,
-                ),
-                _ => (Self::begin(caller, came, left), false),
-            },
+            Self::Calling { caller, came, called } => {
+                let reached = Self::reach(caller, came, called);
+                let flows = reached.as_ref().is_some_and(Self::flows);
+                (reached, flows)
+            }
             Self::Flowing {
                 ends,
                 mut lanes,
@@ -264,6 +257,12 @@ impl Passage {
         matches!(self, Self::Flowing { .. })
     }
 
+    /// Whether the one called is being reached.
+    #[cfg(test)]
+    pub(super) fn calls(&self) -> bool {
+        matches!(self, Self::Calling { .. })
+    }
+
     /// Whether something may keep it waiting in vain, and whether that is so: who has not said whom it calls had the time to, or the host at one of its ends confirms nothing of what is
     /// under way there, and counts as gone. What lies there is not sent any more then.
     pub(super) fn listen(&mut self, now: Instant) -> (bool, bool) {
@@ -287,22 +286,31 @@ impl Passage {
     }
 
     /// Its sockets, and what to watch them for; nothing: not at all.
-    pub(super) fn watched(&self) -> [Option<(BorrowedFd<'_>, EventFlags)>; 2] {
+    pub(super) fn watched(&self) -> Vec<(BorrowedFd<'_>, EventFlags)> {
         match self {
             Self::Hearing { caller, .. } | Self::Waiting(Half { caller, .. }) => {
-                [Some((caller.as_fd(), EventFlags::IN)), None]
+                vec![(caller.as_fd(), EventFlags::IN)]
             }
-            Self::Calling { caller, called, .. } => [
-                Some((caller.as_fd(), EventFlags::empty())),
-                Some((called.as_fd(), EventFlags::OUT)),
-            ],
-            Self::Flowing { ends, lanes, .. } => [0, 1].map(|end: usize| {
-                let (from, to) = (&lanes[end], &lanes[1 - end]);
-                let mut flags = EventFlags::empty();
-                flags.set(EventFlags::IN, !from.ended && !from.holds());
-                flags.set(EventFlags::OUT, to.holds());
-                Some((ends[end].as_fd(), flags))
-            }),
+            Self::Calling { caller, called, .. } => {
+                let called = called.iter().map(|called| (called.as_fd(), EventFlags::OUT));
+                called.chain([(caller.as_fd(), EventFlags::RDHUP)]).collect()
+            }
+            Self::Flowing { ends, lanes, .. } => {
+                let end = |end: usize| {
+                    let (from, to) = (&lanes[end], &lanes[1 - end]);
+                    let mut flags = EventFlags::empty();
+                    flags.set(EventFlags::IN, !from.ended && !from.holds());
+                    flags.set(EventFlags::OUT, to.holds());
+                    (ends[end].as_fd(), flags)
+                };
+                vec![end(0), end(1)]
+            }
         }
     }
+}
+
+/// Whether a caller that waits for the one called has closed its end: it says nothing before it is answered, and so will say nothing.
+fn has_hung_up(caller: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(caller, PollFlags::RDHUP)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }

@@ -1,10 +1,11 @@
 //! Calls through a host between, what is passed on, who is not let through, and how two meet there.
 
 use super::*;
-use crate::limits::RELAY_HALF_LIMIT;
+use crate::limits::{RELAY_HALF_LIMIT, TCP_CONNECT_LIMIT};
 use crate::tcp::between;
 use crate::tcp::frame::{Process, Reason, Stream};
 use crate::tcp::handshake::{self, House, SECRET_BYTES};
+use crate::tcp::support::Hole;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -100,6 +101,26 @@ fn what_is_said_arrives_both_ways_and_its_end_too() {
     until(&mut relay, &lead, || take(&mut caller, &mut back).then_some(()));
     until(&mut relay, &lead, || Some(()));
     assert_eq!(relay.passages(), (0, 1));
+}
+
+#[test]
+fn a_call_whose_caller_has_hung_up_is_not_passed_on() {
+    let secret = Secret::generate().unwrap();
+    let (port, here) = listener();
+    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let hole = Hole::new();
+    let lead = |_, _| Lead::To(vec![hole.at]);
+    let mut caller = TcpStream::connect(here).unwrap();
+    caller.write_all(&call(&secret, JOB)).unwrap();
+    while !relay.passages.iter().flatten().any(Passage::calls) {
+        relay.turn(Instant::now(), &lead);
+    }
+    let hung_up = Instant::now();
+    drop(caller);
+    while relay.passages().0 > 0 {
+        relay.turn(Instant::now(), &lead);
+    }
+    assert!(hung_up.elapsed() < TCP_CONNECT_LIMIT / 2, "not for that");
 }
 
 #[test]
