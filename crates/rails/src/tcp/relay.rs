@@ -267,7 +267,9 @@ impl Relay {
             Met::With(other) => match self.passages.get_mut(other).and_then(Option::take) {
                 Some(Passage::Waiting(other)) if other.is_there() => {
                     self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
-                    self.keep(place, true, half.join(other));
+                    if let Some(joined) = half.join(other) {
+                        self.keep(place, true, joined);
+                    }
                 }
                 // It has hung up, and nobody has looked at it since: as if it had never waited.
                 _ => self.meet(place, half, now),

@@ -312,37 +312,45 @@ impl OneWay {
         }
     }
 
-    /// Whether rank 1 gets what rank 0 has to say, which it calls at `at`; rank 0 looks each `every`, and `between` is done all the time.
-    fn arrives(self, at: SocketAddr, every: Duration, mut between: impl FnMut()) -> bool {
-        let [zero, one] = self.ports;
-        let book = |at| {
+    /// Whether rank 1 gets what rank 0 has to say, where rank 0 calls it at the one address, and it rank 0 at the other; rank 0 looks each `every`, and `between` is done all the time.
+    fn arrives(
+        self,
+        (of_one, of_zero): (SocketAddr, SocketAddr),
+        every: Duration,
+        mut between: impl FnMut(),
+    ) -> bool {
+        let books = [[self.at[0], of_one], [of_zero, self.at[1]]].map(|at| {
             let asked = AtomicU32::new(0);
             Arc::new(Book {
                 at,
                 first: None,
                 asked,
             })
-        };
-        let asks_of_zero = book([self.at[0], self.hole.at]);
-        let mut zero = TcpRail::new(house(&self.secret, 0), asks_of_zero.clone(), zero).unwrap();
-        let mut one = TcpRail::new(house(&self.secret, 1), book([at, self.at[1]]), one).unwrap();
+        });
+        let mut ranks = (0..).zip(self.ports).map(|(rank, port)| {
+            let book = Arc::clone(&books[rank as usize]);
+            TcpRail::new(house(&self.secret, rank), book, port).unwrap()
+        });
+        let [mut zero, mut one] = [(); 2].map(|()| ranks.next().unwrap());
         send(&mut zero, 1, b"word", 0, Class::Data).unwrap();
         let (mut told, mut asks) = (Told::default(), Vec::new());
-        let (begun, mut looks, mut asked) = (Instant::now(), 0, 0);
-        while told.packets.is_empty() && begun.elapsed() < Duration::from_secs(40) {
+        let (begun, mut looks) = (Instant::now(), 0);
+        while told.packets.is_empty() && begun.elapsed() < Duration::from_secs(30) {
             if begun.elapsed() >= every * looks {
                 looks += 1;
                 zero.must_look = true;
                 zero.poll(16, &mut Told::default());
             }
-            while asked < asks_of_zero.asked.load(Ordering::Relaxed) {
-                asked += 1;
-                let asking = house_of_asking(self.secret.clone(), JOB, 0);
-                asks.push(Call::ask(&asking, (self.at[1], 1), false).unwrap());
-            }
-            asks.retain_mut(|ask| matches!(ask.look(), Called::Waits));
             one.must_look = true;
             one.poll(16, &mut told);
+            for (rank, book) in (0..).zip(&books) {
+                let to = 1 - rank;
+                for _ in 0..book.asked.swap(0, Ordering::Relaxed) {
+                    let asking = house_of_asking(self.secret.clone(), JOB, rank);
+                    asks.push(Call::ask(&asking, (self.at[to as usize], to), false).unwrap());
+                }
+            }
+            asks.retain_mut(|ask| matches!(ask.look(), Called::Waits));
             between();
             std::thread::sleep(Duration::from_micros(500));
         }
@@ -353,12 +361,34 @@ impl OneWay {
 }
 
 #[test]
+fn a_recorded_call_that_is_held_where_two_meet_keeps_them_apart_no_longer_than_it_takes_to_ask() {
+    let pair = OneWay::new();
+    let port = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let here = port.local_addr().unwrap();
+    let mut relay = Relay::new(port, pair.secret.clone(), JOB).unwrap();
+    let mut turn = || relay.turn(Instant::now(), &|_, _| Lead::Meeting);
+    // Of rank 1, which has nothing to say, and calls only when it is asked.
+    let (_, recorded) = Caller::call(&house(&pair.secret, 1), (0, 0), Stream::Small).unwrap();
+    let mut thief = TcpStream::connect(here).unwrap();
+    thief.write_all(&recorded).unwrap();
+    thief.set_nonblocking(true).unwrap();
+    while thief.peek(&mut [0; 1]).is_err() {
+        turn();
+    }
+    let begun = Instant::now();
+    assert!(pair.arrives((here, here), Duration::ZERO, turn));
+    assert!(begun.elapsed() < RELAY_HALF_LIMIT, "not for being asked");
+    // It has not hung up.
+    drop(thief);
+}
+
+#[test]
 fn who_looks_seldom_and_asks_is_reached() {
     std::thread::scope(|scope| {
         for every in [100, 1200, 1700, 2500] {
             scope.spawn(move || {
                 let pair = OneWay::new();
-                let at = pair.at[0];
+                let at = (pair.hole.at, pair.at[0]);
                 assert!(
                     pair.arrives(at, Duration::from_millis(every), || {}),
                     "{every} ms"
@@ -376,5 +406,6 @@ fn who_asks_is_reached_through_a_host_between_that_knows_a_silent_address_of_it_
     let mut relay = Relay::new(port, pair.secret.clone(), JOB).unwrap();
     let addresses = vec![pair.hole.at, pair.at[0]];
     let turn = || relay.turn(Instant::now(), &|_, _| Lead::To(addresses.clone()));
-    assert!(pair.arrives(here, Duration::from_millis(1), turn));
+    let at = (pair.hole.at, here);
+    assert!(pair.arrives(at, Duration::ZERO, turn));
 }

@@ -97,18 +97,22 @@ impl Half {
         channel::send(&self.caller, &word, Then::Nothing) == Io::Moved(word.len())
     }
 
-    /// Joins two that call each other: the one whose call does not stand is told that it is the called one, and gets the other's call.
-    pub(super) fn join(self, other: Self) -> Passage {
+    /// Joins two that call each other, of which this one has come later: the one whose call does not stand is told that it is the called one, and gets the other's call. The other one is told that it is
+    /// kept, whoever was here before it: whether the one that it meets is the one called it knows when it is answered, and until then it goes on asking for that one's call. `None`: it has hung up.
+    pub(super) fn join(self, other: Self) -> Option<Passage> {
+        if self.errand.stands() && !self.tell() {
+            return None;
+        }
         let (caller, called) = match self.errand.stands() {
             true => (self, other),
             false => (other, self),
         };
         let ahead = [between::word(Reason::Turn), caller.came].concat();
-        Passage::Flowing {
+        Some(Passage::Flowing {
             ends: [caller.caller, called.caller],
             lanes: Box::new([Lane::new(&ahead), Lane::new(&[])]),
             doubted: false,
-        }
+        })
     }
 }
 
