@@ -108,10 +108,20 @@ pub(crate) fn recv(socket: &OwnedFd, bytes: &mut [u8]) -> Io {
     outcome(try_recv(socket, bytes))
 }
 
+/// What a receive from a socket of ours would find, which stays there.
+fn peek(socket: &OwnedFd) -> Result<usize, Errno> {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    rustix::net::recv(socket, &mut [0; 1][..], flags).map(|(_, got)| got)
+}
+
 /// Whether something has come by a socket of ours that nobody has received.
 pub(crate) fn has_come(socket: &OwnedFd) -> bool {
-    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    matches!(rustix::net::recv(socket, &mut [0; 1][..], flags), Ok((got, _)) if got > 0)
+    peek(socket).is_ok_and(|got| got > 0)
+}
+
+/// Whether nothing comes by a socket of ours any more, since the other side has closed it.
+pub(crate) fn is_closed(socket: &OwnedFd) -> bool {
+    peek(socket) == Ok(0)
 }
 
 /// The same behind the bytes that came before, up to `most` of them in all.

@@ -260,6 +260,10 @@ impl Calling {
             Ok(Err(Errno::CONNREFUSED)) => return Err(Failure::Refused),
             _ => return Err(Failure::Unreachable),
         }
+        if channel::is_closed(&self.socket) {
+            // As one who has no place for more callers does to those that have said nothing.
+            return Err(Failure::Unreachable);
+        }
         match channel::send(&self.socket, &self.call, Then::Nothing) {
             // A new connection takes the call at once; one that does not is not worth keeping.
             Io::Moved(moved) if moved == self.call.len() => Ok(true),
@@ -327,7 +331,15 @@ mod tests {
         let Step::Wait(heard) = begin().step(0, now) else {
             panic!("nobody has answered")
         };
-        drop(listener);
+        // By the other side, which has no place for it.
+        let unheard = begin();
+        let [_first, theirs, last] = [(); 3].map(|()| listener.accept().unwrap().0);
+        drop(last);
+        let Step::Failed(failure) = unheard.step(0, now) else {
+            panic!("it was heard")
+        };
+        assert_eq!(failure, Failure::Unreachable);
+        drop(theirs);
         let Step::Failed(failure) = heard.step(0, now) else {
             panic!("it was cut")
         };

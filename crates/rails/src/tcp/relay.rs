@@ -9,7 +9,7 @@ mod halves;
 mod passage;
 
 use self::halves::{Errand, Halves, Met};
-use self::passage::{Half, Passage};
+use self::passage::{Half, Passage, Unheard};
 use crate::limits::{RELAY_PASSAGES_MAX, RELAY_UNHEARD_MAX, TCP_ACCEPTS_PER_POLL, TCP_SILENCE_LOOK};
 use crate::tcp::alarm::Alarm;
 use crate::tcp::handshake::Secret;
@@ -18,6 +18,8 @@ use crate::tcp::line::{self, prepare};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::sockopt;
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
@@ -139,7 +141,7 @@ impl Relay {
         }
         for event in events {
             match event.data.u64() {
-                LISTENER => self.open(now),
+                LISTENER => self.open(now, lead),
                 // What it rings for is seen to below.
                 CLOCK => {}
                 place => self.look((place as usize, now), lead),
@@ -173,7 +175,7 @@ impl Relay {
         }
     }
 
-    fn open(&mut self, now: Instant) {
+    fn open(&mut self, now: Instant, lead: &dyn Fn(u32, u32) -> Lead) {
         for _ in 0..TCP_ACCEPTS_PER_POLL {
             let Some(caller) = accept(&self.listener, &mut self.latch) else {
                 return;
@@ -181,33 +183,43 @@ impl Relay {
             if prepare(&caller).is_err() {
                 continue;
             }
-            let place = self.place();
-            let passage = Passage::Hearing {
-                caller,
-                came: Vec::new(),
-                since: now,
-            };
+            let place = self.place(now, lead);
+            let passage = Passage::Hearing(Unheard::new(caller, now));
             self.begun += 1;
             self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
             self.keep(place, false, passage);
         }
     }
 
-    /// A place for one who has not said yet whom it calls; if all of those are taken, that of who has been silent for the longest.
-    fn place(&mut self) -> usize {
-        let places = self.passages.iter().enumerate();
-        let unheard = places.filter_map(|(place, passage)| Some((passage.as_ref()?.unheard()?, place)));
-        if unheard.clone().count() >= RELAY_UNHEARD_MAX
-            && let Some((_, oldest)) = unheard.min()
-        {
-            self.passages[oldest] = None;
-            return oldest;
+    /// A place for one who has not said yet whom it calls. If all of those are taken, one of them gives way, unless its call is here, and nobody has looked.
+    fn place(&mut self, now: Instant, lead: &dyn Fn(u32, u32) -> Lead) -> usize {
+        if let Some(crowded) = self.crowded() {
+            self.look((crowded, now), lead);
+            self.passages[crowded].take_if(|passage| passage.unheard().is_some());
         }
         let free = self.passages.iter().position(Option::is_none);
         free.unwrap_or_else(|| {
             self.passages.push(None);
             self.passages.len() - 1
         })
+    }
+
+    /// Who gives way if there are too many who have not said whom they call: of the address from which most of them have called, who has been silent for the longest. A rank that computes may be
+    /// silent for as long as strangers are, but does not come in crowds.
+    fn crowded(&self) -> Option<usize> {
+        let places = self.passages.iter().enumerate();
+        let unheard: Vec<(&Unheard, usize)> = places
+            .filter_map(|(place, passage)| Some((passage.as_ref()?.unheard()?, place)))
+            .collect();
+        let mut counts = HashMap::new();
+        for (unheard, _) in &unheard {
+            *counts.entry(unheard.from).or_insert(0) += 1;
+        }
+        let first = unheard
+            .iter()
+            .min_by_key(|(unheard, _)| (Reverse(counts.get(&unheard.from)), unheard.since));
+        let (_, place) = first.filter(|_| unheard.len() >= RELAY_UNHEARD_MAX)?;
+        Some(*place)
     }
 
     /// Whether one more has room that has said whom it calls, beside those who have; if there is none, who has waited for the longest gives way, unless that is this one's own call.

@@ -17,7 +17,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, sockopt};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -116,14 +116,33 @@ impl Half {
     }
 }
 
+/// A caller that has not said yet whom it calls.
+#[derive(Debug)]
+pub(super) struct Unheard {
+    caller: OwnedFd,
+    came: Vec<u8>,
+    /// Since when it is here, and from where it has called, if the kernel still knows.
+    pub(super) since: Instant,
+    pub(super) from: Option<IpAddr>,
+}
+
+impl Unheard {
+    pub(super) fn new(caller: OwnedFd, now: Instant) -> Self {
+        let from = rustix::net::getpeername(&caller).ok().flatten();
+        let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+        Self {
+            caller,
+            came: Vec::new(),
+            since: now,
+            from: from.map(|from| from.ip()),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum Passage {
     /// Has not said whom it calls.
-    Hearing {
-        caller: OwnedFd,
-        came: Vec<u8>,
-        since: Instant,
-    },
+    Hearing(Unheard),
     /// Is to be met here.
     Waiting(Half),
     /// The one called is being reached, at all these addresses at once.
@@ -198,19 +217,15 @@ impl Passage {
         lead: &dyn Fn(u32, u32) -> Lead,
     ) -> (Option<Self>, bool) {
         match self {
-            Self::Hearing {
-                caller,
-                mut came,
-                since,
-            } => {
-                match channel::recv_onto(&caller, &mut came, OPENING_MAX) {
+            Self::Hearing(mut unheard) => {
+                match channel::recv_onto(&unheard.caller, &mut unheard.came, OPENING_MAX) {
                     Io::Moved(_) => {}
-                    Io::Later => return (Some(Self::Hearing { caller, came, since }), false),
+                    Io::Later => return (Some(Self::Hearing(unheard)), false),
                     Io::Over => return (None, false),
                 }
-                match between::read(secret, job, &came) {
-                    Ok(None) => (Some(Self::Hearing { caller, came, since }), false),
-                    Ok(Some(call)) => (Self::lead((caller, came), &call, lead), true),
+                match between::read(secret, job, &unheard.came) {
+                    Ok(None) => (Some(Self::Hearing(unheard)), false),
+                    Ok(Some(call)) => (Self::lead((unheard.caller, unheard.came), &call, lead), true),
                     Err(_) => (None, false),
                 }
             }
@@ -248,10 +263,10 @@ impl Passage {
         }
     }
 
-    /// Since when it is here, if it has not said whom it calls.
-    pub(super) fn unheard(&self) -> Option<Instant> {
+    /// Its caller, if that has not said whom it calls.
+    pub(super) fn unheard(&self) -> Option<&Unheard> {
         match self {
-            Self::Hearing { since, .. } => Some(*since),
+            Self::Hearing(unheard) => Some(unheard),
             _ => None,
         }
     }
@@ -270,8 +285,8 @@ impl Passage {
     /// Whether something may keep it waiting in vain, and whether that is so: who has not said whom it calls had the time to, or the host at one of its ends confirms nothing of what is
     /// under way there, and counts as gone. What lies there is not sent any more then.
     pub(super) fn listen(&mut self, now: Instant) -> (bool, bool) {
-        if let Some(since) = self.unheard() {
-            return (true, now >= since + RELAY_HALF_LIMIT);
+        if let Some(unheard) = self.unheard() {
+            return (true, now >= unheard.since + RELAY_HALF_LIMIT);
         }
         let Self::Flowing { ends, doubted, .. } = self else {
             return (false, false);
@@ -292,7 +307,7 @@ impl Passage {
     /// Its sockets, and what to watch them for; nothing: not at all.
     pub(super) fn watched(&self) -> Vec<(BorrowedFd<'_>, EventFlags)> {
         match self {
-            Self::Hearing { caller, .. } | Self::Waiting(Half { caller, .. }) => {
+            Self::Hearing(Unheard { caller, .. }) | Self::Waiting(Half { caller, .. }) => {
                 vec![(caller.as_fd(), EventFlags::IN)]
             }
             Self::Calling { caller, called, .. } => {

@@ -167,6 +167,63 @@ fn many_who_say_nothing_leave_a_place_for_who_does() {
     assert!(relay.passages().0 <= RELAY_UNHEARD_MAX + 1);
 }
 
+/// One that calls from another address than the others.
+fn connect_from(last: u8, here: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType};
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, last], 0))).unwrap();
+    rustix::net::connect(&socket, &here).unwrap();
+    TcpStream::from(socket)
+}
+
+#[test]
+fn many_who_say_nothing_leave_the_place_of_one_from_elsewhere_that_computes() {
+    let secret = Secret::generate().unwrap();
+    let (rank, at) = listener();
+    let (port, here) = listener();
+    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let lead = |_, _| Lead::To(vec![at]);
+    // Its connection stands, and its call leaves when it looks again.
+    let mut caller = connect_from(2, here);
+    let mute: Vec<TcpStream> = (0..2 * RELAY_UNHEARD_MAX)
+        .map(|_| {
+            relay.turn(Instant::now(), &lead);
+            TcpStream::connect(here).unwrap()
+        })
+        .collect();
+    for _ in 0..mute.len() {
+        relay.turn(Instant::now(), &lead);
+    }
+    caller.write_all(&call(&secret, JOB)).unwrap();
+    rank.set_nonblocking(true).unwrap();
+    until(&mut relay, &lead, || rank.accept().ok());
+    assert!(relay.passages().0 <= RELAY_UNHEARD_MAX + 1);
+}
+
+#[test]
+fn a_call_that_is_here_is_heard_before_its_place_is_another_s() {
+    let secret = Secret::generate().unwrap();
+    let (rank, at) = listener();
+    let (port, here) = listener();
+    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let lead = |_, _| Lead::To(vec![at]);
+    let mut caller = TcpStream::connect(here).unwrap();
+    let mut mute = Vec::new();
+    for _ in 1..RELAY_UNHEARD_MAX {
+        relay.turn(Instant::now(), &lead);
+        mute.push(TcpStream::connect(here).unwrap());
+    }
+    while relay.passages().0 < RELAY_UNHEARD_MAX {
+        relay.turn(Instant::now(), &lead);
+    }
+    // The kernel tells of the one who comes first.
+    mute.push(TcpStream::connect(here).unwrap());
+    caller.write_all(&call(&secret, JOB)).unwrap();
+    rank.set_nonblocking(true).unwrap();
+    until(&mut relay, &lead, || rank.accept().ok());
+    assert_eq!(relay.passages().0, RELAY_UNHEARD_MAX + 1);
+}
+
 #[test]
 fn who_says_nothing_is_cut_when_its_time_is_over() {
     let secret = Secret::generate().unwrap();
