@@ -188,7 +188,8 @@ impl TcpRail {
             false => Verdict::Again,
         };
         let due = calls.due();
-        let unreached = matches!(failure, Failure::Refused | Failure::Unreachable | Failure::Alone);
+        // Who has cut it may be a host between that does not reach the peer.
+        let unreached = !matches!(failure, Failure::Fault(_));
         if unreached {
             self.ask(peer, stream, now);
         }

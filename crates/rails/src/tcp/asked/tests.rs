@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::conformance::{Told, send};
-use crate::limits::{RELAY_HALF_LIMIT, TCP_GIVE_WAY_AFTER, TCP_KEPT_ASKS_EVERY};
+use crate::limits::{RELAY_HALF_LIMIT, TCP_ASK_EVERY, TCP_GIVE_WAY_AFTER, TCP_KEPT_ASKS_EVERY};
 use crate::tcp::between;
 use crate::tcp::frame::{CALL, FIRST, PREFIX, Process, Reason, SECOND};
 use crate::tcp::handshake::Caller;
@@ -218,6 +218,21 @@ fn who_was_led_to_a_call_that_proves_nothing_calls_again_when_it_is_asked() {
     scene.ask();
     let (_second, _) = scene.call();
     assert!(asked.elapsed() < RELAY_HALF_LIMIT / 2, "not for being asked");
+    scene.rail.sever();
+}
+
+#[test]
+fn whose_call_is_cut_asks_for_the_other_s_since_who_cut_it_may_be_a_host_between_that_reaches_nobody() {
+    let mut scene = Scene::new();
+    let asked = |scene: &Scene| scene.book.asked.load(Ordering::Relaxed);
+    for _ in 0..2 {
+        let before = asked(&scene);
+        let until = Instant::now() + TCP_ASK_EVERY;
+        while Instant::now() < until {
+            drop(scene.call());
+        }
+        assert!(asked(&scene) > before);
+    }
     scene.rail.sever();
 }
 
