@@ -166,7 +166,7 @@ pub const WAY_AFTER: Duration = Duration::from_millis(1500);
 /// through is answered in a round trip, and ranks ask each second.
 pub const MEET_AFTER: Duration = Duration::from_millis(800);
 
-/// Hosts beside the job's own that are asked at once whether two others can meet there: each is tried by both, and who has so many without a common one has none.
+/// Hosts beside the job's own that are asked at once whether two others can meet there, each of which both try: it is one of the first as a rule, and the next time the next are asked.
 pub const VENUES_MAX: usize = 16;
 
 /// Two that were asked for longer ago than this are two cases.
@@ -177,6 +177,10 @@ pub const WAY_ROUNDS: u32 = 4;
 
 /// Pairs of hosts that a way is looked for at a time: all pairs of 128 hosts of which none reaches another, in less than two megabytes. Further ones ask again each second.
 pub const SOUGHT_MAX: usize = 16 * 1024;
+
+/// A host where as many pairs are to meet as may ([`SOUGHT_MAX`]) forgets those that have not called there for this long: a call that is kept comes again after ten seconds. Of a pair that was connected meanwhile
+/// the next call is led nowhere, and another place is looked for, as the first time.
+pub const MEETING_FORGETS: Duration = Duration::from_secs(30);
 
 /// How long a host tries whether it reaches another for them.
 pub const PROBE_LIMIT: Duration = Duration::from_secs(4);

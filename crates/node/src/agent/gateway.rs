@@ -4,7 +4,7 @@
 //! the one that is called; who does opens a port where it passes calls on ([`garonne_rails::tcp::relay`]), and the ranks of the caller's node learn of it (`ways`), and
 //! call there. Where nobody does, the two may meet at a host that both can call (`meeting`). When to do what is a `search`'s to say. Nothing of what passes is read: the ranks prove themselves to each other. The passing on is done by a task of this process, which its sockets poke.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use rustix::event::epoll;
 use super::hosts::listen_at;
 use super::search::{Search, Seek};
 use super::{Agent, Token};
-use crate::limits::{PROBE_LIMIT, PROBES_MAX, SOUGHT_MAX, WAYS_MAX};
+use crate::limits::{MEETING_FORGETS, PROBE_LIMIT, PROBES_MAX, SOUGHT_MAX, WAYS_MAX};
 use crate::orders::{Callback, Order, Report, Venue, Way};
 use crate::ways;
 
@@ -53,18 +53,41 @@ pub(super) enum Tried {
     Venue(Venue),
 }
 
-/// Nodes whose calls are kept here, from caller to called, until those of the called come; the task that passes calls on asks.
+/// Nodes whose calls are kept here, from caller to called, until those of the called come, and when one was last expected or came; the task that passes calls on asks. Bounded by [`SOUGHT_MAX`];
+/// if there are as many, those go that have not called for [`MEETING_FORGETS`].
 #[derive(Debug, Default)]
-struct Meeting(HashSet<(u32, u32)>);
+struct Meeting(HashMap<(u32, u32), Instant>);
 
 impl Meeting {
     /// Two are to meet here. Whether they are expected from now on.
-    fn expect(&mut self, (one, other): (u32, u32)) -> bool {
+    fn expect(&mut self, (one, other): (u32, u32), now: Instant) -> bool {
         let calls = [(one, other), (other, one)];
-        if self.0.len() < 2 * SOUGHT_MAX {
-            self.0.extend(calls);
+        if self.0.len() >= 2 * SOUGHT_MAX {
+            self.forget(now);
         }
-        calls.iter().all(|call| self.0.contains(call))
+        let has_room = self.0.len() < 2 * SOUGHT_MAX;
+        for call in calls {
+            if has_room || self.0.contains_key(&call) {
+                self.0.insert(call, now);
+            }
+        }
+        calls.iter().all(|call| self.0.contains_key(call))
+    }
+
+    /// Forgets those of which neither has called the other for a while.
+    fn forget(&mut self, now: Instant) {
+        let lately = |call| {
+            self.0
+                .get(&call)
+                .is_some_and(|came| now < *came + MEETING_FORGETS)
+        };
+        let calls = self.0.keys().copied();
+        let quiet: Vec<(u32, u32)> = calls
+            .filter(|(from, to)| !lately((*from, *to)) && !lately((*to, *from)))
+            .collect();
+        for call in quiet {
+            self.0.remove(&call);
+        }
     }
 
     /// Calls of the first for the second are passed on. Those of the second, whom that does not help, still wait here: the first may be called so as well.
@@ -72,8 +95,9 @@ impl Meeting {
         self.0.remove(&nodes);
     }
 
-    fn is_expected(&self, nodes: (u32, u32)) -> bool {
-        self.0.contains(&nodes)
+    /// Whether a call that comes is kept here.
+    fn keeps(&mut self, nodes: (u32, u32), now: Instant) -> bool {
+        self.0.get_mut(&nodes).map(|came| *came = now).is_some()
     }
 }
 
@@ -147,8 +171,8 @@ impl Agent<'_> {
                     }
                 }
             }
-            Seek::VenueHere => self.seek_venue_here(call),
-            Seek::VenueElsewhere => self.seek_venue_elsewhere(call),
+            Seek::VenueHere(failed) => self.seek_venue_here(call, failed),
+            Seek::VenueElsewhere(failed) => self.seek_venue_elsewhere(call, failed),
         }
     }
 
@@ -224,9 +248,9 @@ impl Agent<'_> {
         }
     }
 
-    /// Whether two nodes, of which both reach one where they may meet, are told of that: they have not been told of another just now.
-    pub(super) fn is_settled_now(&mut self, nodes: (u32, u32)) -> bool {
-        self.gateways.search.settle(nodes, Instant::now())
+    /// For which a way is looked for, at the first agent.
+    pub(super) fn ways_sought(&mut self) -> &mut Search {
+        &mut self.gateways.search
     }
 
     /// Ranks of this node may go another way, which is tried before all others.
@@ -256,7 +280,7 @@ impl Agent<'_> {
             return false;
         };
         let mut meeting = open.meeting.lock().unwrap_or_else(PoisonError::into_inner);
-        meeting.expect(two)
+        meeting.expect(two, Instant::now())
     }
 
     /// This node reaches the one that is called, and passes such calls on from now on where it had them wait.
@@ -302,8 +326,8 @@ impl Agent<'_> {
             let (Some((from, _)), Some((to, port))) = (of(from), of(to)) else {
                 return Lead::To(Vec::new());
             };
-            let meets = meets.lock().unwrap_or_else(PoisonError::into_inner);
-            if meets.is_expected((from, to)) {
+            let mut meets = meets.lock().unwrap_or_else(PoisonError::into_inner);
+            if meets.keeps((from, to), Instant::now()) {
                 return Lead::Meeting;
             }
             let alone = alone.lock().unwrap_or_else(PoisonError::into_inner);
@@ -348,17 +372,31 @@ mod tests {
 
     #[test]
     fn a_host_that_reaches_one_of_two_has_the_other_s_calls_wait_no_more() {
-        let mut meeting = Meeting::default();
-        assert!(!meeting.is_expected((1, 2)));
-        assert!(meeting.expect((2, 1)));
-        assert!(meeting.is_expected((1, 2)) && meeting.is_expected((2, 1)));
+        let (mut meeting, now) = (Meeting::default(), Instant::now());
+        assert!(!meeting.keeps((1, 2), now));
+        assert!(meeting.expect((2, 1), now));
+        assert!(meeting.keeps((1, 2), now) && meeting.keeps((2, 1), now));
         meeting.pass((1, 2));
-        assert!(!meeting.is_expected((1, 2)) && meeting.is_expected((2, 1)));
-        assert!(meeting.expect((1, 2)) && meeting.is_expected((1, 2)));
-        for node in 0..2 * SOUGHT_MAX as u32 {
-            meeting.expect((node, node + 1));
+        assert!(!meeting.keeps((1, 2), now) && meeting.keeps((2, 1), now));
+        assert!(meeting.expect((1, 2), now) && meeting.keeps((1, 2), now));
+    }
+
+    #[test]
+    fn a_host_where_as_many_meet_as_may_forgets_those_that_call_no_more() {
+        let (mut meeting, now) = (Meeting::default(), Instant::now());
+        let most = SOUGHT_MAX as u32;
+        for node in 0..most {
+            assert!(meeting.expect((node, node + 1), now));
         }
-        assert!(!meeting.expect((7, 9)) && meeting.expect((1, 2)));
+        assert!(!meeting.expect((7, 9), now) && meeting.expect((1, 2), now));
+        // One of each of these two calls on.
+        let later = now + MEETING_FORGETS;
+        let calls = [(4, 5), (9, 8)];
+        assert!(calls.iter().all(|call| meeting.keeps(*call, later)));
+        assert!(meeting.expect((7, 9), later));
+        assert_eq!(meeting.0.len(), 6);
+        let kept = [(4, 5), (5, 4), (8, 9), (9, 8), (7, 9), (9, 7)];
+        assert!(kept.iter().all(|call| meeting.keeps(*call, later)));
     }
 
     #[test]

@@ -1,31 +1,37 @@
 //! Two hosts that nobody can call meet at a third one that both can call.
 //!
 //! Part of the search for ways (`gateway`), and its last resort: the first agent has such a host open its port ([`garonne_rails::tcp::relay`]), the job's own first, since all have called it before; then has the
-//! agents of the two try whether they reach it, one after the other, and where both do, that host expects them and says so, and then the ranks of both learn of a way there (`ways`). Each calls the other by that, and the host between joins the
+//! agents of the two try whether they reach it, one after the other, and where both do, that host expects them and says so, and then the ranks of both learn of a way there (`ways`), unless they have just learned of another.
+//! A host that cannot expect them, or of which nothing is heard any more, is none, and keeps no other from being it. Each calls the other by that, and the host between joins the
 //! two calls. Nothing of this is kept while it is under way: each step's message bears all that the next one needs.
+
+use std::time::Instant;
 
 use super::Agent;
 use super::gateway::Tried;
+use super::search::Search;
 use crate::limits::VENUES_MAX;
 use crate::orders::{Callback, Order, Report, Venue, Way};
 
 impl Agent<'_> {
     /// Nobody reaches either of two: for the first agent, which has them meet at this host.
-    pub(super) fn seek_venue_here(&mut self, call: Callback) {
+    pub(super) fn seek_venue_here(&mut self, call: Callback, failed: u32) {
         match self.is_between(call) {
             true => self.offer_venue(call),
-            false => self.seek_venue_elsewhere(call),
+            false => self.seek_venue_elsewhere(call, failed),
         }
     }
 
-    /// They do not reach this host, or it is one of theirs: others are asked.
-    pub(super) fn seek_venue_elsewhere(&mut self, call: Callback) {
+    /// They do not reach this host, or it is one of theirs: others are asked, in each round that came to nothing those behind the ones of the round before.
+    pub(super) fn seek_venue_elsewhere(&mut self, call: Callback, failed: u32) {
         let Some((from, to)) = self.nodes_of(call) else {
             return;
         };
         let count = self.job.nodes.names.len() as u32;
-        let others = (0..count).filter(|node| ![self.node, from, to].contains(node));
-        for node in others.take(VENUES_MAX).collect::<Vec<_>>() {
+        let others: Vec<u32> = (0..count)
+            .filter(|node| ![self.node, from, to].contains(node))
+            .collect();
+        for node in of_round(&others, failed) {
             self.order(node, &Order::Meet(call));
         }
     }
@@ -88,16 +94,15 @@ impl Agent<'_> {
         let Some((from, to)) = self.nodes_of(call) else {
             return;
         };
-        match after(node, (from, to), via) {
+        match next(self.ways_sought(), (node, via), (from, to), Instant::now()) {
             Then::Second => self.have_tried(to, venue),
-            // Both are told of one at a time, so that both call there first.
-            Then::Expect if self.is_settled_now((from, to)) => self.have_tried(via, venue),
+            Then::Expect => self.have_tried(via, venue),
             Then::Tell => {
                 for (node, to) in [(from, to), (to, from)] {
                     self.tell_way(node, Way { to, via, port });
                 }
             }
-            Then::Expect | Then::Nothing => {}
+            Then::Nothing => {}
         }
     }
 }
@@ -114,6 +119,15 @@ enum Then {
     Tell,
 }
 
+/// The same, unless the two have just been told of another place: both are told of one at a time, so that both call there first. What has not agreed yet to be that place keeps no other from it.
+fn next(search: &mut Search, (node, via): (u32, u32), two: (u32, u32), now: Instant) -> Then {
+    match after(node, two, via) {
+        Then::Expect if search.is_settled(two, now) => Then::Nothing,
+        Then::Tell if !search.settle(two, now) => Then::Nothing,
+        then => then,
+    }
+}
+
 /// Pure. Each step is of one node, and the next is of another.
 fn after(node: u32, (from, to): (u32, u32), via: u32) -> Then {
     match node {
@@ -125,9 +139,41 @@ fn after(node: u32, (from, to): (u32, u32), via: u32) -> Then {
     }
 }
 
+/// Which of the hosts are asked, after so many rounds that came to nothing.
+fn of_round(others: &[u32], failed: u32) -> Vec<u32> {
+    let first = (failed as usize).wrapping_mul(VENUES_MAX) % others.len().max(1);
+    let (before, behind) = others.split_at(first);
+    behind.iter().chain(before).take(VENUES_MAX).copied().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_that_does_not_agree_keeps_no_other_from_being_it_and_they_are_told_of_one() {
+        let (mut search, now) = (Search::default(), Instant::now());
+        let mut says = |node, via| next(&mut search, (node, via), (1, 2), now);
+        assert_eq!([1, 2].map(|node| says(node, 3)), [Then::Second, Then::Expect]);
+        // It says no more. Two others do at the same time.
+        for via in [4, 5] {
+            assert_eq!([1, 2].map(|node| says(node, via)), [Then::Second, Then::Expect]);
+        }
+        assert_eq!([says(4, 4), says(5, 5)], [Then::Tell, Then::Nothing]);
+        assert_eq!([1, 2].map(|node| says(node, 6)), [Then::Second, Then::Nothing]);
+    }
+
+    #[test]
+    fn all_hosts_are_asked_in_some_round() {
+        assert!(of_round(&[], 3).is_empty());
+        assert_eq!(of_round(&[4, 5], 3), [4, 5]);
+        let others: Vec<u32> = (0..3 * VENUES_MAX as u32 + 1).collect();
+        let mut asked: Vec<u32> = (0..4).flat_map(|failed| of_round(&others, failed)).collect();
+        assert_eq!(asked.len(), 4 * VENUES_MAX);
+        asked.sort_unstable();
+        asked.dedup();
+        assert_eq!(asked, others);
+    }
 
     #[test]
     fn both_learn_of_a_place_to_meet_when_that_expects_them_and_not_before() {

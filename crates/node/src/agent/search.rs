@@ -8,16 +8,19 @@ use std::time::Instant;
 
 use crate::limits::{MEET_AFTER, SOUGHT_MAX, WAY_AFTER, WAY_FORGETS, WAY_ROUNDS};
 
+/// How often it is looked for a place to meet in a round: at the job's own host, and at others.
+const VENUES: u32 = 2;
+
 /// What is to be looked for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seek {
     Nothing,
     /// A host that reaches the one that is called.
     Caller,
-    /// Whether both reach the job's own host.
-    VenueHere,
-    /// Whether both reach another.
-    VenueElsewhere,
+    /// Whether both reach the job's own host; how many rounds have found no place before.
+    VenueHere(u32),
+    /// Whether both reach another; the same.
+    VenueElsewhere(u32),
 }
 
 /// Pairs of nodes, from caller to called, that do not reach each other.
@@ -43,6 +46,10 @@ struct Sought {
     found: bool,
     /// Since then it was looked for hosts where both can call: at the job's own, and at others.
     venues: u32,
+    /// Since then the two were told of one.
+    told: bool,
+    /// Rounds in which they were told of none, though all were asked that are in one.
+    failed: u32,
 }
 
 impl Search {
@@ -63,6 +70,8 @@ impl Search {
             rounds: 0,
             found: false,
             venues: 0,
+            told: false,
+            failed: 0,
         });
         if now > this.last + WAY_FORGETS {
             (this.since, this.rounds) = (now, 0);
@@ -72,8 +81,9 @@ impl Search {
             _ if now < this.since + WAY_AFTER => Seek::Nothing,
             Some(asked) if now < asked + WAY_FORGETS * this.rounds.clamp(1, WAY_ROUNDS) => this.next(now),
             _ => {
+                this.failed += u32::from(this.venues >= VENUES && !this.told);
                 (this.asked, this.rounds) = (Some(now), this.rounds + 1);
-                (this.found, this.venues) = (false, 0);
+                (this.found, this.venues, this.told) = (false, 0, false);
                 Seek::Caller
             }
         }
@@ -86,18 +96,31 @@ impl Search {
         }
     }
 
-    /// Both of two nodes reach one where they can meet: whether they are to be told.
-    pub(super) fn settle(&mut self, (one, other): (u32, u32), now: Instant) -> bool {
-        let nodes = (one.min(other), one.max(other));
-        let lately = self.settled.get(&nodes);
-        if lately.is_some_and(|settled| now < *settled + WAY_FORGETS)
-            || self.settled.len() >= SOUGHT_MAX && lately.is_none()
-        {
+    /// Whether two nodes were told just now where to meet.
+    pub(super) fn is_settled(&self, two: (u32, u32), now: Instant) -> bool {
+        let lately = self.settled.get(&ordered(two));
+        lately.is_some_and(|settled| now < *settled + WAY_FORGETS)
+    }
+
+    /// Both of two nodes reach one where they can meet, and that expects them: whether they are to be told.
+    pub(super) fn settle(&mut self, two: (u32, u32), now: Instant) -> bool {
+        let nodes = ordered(two);
+        let is_new = !self.settled.contains_key(&nodes);
+        if self.is_settled(two, now) || self.settled.len() >= SOUGHT_MAX && is_new {
             return false;
         }
         self.settled.insert(nodes, now);
+        for nodes in [nodes, (nodes.1, nodes.0)] {
+            if let Some(this) = self.sought.get_mut(&nodes) {
+                this.told = true;
+            }
+        }
         true
     }
+}
+
+fn ordered((one, other): (u32, u32)) -> (u32, u32) {
+    (one.min(other), one.max(other))
 }
 
 impl Sought {
@@ -107,13 +130,13 @@ impl Sought {
         let due = self
             .asked
             .is_some_and(|asked| now >= asked + MEET_AFTER * (self.venues + 1));
-        if passed || !due || self.venues >= 2 {
+        if passed || !due || self.venues >= VENUES {
             return Seek::Nothing;
         }
         self.venues += 1;
         match self.venues {
-            1 => Seek::VenueHere,
-            _ => Seek::VenueElsewhere,
+            1 => Seek::VenueHere(self.failed),
+            _ => Seek::VenueElsewhere(self.failed),
         }
     }
 }
@@ -129,6 +152,13 @@ mod tests {
     fn each_second(search: &mut Search, begun: Instant, seconds: u32) -> Vec<Seek> {
         let missed = |second| search.missed((1, 2), begun + SECOND * second);
         (0..seconds).map(missed).collect()
+    }
+
+    fn elsewhere(seek: &Seek) -> Option<u32> {
+        match seek {
+            Seek::VenueElsewhere(failed) => Some(*failed),
+            _ => None,
+        }
     }
 
     #[test]
@@ -159,10 +189,12 @@ mod tests {
                 .all(|two| SECOND * (two[1] - two[0]) == most)
         );
         // Each time to its end.
-        for what in [Seek::VenueHere, Seek::VenueElsewhere] {
-            let count = seen.iter().filter(|seek| **seek == what).count();
-            assert!(count + 1 >= asked.len(), "{what:?}");
-        }
+        let here = seen.iter().filter(|seek| matches!(seek, Seek::VenueHere(_)));
+        assert!(here.count() + 1 >= asked.len());
+        // Nobody has been told of a place: each time others are asked.
+        let elsewhere: Vec<u32> = seen.iter().filter_map(elsewhere).collect();
+        assert!(elsewhere.len() + 1 >= asked.len());
+        assert!((0..).zip(elsewhere).all(|(before, failed)| failed == before));
         let last = begun + SECOND * 199;
         assert_eq!(search.missed((1, 2), last + WAY_FORGETS + SECOND), Seek::Nothing);
     }
@@ -175,12 +207,24 @@ mod tests {
             Seek::Nothing,
             Seek::Nothing,
             Seek::Caller,
-            Seek::VenueHere,
-            Seek::VenueElsewhere,
+            Seek::VenueHere(0),
+            Seek::VenueElsewhere(0),
             Seek::Nothing,
             Seek::Nothing,
         ];
         assert_eq!(seen, wanted);
+    }
+
+    #[test]
+    fn others_are_asked_only_after_a_round_in_which_two_were_told_of_no_place() {
+        let (mut search, begun) = (Search::default(), Instant::now());
+        assert!(each_second(&mut search, begun, 7).contains(&Seek::VenueElsewhere(0)));
+        assert!(search.settle((2, 1), begun + SECOND * 6));
+        let later = begun + SECOND * 7;
+        let seen = each_second(&mut search, later, 10);
+        assert_eq!(seen.iter().find_map(elsewhere), Some(0));
+        let seen = each_second(&mut search, later + SECOND * 10, 10);
+        assert_eq!(seen.iter().find_map(elsewhere), Some(1));
     }
 
     #[test]
@@ -193,16 +237,18 @@ mod tests {
         }
         assert_eq!(search.missed((1, 2), begun + SECOND * 7), Seek::Caller);
         search.found((1, 2));
-        assert_eq!(search.missed((1, 2), begun + SECOND * 8), Seek::VenueHere);
+        assert_eq!(search.missed((1, 2), begun + SECOND * 8), Seek::VenueHere(0));
     }
 
     #[test]
     fn two_are_told_where_to_meet_once_for_a_while_whoever_of_them_was_missed() {
         let (mut search, begun) = (Search::default(), Instant::now());
         assert!(search.settle((1, 2), begun));
-        assert!(!search.settle((2, 1), begun + SECOND));
+        assert!(!search.settle((2, 1), begun + SECOND) && search.is_settled((2, 1), begun + SECOND));
         assert!(search.settle((3, 1), begun + SECOND));
-        assert!(search.settle((2, 1), begun + WAY_FORGETS));
+        assert!(
+            !search.is_settled((2, 1), begun + WAY_FORGETS) && search.settle((2, 1), begun + WAY_FORGETS)
+        );
     }
 
     #[test]
