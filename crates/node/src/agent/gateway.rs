@@ -20,9 +20,9 @@ use rustix::event::epoll;
 use super::hosts::listen_at;
 use super::search::{Search, Seek};
 use super::{Agent, Token};
-use crate::limits::{MEETING_FORGETS, PROBE_LIMIT, PROBES_MAX, SOUGHT_MAX, WAYS_MAX};
+use crate::limits::{MEETING_FORGETS, PROBE_LIMIT, PROBES_MAX, SOUGHT_MAX};
 use crate::orders::{Callback, Order, Report, Venue, Way};
-use crate::ways;
+use crate::ways::Ways;
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ pub(super) struct Gateways {
     /// What the task that passes calls on leaves alone, too.
     alone: Arc<Mutex<Vec<IpNet>>>,
     /// Ways that the ranks of this node know.
-    ways: Vec<Way>,
+    ways: Ways,
 }
 
 #[derive(Debug)]
@@ -137,19 +137,6 @@ fn left_of(addresses: &[IpAddr], alone: &[IpNet]) -> Vec<IpAddr> {
         true => addresses.to_vec(),
         false => left,
     }
-}
-
-/// Puts a way behind those that are known, of which the oldest goes if there are too many. Whether it is news.
-fn told(ways: &mut Vec<Way>, way: Way) -> bool {
-    if ways.iter().rfind(|known| known.to == way.to) == Some(&way) {
-        return false;
-    }
-    ways.retain(|known| *known != way);
-    if ways.len() >= WAYS_MAX {
-        ways.remove(0);
-    }
-    ways.push(way);
-    true
 }
 
 impl Agent<'_> {
@@ -255,18 +242,16 @@ impl Agent<'_> {
 
     /// Ranks of this node may go another way, which is tried before all others.
     pub(super) fn add_way(&mut self, way: Way) {
-        if told(&mut self.gateways.ways, way) {
+        if self.gateways.ways.tell(way) {
             for world in &self.worlds {
-                ways::add(&world.board, way);
+                self.gateways.ways.show(&world.board);
             }
         }
     }
 
     /// Shows ranks of a world that begins the ways that there are.
     pub(super) fn show_ways(&self, board: &Segment) {
-        for way in &self.gateways.ways {
-            ways::add(board, *way);
-        }
+        self.gateways.ways.show(board);
     }
 
     /// The port where this node passes calls on. None: it cannot.
@@ -408,21 +393,6 @@ mod tests {
         assert_eq!(left_of(&addresses, &alone), addresses[1..]);
         assert_eq!(left_of(&addresses[..1], &alone), addresses[..1]);
         assert_eq!(left_of(&addresses, &[]), addresses);
-    }
-
-    #[test]
-    fn a_way_that_is_told_late_is_known_however_many_were_told_before() {
-        let way = |to: u32, via| Way { to, via, port: 1 };
-        let mut ways = Vec::new();
-        assert!(told(&mut ways, way(9, 2)) && !told(&mut ways, way(9, 2)));
-        assert!(told(&mut ways, way(9, 3)) && told(&mut ways, way(9, 2)));
-        assert_eq!(ways, [way(9, 3), way(9, 2)]);
-        for to in 10..10 + 2 * WAYS_MAX as u32 {
-            assert!(told(&mut ways, way(to, 2)));
-        }
-        assert_eq!(ways.len(), WAYS_MAX);
-        assert_eq!(ways.last(), Some(&way(9 + 2 * WAYS_MAX as u32, 2)));
-        assert!(!ways.contains(&way(9, 2)));
     }
 
     #[test]
