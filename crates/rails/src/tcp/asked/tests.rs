@@ -241,11 +241,17 @@ fn a_call_that_a_host_between_keeps_is_asked_for_now_and_then() {
     let mut scene = Scene::new();
     let (mut first, _) = scene.call();
     let asked = |scene: &Scene| scene.book.asked.load(Ordering::Relaxed);
-    let before = asked(&scene);
+    let (before, begun) = (asked(&scene), Instant::now());
     first.write_all(&between::word(Reason::Waits)).unwrap();
     for more in 1..4 {
         scene.until(|scene| (asked(scene) >= before + more).then_some(()));
     }
+    // One when it hears that it is kept, and then each time that it is due.
+    let due = begun.elapsed().as_micros() / TCP_KEPT_ASKS_EVERY.as_micros();
+    assert!(
+        u128::from(asked(&scene) - before) <= due + 1,
+        "it asks without end"
+    );
     assert!(!is_over(&mut first));
     scene.rail.sever();
 }
@@ -276,32 +282,44 @@ fn a_further_network_where_somebody_keeps_the_call_keeps_nobody_awake() {
 fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_asks_twice() {
     let mut scene = Scene::new();
     let there = scene.there.try_clone().unwrap();
-    let book = Arc::clone(&scene.book);
-    let mut other = TcpRail::new(house(&scene.secret, 1), book, there).unwrap();
+    // Which cannot call rank 0.
+    let hole = Hole::new();
+    let book = Arc::new(Book {
+        at: [hole.at, scene.book.at[1]],
+        first: None,
+        asked: AtomicU32::new(0),
+    });
+    let mut other = TcpRail::new(house(&scene.secret, 1), Arc::clone(&book) as _, there).unwrap();
     let mut told = Told::default();
     scene.until(|_| {
         other.poll(16, &mut told);
         (told.packets.len() == 1).then_some(())
     });
-    let own_end = |scene: &Scene| scene.rail.ends(1, Stream::Small).map(|(own, _)| own);
-    let first = own_end(&scene);
+    let end = |rail: &TcpRail, peer| rail.ends(peer, Stream::Small).map(|(own, _)| own);
+    let first = end(&scene.rail, 1);
     assert!(first.is_some());
     // Said before it stood, and come late.
     scene.ask();
-    assert!(scene.is_calm() && own_end(&scene) == first);
-    scene.wait();
-    assert_eq!(own_end(&scene), first);
+    assert!(scene.is_calm() && end(&scene.rail, 1) == first);
+    // Its way is gone, and nobody tells rank 0, which goes on sending there.
+    let remote = other.remotes[0].as_ref().unwrap();
+    let gone = remote.fd(Stream::Small).unwrap().try_clone_to_owned().unwrap();
+    other.broke(0, Stream::Small);
     send(&mut scene.rail, 1, b"more", 0, Class::Data).unwrap();
+    scene.wait();
+    assert!(end(&scene.rail, 1) == first && end(&other, 0).is_none());
+    scene.until(|_| {
+        other.poll(16, &mut told);
+        (book.asked.load(Ordering::Relaxed) > 0).then_some(())
+    });
     scene.ask();
     scene.until(|scene| {
         other.poll(16, &mut told);
-        (own_end(scene).is_some() && own_end(scene) != first).then_some(())
+        let new = end(&scene.rail, 1).filter(|new| Some(*new) != first);
+        (new.is_some() && told.packets.len() == 2).then_some(())
     });
-    scene.until(|_| {
-        other.poll(16, &mut told);
-        (told.packets.len() == 2).then_some(())
-    });
-    assert!(told.gone.is_empty());
+    assert!(end(&other, 0).is_some() && told.gone.is_empty());
+    drop(gone);
     scene.rail.sever();
     other.sever();
 }
