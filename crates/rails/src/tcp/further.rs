@@ -135,11 +135,12 @@ impl TcpRail {
 mod tests {
     use super::*;
     use crate::conformance::{Told, send};
-    use crate::tcp::{Hosts, House, Process, Secret, listen};
+    use crate::tcp::support::Book;
+    use crate::tcp::{House, Process, Secret, listen};
     use garonne_engine::rail::{Class, Rail};
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     const NETWORKS: [IpAddr; 2] = [
@@ -150,48 +151,18 @@ mod tests {
     /// Longer than any delay of a machine with too much to do.
     const LOOKS: usize = 50_000;
 
-    /// Two ranks with two networks, of which the first may be drained.
-    struct Book {
-        ports: [u16; 2],
-        drained: AtomicU32,
-    }
-
-    impl Hosts for Book {
-        fn size(&self) -> u32 {
-            2
-        }
-        fn incarnation(&self, peer: Peer) -> u32 {
-            peer
-        }
-        fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
-            let mut networks = NETWORKS;
-            networks.sort_by_key(|network| self.is_drained(*network));
-            networks
-                .map(|network| (network, self.ports[peer as usize]).into())
-                .to_vec()
-        }
-        fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
-            self.addresses(peer)
-        }
-        fn drained(&self) -> u32 {
-            self.drained.load(Ordering::Relaxed)
-        }
-        fn is_drained(&self, address: IpAddr) -> bool {
-            self.drained() > 0 && address == NETWORKS[0]
-        }
-        fn is_gone(&self, _peer: Peer) -> bool {
-            false
-        }
-    }
-
     /// Two rails, each with what it knows of networks.
     fn pair() -> [(TcpRail, Arc<Book>); 2] {
         let secret = Secret::generate().unwrap();
         let listeners = [0, 1].map(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap());
         let ports = [0, 1].map(|rank: usize| listeners[rank].local_addr().unwrap().port());
         let mut rails = (0..).zip(listeners).map(|(rank, listener)| {
-            let drained = AtomicU32::new(0);
-            let book = Arc::new(Book { ports, drained });
+            let addresses = ports.map(|port| NETWORKS.map(|network| (network, port).into()).to_vec());
+            let book = Arc::new(Book {
+                incarnation: |peer| peer,
+                networks: AtomicUsize::new(NETWORKS.len()),
+                ..Book::at_some(addresses.to_vec())
+            });
             let me = Process {
                 job: [1; 16],
                 world: 0,

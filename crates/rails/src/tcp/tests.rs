@@ -8,40 +8,11 @@ use super::*;
 use crate::conformance::{Told, send};
 use crate::tcp::frame::{HEAD, Head, Opening, Reason};
 use crate::tcp::handshake::{Answered, Caller};
+use crate::tcp::support::Book;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-#[derive(Default)]
-struct Book {
-    addresses: Vec<SocketAddr>,
-    /// How many networks two of them have in common.
-    networks: Arc<AtomicUsize>,
-    refused: Arc<Mutex<Vec<(Peer, Fault)>>>,
-}
-
-impl Hosts for Book {
-    fn size(&self) -> u32 {
-        self.addresses.len() as u32
-    }
-    fn incarnation(&self, peer: Peer) -> u32 {
-        peer
-    }
-    fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
-        vec![self.addresses[peer as usize]]
-    }
-    fn is_gone(&self, _peer: Peer) -> bool {
-        false
-    }
-    fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
-        vec![self.addresses[peer as usize]; self.networks.load(Ordering::Relaxed)]
-    }
-    fn refused(&self, peer: Peer, fault: &Fault) {
-        self.refused.lock().unwrap().push((peer, fault.clone()));
-    }
-}
 
 fn house(secret: &Secret, rank: Peer) -> House {
     let me = Process {
@@ -59,9 +30,7 @@ struct Stage {
     secret: Secret,
     second: TcpListener,
     address: SocketAddr,
-    /// What the hosts were told.
-    refused: Arc<Mutex<Vec<(Peer, Fault)>>>,
-    networks: Arc<AtomicUsize>,
+    book: Arc<Book>,
 }
 
 fn stage() -> Stage {
@@ -69,20 +38,17 @@ fn stage() -> Stage {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let (listener, second) = (listen(any).unwrap(), listen(any).unwrap());
     let address = listener.local_addr().unwrap();
-    let (refused, networks) = (Arc::default(), Arc::default());
-    let book = Book {
-        addresses: vec![address, second.local_addr().unwrap()],
-        refused: Arc::clone(&refused),
-        networks: Arc::clone(&networks),
-    };
-    let rail = TcpRail::new(house(&secret, 0), Arc::new(book), listener).unwrap();
+    let book = Arc::new(Book {
+        incarnation: |peer| peer,
+        ..Book::at([address, second.local_addr().unwrap()])
+    });
+    let rail = TcpRail::new(house(&secret, 0), book.clone(), listener).unwrap();
     Stage {
         rail,
         secret,
         second,
         address,
-        refused,
-        networks,
+        book,
     }
 }
 
@@ -430,13 +396,9 @@ fn an_honest_peer_gets_through_a_flood_of_strangers() {
         }
     };
     more(&mut crowd);
-    let (secret, address) = (stage.secret.clone(), stage.address);
-    let book = Book {
-        addresses: vec![address, stage.second.local_addr().unwrap()],
-        ..Book::default()
-    };
+    let secret = stage.secret.clone();
     let second = stage.second.try_clone().unwrap();
-    let mut peer = TcpRail::new(house(&secret, 1), Arc::new(book), second).unwrap();
+    let mut peer = TcpRail::new(house(&secret, 1), stage.book.clone(), second).unwrap();
     let mut told = Told::default();
     let mut sent = 0;
     for round in 0..100_000 {
@@ -494,53 +456,9 @@ fn refuse(reason: Reason) -> (Told, Vec<(Peer, Fault)>) {
     socket.write_all(&refusal).unwrap();
     stage.until(&mut told, |told| !told.gone.is_empty());
     assert_eq!(told.gone, [1]);
-    let refused = stage.refused.lock().unwrap().clone();
+    let refused = stage.book.refused.lock().unwrap().clone();
     stage.rail.sever();
     (told, refused)
-}
-
-/// Two ranks, and an agent's eye on what one of them says.
-struct Two {
-    addresses: [SocketAddr; 2],
-    /// The other may be where no call gets in.
-    hidden: bool,
-    asked: std::sync::Mutex<Vec<(Peer, bool)>>,
-    refused: std::sync::Mutex<Vec<Fault>>,
-}
-
-impl Two {
-    fn at(addresses: [SocketAddr; 2], hidden: bool) -> Self {
-        Self {
-            addresses,
-            hidden,
-            asked: Default::default(),
-            refused: Default::default(),
-        }
-    }
-}
-
-impl Hosts for Two {
-    fn size(&self) -> u32 {
-        2
-    }
-    fn incarnation(&self, _peer: Peer) -> u32 {
-        0
-    }
-    fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
-        vec![self.addresses[peer as usize]]
-    }
-    fn is_gone(&self, _peer: Peer) -> bool {
-        false
-    }
-    fn ask(&self, peer: Peer, bulk: bool) {
-        self.asked.lock().unwrap().push((peer, bulk));
-    }
-    fn refused(&self, _peer: Peer, fault: &Fault) {
-        self.refused.lock().unwrap().push(fault.clone());
-    }
-    fn may_be_hidden(&self, _peer: Peer) -> bool {
-        self.hidden
-    }
 }
 
 fn native(secret: &Secret, rank: Peer) -> House {
@@ -559,8 +477,13 @@ fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways()
     // Where the second rank is not to be reached.
     let nowhere = closed.local_addr().unwrap();
     drop(closed);
-    let book = |other| Two::at([here, other], true);
-    let (asking, asked) = (Arc::new(book(nowhere)), Arc::new(book(there)));
+    let book = |other| {
+        Arc::new(Book {
+            hidden: true,
+            ..Book::at([here, other])
+        })
+    };
+    let (asking, asked) = (book(nowhere), book(there));
     let mut rails = [
         TcpRail::new(native(&secret, 0), asking.clone(), first).unwrap(),
         TcpRail::new(native(&secret, 1), asked, second).unwrap(),

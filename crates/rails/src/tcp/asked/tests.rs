@@ -7,49 +7,26 @@ use crate::tcp::between;
 use crate::tcp::frame::{CALL, FIRST, PREFIX, Process, Reason, SECOND};
 use crate::tcp::handshake::Caller;
 use crate::tcp::relay::{Lead, Relay};
-use crate::tcp::support::Hole;
+use crate::tcp::support::{Book, Hole};
 use crate::tcp::trusted::{Call, Called, house_of_asking};
-use crate::tcp::{Hosts, House, Secret, listen};
+use crate::tcp::{House, Secret, listen};
 use garonne_engine::rail::{Class, Rail};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 const JOB: [u8; 16] = [1; 16];
 
-struct Book {
-    at: [SocketAddr; 2],
-    /// Comes before all others.
-    first: Option<SocketAddr>,
-    /// How often one was asked for its call.
-    asked: AtomicU32,
-}
-
-impl Hosts for Book {
-    fn size(&self) -> u32 {
-        2
-    }
-    fn incarnation(&self, _peer: Peer) -> u32 {
-        0
-    }
-    fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
-        let at = self.at[peer as usize];
-        self.first.into_iter().chain([at]).collect()
-    }
-    fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
-        vec![self.at[peer as usize]; 2]
-    }
-    fn is_gone(&self, _peer: Peer) -> bool {
-        false
-    }
-    fn ask(&self, _peer: Peer, _bulk: bool) {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-    }
-    fn may_be_hidden(&self, _peer: Peer) -> bool {
-        true
-    }
+/// Of two that may have a second network in common, and may be hidden from each other.
+fn book(at: [SocketAddr; 2], first: Option<SocketAddr>) -> Arc<Book> {
+    Arc::new(Book {
+        first,
+        networks: AtomicUsize::new(2),
+        hidden: true,
+        ..Book::at(at)
+    })
 }
 
 fn house(secret: &Secret, rank: Peer) -> House {
@@ -81,8 +58,7 @@ impl Scene {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (listener, there) = (listen(any).unwrap(), listen(any).unwrap());
         let at = [&listener, &there].map(|listener| listener.local_addr().unwrap());
-        let asked = AtomicU32::new(0);
-        let book = Arc::new(Book { at, first, asked });
+        let book = book(at, first);
         let secret = Secret::generate().unwrap();
         let mut rail = TcpRail::new(house(&secret, 0), book.clone(), listener).unwrap();
         send(&mut rail, 1, b"word", 0, Class::Data).unwrap();
@@ -224,7 +200,7 @@ fn who_was_led_to_a_call_that_proves_nothing_calls_again_when_it_is_asked() {
 #[test]
 fn whose_call_is_cut_asks_for_the_other_s_since_who_cut_it_may_be_a_host_between_that_reaches_nobody() {
     let mut scene = Scene::new();
-    let asked = |scene: &Scene| scene.book.asked.load(Ordering::Relaxed);
+    let asked = |scene: &Scene| scene.book.asked.lock().unwrap().len();
     for _ in 0..2 {
         let before = asked(&scene);
         let until = Instant::now() + TCP_ASK_EVERY;
@@ -240,7 +216,7 @@ fn whose_call_is_cut_asks_for_the_other_s_since_who_cut_it_may_be_a_host_between
 fn a_call_that_a_host_between_keeps_is_asked_for_now_and_then() {
     let mut scene = Scene::new();
     let (mut first, _) = scene.call();
-    let asked = |scene: &Scene| scene.book.asked.load(Ordering::Relaxed);
+    let asked = |scene: &Scene| scene.book.asked.lock().unwrap().len();
     let (before, begun) = (asked(&scene), Instant::now());
     first.write_all(&between::word(Reason::Waits)).unwrap();
     for more in 1..4 {
@@ -248,10 +224,7 @@ fn a_call_that_a_host_between_keeps_is_asked_for_now_and_then() {
     }
     // One when it hears that it is kept, and then each time that it is due.
     let due = begun.elapsed().as_micros() / TCP_KEPT_ASKS_EVERY.as_micros();
-    assert!(
-        u128::from(asked(&scene) - before) <= due + 1,
-        "it asks without end"
-    );
+    assert!((asked(&scene) - before) as u128 <= due + 1, "it asks without end");
     assert!(!is_over(&mut first));
     scene.rail.sever();
 }
@@ -284,12 +257,8 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
     let there = scene.there.try_clone().unwrap();
     // Which cannot call rank 0.
     let hole = Hole::new();
-    let book = Arc::new(Book {
-        at: [hole.at, scene.book.at[1]],
-        first: None,
-        asked: AtomicU32::new(0),
-    });
-    let mut other = TcpRail::new(house(&scene.secret, 1), Arc::clone(&book) as _, there).unwrap();
+    let book = book([hole.at, there.local_addr().unwrap()], None);
+    let mut other = TcpRail::new(house(&scene.secret, 1), book.clone(), there).unwrap();
     let mut told = Told::default();
     scene.until(|_| {
         other.poll(16, &mut told);
@@ -310,7 +279,7 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
     assert!(end(&scene.rail, 1) == first && end(&other, 0).is_none());
     scene.until(|_| {
         other.poll(16, &mut told);
-        (book.asked.load(Ordering::Relaxed) > 0).then_some(())
+        (!book.asked.lock().unwrap().is_empty()).then_some(())
     });
     scene.ask();
     scene.until(|scene| {
@@ -352,14 +321,7 @@ impl OneWay {
         every: Duration,
         mut between: impl FnMut(),
     ) -> bool {
-        let books = [[self.at[0], of_one], [of_zero, self.at[1]]].map(|at| {
-            let asked = AtomicU32::new(0);
-            Arc::new(Book {
-                at,
-                first: None,
-                asked,
-            })
-        });
+        let books = [[self.at[0], of_one], [of_zero, self.at[1]]].map(|at| book(at, None));
         let mut ranks = (0..).zip(self.ports).map(|(rank, port)| {
             let book = Arc::clone(&books[rank as usize]);
             TcpRail::new(house(&self.secret, rank), book, port).unwrap()
@@ -378,9 +340,9 @@ impl OneWay {
             one.poll(16, &mut told);
             for (rank, book) in (0..).zip(&books) {
                 let to = 1 - rank;
-                for _ in 0..book.asked.swap(0, Ordering::Relaxed) {
+                for (_, bulk) in std::mem::take(&mut *book.asked.lock().unwrap()) {
                     let asking = house_of_asking(self.secret.clone(), JOB, rank);
-                    asks.push(Call::ask(&asking, (self.at[to as usize], to), false).unwrap());
+                    asks.push(Call::ask(&asking, (self.at[to as usize], to), bulk).unwrap());
                 }
             }
             asks.retain_mut(|ask| matches!(ask.look(), Called::Waits));

@@ -86,10 +86,10 @@ fn the_first_megabyte_of_a_region_follows_its_announcement_and_the_rest_waits_to
     );
     let mut socket = stage.connected(Stream::Bulk(0));
     // Over several networks what is asked for goes where there is room.
-    stage.networks.store(2, Ordering::Relaxed);
+    stage.book.networks.store(2, Ordering::Relaxed);
     assert_eq!(stage.exposes(2, &memory, 2 * MB).1, 0);
     stage.rail.revoke(2);
-    stage.networks.store(1, Ordering::Relaxed);
+    stage.book.networks.store(1, Ordering::Relaxed);
     let (cookie, ahead) = stage.exposes(2, &memory, 2 * MB);
     assert_eq!(ahead, MB as u64);
     // One at a time.

@@ -10,7 +10,7 @@ fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], Fault> {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listeners = [(); 2].map(|()| listen(any).unwrap());
     let addresses = [0, 1].map(|at| listeners[at].local_addr().unwrap());
-    let pair = Arc::new(Two::at(addresses, false));
+    let pair = Arc::new(Book::at(addresses));
     let mut rank = 0;
     let mut rails = listeners.map(|listener| {
         let house = native(&secret, rank).speaking([ours, theirs][rank as usize].into());
@@ -32,7 +32,12 @@ fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], Fault> {
         [Seen { version, .. }] => *version,
         other => panic!("{other:?}"),
     };
-    let refused = pair.refused.lock().unwrap().first().cloned();
+    let refused = pair
+        .refused
+        .lock()
+        .unwrap()
+        .first()
+        .map(|(_, fault)| fault.clone());
     let met = refused.map_or_else(
         || Ok([shown(&rails[0]), shown(&rails[1])]),
         |fault| {
