@@ -26,6 +26,8 @@ pub(crate) enum Failure {
     Refused,
     /// No answer, no way, or no resources for an attempt.
     Unreachable,
+    /// It was accepted, and closed before the call had left: by one who has no place for more callers, as a rule. That says nothing of who is there.
+    Unheard,
     /// It was accepted and then cut, behind the call.
     Cut,
     /// A host between kept it, and the one called did not come there, or not in time.
@@ -261,15 +263,13 @@ impl Calling {
             _ => return Err(Failure::Unreachable),
         }
         if channel::is_closed(&self.socket) {
-            // As one who has no place for more callers does to those that have said nothing.
-            return Err(Failure::Unreachable);
+            return Err(Failure::Unheard);
         }
         match channel::send(&self.socket, &self.call, Then::Nothing) {
             // A new connection takes the call at once; one that does not is not worth keeping.
             Io::Moved(moved) if moved == self.call.len() => Ok(true),
             Io::Later => Ok(false),
-            // Nobody has heard it: that says nothing of who is there.
-            _ => Err(Failure::Unreachable),
+            _ => Err(Failure::Unheard),
         }
     }
 
@@ -327,7 +327,7 @@ mod tests {
         let Step::Failed(failure) = unheard.step(0, now) else {
             panic!("it was heard")
         };
-        assert_eq!(failure, Failure::Unreachable);
+        assert_eq!(failure, Failure::Unheard);
         let Step::Wait(heard) = begin().step(0, now) else {
             panic!("nobody has answered")
         };
@@ -338,7 +338,7 @@ mod tests {
         let Step::Failed(failure) = unheard.step(0, now) else {
             panic!("it was heard")
         };
-        assert_eq!(failure, Failure::Unreachable);
+        assert_eq!(failure, Failure::Unheard);
         drop(theirs);
         let Step::Failed(failure) = heard.step(0, now) else {
             panic!("it was cut")

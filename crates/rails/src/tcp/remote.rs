@@ -242,7 +242,7 @@ impl Calls {
         self.refused_since = None;
         match failure {
             Failure::Refused => false,
-            Failure::Unreachable => {
+            Failure::Unreachable | Failure::Unheard => {
                 self.address += 1;
                 now >= lost_since + TCP_LOST_LIMIT
             }
@@ -423,7 +423,7 @@ mod tests {
         };
         let refused = led(Failure::Refused);
         assert!((TCP_HIDDEN_LIMIT..TCP_HIDDEN_LIMIT + TCP_RETRY_MAX).contains(&refused));
-        for failure in [Failure::Unreachable, Failure::Cut] {
+        for failure in [Failure::Unreachable, Failure::Unheard, Failure::Cut] {
             assert_eq!(Some(led(failure.clone())), given_up_after(&failure));
         }
     }

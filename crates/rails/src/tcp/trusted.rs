@@ -432,7 +432,7 @@ impl Call {
                 Called::Waits
             }
             Some(Step::Open(channel, theirs)) => Called::Open(Box::new(Trusted::new(channel, theirs))),
-            Some(Step::Failed(Failure::Cut)) => Called::Cut(tell(&Failure::Cut)),
+            Some(Step::Failed(failure @ (Failure::Cut | Failure::Unheard))) => Called::Cut(tell(&failure)),
             Some(Step::Failed(Failure::Fault(fault))) => Called::Refused(fault),
             Some(Step::Failed(failure)) => Called::Failed(tell(&failure)),
             None => Called::Failed("it is over".into()),
@@ -445,6 +445,7 @@ fn tell(failure: &Failure) -> String {
         Failure::Refused => "nobody listens there".into(),
         Failure::Unreachable => "it cannot be reached".into(),
         Failure::Alone => "it does not come where both can be met".into(),
+        Failure::Unheard => "it closed the connection at once, as who has too many callers does".into(),
         Failure::Cut => "it cut the call off, as who does not know this secret does".into(),
         Failure::Fault(fault) => fault.to_string(),
     }
