@@ -82,6 +82,11 @@ impl Visits {
         lock(&self.asks).ask(rounds.askers(), how);
     }
 
+    /// One that asked so has its round.
+    fn ask_no_more(&self, rounds: &Rounds, how: Asked) {
+        lock(&self.asks).ask_no_more(rounds.askers(), how);
+    }
+
     /// The calls that were not over when they returned and have to be left before this number, which comes `after` so many, may come.
     fn before(&self, number: u32, after: u32) -> Vec<Weak<Open>> {
         let is_before = |open: &&Weak<Open>| {

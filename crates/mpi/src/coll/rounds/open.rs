@@ -4,7 +4,7 @@
 
 use super::errand::{Course, Errand};
 use super::seat::Seat;
-use super::{Visit, also, lock, visits};
+use super::{Visit, also, visits};
 use crate::coll::node::{self, Found, Place};
 use crate::coll::run::{Running, Wire};
 use crate::coll::statement::Statement;
@@ -148,7 +148,7 @@ impl Open {
                 return;
             }
             let next = next.take();
-            lock(&visit.visits.asks).ask_no_more(visit.rounds.askers(), self.asks());
+            visit.visits.ask_no_more(visit.rounds, self.asks());
             *state = State::Come(visit.come());
             if let Some(next) = next {
                 next.keep();
