@@ -355,11 +355,15 @@ impl Bulk {
             if left == 0 && self.has_to_send() {
                 return Sent::Enough;
             }
-            let is_body = self.staged.is_empty() && self.leaving.is_some();
             let step = if !self.staged.is_empty() {
+                // Heads are next to nothing; counted, they would leave as many bytes of a body behind, which then leave alone.
                 self.flush_staged()
-            } else if is_body {
-                self.flush_body(left)
+            } else if self.leaving.is_some() {
+                let body = self.flush_body(left);
+                if let Io::Moved(moved) = body {
+                    left = left.saturating_sub(moved);
+                }
+                body
             } else if self.load() {
                 continue;
             } else {
@@ -370,8 +374,6 @@ impl Bulk {
                 };
             };
             match step {
-                // Heads are next to nothing; counted, they would leave as many bytes of a body behind, which then leave alone.
-                Io::Moved(moved) if is_body => left = left.saturating_sub(moved),
                 Io::Moved(_) => {}
                 Io::Later => return Sent::Some,
                 Io::Over => return Sent::Over,

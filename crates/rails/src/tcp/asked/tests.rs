@@ -314,6 +314,13 @@ impl OneWay {
         }
     }
 
+    /// A host between them, and where it is called.
+    fn relay(&self) -> (Relay, SocketAddr) {
+        let port = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let here = port.local_addr().unwrap();
+        (Relay::new(port, self.secret.clone(), JOB).unwrap(), here)
+    }
+
     /// Whether rank 1 gets what rank 0 has to say, where rank 0 calls it at the one address, and it rank 0 at the other; rank 0 looks each `every`, and `between` is done all the time.
     fn arrives(
         self,
@@ -358,9 +365,7 @@ impl OneWay {
 #[test]
 fn a_recorded_call_that_is_held_where_two_meet_keeps_them_apart_no_longer_than_it_takes_to_ask() {
     let pair = OneWay::new();
-    let port = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-    let here = port.local_addr().unwrap();
-    let mut relay = Relay::new(port, pair.secret.clone(), JOB).unwrap();
+    let (mut relay, here) = pair.relay();
     let mut turn = || relay.turn(Instant::now(), &|_, _| Lead::Meeting);
     // Of rank 1, which has nothing to say, and calls only when it is asked.
     let (_, recorded) = Caller::call(&house(&pair.secret, 1), (0, 0), Stream::Small).unwrap();
@@ -396,9 +401,7 @@ fn who_looks_seldom_and_asks_is_reached() {
 #[test]
 fn who_asks_is_reached_through_a_host_between_that_knows_a_silent_address_of_it_as_well() {
     let pair = OneWay::new();
-    let port = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-    let here = port.local_addr().unwrap();
-    let mut relay = Relay::new(port, pair.secret.clone(), JOB).unwrap();
+    let (mut relay, here) = pair.relay();
     let addresses = vec![pair.hole.at, pair.at[0]];
     let turn = || relay.turn(Instant::now(), &|_, _| Lead::To(addresses.clone()));
     let at = (pair.hole.at, here);

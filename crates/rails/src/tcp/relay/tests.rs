@@ -18,6 +18,13 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
+/// A relay of the job, where it is called, and what its callers have to know.
+fn relay() -> (Relay, SocketAddr, Secret) {
+    let secret = Secret::generate().unwrap();
+    let (port, here) = listener();
+    (Relay::new(port, secret.clone(), JOB).unwrap(), here, secret)
+}
+
 /// The bytes of rank 0's call to rank 3.
 fn call(secret: &Secret, job: [u8; 16]) -> Vec<u8> {
     call_of(secret, job, (0, 3))
@@ -58,15 +65,13 @@ fn take(socket: &mut TcpStream, got: &mut Vec<u8>) -> bool {
 
 #[test]
 fn what_is_said_arrives_both_ways_and_its_end_too() {
-    let secret = Secret::generate().unwrap();
+    let (mut relay, here, secret) = relay();
     let (rank, at) = listener();
     let (_closed, nobody) = {
         let (listener, address) = listener();
         drop(listener);
         ((), address)
     };
-    let (port, here) = listener();
-    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
     // The first address leads nowhere.
     let lead = |_, rank: u32| Lead::To(if rank == 3 { vec![nobody, at] } else { Vec::new() });
     let mut caller = TcpStream::connect(here).unwrap();
@@ -105,9 +110,7 @@ fn what_is_said_arrives_both_ways_and_its_end_too() {
 
 #[test]
 fn a_call_whose_caller_has_hung_up_is_not_passed_on() {
-    let secret = Secret::generate().unwrap();
-    let (port, here) = listener();
-    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let (mut relay, here, secret) = relay();
     let hole = Hole::new();
     let lead = |_, _| Lead::To(vec![hole.at]);
     let mut caller = TcpStream::connect(here).unwrap();
@@ -125,10 +128,8 @@ fn a_call_whose_caller_has_hung_up_is_not_passed_on() {
 
 #[test]
 fn strangers_and_other_jobs_get_no_further() {
-    let secret = Secret::generate().unwrap();
+    let (mut relay, here, secret) = relay();
     let (_rank, at) = listener();
-    let (port, here) = listener();
-    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
     let lead = |_, _| -> Lead { panic!("nobody may be called: {at}") };
     let other = Secret::generate().unwrap();
     for bytes in [
@@ -150,10 +151,8 @@ fn strangers_and_other_jobs_get_no_further() {
 
 #[test]
 fn many_who_say_nothing_leave_a_place_for_who_does() {
-    let secret = Secret::generate().unwrap();
+    let (mut relay, here, secret) = relay();
     let (rank, at) = listener();
-    let (port, here) = listener();
-    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
     let lead = |_, _| Lead::To(vec![at]);
     let mut mute = Vec::new();
     for _ in 0..RELAY_UNHEARD_MAX + 10 {
@@ -178,10 +177,8 @@ fn connect_from(last: u8, here: SocketAddr) -> TcpStream {
 
 #[test]
 fn many_who_say_nothing_leave_the_place_of_one_from_elsewhere_that_computes() {
-    let secret = Secret::generate().unwrap();
+    let (mut relay, here, secret) = relay();
     let (rank, at) = listener();
-    let (port, here) = listener();
-    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
     let lead = |_, _| Lead::To(vec![at]);
     // Its connection stands, and its call leaves when it looks again.
     let mut caller = connect_from(2, here);
@@ -202,10 +199,8 @@ fn many_who_say_nothing_leave_the_place_of_one_from_elsewhere_that_computes() {
 
 #[test]
 fn a_call_that_is_here_is_heard_before_its_place_is_another_s() {
-    let secret = Secret::generate().unwrap();
+    let (mut relay, here, secret) = relay();
     let (rank, at) = listener();
-    let (port, here) = listener();
-    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
     let lead = |_, _| Lead::To(vec![at]);
     let mut caller = TcpStream::connect(here).unwrap();
     let mut mute = Vec::new();
@@ -226,9 +221,7 @@ fn a_call_that_is_here_is_heard_before_its_place_is_another_s() {
 
 #[test]
 fn who_says_nothing_is_cut_when_its_time_is_over() {
-    let secret = Secret::generate().unwrap();
-    let (port, here) = listener();
-    let mut relay = Relay::new(port, secret, JOB).unwrap();
+    let (mut relay, here, _secret) = relay();
     let mute = TcpStream::connect(here).unwrap();
     until(&mut relay, &meets, || Some(()));
     while relay.passages().0 == 0 {
@@ -241,10 +234,8 @@ fn who_says_nothing_is_cut_when_its_time_is_over() {
 
 #[test]
 fn an_end_that_has_failed_while_the_other_is_silent_keeps_nobody_busy() {
-    let secret = Secret::generate().unwrap();
+    let (mut relay, here, secret) = relay();
     let (rank, at) = listener();
-    let (port, here) = listener();
-    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
     let lead = |_, _| Lead::To(vec![at]);
     let mut caller = TcpStream::connect(here).unwrap();
     caller.write_all(&call(&secret, JOB)).unwrap();
@@ -295,11 +286,9 @@ fn meets(_: u32, _: u32) -> Lead {
 
 #[test]
 fn two_that_call_each_other_are_joined_and_the_higher_is_the_called_one() {
-    let secret = Secret::generate().unwrap();
     let [waits, turn] = [Reason::Waits, Reason::Turn].map(between::word);
     for (first, second) in [((1, 2), (2, 1)), ((2, 1), (1, 2))] {
-        let (port, here) = listener();
-        let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+        let (mut relay, here, secret) = relay();
         let mut one = Party::new(here, &secret, first);
         until(&mut relay, &meets, || one.has(&[&waits]).then_some(()));
         // Nobody else is met, though it calls the same rank.
@@ -340,9 +329,7 @@ fn two_that_call_each_other_are_joined_and_the_higher_is_the_called_one() {
 
 #[test]
 fn who_is_not_met_in_time_is_sent_away_and_costs_nothing_more() {
-    let secret = Secret::generate().unwrap();
-    let (port, here) = listener();
-    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let (mut relay, here, secret) = relay();
     let waits = between::word(Reason::Waits);
     let mut one = Party::new(here, &secret, (1, 2));
     until(&mut relay, &meets, || one.has(&[&waits]).then_some(()));
@@ -356,9 +343,7 @@ fn who_is_not_met_in_time_is_sent_away_and_costs_nothing_more() {
 
 #[test]
 fn who_hangs_up_says_more_or_calls_again_while_it_waits_is_met_no_more() {
-    let secret = Secret::generate().unwrap();
-    let (port, here) = listener();
-    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let (mut relay, here, secret) = relay();
     let [waits, turn] = [Reason::Waits, Reason::Turn].map(between::word);
     let came =
         |relay: &mut Relay, party: &mut Party| until(relay, &meets, || party.has(&[&waits]).then_some(()));
@@ -386,10 +371,8 @@ fn who_hangs_up_says_more_or_calls_again_while_it_waits_is_met_no_more() {
 
 #[test]
 fn strangers_and_whoever_calls_itself_are_kept_by_nobody() {
-    let secret = Secret::generate().unwrap();
+    let (mut relay, here, secret) = relay();
     let other = Secret::from_bytes(&[7; SECRET_BYTES]);
-    let (port, here) = listener();
-    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
     for mut party in [
         Party::new(here, &other, (1, 2)),
         Party::new(here, &secret, (1, 1)),
@@ -403,24 +386,22 @@ fn strangers_and_whoever_calls_itself_are_kept_by_nobody() {
 }
 
 /// A relay at which so many wait for rank 0 as may.
-fn crowd(secret: &Secret) -> (Relay, SocketAddr, Vec<Party>) {
-    let (port, here) = listener();
-    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+fn crowd() -> (Relay, SocketAddr, Secret, Vec<Party>) {
+    let (mut relay, here, secret) = relay();
     let waits = between::word(Reason::Waits);
     let mut parties: Vec<Party> = Vec::new();
     for from in 1..=RELAY_PASSAGES_MAX as u32 {
-        let mut party = Party::new(here, secret, (from, 0));
+        let mut party = Party::new(here, &secret, (from, 0));
         until(&mut relay, &meets, || party.has(&[&waits]).then_some(()));
         parties.push(party);
     }
     assert_eq!(relay.passages().0, RELAY_PASSAGES_MAX);
-    (relay, here, parties)
+    (relay, here, secret, parties)
 }
 
 #[test]
 fn however_many_wait_the_one_called_comes_to_who_waits_for_it() {
-    let secret = Secret::generate().unwrap();
-    let (mut relay, here, mut parties) = crowd(&secret);
+    let (mut relay, here, secret, mut parties) = crowd();
     let mute: Vec<TcpStream> = (0..RELAY_UNHEARD_MAX + 10)
         .map(|_| TcpStream::connect(here).unwrap())
         .collect();
@@ -438,8 +419,7 @@ fn however_many_wait_the_one_called_comes_to_who_waits_for_it() {
 
 #[test]
 fn who_has_waited_for_the_longest_gives_way_to_who_comes() {
-    let secret = Secret::generate().unwrap();
-    let (mut relay, here, mut parties) = crowd(&secret);
+    let (mut relay, here, secret, mut parties) = crowd();
     let waits = between::word(Reason::Waits);
     let mut late = Party::new(here, &secret, (RELAY_PASSAGES_MAX as u32 + 1, 0));
     until(&mut relay, &meets, || late.has(&[&waits]).then_some(()));
@@ -479,9 +459,7 @@ fn a_host_between_without_descriptors_rests_and_takes_the_call_later() {
         return assert!(ended.status.success() && said.contains("1 passed"), "{said}");
     }
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let secret = Secret::generate().unwrap();
-    let (port, here) = listener();
-    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let (mut relay, here, secret) = relay();
     let mut one = Party::new(here, &secret, (1, 2));
     let may = getrlimit(Resource::Nofile);
     // As many as one is waited for with.
@@ -504,9 +482,7 @@ fn a_host_between_without_descriptors_rests_and_takes_the_call_later() {
 
 #[test]
 fn who_has_hung_up_unseen_is_met_by_nobody() {
-    let secret = Secret::generate().unwrap();
-    let (port, here) = listener();
-    let mut relay = Relay::new(port, secret.clone(), JOB).unwrap();
+    let (mut relay, here, secret) = relay();
     let [waits, turn] = [Reason::Waits, Reason::Turn].map(between::word);
     let mut gone = Party::new(here, &secret, (1, 2));
     until(&mut relay, &meets, || gone.has(&[&waits]).then_some(()));
