@@ -226,27 +226,23 @@ impl Seat {
             word.write(lent.as_ref().map_or([0; WORDS], |(_, words)| *words));
         }
         let hearing = Arc::new(Hearing::new(wire, word, len));
-        let is_over = hearing.is_over();
+        let owed = Owed(Arc::downgrade(&hearing));
         // Who expects to meet nobody there comes, if it has to, only to show what it is.
         let errand = errand.unwrap_or(Errand::Barrier);
         let seat = Self {
             visits: Visits::default(),
             said: errand.said(statement, comm.rank(), members),
             errand: errand.keep(),
-            hearing: Mutex::new(None),
+            hearing: Mutex::new(Some(hearing)),
             lent: OnceLock::new(),
         };
         if let Some(lent) = lent {
             let _ = seat.lent.set(lent.map(|(lent, _)| lent));
-        } else if is_over {
-            let _ = seat.lent.set(hearing.lent());
         }
-        if !is_over {
-            if comm.rank() == 0 {
-                let (process, owed) = (comm.process(), Owed(Arc::downgrade(&hearing)));
-                process.retire(Request::new(process, Arc::new(owed)));
-            }
-            *lock(&seat.hearing) = Some(hearing);
+        seat.hear();
+        if comm.rank() == 0 {
+            let process = comm.process();
+            process.retire(Request::new(process, Arc::new(owed)));
         }
         Arc::new(seat)
     }
