@@ -58,6 +58,11 @@ pub fn networks() -> Vec<(String, IpNet)> {
     outer.filter_map(named).collect()
 }
 
+/// Whether an address is of one of these networks.
+pub(crate) fn is_of(networks: &[IpNet], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(&address))
+}
+
 /// The networks that a user means by a word: a network, an address (its network among `known`, or itself), or the name of an interface among `known`.
 /// None if it is nothing of these.
 pub fn named(word: &str, known: &[(String, IpNet)]) -> Vec<IpNet> {

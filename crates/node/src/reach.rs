@@ -123,9 +123,7 @@ pub fn loss(hosts: &[Host], drained: &[IpNet], network: &IpNet, asker: usize) ->
     let side = |host: &Host, out: &[IpNet], of_ranks: bool| {
         let left = host.own.iter().filter(|own| {
             let address = own.at.addr();
-            (own.usable || !of_ranks)
-                && homes[&address].len() == 1
-                && !out.iter().any(|out| out.contains(&address))
+            (own.usable || !of_ranks) && homes[&address].len() == 1 && !addresses::is_of(out, address)
         });
         Side {
             leads_on: left.clone().any(|own| own.leads_on),

@@ -20,6 +20,7 @@ use rustix::event::epoll;
 use super::hosts::listen_at;
 use super::search::{Search, Seek};
 use super::{Agent, Token};
+use crate::addresses;
 use crate::limits::{MEETING_FORGETS, PROBE_LIMIT, PROBES_MAX, SOUGHT_MAX};
 use crate::orders::{Callback, Order, Report, Venue, Way};
 use crate::ways::Ways;
@@ -130,11 +131,11 @@ fn place_for(tried: &Tried, probes: &[Option<Probing>]) -> Option<usize> {
 }
 
 /// Those of a host's addresses that are not on networks to be left alone; all, if it has no others.
-fn left_of(addresses: &[IpAddr], alone: &[IpNet]) -> Vec<IpAddr> {
-    let is_left = |address: &&IpAddr| !alone.iter().any(|network| network.contains(*address));
-    let left: Vec<IpAddr> = addresses.iter().filter(is_left).copied().collect();
+fn left_of(all: &[IpAddr], alone: &[IpNet]) -> Vec<IpAddr> {
+    let is_left = |address: &&IpAddr| !addresses::is_of(alone, **address);
+    let left: Vec<IpAddr> = all.iter().filter(is_left).copied().collect();
     match left.is_empty() {
-        true => addresses.to_vec(),
+        true => all.to_vec(),
         false => left,
     }
 }

@@ -11,6 +11,7 @@ use garonne_rails::tcp::trusted::{self, Call, Called};
 use rustix::event::epoll;
 
 use super::{Agent, Token};
+use crate::addresses;
 use crate::limits::{LINE_QUIET, MOVE_ROUNDS, RENEWAL_ROUND};
 
 /// See the module's paragraph.
@@ -57,7 +58,7 @@ impl Agent<'_> {
     }
 
     fn is_drained(&self, address: IpAddr) -> bool {
-        self.drained.iter().any(|network| network.contains(&address))
+        addresses::is_of(&self.drained, address)
     }
 
     /// Calls the agent above again where that is due, and no longer where it is not.

@@ -69,7 +69,7 @@ impl Networks {
 
     /// Whether ranks may use this address of another host.
     pub fn allow(&self, address: IpAddr) -> bool {
-        let has = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&address));
+        let has = |networks: &[IpNet]| addresses::is_of(networks, address);
         (self.wanted.is_empty() || has(&self.wanted)) && !has(&self.forbidden)
     }
 

@@ -10,7 +10,6 @@ use garonne_rails::tcp::{self, Fabrics, Fault, House, Process, Reason, TcpRail};
 use garonne_sync::shm::Segment;
 use garonne_topology::device::{self, Near};
 use garonne_topology::nuioa;
-use ipnet::IpNet;
 
 use super::Hosts;
 use super::networks::Networks;
@@ -180,10 +179,6 @@ fn shares(all_send: bool) -> Vec<(IpAddr, f64)> {
     outer.iter().map(share).collect()
 }
 
-fn has(networks: &[IpNet], address: IpAddr) -> bool {
-    networks.iter().any(|network| network.contains(&address))
-}
-
 /// Where hosts are, as this rank may reach them. Each is looked up when it is wanted: a rank speaks with few of those of a large job.
 struct Map {
     atlas: Atlas,
@@ -333,7 +328,7 @@ impl tcp::Hosts for Others {
             addresses.splice(0..0, via.map(|address| SocketAddr::new(address, way.port)));
         }
         let drained = drained::read(&self.board);
-        addresses.sort_by_key(|address| has(&drained, address.ip()));
+        addresses.sort_by_key(|address| addresses::is_of(&drained, address.ip()));
         addresses
     }
 
@@ -353,7 +348,7 @@ impl tcp::Hosts for Others {
     }
 
     fn is_drained(&self, address: IpAddr) -> bool {
-        has(&drained::read(&self.board), address)
+        addresses::is_of(&drained::read(&self.board), address)
     }
 
     fn share(&self, own: IpAddr) -> f64 {
