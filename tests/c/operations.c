@@ -210,14 +210,30 @@ static void user_operations_keep_the_order_of_ranks(void)
     MPI_Type_free(&type);
 }
 
-static void replace_and_no_op_are_refused_in_reductions_of_wrong_types(void)
+static void what_no_reduction_can_do_is_refused(void)
 {
     MPI_Comm comm;
-    double x = 1, y;
+    MPI_Errhandler before;
+    double x = 1, y = 2;
+    MPI_Op ops[] = {MPI_BAND, MPI_REPLACE, MPI_NO_OP, MPI_OP_NULL};
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-    CHECK_CLASS(MPI_Allreduce(&x, &y, 1, MPI_DOUBLE, MPI_BAND, comm), MPI_ERR_OP);
-    CHECK_CLASS(MPI_Allreduce(&x, &y, 1, MPI_DOUBLE, MPI_OP_NULL, comm), MPI_ERR_OP);
+    /* What is about no communicator is raised there. */
+    MPI_Comm_get_errhandler(MPI_COMM_SELF, &before);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    for (int at = 0; at < 4; at++) {
+        CHECK_CLASS(MPI_Allreduce(&x, &y, 1, MPI_DOUBLE, ops[at], comm), MPI_ERR_OP);
+        CHECK_CLASS(MPI_Reduce_local(&x, &y, 1, MPI_DOUBLE, ops[at]), MPI_ERR_OP);
+        CHECK_EQ(y, 2);
+    }
+    CHECK_CLASS(MPI_Reduce_local(NULL, &y, 1, MPI_DOUBLE, MPI_SUM), MPI_ERR_BUFFER);
+    CHECK_CLASS(MPI_Reduce_local(&x, NULL, 1, MPI_DOUBLE, MPI_SUM), MPI_ERR_BUFFER);
+    CHECK_CLASS(MPI_Reduce_local(MPI_IN_PLACE, &y, 1, MPI_DOUBLE, MPI_SUM), MPI_ERR_BUFFER);
+    CHECK_CLASS(MPI_Reduce_local(&x, &y, -1, MPI_DOUBLE, MPI_SUM), MPI_ERR_COUNT);
+    CHECK_EQ(MPI_Reduce_local(NULL, NULL, 0, MPI_DOUBLE, MPI_SUM), MPI_SUCCESS);
+    CHECK_EQ(y, 2);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, before);
+    MPI_Errhandler_free(&before);
     MPI_Comm_free(&comm);
 }
 
@@ -241,6 +257,6 @@ int main(int argc, char **argv)
     RUN(logical_types_combine);
     RUN(pair_types_find_the_place_of_the_extreme);
     RUN(user_operations_keep_the_order_of_ranks);
-    RUN(replace_and_no_op_are_refused_in_reductions_of_wrong_types);
+    RUN(what_no_reduction_can_do_is_refused);
     return check_end();
 }

@@ -2,12 +2,13 @@
 
 use crate::call::{Call, Fault, Result};
 use crate::callback::{UserFunction, UserFunctionLarge};
+use crate::coll::check_buffer;
 use crate::constants::*;
-use crate::device;
 use crate::edge::{Buf, Callback, Ptr};
 use crate::handle::*;
 use crate::objects::{committed, publish, unknown};
 use crate::p2p::bad_count;
+use garonne_mpi::coll::reduce_local as reduce;
 use garonne_mpi::error::Class;
 use garonne_mpi::op::{Commutes, Op, UserOp};
 use std::ffi::c_int;
@@ -72,16 +73,10 @@ pub(crate) fn reduce_local(
     datatype: MPI_Datatype,
     handle: MPI_Op,
 ) -> Result<()> {
-    let count = u64::try_from(count).map_err(|_| bad_count(count))?;
+    let elements = u64::try_from(count).map_err(|_| bad_count(count))?;
     let (datatype, op) = (committed(datatype)?, op(handle)?);
-    op.check(datatype)?;
-    if count == 0 {
-        return Ok(());
+    for buf in [input, inout] {
+        check_buffer(buf, count, datatype)?;
     }
-    if input.is_in_place() || inout.is_in_place() {
-        return Err(Fault::new(Class::Buffer, "MPI_IN_PLACE is not allowed here"));
-    }
-    device::refuse(input)?;
-    device::refuse(inout)?;
-    Ok(op.apply(input.mem(), inout.mem(), count, datatype)?)
+    Ok(reduce(input.mem(), inout.mem(), elements, datatype, &op)?)
 }
