@@ -6,9 +6,9 @@ import signal
 import subprocess
 import time
 
-from ..bounds import CONNECTION_SILENT_S
+from ..bounds import CONNECTION_SILENT_S, HOST_SILENT_S
 from ..jobs import PATIENCE_S, MarkedJob, expect
-from ..namespaces import Chain, OneWay, Six, Wires, namespaces
+from ..namespaces import Chain, Hosts, OneWay, Six, Wires, namespaces
 from ..odd_hosts import Named, Translated, Tunnelled
 from ..runner import Case
 from .hosts import SILENCE_S, Job, run
@@ -25,7 +25,7 @@ def suite(context):
     talk = place / "talk"
     context.build_program("odd-networks", "tests/hosts/talk.c", talk)
     # The longest first. That two behind translators have nowhere to meet is nearly what `joining/two that cannot meet` shows.
-    cases = [two_translated, tunnel_that_loses, translator_forgets, two_translated_and_started, two_that_refuse, met_at_a_guest, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, gateway_after_drain, drain_that_parts, link_local_alone, who_passes_on, rank_of_another_host]
+    cases = [two_translated, tunnel_that_loses, translator_forgets, two_translated_and_started, two_that_refuse, met_at_a_guest, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, gateway_after_drain, came_later_alone, drain_that_parts, link_local_alone, who_passes_on, rank_of_another_host]
     for case in cases + [nowhere_to_meet] * context.soak:
         yield Case(f"odd-networks/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True, waits=True)
 
@@ -304,6 +304,32 @@ def gateway_after_drain(context, talk):
             code, output = said(context, ends[0], "rail", "drain", "10.77.0.0/24")
             expect(code == 1 and "G0232" in output and "the last network of this host in use" in output, f"exit code {code}", output)
         job.end_well(talk, 2 * SILENCE_S)
+
+
+def came_later_alone(context, talk):
+    """Two hosts get a wire each to the job's own, and then lose the network with which all of them began: agents and the host between go by the wires as ranks do."""
+    with Hosts(3) as hosts:
+        job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1,{hosts.names[2]}:1", talk, "0", "100000"])
+        with job:
+            job.wait_for_ranks(talk, 3)
+            for wire in (1, 2):
+                ends = (hosts.names[0], hosts.names[wire])
+                namespaces.ip("link", "add", f"net{wire}", "netns", ends[0], "type", "veth", "peer", "name", f"net{wire}", "netns", ends[1])
+                for index, name in enumerate(ends, 1):
+                    namespaces.ip("-n", name, "address", "add", f"10.80.{wire}.{index}/24", "dev", f"net{wire}")
+                    namespaces.ip("-n", name, "link", "set", f"net{wire}", "up")
+                code, output = said(context, hosts.names[0], "rail", "add", f"net{wire}")
+                expect(code == 0, f"exit code {code}", output)
+            code, output = said(context, hosts.names[1], "rail", "drain", "10.77.0.0/24")
+            expect(code == 0 and "left alone from now on" in output, f"exit code {code}", output)
+            # To the first host: the agent's line, the rank's connection, and one that is passed on.
+            for wire in (1, 2):
+                wait_until("connections by the wire alone", lambda wire=wire: peers(hosts.names[wire]) == [f"10.80.{wire}.1"] * 3, lambda wire=wire: peers(hosts.names[wire]))
+            for index in (1, 2, 3):
+                hosts.cut(index)
+            # Longer than an agent waits for one of which it hears nothing.
+            time.sleep(HOST_SILENT_S + 5)
+        job.end_well(talk, SILENCE_S)
 
 
 def drain_that_parts(context, talk):

@@ -1,7 +1,6 @@
 //! Networks that hosts of a running job get: each agent looks when somebody asks (`garonne rail add`), and all learn what was found.
 //!
-//! The first agent keeps the list, which only grows, in one order for all; each agent writes it into its own board and rings its ranks. Lines between agents keep to the
-//! addresses with which the job began.
+//! The first agent keeps the list, which only grows, in one order for all; each agent writes it into its own board and rings its ranks, and goes by these networks itself where it has to call another host.
 
 use super::Agent;
 use crate::added::{self, Added};
@@ -51,6 +50,7 @@ impl Agent<'_> {
         for world in &self.worlds {
             added::show(&world.board, &self.added);
         }
+        self.look_around();
         self.ring_ranks();
     }
 }

@@ -131,7 +131,7 @@ impl Agent<'_> {
                 listed(&self.job.ranks_of(node))
             )
         };
-        let at: Vec<String> = self.addresses_of(there).iter().map(IpAddr::to_string).collect();
+        let at: Vec<String> = self.addresses_now(there).iter().map(IpAddr::to_string).collect();
         let tried = match at.is_empty() {
             true => String::from("has no address to call"),
             false => format!("reaches nobody at {}", at.join(", ")),

@@ -262,7 +262,7 @@ impl Agent<'_> {
         for world in &self.worlds {
             drained::write(&world.board, &self.drained);
         }
-        self.leave_alone();
+        self.look_around();
         self.ring_ranks();
     }
 

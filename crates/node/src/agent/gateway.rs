@@ -32,8 +32,8 @@ pub(super) struct Gateways {
     search: Search,
     probes: Vec<Option<Probing>>,
     open: Option<Gateway>,
-    /// What the task that passes calls on leaves alone, too.
-    alone: Arc<Mutex<Vec<IpNet>>>,
+    /// Where the task that passes calls on finds hosts.
+    around: Arc<Mutex<Around>>,
     /// Ways that the ranks of this node know.
     ways: Ways,
 }
@@ -43,6 +43,22 @@ struct Probing {
     tried: Tried,
     probe: Probe,
     until: Instant,
+}
+
+/// Where hosts are now.
+#[derive(Debug, Default)]
+struct Around {
+    /// Addresses of each, in the order in which to try them from here.
+    places: Vec<Vec<IpAddr>>,
+    /// Networks to be left alone.
+    alone: Vec<IpNet>,
+}
+
+impl Around {
+    fn of(&self, node: u32) -> Vec<IpAddr> {
+        let place = self.places.get(node as usize);
+        place.map_or(Vec::new(), |place| left_of(place, &self.alone))
+    }
 }
 
 /// What this node tries to reach.
@@ -176,7 +192,7 @@ impl Agent<'_> {
         for slot in &mut self.gateways.probes {
             slot.take_if(|probing| now >= probing.until);
         }
-        for address in left_of(self.addresses_of(node), &self.drained) {
+        for address in left_of(&self.addresses_now(node), &self.drained) {
             let Some(place) = place_for(&tried, &self.gateways.probes) else {
                 return;
             };
@@ -277,13 +293,20 @@ impl Agent<'_> {
         }
     }
 
-    /// Calls are passed on by other networks than those that are left alone now.
-    pub(super) fn leave_alone(&self) {
-        let alone = &self.gateways.alone;
-        alone
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone_from(&self.drained);
+    /// Hosts have other addresses now, or networks are to be left alone: calls are passed on by what there is.
+    pub(super) fn look_around(&self) {
+        if self.gateways.open.is_some() {
+            self.tell_around();
+        }
+    }
+
+    fn tell_around(&self) {
+        let nodes = 0..self.job.nodes.names.len() as u32;
+        let around = &self.gateways.around;
+        *around.lock().unwrap_or_else(PoisonError::into_inner) = Around {
+            places: nodes.map(|node| self.addresses_now(node)).collect(),
+            alone: self.drained.clone(),
+        };
     }
 
     /// Where this node passes calls on. None: it cannot.
@@ -301,12 +324,10 @@ impl Agent<'_> {
         let ranks: Vec<(u32, u16)> = (0..self.job.size())
             .map(|rank| (self.job.nodes.of(rank), self.port_of(rank).unwrap_or(0)))
             .collect();
-        let places: Vec<Vec<IpAddr>> = (0..self.job.nodes.names.len() as u32)
-            .map(|node| self.addresses_of(node).to_vec())
-            .collect();
+        self.tell_around();
         let meeting = Arc::<Mutex<Meeting>>::default();
         let meets = Arc::clone(&meeting);
-        let alone = Arc::clone(&self.gateways.alone);
+        let around = Arc::clone(&self.gateways.around);
         let lead = move |from: u32, to: u32| {
             let of = |rank: u32| ranks.get(rank as usize).copied();
             let (Some((from, _)), Some((to, port))) = (of(from), of(to)) else {
@@ -316,16 +337,9 @@ impl Agent<'_> {
             if meets.keeps((from, to), Instant::now()) {
                 return Lead::Meeting;
             }
-            let alone = alone.lock().unwrap_or_else(PoisonError::into_inner);
-            let places = places
-                .get(to as usize)
-                .map_or(Vec::new(), |places| left_of(places, &alone));
-            Lead::To(
-                places
-                    .into_iter()
-                    .map(|address| SocketAddr::new(address, port))
-                    .collect(),
-            )
+            let addresses = around.lock().unwrap_or_else(PoisonError::into_inner).of(to);
+            let at = |address| SocketAddr::new(address, port);
+            Lead::To(addresses.into_iter().map(at).collect())
         };
         let relay = Arc::new(Mutex::new(relay));
         let turn = move |_: &At| {

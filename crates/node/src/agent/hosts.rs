@@ -222,6 +222,20 @@ impl Agent<'_> {
         place.map_or(&[], |place| &place.addresses)
     }
 
+    /// The same with those that it has got since the job began behind them; none of which leads back here.
+    pub(super) fn addresses_now(&self, node: u32) -> Vec<IpAddr> {
+        let mut all = self.addresses_of(node).to_vec();
+        let leads_back = |address: &IpAddr| {
+            self.addresses_of(self.node).contains(address) || self.added.contains(&(self.node, *address))
+        };
+        for (_, address) in self.added.iter().filter(|(of, _)| *of == node) {
+            if !all.contains(address) && !leads_back(address) {
+                all.push(*address);
+            }
+        }
+        all
+    }
+
     /// Those of this one.
     pub(super) fn own_addresses(&self) -> Vec<IpAddr> {
         self.addresses_of(self.node).to_vec()

@@ -86,11 +86,10 @@ impl Agent<'_> {
         let parent = up.parent;
         let house = trusted::house(up.secret.clone(), self.id.0.to_ne_bytes(), self.node);
         let house = trusted::house_again(house, turn);
-        let known = self.addresses_of(parent);
-        let mut addresses = match known.is_empty() {
-            true => vec![reached],
-            false => known.to_vec(),
-        };
+        let mut addresses = self.addresses_now(parent);
+        if addresses.is_empty() {
+            addresses.push(reached);
+        }
         // A network that is to be left alone is better than none.
         if !is_silent || addresses.iter().any(|address| !self.is_drained(*address)) {
             addresses.retain(|address| !self.is_drained(*address));
