@@ -204,7 +204,7 @@ impl Relay {
         })
     }
 
-    /// Who gives way if there are too many who have not said whom they call: of the address from which most of them have called, who has been silent for the longest. A rank that computes may be
+    /// Who gives way if there are too many who have not said whom they call: of the side from which most of them have called, who has been silent for the longest. A rank that computes may be
     /// silent for as long as strangers are, but does not come in crowds.
     fn crowded(&self) -> Option<usize> {
         let places = self.passages.iter().enumerate();

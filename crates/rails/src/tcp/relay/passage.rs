@@ -17,7 +17,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, sockopt};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -116,12 +116,20 @@ impl Half {
     }
 }
 
+/// Whose an address is, as far as it says so: of IPv6 a host has as many as it likes in its network of 64 bits.
+pub(super) fn side_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(six) => Ipv6Addr::from_bits(six.to_bits() >> 64 << 64).into(),
+        four => four,
+    }
+}
+
 /// A caller that has not said yet whom it calls.
 #[derive(Debug)]
 pub(super) struct Unheard {
     caller: OwnedFd,
     came: Vec<u8>,
-    /// Since when it is here, and from where it has called, if the kernel still knows.
+    /// Since when it is here, and from which side it has called ([`side_of`]), if the kernel still knows.
     pub(super) since: Instant,
     pub(super) from: Option<IpAddr>,
 }
@@ -134,7 +142,7 @@ impl Unheard {
             caller,
             came: Vec::new(),
             since: now,
-            from: from.map(|from| from.ip()),
+            from: from.map(|from| side_of(from.ip())),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Calls through a host between, what is passed on, who is not let through, and how two meet there.
 
+use super::passage::side_of;
 use super::*;
 use crate::limits::{RELAY_HALF_LIMIT, TCP_CONNECT_LIMIT};
 use crate::tcp::between;
@@ -7,7 +8,7 @@ use crate::tcp::frame::{Process, Reason, Stream};
 use crate::tcp::handshake::{self, House, SECRET_BYTES};
 use crate::tcp::support::Hole;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
 use std::time::Duration;
 
 const JOB: [u8; 16] = [5; 16];
@@ -195,6 +196,32 @@ fn many_who_say_nothing_leave_the_place_of_one_from_elsewhere_that_computes() {
     rank.set_nonblocking(true).unwrap();
     until(&mut relay, &lead, || rank.accept().ok());
     assert!(relay.passages().0 <= RELAY_UNHEARD_MAX + 1);
+}
+
+#[test]
+fn who_calls_from_many_addresses_of_one_network_comes_in_a_crowd_too() {
+    let (mut relay, here, _) = relay();
+    let mute: Vec<TcpStream> = (0..RELAY_UNHEARD_MAX)
+        .map(|_| TcpStream::connect(here).unwrap())
+        .collect();
+    while relay.passages().0 < RELAY_UNHEARD_MAX {
+        relay.turn(Instant::now(), &meets);
+    }
+    // The first computes.
+    let mut leaves = |of: &dyn Fn(u16) -> Ipv6Addr| {
+        for (place, passage) in (0..).zip(&mut relay.passages) {
+            if let Some(Passage::Hearing(unheard)) = passage {
+                unheard.from = Some(side_of(of(place).into()));
+            }
+        }
+        relay.crowded().unwrap()
+    };
+    let six = |place: u16| Ipv6Addr::new(0xfd00, 0, 0, place.min(1), 0, 0, 0, place);
+    assert_eq!(leaves(&six), 1);
+    // Nor are all addresses of IPv4 one side, as a socket of IPv6 shows them.
+    let four = |place: u16| Ipv4Addr::from(u32::from(place.min(1))).to_ipv6_mapped();
+    assert_eq!(leaves(&four), 1);
+    drop(mute);
 }
 
 #[test]
