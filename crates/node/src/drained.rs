@@ -41,6 +41,18 @@ pub fn read(board: &Segment) -> Vec<IpNet> {
     decode(&bytes)
 }
 
+/// Whether one of these networks is that one, or has it within.
+pub fn is_within(networks: &[IpNet], network: &IpNet) -> bool {
+    networks.iter().any(|out| out.contains(network))
+}
+
+/// That of these networks which has more than that one within: what is left alone as a whole is not used in parts.
+pub(crate) fn wider<'a>(networks: &'a [IpNet], network: &IpNet) -> Option<&'a IpNet> {
+    networks
+        .iter()
+        .find(|out| *out != network && out.contains(network))
+}
+
 /// Replaces the table. Only the node's agent does.
 pub(crate) fn write(board: &Segment, networks: &[IpNet]) {
     let before = number(board).load(Relaxed);
@@ -100,6 +112,16 @@ mod tests {
         assert_eq!(decode(&encode(&[])), []);
         let many = vec![networks[0]; 2 * DRAINED_MAX];
         assert_eq!(decode(&encode(&many)).len(), DRAINED_MAX);
+    }
+
+    #[test]
+    fn a_part_of_what_is_left_alone_is_left_alone_with_it() {
+        let [all, part, other]: [IpNet; 3] =
+            ["10.0.0.0/16", "10.0.1.0/24", "10.1.0.0/24"].map(|text| text.parse().unwrap());
+        assert!(is_within(&[other, all], &part) && is_within(&[all], &all));
+        assert!(!is_within(&[part, other], &all));
+        assert_eq!(wider(&[part, all], &part), Some(&all));
+        assert_eq!([wider(&[all], &all), wider(&[part], &all)], [None, None]);
     }
 
     proptest! {

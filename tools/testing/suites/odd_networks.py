@@ -333,7 +333,7 @@ def came_later_alone(context, talk):
 
 
 def drain_that_parts(context, talk):
-    """Two hosts with a network in common, and one each that is no other's of the job: the first is not left alone, and both are named. Nor is one that is the last of those that the job may use."""
+    """Two hosts with a network in common, and one each that is no other's of the job: the first is not left alone, and both are named. Nor is one that is the last of those that the job may use, and no part is used of what is left alone."""
     with Wires([None]) as hosts:
         for index, name in enumerate(hosts.names, 1):
             namespaces.ip("-n", name, "link", "add", "own", "type", "bridge")
@@ -351,6 +351,24 @@ def drain_that_parts(context, talk):
             # What nobody else is on may be left alone.
             code, output = said(context, hosts.names[0], "rail", "drain", "own")
             expect(code == 0, f"exit code {code}", output)
+        job.end_well(talk, SILENCE_S)
+    with Wires([None, None, None]) as hosts:
+        job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", talk, "0", "100000"])
+        with job:
+            job.wait_for_ranks(talk, 2)
+            for words, changed, used in [
+                # As a whole, of which no part is used again.
+                (["drain", "10.77.0.0/23"], True, [False, False, True]),
+                (["add", "net1"], False, [False, False, True]),
+                (["add", "10.77.0.0/23"], True, [True, True, True]),
+                # In parts, all of which are.
+                (["drain", "net0"], True, [False, True, True]),
+                (["add", "10.77.0.0/23"], True, [True, True, True]),
+            ]:
+                code, output = said(context, hosts.names[1], "rail", *words)
+                expect((code == 0) == changed and ("G0232" in output) != changed, f"exit code {code} of {words}", output)
+                rows = json.loads(said(context, hosts.names[1], "rail", "--json")[1])
+                expect([row["in_use"] for row in rows] == used, f"after {words}", str(rows))
         job.end_well(talk, SILENCE_S)
     with Wires([None, None]) as hosts:
         job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", "-x", "GARONNE_NETWORKS=net0", talk, "0", "100000"])

@@ -196,7 +196,7 @@ fn rows(shape: &Shape, board: &Segment) -> Vec<Row> {
         Row {
             network,
             interface,
-            drained: out_of_use.contains(&network),
+            drained: drained::is_within(&out_of_use, &network),
             packets: here().filter(|seen| seen.stream == Stream::Small).count(),
             bulk: here().filter(|seen| seen.stream != Stream::Small).count(),
             moved: here().map(|seen| u64::from(seen.moved)).sum(),

@@ -231,7 +231,7 @@ fn idle(gates: &[Gate], board: &Segment) -> Vec<String> {
     networks
         .map(|(name, network)| {
             let why = match () {
-                () if drained.contains(&network) => "left alone (garonne rail add uses it again)".to_owned(),
+                () if drained::is_within(&drained, &network) => "left alone (garonne rail add uses it again)".to_owned(),
                 () if !links().any(|(seen, _)| seen.open) => "nothing was sent to other hosts yet".to_owned(),
                 () => format!(
                     "no peer on another host has an address there, or none has sent a message of {} KB or more ({ENV_NETWORKS} may forbid it, too)",

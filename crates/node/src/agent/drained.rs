@@ -69,21 +69,24 @@ impl Agent<'_> {
 
     /// A network is to be used or not: for the first agent.
     pub(super) fn set_drained(&mut self, network: IpNet, drained: bool, by: Asked) {
-        let known = self.drained.iter().position(|known| *known == network);
-        match (known, drained) {
-            (None, true) if self.drained.len() >= DRAINED_MAX => {
-                return self.answer_drain(by, too_many());
-            }
-            (None, true) => return self.ask_all(network, by),
-            (Some(known), false) => {
-                self.drained.remove(known);
-            }
-            // Nothing changes but what hosts may have got since.
-            (None, false) => {}
-            (Some(_), true) => return self.answer_drain(by, String::new()),
+        match drained {
+            true if self.drained.contains(&network) => return self.answer_drain(by, String::new()),
+            true if self.drained.len() >= DRAINED_MAX => return self.answer_drain(by, too_many()),
+            true => return self.ask_all(network, by),
+            false => {}
         }
-        self.tell_drained();
-        self.answer_drain(by, String::new());
+        let text = match drained::wider(&self.drained, &network) {
+            Some(wider) => format!(
+                "{network} is in {wider}, which is left alone; nothing has changed: garonne rail add {wider} uses all of it"
+            ),
+            None => {
+                self.drained.retain(|out| !network.contains(out));
+                // Also where nothing changes but what hosts may have got since.
+                self.tell_drained();
+                String::new()
+            }
+        };
+        self.answer_drain(by, text);
     }
 
     /// Has all hosts say what they have.
