@@ -290,6 +290,7 @@ mod tests {
             assert_eq!(brisk.slice(after(part)), TCP_SLICE, "{part}");
         }
         brisk.small(&packet(Kind::Eager));
+        brisk.small(&packet(Kind::Finish));
         for part in [11, 14] {
             assert_eq!(brisk.slice(after(part)), TCP_SLICE, "{part}");
         }

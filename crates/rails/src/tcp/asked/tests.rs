@@ -165,6 +165,33 @@ fn who_is_asked_calls_again_where_a_call_has_stood_unanswered_for_a_while_and_la
 }
 
 #[test]
+fn a_call_whose_answer_is_there_is_not_given_up_because_nobody_has_looked() {
+    let mut scene = Scene::new();
+    let there = scene.there.try_clone().unwrap();
+    let book = book([scene.here, there.local_addr().unwrap()], None);
+    let mut other = TcpRail::new(house(&scene.secret, 1), book, there).unwrap();
+    scene.wait();
+    let asking = house_of_asking(scene.secret.clone(), JOB, 1);
+    let mut ask = Call::ask(&asking, (scene.here, 0), false).unwrap();
+    while !ask.has_called() {
+        ask.look();
+    }
+    (0..100).for_each(|_| scene.poll());
+    // Both are there at the next look: the answer, and the proof of who asks.
+    for _ in 0..100 {
+        other.poll(16, &mut Told::default());
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    assert!(matches!(ask.look(), Called::Open(_)));
+    std::thread::sleep(Duration::from_millis(10));
+    scene.rail.must_look = true;
+    scene.rail.poll(16, &mut Told::default());
+    assert!(scene.rail.ends(1, Stream::Small).is_some(), "it was given up");
+    scene.rail.sever();
+    other.sever();
+}
+
+#[test]
 fn who_is_asked_while_it_waits_at_another_place_goes_to_the_first() {
     let closed = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let place = closed.local_addr().unwrap();
@@ -288,7 +315,12 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
         (new.is_some() && told.packets.len() == 2).then_some(())
     });
     assert!(end(&other, 0).is_some() && told.gone.is_empty());
-    drop(gone);
+    // A host between that had it would let go of it, too: what had been sent there is all.
+    let more = || rustix::net::recv(&gone, &mut [0; 600][..], rustix::net::RecvFlags::DONTWAIT);
+    assert_eq!(
+        more().and_then(|_| more()).unwrap_err(),
+        rustix::io::Errno::CONNRESET
+    );
     scene.rail.sever();
     other.sever();
 }
