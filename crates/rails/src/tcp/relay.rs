@@ -250,8 +250,7 @@ impl Relay {
             let Some(one) = passage.take() else { break };
             let (next, more) = one.look((&self.secret, self.job), lead);
             passage = next;
-            let newly_waits = waited.is_none() && matches!(passage, Some(Passage::Waiting(_)));
-            if !more || newly_waits {
+            if !more {
                 break;
             }
         }
