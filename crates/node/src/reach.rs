@@ -90,7 +90,8 @@ pub enum Loss {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Side {
     networks: BTreeSet<IpNet>,
-    leads_on: bool,
+    /// From there routers lead on, for IPv4 and for IPv6.
+    leads_on: [bool; 2],
 }
 
 impl Side {
@@ -99,7 +100,8 @@ impl Side {
             let mut others = other.networks.iter();
             others.any(|other| one.contains(other) || other.contains(one))
         };
-        self.leads_on && other.leads_on || self.networks.iter().any(overlap)
+        let both_lead_on = |six: usize| self.leads_on[six] && other.leads_on[six];
+        both_lead_on(0) || both_lead_on(1) || self.networks.iter().any(overlap)
     }
 }
 
@@ -126,7 +128,10 @@ pub fn loss(hosts: &[Host], drained: &[IpNet], network: &IpNet, asker: usize) ->
             (own.usable || !of_ranks) && homes[&address].len() == 1 && !addresses::is_of(out, address)
         });
         Side {
-            leads_on: left.clone().any(|own| own.leads_on),
+            leads_on: [false, true].map(|six| {
+                let mut leading = left.clone().filter(|own| own.leads_on);
+                leading.any(|own| own.at.addr().is_ipv6() == six)
+            }),
             networks: left.map(|own| own.at.trunc()).collect(),
         }
     };
@@ -308,6 +313,11 @@ mod tests {
         assert_eq!(loses(&two, &[], "10.0.0.0/24"), None);
         let one_way = [two[0].clone(), host(2, &["10.0.0.2>", "10.0.2.1"])];
         assert_eq!(loses(&one_way, &[], "10.0.0.0/24"), Some(Loss::Parted(0, 1)));
+        // By IPv4 from one, and by IPv6 from the other.
+        let strange = [two[0].clone(), host(2, &["10.0.0.2", "fd00::1>"])];
+        assert_eq!(loses(&strange, &[], "10.0.0.0/24"), Some(Loss::Parted(0, 1)));
+        let both = [host(1, &["10.0.0.1", "fd01::1>"]), strange[1].clone()];
+        assert_eq!(loses(&both, &[], "10.0.0.0/24"), None);
     }
 
     #[test]
