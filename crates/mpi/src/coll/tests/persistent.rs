@@ -413,6 +413,54 @@ fn ranks_that_start_different_ones_are_told() {
     });
 }
 
+/// Whoever brings more than there is room for puts nothing down: what lies behind may be another collective's.
+#[test]
+fn what_is_longer_than_its_place_is_not_put_down_over_others() {
+    world(3, |comm| {
+        let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
+        let sum = &Op::predefined(Predefined::Sum as u16).unwrap();
+        let most = crate::limits::coll::ROUND_SHORT / 4;
+        let init = |count: u64| {
+            let (input, output) = (Words::new(count, |_| 7), Words::new(count, |_| 0));
+            let allreduce = Allreduce {
+                send: Some(input.0.mem()),
+                recv: output.0.mem(),
+                count,
+                datatype,
+                op: sum,
+            };
+            let request = comm.init_collective(&allreduce, Origin::default()).unwrap();
+            (request, input, output)
+        };
+        // In use once, so that all have heard where they are.
+        let beside = [init(1), init(1)];
+        let counts = [1, 1, most];
+        let long = init(counts[comm.rank() as usize]);
+        let after = [init(1), init(1)];
+        let all = || beside.iter().chain(&after);
+        for (request, ..) in all() {
+            request.start().unwrap();
+            request::wait(request).unwrap();
+        }
+        // Two have come to those that lie around it.
+        let early = comm.rank() < 2;
+        let start = || all().for_each(|(request, ..)| request.start().unwrap());
+        if early {
+            start();
+        }
+        comm.collective(&Barrier, Origin::default()).unwrap();
+        long.0.start().unwrap();
+        assert_eq!(request::wait(&long.0).unwrap_err().class, Class::NotSame);
+        if !early {
+            start();
+        }
+        for (request, _, output) in all() {
+            request::wait(request).unwrap();
+            output.check(1, |_| 21);
+        }
+    });
+}
+
 #[test]
 fn where_counting_has_come_round_to_one_that_lives_the_new_one_is_refused() {
     world(2, |comm| {
