@@ -1,39 +1,140 @@
-//! Which call this rank entered last, on its card, where it outlives the process: an agent that finds the rank killed by a bad address names the call.
+//! Which calls this rank's threads entered last, on the node's board, where they outlive the process: an agent that finds the rank killed by a bad address names the call.
 //!
-//! Plain stores at the entry of every call, into words of this process's own until the rank has a card. The calls that have a shortest way store their site
-//! alone: one instruction less, and the site tells nearly all. Threads overwrite each other, and the words stay when a call is over: whoever reads them has a hint.
+//! Plain stores at the entry of every call, into words of the calling thread's own: words that threads share would be fetched from each other's cores with each call. Which those are stands in a
+//! thread-local word of this library with the initial-exec model, which at first names words of this process's own that nobody reads; a thread gets a place on the board with its first call that says its
+//! name, once the rank is there. The calls that have a shortest way store their site alone: one instruction less, and the site tells nearly all. Words stay when a call is over: whoever reads them has a hint.
 
 use crate::call::Call;
 use crate::thunk::Site;
 use garonne_node::client::Client;
-use garonne_node::layout;
+use garonne_node::layout::entered::{Entered, named_call};
+use std::arch::{asm, global_asm};
+use std::cell::Cell;
 use std::ptr;
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
-/// Site of a call; and a site with the number of the call there (`layout::named_call`).
-type Words = [AtomicU64; 2];
+global_asm!(
+    ".pushsection .bss.garonne_entered_nowhere,\"aw\",@nobits",
+    ".globl garonne_entered_nowhere",
+    ".hidden garonne_entered_nowhere",
+    ".type garonne_entered_nowhere, %object",
+    ".size garonne_entered_nowhere, 16",
+    ".p2align 6",
+    "garonne_entered_nowhere:",
+    ".zero 64",
+    ".popsection",
+    ".pushsection .tdata.garonne_entered,\"awT\",@progbits",
+    ".globl garonne_entered",
+    ".hidden garonne_entered",
+    ".type garonne_entered, %object",
+    ".size garonne_entered, 8",
+    ".p2align 3",
+    "garonne_entered:",
+    ".quad garonne_entered_nowhere",
+    ".popsection",
+);
 
-static NOWHERE: Words = [AtomicU64::new(0), AtomicU64::new(0)];
+unsafe extern "C" {
+    static garonne_entered_nowhere: Entered;
+}
 
-static CARD: AtomicPtr<Words> = AtomicPtr::new((&raw const NOWHERE).cast_mut());
-
-/// Keeps the card mapped for ever.
+/// Keeps the board mapped for ever.
 static CLIENT: OnceLock<Arc<Client>> = OnceLock::new();
 
+/// Threads get places of the rank.
+static FOLLOWS: AtomicBool = AtomicBool::new(false);
+
+/// Threads that got one so far.
+static PLACED: AtomicU32 = AtomicU32::new(0);
+
+/// Where the calling thread stores.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn words() -> &'static Words {
-    // SAFETY: the words above, or those of the card, which `CLIENT` keeps mapped.
-    unsafe { &*CARD.load(Ordering::Relaxed) }
+fn own() -> *const Entered {
+    let own;
+    // SAFETY: reads this thread's instance of the eight-byte word defined above.
+    unsafe {
+        asm!(
+            "mov {own}, qword ptr [rip + garonne_entered@GOTTPOFF]",
+            "mov {own}, qword ptr fs:[{own}]",
+            own = out(reg) own,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    own
+}
+
+#[cfg(target_arch = "x86_64")]
+fn set_own(words: *const Entered) {
+    // SAFETY: writes this thread's instance of the eight-byte word defined above.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + garonne_entered@GOTTPOFF]",
+            "mov qword ptr fs:[{at}], {words}",
+            at = out(reg) _,
+            words = in(reg) words,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Where the calling thread stores.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn own() -> *const Entered {
+    let own;
+    // SAFETY: reads this thread's instance of the eight-byte word defined above.
+    unsafe {
+        asm!(
+            "adrp {own}, :gottprel:garonne_entered",
+            "ldr {own}, [{own}, :gottprel_lo12:garonne_entered]",
+            "mrs {base}, tpidr_el0",
+            "ldr {own}, [{base}, {own}]",
+            own = out(reg) own,
+            base = out(reg) _,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    own
+}
+
+#[cfg(target_arch = "aarch64")]
+fn set_own(words: *const Entered) {
+    // SAFETY: writes this thread's instance of the eight-byte word defined above.
+    unsafe {
+        asm!(
+            "adrp {at}, :gottprel:garonne_entered",
+            "ldr {at}, [{at}, :gottprel_lo12:garonne_entered]",
+            "mrs {base}, tpidr_el0",
+            "str {words}, [{base}, {at}]",
+            at = out(reg) _,
+            base = out(reg) _,
+            words = in(reg) words,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+fn nowhere() -> *const Entered {
+    &raw const garonne_entered_nowhere
+}
+
+#[inline(always)]
+fn words() -> &'static Entered {
+    // SAFETY: the words above, or those of the board, which `CLIENT` keeps mapped.
+    unsafe { &*own() }
 }
 
 /// This thread enters a call.
 #[inline(always)]
 pub(crate) fn note(call: Call, site: Site) {
+    if ptr::eq(own(), nowhere()) {
+        take_place();
+    }
     let [at, named] = words();
     at.store(site.address(), Ordering::Relaxed);
-    named.store(layout::named_call(site.address(), call.0), Ordering::Relaxed);
+    named.store(named_call(site.address(), call.0), Ordering::Relaxed);
 }
 
 /// This thread enters a call that has a shortest way.
@@ -42,13 +143,49 @@ pub(crate) fn note_quick(site: Site) {
     words()[0].store(site.address(), Ordering::Relaxed);
 }
 
-/// Calls are noted on the card of this rank from now on.
-pub(crate) fn follow(client: &Arc<Client>) {
-    let client = CLIENT.get_or_init(|| client.clone());
-    CARD.store(ptr::from_ref(client.own_entered()).cast_mut(), Ordering::Relaxed);
+/// A thread that goes has entered nothing.
+struct Leaves(Cell<bool>);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        if self.0.get() {
+            words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            set_own(nowhere());
+        }
+    }
 }
 
-/// This process is a forked child, whose calls are not the rank's.
+thread_local! {
+    static LEAVES: Leaves = const { Leaves(Cell::new(false)) };
+}
+
+/// Gives the calling thread a place, if there are any.
+#[cold]
+#[inline(never)]
+fn take_place() {
+    if !FOLLOWS.load(Ordering::Relaxed) {
+        return;
+    }
+    let Some(client) = CLIENT.get() else { return };
+    let place = PLACED.fetch_add(1, Ordering::Relaxed);
+    // The first is the thread that initialised MPI, whose last call is worth telling also while the process ends. Others get none any more when they end.
+    let known = place == 0 || LEAVES.try_with(|leaves| leaves.0.set(true)).is_ok();
+    if known {
+        set_own(client.own_entered(place));
+    }
+}
+
+/// The threads of this rank have places from now on, the calling one the first.
+pub(crate) fn follow(client: &Arc<Client>) {
+    CLIENT.get_or_init(|| client.clone());
+    FOLLOWS.store(true, Ordering::Relaxed);
+    if ptr::eq(own(), nowhere()) {
+        take_place();
+    }
+}
+
+/// This process is a forked child, whose calls are not the rank's. The calling thread is its only one.
 pub(crate) fn in_child() {
-    CARD.store((&raw const NOWHERE).cast_mut(), Ordering::Relaxed);
+    FOLLOWS.store(false, Ordering::Relaxed);
+    set_own(nowhere());
 }

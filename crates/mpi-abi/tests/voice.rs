@@ -241,6 +241,54 @@ fn a_rank_that_receives_into_memory_that_is_not_there_is_told_of_with_its_call()
     }
 }
 
+/// A thread of rank 1 receives into memory that is not there, while the main thread's latest call is another.
+const NOWHERE_IN_A_THREAD: &str = r#"
+    #include <mpi.h>
+    #include <pthread.h>
+    #include <sys/mman.h>
+    static void *receives(void *gone) {
+        MPI_Recv(gone, 8, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE); /* nowhere */
+        return 0;
+    }
+    static void *comes_and_goes(void *nothing) {
+        int flag;
+        MPI_Iprobe(0, 77, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE); /* gone */
+        return nothing;
+    }
+    int main(int argc, char **argv) {
+        int rank, provided;
+        char here[8] = {0};
+        pthread_t thread;
+        MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        pthread_create(&thread, 0, comes_and_goes, 0);
+        pthread_join(thread, 0);
+        MPI_Barrier(MPI_COMM_WORLD); /* meets */
+        if (rank == 0) MPI_Send(here, 8, MPI_CHAR, 1, 0, MPI_COMM_WORLD);
+        else {
+            pthread_create(&thread, 0, receives, mmap(0, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+            pthread_join(thread, 0);
+        }
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+#[test]
+fn of_a_rank_of_several_threads_the_latest_call_of_each_is_told() {
+    let said = last_words("threads", NOWHERE_IN_A_THREAD, &["-g", "-pthread"]);
+    let error = said.lines().find(|line| line.starts_with("error[G0206]"));
+    let error = error.unwrap_or_else(|| panic!("{said}"));
+    let at = |mark| format!("at halo.c:{}", line(NOWHERE_IN_A_THREAD, mark));
+    let (meets, receives) = (at("/* meets */"), at("/* nowhere */"));
+    let calls =
+        format!("in or after one of its threads' latest calls: MPI_Barrier {meets}, or MPI_Recv {receives}");
+    assert!(
+        error.ends_with(&calls) && !error.contains(&at("/* gone */")),
+        "{said}"
+    );
+}
+
 /// Each mistake on its own: which, by the first argument.
 const MISTAKES: &str = r#"
     #include <mpi.h>

@@ -6,7 +6,6 @@
 
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard};
 
 use garonne_rails::tcp::Secret;
@@ -18,6 +17,7 @@ use crate::atlas::Atlas;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::foreign::{self, Exchange, meeting, stranded};
+use crate::layout::entered::{self, Entered};
 use crate::layout::{self, Card, JobId, Shape, ShardCard, State};
 use crate::rendezvous::Invitation;
 use crate::wire::{self, ToAgent, ToRank};
@@ -266,9 +266,9 @@ impl Client {
         Card::of(&self.board, rank)
     }
 
-    /// The words of the latest MPI call that this rank entered: [`layout::entered_offset`].
-    pub fn own_entered(&self) -> &[AtomicU64; 2] {
-        self.board.atomic_u64s(layout::entered_offset(self.rank))
+    /// Where a thread of this rank stores the latest MPI call that it entered; `place` is taken modulo their number.
+    pub fn own_entered(&self, place: u32) -> &Entered {
+        entered::place(&self.board, &self.shape, place, self.rank)
     }
 
     /// Maps the area that collectives share. Zero at first, the same for all ranks.

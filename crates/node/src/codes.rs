@@ -111,7 +111,7 @@ codes! {
         "A rank is one MPI process. To start further MPI processes use `:` on the command line, or a larger -n.";
     G0206: "a rank was killed by a signal",
         "A signal ended a rank: a crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), the kernel's out-of-memory killer or a person (SIGKILL). The job was ended.",
-        "The line names the rank, its process and the signal; its last words are printed before it. After a bad address (SIGSEGV, SIGBUS) it also names the MPI call that the rank entered last, with its line: either the crash is inside that call, then look at its buffers, or the program crashed after it.",
+        "The line names the rank, its process and the signal; its last words are printed before it. After a bad address (SIGSEGV, SIGBUS) it also names the MPI call that the rank entered last, with its line, or those of its threads, of which any may be the one: either the crash is inside that call, then look at its buffers, or the program crashed after it.",
         "For a crash: run the program under `garonne run -n N gdb -batch -ex run -ex 'thread apply all bt' --args program`, or with a sanitizer. A crash inside an MPI call whose buffer is memory of a graphics device is this, too: such memory cannot be passed yet; copy to host memory first. For SIGKILL: look at `dmesg`.";
     G0207: "a rank's program ended with an error",
         "A program exited with a status that is not zero. The job was ended with that status.",

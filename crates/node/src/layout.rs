@@ -1,4 +1,4 @@
-//! The shared memory of a world: one sealed memory file with a header, a card per rank, an area for collectives and
+//! The shared memory of a world: one sealed memory file with a header, cards per rank, an area for collectives and
 //! an inbox per rank and shard.
 //!
 //! Owns the byte layout (docs/formats-job.md, clauses B1 to B10, says the same in words) and the views that read and write
@@ -7,6 +7,7 @@
 //! so a rank may write to a peer that has not started. Sizes in the header are checked before anything is mapped.
 
 mod background;
+pub mod entered;
 mod shard;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -26,7 +27,7 @@ pub use shard::{ShardCard, Tally, tally};
 /// First eight bytes of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GARONNEb");
 /// Version of this layout, of the inboxes in it, and of what ranks put into each other's commons. A library accepts exactly this one.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a card: four cache lines (identity, doorbell, two for what the rank waits for).
@@ -90,7 +91,6 @@ mod card {
     pub const EVENTS: usize = 216;
     pub const PACES: usize = 224;
     pub const BOOK: usize = 232;
-    pub const ENTERED: usize = 240;
 }
 
 /// Where the word lies in the board that is not zero while somebody may be tracing the ranks. It has a cache line with nothing that changes otherwise.
@@ -123,27 +123,6 @@ pub fn doorbell_offset(rank: u32) -> usize {
 /// Where the two words by which the helper of `rank` is called lie in the board (`garonne_sync::hands`).
 pub fn hands_offset(rank: u32) -> usize {
     HEADER_BYTES + rank as usize * CARD_BYTES + card::HANDS
-}
-
-/// Where the two words of the latest MPI call that `rank` entered lie in the board: its site, and [`named_call`] of the latest one that said its name, too. Stored by the
-/// rank at every entry and never cleared. They outlive the process, which may have been killed inside.
-pub fn entered_offset(rank: u32) -> usize {
-    HEADER_BYTES + rank as usize * CARD_BYTES + card::ENTERED
-}
-
-/// A call by its number and the low 48 bits of its site.
-#[inline]
-pub fn named_call(site: u64, call: u16) -> u64 {
-    u64::from(call) << 48 | site & SITE_BITS
-}
-
-const SITE_BITS: u64 = (1 << 48) - 1;
-
-/// The site of the latest call, 0 for none, and its number if it said it.
-pub fn entered(words: &[AtomicU64; 2]) -> (u64, Option<u16>) {
-    let [site, named] = words.each_ref().map(|word| word.load(Relaxed));
-    let same = named & SITE_BITS == site & SITE_BITS;
-    (site, same.then_some((named >> 48) as u16))
 }
 
 /// Identity of a job: random, the same on all its nodes.
@@ -188,9 +167,9 @@ impl Shape {
         bytes.next_multiple_of(PART_ALIGN)
     }
 
-    /// Offset of the collective area: after header and cards.
+    /// Offset of the collective area: after header, cards and the places of calls entered.
     pub fn coll_offset(&self) -> u64 {
-        Self::aligned(ShardCard::offset(self, self.shards, 0))
+        Self::aligned(entered::offset(self, entered::ENTERED_PLACES, 0))
     }
 
     /// Offset of the inbox of `rank` in its first shard.

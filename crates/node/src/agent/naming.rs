@@ -8,12 +8,15 @@ use garonne_sites::Resolver;
 use garonne_sync::shm::Access;
 
 use super::{Agent, Member, World};
-use crate::layout;
+use crate::layout::{self, entered};
 use crate::notes::{self, Notes};
 use crate::{calls, memory};
 
 /// The calls that do not say which of them they are.
 const QUICK: &str = "the send or receive";
+
+/// Latest calls of a rank's threads that are named: which of them was killed nobody knows, and of many each says little.
+const CALLS_SHOWN: usize = 4;
 
 impl Agent<'_> {
     /// The program that is the rank: what its process was called by, which is not what was started where that is a shell or a tool that runs others.
@@ -30,19 +33,30 @@ impl Agent<'_> {
             .unwrap_or_default()
     }
 
-    /// Where the rank was when a signal ended it, as the rest of a sentence; empty if it did not say. Whether it had left its latest call nobody knows.
+    /// Where the rank was when a signal ended it, as the rest of a sentence; empty if it did not say. Whether it had left its latest call nobody knows, nor which of its threads was killed.
     pub(super) fn last_call(&self, rank: u32) -> String {
         let Some((member, world)) = self.joined(rank) else {
             return String::new();
         };
-        let (site, call) = layout::entered(world.board.atomic_u64s(layout::entered_offset(rank)));
-        if site == 0 {
-            return String::new();
-        }
-        let name = call.and_then(|call| calls::name(call.into()));
+        let calls = entered::latest(&world.board, &world.shape, rank);
         let objects = self.notes(rank).objects;
-        let place = Resolver::default().describe(member.pid as u32, &objects, site);
-        format!(" in or after {} at {place}", name.unwrap_or(QUICK))
+        let named = calls.iter().take(CALLS_SHOWN).map(|(site, call)| {
+            let name = call.and_then(|call| calls::name(call.into()));
+            let place = Resolver::default().describe(member.pid as u32, &objects, *site);
+            format!("{} at {place}", name.unwrap_or(QUICK))
+        });
+        let mut named: Vec<String> = named.collect();
+        if calls.len() > CALLS_SHOWN {
+            named.push("others of its threads'".into());
+        }
+        match named.len() {
+            0 => String::new(),
+            1 => format!(" in or after {}", named[0]),
+            _ => format!(
+                " in or after one of its threads' latest calls: {}",
+                named.join(", or ")
+            ),
+        }
     }
 
     /// The process that is the rank, and its world.

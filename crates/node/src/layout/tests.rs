@@ -55,7 +55,11 @@ proptest! {
 fn parts_do_not_overlap() {
     let shape = shape();
     assert!(ShardCard::offset(&shape, 1, 0) >= HEADER_BYTES as u64 + 3 * CARD_BYTES as u64);
-    assert!(shape.coll_offset() >= ShardCard::offset(&shape, 1, 2) + shard::SHARD_CARD_BYTES as u64);
+    assert!(
+        entered::offset(&shape, 0, 0) >= ShardCard::offset(&shape, 1, 2) + shard::SHARD_CARD_BYTES as u64
+    );
+    let last = entered::offset(&shape, entered::ENTERED_PLACES - 1, 2);
+    assert!(shape.coll_offset() >= last + entered::PLACE_BYTES as u64);
     assert!(shape.inbox_offset(0) >= shape.coll_offset() + shape.coll_bytes);
     assert_eq!(shape.inbox_offset(1) - shape.inbox_offset(0), 8192);
     assert!(shape.shard_inbox_offset(1, 0) >= shape.inbox_offset(2) + shape.inbox_bytes);
@@ -107,6 +111,30 @@ fn what_a_rank_has_sent_is_counted_in_all_its_shards() {
     assert!(ShardCard::of(&board, &shape, 2, 0).is_none() && ShardCard::of(&board, &shape, 1, 3).is_none());
 }
 
+#[test]
+fn the_latest_calls_of_a_ranks_threads_are_told_once_each() {
+    let shape = shape();
+    let board = Segment::anonymous(shape.total() as usize).unwrap();
+    let enter = |place, site, named| {
+        let [at, call] = entered::place(&board, &shape, place, 1);
+        at.store(site, Relaxed);
+        call.store(named, Relaxed);
+    };
+    assert!(entered::latest(&board, &shape, 1).is_empty());
+    enter(0, 0x1000, entered::named_call(0x1000, 7));
+    // It went the shortest way since it said its name, which is that of another call.
+    enter(1, 0x2000, entered::named_call(0x1000, 7));
+    enter(2, 0x1000, entered::named_call(0x1000, 7));
+    enter(
+        entered::ENTERED_PLACES + 3,
+        0x3000,
+        entered::named_call(0x3000, 9),
+    );
+    let expected = [(0x1000, Some(7)), (0x2000, None), (0x3000, Some(9))];
+    assert_eq!(entered::latest(&board, &shape, 1), expected);
+    assert!(entered::latest(&board, &shape, 0).is_empty() && entered::latest(&board, &shape, 2).is_empty());
+}
+
 /// Processes of one job compute these each for itself: whoever changes one raises `FORMAT`, and then the number here.
 #[test]
 fn a_format_stands_for_what_processes_compute_alike() {
@@ -134,7 +162,7 @@ fn a_format_stands_for_what_processes_compute_alike() {
             board
         ),
         (
-            5,
+            6,
             (4, 1024, 8192),
             (512, 4096),
             [2_662_400, 2_666_496],
