@@ -37,7 +37,7 @@ use garonne_rails::shm::{ShmRail, Threads};
 use garonne_topology::CpuSet;
 use garonne_topology::machine::allowed;
 
-use crate::client::Client;
+use crate::client::{Client, WorldInfo};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::{Background, State};
@@ -113,7 +113,10 @@ impl Rank {
             shard: 0,
             shown: Some(shown),
             tracer: Some(tracer.clone()),
-            patience: patience(world.oversubscribed(), world.nodes > 1),
+            patience: Patience {
+                awake: awake(&world),
+                ..patience(world.oversubscribed(), world.nodes > 1)
+            },
             lends_always: wish == Wish::Always,
             grace: match wish {
                 Wish::Always => None,
@@ -352,13 +355,21 @@ fn patience(oversubscribed: bool, far: bool) -> Patience {
         Patience {
             spins: 0,
             yields: limits::YIELDS_CROWDED,
+            awake: 1,
         }
     } else {
         Patience {
             spins: if far { limits::SPINS_FAR } else { limits::SPINS },
             yields: 0,
+            awake: 1,
         }
     }
+}
+
+/// Threads of a rank that may wait awake at once: its share of the cores, as far as it may use them.
+fn awake(world: &WorldInfo) -> u32 {
+    let share = world.cpus_milli / 1000 / world.here.max(1);
+    share.min(allowed().iter().count() as u32).max(1)
 }
 
 /// `len` bytes at `address` of a process. The kernel decides who may read it; an address that is not there reads as nothing.

@@ -262,10 +262,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         if self.is_watched() {
             return false;
         }
-        let Some(mut shard) = self.try_enter() else {
-            return false;
-        };
-        self.serve(&mut shard);
+        let mut shard = self.enter();
         // It completes nothing that anybody waits for: there is nothing to announce.
         shard.send_small(&small)
     }

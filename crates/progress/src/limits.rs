@@ -3,12 +3,19 @@
 /// Operations that may wait for a busy engine: more threads than this at once only wait a little before they submit.
 pub const SUBMISSIONS: usize = 64;
 
-/// Tries for a busy engine before its holder is given the core: a few microseconds, longer than nearly every operation.
-pub const TRIES_BEFORE_YIELD: u32 = 64;
+/// Tries for a busy engine, from one turn between them to twice as many each time, before its holder is given the core: a few microseconds in all, longer than nearly every operation.
+pub const DOUBLINGS_BEFORE_YIELD: u32 = 6;
 
 /// Turns for which a thread that only looks for news leaves the engine to those who need it: longer than taking it takes, and little beside a look if they
 /// do not run.
 pub const COURTESY_SPINS: u32 = 32;
+
+/// Turns for which a thread that polls in vain leaves the engine to others at most, while these take it between its looks: some microseconds, in which they do dozens of things without having to fetch
+/// the engine from each other's cores.
+pub const POLITE_SPINS: u32 = 64;
+
+/// Looks in a row that follow one that brought something, before others are asked after again: what they bring is as much as a thread does meanwhile.
+pub const POLITE_ROW: u32 = 16;
 
 /// A core that was given away for at least this long was somebody else's meanwhile: between the half or whole microsecond that giving it in vain takes and
 /// the three or more of two switches.

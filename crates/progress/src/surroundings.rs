@@ -14,6 +14,8 @@ pub struct Patience {
     pub spins: u32,
     /// Times that others take the core when it is given to them before it sleeps, and 0 where nobody else should want it.
     pub yields: u32,
+    /// Threads of the rank that may wait awake at once, each on a core of its own: one polls, and the others look whether they are called before they sleep.
+    pub awake: u32,
 }
 
 /// What became of a core that a thread gave away.

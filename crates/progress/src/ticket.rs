@@ -2,7 +2,7 @@
 //!
 //! Owned by `engine_host`; bounded by its submission ring.
 
-use crate::limits::TRIES_BEFORE_YIELD;
+use crate::limits::DOUBLINGS_BEFORE_YIELD;
 use garonne_engine::api::{Error, Recv, Send, Started};
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
@@ -31,12 +31,14 @@ pub(crate) fn perform<R: Rail>(shard: &mut Shard<R>, operation: Operation) -> Re
     }
 }
 
-/// Between two tries for a busy engine: its holder may be on this very core.
+/// Between two tries for a busy engine: twice as long each time, so that its holder can do several things in a row, with what they need in its own cache; and then its core is given away, since the holder
+/// may be on this very one.
 pub(crate) fn pause(tries: &mut u32) {
-    *tries += 1;
-    if tries.is_multiple_of(TRIES_BEFORE_YIELD) {
+    let doublings = *tries % (DOUBLINGS_BEFORE_YIELD + 1);
+    *tries = tries.wrapping_add(1);
+    if doublings == DOUBLINGS_BEFORE_YIELD {
         std::thread::yield_now();
     } else {
-        std::hint::spin_loop();
+        (0..1 << doublings).for_each(|_| std::hint::spin_loop());
     }
 }

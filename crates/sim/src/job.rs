@@ -46,7 +46,11 @@ pub struct Simulated {
 
 impl Surroundings for Simulated {
     fn patience(&self) -> Patience {
-        Patience { spins: 0, yields: 1 }
+        Patience {
+            spins: 0,
+            yields: 1,
+            awake: 1,
+        }
     }
 
     fn give_way(&self) -> Given {

@@ -38,7 +38,11 @@ pub struct Thread {
 
 impl Surroundings for Thread {
     fn patience(&self) -> Patience {
-        Patience { spins: 0, yields: 8 }
+        Patience {
+            spins: 0,
+            yields: 8,
+            awake: 1,
+        }
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {

@@ -25,7 +25,11 @@ const ROUNDS: u32 = 6;
 /// Longer than anything here takes on a machine that does much else.
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-const PATIENCE: Patience = Patience { spins: 20, yields: 2 };
+const PATIENCE: Patience = Patience {
+    spins: 20,
+    yields: 2,
+    awake: 1,
+};
 
 /// With a core to spare, and without.
 const GRACES: [Option<Duration>; 2] = [None, Some(Duration::from_micros(50))];

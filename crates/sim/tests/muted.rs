@@ -23,7 +23,11 @@ struct Stays;
 
 impl Surroundings for Stays {
     fn patience(&self) -> Patience {
-        Patience { spins: 5, yields: 1 }
+        Patience {
+            spins: 5,
+            yields: 1,
+            awake: 1,
+        }
     }
 
     fn lends_always(&self) -> bool {
@@ -45,7 +49,11 @@ struct Crowded(Arc<AtomicU32>);
 
 impl Surroundings for Crowded {
     fn patience(&self) -> Patience {
-        Patience { spins: 5, yields: 1 }
+        Patience {
+            spins: 5,
+            yields: 1,
+            awake: 1,
+        }
     }
 
     fn grace(&self) -> Option<Duration> {

@@ -311,8 +311,13 @@ fn world(seed: u64, shards: usize, patience: Patience) {
 const SPINS: Patience = Patience {
     spins: 200,
     yields: 2,
+    awake: 2,
 };
-const SLEEPS: Patience = Patience { spins: 0, yields: 0 };
+const SLEEPS: Patience = Patience {
+    spins: 0,
+    yields: 0,
+    awake: 1,
+};
 
 #[test]
 fn threads_that_wait_in_every_way_are_all_woken_where_the_poller_spins() {

@@ -18,7 +18,11 @@ struct Quiet;
 
 impl Surroundings for Quiet {
     fn patience(&self) -> Patience {
-        Patience { spins: 5, yields: 1 }
+        Patience {
+            spins: 5,
+            yields: 1,
+            awake: 1,
+        }
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {

@@ -27,7 +27,11 @@ const MANY: i32 = 3000;
 const GIVE_UP: Duration = Duration::from_secs(60);
 
 const LENDING: Lending = Lending {
-    patience: Patience { spins: 5, yields: 1 },
+    patience: Patience {
+        spins: 5,
+        yields: 1,
+        awake: 1,
+    },
     grace: None,
 };
 

@@ -4,6 +4,7 @@
 //! Whoever brings something about tells the seats, and wakes those alone for whom it is news. A poller that leaves hands its role over to one that waits, if there is one: never to
 //! more, never to none. No wake-up is lost, because who tells counts the news before it looks at the seats, and who waits sits down before it compares the count with what it was before
 //! it asked: one of both sees the other, SYNC(seats-news). Likewise a role that is given back and who sits down at that moment: SYNC(seats-role).
+//! Who waits may look at its word for a while before it sleeps on it, and is then called without a system call.
 //! A poller may lie down: it sleeps in its seat and on the bell of its rank at once, and leaves its role there for whoever comes to wait next. That one lays it back when it leaves, and nobody is woken
 //! for either. Who gets up says so before it looks for the role, and who lays it back looks afterwards whether somebody still lies there: SYNC(seats-bell).
 //! Used by the engine's host. Bounded by `SEATS_MAX` seats, which are made by rows when first needed; who finds none has to do without.
@@ -35,6 +36,14 @@ const NEWS: u32 = 1;
 const ROLE: u32 = 2;
 /// Nobody waits here.
 const AWAKE: u32 = 3;
+/// Its owner waits as one that sits, but looks at the word and need not be woken.
+const LOOKS: u32 = 4;
+
+/// Whether somebody waits at a seat with this word.
+#[inline]
+fn waits(word: u32) -> bool {
+    matches!(word, SITS | LOOKS)
+}
 
 /// No thread is the poller.
 const NOBODY: usize = 0;
@@ -99,7 +108,7 @@ impl Row {
                 let index = taken.trailing_zeros() as usize;
                 taken &= taken - 1;
                 // SeqCst: what it waits for is seen.
-                if self.words[index].load(Ordering::SeqCst) == SITS {
+                if waits(self.words[index].load(Ordering::SeqCst)) {
                     return Some(index);
                 }
             }
@@ -110,9 +119,15 @@ impl Row {
     /// Ends the wait in a seat; `false`: somebody else did.
     fn call(&self, index: usize, why: u32) -> bool {
         let word = &self.words[index];
-        let called = word
-            .compare_exchange(SITS, why, Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok();
+        let change = |from| {
+            word.compare_exchange(from, why, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+        };
+        // In this order: who looks may go to sleep meanwhile, and nobody who sleeps begins to look.
+        if change(LOOKS) {
+            return true;
+        }
+        let called = change(SITS);
         if called {
             crate::postponed::wake_all(word);
         }
@@ -339,11 +354,17 @@ pub struct Seat<'a> {
 }
 
 impl Seat<'_> {
-    /// Sleeps until there is news of `awaited`, or the role of the poller is handed over to the caller. At once `Ask` if something happened since `seen`, which was read before what is
-    /// awaited was found not to have come, or if nobody polls.
-    pub fn wait(&mut self, awaited: u64, seen: u64) -> Called {
-        let (seats, word) = (self.seats, self.sit(awaited));
+    /// Waits until there is news of `awaited`, or the role of the poller is handed over to the caller: looks for that so many times, then sleeps. At once `Ask` if something happened since
+    /// `seen`, which was read before what is awaited was found not to have come, or if nobody polls.
+    pub fn wait(&mut self, awaited: u64, seen: u64, looks: u32) -> Called {
+        let seats = self.seats;
+        let word = self.sit(awaited, if looks > 0 { LOOKS } else { SITS });
         if seats.news() == seen && seats.is_polled() {
+            if looks > 0 {
+                crate::postponed::flush();
+                look(word, looks);
+                let _ = word.compare_exchange(LOOKS, SITS, Ordering::SeqCst, Ordering::SeqCst);
+            }
             while word.load(Ordering::SeqCst) == SITS {
                 crate::postponed::flush();
                 crate::futex::wait(word, SITS, None);
@@ -356,13 +377,13 @@ impl Seat<'_> {
         Called::Ask
     }
 
-    fn sit(&self, awaited: u64) -> &AtomicU32 {
+    fn sit(&self, awaited: u64, how: u32) -> &AtomicU32 {
         let word = &*self.row.words[self.index];
         let stamp = self.seats.sat.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.row.since[self.index].store(stamp, Ordering::Relaxed);
         self.row.awaited[self.index].store(awaited, Ordering::Relaxed);
         self.row.owners[self.index].store(self.who.0, Ordering::Relaxed);
-        word.store(SITS, Ordering::SeqCst);
+        word.store(how, Ordering::SeqCst);
         // Before the looks that follow: SYNC(seats-news), SYNC(seats-role).
         total_order();
         word
@@ -370,7 +391,7 @@ impl Seat<'_> {
 
     /// The poller lies down on the bell, which it has armed. It sleeps on [`Seat::word`] and on the bell, and gets up when it likes. `false`: something happened since `seen`, and it polls on.
     pub fn lie_down(&mut self, awaited: u64, seen: u64) -> bool {
-        let word = self.sit(awaited);
+        let word = self.sit(awaited, SITS);
         if self.seats.news() != seen {
             word.store(AWAKE, Ordering::SeqCst);
             return false;
@@ -415,6 +436,16 @@ impl Seat<'_> {
     }
 }
 
+/// Looks at a seat's word, so many times at most.
+fn look(word: &AtomicU32, looks: u32) {
+    for _ in 0..looks {
+        if word.load(Ordering::Acquire) != LOOKS {
+            return;
+        }
+        crate::facade::relax();
+    }
+}
+
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
         self.row.taken.fetch_and(!(1 << self.index), Ordering::SeqCst);
@@ -446,7 +477,7 @@ mod tests {
                         if turn.load(Ordering::SeqCst) == waiter {
                             break;
                         }
-                        assert_eq!(seat.wait(waiter as u64, seen), Called::Ask);
+                        assert_eq!(seat.wait(waiter as u64, seen, 0), Called::Ask);
                     }
                     over.fetch_add(1, Ordering::SeqCst);
                 });
@@ -473,7 +504,7 @@ mod tests {
             scope.spawn(|| {
                 let mut seat = seats.take(Who::new(3)).unwrap();
                 while !over.load(Ordering::SeqCst) {
-                    assert_eq!(seat.wait(1, seats.news()), Called::Ask);
+                    assert_eq!(seat.wait(1, seats.news(), 0), Called::Ask);
                 }
             });
             while sitting() < 1 {
@@ -482,7 +513,7 @@ mod tests {
             first_sits.store(true, Ordering::SeqCst);
             let last = scope.spawn(|| {
                 let mut seat = seats.take(Who::new(4)).unwrap();
-                assert_eq!(seat.wait(2, seats.news()), Called::Poll);
+                assert_eq!(seat.wait(2, seats.news(), 0), Called::Poll);
                 assert!(seats.is_polled_by(Who::new(4)));
             });
             while sitting() < 2 {
@@ -534,11 +565,11 @@ mod tests {
     fn nobody_sits_down_where_nobody_polls_or_something_happened_meanwhile() {
         let seats = Seats::default();
         let mut seat = seats.take(Who::new(2)).unwrap();
-        assert_eq!(seat.wait(1, seats.news()), Called::Ask);
+        assert_eq!(seat.wait(1, seats.news(), 0), Called::Ask);
         assert!(seats.begin(Who::new(3)));
         let seen = seats.news();
         seats.note();
-        assert_eq!(seat.wait(1, seen), Called::Ask);
+        assert_eq!(seat.wait(1, seen, 0), Called::Ask);
     }
 
     #[test]

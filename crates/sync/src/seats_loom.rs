@@ -10,8 +10,14 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
+/// As `model`, of one that sleeps at once and of one that looks before.
+fn model_of_both(body: fn(looks: u32)) {
+    model(move || body(0));
+    model(move || body(1));
+}
+
 /// Waits for a flag that others raise. Returns whether it was the poller at the end.
-fn await_flag(seats: &Seats, who: usize, flag: &AtomicBool) -> bool {
+fn await_flag(seats: &Seats, who: usize, flag: &AtomicBool, looks: u32) -> bool {
     let who = Who::new(who);
     let mut seat = seats.take(who).unwrap();
     loop {
@@ -19,7 +25,7 @@ fn await_flag(seats: &Seats, who: usize, flag: &AtomicBool) -> bool {
         if flag.load(Ordering::Acquire) {
             return false;
         }
-        if seats.begin(who) || seat.wait(7, seen) == Called::Poll {
+        if seats.begin(who) || seat.wait(7, seen, looks) == Called::Poll {
             assert!(seats.is_polled_by(who));
             while !flag.load(Ordering::Acquire) {
                 loom::thread::yield_now();
@@ -31,11 +37,11 @@ fn await_flag(seats: &Seats, who: usize, flag: &AtomicBool) -> bool {
 
 #[test]
 fn news_told_while_somebody_sits_down_reach_it() {
-    model(|| {
+    model_of_both(|looks| {
         let shared = Arc::new((Seats::modelled(), AtomicBool::new(false)));
         assert!(shared.0.begin(Who::new(2)));
         let other = shared.clone();
-        let waiter = loom::thread::spawn(move || await_flag(&other.0, 3, &other.1));
+        let waiter = loom::thread::spawn(move || await_flag(&other.0, 3, &other.1, looks));
         shared.1.store(true, Ordering::Release);
         shared.0.tell(|awaited| awaited == 7);
         // The poller stays: only the news can end the wait.
@@ -64,7 +70,7 @@ fn who_sits_down_has_called_whom_it_told() {
                 if shared.1[what].load(Ordering::Acquire) {
                     break;
                 }
-                assert_eq!(seat.wait(what as u64, seen), Called::Ask);
+                assert_eq!(seat.wait(what as u64, seen, 0), Called::Ask);
             }
         };
         let other = shared.clone();
@@ -82,7 +88,7 @@ fn who_sits_down_has_called_whom_it_told() {
 
 #[test]
 fn a_role_given_back_while_somebody_sits_down_finds_somebody() {
-    model(|| {
+    model_of_both(|looks| {
         let shared = Arc::new((Seats::modelled(), AtomicBool::new(false)));
         assert!(shared.0.begin(Who::new(2)));
         let other = shared.clone();
@@ -90,7 +96,7 @@ fn a_role_given_back_while_somebody_sits_down_finds_somebody() {
             let (who, mut asked) = (Who::new(3), 0);
             let mut seat = other.0.take(who).unwrap();
             let seen = other.0.news();
-            while !other.0.begin(who) && seat.wait(7, seen) != Called::Poll {
+            while !other.0.begin(who) && seat.wait(7, seen, looks) != Called::Poll {
                 asked += 1;
                 assert!(asked < 3, "it is told to ask again and finds that somebody polls");
             }
@@ -113,7 +119,7 @@ fn the_role_is_one_threads_at_a_time_and_comes_to_all_who_wait() {
                 let who = Who::new(number);
                 let mut seat = other.0.take(who).unwrap();
                 let seen = other.0.news();
-                while !other.0.begin(who) && seat.wait(7, seen) != Called::Poll {}
+                while !other.0.begin(who) && seat.wait(7, seen, 0) != Called::Poll {}
                 assert_eq!(other.1.fetch_add(1, Ordering::SeqCst), 0, "two poll at once");
                 other.1.fetch_sub(1, Ordering::SeqCst);
                 other.0.hand_over();
@@ -217,7 +223,7 @@ fn news_and_a_role_that_come_together_both_count() {
         assert!(shared.0.begin(Who::new(2)));
         let other = shared.clone();
         let waiter = loom::thread::spawn(move || {
-            if await_flag(&other.0, 3, &other.1) {
+            if await_flag(&other.0, 3, &other.1, 1) {
                 other.0.hand_over();
             }
         });

@@ -5,7 +5,7 @@
 //! Never sleeps, never spins, knows no poisoning: a holder that unwinds releases it and the value stays as it was left,
 //! so users keep their invariants between calls that may panic.
 
-use crate::facade::{AtomicBool, Cell, Ordering};
+use crate::facade::{AtomicBool, AtomicU32, Cell, Ordering};
 
 /// A value that one thread at a time may hold, by trying.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub struct TryLock<T> {
     held: AtomicBool,
     /// One thread at a time calls, as its process promised.
     single: AtomicBool,
+    /// How often it was taken where several threads may (modulo 2^32). Written by who holds it.
+    turns: AtomicU32,
     value: Cell<T>,
 }
 
@@ -46,6 +48,7 @@ impl<T> TryLock<T> {
         Self {
             held: AtomicBool::new(false),
             single: AtomicBool::new(false),
+            turns: AtomicU32::new(0),
             value: Cell::new(value),
         }
     }
@@ -85,8 +88,16 @@ impl<T> TryLock<T> {
         // Acquire pairs with the Release of the previous holder's drop: SYNC(trylock).
         self.held
             .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
-            .ok()
-            .map(|_| Guard(self))
+            .ok()?;
+        let turns = self.turns.load(Ordering::Relaxed);
+        self.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
+        Some(Guard(self))
+    }
+
+    /// How often several threads took it, ever (modulo 2^32). For hints only.
+    #[inline]
+    pub fn turns(&self) -> u32 {
+        self.turns.load(Ordering::Relaxed)
     }
 
     /// Whether somebody held it a moment ago. For hints only.

@@ -31,6 +31,7 @@ impl Surroundings for Counting {
         Patience {
             spins: self.spins,
             yields: 0,
+            awake: 1,
         }
     }
 

@@ -97,7 +97,10 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let mut tries = 0u32;
         self.wanted.fetch_add(1, Ordering::Relaxed);
         let mut shard = loop {
-            if let Some(shard) = self.try_enter() {
+            // A try takes the lock's line from its holder.
+            if !self.shard.is_held()
+                && let Some(shard) = self.try_enter()
+            {
                 break shard;
             }
             pause(&mut tries);
@@ -232,7 +235,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             {
                 return result;
             }
-            match self.try_enter() {
+            let free = !self.shard.is_held();
+            match free.then(|| self.try_enter()).flatten() {
                 Some(mut shard) => {
                     let changed = self.serve_all(&mut shard);
                     self.leave(shard, changed);

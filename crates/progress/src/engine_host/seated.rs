@@ -35,7 +35,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     #[inline(never)]
     pub(super) fn wait_among(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
         let (who, mut seat, mut patient) = (myself(), None, true);
-        let mut lingering = self.porch.arrive();
+        let mut lingering = self.porch.arrive(self.surroundings.patience());
         loop {
             // Before asking: SYNC(seats-news).
             let seen = self.seats.news();
@@ -60,11 +60,17 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 if seat.is_none() {
                     seat = self.seats.take(who);
                 }
-                match seat.as_mut().map(|seat| seat.wait(awaits().encode(), seen)) {
+                let looks = lingering.looks();
+                match seat
+                    .as_mut()
+                    .map(|seat| seat.wait(awaits().encode(), seen, looks))
+                {
                     Some(Called::Poll) => {
                         seat = None;
-                        // Whoever left goes on, perhaps on this very core.
-                        self.surroundings.give_way();
+                        if looks == 0 {
+                            // Whoever left goes on, perhaps on this very core.
+                            self.surroundings.give_way();
+                        }
                     }
                     Some(Called::Ask) => {
                         patient = true;
@@ -143,6 +149,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     #[inline]
     pub(super) fn let_run(&self, courtesy: &mut Courtesy, calls: u32) {
         let sat = std::mem::replace(&mut courtesy.sat, self.seats.sat());
+        let calls = if calls > 0 && self.porch.has_room(self.surroundings.patience()) {
+            // Nobody needs this core.
+            self.crowded.store(false, Ordering::Relaxed);
+            0
+        } else {
+            calls
+        };
         if calls > 0 {
             (courtesy.gap, courtesy.left) = (GIVE_WAY_FIRST, 0);
         }
@@ -168,6 +181,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     pub(super) fn is_in_the_way(&self, calls: u32) -> bool {
         calls == 1
             && self.crowded.load(Ordering::Relaxed)
+            && !self.porch.has_room(self.surroundings.patience())
             && !self.seats.called().is_multiple_of(CROWDED_CALLS)
     }
 }

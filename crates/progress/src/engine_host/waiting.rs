@@ -8,7 +8,9 @@ use super::napping::{Aside, Naps};
 use super::seated::Courtesy;
 use super::{By, EngineHost};
 use crate::host::{Awaits, Host};
-use crate::limits::{PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, SPIN_ON_POLLS, YIELDS_IN_VAIN};
+use crate::limits::{
+    PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, POLITE_ROW, POLITE_SPINS, SPIN_ON_POLLS, YIELDS_IN_VAIN,
+};
 use crate::surroundings::{Given, Patience, Surroundings};
 use crate::tasks::{self, Keypoint, Passed};
 use garonne_engine::rail::Rail;
@@ -16,6 +18,60 @@ use garonne_sync::postponed::{self, Postponed};
 use garonne_sync::seats::Seats;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+/// For how long a poller among several threads leaves the engine to others before its next look: for longer each time while these take it between looks. Whatever the engine holds is then not fetched from core
+/// to core with each of their calls. A look that brings something is followed by some at once.
+#[derive(Debug, Default)]
+struct Manners {
+    /// How often it had been taken after the last look.
+    turns: u32,
+    spins: u32,
+    /// Looks that follow at once.
+    row: u32,
+    /// The next is not one of those.
+    waits: bool,
+}
+
+impl Manners {
+    fn new(turns: u32) -> Self {
+        Self {
+            turns,
+            ..Self::default()
+        }
+    }
+
+    /// The poller begins another round, and has not taken the engine since its last look.
+    #[inline]
+    fn begin(&mut self, turns: u32) {
+        self.waits = self.row == 0;
+        self.row = self.row.saturating_sub(1);
+        if self.waits {
+            self.spins = match turns == self.turns {
+                true => self.spins / 2,
+                false => (2 * self.spins + 1).min(POLITE_SPINS),
+            };
+        }
+    }
+
+    /// It is about to look.
+    #[inline]
+    fn wait(&self) {
+        if self.waits {
+            (0..self.spins).for_each(|_| std::hint::spin_loop());
+        }
+    }
+
+    /// It looked, and that brought something or not.
+    #[inline]
+    fn end(&mut self, turns: u32, moved: bool) {
+        self.turns = turns;
+        self.row = match (moved, self.waits) {
+            (false, _) => 0,
+            (true, true) => POLITE_ROW,
+            (true, false) => self.row,
+        };
+    }
+}
 
 /// When a poller among several threads asks whether what it waits for has come: each time, or, for an operation of the engine, when something happened since it asked. Whoever ends one counts that as
 /// news afterwards, as for those who sit.
@@ -70,8 +126,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let (mut idle, mut parks, mut spins, mut spinning_on) = (0u32, 0u32, patience.spins, None);
         let (mut looks, mut taken, mut tried, mut told) = (false, 0, false, false);
         let (mut courtesy, mut naps, mut wakes) = (Courtesy::new(&self.seats), Naps::default(), None);
-        let mut asking = Asking::default();
+        let (mut asking, mut manners) = (Asking::default(), Manners::new(self.shard.turns()));
         let over = loop {
+            if AMONG {
+                manners.begin(self.shard.turns());
+            }
             if !AMONG || asking.is_due(&self.seats) {
                 if done() {
                     break true;
@@ -104,7 +163,14 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 // Whom it calls would find it polling, and sit down, before it stands aside.
                 wakes = (awaits.is_some() && self.crowded.load(Ordering::Relaxed)).then(Postponed::new);
             }
-            if self.progress() {
+            if AMONG {
+                manners.wait();
+            }
+            let moved = self.progress();
+            if AMONG {
+                manners.end(self.shard.turns(), moved);
+            }
+            if moved {
                 asking.again();
                 (idle, parks, spins, taken, tried) = (0, 0, patience.spins, 0, false);
                 self.unsay(&mut told);
@@ -262,5 +328,55 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             .filter_map(|other| other.bell().map(|bell| (bell, other.ticket)))
             .collect();
         self.source.sleep_among(ticket, limit, &bells);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Turns that a poller waits before each of its looks, given how often others took the engine before it and whether it brought something.
+    fn waits(rounds: &[(u32, bool)]) -> Vec<u32> {
+        let (mut turns, mut manners) = (0u32, Manners::new(0));
+        let round = |(others, moved): &(u32, bool)| {
+            turns += others;
+            manners.begin(turns);
+            let waited = if manners.waits { manners.spins } else { 0 };
+            turns += 1;
+            manners.end(turns, *moved);
+            waited
+        };
+        rounds.iter().map(round).collect()
+    }
+
+    #[test]
+    fn a_poller_leaves_the_engine_to_others_for_longer_while_they_take_it() {
+        assert_eq!(waits(&[(0, false); 4]), [0; 4]);
+        assert_eq!(waits(&[(0, true); 40]), [0; 40], "its own turns do not count");
+        let busy = waits(&[(1, false); 10]);
+        assert_eq!(busy[..7], [1, 3, 7, 15, 31, 63, 64]);
+        assert_eq!(busy[9], POLITE_SPINS);
+        let calmer = [[(1, false); 6].as_slice(), &[(0, false); 7]].concat();
+        assert_eq!(waits(&calmer)[6..], [31, 15, 7, 3, 1, 0, 0]);
+    }
+
+    #[test]
+    fn looks_that_bring_something_follow_each_other_at_once() {
+        let row = POLITE_ROW as usize;
+        let rounds = [
+            [(1, false); 6].as_slice(),
+            &[(1, true); 40],
+            &[(1, false), (1, false)],
+        ]
+        .concat();
+        let waited = waits(&rounds);
+        assert_eq!(waited[6], POLITE_SPINS);
+        assert!(waited[7..7 + row].iter().all(|spins| *spins == 0));
+        assert_eq!(waited[7 + row], POLITE_SPINS);
+        assert_eq!(
+            waited.last(),
+            Some(&POLITE_SPINS),
+            "what brought nothing ends the row"
+        );
     }
 }

@@ -27,6 +27,7 @@ impl Surroundings for Impatient {
         Patience {
             spins: self.spins,
             yields: 2,
+            awake: 1,
         }
     }
 
