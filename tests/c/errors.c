@@ -4,7 +4,7 @@
  * limit: 60 */
 #include "check.h"
 
-enum { LONG = 50000 };
+enum { LONG = 50000, RANKS_MOST = 64 };
 
 static MPI_Comm comm;
 static int size, rank, *in, *out;
@@ -71,8 +71,8 @@ static MPI_Datatype raw;
 
 static void blocking(int who)
 {
-    int counts[8], places[8], none[8];
-    for (int i = 0; i < 8; i++)
+    int counts[RANKS_MOST], places[RANKS_MOST], none[RANKS_MOST];
+    for (int i = 0; i < RANKS_MOST; i++)
         counts[i] = 1, places[i] = i, none[i] = -1;
     static const int lengths[] = {1, 40, LONG};
     for (int at = 0; at < 3; at++) {
@@ -103,21 +103,21 @@ static void blocking(int who)
         ERR_THEN(who, MPI_ERR_COUNT, MPI_Scan(in, out, -2, MPI_INT, MPI_SUM, comm), MPI_Scan(in, out, n, MPI_INT, MPI_SUM, comm));
         CHECK_EQ(out[0], 3 * rank * (rank + 1) / 2);
     }
-    fill(8);
+    fill(RANKS_MOST);
     ERR_THEN(who, MPI_ERR_COUNT, MPI_Allgatherv(in, 1, MPI_INT, out, none, places, MPI_INT, comm),
              MPI_Allgatherv(in, 1, MPI_INT, out, counts, places, MPI_INT, comm));
     for (int i = 0; i < size; i++)
         CHECK_EQ(out[i], i * 3);
-    fill(8);
+    fill(RANKS_MOST);
     ERR_THEN(who, MPI_ERR_COUNT, MPI_Alltoall(in, -1, MPI_INT, out, 1, MPI_INT, comm), MPI_Alltoall(in, 1, MPI_INT, out, 1, MPI_INT, comm));
     for (int i = 0; i < size; i++)
         CHECK_EQ(out[i], i * 3 + rank);
-    fill(8);
+    fill(RANKS_MOST);
     ERR_THEN(who, MPI_ERR_TYPE, MPI_Gather(in, 1, MPI_DATATYPE_NULL, out, 1, MPI_DATATYPE_NULL, 0, comm),
              MPI_Gather(in, 1, MPI_INT, out, 1, MPI_INT, 0, comm));
     if (rank == 0)
         CHECK_EQ(out[size - 1], 3 * (size - 1));
-    fill(8);
+    fill(RANKS_MOST);
     ERR_THEN(who, MPI_ERR_COUNT, MPI_Reduce_scatter(in, out, none, MPI_INT, MPI_SUM, comm), MPI_Reduce_scatter(in, out, counts, MPI_INT, MPI_SUM, comm));
     CHECK_EQ(out[0], 3 * size * (size - 1) / 2 + size * rank);
 }
