@@ -161,6 +161,9 @@ pub const BESIDE_NAP: std::time::Duration = std::time::Duration::from_millis(20)
 /// How often that time is doubled while it sleeps again and again: a thread that waits for long wakes six times a second.
 pub const BESIDE_DOUBLINGS: u32 = 3;
 
+/// Calls of others in one wait of a poller's own, where each that waits has a core, before it steps aside for the next: threads that are answered in turn stay below.
+pub const SERVED_BEFORE_ASIDE: u32 = 16;
+
 /// Of so many calls of a poller one asks anew whether the thread that is called wants its core: a switch in vain among so many.
 pub const CROWDED_CALLS: u32 = 64;
 

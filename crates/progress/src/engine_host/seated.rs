@@ -6,7 +6,7 @@
 
 use super::EngineHost;
 use crate::host::Awaits;
-use crate::limits::{CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST, SEATLESS_NAP};
+use crate::limits::{CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST, SEATLESS_NAP, SERVED_BEFORE_ASIDE};
 use crate::surroundings::{Given, Surroundings};
 use garonne_engine::rail::Rail;
 use garonne_sync::postponed::Postponed;
@@ -176,6 +176,14 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         courtesy.left = courtesy.gap;
     }
 
+    /// Whether the poller, where each that waits has a core, has called others again and again while nothing came of its own: the one that was called now polls sooner for itself than it is called.
+    #[inline]
+    pub(super) fn serves_others(&self, courtesy: &Courtesy, calls: u32) -> bool {
+        calls == 1
+            && courtesy.served >= SERVED_BEFORE_ASIDE
+            && self.porch.has_room(self.surroundings.patience())
+    }
+
     /// Whether the one thread that was called, of so many, wants this very core, as far as that is known: now and then it is asked anew. Of several most would find the role taken, and sit down again.
     #[inline]
     pub(super) fn is_in_the_way(&self, calls: u32) -> bool {
@@ -191,6 +199,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 pub(super) struct Courtesy {
     /// Who was called so far.
     called: u32,
+    /// How many of those since it began.
+    served: u32,
     /// Who sat down before the last look.
     sat: u32,
     /// Looks between two times.
@@ -204,6 +214,7 @@ impl Courtesy {
     pub(super) fn new(seats: &Seats) -> Self {
         Self {
             called: seats.called(),
+            served: 0,
             sat: seats.sat(),
             gap: GIVE_WAY_FIRST,
             left: GIVE_WAY_FIRST,
@@ -214,6 +225,8 @@ impl Courtesy {
     #[inline]
     pub(super) fn calls(&mut self, seats: &Seats) -> u32 {
         let called = seats.called();
-        called.wrapping_sub(std::mem::replace(&mut self.called, called))
+        let calls = called.wrapping_sub(std::mem::replace(&mut self.called, called));
+        self.served = self.served.saturating_add(calls);
+        calls
     }
 }

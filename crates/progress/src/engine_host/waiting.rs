@@ -141,7 +141,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 self.look_for_others();
                 let calls = courtesy.calls(&self.seats);
                 if let Some(awaits) = awaits
-                    && (self.is_in_the_way(calls) || naps.goes_on(idle))
+                    && (self.is_in_the_way(calls)
+                        || self.serves_others(&courtesy, calls)
+                        || naps.goes_on(idle))
                     && !told
                 {
                     if std::mem::take(&mut looks) {
