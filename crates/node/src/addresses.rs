@@ -228,6 +228,7 @@ mod tests {
             address,
             mask: mask.parse().ok(),
             loopback: address.is_loopback(),
+            linked: true,
         }
     }
 

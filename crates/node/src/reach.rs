@@ -23,6 +23,8 @@ pub struct Own {
     pub usable: bool,
     /// Ranks may go on from there, through a router.
     pub leads_on: bool,
+    /// Its interface has a link.
+    pub linked: bool,
 }
 
 /// The addresses of this host now, for ranks of which `GARONNE_NETWORKS` says this.
@@ -43,7 +45,12 @@ pub(crate) fn own(said: Option<&str>) -> Vec<Own> {
         let usable = setting.allow(interface.address);
         let leads_on =
             beyond && usable && routed.contains(&(interface.name.clone(), interface.address.is_ipv6()));
-        Some(Own { at, usable, leads_on })
+        Some(Own {
+            at,
+            usable,
+            leads_on,
+            linked: interface.linked,
+        })
     };
     interfaces.filter_map(own).take(ADDRESSES_MAX).collect()
 }
@@ -112,8 +119,20 @@ struct Kind {
     first: usize,
 }
 
-/// What these hosts would lose if a network were left alone beside those that are already; of what several would, what is found at `asker`, and else the first.
+/// What these hosts would lose if a network were left alone beside those that are already; of what several would, what is found at `asker`, and else the first. Of what has no link nothing is left that works; but a link may
+/// be missing for a moment only, also that of the network that is to be left alone.
 pub fn loss(hosts: &[Host], drained: &[IpNet], network: &IpNet, asker: usize) -> Option<Loss> {
+    let linked = |host: &Host| Host {
+        own: host.own.iter().filter(|own| own.linked).copied().collect(),
+        ..host.clone()
+    };
+    loss_of(hosts, drained, network, asker).or_else(|| {
+        let hosts: Vec<Host> = hosts.iter().map(linked).collect();
+        loss_of(&hosts, drained, network, asker)
+    })
+}
+
+fn loss_of(hosts: &[Host], drained: &[IpNet], network: &IpNet, asker: usize) -> Option<Loss> {
     // An address that another host has as well (a bridge of containers, as a rule) is no network to others.
     let mut homes: HashMap<IpAddr, HashSet<u64>> = HashMap::new();
     for host in hosts {
@@ -199,14 +218,15 @@ fn parted(kinds: &[Kind]) -> Option<(usize, usize)> {
 mod tests {
     use super::*;
 
-    /// A host on networks of 24 bits; of those with `-` ranks may not use it, from those with `>` a router leads on.
+    /// A host on networks of 24 bits; those with `-` ranks may not use, from those with `>` a router leads on, and those with `!` have no link.
     fn host(home: u64, addresses: &[&str]) -> Host {
         let own = |text: &&str| {
-            let address: IpAddr = text.trim_matches(['-', '>']).parse().unwrap();
+            let address: IpAddr = text.trim_matches(['-', '>', '!']).parse().unwrap();
             Own {
                 at: IpNet::new(address, 24).unwrap(),
                 usable: !text.starts_with('-'),
                 leads_on: text.ends_with('>'),
+                linked: !text.starts_with('!'),
             }
         };
         Host {
@@ -267,6 +287,24 @@ mod tests {
             host(2, &["10.0.0.2", "-10.0.1.2", "10.0.6.1"]),
         ];
         assert_eq!(loses(&one_sided, &[], "10.0.0.0/24"), Some(Loss::Parted(0, 1)));
+    }
+
+    #[test]
+    fn a_network_without_a_link_takes_no_other_ones_place() {
+        let two = [
+            host(1, &["10.0.0.1", "!10.0.1.1"]),
+            host(2, &["10.0.0.2", "10.0.1.2"]),
+        ];
+        assert_eq!(loses(&two, &[], "10.0.0.0/24"), Some(Loss::Last(0)));
+        // It may itself be left alone, but not where it is the last, however short its link is away.
+        assert_eq!(loses(&two, &[], "10.0.1.0/24"), None);
+        assert_eq!(loses(&two, &["10.0.0.0/24"], "10.0.1.0/24"), Some(Loss::Last(1)));
+        let third = [
+            host(1, &["10.0.0.1", "!10.0.1.1", "10.0.2.1"]),
+            host(2, &["10.0.0.2", "10.0.1.2", "10.0.3.2"]),
+        ];
+        assert_eq!(loses(&third, &[], "10.0.0.0/24"), Some(Loss::Parted(0, 1)));
+        assert_eq!(loses(&third, &[], "10.0.2.0/24"), None);
     }
 
     #[test]

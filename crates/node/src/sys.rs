@@ -3,9 +3,9 @@
 //!
 //! Only this crate calls it. Every function is a thin layer whose contract is in its comment.
 
-use std::ffi::CStr;
+mod interfaces;
+
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use rustix::net::{
 };
 
 use crate::limits::MESSAGE_BYTES_MAX;
+pub use interfaces::{Interface, interfaces};
 
 /// A wait for so long, as the kernel wants it said.
 pub fn timespec(duration: Duration) -> Timespec {
@@ -393,68 +394,6 @@ pub fn fork() -> io::Result<Forked> {
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: does not return and touches no memory.
     unsafe { libc::_exit(code) }
-}
-
-/// An address of this host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
-    /// Its name.
-    pub name: String,
-    /// The address.
-    pub address: IpAddr,
-    /// Its network's mask.
-    pub mask: Option<IpAddr>,
-    /// It leads to this host only.
-    pub loopback: bool,
-}
-
-/// The addresses of all interfaces that are up.
-pub fn interfaces() -> io::Result<Vec<Interface>> {
-    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: the list is written to a valid place, walked only if it was made, and freed once.
-    unsafe {
-        if libc::getifaddrs(&mut list) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let mut found = Vec::new();
-        let mut at = list;
-        while let Some(entry) = at.as_ref() {
-            at = entry.ifa_next;
-            if entry.ifa_flags & libc::IFF_UP as u32 == 0 {
-                continue;
-            }
-            let name = CStr::from_ptr(entry.ifa_name).to_string_lossy();
-            found.extend(ip_of(entry.ifa_addr).map(|address| Interface {
-                name: name.clone().into_owned(),
-                address,
-                mask: ip_of(entry.ifa_netmask),
-                loopback: entry.ifa_flags & libc::IFF_LOOPBACK as u32 != 0,
-            }));
-        }
-        libc::freeifaddrs(list);
-        Ok(found)
-    }
-}
-
-/// The address that the kernel describes.
-///
-/// # Safety
-/// `at` is null or points to a socket address whose family says how long it is.
-unsafe fn ip_of(at: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: by the caller's word; the family is read before anything behind it.
-    unsafe {
-        match i32::from(at.as_ref()?.sa_family) {
-            libc::AF_INET => {
-                let four = at.cast::<libc::sockaddr_in>().read_unaligned();
-                Some(IpAddr::from(four.sin_addr.s_addr.to_ne_bytes()))
-            }
-            libc::AF_INET6 => {
-                let six = at.cast::<libc::sockaddr_in6>().read_unaligned();
-                Some(IpAddr::from(six.sin6_addr.s6_addr))
-            }
-            _ => None,
-        }
-    }
 }
 
 /// Lets `pid` and its descendants read and write this process's memory where the Yama module would allow that only to

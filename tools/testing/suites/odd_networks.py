@@ -8,7 +8,7 @@ import time
 
 from ..bounds import CONNECTION_SILENT_S, HOST_SILENT_S
 from ..jobs import PATIENCE_S, MarkedJob, expect
-from ..namespaces import Chain, Hosts, OneWay, Six, Wires, namespaces
+from ..namespaces import Chain, Hosts, OneWay, Parted, Six, Wires, namespaces
 from ..odd_hosts import Named, Translated, Tunnelled
 from ..runner import Case
 from .hosts import SILENCE_S, Job, run
@@ -25,7 +25,7 @@ def suite(context):
     talk = place / "talk"
     context.build_program("odd-networks", "tests/hosts/talk.c", talk)
     # The longest first. That two behind translators have nowhere to meet is nearly what `joining/two that cannot meet` shows.
-    cases = [two_translated, tunnel_that_loses, translator_forgets, two_translated_and_started, two_that_refuse, met_at_a_guest, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, gateway_after_drain, came_later_alone, drain_that_parts, link_local_alone, who_passes_on, rank_of_another_host]
+    cases = [two_translated, tunnel_that_loses, translator_forgets, two_translated_and_started, two_that_refuse, met_at_a_guest, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, gateway_after_drain, came_later_alone, drain_that_parts, drain_beside_a_dead_link, link_local_alone, who_passes_on, rank_of_another_host]
     for case in cases + [nowhere_to_meet] * context.soak:
         yield Case(f"odd-networks/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True, waits=True)
 
@@ -380,6 +380,29 @@ def drain_that_parts(context, talk):
             # What the job may not use is no loss.
             code, output = said(context, hosts.names[1], "rail", "drain", "net1")
             expect(code == 0, f"exit code {code}", output)
+        job.end_well(talk, SILENCE_S)
+
+
+def drain_beside_a_dead_link(context, talk):
+    """Two hosts with two networks in common, of which one has lost its link on one of them: the other is not left alone before the link is back."""
+    with Parted(2) as hosts:
+        job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", talk, "0", "100000"])
+        with job:
+            job.wait_for_ranks(talk, 2)
+
+            def drained(by):
+                code, output = said(context, by, "rail", "drain", "10.77.0.0/24")
+                refused = code == 1 and "G0232" in output and "10.77.0.0/24 is the last network" in output
+                expect(code == 0 or refused, f"exit code {code}", output)
+                return code == 0
+
+            link = ("-n", hosts.switch, "link", "set", "port1-2")
+            namespaces.ip(*link, "down")
+            for name in hosts.names:
+                expect(not drained(name), "the only network with a link is left alone", str(peers(name)))
+            namespaces.ip(*link, "up")
+            # Devices say so a while later.
+            wait_until("the network left alone", lambda: drained(hosts.names[0]), lambda: peers(hosts.names[0]))
         job.end_well(talk, SILENCE_S)
 
 

@@ -13,7 +13,7 @@ use garonne_trace::stream;
 use std::collections::BTreeSet;
 
 /// Versions, and what their messages sum up to. A row stays as it is once a build with it was given to anybody.
-const SUMS: [(u16, u64); 1] = [(8, 6_161_484_204_243_207_095)];
+const SUMS: [(u16, u64); 1] = [(9, 18_348_079_457_839_109_643)];
 
 /// FNV-1a over messages, the length of each before it.
 fn sum(messages: &[Vec<u8>]) -> u64 {

@@ -8,6 +8,7 @@ use crate::wire::{Reader, Writer, damaged, network, put_network};
 
 const USABLE: u8 = 1;
 const LEADS_ON: u8 = 2;
+const LINKED: u8 = 4;
 
 pub(super) fn put_own(writer: Writer, all: &[Own]) -> Writer {
     let shown = &all[..all.len().min(limits::ADDRESSES_MAX)];
@@ -15,7 +16,8 @@ pub(super) fn put_own(writer: Writer, all: &[Own]) -> Writer {
     shown.iter().fold(writer, |writer, own| {
         let usable = if own.usable { USABLE } else { 0 };
         let leads_on = if own.leads_on { LEADS_ON } else { 0 };
-        put_network(writer, &own.at).raw([usable | leads_on])
+        let linked = if own.linked { LINKED } else { 0 };
+        put_network(writer, &own.at).raw([usable | leads_on | linked])
     })
 }
 
@@ -23,13 +25,14 @@ pub(super) fn own(r: &mut Reader<'_>) -> Result<Vec<Own>> {
     let count = count(r, 7, limits::ADDRESSES_MAX)?;
     let one = |r: &mut Reader<'_>| {
         let (at, [flags]) = (network(r)?, r.raw()?);
-        if flags > USABLE | LEADS_ON {
+        if flags > USABLE | LEADS_ON | LINKED {
             return Err(damaged("an address has what is unknown"));
         }
         Ok(Own {
             at,
             usable: flags & USABLE != 0,
             leads_on: flags & LEADS_ON != 0,
+            linked: flags & LINKED != 0,
         })
     };
     (0..count).map(|_| one(r)).collect()

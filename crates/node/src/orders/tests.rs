@@ -66,12 +66,16 @@ fn a_venue() -> Venue {
 }
 
 fn some_own() -> Vec<Own> {
-    let own = |at: &str, usable, leads_on| Own {
+    let own = |at: &str, usable, leads_on, linked| Own {
         at: at.parse().unwrap(),
         usable,
         leads_on,
+        linked,
     };
-    vec![own("10.0.0.1/24", true, false), own("fd00::1/64", false, true)]
+    vec![
+        own("10.0.0.1/24", true, false, false),
+        own("fd00::1/64", false, true, true),
+    ]
 }
 
 pub(super) fn orders() -> Vec<Order> {

@@ -1,0 +1,98 @@
+//! The interfaces of this host, as the kernel tells of them.
+
+use rustix::net::{AddressFamily, SocketType, socket};
+use std::ffi::CStr;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// An address of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// The address.
+    pub address: IpAddr,
+    /// Its network's mask.
+    pub mask: Option<IpAddr>,
+    /// It leads to this host only.
+    pub loopback: bool,
+    /// It has a link, or cannot say so.
+    pub linked: bool,
+}
+
+/// The addresses of all interfaces that are up.
+pub fn interfaces() -> io::Result<Vec<Interface>> {
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the list is written to a valid place, walked only if it was made, and freed once.
+    unsafe {
+        if libc::getifaddrs(&mut list) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let links = socket(AddressFamily::INET, SocketType::DGRAM, None).ok();
+        let mut found = Vec::new();
+        let mut at = list;
+        while let Some(entry) = at.as_ref() {
+            at = entry.ifa_next;
+            if entry.ifa_flags & libc::IFF_UP as u32 == 0 {
+                continue;
+            }
+            let named = CStr::from_ptr(entry.ifa_name);
+            let name = named.to_string_lossy();
+            let linked = links.as_ref().and_then(|links| has_link(links, named));
+            found.extend(ip_of(entry.ifa_addr).map(|address| Interface {
+                name: name.clone().into_owned(),
+                address,
+                mask: ip_of(entry.ifa_netmask),
+                loopback: entry.ifa_flags & libc::IFF_LOOPBACK as u32 != 0,
+                // The flag follows up to a second later.
+                linked: linked.unwrap_or(entry.ifa_flags & libc::IFF_RUNNING as u32 != 0),
+            }));
+        }
+        libc::freeifaddrs(list);
+        Ok(found)
+    }
+}
+
+/// Whether an interface has a link, if its driver can say.
+fn has_link(socket: &OwnedFd, name: &CStr) -> Option<bool> {
+    /// `SIOCETHTOOL` and `ETHTOOL_GLINK` of linux/sockios.h and linux/ethtool.h.
+    const ETHTOOL: libc::c_ulong = 0x8946;
+    const GET_LINK: u32 = 0xa;
+    // `struct ethtool_value`: the question, and its answer.
+    let mut link = [GET_LINK, 0u32];
+    // SAFETY: a structure of plain numbers and pointers, of which zeros are one.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let bytes = name.to_bytes();
+    if bytes.len() >= request.ifr_name.len() {
+        return None;
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = link.as_mut_ptr().cast();
+    // SAFETY: the kernel reads the name, which ends, and writes both words behind the pointer, which outlive the call.
+    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), ETHTOOL as _, &raw mut request) };
+    (asked == 0).then_some(link[1] != 0)
+}
+
+/// The address that the kernel describes.
+///
+/// # Safety
+/// `at` is null or points to a socket address whose family says how long it is.
+unsafe fn ip_of(at: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: by the caller's word; the family is read before anything behind it.
+    unsafe {
+        match i32::from(at.as_ref()?.sa_family) {
+            libc::AF_INET => {
+                let four = at.cast::<libc::sockaddr_in>().read_unaligned();
+                Some(IpAddr::from(four.sin_addr.s_addr.to_ne_bytes()))
+            }
+            libc::AF_INET6 => {
+                let six = at.cast::<libc::sockaddr_in6>().read_unaligned();
+                Some(IpAddr::from(six.sin6_addr.s6_addr))
+            }
+            _ => None,
+        }
+    }
+}
