@@ -336,7 +336,8 @@ fn a_full_place_is_a_resource_error_until_somebody_runs_it() {
         let tasks = Tasks::new(alone()).unwrap();
         let poller = tasks.poller(Keypoint::Wait);
         let make = || Arc::new(tasks.task(&How::at(Place::Machine), |_: &At| Step::Done).unwrap());
-        let many: Vec<_> = (0..512).map(|_| make()).collect();
+        // One in the post.
+        let many: Vec<_> = (0..513).map(|_| make()).collect();
         let mut refused = 0;
         for task in &many {
             tasks.submit_shared(task).unwrap();

@@ -6,6 +6,7 @@
 //! life; its bits are below.
 
 use crate::facade::{AtomicU32, AtomicUsize, Ordering, me, prefetch_to_write, relax};
+use crate::patience::Patience;
 use crate::rack::Racks;
 use std::marker::PhantomPinned;
 use std::pin::Pin;
@@ -101,13 +102,15 @@ struct Table<C> {
 }
 
 /// What racks know of a chore. First field of every chore.
+#[repr(C)]
 pub(crate) struct Header<C> {
-    table: Table<C>,
+    // What a runner writes comes first, so that it lies on one line.
     state: AtomicU32,
-    /// Rack and slot while pending, as `Racks` packs them.
+    /// Rack and slot while pending, as `Racks` packs them. Changes while it is pending only from the post to a slot, before the chore is offered there.
     seat: AtomicU32,
     /// Who runs it, as `me()`; 0: nobody. Only compared with oneself.
     runner: AtomicUsize,
+    table: Table<C>,
     /// See [`Chore::patience_us`].
     patience_us: u32,
 }
@@ -149,6 +152,13 @@ pub(crate) enum Settled {
     Rerun,
     /// Somebody takes it back: it was not run, and that one frees the slot.
     Recalled,
+}
+
+/// What a runner knows after a run, when the chore may be gone.
+pub(crate) struct Ran {
+    pub(crate) settled: Settled,
+    pub(crate) seat: u32,
+    pub(crate) patience_us: u32,
 }
 
 impl<W: Work<C>, C: 'static> Chore<W, C> {
@@ -247,7 +257,7 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
                 Err(now) => old = now,
             }
         }
-        let seat = match self.racks.reserve(rack, header) {
+        let seat = match self.racks.find(rack, header) {
             Ok(seat) => seat,
             Err(refused) => {
                 state.store(old & TURNS | NEW, Ordering::Release);
@@ -258,7 +268,28 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
         // Release: withdrawers that see it pending see its seat. SYNC(chore-seat).
         let turn = (old & TURNS).wrapping_add(TURN);
         state.store(turn | PENDING | shared, Ordering::Release);
-        Ok(self.racks.offer(seat))
+        if !Racks::<C>::is_post(seat) {
+            return Ok(self.racks.offer(seat, header));
+        }
+        let posted = self.racks.post(seat, header);
+        Ok(posted.unwrap_or_else(|| self.put_beside(seat, header)))
+    }
+
+    /// Somebody else was quicker at the post. There was a free slot just now; should all be taken meanwhile, whatever is settled first leaves room.
+    #[cold]
+    fn put_beside(&self, post: u32, header: NonNull<Header<C>>) -> Put {
+        let rack = Racks::<C>::rack_of(post);
+        loop {
+            if let Ok(seat) = self.racks.reserve(rack, header) {
+                // Withdrawers that see it pending ask again where it is until they have it.
+                self.header.seat.store(seat, Ordering::Relaxed);
+                return self.racks.offer(seat, header);
+            }
+            if let Some(put) = self.racks.post(post, header) {
+                return put;
+            }
+            relax();
+        }
     }
 
     /// Whether the caller is within its run: then it cannot be waited for.
@@ -302,12 +333,13 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
     /// settles it sees RECALL and leaves the slot.
     fn recall(&self) -> Life {
         let header = &self.header;
-        let seat = header.seat.load(Ordering::Relaxed);
         let mut patience = Patience::default();
         loop {
-            if self.racks.claim(seat) {
+            // It may be on its way from the post to a slot.
+            let seat = header.seat.load(Ordering::Relaxed);
+            if let Some(claimed) = self.racks.claim(seat, header) {
                 // SAFETY: claimed, so nobody runs it; the chore lives, `self` says so.
-                unsafe { settle(self.racks.header(seat), WITHDRAWN) };
+                unsafe { settle(claimed, WITHDRAWN) };
                 break;
             }
             // Acquire: what the last run did. SYNC(chore-settled).
@@ -317,7 +349,8 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
             }
             patience.rest(&header.state, state);
         }
-        self.racks.free(seat);
+        // Nobody moves it any more.
+        self.racks.free(header.seat.load(Ordering::Relaxed));
         // Release: the slot is free before the next put or drop. Wakes nobody: waiters look for the kind.
         life(header.state.fetch_and(!RECALL, Ordering::AcqRel))
     }
@@ -397,22 +430,37 @@ fn life(state: u32) -> Life {
     }
 }
 
+/// Gives a claimed chore another seat.
+///
+/// # Safety
+/// The caller claimed the chore.
+pub(crate) unsafe fn move_claimed<C>(header: NonNull<Header<C>>, seat: u32) {
+    // SAFETY: as above.
+    unsafe { header.as_ref() }.seat.store(seat, Ordering::Relaxed);
+}
+
 /// Runs a claimed chore and settles it, or says that its slot is to be made ready again.
 ///
 /// # Safety
-/// The caller claimed the slot that has `header`, and does not touch the header afterwards.
-pub(crate) unsafe fn run_claimed<C>(header: NonNull<Header<C>>, context: &C) -> (Settled, u32) {
+/// The caller claimed the chore, and does not touch the header afterwards.
+pub(crate) unsafe fn run_claimed<C>(header: NonNull<Header<C>>, context: &C) -> Ran {
     // The line comes once and for writing, not first for reading.
     prefetch_to_write(header.as_ptr());
     // SAFETY: a claimed chore is pending, and its owner keeps it alive until it is settled.
-    let (state, patience_us, run) = unsafe {
+    let (state, seat, patience_us, run) = unsafe {
         let header = header.as_ref();
         header.runner.store(me(), Ordering::Relaxed);
         (
             header.state.load(Ordering::Acquire),
+            header.seat.load(Ordering::Relaxed),
             header.patience_us,
             header.table.run,
         )
+    };
+    let ran = |settled| Ran {
+        settled,
+        seat,
+        patience_us,
     };
     if state & RECALL != 0 {
         // SAFETY: as above; claimed, not running.
@@ -420,7 +468,7 @@ pub(crate) unsafe fn run_claimed<C>(header: NonNull<Header<C>>, context: &C) -> 
             header.as_ref().runner.store(0, Ordering::Relaxed);
             settle(header, WITHDRAWN);
         }
-        return (Settled::Recalled, 0);
+        return ran(Settled::Recalled);
     }
     // SAFETY: the table's function fits its chore, which lives.
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe { run(header, context) }));
@@ -436,13 +484,13 @@ pub(crate) unsafe fn run_claimed<C>(header: NonNull<Header<C>>, context: &C) -> 
         }
     };
     // SAFETY: as above.
-    (unsafe { settle(header, kind) }, patience_us)
+    ran(unsafe { settle(header, kind) })
 }
 
 /// Settles a claimed chore as withdrawn.
 ///
 /// # Safety
-/// The caller claimed the slot that has `header`, and does not touch the header afterwards.
+/// The caller claimed the chore, and does not touch the header afterwards.
 pub(crate) unsafe fn withdraw_claimed<C>(header: NonNull<Header<C>>) -> Settled {
     // SAFETY: the caller's promise.
     unsafe { settle(header, WITHDRAWN) }
@@ -518,42 +566,3 @@ fn wake_all(word: *const AtomicU32) {
 
 #[cfg(loom)]
 fn wake_all(_: *const AtomicU32) {}
-
-/// How a withdrawer waits for a run that goes on: it looks, gives way, then sleeps for ever longer, because the runner may be a thread that
-/// only runs on idle cores, and need not know that somebody waits.
-#[derive(Default)]
-struct Patience {
-    looks: u32,
-}
-
-impl Patience {
-    fn rest(&mut self, word: &AtomicU32, seen: u32) {
-        self.looks = self.looks.saturating_add(1);
-        #[cfg(any(loom, shuttle))]
-        {
-            let _ = (word, seen);
-            relax();
-        }
-        #[cfg(not(any(loom, shuttle)))]
-        if self.looks <= LOOKS {
-            relax();
-        } else if self.looks <= YIELDS {
-            std::thread::yield_now();
-        } else {
-            let nap = NAP_US << (self.looks - YIELDS).min(NAP_DOUBLINGS);
-            crate::futex::wait(word, seen, Some(std::time::Duration::from_micros(nap)));
-        }
-    }
-}
-
-/// Looks of a withdrawer: as long as a short run takes.
-#[cfg(not(any(loom, shuttle)))]
-const LOOKS: u32 = 100;
-/// After these it sleeps: the runner is another core's, or waits for this one.
-#[cfg(not(any(loom, shuttle)))]
-const YIELDS: u32 = 110;
-/// The first sleep of a withdrawer in microseconds, about what a wake-up costs; each is twice the one before, up to five milliseconds.
-#[cfg(not(any(loom, shuttle)))]
-const NAP_US: u64 = 40;
-#[cfg(not(any(loom, shuttle)))]
-const NAP_DOUBLINGS: u32 = 7;

@@ -213,6 +213,69 @@ fn a_worker_that_falls_asleep_finds_the_work_or_is_called() {
     });
 }
 
+/// Both find the post free; one of them has to go beside it.
+#[test]
+fn of_two_that_put_at_once_both_are_found() {
+    loom::model(|| {
+        let racks = racks();
+        let (first, second) = (counting(&racks, 1), counting(&racks, 1));
+        let theirs = second.clone();
+        let thread = loom::thread::spawn(move || {
+            theirs.as_ref().put(0).unwrap();
+        });
+        first.as_ref().put(0).unwrap();
+        thread.join().unwrap();
+        assert_eq!(racks.run(0, 0, &()).settled, 2);
+        assert!(!racks.any_ready(0));
+        assert_eq!((first.life(), second.life()), (Life::Done, Life::Done));
+    });
+}
+
+/// The withdrawer may have seen the seat that the chore did not get.
+#[test]
+fn a_chore_that_went_beside_the_post_can_be_withdrawn_meanwhile() {
+    loom::model(|| {
+        let racks = racks();
+        let (first, second) = (counting(&racks, 1), counting(&racks, 1));
+        let theirs = second.clone();
+        let putter = loom::thread::spawn(move || {
+            theirs.as_ref().put(0).unwrap();
+        });
+        let its = second.clone();
+        let withdrawer = loom::thread::spawn(move || {
+            its.withdraw();
+        });
+        first.as_ref().put(0).unwrap();
+        putter.join().unwrap();
+        withdrawer.join().unwrap();
+        let runs = racks.run(0, 0, &()).settled;
+        assert_eq!(runs, 1 + u32::from(second.life() == Life::Done));
+        assert!(!racks.any_ready(0));
+        let next = counting(&racks, 1);
+        next.as_ref().put(0).unwrap();
+        assert_eq!(racks.run(0, 0, &()).settled, 1);
+    });
+}
+
+#[test]
+fn a_chore_that_leaves_the_post_to_repeat_can_be_withdrawn_while_others_come() {
+    loom::model(|| {
+        let racks = racks();
+        let (repeats, next) = (counting(&racks, 9), counting(&racks, 1));
+        repeats.as_ref().put(0).unwrap();
+        let theirs = racks.clone();
+        let runner = loom::thread::spawn(move || {
+            theirs.run(0, 0, &());
+        });
+        next.as_ref().put(0).unwrap();
+        assert_eq!(repeats.withdraw(), Withdrawal::Settled(Life::Withdrawn));
+        runner.join().unwrap();
+        racks.run(0, 0, &());
+        assert_eq!(next.life(), Life::Done);
+        assert!(!racks.any_ready(0));
+    });
+}
+
 #[test]
 fn a_rack_with_waiting_chores_is_found_through_the_marks() {
     loom::model(|| {

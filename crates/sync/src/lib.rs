@@ -31,6 +31,7 @@ pub mod looks;
 #[cfg(not(any(loom, shuttle)))]
 pub mod mailbox;
 pub mod pad;
+mod patience;
 #[cfg(not(shuttle))]
 pub mod postponed;
 pub mod rack;

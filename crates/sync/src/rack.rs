@@ -2,11 +2,17 @@
 //!
 //! A rack is a row of slots with two bitmaps, in blocks of 64. `taken` says which slots are somebody's; `ready` says which hold a chore that waits to be run.
 //! Who clears a bit of `ready` owns that chore until it is settled or its bit is set again, so a chore that is run again and again keeps its slot and never
-//! has two runners. Looking at an empty rack is one load of a line that stays shared between all who look (Algorithm 2 of the PIOMan paper, without its
+//! has two runners. Looking at an empty rack is one load of a line that stays with those who look (Algorithm 2 of the PIOMan paper, without its
 //! lock), and nobody ever waits for a thread that was stopped halfway. Among the chores of one rack no order is promised; each walk gives every chore
-//! that waited at its beginning one turn. Bounded: at most [`SLOTS_MAX`] chores per rack.
+//! that waited at its beginning one turn. Bounded: at most [`SLOTS_MAX`] chores per rack, and one in its post.
+//!
+//! # The post
+//!
+//! The first block's `post` is a slot in one word, for chores that come one at a time: whose it is, whether its chore waits, and which that is, so that one exchange puts a chore there and one takes it. A
+//! submission changes the line of bitmaps and post once, not twice with those who look at it taking it away in between. What is put while the post is occupied takes a slot, and so does a
+//! chore that leaves the post to be run again, if one is free.
 
-use crate::chore::{Header, Put, Refused, Settled, run_claimed, withdraw_claimed};
+use crate::chore::{Header, Put, Refused, Settled, move_claimed, run_claimed, withdraw_claimed};
 use crate::facade::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, prefetch_to_write, total_order};
 use std::ptr::NonNull;
 
@@ -16,19 +22,27 @@ const BLOCKS_MAX: usize = 8;
 /// Slots of a block: the bits of a word.
 const BLOCK: usize = 64;
 
-/// Chores that a rack holds at most.
+/// Chores that a rack holds at most, but for the one in its post.
 pub const SLOTS_MAX: usize = BLOCKS_MAX * BLOCK;
 
 /// Runs that are asked for during a run and follow it at once: more, and others get their turn first.
 const RERUNS: u32 = 4;
 
 /// Slots that lie beside the bitmaps. The lowest free slot is taken first, so a rack with few chores moves one pair of cache lines from submitter to
-/// runner: bitmaps and chore together.
-const NEAR: usize = 13;
+/// runner: bitmaps, post and chore together.
+const NEAR: usize = 12;
+
+/// What stands for a slot in a seat that is the post.
+const POST: usize = 0xffff;
+
+/// Set in the address in a post whose chore does not wait: somebody has it. Chores lie at even addresses.
+const HELD: usize = 1;
 
 /// 64 slots and their bitmaps.
 #[repr(align(128))]
 struct Block<C> {
+    /// A chore, with [`HELD`] or without; null: free. Only the first block's is used.
+    post: AtomicPtr<Header<C>>,
     /// Slots whose chores wait to be run.
     ready: AtomicU64,
     /// Slots that are somebody's.
@@ -39,10 +53,16 @@ struct Block<C> {
     far: Box<[AtomicPtr<Header<C>>]>,
 }
 
+/// The chore that waits in a post.
+fn waiting<C>(post: *mut Header<C>) -> Option<NonNull<Header<C>>> {
+    NonNull::new(post).filter(|header| header.addr().get() & HELD == 0)
+}
+
 impl<C> Block<C> {
     fn new() -> Self {
         let none = || AtomicPtr::new(std::ptr::null_mut());
         Self {
+            post: none(),
             ready: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             runs: AtomicU32::new(0),
@@ -53,6 +73,32 @@ impl<C> Block<C> {
 
     fn slot(&self, bit: usize) -> &AtomicPtr<Header<C>> {
         self.near.get(bit).unwrap_or_else(|| &self.far[bit - NEAR])
+    }
+
+    /// Takes the chore of a slot out of the hands of other runners. `false`: one has it.
+    fn claim(&self, bit: usize) -> bool {
+        // Acquire: the chore. SYNC(rack-ready).
+        self.ready.fetch_and(!(1 << bit), Ordering::Acquire) >> bit & 1 == 1
+    }
+
+    /// The same for the post, if `header` still waits there. If it went and came back meanwhile, it waits as well.
+    fn claim_post(&self, header: *mut Header<C>) -> Option<NonNull<Header<C>>> {
+        let held = header.map_addr(|address| address | HELD);
+        // Acquire: the chore. SYNC(rack-ready).
+        let claimed = self
+            .post
+            .compare_exchange(header, held, Ordering::Acquire, Ordering::Relaxed);
+        claimed.ok().and_then(NonNull::new)
+    }
+
+    fn any_ready(&self) -> bool {
+        // SeqCst for those who are about to sleep: SYNC(rack-poller). Costs no more than Acquire on x86-64.
+        waiting(self.post.load(Ordering::SeqCst)).is_some() || self.ready.load(Ordering::SeqCst) != 0
+    }
+
+    fn count_run(&self) {
+        let runs = self.runs.load(Ordering::Relaxed).wrapping_add(1);
+        self.runs.store(runs, Ordering::Relaxed);
     }
 }
 
@@ -149,16 +195,35 @@ impl<C> Racks<C> {
         self.racks.is_empty()
     }
 
+    /// The block of a seat, and the bit if it is not the post.
     fn place(&self, seat: u32) -> (&Block<C>, usize) {
-        let (rack, slot) = (seat >> 16, seat as usize & 0xffff);
-        (&self.racks[rack as usize].blocks[slot / BLOCK], slot % BLOCK)
+        let (rack, slot) = (&self.racks[Self::rack_of(seat)], seat as usize & 0xffff);
+        match slot {
+            POST => (&rack.blocks[0], 0),
+            _ => (&rack.blocks[slot / BLOCK], slot % BLOCK),
+        }
     }
 
     /// Something is about to be put into a rack.
     #[inline]
     pub(crate) fn expect(&self, rack: usize) {
-        if let Some(block) = self.racks.get(rack).and_then(|rack| rack.blocks.first()) {
+        if let Some(block) = self.first(rack) {
             prefetch_to_write(std::ptr::from_ref(block));
+        }
+    }
+
+    fn first(&self, rack: usize) -> Option<&Block<C>> {
+        self.racks.get(rack).and_then(|rack| rack.blocks.first())
+    }
+
+    /// A seat for a chore that is about to be put: the post if that is free, which is its own only after [`Racks::post`], else a slot.
+    pub(crate) fn find(&self, rack: usize, header: NonNull<Header<C>>) -> Result<u32, Refused> {
+        let first = self.first(rack).ok_or(Refused::Nowhere)?;
+        // So that there is a slot for it if somebody else is quicker at the post.
+        let room = first.taken.load(Ordering::Relaxed) != u64::MAX;
+        match room && first.post.load(Ordering::Relaxed).is_null() {
+            true => Ok(seat(rack, POST)),
+            false => self.reserve(rack, header),
         }
     }
 
@@ -184,17 +249,43 @@ impl<C> Racks<C> {
         Err(Refused::Full)
     }
 
-    /// Makes the chore of a slot ready to be run.
-    pub(crate) fn offer(&self, seat: u32) -> Put {
+    /// The rack of a seat.
+    pub(crate) fn rack_of(seat: u32) -> usize {
+        seat as usize >> 16
+    }
+
+    /// Whether a seat is the post.
+    pub(crate) fn is_post(seat: u32) -> bool {
+        seat as usize & POST == POST
+    }
+
+    /// Puts a chore that has the post as its seat there and makes it ready to be run. `None`: another came first.
+    pub(crate) fn post(&self, seat: u32, header: NonNull<Header<C>>) -> Option<Put> {
+        let post = &self.place(seat).0.post;
+        // Acquire: the post's last chore is out of it. SYNC(rack-slot). The rest as in `offer`.
+        let free = std::ptr::null_mut();
+        let posted = post.compare_exchange(free, header.as_ptr(), Ordering::SeqCst, Ordering::Relaxed);
+        posted.ok()?;
+        total_order();
+        self.mark(Self::rack_of(seat));
+        // Those in slots are not counted: a runner has the line by now, and whoever comes while this one waits counts them.
+        Some(Put { before: 0 })
+    }
+
+    /// Makes the chore of a slot, or of a post that is its own, ready to be run.
+    pub(crate) fn offer(&self, seat: u32, header: NonNull<Header<C>>) -> Put {
         let (block, bit) = self.place(seat);
         // Release: the runner sees the chore and what its last run did: SYNC(rack-ready). SeqCst: who then looks for pollers, and a poller
         // that leaves and then looks here, cannot miss each other: SYNC(rack-poller).
-        let before = block.ready.fetch_or(1 << bit, Ordering::SeqCst);
+        let before = if Self::is_post(seat) {
+            block.post.swap(header.as_ptr(), Ordering::SeqCst);
+            0
+        } else {
+            block.ready.fetch_or(1 << bit, Ordering::SeqCst).count_ones()
+        };
         total_order();
-        self.mark(seat as usize >> 16);
-        Put {
-            before: before.count_ones(),
-        }
+        self.mark(Self::rack_of(seat));
+        Put { before }
     }
 
     fn mark(&self, rack: usize) {
@@ -206,17 +297,23 @@ impl<C> Racks<C> {
         }
     }
 
-    /// Takes the chore of a slot out of the hands of runners. `false`: one has it.
-    pub(crate) fn claim(&self, seat: u32) -> bool {
+    /// Takes the chore of a seat, which lies at this address, out of the hands of runners, and returns it as it was put. `None`: one has it, or it is not there any longer.
+    pub(crate) fn claim(&self, seat: u32, header: *const Header<C>) -> Option<NonNull<Header<C>>> {
         let (block, bit) = self.place(seat);
-        // Acquire: the chore. SYNC(rack-ready).
-        block.ready.fetch_and(!(1 << bit), Ordering::Acquire) >> bit & 1 == 1
+        match Self::is_post(seat) {
+            true => block.claim_post(header.cast_mut()),
+            false => block.claim(bit).then(|| self.header(seat)),
+        }
     }
 
     /// Gives a slot back. Its chore is settled and the caller the one to free it.
     pub(crate) fn free(&self, seat: u32) {
         let (block, bit) = self.place(seat);
         // Release: SYNC(rack-slot).
+        if Self::is_post(seat) {
+            block.post.store(std::ptr::null_mut(), Ordering::Release);
+            return;
+        }
         block.taken.fetch_and(!(1 << bit), Ordering::Release);
     }
 
@@ -233,10 +330,7 @@ impl<C> Racks<C> {
         let Some(rack) = self.racks.get(rack) else {
             return false;
         };
-        // SeqCst for those who are about to sleep: SYNC(rack-poller). Costs no more than Acquire on x86-64.
-        rack.used()
-            .iter()
-            .any(|block| block.ready.load(Ordering::SeqCst) != 0)
+        rack.used().iter().any(Block::any_ready)
     }
 
     /// Runs every chore that waits in a rack, once. `round` changes from walk to walk, so that none is always the first.
@@ -247,7 +341,13 @@ impl<C> Racks<C> {
             return tally;
         };
         for (index, block) in row.used().iter().enumerate() {
+            let posted = waiting(block.post.load(Ordering::SeqCst));
+            // Before the run: one that leaves the post to be run again has had its turn.
             let ready = block.ready.load(Ordering::SeqCst);
+            if let Some(header) = posted.and_then(|header| block.claim_post(header.as_ptr())) {
+                block.count_run();
+                self.run_one(header, context, &mut tally);
+            }
             if ready != 0 {
                 tally.add(self.run_block(block, seat(rack, index * BLOCK), (ready, round), context));
             }
@@ -267,11 +367,9 @@ impl<C> Racks<C> {
             if known >> bit & 1 == 0 {
                 continue;
             }
-            let seat = base + bit;
-            if self.claim(seat) {
-                self.run_one(seat, context, &mut tally);
-                let runs = block.runs.load(Ordering::Relaxed).wrapping_add(1);
-                block.runs.store(runs, Ordering::Relaxed);
+            if block.claim(bit as usize) {
+                block.count_run();
+                self.run_one(self.header(base + bit), context, &mut tally);
             }
             if left != 0 {
                 known = block.ready.load(Ordering::Relaxed);
@@ -287,29 +385,44 @@ impl<C> Racks<C> {
         runs.fold(0, u32::wrapping_add)
     }
 
-    fn run_one(&self, seat: u32, context: &C, tally: &mut Tally) {
+    /// Runs a chore that the caller has claimed.
+    fn run_one(&self, header: NonNull<Header<C>>, context: &C, tally: &mut Tally) {
         let mut reruns = 0;
-        let settled = loop {
-            // SAFETY: claimed, here or by the caller, and not touched after the call but through the seat.
-            let (settled, patience_us) = unsafe { run_claimed(self.header(seat), context) };
-            match settled {
+        let over = loop {
+            // SAFETY: claimed, and not touched after the call, unless it is to be run again.
+            let ran = unsafe { run_claimed(header, context) };
+            match ran.settled {
                 Settled::Rerun if reruns < RERUNS => reruns += 1,
                 Settled::Again | Settled::Rerun => {
                     tally.add(Tally {
                         settled: 0,
                         again: 1,
-                        patience_us,
+                        patience_us: ran.patience_us,
                     });
-                    self.offer(seat);
+                    self.offer_again(ran.seat, header);
                     return;
                 }
-                over => break over,
+                _ => break ran,
             }
         };
-        if settled == Settled::FreeSlot {
-            self.free(seat);
+        if over.settled == Settled::FreeSlot {
+            self.free(over.seat);
         }
-        tally.settled += u32::from(settled != Settled::Recalled);
+        tally.settled += u32::from(over.settled != Settled::Recalled);
+    }
+
+    /// Makes a claimed chore ready to be run again. One that is in the post leaves it to those that are run once.
+    fn offer_again(&self, seat: u32, header: NonNull<Header<C>>) {
+        if Self::is_post(seat)
+            && let Ok(slot) = self.reserve(Self::rack_of(seat), header)
+        {
+            // SAFETY: claimed by the caller.
+            unsafe { move_claimed(header, slot) };
+            self.free(seat);
+            self.offer(slot, header);
+            return;
+        }
+        self.offer(seat, header);
     }
 
     /// Calls `f` for every rack in which chores wait.
@@ -339,19 +452,28 @@ impl<C> Racks<C> {
     pub fn clear(&self) {
         for (number, rack) in self.racks.iter().enumerate() {
             for (index, block) in rack.used().iter().enumerate() {
+                let posted = waiting(block.post.load(Ordering::Acquire));
+                if let Some(header) = posted.and_then(|header| block.claim_post(header.as_ptr())) {
+                    self.withdraw(seat(number, POST), header);
+                }
                 let mut left = block.ready.load(Ordering::Acquire);
                 while left != 0 {
-                    let seat = seat(number, index * BLOCK) + left.trailing_zeros();
+                    let bit = left.trailing_zeros();
                     left &= left - 1;
-                    if self.claim(seat) {
-                        // SAFETY: claimed just now.
-                        let settled = unsafe { withdraw_claimed(self.header(seat)) };
-                        if settled == Settled::FreeSlot {
-                            self.free(seat);
-                        }
+                    if block.claim(bit as usize) {
+                        let seat = seat(number, index * BLOCK) + bit;
+                        self.withdraw(seat, self.header(seat));
                     }
                 }
             }
+        }
+    }
+
+    /// Withdraws a chore that the caller has claimed.
+    fn withdraw(&self, seat: u32, header: NonNull<Header<C>>) {
+        // SAFETY: claimed, and not touched afterwards.
+        if unsafe { withdraw_claimed(header) } == Settled::FreeSlot {
+            self.free(seat);
         }
     }
 }

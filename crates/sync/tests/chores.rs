@@ -1,6 +1,6 @@
 //! Chores in racks, with real threads: what may be put where, what withdrawing and dropping mean, and a crowd doing all at once.
 
-use garonne_sync::chore::{Chore, Life, Refused, Step, Withdrawal};
+use garonne_sync::chore::{Chore, Life, Put, Refused, Step, Withdrawal};
 use garonne_sync::rack::{Racks, Tally};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -58,7 +58,8 @@ fn a_repeating_chore_gets_one_turn_a_walk_until_it_is_done_and_tells_its_patienc
 fn a_full_rack_refuses_and_takes_again_when_one_is_settled() {
     let racks = racks(&[64]);
     let make = || Arc::new(Chore::new(&racks, 0, |_: &u32| Step::Done));
-    let chores: Vec<_> = (0..64).map(|_| make()).collect();
+    // One in the post.
+    let chores: Vec<_> = (0..65).map(|_| make()).collect();
     chores
         .iter()
         .for_each(|chore| assert!(chore.put_shared(0).is_ok()));
@@ -68,8 +69,48 @@ fn a_full_rack_refuses_and_takes_again_when_one_is_settled() {
     assert_eq!((late.life(), Arc::strong_count(&late)), (Life::New, 1));
     assert_eq!(chores[40].withdraw(), Withdrawal::Settled(Life::Withdrawn));
     assert!(late.put_shared(0).is_ok());
-    assert_eq!(racks.run(0, 63, &0).settled, 64);
+    assert_eq!(racks.run(0, 63, &0).settled, 65);
     assert_eq!(late.life(), Life::Done);
+}
+
+#[test]
+fn a_chore_that_repeats_leaves_the_post_to_those_that_come() {
+    let racks = racks(&[64]);
+    let rounds = AtomicU32::new(0);
+    let repeats = Arc::new(Chore::new(&racks, 0, move |_: &u32| {
+        match rounds.fetch_add(1, Ordering::Relaxed) {
+            3 => Step::Done,
+            _ => Step::Again,
+        }
+    }));
+    let once = || Arc::new(Chore::new(&racks, 0, |_: &u32| Step::Done));
+    let put = |before: u32| Ok(Put { before });
+    assert_eq!(repeats.put_shared(0), put(0));
+    assert_eq!(racks.run(0, 0, &0).again, 1);
+    // The one is in the post, the other beside the first.
+    let (posted, beside) = (once(), once());
+    assert_eq!((posted.put_shared(0), beside.put_shared(0)), (put(0), put(1)));
+    let all = racks.run(0, 1, &0);
+    assert_eq!((all.settled, all.again), (2, 1));
+    assert_eq!(repeats.withdraw(), Withdrawal::Settled(Life::Withdrawn));
+    assert!(!racks.any_ready(0));
+    assert_eq!(racks.run(0, 2, &0), Tally::default());
+}
+
+#[test]
+fn a_chore_can_be_taken_back_from_the_post_and_put_again() {
+    let racks = racks(&[64]);
+    let chore = Arc::new(Chore::new(&racks, 0, |_: &u32| Step::Done));
+    for _ in 0..3 {
+        chore.put_shared(0).unwrap();
+        assert_eq!(chore.withdraw(), Withdrawal::Settled(Life::Withdrawn));
+        assert!(!racks.any_ready(0));
+    }
+    chore.put_shared(0).unwrap();
+    racks.clear();
+    assert_eq!((chore.life(), Arc::strong_count(&chore)), (Life::Withdrawn, 1));
+    chore.put_shared(0).unwrap();
+    assert_eq!(racks.run(0, 0, &0).settled, 1);
 }
 
 #[test]
