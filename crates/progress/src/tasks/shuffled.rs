@@ -227,7 +227,8 @@ fn an_end_while_others_submit_and_wait_leaves_nobody_asleep() {
                         if draw(2) == 0 {
                             let life = tasks.wait(&task);
                             let done = runs.done.load(Ordering::SeqCst) == runs.wanted;
-                            assert_eq!(life == Life::Done, done, "{life:?}");
+                            // At the end nobody waits for a run that goes on.
+                            assert!(life == Life::Pending || (life == Life::Done) == done, "{life:?}");
                         }
                     }
                 })
