@@ -51,8 +51,19 @@ pub const SHARED_TASKS: usize = garonne_sync::rack::SLOTS_MAX;
 /// Looks of a worker or waiter before it sleeps: some tens of microseconds, which is what being woken costs.
 pub const WORKER_SPINS: u32 = 2_000;
 
-/// Turns of a poller before it asks again which core it is on: asking costs as much as a look, and the kernel moves threads rarely.
-pub const CPU_CHECK_TURNS: u32 = 64;
+/// Turns of a poller before it asks again which core it is on, and which queues it is to watch: asking costs as much as a look, and the kernel moves threads rarely. Random schedules are
+/// shorter than that.
+pub const CPU_CHECK_TURNS: u32 = if cfg!(shuttle) { 2 } else { 64 };
+
+/// Turns, for each core that polls, after which a poller looks at a queue that another watches: together they look about every microsecond. So long a task waits more whose watcher is busy; more often, and
+/// the queue's line would be away from the watcher when a task comes.
+pub const RARE_TURNS: u32 = 16;
+
+/// Turns after which it looks again whether what it found has waited all the time: more than a watcher takes that is there.
+pub const DOUBT_TURNS: u32 = 4;
+
+/// Tasks that a poller has taken from a queue in [`CPU_CHECK_TURNS`] turns to become its watcher: more than chance brings.
+pub const WATCHES_FROM: u32 = 2;
 
 /// Tasks that wait at a place where somebody polls before another worker is called: fewer are run sooner than it would wake.
 pub const BACKLOG: u32 = 8;

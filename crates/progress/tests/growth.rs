@@ -1,10 +1,11 @@
 //! How the cost of tasks grows with the machine: 1 to 256 cores in up to 8 NUMA nodes, driven by simulated workers.
 //!
-//! The queues and tasks are the real ones. Each simulated worker takes its steps in a random order of its own seed: it looks at the queues on its path and runs what it finds. What a step
+//! The queues, the tasks and who looks where are the real ones. Each simulated worker takes its steps in a random order of its own seed: it looks at queues on its path and runs what it finds. What a step
 //! costs is counted in cache lines that have to come from another core: a worker keeps the version of each queue that it last saw, and every change of a queue makes
-//! a new version. So the price of polling an empty machine, of the queue of a core, of a node and of the machine can be compared at sizes that are not here.
+//! a new version. So the price of polling an empty machine, of the queue of a core, of a node and of the machine can be compared at sizes that are not here. The words that say who watches
+//! a queue are not counted: they change with the watcher only.
 
-use garonne_progress::tasks::{At, Class, How, Keypoint, Place, Poller, Settings, Step, Task, Tasks};
+use garonne_progress::tasks::{At, Class, How, Keypoint, Life, Place, Poller, Settings, Step, Task, Tasks};
 use garonne_topology::{Kind, Tree};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,7 +70,11 @@ impl Machine {
         let path: Vec<usize> = self.tasks.tree().path(core).collect();
         let ran = u64::from(self.workers[core].turn().settled);
         let (mut lines, mut cheap) = (0, 0);
+        let looked = self.workers[core].looked();
         for (level, area) in path.into_iter().enumerate() {
+            if looked >> level & 1 == 0 {
+                continue;
+            }
             match self.seen[core][level] == self.versions[area] {
                 true => cheap += 1,
                 false => lines += 1,
@@ -77,6 +82,13 @@ impl Machine {
             self.seen[core][level] = self.versions[area];
         }
         (lines, cheap, ran)
+    }
+
+    /// All take this many turns.
+    fn idle(&mut self, turns: u32) -> u64 {
+        let cores = self.workers.len();
+        let cheap = (0..turns).flat_map(|_| 0..cores).map(|core| self.walk(core).1);
+        cheap.sum()
     }
 
     /// Submits tasks to the queue of one area, one after the other, while all workers poll.
@@ -88,6 +100,8 @@ impl Machine {
             Place::Around(kind, cpu) => self.tasks.tree().around(cpu as usize, kind),
             _ => self.tasks.tree().root(),
         };
+        // Until each queue has who watches it.
+        self.idle(130);
         let runner = Arc::new(AtomicUsize::new(0));
         let (mut price, mut runs) = (Price::default(), vec![0u32; cores]);
         for _ in 0..rounds {
@@ -96,7 +110,10 @@ impl Machine {
                 note.store(at.core, Ordering::Relaxed);
                 Step::Done
             }));
-            self.tasks.submit_shared(&task).unwrap();
+            // By somebody who does not poll.
+            std::thread::scope(|scope| {
+                scope.spawn(|| self.tasks.submit_shared(&task).unwrap());
+            });
             // The submitter's line, and the new version for all others.
             self.versions[area] += 1;
             let mut done = false;
@@ -111,6 +128,8 @@ impl Machine {
                     if ran > 0 {
                         // Taking it changed the queue; the task's own line comes, and the submitter sees it settled.
                         self.versions[area] += 1;
+                        let level = self.tasks.tree().path(core).position(|on| on == area);
+                        self.seen[core][level.unwrap()] = self.versions[area];
                         price.waited += lines as f64 + 2.0;
                         runs[core] += 1;
                         done = true;
@@ -157,22 +176,43 @@ fn what_a_submitter_waits_for_does_not_grow_with_the_machine_and_a_cores_queue_d
         for price in [own, node, all] {
             assert!(price.waited <= 3.5, "{cores} cores: {price:?}");
         }
-        // A change of a queue is seen by those who share it, twice for each task: put and taken.
-        let sharers = |area: usize| simulated.tasks.tree().areas()[area].cpus.len() as f64;
-        let tree = simulated.tasks.tree();
-        assert!(own.lines <= 3.0, "{cores} cores: {own:?}");
-        assert!(
-            node.lines <= 2.0 * sharers(tree.around(0, Kind::Numa)) + 1.0,
-            "{node:?}"
-        );
-        assert!(all.lines <= 2.0 * sharers(tree.root()) + 1.0, "{all:?}");
-        // Nobody is left out for long.
-        assert!(cores == 1 || all.busiest < 0.9, "{all:?}");
+        // A task's queue is seen by who watches it, now and then by one more.
+        assert!(own.lines <= 1.0, "{cores} cores: {own:?}");
+        assert!(node.lines <= 1.5, "{cores} cores: {node:?}");
+        assert!(all.lines <= 1.5, "{cores} cores: {all:?}");
     }
 }
 
 #[test]
-fn a_look_at_an_idle_machine_costs_one_cached_line_per_level() {
+fn a_watcher_that_takes_no_more_turns_holds_up_nothing_for_long() {
+    for cores in [2usize, 16, 256] {
+        let mut simulated = Machine::new(machine(cores as u32));
+        simulated.idle(130);
+        let manner = simulated.tasks.manner(&How::at(Place::Machine)).unwrap();
+        // Whoever runs a task stops, until two are left.
+        let mut left: Vec<usize> = (0..cores).collect();
+        while left.len() > 1 {
+            let task = Arc::new(simulated.tasks.task_in(manner, |_: &At| Step::Done));
+            std::thread::scope(|scope| {
+                scope.spawn(|| simulated.tasks.submit_shared(&task).unwrap());
+            });
+            let mut turns = 0;
+            while task.life() == Life::Pending {
+                turns += 1;
+                let ran = left.iter().position(|core| simulated.walk(*core).2 > 0);
+                if let Some(at) = ran {
+                    left.remove(at);
+                }
+            }
+            // Together they look about once in sixteen turns of those who poll, whether they still take turns or not.
+            let alone = 16 * cores + 16;
+            assert!(turns <= alone, "{} of {cores} cores: {turns}", left.len());
+        }
+    }
+}
+
+#[test]
+fn a_turn_on_an_idle_machine_costs_at_most_one_cached_line_per_level() {
     for cores in [2u32, 16, 256] {
         let mut simulated = Machine::new(machine(cores));
         (0..cores as usize).for_each(|core| {
@@ -180,6 +220,16 @@ fn a_look_at_an_idle_machine_costs_one_cached_line_per_level() {
         });
         let levels = simulated.tasks.tree().path(0).count() as u64;
         assert!(levels <= 5, "{levels} levels");
-        assert_eq!(simulated.walk(0), (0, levels, 0));
+        let (lines, cheap, ran) = simulated.walk(0);
+        assert!(lines == 0 && ran == 0 && cheap <= levels, "{lines} {cheap} {ran}");
+        // Later, each queue is looked at by its watcher, and by all others together once in sixteen turns.
+        simulated.idle(130);
+        let turns = 160;
+        let looks = simulated.idle(turns) as f64 / f64::from(turns);
+        let queues = simulated.tasks.tree().areas().len() as f64;
+        assert!(
+            (queues..queues * 1.1).contains(&looks),
+            "{looks} looks at {queues} queues"
+        );
     }
 }

@@ -23,6 +23,7 @@ mod scheduler;
 mod shared;
 #[cfg(all(test, shuttle))]
 mod shuffled;
+mod watch;
 mod wishes;
 mod worker;
 mod worker_pool;
@@ -197,6 +198,7 @@ pub(crate) fn poke<W: Work<At>>(scheduler: &Arc<Scheduler>, task: &Arc<Task<W>>)
     let placed = task.work();
     let area = scheduler.area(placed.spot);
     if let Some(put) = task.poke(area)? {
+        scheduler.note_put(area);
         scheduler.ring(area, put, placed.urgency);
     }
     Ok(())
@@ -278,7 +280,9 @@ impl Tasks {
             }
         }
         let area = scheduler.area(placed.spot);
-        scheduler.ring(area, put(area)?, placed.urgency);
+        let put = put(area)?;
+        scheduler.note_put(area);
+        scheduler.ring(area, put, placed.urgency);
         Ok(())
     }
 

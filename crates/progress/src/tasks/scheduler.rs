@@ -10,6 +10,7 @@ use crate::facade::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence, lo
 use crate::limits::{BACKLOG, CORE_TASKS, CPU_CHECK_TURNS, SHARED_TASKS, WAIT_NAP};
 use crate::sys;
 use crate::tasks::place::Spot;
+use crate::tasks::watch::{Looks, Watch};
 use crate::tasks::wishes::Wishes;
 use crate::tasks::worker_pool::{Settings, WorkerPool};
 use crate::tasks::{At, Error, Keypoint, Urgency};
@@ -27,11 +28,13 @@ pub(crate) struct Scheduler {
     pub(crate) tree: Tree,
     pub(crate) racks: Arc<Racks<At>>,
     /// Areas from each core to the machine.
-    paths: Vec<Box<[u32]>>,
+    pub(super) paths: Vec<Box<[u32]>>,
     /// Cores of each area, as a bitmap.
     masks: Vec<Box<[u64]>>,
     /// Cores at which somebody polls.
     roster: Roster,
+    /// Who looks at shared queues.
+    pub(super) watch: Watch,
     pub(crate) pool: WorkerPool,
     settled: Box<[CachePadded<AtomicU64>]>,
     rounds: AtomicU32,
@@ -80,6 +83,7 @@ impl Scheduler {
         Ok(Self {
             racks: Arc::new(racks),
             roster: Roster::new(tree.cores()),
+            watch: Watch::new(areas.len()),
             wishes: Wishes::new(areas.len(), pool.homes.len()),
             pool,
             settled: (0..tree.cores())
@@ -158,6 +162,20 @@ impl Scheduler {
     #[inline]
     pub(crate) fn polled(&self, area: usize) -> bool {
         self.roster.meets(&self.masks[area])
+    }
+
+    /// Cores of an area at which somebody polls.
+    pub(super) fn pollers(&self, area: usize) -> u32 {
+        let masks = self.masks[area].iter().enumerate();
+        masks
+            .map(|(index, mask)| (self.roster.word(index) & mask).count_ones())
+            .sum()
+    }
+
+    /// A poller of a core leaves, or is busy for a while. It looks at its queues afterwards.
+    fn leave(&self, core: usize) {
+        self.watch.resign(&self.paths[core], core);
+        self.roster.leave(core);
     }
 
     /// A task was put into a queue: sees to it that somebody runs it.
@@ -369,6 +387,7 @@ pub struct Poller<'a> {
     scheduler: &'a Arc<Scheduler>,
     at: At,
     round: u32,
+    looks: Looks,
     /// Tasks settled and not counted yet: counting costs as much as a look.
     settled: u32,
     /// It is a worker's, which has its own way of going to sleep.
@@ -387,6 +406,7 @@ impl<'a> Poller<'a> {
                 polls: true,
             },
             round: core as u32,
+            looks: Looks::new(),
             settled: 0,
             quiet: false,
             fixed: false,
@@ -404,7 +424,7 @@ impl<'a> Poller<'a> {
         self
     }
 
-    /// Runs what waits, each task once.
+    /// Runs what waits, each task once. A queue that other cores share is mostly left to the one of them that watches it.
     #[inline]
     pub fn turn(&mut self) -> Tally {
         self.round = self.round.wrapping_add(1);
@@ -413,8 +433,9 @@ impl<'a> Poller<'a> {
             if !self.fixed {
                 self.follow();
             }
+            self.scheduler.settle_in(self.at.core, &mut self.looks);
         }
-        let tally = self.scheduler.walk(&self.at, self.round);
+        let tally = self.scheduler.poll(&self.at, self.round, &mut self.looks);
         self.settled = self.settled.saturating_add(tally.settled);
         tally
     }
@@ -422,6 +443,11 @@ impl<'a> Poller<'a> {
     fn count(&mut self) {
         self.scheduler
             .count(self.at.core, std::mem::take(&mut self.settled));
+    }
+
+    /// Queues that it looked at in the last turn, as bits: the lowest its core's, the next that of the area around that, and so on.
+    pub fn looked(&self) -> u32 {
+        self.looks.last
     }
 
     /// The core that it polls for.
@@ -435,7 +461,8 @@ impl<'a> Poller<'a> {
         if core != self.at.core {
             self.scheduler.roster.enter(core);
             let before = std::mem::replace(&mut self.at.core, core);
-            self.scheduler.roster.leave(before);
+            self.looks = Looks::new();
+            self.scheduler.leave(before);
             self.scheduler.hand_over(before);
         }
     }
@@ -445,7 +472,7 @@ impl Drop for Poller<'_> {
     fn drop(&mut self) {
         let core = self.at.core;
         self.count();
-        self.scheduler.roster.leave(core);
+        self.scheduler.leave(core);
         if self.quiet {
             return;
         }
@@ -468,7 +495,7 @@ pub struct Lengthy<'a> {
 impl<'a> Lengthy<'a> {
     pub(crate) fn new(scheduler: &'a Arc<Scheduler>, at: &At) -> Self {
         if at.polls {
-            scheduler.roster.leave(at.core);
+            scheduler.leave(at.core);
         }
         scheduler.hand_over(at.core);
         Self {
