@@ -58,7 +58,15 @@ struct Report {
     machine: String,
     rows: Vec<Row>,
     /// The machine's queue with only so many cores polling.
-    growth: Vec<(usize, f64)>,
+    growth: Vec<Growth>,
+}
+
+/// What the machine's queue costs with fewer cores polling: medians, as in [`Row`].
+#[derive(Debug, Serialize)]
+struct Growth {
+    cores: usize,
+    median_ns: f64,
+    handed_over_ns: Option<f64>,
 }
 
 pub fn run(words: Vec<OsString>) -> i32 {
@@ -94,7 +102,11 @@ fn measure(args: &Args) -> Result<Report, Error> {
     let mut polling = 1;
     while polling <= tree.cores() {
         let row = Bench::new(&tree, args, polling)?.row(tree.root())?;
-        report.growth.push((polling, row.median_ns));
+        report.growth.push(Growth {
+            cores: polling,
+            median_ns: row.median_ns,
+            handed_over_ns: row.handed_over_ns,
+        });
         polling = if polling < tree.cores() {
             (polling * 2).min(tree.cores())
         } else {
@@ -337,12 +349,17 @@ fn print(report: &Report) -> i32 {
         ]);
     }
     outln!("{table}\n");
-    let growth: Vec<String> = report
-        .growth
-        .iter()
-        .map(|(cores, median)| format!("{cores} cores {median:.0} ns"))
-        .collect();
-    outln!("the machine's queue: {}", growth.join(", "));
+    let mut growth = Table::new();
+    growth.load_preset(presets::NOTHING);
+    growth.set_header(["the machine's queue, cores that poll", "median", "handed over"]);
+    for row in &report.growth {
+        growth.add_row([
+            row.cores.to_string(),
+            ns(row.median_ns),
+            maybe(row.handed_over_ns),
+        ]);
+    }
+    outln!("{growth}\n");
     if let (Some(local), Some(machine)) = (report.rows.first(), report.rows.last()) {
         out!(
             "local {:.0} ns; machine-wide {:.1} times that",
