@@ -1,6 +1,9 @@
 //! By which addresses hosts reach each other: all that a host has are offered, and only an answer that proves the job's secret decides. What is here puts
 //! them into the order in which to try them.
 
+#[allow(unsafe_code)]
+mod sys;
+
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -9,16 +12,16 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::ADDRESSES_MAX;
 use crate::orders::Place;
-use crate::sys::{self, Interface};
+pub use sys::{Interface, interfaces};
 
 /// What this host offers: addresses that others may reach, those of the host itself last.
 pub fn own() -> Vec<IpAddr> {
-    offered(&sys::interfaces().unwrap_or_default())
+    offered(&interfaces().unwrap_or_default())
 }
 
 /// The same for agents of other hosts that are to call here. Of a host that others cannot reach at all its link-local addresses are with them, for whoever is to be told: nobody calls them.
 pub(crate) fn to_call() -> Vec<IpAddr> {
-    named_to_callers(&sys::interfaces().unwrap_or_default())
+    named_to_callers(&interfaces().unwrap_or_default())
 }
 
 fn named_to_callers(interfaces: &[Interface]) -> Vec<IpAddr> {
@@ -52,7 +55,7 @@ fn offered(interfaces: &[Interface]) -> Vec<IpAddr> {
 
 /// The networks of this host's interfaces, by the interfaces' names; none that leads to this host only.
 pub fn networks() -> Vec<(String, IpNet)> {
-    let interfaces = sys::interfaces().unwrap_or_default();
+    let interfaces = self::interfaces().unwrap_or_default();
     let named = |interface: &Interface| Some((interface.name.clone(), network_of(interface)?));
     let outer = interfaces.iter().filter(|interface| leads_out(interface));
     outer.filter_map(named).collect()
@@ -114,7 +117,7 @@ pub fn home() -> Result<u64> {
 
 /// Puts the addresses of all these places into the order in which to try them from here.
 pub fn order_all(places: &mut [Place]) {
-    let (home, own) = (home().ok(), sys::interfaces().unwrap_or_default());
+    let (home, own) = (home().ok(), interfaces().unwrap_or_default());
     for place in places {
         place.addresses = order(place, home, &own);
     }

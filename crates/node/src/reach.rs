@@ -12,7 +12,6 @@ use ipnet::IpNet;
 use crate::addresses;
 use crate::limits::{ADDRESSES_MAX, KINDS_MAX};
 use crate::rank::networks::Networks;
-use crate::sys;
 
 /// An address of a host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +35,11 @@ pub(crate) fn own(said: Option<&str>) -> Vec<Own> {
     let table = |name| std::fs::read_to_string(name).unwrap_or_default();
     let routed = routed(&table("/proc/net/route"), &table("/proc/net/ipv6_route"));
     let beyond = setting.leads_beyond(&networks);
-    let interfaces = sys::interfaces().unwrap_or_default();
+    let interfaces = addresses::interfaces().unwrap_or_default();
     let interfaces = interfaces
         .iter()
         .filter(|interface| addresses::leads_out(interface));
-    let own = |interface: &sys::Interface| {
+    let own = |interface: &addresses::Interface| {
         let at = IpNet::with_netmask(interface.address, interface.mask?).ok()?;
         let usable = setting.allow(interface.address);
         let leads_on =

@@ -3,8 +3,6 @@
 //!
 //! Only this crate calls it. Every function is a thin layer whose contract is in its comment.
 
-mod interfaces;
-
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -17,7 +15,6 @@ use rustix::net::{
 };
 
 use crate::limits::MESSAGE_BYTES_MAX;
-pub use interfaces::{Interface, interfaces};
 
 /// A wait for so long, as the kernel wants it said.
 pub fn timespec(duration: Duration) -> Timespec {

@@ -23,7 +23,6 @@ use crate::drained;
 use crate::error::{Error, Result};
 use crate::layout::{self, State};
 use crate::orders::Place;
-use crate::sys;
 use crate::tuned::Networks as Tuned;
 use crate::ways;
 
@@ -54,7 +53,7 @@ impl Outward {
             networks: Networks::from_environment()?,
             node: world.node,
             home: addresses::home().ok(),
-            interfaces: sys::interfaces().unwrap_or_default(),
+            interfaces: addresses::interfaces().unwrap_or_default(),
             board: client.board(),
             since: Mutex::default(),
         };
@@ -156,7 +155,7 @@ fn fabrics() -> Result<Fabrics> {
 
 /// What each of this host's interfaces gives to this process, by where the device is.
 fn shares(all_send: bool) -> Vec<(IpAddr, f64)> {
-    let interfaces = sys::interfaces().unwrap_or_default();
+    let interfaces = addresses::interfaces().unwrap_or_default();
     let outer: Vec<_> = interfaces
         .iter()
         .filter(|interface| !interface.loopback)
@@ -175,7 +174,7 @@ fn shares(all_send: bool) -> Vec<(IpAddr, f64)> {
             .position(|known| *known == name)
             .map_or(1.0, |at| shares[at])
     };
-    let share = |interface: &&sys::Interface| (interface.address, share_of(&interface.name));
+    let share = |interface: &&addresses::Interface| (interface.address, share_of(&interface.name));
     outer.iter().map(share).collect()
 }
 
@@ -187,7 +186,7 @@ struct Map {
     node: u32,
     home: Option<u64>,
     /// When the job began.
-    interfaces: Vec<sys::Interface>,
+    interfaces: Vec<addresses::Interface>,
     board: Segment,
     since: Mutex<Since>,
 }
@@ -197,7 +196,7 @@ struct Map {
 struct Since {
     added: Vec<Added>,
     /// This host's interfaces, those that it had before among them.
-    interfaces: Vec<sys::Interface>,
+    interfaces: Vec<addresses::Interface>,
 }
 
 impl Map {
@@ -207,7 +206,7 @@ impl Map {
         if added::len(&self.board) != since.added.len() {
             since.added = added::read(&self.board);
             let had = self.interfaces.iter().cloned();
-            let mut now = sys::interfaces().unwrap_or_default();
+            let mut now = addresses::interfaces().unwrap_or_default();
             now.retain(|new| !self.interfaces.iter().any(|old| old.address == new.address));
             since.interfaces = had.chain(now).collect();
         }

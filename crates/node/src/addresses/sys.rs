@@ -1,4 +1,4 @@
-//! The interfaces of this host, as the kernel tells of them.
+//! The interfaces of this host, as the kernel tells of them: what safe wrappers do not offer.
 
 use rustix::net::{AddressFamily, SocketType, socket};
 use std::ffi::CStr;
