@@ -140,6 +140,12 @@ pub mod coll {
     /// The same where some wait for nobody: so many starts these may be ahead.
     pub const OWN_ROUNDS_AHEAD: u32 = 4;
 
+    /// Temporary memory from this length on is kept for the next collective: what the C library gives back to the kernel, and gets anew page by page.
+    pub const TEMPORARY_KEPT_FROM: usize = 64 << 10;
+
+    /// Bytes of it that a process keeps: what nonblocking reductions of 4 MB on few ranks need, and little beside the data of such calls.
+    pub const TEMPORARY_KEPT: usize = 4 << 20;
+
     /// Bytes of the wide cells of one board, all together: 15 ranks have cells of 128 KB, 63 have cells of 32 KB. Virtual until touched.
     pub const ROUNDS_BYTES: usize = 8 << 20;
 

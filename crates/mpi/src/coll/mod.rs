@@ -28,6 +28,7 @@ mod start;
 mod statement;
 mod table;
 pub mod tag;
+mod temporary;
 pub(crate) mod typed;
 mod ways;
 mod within;

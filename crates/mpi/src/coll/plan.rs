@@ -11,6 +11,7 @@
 //! is not read, before a `wait` or `fence` that covers it.
 
 use super::spread::Spread;
+use super::temporary::Temporary;
 use super::typed::{self, Fold, Shape, Typed};
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
@@ -147,7 +148,7 @@ pub struct Schedule {
     /// The steps, in order.
     pub steps: Vec<Step>,
     /// Kept alive for the steps' views of it.
-    pub scratch: Vec<Scratch>,
+    pub scratch: Vec<Temporary>,
 }
 
 impl Schedule {
@@ -282,7 +283,7 @@ impl Plan for Recorder {
     }
 
     fn scratch(&mut self, len: u64) -> Result<UserMem> {
-        let scratch = scratch(len)?;
+        let scratch = Temporary::new(len)?;
         let mem = scratch.mem();
         self.schedule.scratch.push(scratch);
         Ok(mem)

@@ -3,9 +3,10 @@
 //! Owns the pending operations of a collective and the temporary memory they reach ([`Afloat`]). [`Immediate`] lives on the stack of
 //! a blocking call; [`Running`], which [`super::start`] makes, is shared by its request and the host's list of steppers. Bounded by the steps between two fences.
 
-use super::plan::{self, Plan, Schedule, Side, Site, Step, Token};
+use super::plan::{Plan, Schedule, Side, Site, Step, Token};
 use super::spread::Spread;
 use super::tag::{Call, Inside};
+use super::temporary::Temporary;
 use super::typed::{self, Fold};
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
@@ -15,7 +16,7 @@ use garonne_engine::event::{Awaited, Meeting};
 use garonne_engine::watch::{Does, Watched};
 use garonne_progress::host::Awaits;
 use garonne_progress::host::{Host, Stepper};
-use garonne_sync::user::{Data, Scratch, UserMem};
+use garonne_sync::user::{Data, UserMem};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -338,7 +339,7 @@ impl Flight {
 #[derive(Default)]
 pub(super) struct Afloat {
     pub flight: Flight,
-    pub scratch: Vec<Scratch>,
+    pub scratch: Vec<Temporary>,
 }
 
 impl Afloat {
@@ -452,7 +453,7 @@ impl Plan for Immediate<'_> {
     }
 
     fn scratch(&mut self, len: u64) -> Result<UserMem> {
-        let scratch = plan::scratch(len)?;
+        let scratch = Temporary::new(len)?;
         let mem = scratch.mem();
         self.afloat.scratch.push(scratch);
         Ok(mem)

@@ -5,9 +5,10 @@
 //! messages all leave at once, or a rank that has nothing to do, needs no stepper, and the others' is short. Bounded as [`super::run`].
 
 use super::Collective;
-use super::plan::{self, Plan, Recorder, Schedule, Site, Token};
+use super::plan::{Plan, Recorder, Schedule, Site, Token};
 use super::run::{Afloat, Running, Wire};
 use super::spread::Spread;
+use super::temporary::Temporary;
 use super::typed::{self, Fold};
 use crate::comm::Comm;
 use crate::error::Result;
@@ -141,7 +142,7 @@ impl Plan for Starting {
     }
 
     fn scratch(&mut self, len: u64) -> Result<UserMem> {
-        let scratch = plan::scratch(len)?;
+        let scratch = Temporary::new(len)?;
         let mem = scratch.mem();
         self.afloat.scratch.push(scratch);
         Ok(mem)

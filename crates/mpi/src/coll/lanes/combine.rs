@@ -3,11 +3,11 @@
 use super::{LINE, Lanes, pieces};
 use crate::coll::algo::scan::Own;
 use crate::coll::algo::{self, Reduction, part};
-use crate::coll::plan::scratch;
+use crate::coll::temporary::Temporary;
 use crate::coll::typed;
 use crate::error::Result;
 use crate::limits::coll as limit;
-use garonne_sync::user::{Data, Scratch, UserMem};
+use garonne_sync::user::{Data, UserMem};
 use std::ops::Range;
 
 impl Lanes<'_> {
@@ -144,10 +144,10 @@ impl Lanes<'_> {
         let own = slice(me);
         // In place, the result goes where contributions of later pieces still are.
         let aside = match r.in_place() {
-            true => Some(scratch(algo::len(&own) * slots.size)?),
+            true => Some(Temporary::new(algo::len(&own) * slots.size)?),
             false => None,
         };
-        let output = aside.as_ref().map_or(r.output, Scratch::mem);
+        let output = aside.as_ref().map_or(r.output, Temporary::mem);
         let longest = (0..n).map(|member| algo::len(&slice(member))).max().unwrap_or(0);
         for (at, most) in pieces(longest, slots.each) {
             let epoch = self.next();
