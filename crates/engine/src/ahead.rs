@@ -93,6 +93,17 @@ impl Ahead {
     }
 }
 
+impl Core {
+    /// Bytes of messages that are to be written.
+    pub(crate) fn bytes_ahead(&self) -> u64 {
+        let sends = self.ahead.writes.iter();
+        let known = sends.filter_map(|write| self.requests.find(write.send));
+        known
+            .map(|index| self.requests.peek(index).data.len)
+            .fold(0, u64::saturating_add)
+    }
+}
+
 /// Adds to a list of hints, over the oldest.
 fn remember<T>(list: &mut VecDeque<T>, item: T) {
     if list.len() >= AHEAD_MAX {

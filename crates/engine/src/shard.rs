@@ -424,7 +424,7 @@ impl<R: Rail> Shard<R> {
         let core = &self.core;
         let bytes = if core.pending {
             let moving = core.pulls.iter().chain(&core.pushes).chain(&core.streams_out);
-            moving.map(left).fold(0, u64::saturating_add)
+            moving.map(left).fold(core.bytes_ahead(), u64::saturating_add)
         } else {
             0
         };
