@@ -4,12 +4,14 @@
 //! need to know of their surroundings (inboxes, doorbells, patience, how to end the job) is answered here from the
 //! [`Client`]; a world of one answers it from plain memory and never meets an agent.
 
+mod idle;
 mod neighbours;
 pub(crate) mod networks;
 mod outward;
 mod place;
 pub(crate) mod rails;
 mod shards;
+use idle::Idle;
 use neighbours::OfJob;
 pub use networks::ENV_NETWORKS;
 pub use outward::{ENV_ENCRYPT, ENV_OFI};
@@ -109,6 +111,8 @@ impl Rank {
         let tracer = Arc::new(Tracer::new(client.clone()));
         client.card(world.rank).set_book(shown.book());
         tracer.introduce();
+        let helpers = std::env::var(ENV_HELPERS).ok();
+        let helpers = helpers.and_then(|cpus| CpuSet::parse(&cpus));
         let place = Place {
             shard: 0,
             shown: Some(shown),
@@ -125,10 +129,18 @@ impl Rank {
                     world.cpus_milli,
                 ),
             },
+            idle: match world.nodes {
+                1 => Idle::of(
+                    (world.here, computing_threads()),
+                    world.cpus_milli,
+                    helpers.as_ref(),
+                    &allowed(),
+                ),
+                // A look at the sockets costs more than one at memory.
+                _ => None,
+            },
         };
         client.card(world.rank).set_paces(rail.paces_at() as u64);
-        let helpers = std::env::var(ENV_HELPERS).ok();
-        let helpers = helpers.and_then(|cpus| CpuSet::parse(&cpus));
         let (rail, hosts) = match outward {
             None => (ComposedRail::of_node(rail), None),
             Some(mut outward) => {
@@ -193,6 +205,7 @@ impl Rank {
             patience: patience(false, false),
             lends_always: false,
             grace: None,
+            idle: None,
         };
         let further = Further::new(None, place.clone(), (built_in, loaded.clone()))?;
         let host = Arc::new(EngineHost::new(

@@ -15,6 +15,8 @@ mod napping;
 mod porch;
 mod seated;
 mod together;
+mod turns;
+mod vigil;
 mod waiting;
 mod watching;
 
@@ -229,7 +231,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             return None;
         }
         self.nothing_lent();
-        if self.lending.gate.is_entered() {
+        if self.lending.door.gate.is_entered() {
             // It is not kept waiting for as long as this looks.
             return None;
         }

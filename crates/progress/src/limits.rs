@@ -137,6 +137,31 @@ pub const SHORTS: u8 = 3;
 /// Computing for less than this hides less than lending hands and waking them costs both sides together, where there is a core to spare.
 pub const WORTH: std::time::Duration = std::time::Duration::from_micros(50);
 
+/// The same where the helper is awake: a line or two go from core to core for each message.
+pub const WORTH_AWAKE: std::time::Duration = std::time::Duration::from_micros(2);
+
+/// Where it is not known yet whether a helper stays awake, what is left open within such a time counts as one soon after the other.
+pub const VIGIL_GUESS: std::time::Duration = std::time::Duration::from_micros(100);
+
+/// Looks of a helper that is awake between two looks at the clock, which costs as much as one or two of these.
+pub const VIGIL_LOOKS: u32 = 32;
+
+/// Looks at the engine of which one also runs the steppers that wait for memory: each asks the engine for what it waits for.
+pub const VIGIL_STEPS: u32 = 4;
+
+/// A helper whose few looks took this long was put aside meanwhile: far more than they take, and less than others have of a core once they got it.
+pub const AWAY_FROM: std::time::Duration = std::time::Duration::from_micros(50);
+
+/// How long it then does without vigils, twice as long each time, up to the longest: in the end it takes a tenth of a millisecond of a second from who wants its core.
+pub const VIGIL_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+/// See [`VIGIL_PAUSE`].
+pub const VIGIL_PAUSE_MOST: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Lendings in a row, each soon after the one before, that find the helper asleep before it is called: calling costs the program some microseconds.
+pub const VIGIL_CALLS: u32 = 4;
+/// The same at most, where it was asleep again each time soon after.
+pub const VIGIL_CALLS_MOST: u32 = 16;
+
 /// Graces in a row that a helper lets pass because hands were lent in each: a program that lends so often comes back as a rule.
 pub const PUT_OFF_MOST: u32 = 4;
 

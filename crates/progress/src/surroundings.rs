@@ -2,7 +2,7 @@
 //!
 //! Implemented by `node` for real processes and by `sim` for threads and simulated ranks; called by the engine host.
 
-use crate::limits::{REST, YIELD_TAKEN_FROM};
+use crate::limits::{AWAY_FROM, REST, YIELD_TAKEN_FROM};
 use garonne_engine::api::{Origin, Peer};
 use garonne_engine::event::{Sent, Waiting};
 use std::time::{Duration, Instant};
@@ -114,6 +114,16 @@ pub trait Surroundings: Send + Sync {
     /// is a core to spare, and peers call the helper at once.
     fn grace(&self) -> Option<Duration> {
         None
+    }
+
+    /// How long a helper with nothing to do stays awake before it sleeps, looking for more: nothing but where idle cores are nobody else's. Asked once, by the helper.
+    fn vigil(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// A helper that is awake and whose few looks took this long was put aside meanwhile: others want its core.
+    fn away(&self) -> Duration {
+        AWAY_FROM
     }
 
     /// Whether hands are lent also where the program never computed between leaving something open and waiting for it. For tests and measurements.

@@ -38,6 +38,17 @@ pub(crate) fn cpu() -> u32 {
     u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
 
+/// How often others got the core of the calling thread while it could have gone on.
+pub(crate) fn times_put_aside() -> i64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: written by the call, and zeros are usage, too.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usage.ru_nivcsw
+}
+
 /// Time since any fixed point, to some milliseconds, for a fifth of what exact time costs.
 pub(crate) fn coarse_time() -> Duration {
     let mut time = MaybeUninit::<libc::timespec>::zeroed();

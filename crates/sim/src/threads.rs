@@ -61,6 +61,8 @@ pub struct Lending {
     pub patience: Patience,
     /// See [`Surroundings::grace`].
     pub grace: Option<Duration>,
+    /// See [`Surroundings::vigil`].
+    pub vigil: Duration,
 }
 
 impl Surroundings for Lending {
@@ -70,6 +72,15 @@ impl Surroundings for Lending {
 
     fn grace(&self) -> Option<Duration> {
         self.grace
+    }
+
+    fn vigil(&self) -> Duration {
+        self.vigil
+    }
+
+    fn away(&self) -> Duration {
+        // Threads of a test share their cores all the time.
+        Duration::MAX
     }
 
     fn lends_always(&self) -> bool {

@@ -31,9 +31,14 @@ const PATIENCE: Patience = Patience {
     awake: 1,
 };
 
-/// With a core to spare, and without.
-const GRACES: [Option<Duration>; 2] = [None, Some(Duration::from_micros(50))];
-const WORLDS: u32 = GRACES.len() as u32;
+/// With a core to spare, with one on which the helper stays awake (for longer than anything here takes, for a moment), and without.
+const SPARE: [(Option<Duration>, Duration); 4] = [
+    (None, Duration::ZERO),
+    (None, Duration::from_millis(2)),
+    (None, Duration::from_micros(20)),
+    (Some(Duration::from_micros(50)), Duration::ZERO),
+];
+const WORLDS: u32 = SPARE.len() as u32;
 
 type Rank = EngineHost<LocalRail, Lending>;
 
@@ -251,8 +256,13 @@ fn rings(host: &Rank) {
 
 fn world(seed: u64, threads: Threads, program: impl Fn(&Arc<Rank>) + Sync) {
     let patience = PATIENCE;
-    for grace in GRACES {
-        world_of(Lending { patience, grace }, seed, threads, &program);
+    for (grace, vigil) in SPARE {
+        let lending = Lending {
+            patience,
+            grace,
+            vigil,
+        };
+        world_of(lending, seed, threads, &program);
     }
 }
 
@@ -335,6 +345,7 @@ fn a_helper_that_rests_is_woken_when_hands_are_lent_again() {
     let lending = Lending {
         patience,
         grace: Some(grace),
+        vigil: Duration::ZERO,
     };
     let done = AtomicU32::new(0);
     world_of(lending, 1, Threads::One, |host| {
@@ -360,6 +371,7 @@ fn where_no_core_is_to_spare_nobody_calls_the_helper_of_a_rank_that_soon_comes_b
     let lending = Lending {
         patience: PATIENCE,
         grace: Some(Duration::from_secs(3600)),
+        vigil: Duration::ZERO,
     };
     let done = AtomicU32::new(0);
     world_of(lending, 1, Threads::One, |host| {
@@ -386,6 +398,7 @@ fn a_keypoint_of_the_program_advances_what_is_open_where_nobody_calls_the_helper
     let lending = Lending {
         patience: PATIENCE,
         grace: Some(Duration::from_secs(3600)),
+        vigil: Duration::ZERO,
     };
     let (tasks, done) = (Tasks::new(Settings::here()).unwrap(), AtomicU32::new(0));
     world_of(lending, 1, Threads::One, |host| {
@@ -406,4 +419,32 @@ fn a_keypoint_of_the_program_advances_what_is_open_where_nobody_calls_the_helper
         done.fetch_add(1, Ordering::AcqRel);
     });
     assert_eq!(done.load(Ordering::Acquire), WORLD);
+}
+
+#[test]
+fn a_helper_that_is_awake_sees_what_is_lent_and_nobody_calls_it() {
+    let lending = Lending {
+        patience: PATIENCE,
+        grace: None,
+        vigil: Duration::from_secs(1),
+    };
+    let uncalled = AtomicU32::new(0);
+    world_of(lending, 1, Threads::One, |host| {
+        let (right, left) = ((host.me() + 1) % WORLD, (host.me() + WORLD - 1) % WORLD);
+        for round in 0..ROUNDS {
+            let (out, into) = (buffer(round), Scratch::new(LARGE).unwrap());
+            into.mem().with_mut(0, LARGE, |bytes| bytes.fill(0));
+            let open = [
+                recv(host, left, round as i32, &into),
+                send(host, right, round as i32, &out, LARGE),
+            ];
+            let words = host.inspect(|shard| shard.rail().hands(host.me())).unwrap();
+            let (word, all) = (words.word(0), words.word(4));
+            comes("a large message", || has_come(&into, round));
+            // Armed it would be by whoever lends to one that sleeps.
+            uncalled.fetch_add(u32::from(!Call::new(&word, &all).is_armed()), Ordering::Relaxed);
+            wait(host, open);
+        }
+    });
+    assert!(uncalled.into_inner() >= WORLD * (ROUNDS - 2));
 }

@@ -240,6 +240,7 @@ fn engine(fabric: &Arc<Fabric>, me: u32, patience: Patience) -> (Shard<LocalRail
     let lending = Lending {
         patience,
         grace: None,
+        vigil: std::time::Duration::ZERO,
     };
     (shard, lending)
 }

@@ -33,6 +33,7 @@ const LENDING: Lending = Lending {
         awake: 1,
     },
     grace: None,
+    vigil: Duration::ZERO,
 };
 
 type Rank = EngineHost<LocalRail, Lending>;

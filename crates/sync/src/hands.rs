@@ -4,7 +4,11 @@
 //! library. While the gate is kept the helper stays outside; the program's thread lends before it goes away and takes back when it waits, so locks
 //! may change their ways in between. A helper that is inside is not waited for: until it has left, both are at the engine, with real locks. The [`Call`] is two words in shared memory by which peers wake the helper. It is armed while something is open that
 //! needs hands; only what needs hands looks at it, so a small message never does. Where nobody is to call at once, [`Lendings`] lets the helper look by itself now and then,
-//! and rest while nothing is lent.
+//! and rest while nothing is lent. Where cores are idle it may stay awake for a while instead of sleeping ([`Vigil`]): then nobody has to call it.
+
+mod vigil;
+
+pub use vigil::Vigil;
 
 use crate::doorbell::Doorbell;
 use crate::facade::{AtomicBool, AtomicU32, Ordering, fence};
@@ -38,7 +42,10 @@ impl Gate {
 
     /// Lets the helper in from now on, and lets one stay that was asked to leave. For the one who keeps and lends. `false`: the helper has retired, nothing is lent.
     pub fn lend(&self) -> bool {
-        self.recalled.store(false, Ordering::SeqCst);
+        // Who lends is the one who recalls. A helper may look at both words all the time: they are written only if they change.
+        if self.recalled.load(Ordering::Relaxed) {
+            self.recalled.store(false, Ordering::SeqCst);
+        }
         // Release: the helper sees what the lender did, the change of its locks included. SYNC(hands-gate).
         let lent = self
             .state
@@ -94,6 +101,9 @@ impl Gate {
     /// As `try_keep`, but a helper that is inside is asked to leave soon. It may still be inside, even put aside by the kernel: who gets `false` goes on with
     /// locks that are real ones, and calls this again now and then.
     pub fn take_back(&self) -> bool {
+        if self.try_keep() {
+            return true;
+        }
         // Before the look: a helper that comes in later sees it. SYNC(hands-recall).
         self.recalled.store(true, Ordering::SeqCst);
         self.try_keep()

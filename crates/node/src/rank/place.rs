@@ -2,6 +2,7 @@
 //!
 //! One [`Place`] for each shard; what others see of the rank is one, whatever shard it is about ([`Shown`]).
 
+use super::idle::Idle;
 use super::memory_of;
 use crate::book::Book;
 use crate::client::Client;
@@ -24,6 +25,7 @@ pub struct Place {
     pub(super) patience: Patience,
     pub(super) lends_always: bool,
     pub(super) grace: Option<Duration>,
+    pub(super) idle: Option<Idle>,
 }
 
 /// What a rank of a job shows to others, put together from what its shards say.
@@ -94,6 +96,10 @@ impl Surroundings for Place {
 
     fn grace(&self) -> Option<Duration> {
         self.grace
+    }
+
+    fn vigil(&self) -> Duration {
+        self.idle.as_ref().map_or(Duration::ZERO, Idle::vigil)
     }
 
     fn lends_always(&self) -> bool {

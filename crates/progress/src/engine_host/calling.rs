@@ -32,12 +32,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     pub(super) fn words(&self) -> Option<&Words> {
         match self.lending.phase.load(Ordering::Acquire) {
             OFF => return None,
-            RUNNING if !self.lending.gate.is_deserted() => {}
+            RUNNING if !self.lending.door.gate.is_deserted() => {}
             _ => {
                 let mut tasks = lock(&self.lending.tasks);
-                if tasks.is_none() || self.lending.gate.is_deserted() {
+                if tasks.is_none() || self.lending.door.gate.is_deserted() {
                     // Before there is one that could retire.
-                    self.lending.gate.attend();
+                    self.lending.door.gate.attend();
                     if let Err(error) = self.hire(&mut tasks) {
                         self.lending.phase.store(OFF, Ordering::Release);
                         self.surroundings.lent(Lent::Refused(error));

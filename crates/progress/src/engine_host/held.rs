@@ -76,7 +76,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// Whether a thread that is woken may get the core of the one that wakes it: a helper, or any where ranks exceed cores.
     #[inline]
     fn is_crowded(&self) -> bool {
-        !self.lending.gate.is_kept() || self.surroundings.patience().spins == 0
+        !self.lending.door.gate.is_kept() || self.surroundings.patience().spins == 0
     }
 
     /// Takes the engine, executing what others submitted first. Waits for a holder, which never blocks.

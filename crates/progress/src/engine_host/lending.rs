@@ -10,23 +10,24 @@
 
 use super::advancing::Look;
 use super::calling::Words;
+use super::turns::Turns;
+use super::vigil::Vigils;
 use super::{By, EngineHost, lock};
 use crate::backoff::Backoff;
 use crate::habit::{AGAIN, Habit, Moment};
-use crate::limits::{
-    GRACES_BEFORE_REST, HANDED_OVER_FROM, HELPER_SPINS, LOOKS_SOON, OPEN_FEW, PUT_OFF_MOST, WORTH,
-};
-use crate::surroundings::{Lent, Surroundings};
+use crate::limits::{HANDED_OVER_FROM, LOOKS_SOON, OPEN_FEW, WORTH, WORTH_AWAKE};
+use crate::surroundings::Surroundings;
 use crate::sys;
-use crate::tasks::{self, Cores, Duty, Next, Tasks};
+use crate::tasks::{self, Cores, Tasks};
 use crate::ticket::pause;
 use garonne_engine::api::Request;
 use garonne_engine::rail::Rail;
-use garonne_sync::hands::{For, Gate, Inside, Lendings};
+use garonne_sync::hands::{For, Gate, Lendings};
+use garonne_sync::pad::CachePadded;
 use garonne_sync::trylock::OneThread;
 use garonne_topology::CpuSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// There is no helper and never will be.
@@ -38,59 +39,18 @@ pub(super) const RUNNING: u8 = 2;
 
 pub(super) type Maker = Box<dyn Fn() -> Result<Tasks, tasks::Error> + Send + Sync>;
 
-/// A host's progress as what a worker on call does.
-struct Turns<R, S> {
-    host: Weak<EngineHost<R, S>>,
-    words: Words,
-    rest: Duration,
-}
-
-impl<R: Rail + Send + 'static, S: Surroundings + 'static> Duty for Turns<R, S> {
-    fn word(&self) -> &AtomicU32 {
-        self.words.call().word()
-    }
-
-    fn rouse(&self) {
-        self.words.call().rouse();
-    }
-
-    fn turn(&self) -> Next {
-        self.host.upgrade().map_or(Next::Leave, |host| host.take_turn())
-    }
-
-    fn retires(&self) -> bool {
-        // While something is lent it stays, since peers may call.
-        self.host.upgrade().is_none_or(|host| host.lending.gate.retire())
-    }
-
-    fn rest(&self) -> Duration {
-        self.rest
-    }
-
-    fn look(&self) {
-        // Who is in MPI does all that itself.
-        if let Some(host) = self.host.upgrade()
-            && host.lending.gate.is_lent()
-            && host.work() != Next::Sleep
-        {
-            // What is left wants somebody who looks again soon.
-            self.rouse();
-        }
-    }
-}
-
 /// An operation of another shard, and its host.
 pub(super) type Elsewhere<R, S> = (Arc<EngineHost<R, S>>, Request);
 
 /// See the module's paragraph.
 pub(super) struct Lending<R, S> {
-    pub gate: Gate,
+    /// With lines of their own: a helper may look at them all the time.
+    pub door: CachePadded<Door>,
+    pub(super) vigils: CachePadded<Vigils>,
     /// Operations left open that need hands. Those that are over are taken out when somebody looks.
     pub(super) open: Mutex<Vec<Request>>,
     /// Those of further shards, each with its host: a rank has one helper.
     pub(super) open_beside: Mutex<Vec<Elsewhere<R, S>>>,
-    /// The helper found nothing open any more.
-    all_over: AtomicBool,
     /// A thread left something open while another polled.
     relied_on: AtomicBool,
     /// Something was left open, and when somebody last looked was not over.
@@ -101,12 +61,12 @@ pub(super) struct Lending<R, S> {
     pub(super) patient: AtomicBool,
     /// The rail rings for these since the words were armed last.
     pub(super) rings: AtomicBool,
-    lendings: Lendings,
+    pub(super) lendings: Lendings,
     /// How many of those the helper knew when it last looked by itself, the looks in a row at which there were more, and those with nothing lent.
-    known: AtomicU32,
-    put_off: AtomicU32,
-    vain: AtomicU32,
-    habit: Habit,
+    pub(super) known: AtomicU32,
+    pub(super) put_off: AtomicU32,
+    pub(super) vain: AtomicU32,
+    pub(super) habit: Habit,
     /// The processor that the program's thread was on when it lent.
     pub(super) cpu: AtomicU32,
     /// Where the helper may live.
@@ -126,13 +86,23 @@ pub(super) struct Lending<R, S> {
     pub promise: Mutex<Option<OneThread>>,
 }
 
+/// What lender and helper both write with each lending.
+pub(super) struct Door {
+    pub gate: Gate,
+    /// The helper found nothing open any more.
+    pub(super) all_over: AtomicBool,
+}
+
 impl<R, S> Lending<R, S> {
     pub(super) fn new() -> Self {
         Self {
-            gate: Gate::new(),
+            door: CachePadded(Door {
+                gate: Gate::new(),
+                all_over: AtomicBool::new(false),
+            }),
+            vigils: CachePadded(Vigils::new()),
             open: Mutex::default(),
             open_beside: Mutex::default(),
-            all_over: AtomicBool::new(false),
             relied_on: AtomicBool::new(false),
             any_open: AtomicBool::new(false),
             afar: AtomicBool::new(false),
@@ -160,6 +130,18 @@ impl<R, S> Lending<R, S> {
     #[inline]
     pub(super) fn is_any_open(&self) -> bool {
         self.any_open.load(Ordering::Relaxed)
+    }
+
+    /// Whether a helper found nothing open any more, since hands were last lent.
+    #[inline]
+    pub(super) fn is_all_over(&self) -> bool {
+        self.door.all_over.load(Ordering::SeqCst)
+    }
+
+    /// The time since this was made.
+    #[inline]
+    pub(super) fn now(&self) -> Duration {
+        self.epoch.elapsed()
     }
 
     /// The poller of several threads leaves: whether another relied on it to lend what that left open.
@@ -206,6 +188,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let tasks = lock(&self.lending.tasks).take();
         if let Some(tasks) = tasks {
             tasks.stop();
+            // It may have been awake.
+            self.lending.vigils.kept.end();
             self.lending.phase.store(READY, Ordering::Release);
         }
         lock(&self.lending.open).clear();
@@ -250,20 +234,32 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// Something is open. `alone`: nothing else is.
     pub(super) fn left(&self, site: u64, what: For, alone: bool) {
-        self.lending.any_open.store(true, Ordering::SeqCst);
-        let pays = self.lending.habit.leave(site, self.moment(), alone);
+        if !self.lending.any_open.load(Ordering::SeqCst) {
+            self.lending.any_open.store(true, Ordering::SeqCst);
+        }
+        let now = self.moment();
+        let pays = self.lending.habit.leave(site, now, alone);
+        self.lending.vigils.note_left(now.at);
         // Once lent, more that is open costs next to nothing.
-        if pays || self.lending.gate.is_lent() || self.surroundings.lends_always() {
-            self.lend(what);
-            self.lending.habit.go(self.moment());
+        let lends = pays || self.lending.door.gate.is_lent() || self.surroundings.lends_always();
+        if lends {
+            self.lending.vigils.note_lent(now.at);
+            // To one that is awake that takes no time.
+            if !self.lend(what) {
+                self.lending.habit.go(self.moment());
+            }
         }
     }
 
     fn moment(&self) -> Moment {
         match self.surroundings.grace() {
             None => Moment {
-                at: self.lending.epoch.elapsed(),
-                worth: WORTH,
+                at: self.lending.now(),
+                worth: if self.lending.vigils.are_near() {
+                    WORTH_AWAKE
+                } else {
+                    WORTH
+                },
             },
             Some(grace) => Moment {
                 at: sys::coarse_time(),
@@ -297,37 +293,43 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     #[inline(never)]
     pub(super) fn take_back_from_away(&self) {
         self.come_back();
-        if !self.lending.gate.is_kept() && !self.take_back() {
+        if !self.lending.door.gate.is_kept() && !self.take_back() {
             *lock(&self.lending.hindered) = Some(Instant::now());
         }
     }
 
-    /// Lets the helper in, and has peers call it.
-    pub(super) fn lend(&self, what: For) {
-        let kept = self.lending.gate.is_kept();
+    /// Lets the helper in, and has peers call it, unless (`true`) it is awake and sees that itself.
+    pub(super) fn lend(&self, what: For) -> bool {
+        let kept = self.lending.door.gate.is_kept();
         if kept && self.lending.trust.begin().is_none() && !self.surroundings.lends_always() {
-            return;
+            return false;
         }
-        let Some(words) = self.words() else { return };
+        let Some(words) = self.words() else { return false };
         let call = words.call();
         if self.shared.load(Ordering::Relaxed) {
             // The poller looks at this after it has ceased to be one.
             self.lending.relied_on.store(true, Ordering::SeqCst);
             if self.seats.is_polled() {
-                return;
+                return false;
             }
         } else if kept {
             // Small messages take the lock from now on, as everything does.
             self.enter().allow_runs(false);
             self.shard.share();
         }
-        self.lending.cpu.store(sys::cpu(), Ordering::Relaxed);
-        self.lending.all_over.store(false, Ordering::SeqCst);
-        while !self.lending.gate.lend() {
+        // What the helper looks at all the time is written only if it changes.
+        let cpu = sys::cpu();
+        if self.lending.cpu.load(Ordering::Relaxed) != cpu {
+            self.lending.cpu.store(cpu, Ordering::Relaxed);
+        }
+        if self.lending.is_all_over() {
+            self.lending.door.all_over.store(false, Ordering::SeqCst);
+        }
+        while !self.lending.door.gate.lend() {
             // It has gone since it was asked for.
             if self.words().is_none() {
                 self.take_back();
-                return;
+                return false;
             }
         }
         if self.surroundings.grace().is_some() {
@@ -335,7 +337,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             if self.lending.lendings.count() {
                 call.rouse();
             }
-            return;
+            return false;
+        }
+        if self.lending.vigils.see() {
+            return true;
+        }
+        if self.lending.vigils.are_to_begin() {
+            call.rouse();
         }
         let known = call.is_armed() && what == For::Answers;
         if !known {
@@ -348,7 +356,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             .is_some_and(|limit| limit < LOOKS_SOON);
         // What came before that called nobody.
         if known && !soon && !shard.has_work() {
-            return self.leave(shard, false);
+            self.leave(shard, false);
+            return false;
         }
         let before = shard.completions();
         let looked = shard.look();
@@ -366,12 +375,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         } else {
             self.hand_over();
         }
+        false
     }
 
     /// A thread of the program may be about to go away from work that is left: the helper is called, if nobody else sees to it.
     #[inline]
     pub(super) fn hand_over(&self) {
-        if self.lending.gate.is_lent() && !self.seats.is_polled() {
+        if self.lending.door.gate.is_lent() && !self.seats.is_polled() {
             self.hand_over_lent();
         }
     }
@@ -391,7 +401,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     #[cold]
     #[inline(never)]
     pub(super) fn take_back(&self) -> bool {
-        let kept = self.lending.gate.take_back();
+        let kept = self.lending.door.gate.take_back();
         self.polls_itself();
         if kept
             && !self.shared.load(Ordering::Relaxed)
@@ -426,9 +436,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             return self.left(AGAIN, what, false);
         }
         self.lending.any_open.store(false, Ordering::SeqCst);
-        if !self.lending.gate.is_kept() && !self.take_back() {
+        if !self.lending.door.gate.is_kept() && !self.take_back() {
             // The next call tries again.
-            self.lending.all_over.store(true, Ordering::SeqCst);
+            self.lending.door.all_over.store(true, Ordering::SeqCst);
         }
         // Another thread may have left something open at this moment, before that was said.
         if self.shared.load(Ordering::Relaxed)
@@ -442,12 +452,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     #[cold]
     #[inline(never)]
     pub(super) fn nothing_lent(&self) -> bool {
-        if self.shared.load(Ordering::Relaxed) || !self.lending.all_over.load(Ordering::SeqCst) {
+        if self.shared.load(Ordering::Relaxed) || !self.lending.door.all_over.load(Ordering::SeqCst) {
             return false;
         }
         if self.still_open().is_some() {
             // The helper found that before this thread left something open, and said it afterwards.
-            self.lending.all_over.store(false, Ordering::SeqCst);
+            self.lending.door.all_over.store(false, Ordering::SeqCst);
             return false;
         }
         self.take_back()
@@ -458,7 +468,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if !open.is_empty() {
             let shard = self.enter();
             open.retain(|request| !shard.is_complete(*request));
-            if open.is_empty() {
+            if open.is_empty() && self.lending.afar.load(Ordering::SeqCst) {
                 self.lending.afar.store(false, Ordering::SeqCst);
             }
         }
@@ -468,133 +478,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// For what the helper is to be called, if for anything.
-    fn still_open(&self) -> Option<For> {
+    pub(super) fn still_open(&self) -> Option<For> {
         let any = self.is_request_open();
         match self.stepping.load(Ordering::SeqCst) {
             0 => any.then_some(For::Answers),
             _ => Some(For::Everything),
         }
-    }
-
-    /// The helper was called, or looks by itself.
-    fn take_turn(&self) -> Next {
-        match self.surroundings.grace() {
-            None => {
-                self.step_aside();
-                self.work()
-            }
-            Some(grace) => self.work_late(grace),
-        }
-    }
-
-    /// As `work`, but what was lent since the last look is left to the program until the next.
-    fn work_late(&self, grace: Duration) -> Next {
-        self.lending.lendings.rise();
-        let times = self.lending.lendings.times();
-        if self.lending.known.swap(times, Ordering::Relaxed) != times {
-            self.lending.vain.store(0, Ordering::Relaxed);
-            // A program may leave more and more open and never come back.
-            if self.lending.put_off.fetch_add(1, Ordering::Relaxed) < PUT_OFF_MOST {
-                return Next::Nap(grace);
-            }
-        }
-        self.lending.put_off.store(0, Ordering::Relaxed);
-        let next = match self.lending.gate.is_kept() {
-            false => self.work(),
-            true if self.lending.vain.fetch_add(1, Ordering::Relaxed) < GRACES_BEFORE_REST => {
-                Next::Nap(grace)
-            }
-            true => Next::Sleep,
-        };
-        // By then the rail wants to be looked at; what is lent before is to be looked after sooner.
-        let is_long = next == Next::Sleep || matches!(next, Next::Nap(limit) if limit > grace);
-        match is_long && !self.lending.lendings.rest(times) {
-            true => Next::Nap(grace),
-            false => next,
-        }
-    }
-
-    fn work(&self) -> Next {
-        let Some(inside) = self.lending.gate.enter() else {
-            return Next::Sleep;
-        };
-        let mut limit = None;
-        loop {
-            self.surroundings.lent(Lent::Called);
-            if self.work_inside(&inside) > 0 {
-                self.surroundings.lent(Lent::Worked);
-            }
-            self.surroundings.lent(Lent::Leaves);
-            if self.is_attended(&inside) {
-                self.hand_back();
-                return Next::Sleep;
-            }
-            let open = self.still_open();
-            match (open, self.lending.words.get()) {
-                // The word changes if it was not armed: then there is another turn, which sees what came meanwhile.
-                (Some(what), Some(words)) => {
-                    self.arm(words.call(), what);
-                    limit = self.have_rung(&mut self.enter(), what);
-                }
-                _ => self.lending.all_over.store(true, Ordering::SeqCst),
-            }
-            if self.is_attended(&inside) {
-                // Whoever came meanwhile does the work. If it is gone again when this is looked at once more, what it armed may be what was disarmed here.
-                self.polls_itself();
-            } else if open == self.still_open() {
-                break;
-            }
-            // What was left open meanwhile may have been armed for more than what this armed for afterwards.
-        }
-        let work = self.enter().has_work() || self.has_work_beside();
-        let retry = self.surroundings.retry().filter(|_| work);
-        let limit = retry.into_iter().chain(limit).min();
-        limit.map_or(Next::Sleep, Next::Nap)
-    }
-
-    /// A poller may have gone to sleep while the helper was at the engine: what is left to do is its work.
-    fn hand_back(&self) {
-        if self.enter().has_work() {
-            self.stir();
-        }
-    }
-
-    /// Somebody of the rank waits or is about to: the work is theirs.
-    fn is_attended(&self, inside: &Inside<'_>) -> bool {
-        inside.recalled() || self.seats.is_polled()
-    }
-
-    /// Advances what is open until nothing moves. Returns how often something did.
-    fn work_inside(&self, inside: &Inside<'_>) -> u32 {
-        let (mut moved, mut idle) = (0u32, 0);
-        let most = match self.surroundings.patience().spins {
-            // What this spins, the program's thread does not compute.
-            _ if self.surroundings.grace().is_some() => 0,
-            _ if sys::cpu() == self.lending.cpu.load(Ordering::Relaxed) => 0,
-            spins => spins.min(HELPER_SPINS),
-        };
-        let patient = most == 0;
-        if self.lending.afar.load(Ordering::SeqCst) && self.lending.patient.load(Ordering::SeqCst) != patient
-        {
-            self.be_patient(patient);
-            // Who came meanwhile has asked before that was said.
-            if self.is_attended(inside) {
-                self.be_patient(false);
-            }
-        }
-        let mut spins = 0;
-        while idle <= spins && !self.is_attended(inside) {
-            if self.advance(By::Helper, Look::Surely) || self.look_beside(By::Helper) {
-                (moved, idle, spins) = (moved.saturating_add(1), 0, 0);
-                continue;
-            }
-            if idle == 0 {
-                // Bytes that are on their way come sooner than it would wake.
-                spins = self.enter().transfer_polls().min(most);
-            }
-            idle += 1;
-            std::hint::spin_loop();
-        }
-        moved
     }
 }

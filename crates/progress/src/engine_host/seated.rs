@@ -110,7 +110,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// The wait of the thread that has the poller's role. `false`: another has it now, and what it waits for may not have come.
     fn poll_for_all(&self, done: &mut dyn FnMut() -> bool, awaits: Option<&dyn Fn() -> Awaits>) -> bool {
         let role = Role(&self.seats);
-        if !self.lending.gate.is_kept() {
+        if !self.lending.door.gate.is_kept() {
             self.polls_itself();
         }
         let over = self.poll_until::<true>(done, self.surroundings.patience(), awaits);
@@ -125,7 +125,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         drop(role);
         self.resigned();
         // Asked again: another thread may have left something open meanwhile, and trusted the poller.
-        if !self.lending.gate.is_kept() || self.lending.was_relied_on() || self.lending.is_any_open() {
+        if !self.lending.door.gate.is_kept() || self.lending.was_relied_on() || self.lending.is_any_open() {
             self.lend_again();
         }
         true

@@ -193,7 +193,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 looks = true;
                 self.source.look_on();
             }
-            if idle == 1 && !self.lending.gate.is_kept() && !self.shared.load(Ordering::Relaxed) {
+            if idle == 1 && !self.lending.door.gate.is_kept() && !self.shared.load(Ordering::Relaxed) {
                 self.take_back_late();
             }
             if idle == patience.spins.saturating_add(1) && patience.spins > 0 {

@@ -31,7 +31,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.enter().watch(watcher);
         if !on {
             self.watching.on.store(false, Ordering::SeqCst);
-            let alone = !self.shared.load(Ordering::Relaxed) && self.lending.gate.is_kept();
+            let alone = !self.shared.load(Ordering::Relaxed) && self.lending.door.gate.is_kept();
             if alone && let Some(promise) = *lock(&self.lending.promise) {
                 self.shard.elide(promise);
                 self.enter().allow_runs(true);

@@ -39,6 +39,9 @@ pub(crate) trait Duty: Send + Sync + 'static {
     /// It has begun, was called, or its nap is over. Must not block.
     fn turn(&self) -> Next;
 
+    /// The worker has nothing to do and is about to sleep; its word was `seen` before its last turn. It may look for a while instead. `true`: there is another turn to take.
+    fn looks_on(&self, seen: u32) -> bool;
+
     /// Nobody called for a long time. `true`: the worker may go. Asked by the worker alone.
     fn retires(&self) -> bool;
 
@@ -216,6 +219,10 @@ pub(super) fn attend(scheduler: &Arc<Scheduler>, home: &Home, task: &Arc<Task<Tu
             Next::Leave if home.retires(scheduler, || true) => return End::Retired,
             Next::Leave => return End::Told,
         };
+        if turns.duty.looks_on(seen) {
+            before = None;
+            continue;
+        }
         let slept = futex::wait(word, seen, Some(limit));
         before = (next == Next::Sleep && slept == Wake::Timeout).then_some(seen);
     }
@@ -282,6 +289,10 @@ mod tests {
         }
 
         fn look(&self) {}
+
+        fn looks_on(&self, _: u32) -> bool {
+            false
+        }
     }
 
     fn call(word: &AtomicU32) {

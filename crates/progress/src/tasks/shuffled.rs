@@ -336,6 +336,10 @@ impl Duty for Arc<Called> {
     }
 
     fn look(&self) {}
+
+    fn looks_on(&self, seen: u32) -> bool {
+        self.word.load(Ordering::SeqCst) != seen || draw(4) == 0
+    }
 }
 
 #[test]

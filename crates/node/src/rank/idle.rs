@@ -1,0 +1,95 @@
+//! Whether cores of this machine are idle while the job's ranks compute, so that helpers may stay awake on them.
+//!
+//! Whole cores count, not hardware threads: what runs on the second thread of a core slows down who computes on the first. Decided once, by the helper when it first has something to do, since
+//! reading what the machine is like takes a tenth of a millisecond for each CPU.
+
+use crate::limits;
+use garonne_topology::CpuSet;
+use garonne_topology::machine::Machine;
+use std::path::Path;
+use std::time::Duration;
+
+/// Where helpers of a node's ranks may run, and how many whole cores there have to be for each to have one.
+#[derive(Clone, Debug)]
+pub(super) struct Idle {
+    cpus: CpuSet,
+    wanted: u64,
+}
+
+impl Idle {
+    /// Of a node on which so many threads of so many ranks compute, with this much processor time. `helpers`: CPUs for their helpers, if ranks are bound; else these run where the ranks do,
+    /// on `allowed`. `None`: there are none whatever the machine is like.
+    pub(super) fn of(
+        (ranks, threads): (u32, u32),
+        cpus_milli: u32,
+        helpers: Option<&CpuSet>,
+        allowed: &CpuSet,
+    ) -> Option<Self> {
+        let computing = u64::from(ranks) * u64::from(threads);
+        let all = computing + u64::from(ranks);
+        let apart = helpers.is_some_and(|cpus| !cpus.meets(allowed));
+        let wanted = if apart { u64::from(ranks) } else { all };
+        (u64::from(cpus_milli) >= 1000 * all).then(|| Self {
+            cpus: helpers.unwrap_or(allowed).clone(),
+            wanted,
+        })
+    }
+
+    /// See `Surroundings::vigil`.
+    pub(super) fn vigil(&self) -> Duration {
+        self.vigil_on(&Machine::read(Path::new("/sys/devices/system"), &self.cpus))
+    }
+
+    fn vigil_on(&self, machine: &Machine) -> Duration {
+        match machine.cores().len() as u64 >= self.wanted {
+            true => limits::VIGIL,
+            false => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use garonne_topology::machine::Pu;
+
+    /// So many cores of two hardware threads each.
+    fn machine(cores: u32) -> Machine {
+        let pu = |cpu| Pu {
+            cpu,
+            core: cpu % cores,
+            cache: 0,
+            package: 0,
+            numa: 0,
+        };
+        Machine {
+            pus: (0..2 * cores).map(pu).collect(),
+        }
+    }
+
+    fn set(cpus: std::ops::Range<u32>) -> CpuSet {
+        cpus.collect()
+    }
+
+    #[test]
+    fn helpers_stay_awake_only_where_each_has_a_whole_core_beside_those_that_compute() {
+        let of = |ranks, threads| Idle::of((ranks, threads), 16_000, None, &set(0..16)).unwrap();
+        assert_eq!(of(4, 1).vigil_on(&machine(8)), limits::VIGIL);
+        assert_eq!(of(5, 1).vigil_on(&machine(8)), Duration::ZERO);
+        assert_eq!(of(2, 3).vigil_on(&machine(8)), limits::VIGIL);
+        assert_eq!(of(2, 4).vigil_on(&machine(8)), Duration::ZERO);
+    }
+
+    #[test]
+    fn helpers_with_cores_of_their_own_need_one_each() {
+        let idle = Idle::of((4, 1), 16_000, Some(&set(8..16)), &set(0..1)).unwrap();
+        assert_eq!(idle.vigil_on(&machine(4)), limits::VIGIL);
+        assert_eq!(idle.vigil_on(&machine(3)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_quota_counts_as_cores_that_are_not_there() {
+        assert!(Idle::of((2, 1), 3999, None, &set(0..16)).is_none());
+        assert!(Idle::of((2, 1), 4000, None, &set(0..16)).is_some());
+    }
+}
