@@ -284,3 +284,46 @@ fn a_receive_is_not_fetched_because_another_had_its_slot() {
         assert_eq!(outcome.failure, None, "seed {seed}");
     }
 }
+
+/// Whether whoever lends hands moves what waits itself depends on how much that is.
+#[test]
+fn a_look_counts_what_is_to_be_written_to_a_receive_announced_ahead() {
+    let counted = AtomicU64::new(0);
+    for seed in 0..20 {
+        let job = Job {
+            world: 2,
+            seed,
+            faults: Faults::none(),
+            quotas: Quotas::for_world(2),
+            memory: Memory::Reached,
+        };
+        let outcome = run(&job, |host: Arc<SimHost>| {
+            let buffer = Scratch::new(LEN).expect("memory");
+            let (long, ready) = (1, 2);
+            if host.me() == 0 {
+                let open = receive(&host, long, &buffer);
+                host.announce(open.expect("nothing was sent yet"));
+                send(&host, ready, &Scratch::new(LEN).expect("memory"), 8);
+                return finish(&host, open);
+            }
+            let word = Scratch::new(LEN).expect("memory");
+            let told = receive(&host, ready, &word);
+            finish(&host, told);
+            let started = host.send(Send {
+                context: 0,
+                peer: 0,
+                source: 1,
+                tag: long,
+                data: Data::contiguous(buffer.mem(), LEN as u64),
+                mode: Mode::Standard,
+                origin: Origin::default(),
+            });
+            if let Started::Pending(request) = started.expect("there is room for it") {
+                counted.fetch_add(host.inspect(|shard| shard.look().bytes), Ordering::Relaxed);
+                finish(&host, Some(request));
+            }
+        });
+        assert_eq!(outcome.failure, None);
+    }
+    assert!(counted.into_inner() >= LEN as u64);
+}
