@@ -77,8 +77,6 @@ mod card {
     pub const DOORBELL: usize = 64;
     pub const SLEEPERS: usize = 68;
     pub const HANDS: usize = 72;
-    pub const HELPER: usize = 80;
-    pub const HELPER_TURNS: usize = 84;
     pub const WAIT_SEQ: usize = 128;
     pub const WAIT_CALL: usize = 132;
     pub const WAIT_PEER: usize = 136;
@@ -91,6 +89,9 @@ mod card {
     pub const EVENTS: usize = 216;
     pub const PACES: usize = 224;
     pub const BOOK: usize = 232;
+    // Not beside the doorbell, at which peers look with each message.
+    pub const HELPER: usize = 240;
+    pub const HELPER_TURNS: usize = 244;
 }
 
 /// Where the word lies in the board that is not zero while somebody may be tracing the ranks. It has a cache line with nothing that changes otherwise.
