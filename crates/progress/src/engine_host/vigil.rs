@@ -285,8 +285,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         lending.door.gate.is_lent()
     }
 
+    /// Whether a turn has something to do. While another thread of the rank polls, the gate stays lent, but the work is that one's: it lends again when it leaves.
     fn is_hand_wanted(&self) -> bool {
-        self.lending.door.gate.is_lent() && !self.lending.is_all_over()
+        self.lending.door.gate.is_lent() && !self.lending.is_all_over() && !self.seats.is_polled()
     }
 
     /// As `work_inside` for a helper that stays awake: until somebody of the rank is there, or nothing that is open is left, or its time is up.

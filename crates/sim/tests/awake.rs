@@ -1,0 +1,148 @@
+//! A helper that stays awake takes no turns for as long as another thread of its rank waits: that one does the work.
+
+use garonne_engine::Quotas;
+use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
+use garonne_engine::shard::Shard;
+use garonne_progress::engine_host::EngineHost;
+use garonne_progress::host::Host;
+use garonne_progress::surroundings::{Lent, Patience, Surroundings};
+use garonne_sim::leave_together;
+use garonne_sim::local::{Fabric, LocalRail};
+use garonne_sync::user::{Data, Scratch};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const WORLD: u32 = 2;
+const LARGE: usize = 60_000;
+/// How long a thread waits: thousands of turns of a helper.
+const WAITS: Duration = Duration::from_millis(50);
+/// Turns of the helper meanwhile at most: one that has begun, and one that finds the other thread there.
+const TURNS: u32 = 2;
+/// Longer than anything here takes on a machine that does much else.
+const GIVE_UP: Duration = Duration::from_secs(60);
+
+/// Where a helper stays awake for longer than anything here takes, and its turns are counted.
+struct Idle(Arc<AtomicU32>);
+
+impl Surroundings for Idle {
+    fn patience(&self) -> Patience {
+        Patience {
+            spins: 20,
+            yields: 2,
+            awake: 1,
+        }
+    }
+
+    fn vigil(&self) -> Duration {
+        GIVE_UP
+    }
+
+    fn away(&self) -> Duration {
+        // Threads of a test share their cores all the time.
+        Duration::MAX
+    }
+
+    fn lends_always(&self) -> bool {
+        true
+    }
+
+    fn lent(&self, news: Lent) {
+        self.0
+            .fetch_add(u32::from(news == Lent::Called), Ordering::SeqCst);
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        panic!("aborted with code {code}: {message}")
+    }
+
+    fn seconds(&self) -> f64 {
+        0.0
+    }
+}
+
+type Rank = EngineHost<LocalRail, Idle>;
+
+fn open(host: &Rank, started: Started) -> Option<Request> {
+    match started {
+        Started::Done(_) => None,
+        Started::Pending(request) => {
+            host.leave_open(request);
+            Some(request)
+        }
+    }
+}
+
+fn send(host: &Rank, tag: i32, memory: &Scratch) -> Option<Request> {
+    let started = host.send(Send {
+        context: 2,
+        peer: 0,
+        source: host.me(),
+        tag,
+        data: Data::contiguous(memory.mem(), memory.len() as u64),
+        mode: Mode::Standard,
+        origin: Origin::default(),
+    });
+    open(host, started.unwrap())
+}
+
+fn recv(host: &Rank, tag: i32, memory: &Scratch) -> Option<Request> {
+    let started = host.recv(Recv {
+        pattern: Pattern {
+            context: 2,
+            source: Some(Source { rank: 1, peer: 1 }),
+            tag: Some(tag),
+        },
+        data: Data::contiguous(memory.mem(), memory.len() as u64),
+        origin: Origin::default(),
+    });
+    open(host, started.unwrap())
+}
+
+fn wait(host: &Rank, request: Option<Request>) {
+    if let Some(request) = request {
+        host.wait_until(&mut || host.take(request).unwrap().is_some());
+    }
+}
+
+#[test]
+fn a_helper_that_is_awake_takes_no_turns_while_another_thread_waits() {
+    let (fabric, leaving, waits) = (Fabric::new(WORLD), AtomicU32::new(0), AtomicBool::new(false));
+    let rank = |me| {
+        let turns = Arc::new(AtomicU32::new(0));
+        let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
+        let host = Arc::new(EngineHost::new(shard, me, WORLD, Idle(turns.clone())));
+        (host, turns)
+    };
+    std::thread::scope(|scope| {
+        let (sender, _) = rank(1);
+        scope.spawn(|| {
+            let sender = sender;
+            let (large, small) = (Scratch::new(LARGE).unwrap(), Scratch::new(8).unwrap());
+            while !waits.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(WAITS);
+            let sending = [send(&sender, 1, &small), send(&sender, 0, &large)];
+            sending.into_iter().for_each(|request| wait(&sender, request));
+            leave_together(&sender, &leaving, WORLD);
+        });
+        let (host, turns) = rank(0);
+        host.lend_hands(None);
+        let (large, small) = (Scratch::new(LARGE).unwrap(), Scratch::new(8).unwrap());
+        let expected = recv(&host, 0, &large);
+        let until = Instant::now() + GIVE_UP;
+        while turns.load(Ordering::SeqCst) == 0 {
+            assert!(Instant::now() < until, "the helper does not begin");
+            std::thread::yield_now();
+        }
+        let before = turns.load(Ordering::SeqCst);
+        let awaited = recv(&host, 1, &small);
+        waits.store(true, Ordering::Release);
+        wait(&host, awaited);
+        let taken = turns.load(Ordering::SeqCst) - before;
+        wait(&host, expected);
+        leave_together(&host, &leaving, WORLD);
+        assert!(taken <= TURNS, "{taken} turns");
+    });
+}
