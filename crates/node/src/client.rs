@@ -266,9 +266,9 @@ impl Client {
         Card::of(&self.board, rank)
     }
 
-    /// Where a thread of this rank stores the latest MPI call that it entered; `place` is taken modulo their number.
-    pub fn own_entered(&self, place: u32) -> &Entered {
-        entered::place(&self.board, &self.shape, place, self.rank)
+    /// Where this thread of this rank stores the latest MPI call that it entered: see [`entered::place`].
+    pub fn own_entered(&self, thread: u32) -> &Entered {
+        entered::place(&self.board, &self.shape, thread, self.rank)
     }
 
     /// Maps the area that collectives share. Zero at first, the same for all ranks.

@@ -24,9 +24,13 @@ pub(super) fn offset(shape: &Shape, place: u32, rank: u32) -> u64 {
     begin + before * PLACE_BYTES as u64
 }
 
-/// One of the places of `rank`, modulo [`ENTERED_PLACES`].
-pub fn place<'a>(board: &'a Segment, shape: &Shape, place: u32, rank: u32) -> &'a Entered {
-    board.atomic_u64s(offset(shape, place % ENTERED_PLACES, rank) as usize)
+/// The place of a thread of `rank`: the first has its own for ever, all others go round in the rest.
+pub fn place<'a>(board: &'a Segment, shape: &Shape, thread: u32, rank: u32) -> &'a Entered {
+    let place = match thread.checked_sub(1) {
+        Some(further) => 1 + further % (ENTERED_PLACES - 1),
+        None => 0,
+    };
+    board.atomic_u64s(offset(shape, place, rank) as usize)
 }
 
 /// A call by its number and the low 48 bits of its site.

@@ -133,6 +133,9 @@ fn the_latest_calls_of_a_ranks_threads_are_told_once_each() {
     let expected = [(0x1000, Some(7)), (0x2000, None), (0x3000, Some(9))];
     assert_eq!(entered::latest(&board, &shape, 1), expected);
     assert!(entered::latest(&board, &shape, 0).is_empty() && entered::latest(&board, &shape, 2).is_empty());
+    // Threads that come and go clear their places, and never that of the one that initialised MPI.
+    (1..4 * entered::ENTERED_PLACES).for_each(|thread| enter(thread, 0, 0));
+    assert_eq!(entered::latest(&board, &shape, 1), [(0x1000, Some(7))]);
 }
 
 /// Processes of one job compute these each for itself: whoever changes one raises `FORMAT`, and then the number here.
