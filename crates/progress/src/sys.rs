@@ -236,6 +236,12 @@ pub(crate) fn while_nobody_forks<T>(f: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Whether a thread that is about to fork waits for what goes on within [`while_nobody_forks`].
+#[inline]
+pub(crate) fn is_fork_held_up() -> bool {
+    FORKING.load(Ordering::Relaxed) > 0
+}
+
 fn watch_forks() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {

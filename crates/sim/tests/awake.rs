@@ -1,14 +1,18 @@
-//! A helper that stays awake takes no turns for as long as another thread of its rank waits: that one does the work.
+//! A helper that stays awake is in nobody's way: it takes no turns for as long as another thread of its rank waits, which does the work, and ends one for a program that forks.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Host;
+use garonne_progress::limits::FORK_WAITS;
 use garonne_progress::surroundings::{Lent, Patience, Surroundings};
 use garonne_sim::leave_together;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sync::user::{Data, Scratch};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -144,5 +148,53 @@ fn a_helper_that_is_awake_takes_no_turns_while_another_thread_waits() {
         wait(&host, expected);
         leave_together(&host, &leaving, WORLD);
         assert!(taken <= TURNS, "{taken} turns");
+    });
+}
+
+#[test]
+fn a_program_that_forks_does_not_wait_for_a_helper_that_is_awake() {
+    let (fabric, leaving, forked) = (Fabric::new(WORLD), AtomicU32::new(0), AtomicBool::new(false));
+    let rank = |me| {
+        let turns = Arc::new(AtomicU32::new(0));
+        let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
+        let host = Arc::new(EngineHost::new(shard, me, WORLD, Idle(turns.clone())));
+        (host, turns)
+    };
+    std::thread::scope(|scope| {
+        let (sender, _) = rank(1);
+        scope.spawn(|| {
+            let sender = sender;
+            let large = Scratch::new(LARGE).unwrap();
+            while !forked.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let sending = send(&sender, 0, &large);
+            wait(&sender, sending);
+            leave_together(&sender, &leaving, WORLD);
+        });
+        let (host, turns) = rank(0);
+        host.lend_hands(None);
+        let large = Scratch::new(LARGE).unwrap();
+        let expected = recv(&host, 0, &large);
+        // Where a user is to be changed the standard library forks.
+        let user = std::fs::metadata("/proc/self").unwrap().uid();
+        let until = Instant::now() + GIVE_UP;
+        while turns.load(Ordering::SeqCst) == 0 {
+            assert!(Instant::now() < until, "the helper does not begin");
+            std::thread::yield_now();
+        }
+        let times = (0..5).map(|_| {
+            // It has begun another turn by then.
+            std::thread::sleep(Duration::from_millis(5));
+            let begun = Instant::now();
+            let status = Command::new("true").uid(user).status();
+            assert!(status.unwrap().success());
+            begun.elapsed()
+        });
+        let least = times.min().unwrap();
+        forked.store(true, Ordering::Release);
+        wait(&host, expected);
+        leave_together(&host, &leaving, WORLD);
+        assert!(least < FORK_WAITS, "{least:?}");
     });
 }

@@ -290,11 +290,16 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.lending.door.gate.is_lent() && !self.lending.is_all_over() && !self.seats.is_polled()
     }
 
-    /// As `work_inside` for a helper that stays awake: until somebody of the rank is there, or nothing that is open is left, or its time is up.
+    /// As `work_inside` for a helper that stays awake: until somebody of the rank is there, or nothing that is open is left, or its time is up. That it is as well when the program forks, which
+    /// waits for the end of a turn.
     pub(super) fn work_awake(&self, inside: &Inside<'_>) -> u32 {
         let vigils = &self.lending.vigils;
         let (mut moved, mut looks) = (0u32, self.looks());
         while !self.is_attended(inside) {
+            if sys::is_fork_held_up() {
+                vigils.end(self.lending.words.get().map(|words| words.call().word()));
+                break;
+            }
             // What lies in memory nobody calls for, either.
             let steps = looks.idle % VIGIL_STEPS == 1 && self.stepping.load(Ordering::SeqCst) > 0;
             if self.advance(By::Helper, Look::Surely)
