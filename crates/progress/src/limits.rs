@@ -146,9 +146,6 @@ pub const VIGIL_GUESS: std::time::Duration = std::time::Duration::from_micros(10
 /// Looks of a helper that is awake between two looks at the clock, which costs as much as one or two of these.
 pub const VIGIL_LOOKS: u32 = 32;
 
-/// Looks at the engine of which one also runs the steppers that wait for memory: each asks the engine for what it waits for.
-pub const VIGIL_STEPS: u32 = 4;
-
 /// A helper whose few looks took this long was put aside meanwhile: far more than they take, and less than others have of a core once they got it.
 pub const AWAY_FROM: std::time::Duration = std::time::Duration::from_micros(50);
 

@@ -9,9 +9,7 @@
 use super::advancing::Look;
 use super::calling::Words;
 use super::{By, EngineHost};
-use crate::limits::{
-    VIGIL_CALLS, VIGIL_CALLS_MOST, VIGIL_GUESS, VIGIL_LOOKS, VIGIL_PAUSE, VIGIL_PAUSE_MOST, VIGIL_STEPS,
-};
+use crate::limits::{VIGIL_CALLS, VIGIL_CALLS_MOST, VIGIL_GUESS, VIGIL_LOOKS, VIGIL_PAUSE, VIGIL_PAUSE_MOST};
 use crate::surroundings::Surroundings;
 use crate::sys;
 use garonne_engine::rail::Rail;
@@ -300,12 +298,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 vigils.end(self.lending.words.get().map(|words| words.call().word()));
                 break;
             }
-            // What lies in memory nobody calls for, either.
-            let steps = looks.idle % VIGIL_STEPS == 1 && self.stepping.load(Ordering::SeqCst) > 0;
-            if self.advance(By::Helper, Look::Surely)
-                || self.look_beside(By::Helper)
-                || steps && self.run_steppers(By::Helper)
-            {
+            if self.advance(By::Helper, Look::Surely) || self.look_beside(By::Helper) {
                 moved = moved.saturating_add(1);
                 looks = self.looks();
                 let until = looks.last + vigils.length().unwrap_or(0);
