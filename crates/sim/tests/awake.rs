@@ -1,14 +1,15 @@
 //! A helper that stays awake is in nobody's way: it takes no turns for as long as another thread of its rank waits, which does the work, and ends one for a program that forks.
 
 use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
+use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard};
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
-use garonne_progress::host::Host;
+use garonne_progress::host::{Awaits, Host};
 use garonne_progress::limits::FORK_WAITS;
+use garonne_progress::sharded::Sharded;
 use garonne_progress::surroundings::{Lent, Patience, Surroundings};
-use garonne_sim::leave_together;
-use garonne_sim::local::{Fabric, LocalRail};
+use garonne_sim::local::Fabric;
+use garonne_sim::{leave_sharded, leave_together};
 use garonne_sync::user::{Data, Scratch};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -24,10 +25,10 @@ const WAITS: Duration = Duration::from_millis(50);
 /// Turns of the helper meanwhile at most: one that has begun, and one that finds the other thread there.
 const TURNS: u32 = 2;
 /// Longer than anything here takes on a machine that does much else.
-const GIVE_UP: Duration = Duration::from_secs(60);
+const GIVE_UP: Duration = Duration::from_secs(10);
 
-/// Where a helper stays awake for longer than anything here takes, and its turns are counted.
-struct Idle(Arc<AtomicU32>);
+/// Where a helper stays awake for so long, and its turns are counted.
+struct Idle(Duration, Arc<AtomicU32>);
 
 impl Surroundings for Idle {
     fn patience(&self) -> Patience {
@@ -39,7 +40,7 @@ impl Surroundings for Idle {
     }
 
     fn vigil(&self) -> Duration {
-        GIVE_UP
+        self.0
     }
 
     fn away(&self) -> Duration {
@@ -52,7 +53,7 @@ impl Surroundings for Idle {
     }
 
     fn lent(&self, news: Lent) {
-        self.0
+        self.1
             .fetch_add(u32::from(news == Lent::Called), Ordering::SeqCst);
     }
 
@@ -65,9 +66,7 @@ impl Surroundings for Idle {
     }
 }
 
-type Rank = EngineHost<LocalRail, Idle>;
-
-fn open(host: &Rank, started: Started) -> Option<Request> {
+fn open(host: &dyn Host, started: Started) -> Option<Request> {
     match started {
         Started::Done(_) => None,
         Started::Pending(request) => {
@@ -77,9 +76,9 @@ fn open(host: &Rank, started: Started) -> Option<Request> {
     }
 }
 
-fn send(host: &Rank, tag: i32, memory: &Scratch) -> Option<Request> {
+fn send(host: &dyn Host, (shard, tag): (usize, i32), memory: &Scratch) -> Option<Request> {
     let started = host.send(Send {
-        context: 2,
+        context: in_shard(shard, 2),
         peer: 0,
         source: host.me(),
         tag,
@@ -90,10 +89,10 @@ fn send(host: &Rank, tag: i32, memory: &Scratch) -> Option<Request> {
     open(host, started.unwrap())
 }
 
-fn recv(host: &Rank, tag: i32, memory: &Scratch) -> Option<Request> {
+fn recv(host: &dyn Host, (shard, tag): (usize, i32), memory: &Scratch) -> Option<Request> {
     let started = host.recv(Recv {
         pattern: Pattern {
-            context: 2,
+            context: in_shard(shard, 2),
             source: Some(Source { rank: 1, peer: 1 }),
             tag: Some(tag),
         },
@@ -103,9 +102,11 @@ fn recv(host: &Rank, tag: i32, memory: &Scratch) -> Option<Request> {
     open(host, started.unwrap())
 }
 
-fn wait(host: &Rank, request: Option<Request>) {
+fn wait(host: &dyn Host, request: Option<Request>) {
     if let Some(request) = request {
-        host.wait_until(&mut || host.take(request).unwrap().is_some());
+        host.wait_for(&|| Awaits::Operation(request), &mut || {
+            host.take(request).unwrap().is_some()
+        });
     }
 }
 
@@ -115,7 +116,7 @@ fn a_helper_that_is_awake_takes_no_turns_while_another_thread_waits() {
     let rank = |me| {
         let turns = Arc::new(AtomicU32::new(0));
         let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-        let host = Arc::new(EngineHost::new(shard, me, WORLD, Idle(turns.clone())));
+        let host = Arc::new(EngineHost::new(shard, me, WORLD, Idle(GIVE_UP, turns.clone())));
         (host, turns)
     };
     std::thread::scope(|scope| {
@@ -127,25 +128,25 @@ fn a_helper_that_is_awake_takes_no_turns_while_another_thread_waits() {
                 std::thread::yield_now();
             }
             std::thread::sleep(WAITS);
-            let sending = [send(&sender, 1, &small), send(&sender, 0, &large)];
-            sending.into_iter().for_each(|request| wait(&sender, request));
+            let sending = [send(&*sender, (0, 1), &small), send(&*sender, (0, 0), &large)];
+            sending.into_iter().for_each(|request| wait(&*sender, request));
             leave_together(&sender, &leaving, WORLD);
         });
         let (host, turns) = rank(0);
         host.lend_hands(None);
         let (large, small) = (Scratch::new(LARGE).unwrap(), Scratch::new(8).unwrap());
-        let expected = recv(&host, 0, &large);
+        let expected = recv(&*host, (0, 0), &large);
         let until = Instant::now() + GIVE_UP;
         while turns.load(Ordering::SeqCst) == 0 {
             assert!(Instant::now() < until, "the helper does not begin");
             std::thread::yield_now();
         }
         let before = turns.load(Ordering::SeqCst);
-        let awaited = recv(&host, 1, &small);
+        let awaited = recv(&*host, (0, 1), &small);
         waits.store(true, Ordering::Release);
-        wait(&host, awaited);
+        wait(&*host, awaited);
         let taken = turns.load(Ordering::SeqCst) - before;
-        wait(&host, expected);
+        wait(&*host, expected);
         leave_together(&host, &leaving, WORLD);
         assert!(taken <= TURNS, "{taken} turns");
     });
@@ -157,7 +158,7 @@ fn a_program_that_forks_does_not_wait_for_a_helper_that_is_awake() {
     let rank = |me| {
         let turns = Arc::new(AtomicU32::new(0));
         let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-        let host = Arc::new(EngineHost::new(shard, me, WORLD, Idle(turns.clone())));
+        let host = Arc::new(EngineHost::new(shard, me, WORLD, Idle(GIVE_UP, turns.clone())));
         (host, turns)
     };
     std::thread::scope(|scope| {
@@ -168,14 +169,14 @@ fn a_program_that_forks_does_not_wait_for_a_helper_that_is_awake() {
             while !forked.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let sending = send(&sender, 0, &large);
-            wait(&sender, sending);
+            let sending = send(&*sender, (0, 0), &large);
+            wait(&*sender, sending);
             leave_together(&sender, &leaving, WORLD);
         });
         let (host, turns) = rank(0);
         host.lend_hands(None);
         let large = Scratch::new(LARGE).unwrap();
-        let expected = recv(&host, 0, &large);
+        let expected = recv(&*host, (0, 0), &large);
         // Where a user is to be changed the standard library forks.
         let user = std::fs::metadata("/proc/self").unwrap().uid();
         let until = Instant::now() + GIVE_UP;
@@ -193,8 +194,77 @@ fn a_program_that_forks_does_not_wait_for_a_helper_that_is_awake() {
         });
         let least = times.min().unwrap();
         forked.store(true, Ordering::Release);
-        wait(&host, expected);
+        wait(&*host, expected);
         leave_together(&host, &leaving, WORLD);
         assert!(least < FORK_WAITS, "{least:?}");
     });
+}
+
+/// A thread that sleeps in one shard sees to another meanwhile, where it left something open, and goes away.
+#[test]
+fn what_is_open_in_a_shard_comes_about_after_a_thread_has_slept_in_another() {
+    const SHARDS: usize = 2;
+    let first = Fabric::new(WORLD);
+    let fabrics = [first.clone(), first.beside(0)];
+    let (leaving, waits, goes) = (AtomicU32::new(0), AtomicBool::new(false), AtomicBool::new(false));
+    let until = |flag: &AtomicBool| {
+        while !flag.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let rank = |me, vigil| {
+        let engine = move |fabric: &Arc<Fabric>| {
+            let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
+            (shard, Idle(vigil, Arc::default()))
+        };
+        let (shard, surroundings) = engine(&fabrics[0]);
+        let host = Arc::new(EngineHost::new(shard, me, WORLD, surroundings));
+        let fabrics = fabrics.clone();
+        let more = move |shard: usize| Ok(engine(&fabrics[shard]));
+        Sharded::new(host, SHARDS, Box::new(more))
+    };
+    for vigil in [Duration::ZERO, WAITS / 3] {
+        waits.store(false, Ordering::Release);
+        goes.store(false, Ordering::Release);
+        leaving.store(0, Ordering::Release);
+        std::thread::scope(|scope| {
+            let sender = rank(1, vigil);
+            scope.spawn(|| {
+                let sender = sender;
+                let (large, small) = (Scratch::new(LARGE).unwrap(), Scratch::new(8).unwrap());
+                large.mem().with_mut(0, LARGE, |bytes| bytes.fill(1));
+                std::thread::sleep(WAITS / 5);
+                let first = send(&*sender, (0, 1), &small);
+                wait(&*sender, first);
+                until(&waits);
+                std::thread::sleep(WAITS);
+                let awaited = send(&*sender, (1, 1), &small);
+                wait(&*sender, awaited);
+                until(&goes);
+                let sending = send(&*sender, (0, 0), &large);
+                wait(&*sender, sending);
+                leave_sharded(&sender, &leaving, WORLD);
+            });
+            let host = rank(0, vigil);
+            host.first().lend_hands(None);
+            let (large, small) = (Scratch::new(LARGE).unwrap(), Scratch::new(8).unwrap());
+            let expected = recv(&*host, (0, 0), &large);
+            std::thread::sleep(WAITS / 10);
+            // When this wait is over the helper is awake, and nobody is asked to call it.
+            let first = recv(&*host, (0, 1), &small);
+            wait(&*host, first);
+            let awaited = recv(&*host, (1, 1), &small);
+            waits.store(true, Ordering::Release);
+            wait(&*host, awaited);
+            goes.store(true, Ordering::Release);
+            let (begun, mut byte) = (Instant::now(), [0]);
+            while byte == [0] {
+                assert!(begun.elapsed() < GIVE_UP, "what is open does not come");
+                std::thread::yield_now();
+                large.mem().read(LARGE as isize - 1, &mut byte);
+            }
+            wait(&*host, expected);
+            leave_sharded(&host, &leaving, WORLD);
+        });
+    }
 }

@@ -16,7 +16,7 @@ use garonne_engine::api::{Request, SHARDS_MAX};
 use garonne_engine::rail::Rail;
 use garonne_sync::hands::For;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub(super) struct Beside<R, S> {
     leaners: AtomicU32,
     /// Shards, as bits, in which threads left something open that now sit here, or that left it to the helper: who polls here sees to those.
     relied: AtomicU32,
+    /// Who polls here has slept in the place of a poller of the first shard.
+    covered_first: AtomicBool,
 }
 
 thread_local! {
@@ -155,6 +157,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             shards: shards.clone(),
             leaners: AtomicU32::new(0),
             relied: AtomicU32::new(0),
+            covered_first: AtomicBool::new(false),
         };
         let known = placed && self.beside.set(beside).is_ok();
         debug_assert!(known, "a shard has one host, and a host one shard");
@@ -241,6 +244,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             for other in others.filter_map(|host| host.covered(beside.shard, all)) {
                 // Those who sit there rely on its poller in turn.
                 which |= other.host.relied();
+                if other.host.beside.get().is_some_and(|beside| beside.shard == 0) {
+                    beside.covered_first.store(true, Ordering::Relaxed);
+                }
                 covered.push(other);
             }
         }
@@ -376,6 +382,19 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 .shards
                 .others(beside.shard, leaners)
                 .for_each(|host| host.stir());
+        }
+    }
+
+    /// The poller of this shard has left. While it slept in the place of one of the first shard, the helper left the work there to it: what is open is lent again, if nobody would call the helper.
+    #[inline]
+    pub(super) fn lend_first_again(&self) {
+        if let Some(beside) = self.beside.get()
+            && beside.covered_first.load(Ordering::Relaxed)
+            && beside.covered_first.swap(false, Ordering::Relaxed)
+            && let Some(first) = beside.shards.host(0)
+            && first.is_helper_uncalled()
+        {
+            first.lend_again();
         }
     }
 

@@ -463,6 +463,18 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.take_back()
     }
 
+    /// Hands are lent to a helper that is neither awake nor called by anybody, and no thread polls in its place.
+    pub(super) fn is_helper_uncalled(&self) -> bool {
+        let lending = &self.lending;
+        let is_armed = || lending.words.get().is_some_and(|words| words.call().is_armed());
+        // The role of the caller before the looks at the helper: a vigil that ends meanwhile finds nobody there. SYNC(hands-vigil).
+        !lending.door.gate.is_kept()
+            && self.surroundings.grace().is_none()
+            && !self.seats.is_polled()
+            && !lending.vigils.kept.is_kept()
+            && !is_armed()
+    }
+
     fn is_request_open(&self) -> bool {
         let mut open = lock(&self.lending.open);
         if !open.is_empty() {

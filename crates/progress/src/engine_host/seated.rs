@@ -124,6 +124,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
         drop(role);
         self.resigned();
+        self.lend_first_again();
         // Asked again: another thread may have left something open meanwhile, and trusted the poller.
         if !self.lending.door.gate.is_kept() || self.lending.was_relied_on() || self.lending.is_any_open() {
             self.lend_again();
