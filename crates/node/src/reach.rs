@@ -121,17 +121,18 @@ struct Kind {
 /// What these hosts would lose if a network were left alone beside those that are already; of what several would, what is found at `asker`, and else the first. Of what has no link nothing is left that works; but a link may
 /// be missing for a moment only, also that of the network that is to be left alone.
 pub fn loss(hosts: &[Host], drained: &[IpNet], network: &IpNet, asker: usize) -> Option<Loss> {
-    let linked = |host: &Host| Host {
-        own: host.own.iter().filter(|own| own.linked).copied().collect(),
-        ..host.clone()
-    };
-    loss_of(hosts, drained, network, asker).or_else(|| {
-        let hosts: Vec<Host> = hosts.iter().map(linked).collect();
-        loss_of(&hosts, drained, network, asker)
-    })
+    loss_of(hosts, drained, network, asker, |_| true)
+        .or_else(|| loss_of(hosts, drained, network, asker, |own| own.linked))
 }
 
-fn loss_of(hosts: &[Host], drained: &[IpNet], network: &IpNet, asker: usize) -> Option<Loss> {
+/// The same as far as these count.
+fn loss_of(
+    hosts: &[Host],
+    drained: &[IpNet],
+    network: &IpNet,
+    asker: usize,
+    counts: fn(&Own) -> bool,
+) -> Option<Loss> {
     // An address that another host has as well (a bridge of containers, as a rule) is no network to others.
     let mut homes: HashMap<IpAddr, HashSet<u64>> = HashMap::new();
     for host in hosts {
@@ -143,7 +144,8 @@ fn loss_of(hosts: &[Host], drained: &[IpNet], network: &IpNet, asker: usize) -> 
     let side = |host: &Host, out: &[IpNet], of_ranks: bool| {
         let left = host.own.iter().filter(|own| {
             let address = own.at.addr();
-            (own.usable || !of_ranks) && homes[&address].len() == 1 && !addresses::is_of(out, address)
+            let is_its = homes[&address].len() == 1 && counts(own);
+            (own.usable || !of_ranks) && is_its && !addresses::is_of(out, address)
         });
         Side {
             leads_on: [false, true].map(|six| {
@@ -304,6 +306,13 @@ mod tests {
         ];
         assert_eq!(loses(&third, &[], "10.0.0.0/24"), Some(Loss::Parted(0, 1)));
         assert_eq!(loses(&third, &[], "10.0.2.0/24"), None);
+        // A bridge that has its link on one of both is that of both still.
+        let bridges = [
+            host(1, &["10.0.0.1", "172.17.0.1"]),
+            host(2, &["10.0.0.2", "!172.17.0.1"]),
+        ];
+        assert_eq!(loses(&bridges, &[], "172.17.0.0/24"), None);
+        assert_eq!(loses(&bridges, &[], "10.0.0.0/24"), Some(Loss::Last(1)));
     }
 
     #[test]

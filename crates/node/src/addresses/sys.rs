@@ -37,17 +37,19 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
             if entry.ifa_flags & libc::IFF_UP as u32 == 0 {
                 continue;
             }
-            let named = CStr::from_ptr(entry.ifa_name);
-            let name = named.to_string_lossy();
-            let linked = links.as_ref().and_then(|links| has_link(links, named));
-            found.extend(ip_of(entry.ifa_addr).map(|address| Interface {
-                name: name.clone().into_owned(),
+            let Some(address) = ip_of(entry.ifa_addr) else {
+                continue;
+            };
+            let name = CStr::from_ptr(entry.ifa_name);
+            let linked = links.as_ref().and_then(|links| has_link(links, name));
+            found.push(Interface {
+                name: name.to_string_lossy().into_owned(),
                 address,
                 mask: ip_of(entry.ifa_netmask),
                 loopback: entry.ifa_flags & libc::IFF_LOOPBACK as u32 != 0,
                 // The flag follows up to a second later.
                 linked: linked.unwrap_or(entry.ifa_flags & libc::IFF_RUNNING as u32 != 0),
-            }));
+            });
         }
         libc::freeifaddrs(list);
         Ok(found)
