@@ -4,7 +4,8 @@
 //! between two ranks; so what a collective gives back is kept for the next that needs about as much. Short pieces are left to the allocator, which keeps them itself. One pool for the process, since
 //! whichever collective comes next may need it; bounded by [`limit::TEMPORARY_KEPT`]. Who finds it taken at the moment does without.
 
-use crate::error::{Class, Error, Result};
+use super::plan::scratch;
+use crate::error::Result;
 use crate::limits::coll as limit;
 use garonne_sync::user::{Scratch, UserMem};
 use std::sync::{Mutex, TryLockError};
@@ -50,21 +51,10 @@ impl Temporary {
     /// # Errors
     /// `NoMem`.
     pub fn new(len: u64) -> Result<Self> {
-        let whole = usize::try_from(len).ok();
-        let scratch = whole.and_then(|len| {
-            let known = if is_long(len) {
-                with_kept(|kept| take(kept, len))
-            } else {
-                None
-            };
-            known.or_else(|| Scratch::new(len))
-        });
-        scratch.map(|scratch| Self(Some(scratch))).ok_or_else(|| {
-            Error::new(
-                Class::NoMem,
-                format!("no memory for {len} bytes of temporary space of a collective"),
-            )
-        })
+        let long = usize::try_from(len).ok().filter(|len| is_long(*len));
+        let known = long.and_then(|len| with_kept(|kept| take(kept, len)));
+        let scratch = known.map_or_else(|| scratch(len), Ok)?;
+        Ok(Self(Some(scratch)))
     }
 
     /// A view of it, as [`Scratch::mem`].

@@ -295,7 +295,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let (mut moved, mut looks) = (0u32, self.looks());
         while !self.is_attended(inside) {
             if sys::is_fork_held_up() {
-                vigils.end(self.lending.words.get().map(|words| words.call().word()));
+                self.end_vigil();
                 break;
             }
             if self.advance(By::Helper, Look::Surely) || self.look_beside(By::Helper) {
@@ -309,11 +309,16 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 break;
             }
             if self.looked(&mut looks) == Time::IsUp {
-                vigils.end(self.lending.words.get().map(|words| words.call().word()));
+                self.end_vigil();
                 break;
             }
         }
         moved
+    }
+
+    fn end_vigil(&self) {
+        let words = self.lending.words.get();
+        self.lending.vigils.end(words.map(|words| words.call().word()));
     }
 }
 
