@@ -5,6 +5,7 @@
 //! name, once the rank is there. The calls that have a shortest way store their site alone: one instruction less, and the site tells nearly all. Words stay when a call is over: whoever reads them has a hint.
 
 use crate::call::Call;
+use crate::own_word::own_word;
 use crate::thunk::Site;
 use garonne_node::client::Client;
 use garonne_node::layout::entered::{Entered, named_call};
@@ -49,20 +50,9 @@ static FOLLOWS: AtomicBool = AtomicBool::new(false);
 static PLACED: AtomicU32 = AtomicU32::new(0);
 
 /// Where the calling thread stores.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn own() -> *const Entered {
-    let own;
-    // SAFETY: reads this thread's instance of the eight-byte word defined above.
-    unsafe {
-        asm!(
-            "mov {own}, qword ptr [rip + garonne_entered@GOTTPOFF]",
-            "mov {own}, qword ptr fs:[{own}]",
-            own = out(reg) own,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-    own
+    own_word!("garonne_entered")
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -77,26 +67,6 @@ fn set_own(words: *const Entered) {
             options(nostack, preserves_flags),
         );
     }
-}
-
-/// Where the calling thread stores.
-#[cfg(target_arch = "aarch64")]
-#[inline(always)]
-fn own() -> *const Entered {
-    let own;
-    // SAFETY: reads this thread's instance of the eight-byte word defined above.
-    unsafe {
-        asm!(
-            "adrp {own}, :gottprel:garonne_entered",
-            "ldr {own}, [{own}, :gottprel_lo12:garonne_entered]",
-            "mrs {base}, tpidr_el0",
-            "ldr {own}, [{base}, {own}]",
-            own = out(reg) own,
-            base = out(reg) _,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-    own
 }
 
 #[cfg(target_arch = "aarch64")]

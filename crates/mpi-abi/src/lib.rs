@@ -47,6 +47,7 @@ mod info;
 mod neighbor;
 mod objects;
 mod op;
+mod own_word;
 mod p2p;
 mod pack;
 mod plain;

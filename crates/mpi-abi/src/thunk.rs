@@ -5,6 +5,7 @@
 //! thread-local word of this library with the initial-exec model ([`Site::note`]), unless it is done without anybody asking. The word is read once, early in
 //! a call ([`call_site`]): a callback that itself calls MPI overwrites it.
 
+use crate::own_word::own_word;
 use std::arch::{asm, global_asm};
 
 global_asm!(
@@ -94,38 +95,7 @@ impl Site {
 }
 
 /// The return address of the latest MPI call that this thread entered; 0 before the first.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn call_site() -> u64 {
-    let site: u64;
-    // SAFETY: reads this thread's instance of the eight-byte word defined above.
-    unsafe {
-        asm!(
-            "mov {site}, qword ptr [rip + garonne_call_site@GOTTPOFF]",
-            "mov {site}, qword ptr fs:[{site}]",
-            site = out(reg) site,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-    site
-}
-
-/// The return address of the latest MPI call that this thread entered; 0 before the first.
-#[cfg(target_arch = "aarch64")]
-#[inline(always)]
-pub(crate) fn call_site() -> u64 {
-    let site: u64;
-    // SAFETY: reads this thread's instance of the eight-byte word defined above.
-    unsafe {
-        asm!(
-            "adrp {site}, :gottprel:garonne_call_site",
-            "ldr {site}, [{site}, :gottprel_lo12:garonne_call_site]",
-            "mrs {base}, tpidr_el0",
-            "ldr {site}, [{base}, {site}]",
-            site = out(reg) site,
-            base = out(reg) _,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-    site
+    own_word!("garonne_call_site")
 }

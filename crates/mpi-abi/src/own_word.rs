@@ -1,0 +1,44 @@
+//! Reading words that each thread has for its own in this library, with the initial-exec model: two instructions, and no call of the loader's.
+//!
+//! Who has such a word defines it by `global_asm`, and writes it in a way of its own.
+
+/// This thread's instance of the eight-byte word of a name, in one register.
+#[cfg(target_arch = "x86_64")]
+macro_rules! own_word {
+    ($name:literal) => {{
+        let word;
+        // SAFETY: reads an eight-byte word that this library defines by that name for each thread.
+        unsafe {
+            std::arch::asm!(
+                concat!("mov {word}, qword ptr [rip + ", $name, "@GOTTPOFF]"),
+                "mov {word}, qword ptr fs:[{word}]",
+                word = out(reg) word,
+                options(nostack, readonly, preserves_flags),
+            );
+        }
+        word
+    }};
+}
+
+/// This thread's instance of the eight-byte word of a name, in one register.
+#[cfg(target_arch = "aarch64")]
+macro_rules! own_word {
+    ($name:literal) => {{
+        let word;
+        // SAFETY: reads an eight-byte word that this library defines by that name for each thread.
+        unsafe {
+            std::arch::asm!(
+                concat!("adrp {word}, :gottprel:", $name),
+                concat!("ldr {word}, [{word}, :gottprel_lo12:", $name, "]"),
+                "mrs {base}, tpidr_el0",
+                "ldr {word}, [{base}, {word}]",
+                word = out(reg) word,
+                base = out(reg) _,
+                options(nostack, readonly, preserves_flags),
+            );
+        }
+        word
+    }};
+}
+
+pub(crate) use own_word;
