@@ -231,7 +231,7 @@ mod tests {
             address,
             mask: mask.parse().ok(),
             loopback: address.is_loopback(),
-            linked: true,
+            running: true,
         }
     }
 

@@ -48,7 +48,7 @@ pub(crate) fn own(said: Option<&str>) -> Vec<Own> {
             at,
             usable,
             leads_on,
-            linked: interface.linked,
+            linked: interface.is_linked(),
         })
     };
     interfaces.filter_map(own).take(ADDRESSES_MAX).collect()

@@ -17,8 +17,17 @@ pub struct Interface {
     pub mask: Option<IpAddr>,
     /// It leads to this host only.
     pub loopback: bool,
-    /// It has a link, or cannot say so.
-    pub linked: bool,
+    /// It had a link when it was looked at; the kernel says so up to a second later.
+    pub running: bool,
+}
+
+impl Interface {
+    /// Whether it has a link now, as far as its driver can say.
+    pub fn is_linked(&self) -> bool {
+        let asked = socket(AddressFamily::INET, SocketType::DGRAM, None).ok();
+        let linked = asked.and_then(|socket| has_link(&socket, &self.name));
+        linked.unwrap_or(self.running)
+    }
 }
 
 /// The addresses of all interfaces that are up.
@@ -29,7 +38,6 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
         if libc::getifaddrs(&mut list) != 0 {
             return Err(io::Error::last_os_error());
         }
-        let links = socket(AddressFamily::INET, SocketType::DGRAM, None).ok();
         let mut found = Vec::new();
         let mut at = list;
         while let Some(entry) = at.as_ref() {
@@ -41,14 +49,12 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
                 continue;
             };
             let name = CStr::from_ptr(entry.ifa_name);
-            let linked = links.as_ref().and_then(|links| has_link(links, name));
             found.push(Interface {
                 name: name.to_string_lossy().into_owned(),
                 address,
                 mask: ip_of(entry.ifa_netmask),
                 loopback: entry.ifa_flags & libc::IFF_LOOPBACK as u32 != 0,
-                // The flag follows up to a second later.
-                linked: linked.unwrap_or(entry.ifa_flags & libc::IFF_RUNNING as u32 != 0),
+                running: entry.ifa_flags & libc::IFF_RUNNING as u32 != 0,
             });
         }
         libc::freeifaddrs(list);
@@ -57,7 +63,7 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
 }
 
 /// Whether an interface has a link, if its driver can say.
-fn has_link(socket: &OwnedFd, name: &CStr) -> Option<bool> {
+fn has_link(socket: &OwnedFd, name: &str) -> Option<bool> {
     /// `SIOCETHTOOL` and `ETHTOOL_GLINK` of linux/sockios.h and linux/ethtool.h.
     const ETHTOOL: libc::c_ulong = 0x8946;
     const GET_LINK: u32 = 0xa;
@@ -65,7 +71,7 @@ fn has_link(socket: &OwnedFd, name: &CStr) -> Option<bool> {
     let mut link = [GET_LINK, 0u32];
     // SAFETY: a structure of plain numbers and pointers, of which zeros are one.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    let bytes = name.to_bytes();
+    let bytes = name.as_bytes();
     if bytes.len() >= request.ifr_name.len() {
         return None;
     }
