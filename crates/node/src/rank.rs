@@ -117,10 +117,7 @@ impl Rank {
             shard: 0,
             shown: Some(shown),
             tracer: Some(tracer.clone()),
-            patience: Patience {
-                awake: awake(&world),
-                ..patience(world.oversubscribed(), world.nodes > 1)
-            },
+            patience: patience(world.oversubscribed(), world.nodes > 1, awake(&world)),
             lends_always: wish == Wish::Always,
             grace: match wish {
                 Wish::Always => None,
@@ -202,7 +199,7 @@ impl Rank {
             shard: 0,
             shown: None,
             tracer: None,
-            patience: patience(false, false),
+            patience: patience(false, false, 1),
             lends_always: false,
             grace: None,
             idle: None,
@@ -363,20 +360,13 @@ fn no_rail(error: EngineError) -> Error {
 }
 
 /// `far`: messages come from other hosts, too.
-fn patience(oversubscribed: bool, far: bool) -> Patience {
-    if oversubscribed {
-        Patience {
-            spins: 0,
-            yields: limits::YIELDS_CROWDED,
-            awake: 1,
-        }
-    } else {
-        Patience {
-            spins: if far { limits::SPINS_FAR } else { limits::SPINS },
-            yields: 0,
-            awake: 1,
-        }
-    }
+fn patience(oversubscribed: bool, far: bool, awake: u32) -> Patience {
+    let (spins, yields) = match (oversubscribed, far) {
+        (true, _) => (0, limits::YIELDS_CROWDED),
+        (false, true) => (limits::SPINS_FAR, 0),
+        (false, false) => (limits::SPINS, 0),
+    };
+    Patience { spins, yields, awake }
 }
 
 /// Threads of a rank that may wait awake at once: its share of the cores, as far as it may use them.
