@@ -36,9 +36,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     #[inline(never)]
     fn advance_shared(&self, by: By, look: Look) -> bool {
         self.yield_engine();
-        // A try takes the lock's line from its holder.
-        let free = !self.shard.is_held();
-        let mut shard = match (free.then(|| self.try_enter()).flatten(), look) {
+        let mut shard = match (self.try_enter_if_free(), look) {
             (Some(mut shard), _) => {
                 self.serve(&mut shard);
                 shard

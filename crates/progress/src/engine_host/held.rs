@@ -62,6 +62,15 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
+    /// The same of who tries again and again: it looks first, since a try takes the lock's line from its holder.
+    #[inline]
+    pub(super) fn try_enter_if_free(&self) -> Option<Held<'_, R>> {
+        if self.shard.is_held() {
+            return None;
+        }
+        self.try_enter()
+    }
+
     #[inline]
     fn try_enter_shared(&self) -> Option<Held<'_, R>> {
         let wakes = self.is_crowded().then(Postponed::new);
@@ -97,10 +106,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let mut tries = 0u32;
         self.wanted.fetch_add(1, Ordering::Relaxed);
         let mut shard = loop {
-            // A try takes the lock's line from its holder.
-            if !self.shard.is_held()
-                && let Some(shard) = self.try_enter()
-            {
+            if let Some(shard) = self.try_enter_if_free() {
                 break shard;
             }
             pause(&mut tries);
@@ -235,8 +241,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             {
                 return result;
             }
-            let free = !self.shard.is_held();
-            match free.then(|| self.try_enter()).flatten() {
+            match self.try_enter_if_free() {
                 Some(mut shard) => {
                     let changed = self.serve_all(&mut shard);
                     self.leave(shard, changed);
