@@ -8,7 +8,7 @@ use garonne_progress::host::{Awaits, Host};
 use garonne_progress::limits::FORK_WAITS;
 use garonne_progress::sharded::Sharded;
 use garonne_progress::surroundings::{Lent, Patience, Surroundings};
-use garonne_sim::local::Fabric;
+use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::{leave_sharded, leave_together};
 use garonne_sync::user::{Data, Scratch};
 use std::os::unix::fs::MetadataExt;
@@ -110,17 +110,28 @@ fn wait(host: &dyn Host, request: Option<Request>) {
     }
 }
 
+/// A rank whose helper stays awake to the end, and that one's turns.
+fn rank_of(fabric: &Arc<Fabric>, me: u32) -> (Arc<EngineHost<LocalRail, Idle>>, Arc<AtomicU32>) {
+    let turns = Arc::new(AtomicU32::new(0));
+    let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
+    let host = Arc::new(EngineHost::new(shard, me, WORLD, Idle(GIVE_UP, turns.clone())));
+    (host, turns)
+}
+
+/// Until the helper of these turns has begun.
+fn begins(turns: &AtomicU32) {
+    let until = Instant::now() + GIVE_UP;
+    while turns.load(Ordering::SeqCst) == 0 {
+        assert!(Instant::now() < until, "the helper does not begin");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_helper_that_is_awake_takes_no_turns_while_another_thread_waits() {
     let (fabric, leaving, waits) = (Fabric::new(WORLD), AtomicU32::new(0), AtomicBool::new(false));
-    let rank = |me| {
-        let turns = Arc::new(AtomicU32::new(0));
-        let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-        let host = Arc::new(EngineHost::new(shard, me, WORLD, Idle(GIVE_UP, turns.clone())));
-        (host, turns)
-    };
     std::thread::scope(|scope| {
-        let (sender, _) = rank(1);
+        let (sender, _) = rank_of(&fabric, 1);
         scope.spawn(|| {
             let sender = sender;
             let (large, small) = (Scratch::new(LARGE).unwrap(), Scratch::new(8).unwrap());
@@ -132,15 +143,11 @@ fn a_helper_that_is_awake_takes_no_turns_while_another_thread_waits() {
             sending.into_iter().for_each(|request| wait(&*sender, request));
             leave_together(&sender, &leaving, WORLD);
         });
-        let (host, turns) = rank(0);
+        let (host, turns) = rank_of(&fabric, 0);
         host.lend_hands(None);
         let (large, small) = (Scratch::new(LARGE).unwrap(), Scratch::new(8).unwrap());
         let expected = recv(&*host, (0, 0), &large);
-        let until = Instant::now() + GIVE_UP;
-        while turns.load(Ordering::SeqCst) == 0 {
-            assert!(Instant::now() < until, "the helper does not begin");
-            std::thread::yield_now();
-        }
+        begins(&turns);
         let before = turns.load(Ordering::SeqCst);
         let awaited = recv(&*host, (0, 1), &small);
         waits.store(true, Ordering::Release);
@@ -155,14 +162,8 @@ fn a_helper_that_is_awake_takes_no_turns_while_another_thread_waits() {
 #[test]
 fn a_program_that_forks_does_not_wait_for_a_helper_that_is_awake() {
     let (fabric, leaving, forked) = (Fabric::new(WORLD), AtomicU32::new(0), AtomicBool::new(false));
-    let rank = |me| {
-        let turns = Arc::new(AtomicU32::new(0));
-        let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-        let host = Arc::new(EngineHost::new(shard, me, WORLD, Idle(GIVE_UP, turns.clone())));
-        (host, turns)
-    };
     std::thread::scope(|scope| {
-        let (sender, _) = rank(1);
+        let (sender, _) = rank_of(&fabric, 1);
         scope.spawn(|| {
             let sender = sender;
             let large = Scratch::new(LARGE).unwrap();
@@ -173,17 +174,13 @@ fn a_program_that_forks_does_not_wait_for_a_helper_that_is_awake() {
             wait(&*sender, sending);
             leave_together(&sender, &leaving, WORLD);
         });
-        let (host, turns) = rank(0);
+        let (host, turns) = rank_of(&fabric, 0);
         host.lend_hands(None);
         let large = Scratch::new(LARGE).unwrap();
         let expected = recv(&*host, (0, 0), &large);
         // Where a user is to be changed the standard library forks.
         let user = std::fs::metadata("/proc/self").unwrap().uid();
-        let until = Instant::now() + GIVE_UP;
-        while turns.load(Ordering::SeqCst) == 0 {
-            assert!(Instant::now() < until, "the helper does not begin");
-            std::thread::yield_now();
-        }
+        begins(&turns);
         let times = (0..5).map(|_| {
             // It has begun another turn by then.
             std::thread::sleep(Duration::from_millis(5));

@@ -108,6 +108,17 @@ fn survive(host: &SimHost) -> u32 {
     under_way
 }
 
+/// Two ranks that read each other's memory, and nothing goes wrong.
+fn sound(seed: u64) -> Job {
+    Job {
+        world: 2,
+        seed,
+        faults: Faults::none(),
+        quotas: Quotas::for_world(2),
+        memory: Memory::Reached,
+    }
+}
+
 #[test]
 fn what_a_death_ends_is_complete_after_its_last_copy() {
     let under_way = AtomicU32::new(0);
@@ -160,13 +171,7 @@ impl Watcher for Counter {
 fn who_watches_hears_of_copies_that_are_made_without_the_engine() {
     for seed in 0..20 {
         let counter = Arc::new(Counter::default());
-        let job = Job {
-            world: 2,
-            seed,
-            faults: Faults::none(),
-            quotas: Quotas::for_world(2),
-            memory: Memory::Reached,
-        };
+        let job = sound(seed);
         let outcome = run(&job, |host: Arc<SimHost>| {
             host.watch(Some(counter.clone()));
             let buffers: Vec<Scratch> = (0..2 * MESSAGES)
@@ -231,13 +236,7 @@ fn a_receive_is_not_fetched_because_another_had_its_slot() {
     const ROUNDS: i32 = 8;
     const RESTS: u32 = 200;
     for seed in 0..60 {
-        let job = Job {
-            world: 2,
-            seed,
-            faults: Faults::none(),
-            quotas: Quotas::for_world(2),
-            memory: Memory::Reached,
-        };
+        let job = sound(seed);
         let outcome = run(&job, |host: Arc<SimHost>| {
             let [long, short, go] = [(); 3].map(|()| Scratch::new(LEN).expect("memory"));
             for round in 0..ROUNDS {
@@ -290,13 +289,7 @@ fn a_receive_is_not_fetched_because_another_had_its_slot() {
 fn a_look_counts_what_is_to_be_written_to_a_receive_announced_ahead() {
     let counted = AtomicU64::new(0);
     for seed in 0..20 {
-        let job = Job {
-            world: 2,
-            seed,
-            faults: Faults::none(),
-            quotas: Quotas::for_world(2),
-            memory: Memory::Reached,
-        };
+        let job = sound(seed);
         let outcome = run(&job, |host: Arc<SimHost>| {
             let buffer = Scratch::new(LEN).expect("memory");
             let (long, ready) = (1, 2);

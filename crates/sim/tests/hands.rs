@@ -111,6 +111,29 @@ fn open(host: &Rank, started: Started) -> Option<Request> {
     }
 }
 
+/// In a ring of all ranks.
+fn neighbours(host: &Rank) -> (u32, u32) {
+    ((host.me() + WORLD - 1) % WORLD, (host.me() + 1) % WORLD)
+}
+
+/// A round in which each rank sends a large message to its right and expects one from its left, of which the bytes are that round's: what is sent, where it comes, and what is open.
+fn around(host: &Rank, round: u32) -> (Scratch, Scratch, [Option<Request>; 2]) {
+    let (left, right) = neighbours(host);
+    let (out, into) = (buffer(round), Scratch::new(LARGE).unwrap());
+    into.mem().with_mut(0, LARGE, |bytes| bytes.fill(0));
+    let open = [
+        recv(host, left, round as i32, &into),
+        send(host, right, round as i32, &out, LARGE),
+    ];
+    (out, into, open)
+}
+
+/// Whether peers would call the helper of this rank.
+fn is_armed(host: &Rank) -> bool {
+    let words = host.inspect(|shard| shard.rail().hands(host.me())).unwrap();
+    Call::new(&words.word(0), &words.word(4)).is_armed()
+}
+
 fn wait(host: &Rank, requests: impl IntoIterator<Item = Option<Request>>) {
     for request in requests.into_iter().flatten() {
         let mut over = false;
@@ -210,7 +233,7 @@ impl Stepper for Ring {
 
 /// Large messages to the right and from the left, which nobody waits for before they are there, and small ones beside them.
 fn exchange(host: &Rank, thread: i32, done: &[AtomicU32]) {
-    let (right, left) = ((host.me() + 1) % WORLD, (host.me() + WORLD - 1) % WORLD);
+    let (left, right) = neighbours(host);
     for round in 0..ROUNDS {
         let (tag, seed) = (thread * 1000 + round as i32, |rank: u32| {
             16 * rank + 2 * round + 1
@@ -349,15 +372,10 @@ fn a_helper_that_rests_is_woken_when_hands_are_lent_again() {
     };
     let done = AtomicU32::new(0);
     world_of(lending, 1, Threads::One, |host| {
-        let (right, left) = ((host.me() + 1) % WORLD, (host.me() + WORLD - 1) % WORLD);
         for round in 0..ROUNDS {
             // Longer than it looks in vain.
             std::thread::sleep(100 * grace);
-            let (out, into) = (buffer(round), Scratch::new(LARGE).unwrap());
-            let open = [
-                recv(host, left, round as i32, &into),
-                send(host, right, round as i32, &out, LARGE),
-            ];
+            let (_out, into, open) = around(host, round);
             comes("a large message after a rest", || has_come(&into, round));
             wait(host, open);
         }
@@ -375,16 +393,9 @@ fn where_no_core_is_to_spare_nobody_calls_the_helper_of_a_rank_that_soon_comes_b
     };
     let done = AtomicU32::new(0);
     world_of(lending, 1, Threads::One, |host| {
-        let (right, left) = ((host.me() + 1) % WORLD, (host.me() + WORLD - 1) % WORLD);
         for round in 0..ROUNDS {
-            let (out, into) = (buffer(round), Scratch::new(LARGE).unwrap());
-            let open = [
-                recv(host, left, round as i32, &into),
-                send(host, right, round as i32, &out, LARGE),
-            ];
-            let words = host.inspect(|shard| shard.rail().hands(host.me())).unwrap();
-            let (word, all) = (words.word(0), words.word(4));
-            assert!(!Call::new(&word, &all).is_armed(), "peers would call it");
+            let (_out, into, open) = around(host, round);
+            assert!(!is_armed(host), "peers would call it");
             wait(host, open);
             assert!(has_come(&into, round));
         }
@@ -402,14 +413,8 @@ fn a_keypoint_of_the_program_advances_what_is_open_where_nobody_calls_the_helper
     };
     let (tasks, done) = (Tasks::new(Settings::here()).unwrap(), AtomicU32::new(0));
     world_of(lending, 1, Threads::One, |host| {
-        let (right, left) = ((host.me() + 1) % WORLD, (host.me() + WORLD - 1) % WORLD);
         for round in 0..ROUNDS {
-            let (out, into) = (buffer(round), Scratch::new(LARGE).unwrap());
-            into.mem().with_mut(0, LARGE, |bytes| bytes.fill(0));
-            let open = [
-                recv(host, left, round as i32, &into),
-                send(host, right, round as i32, &out, LARGE),
-            ];
+            let (_out, into, open) = around(host, round);
             comes("a large message", || {
                 tasks.schedule(Keypoint::Switch);
                 has_come(&into, round)
@@ -430,19 +435,11 @@ fn a_helper_that_is_awake_sees_what_is_lent_and_nobody_calls_it() {
     };
     let uncalled = AtomicU32::new(0);
     world_of(lending, 1, Threads::One, |host| {
-        let (right, left) = ((host.me() + 1) % WORLD, (host.me() + WORLD - 1) % WORLD);
         for round in 0..ROUNDS {
-            let (out, into) = (buffer(round), Scratch::new(LARGE).unwrap());
-            into.mem().with_mut(0, LARGE, |bytes| bytes.fill(0));
-            let open = [
-                recv(host, left, round as i32, &into),
-                send(host, right, round as i32, &out, LARGE),
-            ];
-            let words = host.inspect(|shard| shard.rail().hands(host.me())).unwrap();
-            let (word, all) = (words.word(0), words.word(4));
+            let (_out, into, open) = around(host, round);
             comes("a large message", || has_come(&into, round));
             // Armed it would be by whoever lends to one that sleeps.
-            uncalled.fetch_add(u32::from(!Call::new(&word, &all).is_armed()), Ordering::Relaxed);
+            uncalled.fetch_add(u32::from(!is_armed(host)), Ordering::Relaxed);
             wait(host, open);
         }
     });
