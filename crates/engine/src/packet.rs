@@ -99,6 +99,13 @@ pub struct Header {
 }
 
 impl Header {
+    /// It is a message's first packet, and not what the engine says by itself.
+    #[inline]
+    pub fn is_envelope(&self) -> bool {
+        const ENVELOPES: [Kind; 4] = [Kind::Eager, Kind::EagerSync, Kind::Announce, Kind::Head];
+        ENVELOPES.iter().any(|kind| self.kind == *kind as u8)
+    }
+
     /// The three words on the wire.
     #[inline]
     pub fn to_words(&self) -> [u64; 3] {

@@ -148,10 +148,13 @@ impl TcpRail {
         };
         let waits = self.gathering.asks(peer, header, &candidate, &keeping.history);
         let waits = waits.unwrap_or_else(|| may_wait(leaving, &candidate, &keeping.history));
-        if keeping.history.is_fresh() {
-            self.gathering.fresh.push(peer);
+        // What the engine says by itself (credits, say) leaves at once, and is no part of a series: a message behind it would be kept for others that do not come.
+        if header.is_envelope() {
+            if keeping.history.is_fresh() {
+                self.gathering.fresh.push(peer);
+            }
+            keeping.history.sent();
         }
-        keeping.history.sent();
         if !waits {
             keeping.since = None;
             self.added(peer);

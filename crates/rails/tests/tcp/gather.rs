@@ -5,7 +5,7 @@ use crate::cuts;
 use crate::support;
 use crate::traffic::{self, Plan};
 use garonne_engine::limits::{GATHER_BYTES, GATHER_EACH_MAX};
-use garonne_engine::rail::{Class, Rail};
+use garonne_engine::rail::{Class, Header, Kind, Rail};
 use garonne_engine::strategy::leave::Leaving;
 use garonne_rails::conformance::{Told, send};
 use garonne_rails::tcp::TcpRail;
@@ -84,6 +84,23 @@ fn what_is_long_or_urgent_takes_along_what_is_kept() {
         send(&mut one, 1, &[8; 1024], number, Class::Data).unwrap();
     }
     assert!(take(&mut two, 8, SURELY_LOST).len() >= 8, "too much to be kept");
+}
+
+#[test]
+fn what_the_engine_says_by_itself_begins_no_series() {
+    let (mut one, mut two) = pair(Leaving::Adaptive);
+    for round in 0..20 {
+        let credit = Header {
+            kind: Kind::Credit as u8,
+            ..Header::default()
+        };
+        let room = one.claim(1, 0, Class::Control).unwrap();
+        one.commit(room, &credit);
+        send(&mut one, 1, b"alone", round, Class::Data).unwrap();
+        assert_eq!(one.gathered(), (0, 0), "round {round}");
+        assert_eq!(take(&mut two, 2, SURELY_LOST).len(), 2);
+        one.poll(0, &mut Told::default());
+    }
 }
 
 #[test]
