@@ -24,7 +24,7 @@ use garonne_sync::run::Run;
 use garonne_sync::shm::{Segment, Word};
 use garonne_sync::user::{Data, UserMem};
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 use watcher::{Bells, Watcher};
 
@@ -49,7 +49,7 @@ struct Far {
     /// Polls of shared memory between two of TCP, and how many are left.
     tcp_every: u32,
     tcp_in: u32,
-    /// The former at most: one where nobody else is on this node.
+    /// The former at most: none where nobody else is on this node.
     tcp_every_max: u32,
     /// By peer: large data go by both rails; empty: to nobody.
     beside: Vec<bool>,
@@ -100,6 +100,14 @@ impl WakeSource for ComposedWake {
 
 fn lock(tcp: &Mutex<TcpRail>) -> MutexGuard<'_, TcpRail> {
     tcp.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_lock(tcp: &Mutex<TcpRail>) -> Option<MutexGuard<'_, TcpRail>> {
+    match tcp.try_lock() {
+        Ok(tcp) => Some(tcp),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 impl Far {
@@ -161,11 +169,8 @@ impl Far {
     #[inline(never)]
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
         let told = lock(&self.tcp).poll(budget, sink);
-        self.tcp_every = if told > 0 {
-            1
-        } else {
-            (self.tcp_every * 2).min(self.tcp_every_max)
-        };
+        let every = if told > 0 { 1 } else { self.tcp_every * 2 };
+        self.tcp_every = every.min(self.tcp_every_max);
         self.tcp_in = self.tcp_every;
         told
     }
@@ -208,7 +213,7 @@ impl ComposedRail {
             wake,
             tcp_every: 1,
             tcp_in: 0,
-            tcp_every_max: if alone { 1 } else { COMPOSED_TCP_EVERY_MAX },
+            tcp_every_max: if alone { 0 } else { COMPOSED_TCP_EVERY_MAX },
             beside: Vec::new(),
             copies: false,
         };
@@ -368,6 +373,9 @@ impl Rail for ComposedRail {
         let mut told = far.poll(budget, sink);
         if far.copies {
             told += self.copy_some();
+        }
+        if told > 0 && self.shm.is_quiet() {
+            return told;
         }
         told + self.shm.poll(budget.saturating_sub(told), sink)
     }

@@ -3,7 +3,7 @@
 //! Owned by [`ComposedRail`](super::ComposedRail), which starts it at the first sleep or when hands are first lent. It also sees to it that what is kept, or what a socket did not take at
 //! once, leaves while nobody of the rank looks.
 
-use super::lock;
+use super::try_lock;
 use crate::limits::TCP_NAP;
 use crate::sys;
 use crate::tcp::{Sockets, TcpRail};
@@ -126,7 +126,10 @@ fn watch(epoll: &OwnedFd, kept: &OwnedFd, bells: &Bells, tcp: &Mutex<TcpRail>) {
             Err(_) => return,
         }
         if events.is_empty() {
-            let mut tcp = lock(tcp);
+            // Who has it looks at its sockets, or sends: nothing has to be done for that one.
+            let Some(mut tcp) = try_lock(tcp) else {
+                continue;
+            };
             nap = tcp.nap();
             if tcp.makes_room() {
                 drop(tcp);
