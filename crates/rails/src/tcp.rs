@@ -25,6 +25,7 @@ pub(crate) mod frame;
 pub mod frame;
 mod further;
 mod gather;
+mod glance;
 mod handshake;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
@@ -60,14 +61,14 @@ pub use paths::tuned::Gives;
 pub use versions::{NoneInCommon, Versions};
 
 use crate::limits::{
-    TCP_EAGER_MAX, TCP_FLOW_HEAD, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_LOOK_EVERY, TCP_PACKED_MAX,
-    TCP_PACKET_MAX, TCP_REGIONS,
+    TCP_EAGER_MAX, TCP_FLOW_HEAD, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_PACKED_MAX, TCP_PACKET_MAX, TCP_REGIONS,
 };
 use crate::tcp::bulk::advance::Keep;
 use crate::tcp::door::Door;
 use crate::tcp::fabric::opener::Opener;
 use crate::tcp::frame::{Ask, HEADER, Kind};
 use crate::tcp::gather::{Brisk, Gathering};
+use crate::tcp::glance::Glance;
 use crate::tcp::intake::Streams;
 use crate::tcp::line::Failure;
 use crate::tcp::log::{BEFORE, Blocks};
@@ -139,10 +140,11 @@ pub struct TcpRail {
     done: Vec<(Token, Result<(), Error>)>,
     /// Peers from which something may be taken.
     ready: Vec<Peer>,
+    /// Those of them whose turn it is; empty between two polls.
+    turn: Vec<Peer>,
     /// Who brought something last.
     hot: Option<Peer>,
-    /// Polls in vain.
-    vain: u32,
+    glance: Glance,
     must_look: bool,
     /// Some sockets tell of much alone.
     patient: bool,
@@ -213,8 +215,9 @@ impl TcpRail {
             next_cookie: 1,
             done: Vec::new(),
             ready: Vec::new(),
+            turn: Vec::new(),
             hot: None,
-            vain: 0,
+            glance: Glance::default(),
             must_look: true,
             patient: false,
             sliced: false,
@@ -461,24 +464,17 @@ impl Rail for TcpRail {
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
         let mut told = 0;
         self.let_go();
+        let mut is_due = true;
         if let Some(hot) = self.hot
             && self.ready.is_empty()
+            && !self.brings_long(hot)
         {
             told = self.take_from((hot, Streams::Wanted), budget, sink);
+            is_due = self.glance.is_due(told);
         }
-        if told == 0 {
-            self.vain = self.vain.wrapping_add(1);
-        }
-        if self.must_look || !self.ready.is_empty() || (told == 0 && self.vain.is_multiple_of(TCP_LOOK_EVERY))
-        {
+        if self.must_look || !self.ready.is_empty() || is_due {
             self.look();
-            for peer in std::mem::take(&mut self.ready) {
-                let some = self.take_from((peer, Streams::Both), budget.saturating_sub(told), sink);
-                if some > 0 {
-                    self.hot = Some(peer);
-                }
-                told += some;
-            }
+            told += self.take_from_ready(budget.saturating_sub(told), sink);
         }
         if !self.done.is_empty() || !self.untold.is_empty() {
             told += self.tell(sink);

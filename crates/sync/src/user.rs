@@ -70,6 +70,20 @@ impl UserMem {
         unsafe { copy_bytes(self.ptr(offset), dst.as_mut_ptr(), dst.len()) }
     }
 
+    /// So many bytes at `offset`: a few moves, where `read` is a call.
+    #[inline(always)]
+    pub fn read_array<const N: usize>(self, offset: isize) -> [u8; N] {
+        // SAFETY: as in `read`.
+        unsafe { self.ptr(offset).cast::<[u8; N]>().read_unaligned() }
+    }
+
+    /// Puts so many bytes at `offset`, as `read_array` gets them.
+    #[inline(always)]
+    pub fn write_array<const N: usize>(self, offset: isize, bytes: [u8; N]) {
+        // SAFETY: as in `write`.
+        unsafe { self.ptr(offset).cast::<[u8; N]>().write_unaligned(bytes) }
+    }
+
     /// Copies `src` into user memory at `offset`.
     #[inline]
     pub fn write(self, offset: isize, src: &[u8]) {

@@ -7,7 +7,7 @@ use crate::sys::{self, Block, Way};
 use crate::tcp::handshake::Terms;
 use garonne_sync::user::UserMem;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::RecvFlags;
 use snow::TransportState;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -86,16 +86,19 @@ fn end(result: Result<usize, Errno>, got: Io) -> Option<End> {
 }
 
 fn try_send(socket: &OwnedFd, bytes: &[u8], then: Then) -> Result<usize, Errno> {
-    let more = if then == Then::More {
-        SendFlags::MORE
-    } else {
-        SendFlags::empty()
+    let more = match then {
+        Then::More => libc::MSG_MORE,
+        Then::Nothing => 0,
     };
-    rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT | more)
+    sys::send(socket.as_fd(), bytes, more).map_err(errno)
 }
 
 fn try_recv(socket: &OwnedFd, bytes: &mut [u8]) -> Result<usize, Errno> {
-    rustix::net::recv(socket, bytes, RecvFlags::DONTWAIT).map(|(_, got)| got)
+    sys::recv(socket.as_fd(), bytes).map_err(errno)
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_raw_os_error(error.raw_os_error().unwrap_or(0))
 }
 
 /// Sends bytes on any socket of ours.
@@ -257,8 +260,7 @@ impl Channel {
         if self.seal.is_some() || way == Way::Read && !self.ahead.is_empty() {
             return None;
         }
-        let moved = sys::move_through(self.socket.as_fd(), way, blocks)
-            .map_err(|error| Errno::from_raw_os_error(error.raw_os_error().unwrap_or(0)));
+        let moved = sys::move_through(self.socket.as_fd(), way, blocks).map_err(errno);
         let got = outcome(moved);
         self.end = self.end.or(end(moved, got));
         Some(got)

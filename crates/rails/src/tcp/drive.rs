@@ -11,12 +11,16 @@ use crate::tcp::stranger::Newcomer;
 use crate::tcp::{LOST, TcpRail, Untold};
 use garonne_engine::api::{Error, Peer};
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 /// Events taken from the kernel at once; the rest stays with it.
 const EVENTS: usize = 32;
+
+/// Those who are looked at before others, and these.
+const TURNS: u8 = 3;
 
 /// Whose socket an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +41,7 @@ impl Watched {
         })
     }
 
-    /// Who is looked at first.
+    /// Who is looked at first; below [`TURNS`].
     fn turn(self) -> u8 {
         match self {
             Self::Stranger(_) => 0,
@@ -486,32 +490,30 @@ impl TcpRail {
             self.drained = drained;
             self.leave_drained();
         }
-        let mut events = Vec::with_capacity(EVENTS);
+        let mut room = [const { MaybeUninit::uninit() }; EVENTS];
         let now_or_never = Timespec::default();
-        let spare = rustix::buffer::spare_capacity(&mut events);
-        if epoll::wait(&self.wake.epoll, spare, Some(&now_or_never)).is_err() {
+        let Ok((events, _)) = epoll::wait(&self.wake.epoll, &mut room, Some(&now_or_never)) else {
             self.must_look = true;
             return;
-        }
+        };
         if events.is_empty() && self.deadline.is_none() {
             return;
         }
         let now = Instant::now();
-        let mut events: Vec<(Watched, EventFlags)> = events
-            .iter()
-            .map(|event| (Watched::from_data(event.data), event.flags))
-            .collect();
         // Whose call is here need not be asked for it, and has not come too late.
-        events.sort_by_key(|(watched, _)| watched.turn());
-        for (watched, flags) in events {
-            match watched {
-                Watched::Bell => {
-                    self.wake.hush();
-                    self.take_endpoints();
+        for turn in 0..TURNS {
+            let whose = |event: &Event| (Watched::from_data(event.data), event.flags);
+            for (watched, flags) in events.iter().map(whose) {
+                match watched {
+                    _ if watched.turn() != turn => {}
+                    Watched::Bell => {
+                        self.wake.hush();
+                        self.take_endpoints();
+                    }
+                    Watched::Door => self.let_in(now),
+                    Watched::Stranger(place) => self.stranger(place, now),
+                    Watched::Peer(peer, stream) => self.event(peer, stream, flags, now),
                 }
-                Watched::Door => self.let_in(now),
-                Watched::Stranger(place) => self.stranger(place, now),
-                Watched::Peer(peer, stream) => self.event(peer, stream, flags, now),
             }
         }
         if self.deadline.is_some_and(|deadline| deadline <= now) {

@@ -39,6 +39,30 @@ enum Taken {
 }
 
 impl TcpRail {
+    /// What comes next from a peer may be long. To receive in vain from such a socket holds up the kernel, which is about to put something there; the epoll tells of it without.
+    #[inline]
+    pub(super) fn brings_long(&self, peer: Peer) -> bool {
+        let remote = self.remotes[peer as usize].as_ref();
+        remote.is_some_and(|remote| remote.link.is_lean())
+    }
+
+    /// Takes what came from those that are ready, all sockets having been looked at, and delivers up to `budget` packets.
+    pub(super) fn take_from_ready(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+        let mut turn = std::mem::take(&mut self.turn);
+        std::mem::swap(&mut turn, &mut self.ready);
+        let (hot, mut told) = (self.hot, 0);
+        for peer in turn.drain(..) {
+            let some = self.take_from((peer, Streams::Both), budget.saturating_sub(told), sink);
+            if some > 0 {
+                self.hot = Some(peer);
+            }
+            told += some;
+        }
+        self.turn = turn;
+        self.glance.ended(self.hot == hot);
+        told
+    }
+
     /// Takes what came from a peer and delivers up to `budget` packets. What is left makes it ready again.
     pub(super) fn take_from(
         &mut self,
@@ -51,6 +75,13 @@ impl TcpRail {
         };
         let mut told = 0;
         let small = self.take_packets(&mut remote, (peer, budget, &mut told), sink);
+        if streams == Streams::Wanted && self.recalled.is_empty() && remote.paths.is_idle() {
+            let condemned = remote.condemned;
+            self.remotes[peer as usize] = Some(remote);
+            self.took(peer, Stream::Small, small);
+            self.go_on(peer, small == Taken::Some, condemned);
+            return told;
+        }
         let mut bulk = [Taken::All; SPLIT_WAYS + 1];
         let paths = remote.paths.numbers();
         let reads_done = self.done.len();
@@ -79,22 +110,13 @@ impl TcpRail {
         self.remotes[peer as usize] = Some(remote);
         let mut more = false;
         for (stream, taken) in std::iter::once((Stream::Small, small)).chain(taken()) {
-            match taken {
-                Taken::Some => more = true,
-                Taken::All => {}
-                Taken::Over => self.broke(peer, stream),
-                Taken::Wrong => self.lose(peer),
-            }
+            self.took(peer, stream, taken);
+            more |= taken == Taken::Some;
         }
         if !self.recalled.is_empty() {
             self.settle_recalls();
         }
-        if more || reads_here && !condemned {
-            self.mark_ready(peer);
-            self.must_look = true;
-        } else if condemned {
-            self.lose(peer);
-        }
+        self.go_on(peer, more || reads_here && !condemned, condemned);
         for (stream, taken) in taken() {
             if taken == Taken::Some || self.serves(peer, stream) {
                 self.flush(peer, stream);
@@ -103,6 +125,27 @@ impl TcpRail {
         self.spread(peer);
         self.sliced |= bulk.contains(&Taken::Some);
         told
+    }
+
+    /// What follows from how much was taken from a stream.
+    #[inline]
+    fn took(&mut self, peer: Peer, stream: Stream, taken: Taken) {
+        match taken {
+            Taken::Some | Taken::All => {}
+            Taken::Over => self.broke(peer, stream),
+            Taken::Wrong => self.lose(peer),
+        }
+    }
+
+    /// A peer from which there is more to take is ready again; of one that counts as gone all was taken else.
+    #[inline]
+    fn go_on(&mut self, peer: Peer, more: bool, condemned: bool) {
+        if more {
+            self.mark_ready(peer);
+            self.must_look = true;
+        } else if condemned {
+            self.lose(peer);
+        }
     }
 
     fn serves(&self, peer: Peer, stream: Stream) -> bool {
@@ -174,6 +217,10 @@ impl TcpRail {
             if *told > before {
                 fills = 0;
             }
+        }
+        // Nothing is left for the next time.
+        if result == Taken::Some && last && !remote.link.has_come() {
+            result = Taken::All;
         }
         if remote.link.is_due() {
             self.unconfirmed = true;

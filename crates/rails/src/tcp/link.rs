@@ -9,7 +9,7 @@ use crate::limits::{
 };
 use crate::sys::{self, Block, Way};
 use crate::tcp::channel::{Channel, Io, Then};
-use crate::tcp::frame::{HEAD, HEADER, Head, Kind, Stream, header_bytes, header_from};
+use crate::tcp::frame::{HEAD, Head, Kind, Stream, header_bytes, header_from};
 use crate::tcp::log::{BEFORE, Blocks, Log, Violation};
 use garonne_engine::rail::{Class, Header, Kind as Packet, Pieces};
 use garonne_sync::user::{Scratch, UserMem};
@@ -251,6 +251,17 @@ impl Link {
         }
     }
 
+    /// The last message came in pieces.
+    #[inline]
+    pub(crate) fn is_lean(&self) -> bool {
+        self.lean
+    }
+
+    /// Something that was received has not been taken.
+    pub(crate) fn has_come(&self) -> bool {
+        self.start < self.end || self.channel.as_ref().is_some_and(Channel::has_come)
+    }
+
     /// Whether an acknowledgement is due by itself.
     pub(crate) fn is_due(&self) -> bool {
         self.owed_bytes >= TCP_ACK_BYTES || self.owed_frames >= TCP_ACK_FRAMES
@@ -306,14 +317,14 @@ impl Link {
                 len: TCP_LEAN,
             },
         ];
-        let got = match channel.move_blocks(Way::Read, &mut blocks) {
-            Some(got) => got,
-            None => channel.recv_into(to, 0, len),
+        let (got, room) = match channel.move_blocks(Way::Read, &mut blocks) {
+            Some(got) => (got, len + TCP_LEAN),
+            None => (channel.recv_into(to, 0, len), len),
         };
         let Io::Moved(moved) = got else {
             return Err(got);
         };
-        let more = moved >= len || channel.has_come();
+        let more = moved == room || channel.has_come();
         self.end = moved.saturating_sub(len);
         self.took_part(moved.min(len));
         Ok((moved.min(len), more))
@@ -372,9 +383,7 @@ impl Link {
         if kind != Kind::Packet || have <= BEFORE {
             return Ok(None);
         }
-        let mut header = [0; HEADER];
-        mem.read(HEAD as isize, &mut header);
-        let (header, here) = (header_from(&header), have - BEFORE);
+        let (header, here) = (header_from(&mem.read_array(HEAD as isize)), have - BEFORE);
         if header.len as usize != whole - BEFORE {
             return Err(Violation);
         }
@@ -418,9 +427,7 @@ impl Link {
                 return Ok(Came::Nothing);
             }
             let mem = mem.offset(self.start as isize);
-            let mut head = [0; HEAD];
-            mem.read(0, &mut head);
-            let head = Head::decode(&head, Stream::Small).ok_or(Violation)?;
+            let head = Head::decode(&mem.read_array(0), Stream::Small).ok_or(Violation)?;
             let whole = HEAD + head.len as usize;
             let is_next = head.number == self.expected && head.kind != Kind::Acknowledge;
             if is_next && (have < whole || self.part.is_some()) {
@@ -452,9 +459,7 @@ impl Link {
             self.took(whole);
             match head.kind {
                 Kind::Packet => {
-                    let mut header = [0; HEADER];
-                    mem.read(HEAD as isize, &mut header);
-                    let (header, len) = (header_from(&header), whole - BEFORE);
+                    let (header, len) = (header_from(&mem.read_array(HEAD as isize)), whole - BEFORE);
                     if header.len as usize != len {
                         return Err(Violation);
                     }
@@ -475,6 +480,7 @@ mod owed;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::frame::HEADER;
     use crate::tcp::handshake::Terms;
     use proptest::prelude::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

@@ -70,6 +70,8 @@ pub(crate) struct Log {
     held: usize,
     /// Block and byte that leave next.
     cursor: (usize, usize),
+    /// Bytes from there on.
+    unsent: usize,
     /// Number of the first frame that has not left whole on an earlier connection.
     left_before: u32,
     /// Packets for which there is room, whatever waits, if they are the next to be added.
@@ -112,25 +114,15 @@ impl Log {
     }
 
     /// Something waits to leave.
+    #[inline]
     pub(crate) fn has_unsent(&self) -> bool {
-        let (block, at) = self.cursor;
-        self.blocks
-            .get(block)
-            .is_some_and(|found| at < found.end || block + 1 < self.blocks.len())
+        self.unsent > 0
     }
 
     /// Bytes that wait to leave.
+    #[inline]
     pub(crate) fn unsent_len(&self) -> usize {
-        let (block, at) = self.cursor;
-        let later = self
-            .blocks
-            .iter()
-            .skip(block + 1)
-            .map(|block| block.end - block.start);
-        self.blocks
-            .get(block)
-            .map_or(0, |block| block.end.saturating_sub(at))
-            + later.sum::<usize>()
+        self.unsent
     }
 
     fn head(&mut self, kind: Kind, len: usize, expected: u32) -> [u8; HEAD] {
@@ -183,12 +175,13 @@ impl Log {
         let head = self.head(kind, before + len, expected);
         let block = self.blocks.back_mut()?;
         let frame = block.room.mem().offset(block.end as isize);
-        frame.write(0, &head);
+        frame.write_array(0, head);
         if let Some(header) = header {
-            frame.write(HEAD as isize, header);
+            frame.write_array(HEAD as isize, *header);
         }
         block.end += whole;
         self.held += whole;
+        self.unsent += whole;
         self.promised = self.promised.saturating_sub(1);
         Some(frame)
     }
@@ -203,8 +196,8 @@ impl Log {
     ) -> UserMem {
         let head = self.head(Kind::Packet, HEADER + len, expected);
         let mem = room.mem();
-        mem.write(0, &head);
-        mem.write(HEAD as isize, header);
+        mem.write_array(0, head);
+        mem.write_array(HEAD as isize, *header);
         // An empty block must not stand before it; the cursor, if it was there, is where the new one begins.
         if self.blocks.back().is_some_and(|block| block.start == block.end)
             && let Some(empty) = self.blocks.pop_back()
@@ -218,6 +211,7 @@ impl Log {
             open: false,
         });
         self.held += BLOCK;
+        self.unsent += BEFORE + len;
         self.promised = self.promised.saturating_sub(1);
         mem
     }
@@ -240,6 +234,7 @@ impl Log {
     /// So many bytes of that have left.
     pub(crate) fn left(&mut self, bytes: usize) {
         self.cursor.1 += bytes;
+        self.unsent -= bytes;
     }
 
     /// So many bytes of that, and of what is behind it, have left.
@@ -256,6 +251,7 @@ impl Log {
     /// A new connection begins with the first frame that is kept.
     pub(crate) fn rewind(&mut self) {
         self.cursor = (0, self.blocks.front().map_or(0, |block| block.start));
+        self.unsent = self.blocks.iter().map(|block| block.end - block.start).sum();
     }
 
     /// Every frame before `number` has arrived. What is to leave again and came by an earlier connection after all, since the other side said what it had, does not leave again.
@@ -285,7 +281,7 @@ impl Log {
         if left.wrapping_sub(self.left_before) as i32 > 0 {
             self.left_before = left;
         }
-        self.cursor = (self.blocks.len(), 0);
+        (self.cursor, self.unsent) = ((self.blocks.len(), 0), 0);
         self.acknowledge(blocks, number)?;
         self.rewind();
         Ok(())
@@ -322,6 +318,7 @@ impl Log {
                 return Ok(false);
             }
             self.cursor.1 = block.start + whole;
+            self.unsent -= whole;
         }
         block.start += whole;
         self.held -= if block.open { whole } else { BLOCK };
@@ -350,15 +347,13 @@ impl Log {
             blocks.give(block.room);
         }
         self.first = self.next;
-        (self.held, self.cursor, self.promised) = (0, (0, 0), 0);
+        (self.held, self.cursor, self.unsent, self.promised) = (0, (0, 0), 0, 0);
     }
 }
 
 /// Bytes of the frame that begins there.
 fn whole(block: &Block, at: usize) -> usize {
-    let mut len = [0; 4];
-    block.room.mem().read(at as isize, &mut len);
-    HEAD + u32::from_le_bytes(len) as usize
+    HEAD + u32::from_le_bytes(block.room.mem().read_array(at as isize)) as usize
 }
 
 #[cfg(test)]
@@ -386,6 +381,14 @@ mod tests {
         let take = len.min(most);
         mem.with(0, take, |bytes| wire.extend_from_slice(bytes));
         log.left(take);
+    }
+
+    /// Bytes from the cursor on.
+    fn counted(log: &Log) -> usize {
+        let (block, at) = log.cursor;
+        let here = log.blocks.get(block).map_or(0, |block| block.end - at);
+        let later = log.blocks.iter().skip(block + 1);
+        here + later.map(|block| block.end - block.start).sum::<usize>()
     }
 
     /// Numbers and payloads of the whole frames on the wire.
@@ -457,6 +460,7 @@ mod tests {
                         wire.clear();
                     }
                 }
+                prop_assert_eq!(log.unsent_len(), counted(&log));
             }
             take(&wire, &mut expected);
             wire.clear();

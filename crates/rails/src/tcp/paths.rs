@@ -126,6 +126,13 @@ impl Paths {
         self.several = true;
     }
 
+    /// Nobody waits for anything on any way, here or there.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        let idle = |path: &Path| !path.bulk.is_wanted() && !path.bulk.has_to_send();
+        self.wholes.is_empty() && self.paths.iter().all(idle) && !self.fabric().is_some_and(Fabric::needs_polls)
+    }
+
     /// This side waits for something.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.wholes.is_empty()

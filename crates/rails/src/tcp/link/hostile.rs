@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::limits::{TCP_LOG_MAX, TCP_LOG_RESERVE, TCP_PACKET_MAX};
+use crate::tcp::frame::HEADER;
 use crate::tcp::hostile::{Other, Story};
 
 /// Kinds of packets; two are of messages in pieces.

@@ -3,6 +3,7 @@
 use super::tests::brings;
 use super::*;
 use crate::limits::TCP_PACKET_MAX;
+use crate::tcp::frame::HEADER;
 
 /// The frames of so many of the longest packets.
 fn frames(count: u32) -> Vec<u8> {
