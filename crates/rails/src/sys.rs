@@ -85,7 +85,15 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], flags: libc::c_int) -> Result<
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the bytes outlive the call, which only reads them.
     moved(unsafe {
-        libc::syscall(libc::SYS_sendto, socket.as_raw_fd(), bytes.as_ptr(), bytes.len(), flags, 0usize, 0usize)
+        libc::syscall(
+            libc::SYS_sendto,
+            socket.as_raw_fd(),
+            bytes.as_ptr(),
+            bytes.len(),
+            flags,
+            0usize,
+            0usize,
+        )
     })
 }
 
@@ -94,7 +102,15 @@ pub fn recv(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize> {
     let flags = libc::MSG_DONTWAIT;
     // SAFETY: the bytes outlive the call, which writes at most as many.
     moved(unsafe {
-        libc::syscall(libc::SYS_recvfrom, socket.as_raw_fd(), bytes.as_mut_ptr(), bytes.len(), flags, 0usize, 0usize)
+        libc::syscall(
+            libc::SYS_recvfrom,
+            socket.as_raw_fd(),
+            bytes.as_mut_ptr(),
+            bytes.len(),
+            flags,
+            0usize,
+            0usize,
+        )
     })
 }
 

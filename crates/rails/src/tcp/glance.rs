@@ -55,7 +55,11 @@ mod tests {
         }
         assert_eq!(polls_to_a_look(&mut glance, Some(2)), TCP_LOOK_SELDOM);
         glance.ended(false);
-        assert_eq!(polls_to_a_look(&mut glance, Some(2)), TCP_LOOK_EVERY, "another brought something");
+        assert_eq!(
+            polls_to_a_look(&mut glance, Some(2)),
+            TCP_LOOK_EVERY,
+            "another brought something"
+        );
         glance.ended(true);
         glance.is_due(1);
         glance.ended(true);

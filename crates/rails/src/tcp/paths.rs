@@ -130,7 +130,9 @@ impl Paths {
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         let idle = |path: &Path| !path.bulk.is_wanted() && !path.bulk.has_to_send();
-        self.wholes.is_empty() && self.paths.iter().all(idle) && !self.fabric().is_some_and(Fabric::needs_polls)
+        self.wholes.is_empty()
+            && self.paths.iter().all(idle)
+            && !self.fabric().is_some_and(Fabric::needs_polls)
     }
 
     /// This side waits for something.
