@@ -172,6 +172,12 @@ pub const TCP_SPARE_BLOCKS: usize = 16;
 /// Bytes delivered without a word after which an acknowledgement is sent by itself: an eighth of the log, so that it never fills for want of one.
 pub const TCP_ACK_BYTES: usize = TCP_LOG_MAX / 8;
 
+/// Bytes delivered without a word after which it is sent even while packets come, whose receiver may be about to send something that says it, too: more than the longest message that comes in pieces,
+/// and less than half of the log.
+pub const TCP_ACK_LATE: usize = 3 * TCP_ACK_BYTES;
+
+const _: () = assert!(TCP_FLOW_MAX + TCP_PACKET_MAX < TCP_ACK_LATE && 2 * TCP_ACK_LATE < TCP_LOG_MAX);
+
 /// Frames delivered without a word after which an acknowledgement is sent: keeps the log of tiny frames short.
 pub const TCP_ACK_FRAMES: u32 = 1024;
 

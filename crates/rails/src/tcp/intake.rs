@@ -222,7 +222,8 @@ impl TcpRail {
         if result == Taken::Some && last && !remote.link.has_come() {
             result = Taken::All;
         }
-        if remote.link.is_due() {
+        // Who has just been given something may answer, and need not be kept from it.
+        if remote.link.is_due() && (*told == 0 || remote.link.is_late()) {
             self.unconfirmed = true;
             if remote.link.acknowledge() == Sent::Over {
                 result = Taken::Over;

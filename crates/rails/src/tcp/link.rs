@@ -4,9 +4,9 @@
 //! [`Log`] and sent again on the next connection, what comes twice is passed over. Bounded by the log and the receive buffer; a peer that does not
 //! read makes the log full, which is the sender's back-pressure.
 
-use crate::limits::{
-    TCP_ACK_BYTES, TCP_ACK_FRAMES, TCP_FLOW_PIECES, TCP_LEAN, TCP_PACKED_MAX, TCP_RECEIVE, TCP_UNSENT_MAX,
-};
+mod pieces;
+
+use crate::limits::{TCP_ACK_BYTES, TCP_ACK_FRAMES, TCP_ACK_LATE, TCP_LEAN, TCP_RECEIVE, TCP_UNSENT_MAX};
 use crate::sys::{self, Block, Way};
 use crate::tcp::channel::{Channel, Io, Then};
 use crate::tcp::frame::{HEAD, Head, Kind, Stream, header_bytes, header_from};
@@ -133,54 +133,6 @@ impl Link {
         self.owes_nothing_more(true);
     }
 
-    /// Adds the packets of a message whose bytes lie in user memory, and sends as much of them from there as the socket takes. They are copied for replay only then,
-    /// while the other side takes them in. `false`: not now, and nothing happened.
-    pub(crate) fn send_pieces(&mut self, blocks: &mut Blocks, pieces: &Pieces, mem: UserMem) -> bool {
-        let ready = |channel: &&mut Channel| !channel.is_sealed();
-        let Some(channel) = self.channel.as_mut().filter(ready) else {
-            return false;
-        };
-        let count = pieces.count();
-        if self.log.has_unsent() || count > TCP_FLOW_PIECES {
-            return false;
-        }
-        let mut out = [Block::default(); 2 * TCP_FLOW_PIECES];
-        let mut rooms = [UserMem::null(); TCP_FLOW_PIECES];
-        if !blocks.keep(count) {
-            return false;
-        }
-        for (at, (header, from, len)) in pieces.packets().enumerate() {
-            let words = header_bytes(&header);
-            let frame = if len > TCP_PACKED_MAX {
-                let room = blocks.take();
-                room.map(|room| self.log.add(blocks, (room, len), self.expected, &words))
-            } else {
-                let kind = (Kind::Packet, self.expected);
-                self.log.append_room(blocks, kind, Some(&words), len)
-            };
-            // There is one: blocks were kept.
-            let Some(frame) = frame else { break };
-            rooms[at] = frame;
-            out[2 * at] = Block {
-                addr: frame.addr(0),
-                len: BEFORE,
-            };
-            out[2 * at + 1] = Block {
-                addr: mem.addr(from as isize),
-                len,
-            };
-        }
-        let moved = channel.move_blocks(Way::Write, &mut out[..2 * count]);
-        for (room, (_, from, len)) in rooms.iter().zip(pieces.packets()) {
-            room.copy_from(BEFORE as isize, mem, from as isize, len);
-        }
-        if let Some(Io::Moved(moved)) = moved {
-            self.log.left_through(moved);
-        }
-        self.owes_nothing_more(true);
-        true
-    }
-
     /// Adds a frame without body.
     pub(crate) fn send_word(&mut self, blocks: &mut Blocks, kind: Kind) {
         if self.log.has_room(0, Class::Control) {
@@ -265,6 +217,11 @@ impl Link {
     /// Whether an acknowledgement is due by itself.
     pub(crate) fn is_due(&self) -> bool {
         self.owed_bytes >= TCP_ACK_BYTES || self.owed_frames >= TCP_ACK_FRAMES
+    }
+
+    /// Whether an acknowledgement that is due cannot wait any more for something that leaves anyway.
+    pub(crate) fn is_late(&self) -> bool {
+        self.owed_bytes >= TCP_ACK_LATE || self.owed_frames >= 2 * TCP_ACK_FRAMES
     }
 
     /// Receives what lies ready. `Moved(true)`: there may be more.
