@@ -98,6 +98,8 @@ def two_hosts(session, programs, stack):
     except namespaces.Refused as why:
         session.note(f"nothing is measured over TCP: {why}")
         return None, []
+    if (control := namespaces.congestion_control(two.hosts.names[0])) != namespaces.USUAL:
+        session.note(f"the hosts' connections have {control} as congestion control, and this machine gives them no other; large messages vary more, anybody's")
     subprocess.run(["cc", "-O2", str(HERE / "sockets.c"), "-o", str(session.state / "sockets")], check=True)
     return two, two.able(session, programs)
 

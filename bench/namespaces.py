@@ -13,6 +13,9 @@ import threading
 
 STEM = "garonne"
 
+# The congestion control that kernels come with.
+USUAL = "cubic"
+
 
 class Refused(Exception):
     """A command that makes hosts failed; its text says which and why."""
@@ -49,8 +52,14 @@ def add(name):
     three times as large, or not, as it happens."""
     ip("netns", "add", name)
     ip("-n", name, "link", "set", "lo", "up")
-    say = "echo cubic > /proc/sys/net/ipv4/tcp_congestion_control"
+    say = f"echo {USUAL} > /proc/sys/net/ipv4/tcp_congestion_control"
     subprocess.run(["ip", "netns", "exec", name, "sh", "-c", say], stderr=subprocess.DEVNULL, check=False)
+
+
+def congestion_control(name):
+    """What a host's connections begin with: not what `add` asked for where this machine does not let namespaces choose."""
+    say = "cat /proc/sys/net/ipv4/tcp_congestion_control"
+    return subprocess.run(["ip", "netns", "exec", name, "sh", "-c", say], capture_output=True, text=True, check=False).stdout.strip()
 
 
 class Hosts:
