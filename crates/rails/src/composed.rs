@@ -370,11 +370,11 @@ impl Rail for ComposedRail {
             return self.shm.poll(budget, sink);
         }
         // First, or much traffic of the node would leave it no budget; and not in every poll, or the other way round.
-        let mut told = far.poll(budget, sink);
-        if far.copies {
+        let (mut told, copies) = (far.poll(budget, sink), far.copies);
+        if copies {
             told += self.copy_some();
         }
-        if told > 0 && self.shm.is_quiet() {
+        if told > 0 && !copies && self.shm.is_quiet() {
             return told;
         }
         told + self.shm.poll(budget.saturating_sub(told), sink)

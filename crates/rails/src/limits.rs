@@ -294,8 +294,9 @@ pub const TCP_PROBES: u32 = 3;
 /// Polls between two looks at all sockets; between, only the connection that brought something last is looked at.
 pub const TCP_LOOK_EVERY: u32 = 4;
 
-/// The same while that connection goes on bringing something and no other does: each look costs as much as two polls, and what another brings all the same waits for some 20 µs at most.
-pub const TCP_LOOK_SELDOM: u32 = 32;
+/// The same while that connection goes on bringing something and no other does, in time: a look costs as much as two polls, and what another brings all the same waits for no longer than a few of a program's own
+/// messages take.
+pub const TCP_LOOK_SELDOM: std::time::Duration = std::time::Duration::from_micros(20);
 
 /// How long a rail that is dropped waits for its last words to leave: long enough for a receiver that is busy, short enough for one that never comes back.
 pub const TCP_LINGER: std::time::Duration = std::time::Duration::from_secs(5);

@@ -470,7 +470,7 @@ impl Rail for TcpRail {
             && !self.brings_long(hot)
         {
             told = self.take_from((hot, Streams::Wanted), budget, sink);
-            is_due = self.glance.is_due(told);
+            is_due = self.glance.is_due(told, Instant::now);
         }
         if self.must_look || !self.ready.is_empty() || is_due {
             self.look();

@@ -3,7 +3,7 @@
 //! Owned by [`ComposedRail`](super::ComposedRail), which starts it at the first sleep or when hands are first lent. It also sees to it that what is kept, or what a socket did not take at
 //! once, leaves while nobody of the rank looks.
 
-use super::try_lock;
+use super::{lock, try_lock};
 use crate::limits::TCP_NAP;
 use crate::sys;
 use crate::tcp::{Sockets, TcpRail};
@@ -113,7 +113,7 @@ fn live_on(cpus: &[u32]) {
 }
 
 fn watch(epoll: &OwnedFd, kept: &OwnedFd, bells: &Bells, tcp: &Mutex<TcpRail>) {
-    let mut nap = None;
+    let (mut nap, mut busy) = (None, false);
     loop {
         let mut events = Vec::with_capacity(3);
         let limit = nap.map(|nap: Duration| Timespec {
@@ -126,10 +126,12 @@ fn watch(epoll: &OwnedFd, kept: &OwnedFd, bells: &Bells, tcp: &Mutex<TcpRail>) {
             Err(_) => return,
         }
         if events.is_empty() {
-            // Who has it looks at its sockets, or sends: nothing has to be done for that one.
-            let Some(mut tcp) = try_lock(tcp) else {
+            // Who has it mostly polls, and sees to what is kept by itself. Waiting for it would make that one call the system when it lets go; so only after a second nap.
+            let Some(mut tcp) = try_lock(tcp).or_else(|| busy.then(|| lock(tcp))) else {
+                busy = true;
                 continue;
             };
+            busy = false;
             nap = tcp.nap();
             if tcp.makes_room() {
                 drop(tcp);

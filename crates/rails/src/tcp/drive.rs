@@ -504,8 +504,12 @@ impl TcpRail {
         for turn in 0..TURNS {
             let whose = |event: &Event| (Watched::from_data(event.data), event.flags);
             for (watched, flags) in events.iter().map(whose) {
+                if watched.turn() != turn {
+                    continue;
+                }
+                self.glance
+                    .saw_another(self.hot.map(|hot| Watched::Peer(hot, Stream::Small)) != Some(watched));
                 match watched {
-                    _ if watched.turn() != turn => {}
                     Watched::Bell => {
                         self.wake.hush();
                         self.take_endpoints();

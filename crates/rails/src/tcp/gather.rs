@@ -2,7 +2,7 @@
 //!
 //! Part of [`TcpRail`]; whether a message may wait the engine's strategy says. What is kept lies in the peer's log, ready to leave, and leaves with whatever else
 //! is sent to the peer, at the rank's next look, or, if that does not come, when the thread that watches sockets finds it there a nap later; so does what a socket did not take at once. Switched
-//! on by whoever owns such a thread; bounded by the strategy's limits and two naps.
+//! on by whoever owns such a thread; bounded by the strategy's limits and two naps, three beside a rank that polls.
 
 use crate::limits::{
     TCP_BRISK_FOR, TCP_NAP, TCP_NAPS_IDLE, TCP_NAPS_LONGER, TCP_NAPS_STUCK, TCP_SLICE, TCP_SLICE_ALONE,

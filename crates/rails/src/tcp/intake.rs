@@ -43,7 +43,7 @@ impl TcpRail {
     #[inline]
     pub(super) fn brings_long(&self, peer: Peer) -> bool {
         let remote = self.remotes[peer as usize].as_ref();
-        remote.is_some_and(|remote| remote.link.is_lean())
+        remote.is_some_and(|remote| remote.link.brings_long())
     }
 
     /// Takes what came from those that are ready, all sockets having been looked at, and delivers up to `budget` packets.
@@ -55,11 +55,12 @@ impl TcpRail {
             let some = self.take_from((peer, Streams::Both), budget.saturating_sub(told), sink);
             if some > 0 {
                 self.hot = Some(peer);
+                self.glance.saw_another(Some(peer) != hot);
             }
             told += some;
         }
         self.turn = turn;
-        self.glance.ended(self.hot == hot);
+        self.glance.ended();
         told
     }
 
@@ -182,9 +183,9 @@ impl TcpRail {
                         Ok((got, more)) => {
                             *told += 1;
                             sink.placed(peer, got);
-                            // Of sealed bytes the socket does not tell.
+                            // Of what came behind the rest, and of sealed bytes, the socket does not tell.
                             last = !more;
-                            if last {
+                            if last && !remote.link.has_come() {
                                 result = Taken::All;
                                 break;
                             }

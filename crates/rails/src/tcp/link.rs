@@ -66,8 +66,10 @@ pub(crate) struct Link {
     start: usize,
     end: usize,
     part: Option<Part>,
-    /// The last message came in pieces: of the next no more is taken in here than what tells where it goes.
+    /// A message came in pieces since little came at once: of the next no more is taken in here than what tells where it goes.
     lean: bool,
+    /// The last message came in pieces.
+    long: bool,
     channel: Option<Channel>,
     /// The peer will send nothing more.
     pub(crate) heard_bye: bool,
@@ -205,8 +207,8 @@ impl Link {
 
     /// The last message came in pieces.
     #[inline]
-    pub(crate) fn is_lean(&self) -> bool {
-        self.lean
+    pub(crate) fn brings_long(&self) -> bool {
+        self.long
     }
 
     /// Something that was received has not been taken.
@@ -358,7 +360,7 @@ impl Link {
             ),
             _ => return Ok(None),
         };
-        self.lean = true;
+        (self.lean, self.long) = (true, true);
         self.start += have;
         self.part = Some(Part {
             offset: offset + here,
@@ -419,6 +421,9 @@ impl Link {
                     let (header, len) = (header_from(&mem.read_array(HEAD as isize)), whole - BEFORE);
                     if header.len as usize != len {
                         return Err(Violation);
+                    }
+                    if header.is_envelope() {
+                        self.long = header.kind == Packet::Head as u8;
                     }
                     return Ok(Came::Packet(header, mem.offset(BEFORE as isize), len));
                 }

@@ -8,6 +8,7 @@ mod joint;
 mod meeting;
 mod messages;
 mod namespaces;
+mod pieces;
 mod proxy;
 mod storm;
 mod suite;

@@ -1,0 +1,152 @@
+//! Messages in pieces whose bytes are put where they belong, and what comes beside them.
+
+use crate::support;
+use garonne_engine::api::{Error, Peer};
+use garonne_engine::rail::{Class, Descriptor, Flowing, Header, Kind, Pieces, Rail, Sink, Token};
+use garonne_rails::conformance::{Told, send};
+use garonne_rails::tcp::TcpRail;
+use garonne_sync::user::{Scratch, UserMem};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes, on a machine that does much else.
+const SURELY_LOST: Duration = Duration::from_secs(20);
+
+/// Who says where a long message goes, and counts the others.
+struct Placing {
+    memory: Scratch,
+    got: usize,
+    small: usize,
+}
+
+impl Placing {
+    fn new(room: usize) -> Self {
+        let memory = Scratch::new(room).unwrap();
+        Self {
+            memory,
+            got: 0,
+            small: 0,
+        }
+    }
+}
+
+impl Sink for Placing {
+    fn packet(&mut self, _: Peer, header: Header, payload: UserMem, len: usize) {
+        let at = match Kind::from_code(header.kind) {
+            Some(Kind::Head) => 0,
+            Some(Kind::Tail) => header.sequence as isize,
+            _ => return self.small += 1,
+        };
+        self.memory.mem().copy_from(at, payload, 0, len);
+        self.got += len;
+    }
+
+    fn place(&mut self, _: Peer, offset: u64, _: usize) -> Option<UserMem> {
+        Some(self.memory.mem().offset(offset as isize))
+    }
+
+    fn placed(&mut self, _: Peer, len: usize) {
+        self.got += len;
+    }
+
+    fn exposed(&mut self, _: Token, _: Option<Descriptor>) {}
+    fn revoked(&mut self, _: Token) {}
+    fn bulk_done(&mut self, _: Token, _: Result<(), Error>) {}
+    fn gone(&mut self, _: Peer) {}
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < SURELY_LOST, "{what}");
+    }
+}
+
+/// Sends so many bytes in pieces to rank 1.
+fn flow(rail: &mut TcpRail, total: usize, mem: &Scratch) {
+    let envelope = Header {
+        kind: Kind::Eager as u8,
+        len: total as u32,
+        ..Header::default()
+    };
+    until("there is no room for a message in pieces", || {
+        rail.poll(8, &mut Told::default());
+        let Flowing::Pieces(first, piece) = rail.flow(1, total) else {
+            return false;
+        };
+        let pieces = Pieces {
+            peer: 1,
+            envelope,
+            total,
+            first,
+            piece,
+        };
+        rail.send_pieces(&pieces, mem.mem()).unwrap()
+    });
+}
+
+#[test]
+fn a_small_message_behind_a_long_one_is_told_of() {
+    const LONG: usize = 250_000;
+    let mut rails = support::ranks(2, false).into_iter();
+    let (mut one, mut two) = (rails.next().unwrap(), rails.next().unwrap());
+    let (mut sink, from) = (Placing::new(LONG), Scratch::new(LONG).unwrap());
+    send(&mut one, 1, b"hello", 0, Class::Data).unwrap();
+    let mut both = |one: &mut TcpRail, what: &str, sink: &mut Placing, done: fn(&Placing) -> bool| {
+        until(what, || {
+            one.poll(8, &mut Told::default());
+            two.poll(8, sink);
+            done(sink)
+        });
+    };
+    both(&mut one, "the first message", &mut sink, |sink| sink.small == 1);
+    // From now on it takes in no more at once than tells where a message goes.
+    flow(&mut one, LONG, &from);
+    both(&mut one, "the long message", &mut sink, |sink| sink.got == LONG);
+    for len in [20_000, 60_000, 100_000, LONG] {
+        (sink.got, sink.small) = (0, 0);
+        flow(&mut one, len, &from);
+        send(&mut one, 1, b"behind", 0, Class::Data).unwrap();
+        one.poll(8, &mut Told::default());
+        // All of it lies in the socket.
+        std::thread::sleep(Duration::from_millis(20));
+        both(&mut one, "the small message behind it", &mut sink, |sink| {
+            sink.small == 1
+        });
+        assert_eq!(sink.got, len);
+    }
+}
+
+#[test]
+fn a_peer_that_brings_something_in_every_poll_keeps_no_other_waiting() {
+    for budget in [1, 4, 32] {
+        let mut rails = support::ranks(4, false);
+        for peer in [1, 3, 1] {
+            send(&mut rails[peer], 0, b"hello", 0, Class::Data).unwrap();
+            let mut told = Told::default();
+            until("a peer's first message", || {
+                rails[peer].poll(8, &mut Told::default());
+                rails[0].poll(8, &mut told);
+                !told.packets.is_empty()
+            });
+        }
+        // To one that was not spoken to yet, and from one that was.
+        send(&mut rails[0], 2, b"first word", 0, Class::Data).unwrap();
+        send(&mut rails[3], 0, b"other", 0, Class::Data).unwrap();
+        rails[3].poll(8, &mut Told::default());
+        let (mut told, mut there) = (Told::default(), Told::default());
+        for _ in 0..500 {
+            send(&mut rails[1], 0, b"hot", 0, Class::Data).unwrap();
+            rails[1].poll(8, &mut Told::default());
+            // It lies there at the next poll.
+            std::thread::sleep(Duration::from_micros(100));
+            rails[0].poll(budget, &mut told);
+            rails[2].poll(8, &mut there);
+        }
+        assert!(
+            !there.packets.is_empty(),
+            "budget {budget}: nothing reaches another"
+        );
+        let other = told.packets.iter().any(|(peer, ..)| *peer == 3);
+        assert!(other, "budget {budget}: nothing of another is taken");
+    }
+}
