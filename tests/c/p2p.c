@@ -415,6 +415,38 @@ static void truncation_is_an_error_and_the_next_message_is_sound(void)
     MPI_Comm_free(&comm);
 }
 
+/* Whether its message was there before the receive or came after it: whoever starts one cannot know. */
+static void a_receive_that_is_too_small_fails_where_it_is_waited_for(void)
+{
+    static const int sizes[] = {2, 64, 20000, 70000, 1000000};
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    for (int i = 0; i < (int)(sizeof sizes / sizeof *sizes); i++)
+        for (int how = 0; how < 4; how++) {
+            int early = how & 1, persistent = how & 2, room = sizes[i] - sizes[i] / 3 - 1;
+            MPI_Request send, recv = MPI_REQUEST_NULL;
+            MPI_Status status = {.MPI_SOURCE = -9, .MPI_TAG = -9};
+            MPI_Isend(out, sizes[i], MPI_BYTE, right, how, comm, &send);
+            if (early)
+                MPI_Probe(left, how, comm, MPI_STATUS_IGNORE);
+            if (persistent) {
+                MPI_Recv_init(in, room, MPI_BYTE, left, how, comm, &recv);
+                CHECK_EQ(MPI_Start(&recv), MPI_SUCCESS);
+            } else
+                CHECK_EQ(MPI_Irecv(in, room, MPI_BYTE, left, how, comm, &recv), MPI_SUCCESS);
+            CHECK(recv != MPI_REQUEST_NULL);
+            CHECK_CLASS(MPI_Wait(&recv, &status), MPI_ERR_TRUNCATE);
+            CHECK_EQ(status.MPI_SOURCE, left);
+            CHECK_EQ(status.MPI_TAG, how);
+            if (persistent)
+                MPI_Request_free(&recv);
+            CHECK(recv == MPI_REQUEST_NULL);
+            CHECK_EQ(MPI_Wait(&send, MPI_STATUS_IGNORE), MPI_SUCCESS);
+        }
+    MPI_Comm_free(&comm);
+}
+
 static void bad_arguments_are_refused_by_class(void)
 {
     MPI_Comm comm;
@@ -503,6 +535,7 @@ int main(int argc, char **argv)
     RUN(proc_null_completes_at_once);
     RUN(receives_can_be_cancelled);
     RUN(truncation_is_an_error_and_the_next_message_is_sound);
+    RUN(a_receive_that_is_too_small_fails_where_it_is_waited_for);
     RUN(a_generalized_request_may_be_freed_before_it_is_completed);
     RUN(bad_arguments_are_refused_by_class);
     free(out);

@@ -177,8 +177,11 @@ impl<R: Rail> Shard<R> {
     fn started(&mut self, index: u32) -> Started {
         if self.core.requests.peek(index).state == State::Complete {
             let status = self.core.requests.status(index);
-            self.core.requests.close(index);
-            return Started::Done(status);
+            // What failed is told to whoever waits for it, and not to whoever starts it: that depends on who was first.
+            if status.error.is_none() {
+                self.core.requests.close(index);
+                return Started::Done(status);
+            }
         }
         Started::Pending(self.core.requests.name(index))
     }
