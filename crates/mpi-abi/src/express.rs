@@ -39,7 +39,11 @@ struct Entry {
     rank: AtomicI32,
     context: AtomicU32,
     peer: AtomicU32,
+    /// Messages that were sent to it while it had no track, as those to other hosts never have.
+    trackless: AtomicU32,
 }
+
+const _: () = assert!(size_of::<Entry>() == 32, "two in a line");
 
 static TABLE: [Entry; ENTRIES] = [const {
     Entry {
@@ -48,6 +52,7 @@ static TABLE: [Entry; ENTRIES] = [const {
         rank: AtomicI32::new(0),
         context: AtomicU32::new(0),
         peer: AtomicU32::new(0),
+        trackless: AtomicU32::new(0),
     }
 }; ENTRIES];
 
@@ -70,13 +75,18 @@ fn track(comm: MPI_Comm, rank: c_int) -> Option<&'static Track> {
     unsafe { find(comm, rank)?.track.load(Ordering::Relaxed).as_ref() }
 }
 
-/// Whether it was learned what a pair stands for.
+/// Whether it is to be learned what a pair stands for. Not among several threads: one could read what another is just writing.
 #[inline(always)]
-pub(crate) fn knows(comm: MPI_Comm, rank: c_int) -> bool {
-    find(comm, rank).is_some()
+pub(crate) fn wants(comm: MPI_Comm, rank: c_int) -> bool {
+    find(comm, rank).is_none() && is_alone()
 }
 
-/// Remembers what a pair stands for, and its track, if it has one by now.
+#[inline(always)]
+fn is_alone() -> bool {
+    world::host().is_some_and(|host| host.is_alone())
+}
+
+/// Remembers what a pair stands for, and its track, if it has one by now. For a rank's only thread.
 #[cold]
 #[inline(never)]
 pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (Context, Peer)) {
@@ -84,8 +94,7 @@ pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (Context, Peer
     if checks::types() {
         return;
     }
-    // Among several threads one could read what another is just writing.
-    let Some(host) = world::host().filter(|host| host.is_alone()) else {
+    let Some(host) = world::host() else {
         return;
     };
     let track = host.track(context, peer);
@@ -93,6 +102,9 @@ pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (Context, Peer
         .as_ref()
         .map_or(null_mut(), |track| Arc::as_ptr(track).cast_mut());
     let entry = place(comm, rank);
+    if find(comm, rank).is_none() {
+        entry.trackless.store(0, Ordering::Relaxed);
+    }
     entry.comm.store(comm.0, Ordering::Relaxed);
     entry.rank.store(rank, Ordering::Relaxed);
     entry.context.store(context, Ordering::Relaxed);
@@ -100,11 +112,22 @@ pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (Context, Peer
     entry.track.store(at, Ordering::Relaxed);
 }
 
-/// As `learn` for a small message that was sent, unless its track is known.
-#[cold]
-#[inline(never)]
+/// As `learn` for a small message that was sent, unless its track is known. Where there is none it is asked for ever more rarely.
+#[inline(always)]
 pub(crate) fn learn_track(comm: MPI_Comm, rank: c_int, small: &Small) {
-    if small.len <= INLINE_MAX && track(comm, rank).is_none() {
+    if small.len > INLINE_MAX || !is_alone() {
+        return;
+    }
+    let is_due = match find(comm, rank) {
+        None => true,
+        Some(entry) if !entry.track.load(Ordering::Relaxed).is_null() => false,
+        Some(entry) => {
+            let times = entry.trackless.load(Ordering::Relaxed).wrapping_add(1);
+            entry.trackless.store(times, Ordering::Relaxed);
+            times.is_power_of_two()
+        }
+    };
+    if is_due {
         learn(comm, rank, (small.context, small.peer));
     }
 }

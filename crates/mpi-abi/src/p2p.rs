@@ -214,7 +214,7 @@ fn catch_few(
 ) -> Option<(&'static Comm, Catch)> {
     let comm = find_comm(on)?;
     let catch = comm.catch(&few(call, buf, data, (source, tag))?)?;
-    if !express::knows(on, source) {
+    if express::wants(on, source) {
         express::learn(on, source, (catch.context, catch.peer));
     }
     Some((comm, catch))
