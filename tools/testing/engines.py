@@ -88,6 +88,10 @@ class Prrte:
         where = ["--prefix", self.root, "--prtemca", "plm_ssh_agent", namespace_shell(context), "--host", ",".join(f"{name}:2" for name in hosts.names)]
         return ["ip", "netns", "exec", hosts.names[0], self.root / "bin" / "prterun", *where, "--map-by", "ppr:2:node:oversubscribe", "-n", ranks, *program]
 
+    def as_starter(self, context):
+        """What the wheel's `prterun` has to be told when it is called without options."""
+        self.environment |= {"PRTE_MCA_plm_ssh_agent": str(namespace_shell(context)), "PRTE_PREFIX": str(self.root)}
+
 
 class Slurm:
     """A cluster of two nodes, both this machine, with keys, ports and files of its own."""

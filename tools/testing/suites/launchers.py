@@ -44,6 +44,7 @@ def suite(context):
     yield Case("launchers/torchrun's variables", lambda: by_variables(context, talk, fails), second_try=True)
     yield Case("launchers/torchrun's variables between namespaces", lambda: by_variables_across(context, talk), second_try=True)
     yield Case("launchers/garonne run within slurm", lambda: within_slurm(context, talk, fails), second_try=True)
+    yield Case("launchers/garonne run by prterun", lambda: by_prterun(context, talk, fails), second_try=True)
 
 
 def program(context, directory, name):
@@ -176,6 +177,18 @@ def within_slurm(context, talk, fails):
             # Without its `srun` an agent goes on: the line to the first one is what counts.
             expect(code != 0, f"success after the death of {victim}", output)
     expect(not slurm.steps(), f"processes of steps are left: {slurm.steps()}", output)
+
+
+def by_prterun(context, talk, fails):
+    """`garonne run`, whose agent on another host PRRTE starts."""
+    with Prrte(context) as prrte, Hosts(2) as hosts:
+        prrte.as_starter(context)
+        both = ",".join(f"{name}:2" for name in hosts.names)
+        run = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "run", "--launcher", "prterun", "--host", both, "--bind-to", "none"]
+        code, output = start(context, prrte, [*run, talk, "5"]).end()
+        expect(code == 0 and "all is well" in output and output.count("with 2\n") == 4, f"exit code {code}", output)
+        code, output = start(context, prrte, [*run, "-n", 2, "--map-by", "node", fails, "exit"]).end()
+        expect(code == 5 and "G0201" in output, f"exit code {code} of a rank on the second node", output)
 
 
 def leads_session(pid):

@@ -20,6 +20,9 @@ const SRUN: [&str; 8] = [
     "--nodelist",
 ];
 
+/// The same of PRRTE, which reaches hosts as it was built to: by ssh, or by the batch system's own means (PBS, LSF).
+const PRTERUN: [&str; 4] = ["prterun", "-n", "1", "--host"];
+
 /// What a batch system has given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
@@ -32,6 +35,11 @@ pub struct Allocation {
 /// What starts agents by Slurm.
 pub fn by_slurm() -> Vec<String> {
     SRUN.map(str::to_owned).to_vec()
+}
+
+/// What starts agents by PRRTE.
+pub fn by_prrte() -> Vec<String> {
+    PRTERUN.map(str::to_owned).to_vec()
 }
 
 /// The allocation that this command runs in. `None`: in none.

@@ -123,6 +123,7 @@ pub fn launcher(text: &str) -> Result<Vec<String>, String> {
         None => Err("--launcher needs a command".into()),
         Some("ssh") if words.len() == 1 => Ok(Vec::new()),
         Some("slurm") if words.len() == 1 => Ok(allocation::by_slurm()),
+        Some("prterun") if words.len() == 1 => Ok(allocation::by_prrte()),
         Some("fork") if words.len() == 1 => {
             Err("--launcher fork: it starts processes of this host only".into())
         }
@@ -214,6 +215,8 @@ mod tests {
         assert_eq!(launcher("ssh").unwrap(), Vec::<String>::new());
         assert_eq!(launcher("ip netns exec").unwrap(), ["ip", "netns", "exec"]);
         assert_eq!(launcher("slurm").unwrap()[0], "srun");
+        assert_eq!(launcher("prterun").unwrap().last().unwrap(), "--host");
+        assert_eq!(launcher("prterun --prefix /opt -n 1 --host").unwrap().len(), 6);
         for name in ["lsf", "pbs", "fork"] {
             assert!(launcher(name).unwrap_err().contains(name));
         }
