@@ -112,8 +112,9 @@ typedef int (*garonne_event_function)(void *state, uint32_t value, const garonne
 int garonne_on_descriptor(garonne_tasks *tasks, int fd, int interest, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
 /* After `first_ns`, and then every `period_ns` unless that is 0. */
 int garonne_on_alarm(garonne_tasks *tasks, uint64_t first_ns, uint64_t period_ns, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
-/* The signal is blocked in the calling thread; it is to be blocked in all others, too. No handler is installed. What is no signal, what cannot be blocked (SIGKILL, SIGSTOP)
- * and what the C library keeps for itself (32, 33) is GARONNE_MISUSE. */
+/* The signal is blocked in the calling thread; it is to be blocked in all others, too. No handler is installed. All watches of a signal in the process hear of it, and one may end
+ * without the others. After the last one it stays blocked wherever it was, since only the program knows which threads may have it unblocked again: what comes then stays pending, and the next
+ * watch hears of it. What is no signal, what cannot be blocked (SIGKILL, SIGSTOP) and what the C library keeps for itself (32, 33) is GARONNE_MISUSE. */
 int garonne_on_signal(garonne_tasks *tasks, int signal, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
 /* When *word is not `expected`; the word stays where it is until the watch ends. Whoever changes it wakes its sleepers (FUTEX_WAKE, not private). */
 int garonne_on_word(garonne_tasks *tasks, uint32_t *word, uint32_t expected, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);

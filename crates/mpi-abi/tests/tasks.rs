@@ -209,3 +209,48 @@ fn events_of_c_come_with_their_values_and_end_with_their_watches() {
         }"#,
     );
 }
+
+#[test]
+fn two_libraries_that_watch_one_signal_both_hear_of_it() {
+    holds(
+        "c-signals",
+        r#"
+        static atomic_int seen[2];
+        static int note(void *state, uint32_t value, const garonne_at *at) {
+            (void)at;
+            CHECK(value == SIGCHLD);
+            atomic_fetch_add((atomic_int *)state, 1);
+            return GARONNE_KEEP;
+        }
+        static void until(int which, int value) { while (seen[which] != value) usleep(100); }
+        int main(void) {
+            garonne_tasks *theirs[2];
+            garonne_watch *watches[2];
+            for (int i = 0; i < 2; i++) {
+                CHECK(garonne_tasks_open(&theirs[i]) == GARONNE_OK);
+                CHECK(garonne_on_signal(theirs[i], SIGCHLD, NULL, note, &seen[i], &watches[i]) == GARONNE_OK);
+            }
+            for (int sent = 1; sent <= 20; sent++) {
+                CHECK(kill(getpid(), SIGCHLD) == 0);
+                until(0, sent);
+                until(1, sent);
+            }
+            garonne_watch_end(watches[1]);
+            garonne_tasks_close(theirs[1]);
+            CHECK(kill(getpid(), SIGCHLD) == 0);
+            until(0, 21);
+            CHECK(seen[1] == 20);
+            garonne_watch_end(watches[0]);
+            sigset_t pending, blocked;
+            CHECK(kill(getpid(), SIGCHLD) == 0);
+            CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGCHLD));
+            CHECK(sigprocmask(SIG_BLOCK, NULL, &blocked) == 0 && sigismember(&blocked, SIGCHLD));
+            CHECK(garonne_on_signal(theirs[0], SIGCHLD, NULL, note, &seen[0], &watches[0]) == GARONNE_OK);
+            until(0, 22);
+            garonne_watch_end(watches[0]);
+            garonne_tasks_close(theirs[0]);
+            printf("ok");
+            return 0;
+        }"#,
+    );
+}

@@ -273,6 +273,11 @@ pub(crate) fn is_told_of(signal: i32) -> bool {
     known && ![libc::SIGKILL, libc::SIGSTOP].contains(&signal)
 }
 
+/// Whether the kernel keeps each one of a signal that comes several times, and not one of them.
+pub(crate) fn is_queued(signal: i32) -> bool {
+    signal >= libc::SIGRTMIN()
+}
+
 /// A descriptor from which these signals are read; the calling thread blocks them from now on.
 pub(crate) fn signal_descriptor(signals: &[i32]) -> io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd;

@@ -9,6 +9,8 @@ pub(crate) mod blocking;
 #[cfg_attr(shuttle, path = "kernel_shuttle.rs")]
 pub(crate) mod kernel;
 pub(crate) mod reactor;
+#[cfg(not(shuttle))]
+mod signals;
 pub(crate) mod words;
 
 pub use blocking::Call;
@@ -145,14 +147,15 @@ impl Tasks {
                 error.raw_os_error().unwrap_or(0),
             )
         })?;
-        self.on_owned(copy, interest.flags(), how, action)
+        self.on_owned((copy, interest.flags()), how, |_| {}, action)
     }
 
+    /// `begin` is told of the task before the first event.
     fn on_owned(
         &self,
-        fd: OwnedFd,
-        flags: EventFlags,
+        (fd, flags): (OwnedFd, EventFlags),
         how: &How,
+        begin: impl FnOnce(&Arc<AnyTask>),
         action: impl Fn(&At) -> Next + Send + Sync + 'static,
     ) -> Result<Watch, Error> {
         let reactor = self.events_thread()?;
@@ -168,6 +171,7 @@ impl Tasks {
                 }
             }
         })?;
+        begin(&watch.task);
         let id = reactor.watch(fd, flags, watch.task.clone(), &number)?;
         watch.source = Source::Reactor(Arc::downgrade(&reactor), id);
         Ok(watch)
@@ -198,8 +202,9 @@ impl Tasks {
         Ok(watch)
     }
 
-    /// Calls `action` with the number of each of these signals that comes. No handler is installed: the signals are blocked in the calling thread and those that it
-    /// starts from now on; a thread that exists already and does not block them takes them as before.
+    /// Calls `action` with the number of each of these signals that comes. All watches of a signal in this process hear of it, and one may end without the others. No handler is installed:
+    /// the signals are blocked in the calling thread and those that it starts from now on; a thread that exists already and does not block them takes them as before. They stay blocked after
+    /// the last watch, since other threads have them blocked by then, too: what comes stays pending in the kernel, for the next watch.
     #[cfg(not(shuttle))]
     pub fn on_signals(
         &self,
@@ -215,14 +220,19 @@ impl Tasks {
         }
         let fd = sys::signal_descriptor(signals).map_err(failed)?;
         let read = fd.try_clone().map_err(failed)?;
-        self.on_owned(fd, EventFlags::IN, how, move |at| {
-            let mut next = Next::Keep;
-            sys::read_signals(read.as_fd(), |signal| {
-                if next == Next::Keep {
-                    next = action(signal, at);
-                }
-            });
-            next
+        let ear = signals::Ear::new();
+        let number = ear.number();
+        let listens = |task: &Arc<AnyTask>| signals::listen(number, signals, self.scheduler(), task);
+        self.on_owned((fd, EventFlags::IN), how, listens, move |at| {
+            let heard = ear.hear(read.as_fd());
+            let mut each = heard
+                .into_iter()
+                .flat_map(|(signal, times)| (0..times).map(move |_| signal));
+            if each.any(|signal| action(signal, at) == Next::Stop) {
+                ear.leave();
+                return Next::Stop;
+            }
+            Next::Keep
         })
     }
 
