@@ -105,7 +105,7 @@ enum { GARONNE_KEEP = 0, GARONNE_STOP = 1 };
 enum { GARONNE_READABLE = 1, GARONNE_WRITABLE = 2 };
 
 typedef struct garonne_watch garonne_watch;
-/* `value`: the descriptor, 0 for alarms, the signal, the word's new value. */
+/* `value`: the descriptor, 0 for alarms, the signal, the word's new value, 0 for the end of a call. */
 typedef int (*garonne_event_function)(void *state, uint32_t value, const garonne_at *at);
 
 /* A duplicate of the descriptor is watched. */
@@ -125,6 +125,9 @@ typedef struct garonne_call garonne_call;
 int garonne_blocking(garonne_tasks *tasks, void *(*function)(void *), void *argument, garonne_call **call);
 /* 1 if it is over. */
 int garonne_call_over(const garonne_call *call);
+/* Once, when the call is over; at once if it is. What the function answers does not matter. The watch does not need the call, which may be given back before the watch is ended; where the
+ * function does that, garonne_call_wait does not block in it. */
+int garonne_on_completion(garonne_tasks *tasks, const garonne_call *call, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
 /* Waits for its end, gives it back, and stores what it returned (`result` may be null). */
 int garonne_call_wait(garonne_call *call, void **result);
 

@@ -487,6 +487,30 @@ pub(crate) unsafe extern "C" fn garonne_call_over(call: *const Call<Returned>) -
 }
 
 #[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_on_completion(
+    tasks: *const Tasks,
+    call: *const Call<Returned>,
+    manner: *const CHow,
+    function: Option<EventFn>,
+    state: *mut c_void,
+    out: *mut *mut Watch,
+) -> c_int {
+    // SAFETY: null, or from `garonne_blocking` and not given back. The watch needs it in this call only.
+    let Some(call) = (unsafe { call.as_ref() }) else {
+        return MISUSE;
+    };
+    // SAFETY: the header's contract.
+    unsafe {
+        watch((tasks, manner), (function, state), out, |tasks, how, bound| {
+            let once = move |at: &At| {
+                bound.call(0, at);
+            };
+            tasks.on_completion(call, how, once)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_call_wait(
     call: *mut Call<Returned>,
     result: *mut *mut c_void,

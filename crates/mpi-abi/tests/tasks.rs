@@ -254,3 +254,58 @@ fn two_libraries_that_watch_one_signal_both_hear_of_it() {
         }"#,
     );
 }
+
+#[test]
+fn the_end_of_a_call_is_an_event_for_all_who_watch_it_and_for_those_who_come_late() {
+    holds(
+        "c-completion",
+        r#"
+        typedef struct { garonne_call *call; void *result; atomic_int runs; } ending;
+        static int take(void *state, uint32_t value, const garonne_at *at) {
+            ending *its = state;
+            CHECK(value == 0 && at->core >= 0);
+            CHECK(garonne_call_over(its->call) == 1 && garonne_call_wait(its->call, &its->result) == GARONNE_OK);
+            its->runs++;
+            return GARONNE_KEEP;
+        }
+        static int count(void *state, uint32_t value, const garonne_at *at) {
+            (void)value, (void)at;
+            atomic_fetch_add((atomic_int *)state, 1);
+            return GARONNE_KEEP;
+        }
+        static void *slow(void *argument) { char byte; CHECK(read(*(int *)argument, &byte, 1) == 1); return argument; }
+        int main(void) {
+            garonne_tasks *tasks;
+            garonne_how now = {.urgency = GARONNE_NOW};
+            CHECK(garonne_tasks_open(&tasks) == GARONNE_OK);
+            for (int i = 0; i < 2; i++) {
+                garonne_watch *taking, *counting, *ended, *late;
+                atomic_int other = 0, never = 0, after = 0;
+                ending its = {0};
+                int pipes[2];
+                CHECK(pipe(pipes) == 0 && garonne_blocking(tasks, slow, &pipes[0], &its.call) == GARONNE_OK);
+                CHECK(garonne_on_completion(tasks, its.call, i ? &now : NULL, count, &other, &counting) == GARONNE_OK);
+                CHECK(garonne_on_completion(tasks, its.call, NULL, count, &never, &ended) == GARONNE_OK);
+                CHECK(other == 0);
+                garonne_watch_end(ended);
+                CHECK(write(pipes[1], "a", 1) == 1);
+                while (other != 1) usleep(100);
+                CHECK(garonne_on_completion(tasks, its.call, NULL, count, &after, &late) == GARONNE_OK);
+                while (after != 1) usleep(100);
+                CHECK(garonne_on_completion(tasks, its.call, i ? &now : NULL, take, &its, &taking) == GARONNE_OK);
+                while (its.runs != 1) usleep(100);
+                CHECK(its.result == &pipes[0]);
+                garonne_watch_end(taking);
+                garonne_watch_end(counting);
+                garonne_watch_end(late);
+                CHECK(its.runs == 1 && other == 1 && after == 1 && never == 0);
+                close(pipes[0]), close(pipes[1]);
+            }
+            garonne_watch *watch;
+            CHECK(garonne_on_completion(tasks, NULL, NULL, count, NULL, &watch) == GARONNE_MISUSE);
+            garonne_tasks_close(tasks);
+            printf("ok");
+            return 0;
+        }"#,
+    );
+}
