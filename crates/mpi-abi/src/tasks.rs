@@ -6,9 +6,10 @@
 
 use garonne_progress::events::{Call, Interest, Next, Watch, Word};
 use garonne_progress::tasks::{
-    At, Error, How, Keypoint, Life, Place, Step, Task, Tasks, Urgency, Work, shared,
+    At, Error, How, Keypoint, Lengthy, Life, Place, Step, Task, Tasks, Urgency, Work, shared,
 };
 use garonne_topology::{CpuSet, Kind};
+use std::cell::OnceCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::os::fd::BorrowedFd;
 use std::pin::Pin;
@@ -29,12 +30,29 @@ pub(crate) struct CAt {
     keypoint: c_int,
 }
 
-impl From<&At> for CAt {
-    fn from(at: &At) -> Self {
+/// A run of a C function: what it is told, by whose address it is known, and what it holds until it is over.
+#[repr(C)]
+struct Run<'a> {
+    told: CAt,
+    at: &'a At,
+    lengthy: OnceCell<Lengthy<'a>>,
+}
+
+impl<'a> Run<'a> {
+    fn new(at: &'a At) -> Self {
         Self {
-            core: at.core as c_int,
-            keypoint: at.keypoint as c_int,
+            told: CAt {
+                core: at.core as c_int,
+                keypoint: at.keypoint as c_int,
+            },
+            at,
+            lengthy: OnceCell::new(),
         }
+    }
+
+    /// For the function: good for all of this, as its first field has its address.
+    fn told(&self) -> *const CAt {
+        (&raw const *self).cast()
     }
 }
 
@@ -66,7 +84,7 @@ unsafe impl<F> Sync for Bound<F> {}
 impl Work<At> for Bound<TaskFn> {
     fn run(&self, at: &At) -> Step {
         // SAFETY: the caller of `garonne_task_init` vouches for both.
-        match unsafe { (self.function)(self.state, &CAt::from(at)) } {
+        match unsafe { (self.function)(self.state, Run::new(at).told()) } {
             1 => Step::Again,
             _ => Step::Done,
         }
@@ -76,7 +94,7 @@ impl Work<At> for Bound<TaskFn> {
 impl Bound<EventFn> {
     fn call(&self, value: u32, at: &At) -> Next {
         // SAFETY: the caller of `garonne_on_*` vouches for both.
-        match unsafe { (self.function)(self.state, value, &CAt::from(at)) } {
+        match unsafe { (self.function)(self.state, value, Run::new(at).told()) } {
             0 => Next::Keep,
             _ => Next::Stop,
         }
@@ -227,6 +245,20 @@ pub(crate) unsafe extern "C" fn garonne_tasks_schedule(tasks: *const Tasks, keyp
     match unsafe { opened(tasks) } {
         Ok(tasks) => tasks.schedule(keypoint).settled as c_int,
         Err(error) => code(Err(error)),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn garonne_lengthy(tasks: *const Tasks, at: *const CAt) -> c_int {
+    // SAFETY: the header says that it is what the run was given, which is the beginning of a `Run` that outlives this call.
+    let run = unsafe { at.cast::<Run<'_>>().as_ref() };
+    // SAFETY: the header's contract; tasks are not closed before their runs are over.
+    match (unsafe { opened(tasks) }, run) {
+        (Ok(tasks), Some(run)) => {
+            run.lengthy.get_or_init(|| tasks.lengthy(run.at));
+            OK
+        }
+        _ => MISUSE,
     }
 }
 
@@ -530,3 +562,6 @@ pub(crate) unsafe extern "C" fn garonne_call_wait(
     }
     OK
 }
+
+#[cfg(test)]
+mod tests;

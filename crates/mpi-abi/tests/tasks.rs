@@ -309,3 +309,54 @@ fn the_end_of_a_call_is_an_event_for_all_who_watch_it_and_for_those_who_come_lat
         }"#,
     );
 }
+
+#[test]
+fn what_waits_behind_a_lengthy_run_goes_to_others() {
+    holds(
+        "c-lengthy",
+        r#"
+        static garonne_tasks *tasks;
+        static garonne_task behind;
+        static atomic_int ran;
+        static int note(void *state, const garonne_at *at) { (void)state, (void)at; ran = 1; return GARONNE_DONE; }
+        /* Whoever runs this polls, so its submission calls nobody; and it does not end before the other task has run. */
+        static void take_long(const garonne_at *at) {
+            CHECK(garonne_task_submit(&behind) == GARONNE_OK);
+            CHECK(garonne_lengthy(tasks, NULL) == GARONNE_MISUSE && garonne_lengthy(NULL, at) == GARONNE_MISUSE);
+            CHECK(garonne_lengthy(tasks, at) == GARONNE_OK && garonne_lengthy(tasks, at) == GARONNE_OK);
+            for (int ms = 0; !ran; ms++) {
+                CHECK(ms < 60000);
+                usleep(1000);
+            }
+        }
+        static int task(void *state, const garonne_at *at) { (void)state; take_long(at); return GARONNE_DONE; }
+        static int event(void *state, uint32_t value, const garonne_at *at) {
+            (void)value;
+            take_long(at);
+            *(atomic_int *)state = 1;
+            return GARONNE_STOP;
+        }
+        int main(void) {
+            CHECK(garonne_tasks_open(&tasks) == GARONNE_OK);
+            for (int i = 0; i < 10; i++) {
+                garonne_task lengthy;
+                garonne_watch *watch;
+                atomic_int came = 0;
+                CHECK(garonne_task_init(&behind, tasks, NULL, note, NULL) == GARONNE_OK);
+                CHECK(garonne_task_init(&lengthy, tasks, NULL, task, NULL) == GARONNE_OK);
+                ran = 0;
+                CHECK(garonne_task_submit(&lengthy) == GARONNE_OK && garonne_task_wait(&lengthy) == GARONNE_FINISHED);
+                CHECK(garonne_task_wait(&behind) == GARONNE_FINISHED);
+                ran = 0;
+                CHECK(garonne_on_alarm(tasks, 1000, 0, NULL, event, &came, &watch) == GARONNE_OK);
+                while (!came) usleep(100);
+                garonne_watch_end(watch);
+                garonne_task_destroy(&lengthy);
+                garonne_task_destroy(&behind);
+            }
+            garonne_tasks_close(tasks);
+            printf("ok");
+            return 0;
+        }"#,
+    );
+}
