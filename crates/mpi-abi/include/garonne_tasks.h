@@ -99,8 +99,9 @@ int garonne_task_life(const garonne_task *task);
 int garonne_lengthy(garonne_tasks *tasks, const garonne_at *at);
 /* Takes it back: afterwards nobody runs it. Waits for a run that goes on; called from that run, it only keeps it from being run again. Returns its life. */
 int garonne_task_withdraw(garonne_task *task);
-/* Withdraws it and gives its memory back. Not from its own run. */
-void garonne_task_destroy(garonne_task *task);
+/* Withdraws it and gives its memory back. Not from its own run, which ends the process. A task that is destroyed already, or a copy of one, is GARONNE_MISUSE here and to the functions
+ * above, as long as its bytes are left as they are; once they are used for something else, it is the caller who has to know. */
+int garonne_task_destroy(garonne_task *task);
 
 /* Events. A function returns GARONNE_KEEP to be called at the next event, or GARONNE_STOP. A watch is ended by garonne_watch_end in any case; after that its function
  * does not run. */

@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 const OK: c_int = 0;
@@ -102,10 +102,18 @@ impl Bound<EventFn> {
 }
 
 /// What lies in a `garonne_task`.
+#[repr(C)]
 struct Lodger {
+    /// See [`mark`]; zero once it is destroyed.
+    mark: AtomicU64,
     // Dropped first: taking it back needs nothing else.
     task: Task<Bound<TaskFn>>,
     tasks: Tasks,
+}
+
+/// The first word of a `garonne_task` in which a lodger is: its address, so that a copy is none, and bits that memory rarely has by chance.
+fn mark(task: *const CTask) -> u64 {
+    task.addr() as u64 ^ 0x6761_726f_6e6e_6521
 }
 
 /// `garonne_task`.
@@ -117,13 +125,19 @@ pub(crate) struct CTask {
 const _: () =
     assert!(size_of::<Lodger>() <= size_of::<CTask>() && align_of::<Lodger>() <= align_of::<CTask>());
 
-/// The lodger of an initialised task.
+/// The lodger of an initialised task; `None` for one that is destroyed or was only filled with zeros, and for a copy.
 ///
 /// # Safety
-/// The pointer is null or that of a task between init and destroy.
+/// The pointer is null or that of a task whose bytes were initialised, and not written by others since.
 unsafe fn lodger<'a>(task: *const CTask) -> Option<Pin<&'a Lodger>> {
-    // SAFETY: the caller says that a lodger is there, and the header that it stays where it is until it is destroyed.
-    NonNull::new(task.cast_mut()).map(|task| unsafe { Pin::new_unchecked(task.cast::<Lodger>().as_ref()) })
+    let place = NonNull::new(task.cast_mut())?;
+    // SAFETY: the first word of a lodger is this, and that of the bytes in which none is may be read as such.
+    let marked = unsafe { place.cast::<AtomicU64>().as_ref() };
+    if marked.load(Ordering::Relaxed) != mark(task) {
+        return None;
+    }
+    // SAFETY: the mark says that a lodger is there, and the header that it stays where it is until it is destroyed.
+    Some(unsafe { Pin::new_unchecked(place.cast::<Lodger>().as_ref()) })
 }
 
 /// The tasks of a handle.
@@ -266,7 +280,7 @@ pub(crate) unsafe extern "C" fn garonne_lengthy(tasks: *const Tasks, at: *const 
 pub(crate) extern "C" fn garonne_tasks_error(error: c_int) -> *const c_char {
     let text = match error {
         OK => c"no error",
-        MISUSE => c"misuse: a null pointer, a place or signal that is not there, a task that is submitted already, or tasks that were ended or belong to the parent process",
+        MISUSE => c"misuse: a null pointer, a place or signal that is not there, a task that is submitted or destroyed already, or tasks that were ended or belong to the parent process",
         RESOURCE => c"a bound was reached: the place's queue is full, too much is watched, or the system gives no thread",
         SYSTEM => c"the system refused; errno says why",
         _ => c"no code of garonne_tasks.h",
@@ -276,13 +290,13 @@ pub(crate) extern "C" fn garonne_tasks_error(error: c_int) -> *const c_char {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_task_init(
-    task: *mut CTask,
+    place: *mut CTask,
     tasks: *const Tasks,
     manner: *const CHow,
     function: Option<TaskFn>,
     state: *mut c_void,
 ) -> c_int {
-    let (Some(function), false) = (function, task.is_null()) else {
+    let (Some(function), false) = (function, place.is_null()) else {
         return MISUSE;
     };
     // SAFETY: the header's contract.
@@ -291,13 +305,14 @@ pub(crate) unsafe extern "C" fn garonne_task_init(
         let how = unsafe { how(manner) }?;
         let task = tasks.task(&how, Bound { function, state })?;
         Ok(Lodger {
+            mark: AtomicU64::new(mark(place)),
             task,
             tasks: tasks.clone(),
         })
     });
     code(made.map(|lodger| {
         // SAFETY: the caller's bytes, large and aligned enough, as asserted above.
-        unsafe { task.cast::<Lodger>().write(lodger) }
+        unsafe { place.cast::<Lodger>().write(lodger) }
     }))
 }
 
@@ -343,11 +358,18 @@ pub(crate) unsafe extern "C" fn garonne_task_withdraw(task: *mut CTask) -> c_int
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn garonne_task_destroy(task: *mut CTask) {
-    if !task.is_null() {
-        // SAFETY: a lodger is there, and its drop takes the task back before the bytes are the caller's again.
-        unsafe { task.cast::<Lodger>().drop_in_place() };
+pub(crate) unsafe extern "C" fn garonne_task_destroy(task: *mut CTask) -> c_int {
+    // SAFETY: the header's contract.
+    let Some(lodger) = (unsafe { lodger(task) }) else {
+        return MISUSE;
+    };
+    // Of several that call at once one goes on.
+    if lodger.mark.swap(0, Ordering::Relaxed) == 0 {
+        return MISUSE;
     }
+    // SAFETY: a lodger is there, and its drop takes the task back before the bytes are the caller's again.
+    unsafe { task.cast::<Lodger>().drop_in_place() };
+    OK
 }
 
 /// Reads what all sources have in common and watches one.

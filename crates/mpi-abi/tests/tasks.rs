@@ -360,3 +360,38 @@ fn what_waits_behind_a_lengthy_run_goes_to_others() {
         }"#,
     );
 }
+
+#[test]
+fn a_task_that_is_destroyed_already_never_was_or_was_copied_is_refused() {
+    holds(
+        "c-destroyed",
+        r#"
+        static int nothing(void *state, const garonne_at *at) { (void)state, (void)at; return GARONNE_DONE; }
+        static void refused(garonne_task *task) {
+            CHECK(garonne_task_destroy(task) == GARONNE_MISUSE);
+            CHECK(garonne_task_submit(task) == GARONNE_MISUSE && garonne_task_wait(task) == GARONNE_MISUSE);
+            CHECK(garonne_task_life(task) == GARONNE_MISUSE && garonne_task_withdraw(task) == GARONNE_MISUSE);
+        }
+        int main(void) {
+            garonne_tasks *tasks;
+            CHECK(garonne_tasks_open(&tasks) == GARONNE_OK);
+            static garonne_task never, places[2];
+            garonne_task *task = malloc(sizeof *task);
+            refused(&never);
+            refused(NULL);
+            for (int i = 0; i < 20; i++) {
+                CHECK(garonne_task_init(task, tasks, NULL, nothing, NULL) == GARONNE_OK);
+                if (i & 1) CHECK(garonne_task_submit(task) == GARONNE_OK);
+                places[i / 10] = *task;
+                refused(&places[i / 10]);
+                CHECK(garonne_task_destroy(task) == GARONNE_OK);
+                refused(task);
+                refused(task);
+            }
+            garonne_tasks_close(tasks);
+            free(task);
+            printf("ok");
+            return 0;
+        }"#,
+    );
+}
