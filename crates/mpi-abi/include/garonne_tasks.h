@@ -52,7 +52,7 @@ enum {
 
 /* How soon. */
 enum {
-    GARONNE_WHEN_IDLE = 0, /* when a core is idle; if none is for a millisecond or two, all the same */
+    GARONNE_WHEN_IDLE = 0, /* when a core is idle; if none is for a millisecond or two, a thread of the ordinary class asks for a core, for which it waits where all compute: docs/tasks.md says how long */
     GARONNE_NOW = 1        /* at once, even where a thread computes */
 };
 
@@ -112,7 +112,8 @@ typedef struct garonne_watch garonne_watch;
 /* `value`: the descriptor, 0 for alarms, the signal, the word's new value, 0 for the end of a call. */
 typedef int (*garonne_event_function)(void *state, uint32_t value, const garonne_at *at);
 
-/* A duplicate of the descriptor is watched. */
+/* A duplicate of the descriptor is watched, for as long as it is as asked: a function that answers GARONNE_KEEP and has left something to read, or room to write, is called again at once, and again, which
+ * keeps a core busy. So read until there is no more (EAGAIN), at the end of a file or with nothing left to write answer GARONNE_STOP. */
 int garonne_on_descriptor(garonne_tasks *tasks, int fd, int interest, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
 /* After `first_ns`, and then every `period_ns` unless that is 0. */
 int garonne_on_alarm(garonne_tasks *tasks, uint64_t first_ns, uint64_t period_ns, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);

@@ -124,6 +124,31 @@ fn alarms_ring_in_order_and_periodically_until_they_are_told_to_stop() {
 }
 
 #[test]
+fn what_an_action_leaves_unread_calls_it_again_until_it_is_read() {
+    let tasks = tasks();
+    for how in both() {
+        let (mut here, there) = UnixStream::pair().unwrap();
+        there.set_nonblocking(true).unwrap();
+        let (tell, told) = line();
+        let (watched, left) = (there.try_clone().unwrap(), AtomicU32::new(5));
+        let watch = tasks.on_descriptor((&watched, Interest::Readable), &how, move |_: &At| {
+            let before = left.fetch_sub(1, Ordering::Relaxed);
+            if before == 1 {
+                assert_eq!((&there).read(&mut [0; 8]).unwrap(), 1);
+            }
+            tell.lock().unwrap().send(before).unwrap();
+            Next::Keep
+        });
+        here.write_all(b"a").unwrap();
+        for left in (1..=5).rev() {
+            assert_eq!(told.recv().unwrap(), left);
+        }
+        assert!(told.recv_timeout(Duration::from_millis(20)).is_err());
+        drop(watch);
+    }
+}
+
+#[test]
 fn a_changed_word_is_told_with_its_new_value() {
     let tasks = tasks();
     for how in both() {

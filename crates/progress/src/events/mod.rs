@@ -1,7 +1,7 @@
 //! Events that become tasks (XPaulette's part in PIOMan's family): descriptors, alarms, signals, words of memory, the ends of blocking calls and of tasks.
 //!
 //! An action is given with its place and urgency, as a task is. `Urgency::Now` promises that it runs as soon as the kernel gives a woken thread of the ordinary class a core,
-//! also while all cores compute; `Urgency::Idle` that an idle core does it, and if there is none, the timer after one or two of its ticks
+//! also while all cores compute; `Urgency::Idle` that an idle core does it, and if there is none, the timer's thread, which asks for a core after one or two of its ticks
 //! ([`crate::limits::TICK`]). A source is watched until its action says [`Next::Stop`] or its [`Watch`] is dropped, after which the action does not run.
 //! Sources that fire again while their action runs are not lost: it runs once more.
 
@@ -133,7 +133,8 @@ impl Tasks {
         self.scheduler().reactor().cloned().ok_or(refused)
     }
 
-    /// Calls `action` whenever a descriptor is as asked. A duplicate of it is watched, so it may be closed meanwhile, but stays open in the kernel until the watch ends.
+    /// Calls `action` whenever a descriptor is as asked. A duplicate of it is watched, so it may be closed meanwhile, but stays open in the kernel until the watch ends. What an action leaves unread
+    /// calls it again at once: one that keeps watching reads until there is no more, or it keeps a core busy.
     pub fn on_descriptor(
         &self,
         (fd, interest): (impl AsFd, Interest),

@@ -75,7 +75,7 @@ pub struct At {
 /// How soon a task is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Urgency {
-    /// When a core of its place is idle, and if none is for a millisecond or two, all the same.
+    /// When a core of its place is idle. If none is for a millisecond or two, a thread of the ordinary class does it, once the kernel gives it a core: where all compute, that may take some milliseconds more.
     #[default]
     Idle,
     /// Now, even where a thread computes: a thread of the ordinary class is woken, and the kernel gives it a core.
