@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::path::Path;
 use support::{Place, run, stdout};
 
 const HEAD: &str = r#"
@@ -394,4 +395,17 @@ fn a_task_that_is_destroyed_already_never_was_or_was_copied_is_refused() {
             return 0;
         }"#,
     );
+}
+
+#[test]
+fn the_example_shows_every_source_and_the_switch_of_a_scheduler() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tasks.c");
+    let text = std::fs::read_to_string(example).unwrap();
+    let place = Place::new("c-example");
+    let said = stdout(&run(&place.program_with("c-example", &text, &["-O2"]), &[]));
+    let expected = [
+        "sum 1048576, computed meanwhile 1.644934, ",
+        "8 bytes read, the answer came",
+    ];
+    assert!(expected.iter().all(|words| said.contains(words)), "{said}");
 }

@@ -1,16 +1,24 @@
 //! Work done by idle cores while the program computes: `cargo run --release -p garonne-progress --example tasks`.
 //!
-//! A block of numbers is summed up in pieces by tasks while main computes; an alarm beats meanwhile, and a blocking call waits on a thread of its own.
+//! A block of numbers is summed up in pieces by tasks while main computes in slices, between which it lets tasks run, as a scheduler of user-level threads does. An alarm beats meanwhile, a descriptor
+//! is read, a task repeats until something has happened, and a blocking call waits on a thread of its own.
 
-use garonne_progress::events::Next;
+use garonne_progress::events::{Interest, Next};
 use garonne_progress::tasks::{At, Error, How, Place, Step, Urgency, shared};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const PIECES: usize = 16;
 
-fn main() -> Result<(), Error> {
+/// User-level threads of main's, and what each computes in a turn.
+const STRANDS: u32 = 2;
+const SLICE: u32 = 100_000;
+const TERMS: u32 = 20_000_000;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tasks = shared()?;
     let numbers: Arc<Vec<u64>> = Arc::new((0..1 << 20).collect());
     let (total, beats) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -25,6 +33,39 @@ fn main() -> Result<(), Error> {
         beat.fetch_add(1, Ordering::Relaxed);
         Next::Keep
     })?;
+    // Read to its end each time: what is left would call this again at once.
+    let (mut writer, reader) = UnixStream::pair()?;
+    reader.set_nonblocking(true)?;
+    let (watched, bytes) = (reader.try_clone()?, Arc::new(AtomicU64::new(0)));
+    let its_bytes = bytes.clone();
+    let letters = tasks.on_descriptor(
+        (&watched, Interest::Readable),
+        &How::at(Place::Machine),
+        move |_: &At| {
+            let mut buffer = [0; 64];
+            loop {
+                match (&reader).read(&mut buffer) {
+                    Ok(0) => return Next::Stop,
+                    Ok(got) => its_bytes.fetch_add(got as u64, Ordering::Relaxed),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Keep,
+                    Err(_) => return Next::Stop,
+                };
+            }
+        },
+    )?;
+    // Looked at by whoever is idle, at least every millisecond, until it is done.
+    let patient = How {
+        patience: Some(every),
+        ..How::at(Place::Machine)
+    };
+    let beat = beats.clone();
+    let repeats = Arc::new(
+        tasks.task(&patient, move |_: &At| match beat.load(Ordering::Relaxed) {
+            0 => Step::Again,
+            _ => Step::Done,
+        })?,
+    );
+    tasks.submit_shared(&repeats)?;
     let answer = tasks.blocking(|| {
         std::thread::sleep(Duration::from_millis(20));
         "the answer"
@@ -47,19 +88,34 @@ fn main() -> Result<(), Error> {
     for piece in &pieces {
         tasks.submit(piece.as_ref())?;
     }
-    let own: f64 = (1..20_000_000u32)
-        .map(|n| 1.0 / (f64::from(n) * f64::from(n)))
-        .sum();
+    writer.write_all(b"a letter")?;
+    let mut own = [0.0; STRANDS as usize];
+    for slice in 0..TERMS / SLICE / STRANDS {
+        for (sum, strand) in own.iter_mut().zip(0..) {
+            let first = (slice * STRANDS + strand) * SLICE + 1;
+            *sum += (first..first + SLICE)
+                .map(|n| 1.0 / (f64::from(n) * f64::from(n)))
+                .sum::<f64>();
+            // A switch: what waits for this core is run, and it costs next to nothing if nothing does.
+            tasks.at_switch();
+        }
+    }
     for piece in &pieces {
         tasks.wait(piece);
     }
+    tasks.wait(&repeats);
+    while bytes.load(Ordering::Relaxed) < 8 {
+        std::thread::sleep(every);
+    }
     println!(
-        "sum {}, computed meanwhile {own:.6}, {} beats",
+        "sum {}, computed meanwhile {:.6}, {} beats, {} bytes read",
         total.load(Ordering::Relaxed),
-        beats.load(Ordering::Relaxed)
+        own.iter().sum::<f64>(),
+        beats.load(Ordering::Relaxed),
+        bytes.load(Ordering::Relaxed)
     );
     println!("tasks done by each core: {:?}", tasks.settled());
     println!("{} came", answer.wait().unwrap_or("nothing"));
-    drop(alarm);
+    drop((alarm, letters));
     Ok(())
 }
