@@ -121,11 +121,14 @@ pub const OUTBOX: usize = 8;
 /// bits of slot a name fits a C `int`.
 pub const SHORT_GENERATION_BITS: u32 = 6;
 
-/// Longest message that is kept for others to leave with it: beyond, the write that it spares costs less than its bytes.
-pub const GATHER_EACH_MAX: usize = 4096;
+/// Longest message that is kept for others to leave with it: beyond, the write that it spares costs less than its bytes. A write of 64 KB over TCP takes as long as three or four of 8 KB.
+pub const GATHER_EACH_MAX: usize = 16 * 1024;
 
 /// Bytes that are kept at most: what a write carries well while the receiver reads what came before.
-pub const GATHER_BYTES: usize = 16 * 1024;
+pub const GATHER_BYTES: usize = 64 * 1024;
+
+/// Longest message that counts as small where a window is full, and overtakes longer ones: some of them leave in the time of one of those.
+pub const ORDER_SMALL_MAX: usize = 4096;
 
 /// Series in a row after which the first message of the next is kept, too: fewer are chance.
 pub const GATHER_SERIES: u32 = 3;

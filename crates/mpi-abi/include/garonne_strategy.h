@@ -25,7 +25,7 @@ enum {
     GARONNE_WAIT = 1     /* may_wait: the message may wait. piece: nothing more before a piece that was asked for has come */
 };
 
-/* A small message (at most 4096 bytes) that is sent now to a rank of another host, and could wait for others to leave in one write. Not asked about: what is urgent, and what fills 16 KB of
+/* A message of at most 16384 bytes that is sent now to a rank of another host, and could wait for others to leave in one write. Not asked about: what is urgent, and what fills 64 KB of
  * waiting messages. What waits leaves when the rank looks at its connections, in every call that waits or tests, or after a millisecond at most. */
 struct garonne_message {
     uint32_t peer;        /* to which rank, by its number in the job */

@@ -150,7 +150,7 @@ pub const TCP_FLOW_PIECES: usize = 1 + TCP_FLOW_MAX.div_ceil(TCP_PACKET_MAX);
 /// More than a first packet with its frame and the frame of the next, so that the rest goes where it belongs with one more call.
 pub const TCP_LEAN: usize = TCP_FLOW_HEAD + 1024;
 
-/// Payloads up to this length are copied behind what waits to be sent; larger ones get a block of their own and are not copied again.
+/// Payloads up to this length are copied behind what waits to be sent; larger ones leave from where they lie, unless they are to wait for others.
 pub const TCP_INLINE_MAX: usize = 4096;
 
 /// Bytes of a block of small frames in the log of one peer: what one system call sends well.

@@ -77,7 +77,7 @@ use crate::tcp::shown::Shown;
 pub(crate) use crate::tcp::wake::Sockets;
 use crate::tcp::wake::TcpWake;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
+use garonne_engine::limits::{CONTROL_PAYLOAD_MAX, GATHER_EACH_MAX};
 use garonne_engine::rail::{
     Bulk as BulkCopy, Class, Descriptor, Ending, Exposing, Flowing, Header, Limits, Pieces, Rail, Reach,
     Refusal, Room, Sink, Token, WakeSource,
@@ -355,10 +355,11 @@ impl Rail for TcpRail {
     }
 
     fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
+        let may_wait = len <= GATHER_EACH_MAX && self.may_wait(peer, len);
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return Flowing::No;
         };
-        if len <= TCP_INLINE_MAX || len > TCP_FLOW_MAX || !remote.link.is_up() {
+        if len <= TCP_INLINE_MAX || len > TCP_FLOW_MAX || may_wait || !remote.link.is_up() {
             return Flowing::No;
         }
         let first = if len <= TCP_PACKED_MAX { len } else { TCP_FLOW_HEAD };
@@ -382,7 +383,7 @@ impl Rail for TcpRail {
         };
         let sent = remote.link.send_pieces(&mut self.blocks, pieces, mem);
         if let (true, Some((head, ..))) = (sent, pieces.packets().next()) {
-            self.leaves(peer, &head);
+            self.leaves_or_waits(peer, &head, false);
         }
         Ok(sent)
     }

@@ -4,7 +4,7 @@
 
 use crate::limits::{
     EXAMINE_CASES, EXAMINE_STARVED, EXAMINE_STREAMS, GATHER_BYTES, GATHER_EACH_MAX, ORDER_LOOK_AHEAD,
-    SPLIT_LEAST, SPLIT_WAYS,
+    ORDER_SMALL_MAX, SPLIT_LEAST, SPLIT_WAYS,
 };
 use crate::strategy::loaded::{Answer, Flow, Lane, Message, Piece, Question, Strategy, Window};
 use crate::strategy::order::{self, Chunk};
@@ -241,7 +241,7 @@ fn starve(strategy: &dyn Strategy, stream: u64, chance: &mut Chance, report: &mu
     let large = Chunk {
         context: 1,
         tag: 0,
-        len: GATHER_EACH_MAX as u64 + 1 + chance.below(1 << 20),
+        len: ORDER_SMALL_MAX as u64 + 1 + chance.below(1 << 20),
         ..Chunk::default()
     };
     let mut window = vec![large];
@@ -341,7 +341,7 @@ fn window(chance: &mut Chance) -> (Window<'static>, Vec<Chunk>) {
         context: 2 * context as u32,
         tag: chance.below(4) as i32,
         len: match chance.below(3) {
-            0 => chance.below(GATHER_EACH_MAX as u64 + 1),
+            0 => chance.below(ORDER_SMALL_MAX as u64 + 1),
             1 => chance.below(100_000),
             // Many of one length.
             _ => 8 << (4 * chance.below(4)),

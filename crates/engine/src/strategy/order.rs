@@ -3,7 +3,7 @@
 //! A window fills while its rail has no room or its peer grants no credit. What is planned here is a pure function of a bounded part of the window; the pump
 //! checks the plan before it carries it out. Envelopes of one communicator keep their order, since their receiver would only put them aside.
 
-use crate::limits::{GATHER_EACH_MAX, ORDER_FAIR, ORDER_LOOK_AHEAD};
+use crate::limits::{ORDER_FAIR, ORDER_LOOK_AHEAD, ORDER_SMALL_MAX};
 use crate::priority::Priority;
 use std::collections::VecDeque;
 
@@ -62,7 +62,7 @@ pub struct Chunk {
 
 /// Whether a message of this length goes before large ones.
 pub fn is_small(len: u64) -> bool {
-    len <= GATHER_EACH_MAX as u64
+    len <= ORDER_SMALL_MAX as u64
 }
 
 const CLASSES: usize = 4;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn chunks() -> impl Strategy<Value = Vec<Chunk>> {
-        let len = prop_oneof![0u64..=GATHER_EACH_MAX as u64, 5_000u64..100_000];
+        let len = prop_oneof![0u64..=ORDER_SMALL_MAX as u64, 5_000u64..100_000];
         prop::collection::vec(
             (0u32..6, len).prop_map(|(context, len)| Chunk {
                 context,

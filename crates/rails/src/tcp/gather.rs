@@ -129,25 +129,53 @@ impl TcpRail {
         (self.gathering.kept, self.gathering.overdue)
     }
 
+    /// Whether a message of so many bytes would wait for others, as far as that can be said before a strategy that was loaded is asked.
+    pub(super) fn may_wait(&self, peer: Peer, len: usize) -> bool {
+        let (Some(leaving), Some(Some(remote))) = (self.gathering.leaving, self.remotes.get(peer as usize))
+        else {
+            return false;
+        };
+        let candidate = Candidate {
+            len,
+            urgent: !remote.link.is_up(),
+            kept: remote.link.log.unsent_len() + len,
+        };
+        match self.gathering.loaded {
+            Some(_) => !candidate.must_leave(),
+            None => may_wait(leaving, &candidate, &remote.keeping.history),
+        }
+    }
+
     /// A packet was added to the log of a peer.
     #[inline]
     pub(super) fn leaves(&mut self, peer: Peer, header: &Header) {
-        self.brisk.small(header);
-        let Some(leaving) = self.gathering.leaving else {
-            self.added(peer);
-            return self.lead(peer, header);
+        let (Some(leaving), Some(Some(remote))) = (self.gathering.leaving, self.remotes.get(peer as usize))
+        else {
+            return self.leaves_or_waits(peer, header, false);
         };
-        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
-            return;
-        };
-        let keeping = &mut remote.keeping;
         let candidate = Candidate {
             len: header.len as usize,
             urgent: header.kind != Kind::Eager as u8 || !remote.link.is_up(),
             kept: remote.link.log.unsent_len(),
         };
-        let waits = self.gathering.asks(peer, header, &candidate, &keeping.history);
-        let waits = waits.unwrap_or_else(|| may_wait(leaving, &candidate, &keeping.history));
+        let history = &remote.keeping.history;
+        let waits = self.gathering.asks(peer, header, &candidate, history);
+        let waits = waits.unwrap_or_else(|| may_wait(leaving, &candidate, history));
+        self.leaves_or_waits(peer, header, waits);
+    }
+
+    /// The same of one of which it is known whether it waits.
+    #[inline]
+    pub(super) fn leaves_or_waits(&mut self, peer: Peer, header: &Header, waits: bool) {
+        self.brisk.small(header);
+        if self.gathering.leaving.is_none() {
+            self.added(peer);
+            return self.lead(peer, header);
+        }
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return;
+        };
+        let keeping = &mut remote.keeping;
         // What the engine says by itself (credits, say) leaves at once, and is no part of a series: a message behind it would be kept for others that do not come.
         if header.is_envelope() {
             if keeping.history.is_fresh() {
