@@ -169,14 +169,15 @@ pub const TCP_LOG_RESERVE: usize = 256 * 1024;
 /// Empty blocks that a rail keeps for the next peer: one burst of large packets.
 pub const TCP_SPARE_BLOCKS: usize = 16;
 
-/// Bytes delivered without a word after which an acknowledgement is sent by itself: an eighth of the log, so that it never fills for want of one.
+/// Bytes of the other side's log that are delivered without a word after which an acknowledgement is sent by itself: an eighth of it, so that it never fills for want of one.
 pub const TCP_ACK_BYTES: usize = TCP_LOG_MAX / 8;
 
-/// Bytes delivered without a word after which it is sent even while packets come, whose receiver may be about to send something that says it, too: more than the longest message that comes in pieces,
-/// and less than half of the log.
+/// The same after which it is sent even in a poll that brings packets, whose receiver may be about to send something that says it, too; else the next poll that brings none does. More than the longest message that comes in
+/// pieces takes of the log, and little enough that another such message finds room beside what is owed and one that is under way.
 pub const TCP_ACK_LATE: usize = 3 * TCP_ACK_BYTES;
 
-const _: () = assert!(TCP_FLOW_MAX + TCP_PACKET_MAX < TCP_ACK_LATE && 2 * TCP_ACK_LATE < TCP_LOG_MAX);
+const _: () = assert!(TCP_FLOW_MAX + TCP_PACKET_MAX < TCP_ACK_LATE);
+const _: () = assert!(TCP_ACK_LATE + 2 * (TCP_FLOW_MAX + TCP_PACKET_MAX / 4) <= TCP_LOG_MAX);
 
 /// Frames delivered without a word after which an acknowledgement is sent: keeps the log of tiny frames short.
 pub const TCP_ACK_FRAMES: u32 = 1024;

@@ -70,7 +70,6 @@ use crate::tcp::frame::{Ask, HEADER, Kind};
 use crate::tcp::gather::{Brisk, Gathering};
 use crate::tcp::glance::Glance;
 use crate::tcp::intake::Streams;
-use crate::tcp::line::Failure;
 use crate::tcp::log::{BEFORE, Blocks};
 use crate::tcp::remote::Remote;
 use crate::tcp::shown::Shown;
@@ -142,6 +141,8 @@ pub struct TcpRail {
     ready: Vec<Peer>,
     /// Those of them whose turn it is; empty between two polls.
     turn: Vec<Peer>,
+    /// Peers for which an acknowledgement was put off.
+    owing: Vec<Peer>,
     /// Who brought something last.
     hot: Option<Peer>,
     glance: Glance,
@@ -216,6 +217,7 @@ impl TcpRail {
             done: Vec::new(),
             ready: Vec::new(),
             turn: Vec::new(),
+            owing: Vec::new(),
             hot: None,
             glance: Glance::default(),
             must_look: true,
@@ -255,15 +257,6 @@ impl TcpRail {
     /// Something lies here that came, of which no socket will tell.
     pub(crate) fn has_taken(&self) -> bool {
         !self.ready.is_empty() || !self.done.is_empty() || !self.untold.is_empty()
-    }
-
-    /// What is to be said of a peer that is given up since calls to it fail like that; where the two cannot have a connection, the hosts hear of it, too.
-    fn why(&self, peer: Peer, failure: &Failure) -> &'static str {
-        let Failure::Fault(fault) = failure else {
-            return LOST;
-        };
-        self.hosts.refused(peer, fault);
-        fault.for_good()
     }
 
     /// Its sockets, for a rank that sleeps elsewhere.
@@ -479,6 +472,9 @@ impl Rail for TcpRail {
         }
         if !self.done.is_empty() || !self.untold.is_empty() {
             told += self.tell(sink);
+        }
+        if told == 0 && !self.owing.is_empty() {
+            self.acknowledge_late();
         }
         told.max(std::mem::take(&mut self.sliced).into())
     }

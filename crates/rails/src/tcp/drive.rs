@@ -207,6 +207,15 @@ impl TcpRail {
         }
     }
 
+    /// What is to be said of a peer that is given up since calls to it fail like that; where the two cannot have a connection, the hosts hear of it, too.
+    fn why(&self, peer: Peer, failure: &Failure) -> &'static str {
+        let Failure::Fault(fault) = failure else {
+            return LOST;
+        };
+        self.hosts.refused(peer, fault);
+        fault.for_good()
+    }
+
     /// A call goes on.
     pub(super) fn step(&mut self, peer: Peer, stream: Stream, now: Instant) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {

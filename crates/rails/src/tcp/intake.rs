@@ -224,13 +224,33 @@ impl TcpRail {
             result = Taken::All;
         }
         // Who has just been given something may answer, and need not be kept from it.
-        if remote.link.is_due() && (*told == 0 || remote.link.is_late()) {
+        if remote.link.is_due() && *told > 0 && !remote.link.is_late() {
+            if !self.owing.contains(&peer) {
+                self.owing.push(peer);
+            }
+        } else if remote.link.is_due() {
             self.unconfirmed = true;
             if remote.link.acknowledge() == Sent::Over {
                 result = Taken::Over;
             }
         }
         result
+    }
+
+    /// Acknowledges what was put off, unless something that was sent meanwhile has.
+    #[cold]
+    pub(super) fn acknowledge_late(&mut self) {
+        while let Some(peer) = self.owing.pop() {
+            let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+                continue;
+            };
+            if remote.link.is_due() {
+                self.unconfirmed = true;
+                if remote.link.acknowledge() == Sent::Over {
+                    self.mark_ready(peer);
+                }
+            }
+        }
     }
 
     fn take_bulk(&mut self, remote: &mut Remote, (peer, path): (Peer, u8)) -> Taken {

@@ -10,7 +10,7 @@ use crate::limits::{TCP_ACK_BYTES, TCP_ACK_FRAMES, TCP_ACK_LATE, TCP_LEAN, TCP_R
 use crate::sys::{self, Block, Way};
 use crate::tcp::channel::{Channel, Io, Then};
 use crate::tcp::frame::{HEAD, Head, Kind, Stream, header_bytes, header_from};
-use crate::tcp::log::{BEFORE, Blocks, Log, Violation};
+use crate::tcp::log::{BEFORE, Blocks, Log, Violation, held_for};
 use garonne_engine::rail::{Class, Header, Kind as Packet, Pieces};
 use garonne_sync::user::{Scratch, UserMem};
 
@@ -59,6 +59,7 @@ pub(crate) struct Link {
     pub(crate) log: Log,
     /// Next number to take.
     expected: u32,
+    /// Bytes that the other side keeps, and the frames in which they came.
     owed_bytes: usize,
     owed_frames: u32,
     /// Received bytes lie at `start..end`. Made with the first connection.
@@ -305,7 +306,12 @@ impl Link {
     /// The next frame was taken.
     fn took(&mut self, whole: usize) {
         self.expected = self.expected.wrapping_add(1);
-        self.owed_bytes += whole;
+        self.owe(whole);
+    }
+
+    /// The other side keeps a frame until it is acknowledged, and may have room for no other.
+    fn owe(&mut self, whole: usize) {
+        self.owed_bytes += held_for(whole);
         self.owed_frames += 1;
     }
 
@@ -411,8 +417,7 @@ impl Link {
             }
             if ahead < 0 {
                 // A replay of what had arrived; its sender did not know, and may have room for nothing else until it does.
-                self.owed_bytes += whole;
-                self.owed_frames += 1;
+                self.owe(whole);
                 continue;
             }
             self.took(whole);

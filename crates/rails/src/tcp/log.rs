@@ -4,7 +4,7 @@
 //! block of its own, in which its payload was written by whoever sends it. Bounded by [`TCP_LOG_MAX`] and [`TCP_LOG_RESERVE`].
 
 use crate::limits::{
-    TCP_BLOCK, TCP_LOG_MAX, TCP_LOG_RESERVE, TCP_PACKET_MAX, TCP_SPARE_BLOCKS, TCP_UNSENT_MAX,
+    TCP_BLOCK, TCP_LOG_MAX, TCP_LOG_RESERVE, TCP_PACKED_MAX, TCP_PACKET_MAX, TCP_SPARE_BLOCKS, TCP_UNSENT_MAX,
 };
 use crate::tcp::frame::{HEAD, HEADER, Head, Kind};
 use garonne_engine::limits::GATHER_BYTES;
@@ -348,6 +348,15 @@ impl Log {
         }
         self.first = self.next;
         (self.held, self.cursor, self.unsent, self.promised) = (0, (0, 0), 0, 0);
+    }
+}
+
+/// What a frame of so many bytes takes of the bound on its sender's side: a long packet has a block of its own.
+pub(crate) fn held_for(whole: usize) -> usize {
+    if whole > BEFORE + TCP_PACKED_MAX {
+        BLOCK
+    } else {
+        whole
     }
 }
 

@@ -61,36 +61,52 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Sends so many bytes in pieces to rank 1.
-fn flow(rail: &mut TcpRail, total: usize, mem: &Scratch) {
+/// Sends so many bytes in pieces to rank 1, if there is room.
+fn try_flow(rail: &mut TcpRail, total: usize, mem: &Scratch) -> bool {
+    let Flowing::Pieces(first, piece) = rail.flow(1, total) else {
+        return false;
+    };
     let envelope = Header {
         kind: Kind::Eager as u8,
         len: total as u32,
         ..Header::default()
     };
+    let pieces = Pieces {
+        peer: 1,
+        envelope,
+        total,
+        first,
+        piece,
+    };
+    rail.send_pieces(&pieces, mem.mem()).unwrap()
+}
+
+/// The same when there is.
+fn flow(rail: &mut TcpRail, total: usize, mem: &Scratch) {
     until("there is no room for a message in pieces", || {
         rail.poll(8, &mut Told::default());
-        let Flowing::Pieces(first, piece) = rail.flow(1, total) else {
-            return false;
-        };
-        let pieces = Pieces {
-            peer: 1,
-            envelope,
-            total,
-            first,
-            piece,
-        };
-        rail.send_pieces(&pieces, mem.mem()).unwrap()
+        try_flow(rail, total, mem)
     });
+}
+
+/// Two ranks with a connection, whose second takes in what comes to `sink`.
+fn connected(sink: &mut Placing) -> (TcpRail, TcpRail) {
+    let mut rails = support::ranks(2, false).into_iter();
+    let (mut one, mut two) = (rails.next().unwrap(), rails.next().unwrap());
+    send(&mut one, 1, b"hello", 0, Class::Data).unwrap();
+    until("the first message", || {
+        one.poll(8, &mut Told::default());
+        two.poll(8, sink);
+        sink.small == 1
+    });
+    (one, two)
 }
 
 #[test]
 fn a_small_message_behind_a_long_one_is_told_of() {
     const LONG: usize = 250_000;
-    let mut rails = support::ranks(2, false).into_iter();
-    let (mut one, mut two) = (rails.next().unwrap(), rails.next().unwrap());
     let (mut sink, from) = (Placing::new(LONG), Scratch::new(LONG).unwrap());
-    send(&mut one, 1, b"hello", 0, Class::Data).unwrap();
+    let (mut one, mut two) = connected(&mut sink);
     let mut both = |one: &mut TcpRail, what: &str, sink: &mut Placing, done: fn(&Placing) -> bool| {
         until(what, || {
             one.poll(8, &mut Told::default());
@@ -98,7 +114,6 @@ fn a_small_message_behind_a_long_one_is_told_of() {
             done(sink)
         });
     };
-    both(&mut one, "the first message", &mut sink, |sink| sink.small == 1);
     // From now on it takes in no more at once than tells where a message goes.
     flow(&mut one, LONG, &from);
     both(&mut one, "the long message", &mut sink, |sink| sink.got == LONG);
@@ -148,5 +163,26 @@ fn a_peer_that_brings_something_in_every_poll_keeps_no_other_waiting() {
         );
         let other = told.packets.iter().any(|(peer, ..)| *peer == 3);
         assert!(other, "budget {budget}: nothing of another is taken");
+    }
+}
+
+#[test]
+fn who_only_polls_acknowledges_what_fills_the_senders_log() {
+    // A little more than a quarter of a long packet's block, of which each takes a whole one of the log.
+    const LEN: usize = 22_000;
+    let (mut sink, from) = (Placing::new(LEN), Scratch::new(LEN).unwrap());
+    let (mut one, mut two) = connected(&mut sink);
+    for number in 1..=100 {
+        sink.got = 0;
+        // Room comes back by a word of a rank that says nothing else, and never sleeps.
+        until("there is no room any more", || {
+            one.poll(8, &mut Told::default());
+            two.poll(8, &mut sink);
+            try_flow(&mut one, LEN, &from)
+        });
+        until(&format!("message {number}"), || {
+            two.poll(8, &mut sink);
+            sink.got == LEN
+        });
     }
 }
