@@ -175,10 +175,12 @@ impl<R: Rail> Shard<R> {
 
     /// What the caller learns of an operation just started.
     fn started(&mut self, index: u32) -> Started {
-        if self.core.requests.peek(index).state == State::Complete {
+        let operation = self.core.requests.peek(index);
+        if operation.state == State::Complete {
+            let receives = operation.side == Side::Recv;
             let status = self.core.requests.status(index);
-            // What failed is told to whoever waits for it, and not to whoever starts it: that depends on who was first.
-            if status.error.is_none() {
+            // A receive that failed tells whoever waits for it, and not who starts it: that would depend on whether its message was there already.
+            if status.error.is_none() || !receives {
                 self.core.requests.close(index);
                 return Started::Done(status);
             }

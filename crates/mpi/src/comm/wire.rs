@@ -263,7 +263,8 @@ impl Op {
 
 impl Drop for Op {
     fn drop(&mut self) {
-        if matches!(self.state, State::Pending(_)) {
+        let State::Pending(name) = self.state else { return };
+        if !matches!(self.process.host.take(name), Ok(Some(_))) {
             // The engine may still write there (a constructor failed half-way): better lost than reused.
             std::mem::forget(self.scratch.take());
         }
