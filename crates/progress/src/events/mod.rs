@@ -225,7 +225,10 @@ impl Tasks {
         let number = ear.number();
         let listens = |task: &Arc<AnyTask>| signals::listen(number, signals, self.scheduler(), task);
         self.on_owned((fd, EventFlags::IN), how, listens, move |at| {
-            let heard = ear.hear(read.as_fd());
+            // One that stopped before its descriptor was watched is called by that once more.
+            let Some(heard) = ear.hear(read.as_fd()) else {
+                return Next::Stop;
+            };
             let mut each = heard
                 .into_iter()
                 .flat_map(|(signal, times)| (0..times).map(move |_| signal));

@@ -50,8 +50,8 @@ impl Ear {
         self.0
     }
 
-    /// Reads what waits in a descriptor, for all, and returns what there is for this one: each signal, and how often it came. Pokes the others.
-    pub(super) fn hear(&self, fd: BorrowedFd<'_>) -> BTreeMap<i32, u32> {
+    /// Reads what waits in a descriptor, for all, and returns what there is for this one: each signal, and how often it came. Pokes the others. `None`: it hears nothing any more.
+    pub(super) fn hear(&self, fd: BorrowedFd<'_>) -> Option<BTreeMap<i32, u32>> {
         let (mine, others) = with(|listeners| {
             let mut others = BTreeMap::new();
             // Poked once more after it has left: what waits now is for the next watch.
@@ -76,7 +76,7 @@ impl Ear {
                 super::deliver(&scheduler, &task);
             }
         }
-        mine.unwrap_or_default()
+        mine
     }
 
     /// Hears nothing from now on.
