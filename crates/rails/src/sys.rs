@@ -46,7 +46,7 @@ pub fn move_between(pid: u32, way: Way, local: &[Block], remote: &[Block]) -> Re
     );
     // SAFETY: `Block` is laid out as `iovec`; the arrays outlive the call; local blocks come from a `Data`, whose maker
     // promised them valid; the kernel checks everything about the remote side.
-    let moved = unsafe {
+    let returned = unsafe {
         match way {
             Way::Read => libc::process_vm_readv(pid as libc::pid_t, local, local_len, remote, remote_len, 0),
             Way::Write => {
@@ -54,11 +54,7 @@ pub fn move_between(pid: u32, way: Way, local: &[Block], remote: &[Block]) -> Re
             }
         }
     };
-    if moved < 0 {
-        Err(Error::last_os_error())
-    } else {
-        Ok(moved as usize)
-    }
+    moved(returned)
 }
 
 /// Moves bytes between blocks of this process and a socket, without waiting: one call, at most [`BLOCKS_PER_CALL`] blocks. Returns the bytes moved.
@@ -115,8 +111,8 @@ pub fn recv(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize> {
 }
 
 /// What a call that moves bytes returned.
-fn moved(returned: libc::c_long) -> Result<usize> {
-    usize::try_from(returned).map_err(|_| Error::last_os_error())
+fn moved(returned: impl TryInto<usize>) -> Result<usize> {
+    returned.try_into().map_err(|_| Error::last_os_error())
 }
 
 /// Reads `out.len()` blocks that lie as an array at `addr` in process `pid`.

@@ -348,11 +348,13 @@ impl Rail for TcpRail {
     }
 
     fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
-        let may_wait = len <= GATHER_EACH_MAX && self.may_wait(peer, len);
+        if len <= TCP_INLINE_MAX || len > TCP_FLOW_MAX || len <= GATHER_EACH_MAX && self.may_wait(peer, len) {
+            return Flowing::No;
+        }
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return Flowing::No;
         };
-        if len <= TCP_INLINE_MAX || len > TCP_FLOW_MAX || may_wait || !remote.link.is_up() {
+        if !remote.link.is_up() {
             return Flowing::No;
         }
         let first = if len <= TCP_PACKED_MAX { len } else { TCP_FLOW_HEAD };

@@ -57,7 +57,7 @@ impl Link {
     }
 }
 
-/// Sends what a socket takes of these blocks: so many bytes. One that took a part may take more at once, and what it is not asked to take waits for the copy.
+/// Sends what a socket takes of these blocks: so many bytes. One that took a part may take more at once; what it does not take leaves from the copy.
 fn send_all(channel: &mut Channel, mut blocks: &mut [Block]) -> usize {
     let mut moved = 0;
     while !blocks.is_empty()
