@@ -167,14 +167,14 @@ pub const TCP_UNSENT_MAX: usize = 64 * 1024;
 pub const TCP_LOG_RESERVE: usize = 256 * 1024;
 
 /// Empty blocks that a rail keeps for the next peer: one burst of large packets.
-pub const TCP_SPARE_BLOCKS: usize = 16;
+pub const TCP_SPARE_BLOCKS: usize = 32;
 
 /// Bytes of the other side's log that are delivered without a word after which an acknowledgement is sent by itself: an eighth of it, so that it never fills for want of one.
-pub const TCP_ACK_BYTES: usize = TCP_LOG_MAX / 8;
+pub const TCP_ACK_BYTES: usize = TCP_LOG_MAX / 4;
 
 /// The same after which it is sent even in a poll that brings packets, whose receiver may be about to send something that says it, too; else the next poll that brings none does. More than the longest message that comes in
 /// pieces takes of the log, and little enough that another such message finds room beside what is owed and one that is under way.
-pub const TCP_ACK_LATE: usize = 3 * TCP_ACK_BYTES;
+pub const TCP_ACK_LATE: usize = 3 * TCP_LOG_MAX / 8;
 
 const _: () = assert!(TCP_FLOW_MAX + TCP_PACKET_MAX < TCP_ACK_LATE);
 const _: () = assert!(TCP_ACK_LATE + 2 * (TCP_FLOW_MAX + TCP_PACKET_MAX / 4) <= TCP_LOG_MAX);
@@ -217,6 +217,13 @@ pub const TCP_SLICE: usize = 32 * 1024;
 /// And while none do: a millisecond on a slow core. A sender whose socket is always full shares the kernel's work with its receiver, whose confirmations have the rest leave; one that moves
 /// slice by slice does it alone, in more than twice the time.
 pub const TCP_SLICE_ALONE: usize = 1 << 20;
+
+/// Bytes of large data that wait in a socket to be sent at most while somebody polls who has more as soon as they leave: twice what a fast link takes meanwhile. More would have left the
+/// caches before it leaves.
+pub const TCP_BULK_UNSENT: usize = 128 * 1024;
+
+/// Whoever comes back to a socket within this time polls. After more it may be long until it is asked again, and takes what it has room for.
+pub const TCP_POLLS_WITHIN: std::time::Duration = std::time::Duration::from_micros(20);
 
 /// So long a small message keeps slices short: on its way there and back, with what it meets there.
 pub const TCP_BRISK_FOR: std::time::Duration = std::time::Duration::from_micros(200);

@@ -189,9 +189,10 @@ pub fn is_alive(pidfd: &OwnedFd) -> bool {
     unsafe { libc::poll(&mut poll, 1, 0) == 0 }
 }
 
-/// Has a TCP socket take no more while so many bytes wait in it to be sent. A system that cannot lets more wait, which costs nothing but time.
-pub fn bound_unsent(fd: BorrowedFd<'_>, bytes: usize) {
-    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+/// Has a TCP socket take no more while so many bytes wait in it to be sent; `None`: while it has room. A system that cannot lets more wait, which costs nothing but time.
+pub fn bound_unsent(fd: BorrowedFd<'_>, bytes: Option<usize>) {
+    // 0 is what the system has all sockets do.
+    let bytes = bytes.map_or(0, |bytes| libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX));
     // SAFETY: the option is one int, which is read during the call.
     unsafe {
         libc::setsockopt(

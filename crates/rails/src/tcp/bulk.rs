@@ -7,11 +7,13 @@ pub(crate) mod advance;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
 mod patience;
+mod unsent;
 
 use crate::limits::{ADVANCE_LOOKS, TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME};
 use crate::sys::{Block, Way};
 use crate::tcp::bulk::advance::{Advances, Kept};
 use crate::tcp::bulk::patience::tell_from;
+use crate::tcp::bulk::unsent::Unsent;
 use crate::tcp::channel::{Channel, Io, Then};
 use crate::tcp::fabric::hello::Unused;
 use crate::tcp::frame::{ASK, Ask, HEAD, Head, Kind, Stream, UNASKED};
@@ -170,6 +172,7 @@ pub(crate) struct Bulk {
     blocks: Blocks,
     /// Bytes of which the socket tells at least; 0: as a new one.
     low_water: usize,
+    unsent: Unsent,
     /// Bytes of bodies that came, ever.
     moved: u64,
     /// Requests that were refused, ever.
@@ -255,6 +258,7 @@ impl Bulk {
     pub(crate) fn cut(&mut self) -> Vec<Piece> {
         self.channel = None;
         (self.low_water, self.latest) = (0, 0);
+        self.unsent = Unsent::default();
         self.serving.clear();
         self.staged.clear();
         self.next.clear();
@@ -346,10 +350,7 @@ impl Bulk {
     }
 
     /// Sends what waits, as far as the socket takes it, and about `most` bytes.
-    pub(crate) fn flush(&mut self, most: usize) -> Sent {
-        if self.channel.is_none() {
-            return Sent::All;
-        }
+    fn send(&mut self, most: usize) -> Sent {
         let mut left = most;
         loop {
             if left == 0 && self.has_to_send() {

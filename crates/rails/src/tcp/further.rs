@@ -104,10 +104,11 @@ impl TcpRail {
         if !remote.paths.is_much() {
             return;
         }
+        // The network that every pair's connection takes counts once.
+        let is_open = remote.fd(Stream::Bulk(0)).is_some();
+        let first = remote.calls(Stream::Bulk(0)).met.filter(|_| is_open);
         self.want_fabric(peer);
         let networks = self.hosts.networks(peer);
-        // The network that every pair's connection takes counts once.
-        let first = self.ends(peer, Stream::Bulk(0)).map(|(_, other)| other.ip());
         for (network, path) in networks.iter().zip(1..SPLIT_WAYS as u8) {
             let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
                 return;

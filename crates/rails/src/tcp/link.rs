@@ -99,7 +99,7 @@ impl Link {
     ) -> Result<(), Violation> {
         self.cut();
         self.log.resume(blocks, theirs)?;
-        sys::bound_unsent(channel.fd(), TCP_UNSENT_MAX);
+        sys::bound_unsent(channel.fd(), Some(TCP_UNSENT_MAX));
         self.channel = Some(channel);
         Ok(())
     }
