@@ -192,7 +192,9 @@ pub fn is_alive(pidfd: &OwnedFd) -> bool {
 /// Has a TCP socket take no more while so many bytes wait in it to be sent; `None`: while it has room. A system that cannot lets more wait, which costs nothing but time.
 pub fn bound_unsent(fd: BorrowedFd<'_>, bytes: Option<usize>) {
     // 0 is what the system has all sockets do.
-    let bytes = bytes.map_or(0, |bytes| libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX));
+    let bytes = bytes.map_or(0, |bytes| {
+        libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX)
+    });
     // SAFETY: the option is one int, which is read during the call.
     unsafe {
         libc::setsockopt(
