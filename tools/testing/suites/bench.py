@@ -13,6 +13,7 @@ LIMIT_S = 120
 
 def suite(context):
     yield Case("bench/figures", lambda: figures(context))
+    yield Case("bench/floor", lambda: floor(context))
     if context.foreign:
         return
     context.installed()
@@ -25,6 +26,22 @@ def suite(context):
 
 def figures(context):
     check(context.execute("bench figures", [sys.executable, "-m", "unittest", "discover", "-s", "tests/bench"], timeout=60))
+
+
+def floor(context):
+    """Every way of copying has its sample, and where the kernel lets nobody into another's memory the others still do."""
+    for source in ("bench/floor.c", "tests/bench/forbidding.c"):
+        program = context.work / source.rpartition("/")[2].removesuffix(".c")
+        check(context.execute(f"bench build {program.name}", ["cc", "-O2", context.root / source, "-o", program], timeout=60))
+    kernels = {"readv", "writev"}
+    for name, words, expected in (("floor", [], {"memcpy", "strided", "stage"} | kernels), ("floor forbidden", [context.work / "forbidding"], {"memcpy", "strided", "stage"})):
+        shared = context.work / "floor-map"
+        shared.write_bytes(b"")
+        result = context.execute(f"bench {name}", [*words, context.work / "floor", shared, "1", "64"], timeout=LIMIT_S)
+        check(result)
+        found = set(re.findall(r"^sample (\w+) 64 ", result.output, re.M))
+        if found != expected:
+            raise Failure(f"{name} has samples of {sorted(found)}, not of {sorted(expected)}")
 
 
 def example(context, name):
