@@ -75,6 +75,8 @@ def overlap(data):
     yield "sides", found == {(side, percent) for side in ("sender", "receiver", "both") for percent in (0, 100)}
     yield "times", all(row["of"]["garonne"]["total_ns"][1] > 0 for row in data["rows"])
     yield "ideal", all(row["of"]["garonne"]["ideal_paper_ratio"] > 0 for row in data["rows"] if row["percent"] > 0 and row["of"]["garonne"]["ideal_paper_ratio"] is not None)
+    known = [row["of"]["garonne"] for row in data["rows"] if row["of"]["garonne"]["ideal_paper_ratio"] is not None]
+    yield "ideal of a lone side", all(of["lone_paper_ratio"] <= of["ideal_paper_ratio"] and of["of_lone"] >= of["of_ideal"] for of in known)
     yield "worst waits", all(row["of"]["garonne"]["wait_worst_ns"] >= row["of"]["garonne"]["wait_ns"] for row in data["rows"])
     yield "slowdown", {row["mode"] for row in data["slowdown"]} == {"sleeping", "waiting", "traffic"}
 
@@ -133,7 +135,7 @@ def ways(data):
 
 # Samples during which cores moved are dropped, so rows by regime may be missing on a busy machine; what is checked is there always.
 PARTS = [
-    ("overlap", ["overlap", *TINY, "--sizes", "64,32768", "--percents", "0,100", "--shapes", "strided"], overlap),
+    ("overlap", ["overlap", *TINY, "--sizes", "64,32768", "--percents", "0,100", "--shapes", "contiguous,strided"], overlap),
     ("collectives", ["collectives", "--overlap", *TINY, "--ranks", "2", "--sizes", "64", "--names", "ibcast,ialltoallv,ibarrier"], collectives),
     ("overlap of long computing", ["overlap", *TINY, "--sizes", "65536", "--comp-ms", "1,5", "--shapes", "contiguous"], long_overlap),
     ("collectives beside long computing", ["collectives", "--overlap", *TINY, "--ranks", "2", "--sizes", "65536", "--names", "ireduce,ibarrier", "--comp-ms", "5"], long_collectives),
