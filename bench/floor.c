@@ -1,12 +1,18 @@
 /* What no message can beat on this machine: `floor MAP SAMPLES BYTES...` forks a second process and measures the bare
- * hand-off of a cache line, the exchange of slots of one line through two rings, memcpy of lines that the other core wrote, the same by blocks of 64 bytes with gaps, and process_vm_readv from the other process.
+ * hand-off of a cache line, the exchange of slots of one line through two rings, and copies: memcpy of lines that the other core wrote, the same by blocks of 64 bytes with gaps, and process_vm_readv
+ * from the other process, as a receiver makes them; memcpy into common memory of lines that the copying core wrote itself, and process_vm_writev into the other process, as a sender does.
  * Prints the same lines as bench.c: sample WHAT BYTES NANOSECONDS BEFORE AFTER */
 #include "handoff.h"
 
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-enum { REPEATS = 8, SLOTS = 256, BLOCK = 64 };
+enum {
+    REPEATS = 8,
+    WARM = 1, /* copies at the beginning that do not count: lines lie as the way before left them */
+    SLOTS = 256,
+    BLOCK = 64
+};
 
 /* A message at its barest: a line of its own, with a stamp that says that the rest is there. */
 struct slot {
@@ -56,8 +62,18 @@ static void report(const char *what, size_t bytes, double ns, double before, dou
         printf("sample %s %zu %.2f %.2f %.2f\n", what, bytes, ns, before, after);
 }
 
-/* How the bytes get here: copied as they lie, by blocks with gaps of their size, or by the kernel. */
-enum way { PLAIN, STRIDED, READV };
+/* How the bytes get from one side to the other: a receiver copies them as they lie, by blocks with gaps of their size, or has the kernel do it;
+ * a sender puts them into common memory, or has the kernel write them into the receiver's. */
+enum way { PLAIN, STRIDED, READV, STAGE, WRITEV, WAYS };
+
+static const char *const NAMES[WAYS] = {"memcpy", "strided", "readv", "stage", "writev"};
+
+/* `common` is memory of both, of which the other process has pages of its own to the kernel; `own` is that of one. */
+struct buffers {
+    char *common, *own;
+    size_t bytes;
+    pid_t other;
+};
 
 static void copy_blocks(char *to, const char *from, size_t bytes)
 {
@@ -66,29 +82,57 @@ static void copy_blocks(char *to, const char *from, size_t bytes)
         memcpy(to + 2 * done, from + 2 * done, block);
 }
 
-/* The other side (rank 1) writes the buffer before each copy, so that its lines lie in the other core's cache. */
-static double copies(char *memory, char *own, size_t bytes, enum way way, pid_t other)
+/* False if the kernel does not let us. */
+static int copy(const struct buffers *b, enum way way)
+{
+    struct iovec near = {b->own, b->bytes}, far = {b->common, b->bytes};
+    switch (way) {
+    case PLAIN:
+        memcpy(b->own, b->common, b->bytes);
+        return 1;
+    case STRIDED:
+        copy_blocks(b->own, b->common, b->bytes);
+        return 1;
+    case READV:
+        return process_vm_readv(b->other, &near, 1, &far, 1, 0) == (ssize_t)b->bytes;
+    case STAGE:
+        memcpy(b->common, b->own, b->bytes);
+        return 1;
+    default:
+        return process_vm_writev(b->other, &near, 1, &far, 1, 0) == (ssize_t)b->bytes;
+    }
+}
+
+/* What a receiver does with what a sender brought: takes it out of common memory, or looks whether it came, as overlap.c does. */
+static void accept_sent(const struct buffers *b, enum way way)
+{
+    static volatile char seen;
+    if (way == STAGE)
+        memcpy(b->own, b->common, b->bytes);
+    else
+        seen = (char)(b->common[0] + b->common[b->bytes / 2] + b->common[b->bytes - 1]);
+    (void)seen;
+}
+
+/* Rank 0 copies. The sender, rank 1 for a receiver's ways, writes its buffer before each copy, so that the lines lie in its core's cache, and nobody touches the buffers during the copy. */
+static double copies(const struct buffers *b, enum way way)
 {
     double total = 0;
-    for (int i = 0; i < REPEATS; i++) {
-        if (rank == 1)
-            memset(memory, i, way == STRIDED ? 2 * bytes : bytes);
+    int done = 1, sender = way >= STAGE ? 0 : 1;
+    for (int i = -WARM; i < REPEATS; i++) {
+        if (rank == sender)
+            memset(sender ? b->common : b->own, i, way == STRIDED ? 2 * b->bytes : b->bytes);
         handoff();
-        if (rank == 0) {
-            double start = now_ns();
-            if (way == PLAIN) {
-                memcpy(own, memory, bytes);
-            } else if (way == STRIDED) {
-                copy_blocks(own, memory, bytes);
-            } else {
-                struct iovec to = {own, bytes}, from = {memory, bytes};
-                if (process_vm_readv(other, &to, 1, &from, 1, 0) != (ssize_t)bytes)
-                    return -1;
-            }
+        double start = now_ns();
+        if (rank == 0)
+            done &= copy(b, way);
+        if (i >= 0)
             total += now_ns() - start;
-        }
+        handoff();
+        if (rank == 1 && sender == 0)
+            accept_sent(b, way);
     }
-    return total / REPEATS;
+    return done ? total / REPEATS : -1;
 }
 
 int main(int argc, char **argv)
@@ -124,12 +168,11 @@ int main(int argc, char **argv)
         ns = rings(slots, slots + SLOTS);
         report("ring", 0, ns, before, handoff());
         for (int i = 3; i < argc; i++) {
-            size_t bytes = (size_t)atol(argv[i]);
-            for (enum way way = PLAIN; way <= READV; way++) {
-                static const char *const NAMES[] = {"memcpy", "strided", "readv"};
-                double start = handoff(), copy = copies(memory, own, bytes, way, rank == 0 ? child : 1), end = handoff();
-                if (copy >= 0)
-                    report(NAMES[way], bytes, copy, start, end);
+            struct buffers buffers = {memory, own, (size_t)atol(argv[i]), rank == 0 ? child : 1};
+            for (enum way way = PLAIN; way < WAYS; way++) {
+                double start = handoff(), took = copies(&buffers, way), end = handoff();
+                if (took >= 0)
+                    report(NAMES[way], buffers.bytes, took, start, end);
             }
         }
     }

@@ -6,7 +6,18 @@ the computing, the transfer with both sides idle, or all the work divided by the
 
     T_total >= max(T_comp, T_comm, (computing ranks * T_comp + work) / cores)
 
-Between hosts that is the kernel's work, `put` for the sender and `get` for the receiver, measured with bare sockets. It is charged to the core that pays it, which is that of
+That takes hands to be equal: whoever has a core to spare can copy as well as both. On one host (`total_lone`) that is so only where memory is common. A program's buffers are not: while one side computes, the
+other has nothing but the kernel's copy, from the sender's memory (`process_vm_readv`) or into the receiver's (`process_vm_writev`), and makes it alone, which takes `kernel`. Until T_comp the share T_comp / kernel
+of the message is there. The rest takes time of the side that computes, before it or after: that in which both copy together, T_comm for a whole message, or what its own part of a copy through common
+memory takes, `own`, if that is less (of a small message T_comm is mostly waiting, which hides; what the other side copies beside `own` is not counted). So with one side computing
+
+    T_total >= T_comp + max(0, 1 - T_comp / kernel) * min(T_comm, own)
+
+and never less than with equal hands. The longer bound of both holds, hence with nothing to compute it is T_comm; where one hand is as quick as both (kernel <= T_comm) nothing is added, as both have it done by then; and at
+T_comp >= kernel all is there. Nothing is added either where both compute, since then nobody is alone; with more cores than ranks, since there a helper of the side that computes is a second hand; with fewer, since no side has a core to copy
+on meanwhile; and where no lone copy was measured, as that of blocks with gaps.
+
+Between hosts the copying is the kernel's work, `put` for the sender and `get` for the receiver, measured with bare sockets. It is charged to the core that pays it, which is that of
 the side's own rank unless the rank has a core to spare: a side that computes cannot be through before `T_comp + put` (`get`).
 
 With a core to spare the last bound is idle and all of the shorter one hides behind the longer. Where all cores compute, the copy's core
@@ -17,7 +28,10 @@ import dataclasses
 
 # Only two cores have to do with a message's bytes.
 HANDS_MAX = 2
+RANKS = 2
 SIDES = ("sender", "receiver", "both")
+# What is aimed at: T_comp / T_total by this machine's ideal.
+AIMS = {"sender": 0.95, "receiver": 0.95, "both": 0.9}
 
 
 def computing_ranks(side):
@@ -33,6 +47,23 @@ class Kernel:
 
     def of(self, side):
         return {"sender": self.put, "receiver": self.get, "both": max(self.put, self.get)}[side]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lone:
+    """What copies take where one side computes: the other side's through the kernel, and the computing side's own part of one through common memory."""
+
+    kernel: float
+    own: float
+
+
+def total_lone(side, cores, t_comm, t_comp, work, lone):
+    """`total` of a message between two processes on one host; `lone` is None where that is not known."""
+    equal = total(side, cores, t_comm, t_comp, work)
+    if lone is None or lone.kernel <= t_comm or side == "both" or cores != RANKS:
+        return equal
+    left = max(0.0, 1.0 - t_comp / lone.kernel)
+    return max(equal, t_comp + left * min(t_comm, lone.own))
 
 
 def total_between(side, cores, t_comm, t_comp, kernel):

@@ -39,6 +39,8 @@ PLACES = ["shm", "tcp"]
 SOCKETS_WINDOW = 1
 # Which samples speak for an MPI: the steadiest kind there is.
 LABELS = ["near", "far", "unsteady"]
+# The floor's ways by which a lone side copies for who computes, and by which who computes does its own part of a copy.
+LONE_WAYS = {"sender": ("readv", "stage"), "receiver": ("writev", "memcpy")}
 LINE = re.compile(r"^overlap (\w+) (\w+) (\d+) (\d+)(ms|) (.+) (\S+) (\S+)$", re.M)
 
 
@@ -145,6 +147,19 @@ class Overlap(Session):
         work = self.least(("strided",) if case.shape == "strided" else ("memcpy", "readv"), case.bytes, label)
         return (lambda s: ideal.total(case.side, cores, s.comm, s.comp, work), work) if work is not None else (None, None)
 
+    def lone(self, case, label):
+        """What copies take where one side computes; None where that is not known, or no such thing: with both computing, between hosts, of blocks."""
+        if self.args.over == "tcp" or case.shape != "contiguous" or case.side not in LONE_WAYS:
+            return None
+        kernel, own = (self.least((way,), case.bytes, label) for way in LONE_WAYS[case.side])
+        return ideal.Lone(kernel, own) if kernel is not None and own is not None else None
+
+    def ideal_lone(self, case, cores, label):
+        """As `ideal`, with the copy of a lone side by the kernel."""
+        best, work = self.ideal(case, cores, label)
+        lone = self.lone(case, label)
+        return best if best is None or lone is None else lambda s: ideal.total_lone(case.side, cores, s.comm, s.comp, work, lone)
+
     def least(self, ways, size, label):
         """The quickest of some ways of the floor, of samples of the same regime: cores that are far from each other copy more slowly what the other wrote. None: it was not measured."""
         best = []
@@ -184,7 +199,9 @@ class Overlap(Session):
         for case, entry, by_name, steadiest in self.cases(lambda case: case.comp_ms == 0):
             for name, label in steadiest.items():
                 best, work = self.ideal(case, cores, label)
-                entry["of"][name] = {**figures(by_name[name][label], label, best), "work_ns": work, **worst(by_name[name])}
+                lone = self.lone(case, label)
+                entry["of"][name] = {**figures(by_name[name][label], label, best, self.ideal_lone(case, cores, label)), "work_ns": work,
+                                     "lone_ns": dataclasses.asdict(lone) if lone else None, **worst(by_name[name])}
                 if name != "garonne" and steadiest.get("garonne") == label:
                     # T_comp differs from MPI to MPI, as it is a share of each one's T_comm; what is left of the message beside it can be compared.
                     interval = ratio_interval([s.exposed for s in by_name["garonne"][label]], [s.exposed for s in by_name[name][label]])
@@ -214,15 +231,18 @@ def worst(labels):
     return {"comm_worst_ns": max(s.comm_worst for s in every(labels)), "wait_worst_ns": max(s.wait_worst for s in every(labels))}
 
 
-def figures(samples, label, ideal_of):
-    """What the tables say of samples of one regime, beside what `ideal_of` a sample says its total could have been (None: that is not known)."""
+def by_ideal(samples, ideal_of, names):
+    """The paper's ratio of an ideal, its T_total by the measured one, and what it hides, under `names`; None where it is not known."""
+    middle, best = statistics.median, [ideal_of(s) for s in samples] if ideal_of else []
+    if not best:
+        return dict.fromkeys(names)
+    of_each = (lambda s, t: ideal.paper_ratio(s.comp, t)), (lambda s, t: t / s.total), (lambda s, t: ideal.hidden(s.comm, s.comp, t))
+    return {name: middle(of(s, t) for s, t in zip(samples, best)) for name, of in zip(names, of_each)}
+
+
+def figures(samples, label, ideal_of, lone_of=None):
+    """What the tables say of samples of one regime, beside what `ideal_of` a sample says its total could have been (None: that is not known), and `lone_of` it where a lone side has but the kernel's copy (None: as `ideal_of`)."""
     middle = statistics.median
-    best = [ideal_of(s) for s in samples] if ideal_of else []
-    known = {
-        "ideal_paper_ratio": middle(ideal.paper_ratio(s.comp, t) for s, t in zip(samples, best)),
-        "of_ideal": middle(t / s.total for s, t in zip(samples, best)),
-        "ideal_hidden": middle(ideal.hidden(s.comm, s.comp, t) for s, t in zip(samples, best)),
-    } if best else {}
     return {
         "regime": label, "samples": len(samples),
         "comm_ns": quartiles([s.comm for s in samples]), "comp_ns": middle(s.comp for s in samples), "total_ns": quartiles([s.total for s in samples]),
@@ -230,7 +250,8 @@ def figures(samples, label, ideal_of):
         "paper_ratio": middle(ideal.paper_ratio(s.comp, s.total) for s in samples),
         "hidden": middle(ideal.hidden(s.comm, s.comp, s.total) for s in samples),
         "wait_ns": middle(s.wait for s in samples),
-        "ideal_paper_ratio": None, "of_ideal": None, "ideal_hidden": None, **known,
+        **by_ideal(samples, ideal_of, ("ideal_paper_ratio", "of_ideal", "ideal_hidden")),
+        **by_ideal(samples, lone_of or ideal_of, ("lone_paper_ratio", "of_lone", "lone_hidden")),
     }
 
 
@@ -260,7 +281,9 @@ def share_tables(rows):
               "T_comm that heads the column: where T_comm is milliseconds, a large share hidden means little. Unsteady: the hand-off changed during the samples.",
              "Wait: the time in MPI_Wait, of the side that computes (the longer one for both), and in brackets the longest wait of all, also of samples that are dropped from medians.",
              "The ideal takes what copying costs from the floor's samples of the row's own regime, which two processes on the same two cores took in this run: what a core needs to copy lines that the",
-             "other wrote depends on how far apart they are at the time. Where no sample of the floor has that regime the ideal is not known, and shown as ?.", ""]
+             "other wrote depends on how far apart they are at the time. Where no sample of the floor has that regime the ideal is not known, and shown as ?.",
+             "Two ideals, where they differ: the machine's, in which the side that does not compute copies through the kernel alone, at the pace that the floor has for it; and after the semicolon that in which it copies as well as both (ideal.py).",
+             f"Bold: of the machine's at least what is aimed at, {' '.join(f'{side} {aim}' for side, aim in ideal.AIMS.items())}.", ""]
     percents = [p for p in sorted({row["percent"] for row in rows}) if p >= 100] or sorted({row["percent"] for row in rows})[-1:]
     for side, shape in dict.fromkeys((row["side"], row["shape"]) for row in rows):
         lines += [f"## {shape}, computing on {side}", "",
@@ -273,18 +296,29 @@ def share_tables(rows):
                 cells = [mine.get((size, p), {}).get(name) for p in percents]
                 known = next((cell for cell in cells if cell), None)
                 if known:
-                    lines.append(f"| {size} | {name} | {known['regime']} | {report.time_text(known['comm_ns'][1])} ({report.time_text(known['comm_worst_ns'])}) | " + " | ".join(cell_text(cell) for cell in cells) + " |")
+                    lines.append(f"| {size} | {name} | {known['regime']} | {report.time_text(known['comm_ns'][1])} ({report.time_text(known['comm_worst_ns'])}) | " + " | ".join(cell_text(cell, side) for cell in cells) + " |")
         lines.append("")
     return lines
 
 
-def cell_text(cell):
+def cell_text(cell, side):
     if cell is None:
         return "unmeasured | | | |"
     ratio = f" ({report.verdict(cell['ratio'])})" if "ratio" in cell else ""
-    return (f"{cell['paper_ratio']:.2f} ({known_text(cell['ideal_paper_ratio'], '{:.2f}'.format)}) | {known_text(cell['of_ideal'], '{:.2f}'.format)} | "
-            f"{report.percent_text(cell['hidden'])} ({known_text(cell['ideal_hidden'], report.percent_text)}) | {report.time_text(cell['exposed_ns'])}{ratio} | "
+    aimed = lambda share: f"**{share:.2f}**" if share >= ideal.AIMS[side] else f"{share:.2f}"
+    return (f"{cell['paper_ratio']:.2f} ({ideals_text(cell, '{}_paper_ratio', '{:.2f}'.format)}) | {ideals_text(cell, 'of_{}', '{:.2f}'.format, aimed)} | "
+            f"{report.percent_text(cell['hidden'])} ({ideals_text(cell, '{}_hidden', report.percent_text)}) | {report.time_text(cell['exposed_ns'])}{ratio} | "
             f"{report.time_text(cell['wait_ns'])} ({report.time_text(cell['wait_worst_ns'])})")
+
+
+def ideals_text(cell, key, text, first=None):
+    """A figure by the machine's ideal, and by that of equal hands where the ideals differ."""
+    lone, equal = (cell[key.format(name)] for name in ("lone", "ideal"))
+    return known_text(lone, first or text) + (f"; {known_text(equal, text)}" if ideals_differ(cell) else "")
+
+
+def ideals_differ(cell):
+    return cell["lone_hidden"] != cell["ideal_hidden"] or cell["of_lone"] != cell["of_ideal"]
 
 
 def known_text(value, text):
@@ -302,25 +336,28 @@ CELL, LEFT, TOP, GAP = (46, 20), 120, 70, 26
 
 
 def heat_map(rows, shape):
-    """Panels: one line per MPI and one for the ideal, one column per side; within, T_comp across and bytes down, coloured by what is hidden."""
+    """Panels: one line per MPI and one for each ideal, one column per side; within, T_comp across and bytes down, coloured by what is hidden."""
     rows = [row for row in rows if row["shape"] == shape and row["percent"] > 0]
     sides = [side for side in ideal.SIDES if any(row["side"] == side for row in rows)]
     names = sorted({name for row in rows for name in row["of"]}, key=lambda name: (name != "garonne", name))
     sizes, percents = sorted({row["bytes"] for row in rows}), sorted({row["percent"] for row in rows})
     width, height = len(percents) * CELL[0] + 60, len(sizes) * CELL[1] + GAP + 18
-    full = (LEFT + len(sides) * width, TOP + (len(names) + 1) * height)
+    ideals, lone = {"ideal": "ideal_hidden"}, ""
+    if any(ideals_differ(cell) for row in rows for cell in row["of"].values()):
+        ideals, lone = {"ideal, lone": "lone_hidden", **ideals}, "ideal: with hands that are equal; lone: where one side computes, the other has only the kernel to copy by"
+    full = (LEFT + len(sides) * width, TOP + (len(names) + len(ideals)) * height)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {full[0]} {full[1]}" font-family="sans-serif" font-size="11">',
              f'<rect width="{full[0]}" height="{full[1]}" fill="white"/><text x="10" y="24" font-size="15">Hidden communication, {html.escape(shape)}: '
              'percent of the shorter of T_comm and T_comp</text><text x="10" y="42">across: T_comp in percent of T_comm; down: bytes; '
-             'the ideal is that of this machine for Garonne\'s T_comm</text>']
-    for line, name in enumerate([*names, "ideal"]):
+             f'the ideal is that of this machine for Garonne\'s T_comm</text><text x="10" y="56">{lone}</text>']
+    for line, name in enumerate([*names, *ideals]):
         top = TOP + line * height
         parts.append(f'<text x="10" y="{top + height / 2}" font-weight="bold">{html.escape(name)}</text>')
         for column, side in enumerate(sides):
             left = LEFT + column * width
             parts.append(f'<text x="{left}" y="{top}">{side} computes</text>')
-            cells = {(row["bytes"], row["percent"]): row["of"].get("garonne" if name == "ideal" else name) for row in rows if row["side"] == side}
-            key = "ideal_hidden" if name == "ideal" else "hidden"
+            cells = {(row["bytes"], row["percent"]): row["of"].get("garonne" if name in ideals else name) for row in rows if row["side"] == side}
+            key = ideals.get(name, "hidden")
             parts += panel(cells, key, (left, top + 4), (sizes, percents))
     return "\n".join([*parts, "</svg>\n"])
 

@@ -1,5 +1,6 @@
 """What the benchmarks compute from times: the ideal model, shares, labels, tables and pictures. No MPI and no clock."""
 
+import itertools
 import os
 import pathlib
 import sys
@@ -19,6 +20,12 @@ import waits  # noqa: E402
 def sample(comm=100.0, comp=100.0, total=120.0, **more):
     return waits.Sample(**{"comm": comm, "comm_worst": comm, "comp": comp, "disturbed": 0.0, "total": total, "calls": total - comp, "within": comp, "wait": total - comp,
                            "wait_worst": total - comp, **more})
+
+
+def lone_cases():
+    """(side, cores, T_comm, T_comp, work, Lone) of all kinds."""
+    lones = [ideal.Lone(kernel, own) for kernel in (0, 1, 6, 20, 300) for own in (0.5, 7, 200)]
+    return itertools.product(ideal.SIDES, (1, 2, 3, 16), (1, 7, 50), (0, 3, 7, 50, 1000), (0, 5, 200), lones)
 
 
 class Ideal(unittest.TestCase):
@@ -55,6 +62,47 @@ class Ideal(unittest.TestCase):
                             best = ideal.total(side, cores, comm, comp, work)
                             self.assertGreaterEqual(best, max(comm, comp))
                             self.assertLessEqual(best, comm + comp)
+
+    def test_a_lone_side_copies_at_the_kernels_pace_and_the_rest_takes_both(self):
+        # Half of it is there after 10; the other half takes both 5.
+        lone = ideal.Lone(kernel=20, own=1000)
+        for side in ("sender", "receiver"):
+            self.assertEqual(ideal.total_lone(side, 2, t_comm=10, t_comp=10, work=10, lone=lone), 15)
+            self.assertEqual(ideal.total_lone(side, 2, t_comm=10, t_comp=20, work=10, lone=lone), 20)
+            self.assertEqual(ideal.total_lone(side, 2, t_comm=10, t_comp=5, work=10, lone=lone), 12.5)
+
+    def test_of_a_small_message_the_waiting_hides_and_only_the_own_part_of_the_copy_is_left(self):
+        self.assertEqual(ideal.total_lone("sender", 2, t_comm=10, t_comp=10, work=2, lone=ideal.Lone(kernel=20, own=4)), 12)
+
+    def test_one_side_computing_with_shared_memory_lies_between_the_ideal_of_equal_hands_and_both_in_a_row(self):
+        for side, cores, comm, comp, work, lone in lone_cases():
+            best = ideal.total_lone(side, cores, comm, comp, work, lone)
+            equal = ideal.total(side, cores, comm, comp, work)
+            self.assertGreaterEqual(best, equal)
+            # On one core two that compute take longer than that whatever the copy is.
+            self.assertLessEqual(best, max(equal, comm + comp))
+
+    def test_the_kernels_copy_changes_nothing_where_it_is_not_known_or_no_slower_than_both_or_nobody_is_alone_or_nothing_is_computed(self):
+        for side, cores, comm, comp, work, lone in lone_cases():
+            equal = ideal.total(side, cores, comm, comp, work)
+            self.assertEqual(ideal.total_lone(side, cores, comm, comp, work, None), equal)
+            self.assertEqual(ideal.total_lone(side, cores, comm, 0, work, lone), ideal.total(side, cores, comm, 0, work))
+            if lone.kernel <= comm or side == "both" or cores != 2 or comp >= lone.kernel:
+                self.assertEqual(ideal.total_lone(side, cores, comm, comp, work, lone), equal)
+
+    def test_a_lone_kernel_copy_as_quick_as_both_adds_nothing_by_the_formula_either(self):
+        for comm, comp in ((10, 1), (10, 5), (10, 10), (10, 30)):
+            nearly = ideal.total_lone("sender", 2, comm, comp, 0, ideal.Lone(comm * (1 + 1e-12), comm))
+            self.assertAlmostEqual(nearly, ideal.total("sender", 2, comm, comp, 0))
+
+    def test_more_to_compute_a_longer_message_and_a_slower_copy_never_make_the_lone_ideal_shorter(self):
+        for side, cores, comm, comp, work, lone in lone_cases():
+            best = ideal.total_lone(side, cores, comm, comp, work, lone)
+            self.assertGreaterEqual(ideal.total_lone(side, cores, comm, comp + 1, work, lone), best - 1e-9)
+            self.assertGreaterEqual(ideal.total_lone(side, cores, comm + 1, comp, work, lone), best - 1e-9)
+            self.assertGreaterEqual(ideal.total_lone(side, cores, comm, comp, work + 1, lone), best - 1e-9)
+            for slower in (ideal.Lone(lone.kernel + 1, lone.own), ideal.Lone(lone.kernel, lone.own + 1)):
+                self.assertGreaterEqual(ideal.total_lone(side, cores, comm, comp, work, slower), best - 1e-9)
 
     def test_an_unknown_side_is_refused(self):
         with self.assertRaises(ValueError):
@@ -147,11 +195,43 @@ class Report(unittest.TestCase):
     def test_an_ideal_that_is_not_known_is_no_number_and_no_colour(self):
         figures = overlap.figures([sample()], "far", None)
         self.assertEqual([figures[key] for key in ("ideal_paper_ratio", "of_ideal", "ideal_hidden")], [None] * 3)
-        text = overlap.cell_text({**figures, "wait_worst_ns": 30.0})
+        self.assertEqual([figures[key] for key in ("lone_paper_ratio", "of_lone", "lone_hidden")], [None] * 3)
+        text = overlap.cell_text({**figures, "wait_worst_ns": 30.0}, "sender")
         self.assertIn("0.83 (?) | ? | 80 % (?) ", text)
         rows = self.rows()
         rows[0]["of"]["garonne"]["ideal_hidden"] = None
         xml.fromstring(overlap.heat_map(rows, "contiguous"))
+
+    def test_both_ideals_show_where_they_differ_and_the_aim_is_judged_by_the_machines(self):
+        figures = overlap.figures([sample()], "near", lambda s: 100.0, lambda s: 115.0)
+        text = overlap.cell_text({**figures, "wait_worst_ns": 30.0}, "sender")
+        self.assertTrue(text.startswith("0.83 (0.87; 1.00) | **0.96**; 0.83 | 80 % (85 %; 100 %) | "), text)
+        same = overlap.cell_text({**overlap.figures([sample()], "near", lambda s: 100.0), "wait_worst_ns": 30.0}, "sender")
+        self.assertTrue(same.startswith("0.83 (1.00) | 0.83 | 80 % (100 %) | "), same)
+        rows = self.rows()
+        names = lambda: [element.text for element in xml.fromstring(overlap.heat_map(rows, "contiguous")).iter()]
+        self.assertNotIn("ideal, lone", names())
+        rows[0]["of"]["garonne"] = figures
+        self.assertTrue({"ideal, lone", "ideal", "85", "100"} <= set(names()))
+
+    def test_a_lone_receiver_reads_and_a_lone_sender_writes_contiguous_data_on_one_host(self):
+        def lone(side, *words, shape="contiguous", size=1024, label="near"):
+            with tempfile.TemporaryDirectory() as out, mock.patch.dict(os.environ, {"GARONNE_STATE": out}):
+                bench = overlap.Overlap(overlap.arguments(["--out", out, *words]))
+                self.addCleanup(bench.map.close)
+            for what, ns in (("memcpy", 60), ("strided", 200), ("readv", 80), ("stage", 30), ("writev", 70)):
+                bench.take_floor(f"sample {what} 1024 {ns} 50 50\n")
+            case = overlap.Case(side, shape, size, 100)
+            best = bench.ideal_lone(case, 2, label)
+            return bench.lone(case, label), best and best(sample(comm=40.0, comp=40.0))
+        # The idle receiver reads half of it meanwhile, and the sender's part of the rest is half of 30; the idle sender writes 4 of 7, and the rest takes both 3/7 of 40.
+        self.assertEqual(lone("sender"), (ideal.Lone(80, 30), 55))
+        self.assertEqual(lone("receiver")[0], ideal.Lone(70, 60))
+        self.assertAlmostEqual(lone("receiver")[1], 40 + 40 * 3 / 7)
+        self.assertEqual(lone("both"), (None, 70))
+        self.assertEqual(lone("sender", shape="strided")[0], None)
+        self.assertEqual(lone("sender", "--over", "tcp"), (None, None))
+        self.assertEqual(lone("sender", label="far"), (None, None))
 
     def test_the_ideal_takes_the_copying_of_the_same_regime(self):
         with tempfile.TemporaryDirectory() as out, mock.patch.dict(os.environ, {"GARONNE_STATE": out}):

@@ -13,6 +13,7 @@ LIMIT_S = 120
 
 def suite(context):
     yield Case("bench/figures", lambda: figures(context))
+    yield Case("bench/floor", lambda: floor(context))
     if context.foreign:
         return
     context.installed()
@@ -25,6 +26,22 @@ def suite(context):
 
 def figures(context):
     check(context.execute("bench figures", [sys.executable, "-m", "unittest", "discover", "-s", "tests/bench"], timeout=60))
+
+
+def floor(context):
+    """Every way of copying has its sample, and where the kernel lets nobody into another's memory the others still do."""
+    for source in ("bench/floor.c", "tests/bench/forbidding.c"):
+        program = context.work / source.rpartition("/")[2].removesuffix(".c")
+        check(context.execute(f"bench build {program.name}", ["cc", "-O2", context.root / source, "-o", program], timeout=60))
+    kernels = {"readv", "writev"}
+    for name, words, expected in (("floor", [], {"memcpy", "strided", "stage"} | kernels), ("floor forbidden", [context.work / "forbidding"], {"memcpy", "strided", "stage"})):
+        shared = context.work / "floor-map"
+        shared.write_bytes(b"")
+        result = context.execute(f"bench {name}", [*words, context.work / "floor", shared, "1", "64"], timeout=LIMIT_S)
+        check(result)
+        found = set(re.findall(r"^sample (\w+) 64 ", result.output, re.M))
+        if found != expected:
+            raise Failure(f"{name} has samples of {sorted(found)}, not of {sorted(expected)}")
 
 
 def example(context, name):
@@ -58,6 +75,8 @@ def overlap(data):
     yield "sides", found == {(side, percent) for side in ("sender", "receiver", "both") for percent in (0, 100)}
     yield "times", all(row["of"]["garonne"]["total_ns"][1] > 0 for row in data["rows"])
     yield "ideal", all(row["of"]["garonne"]["ideal_paper_ratio"] > 0 for row in data["rows"] if row["percent"] > 0 and row["of"]["garonne"]["ideal_paper_ratio"] is not None)
+    known = [row["of"]["garonne"] for row in data["rows"] if row["of"]["garonne"]["ideal_paper_ratio"] is not None]
+    yield "ideal of a lone side", all(of["lone_paper_ratio"] <= of["ideal_paper_ratio"] and of["of_lone"] >= of["of_ideal"] for of in known)
     yield "worst waits", all(row["of"]["garonne"]["wait_worst_ns"] >= row["of"]["garonne"]["wait_ns"] for row in data["rows"])
     yield "slowdown", {row["mode"] for row in data["slowdown"]} == {"sleeping", "waiting", "traffic"}
 
@@ -116,7 +135,7 @@ def ways(data):
 
 # Samples during which cores moved are dropped, so rows by regime may be missing on a busy machine; what is checked is there always.
 PARTS = [
-    ("overlap", ["overlap", *TINY, "--sizes", "64,32768", "--percents", "0,100", "--shapes", "strided"], overlap),
+    ("overlap", ["overlap", *TINY, "--sizes", "64,32768", "--percents", "0,100", "--shapes", "contiguous,strided"], overlap),
     ("collectives", ["collectives", "--overlap", *TINY, "--ranks", "2", "--sizes", "64", "--names", "ibcast,ialltoallv,ibarrier"], collectives),
     ("overlap of long computing", ["overlap", *TINY, "--sizes", "65536", "--comp-ms", "1,5", "--shapes", "contiguous"], long_overlap),
     ("collectives beside long computing", ["collectives", "--overlap", *TINY, "--ranks", "2", "--sizes", "65536", "--names", "ireduce,ibarrier", "--comp-ms", "5"], long_collectives),
