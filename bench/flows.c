@@ -7,7 +7,7 @@
  *     plain     the same bytes without gaps
  *     stream    one message of BYTES out of a window of NUMBER, answered as a whole
  *     idle      99th percentile of half round trips of BYTES; NUMBER is not used
- *     beside    the same while NUMBER messages of 1 MB are under way in the same direction
+ *     beside    the same while NUMBER messages of 1 MB are under way in the same direction, which a hint says to stand in nobody's way
  *
  * Output and MAP as of bench.c; for indexed, plain, idle and beside the number is printed in place of the bytes. */
 #include "handoff.h"
@@ -189,6 +189,16 @@ static void make_type(const struct setup *s)
     MPI_Type_commit(&type);
 }
 
+/* What the bulk flows' communicator is told; an MPI that does not know the hint ignores it. */
+static void hint(const char *priority)
+{
+    MPI_Info info;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "garonne_priority", priority);
+    MPI_Comm_set_info(comms[0], info);
+    MPI_Info_free(&info);
+}
+
 static double timed(const struct what *what, const struct setup *s, long times)
 {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -270,6 +280,7 @@ int main(int argc, char **argv)
         if (!out || !in || !bulk)
             MPI_Abort(MPI_COMM_WORLD, 2);
         memset(out, 1, bytes), memset(in, 1, bytes);
+        hint(what->run == beside ? "low" : "normal");
         measure(what, &s, atoi(argv[2]), atof(argv[3]), shared);
         free(out), free(in), free(bulk);
     }

@@ -35,6 +35,7 @@ impl<R: Rail> Shard<R> {
     /// From now on messages of these contexts have this priority.
     pub fn prioritise(&mut self, contexts: Range<Context>, priority: Priority) {
         self.core.priorities.set(contexts, priority);
+        self.rail.yield_to_small(self.core.priorities.any_low());
     }
 
     pub(crate) fn pump_windows(&mut self) -> bool {

@@ -47,6 +47,11 @@ impl Priorities {
         }
     }
 
+    /// Whether some are to wait for others.
+    pub fn any_low(&self) -> bool {
+        self.0.iter().any(|(_, priority)| *priority == Priority::Low)
+    }
+
     /// Whether all have the usual one.
     pub fn are_usual(&self) -> bool {
         self.0.is_empty()
@@ -79,8 +84,9 @@ mod tests {
         known.set(8..16, Priority::Low);
         assert_eq!(known.of(9), Low);
         known.set(8..16, Priority::Normal);
+        assert!(known.any_low());
         known.set(16..24, Priority::Normal);
-        assert!(known.are_usual());
+        assert!(known.are_usual() && !known.any_low());
         for priority in ["high", "normal", "low"] {
             assert!(Priority::named(priority).is_some());
         }

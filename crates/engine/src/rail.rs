@@ -499,6 +499,11 @@ pub trait Rail {
         let _ = patient;
     }
 
+    /// Some of what goes by this rail is to stand in nobody's way, or nothing any more: then large data leave small messages their turn more often, though both together take longer.
+    fn yield_to_small(&mut self, yields: bool) {
+        let _ = yields;
+    }
+
     /// The words of this rank's own [`hands`](Self::hands) are armed: from now on whatever comes, or has room again, where no peer can ring them rings them, once. What was there before counts. After
     /// the time that is returned the rail is to be looked at even if nothing rings.
     fn arm_hands(&mut self) -> Option<Duration> {

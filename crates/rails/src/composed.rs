@@ -526,6 +526,12 @@ impl Rail for ComposedRail {
         self.far.as_deref().is_some_and(far)
     }
 
+    fn yield_to_small(&mut self, yields: bool) {
+        if let Some(far) = &self.far {
+            lock(&far.tcp).yield_to_small(yields);
+        }
+    }
+
     fn be_patient(&mut self, patient: bool) {
         if let Some(far) = &self.far {
             lock(&far.tcp).be_patient(patient);

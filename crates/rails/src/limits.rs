@@ -214,6 +214,9 @@ pub const TCP_LOW_WATER: usize = 1 << 20;
 /// Bytes of bulk data that are moved each way before packets are looked at again while small messages come and go: moving them takes about as long as a small message.
 pub const TCP_SLICE: usize = 32 * 1024;
 
+/// The same where some of what is sent or received is to stand in nobody's way, and what waits in a socket to be sent then: moving so little costs more than the bytes do.
+pub const TCP_SLICE_YIELDING: usize = 8 * 1024;
+
 /// And while none do: a millisecond on a slow core. A sender whose socket is always full shares the kernel's work with its receiver, whose confirmations have the rest leave; one that moves
 /// slice by slice does it alone, in more than twice the time.
 pub const TCP_SLICE_ALONE: usize = 1 << 20;

@@ -38,6 +38,7 @@ mod log;
 mod memory;
 mod pace;
 mod paths;
+mod pieces;
 pub mod relay;
 mod remote;
 pub mod shown;
@@ -61,7 +62,7 @@ pub use paths::tuned::Gives;
 pub use versions::{NoneInCommon, Versions};
 
 use crate::limits::{
-    TCP_EAGER_MAX, TCP_FLOW_HEAD, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_PACKED_MAX, TCP_PACKET_MAX, TCP_REGIONS,
+    TCP_EAGER_MAX, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_PACKED_MAX, TCP_PACKET_MAX, TCP_REGIONS,
 };
 use crate::tcp::bulk::advance::Keep;
 use crate::tcp::door::Door;
@@ -76,7 +77,7 @@ use crate::tcp::shown::Shown;
 pub(crate) use crate::tcp::wake::Sockets;
 use crate::tcp::wake::TcpWake;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::limits::{CONTROL_PAYLOAD_MAX, GATHER_EACH_MAX};
+use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
     Bulk as BulkCopy, Class, Descriptor, Ending, Exposing, Flowing, Header, Limits, Pieces, Rail, Reach,
     Refusal, Room, Sink, Token, WakeSource,
@@ -147,6 +148,8 @@ pub struct TcpRail {
     hot: Option<Peer>,
     glance: Glance,
     must_look: bool,
+    /// Bulk data that may be there are left to the next poll, for small messages that were told of.
+    put_off: bool,
     /// Some sockets tell of much alone.
     patient: bool,
     /// The last poll left bulk data to the next. Some may have been read already, so that no socket tells of them: who was told nothing would sleep.
@@ -221,6 +224,7 @@ impl TcpRail {
             hot: None,
             glance: Glance::default(),
             must_look: true,
+            put_off: false,
             patient: false,
             sliced: false,
             deadline: None,
@@ -348,39 +352,11 @@ impl Rail for TcpRail {
     }
 
     fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
-        if len <= TCP_INLINE_MAX || len > TCP_FLOW_MAX || len <= GATHER_EACH_MAX && self.may_wait(peer, len) {
-            return Flowing::No;
-        }
-        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
-            return Flowing::No;
-        };
-        if !remote.link.is_up() {
-            return Flowing::No;
-        }
-        let first = if len <= TCP_PACKED_MAX { len } else { TCP_FLOW_HEAD };
-        // A block for each long packet, and one in case the first does not fit behind what was sent before.
-        if !self.blocks.keep(1 + (len - first).div_ceil(TCP_PACKET_MAX)) {
-            return Flowing::No;
-        }
-        match remote.link.log.promise(first, len - first) {
-            true => Flowing::Pieces(first, TCP_PACKET_MAX),
-            false => Flowing::Soon,
-        }
+        self.flow_of(peer, len)
     }
 
     fn send_pieces(&mut self, pieces: &Pieces, mem: UserMem) -> Result<bool, Refusal> {
-        let peer = pieces.peer;
-        if self.remote(peer)?.link.log.has_unsent() {
-            self.flush(peer, Stream::Small);
-        }
-        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
-            return Err(Refusal::Gone);
-        };
-        let sent = remote.link.send_pieces(&mut self.blocks, pieces, mem);
-        if let (true, Some((head, ..))) = (sent, pieces.packets().next()) {
-            self.leaves_or_waits(peer, &head, false);
-        }
-        Ok(sent)
+        self.send_from(pieces, mem)
     }
 
     fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
@@ -461,6 +437,7 @@ impl Rail for TcpRail {
         let mut told = 0;
         self.let_go();
         let mut is_due = true;
+        self.put_off = false;
         if let Some(hot) = self.hot
             && self.ready.is_empty()
             && !self.brings_long(hot)
@@ -468,7 +445,7 @@ impl Rail for TcpRail {
             told = self.take_from((hot, Streams::Wanted), budget, sink);
             is_due = self.glance.is_due(told, Instant::now);
         }
-        if self.must_look || !self.ready.is_empty() || is_due {
+        if !self.put_off && (self.must_look || !self.ready.is_empty() || is_due) {
             self.look();
             told += self.take_from_ready(budget.saturating_sub(told), sink);
         }
@@ -561,6 +538,10 @@ impl Rail for TcpRail {
 
     fn write(&mut self, _bulk: BulkCopy<'_>) -> Result<Ending, Error> {
         Err(Error::Misuse("regions of ranks on other hosts are not written"))
+    }
+
+    fn yield_to_small(&mut self, yields: bool) {
+        self.brisk.yields(yields);
     }
 
     fn arm(&mut self) -> u32 {

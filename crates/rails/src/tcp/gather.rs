@@ -6,6 +6,7 @@
 
 use crate::limits::{
     TCP_BRISK_FOR, TCP_NAP, TCP_NAPS_IDLE, TCP_NAPS_LONGER, TCP_NAPS_STUCK, TCP_SLICE, TCP_SLICE_ALONE,
+    TCP_SLICE_YIELDING,
 };
 use crate::tcp::TcpRail;
 use crate::tcp::frame::Stream;
@@ -52,6 +53,10 @@ pub(super) struct Brisk {
     fresh: bool,
     /// When the last of them was first heard of.
     since: Option<Instant>,
+    /// Some of the bulk data are to stand in nobody's way.
+    yields: bool,
+    /// The last small messages were told of before bulk data moved.
+    went_first: bool,
 }
 
 impl Brisk {
@@ -61,8 +66,20 @@ impl Brisk {
         self.fresh |= header.kind == Kind::Eager as u8;
     }
 
+    /// From now on some of the bulk data are to stand in nobody's way, or none.
+    pub(super) fn yields(&mut self, yields: bool) {
+        self.yields = yields;
+    }
+
+    /// Whether small messages that came are told of before bulk data move. Not twice without any: where some come in every poll, bulk data move in every other.
+    #[inline]
+    pub(super) fn goes_first(&mut self) -> bool {
+        (self.fresh || self.since.is_some()) && !std::mem::replace(&mut self.went_first, true)
+    }
+
     /// Bytes of the next slice of bulk data.
     pub(super) fn slice(&mut self, now: impl FnOnce() -> Instant) -> usize {
+        self.went_first = false;
         if self.fresh || self.since.is_some() {
             let now = now();
             let since = self.since.filter(|_| !self.fresh).unwrap_or(now);
@@ -70,6 +87,7 @@ impl Brisk {
             self.fresh = false;
         }
         match self.since {
+            Some(_) if self.yields => TCP_SLICE_YIELDING,
             Some(_) => TCP_SLICE,
             None => TCP_SLICE_ALONE,
         }
@@ -302,6 +320,35 @@ impl TcpRail {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_messages_are_told_of_before_bulk_data_move_but_not_twice_without_any() {
+        let mut brisk = Brisk::default();
+        assert!(!brisk.goes_first(), "nothing small came");
+        brisk.small(&Header {
+            kind: Kind::Eager as u8,
+            ..Header::default()
+        });
+        for _ in 0..2 {
+            brisk.slice(Instant::now);
+            assert!(brisk.goes_first());
+            assert!(!brisk.goes_first());
+        }
+    }
+
+    #[test]
+    fn slices_are_shorter_yet_where_bulk_data_yield() {
+        let mut brisk = Brisk::default();
+        brisk.yields(true);
+        assert_eq!(brisk.slice(|| unreachable!()), TCP_SLICE_ALONE);
+        brisk.small(&Header {
+            kind: Kind::Eager as u8,
+            ..Header::default()
+        });
+        assert_eq!(brisk.slice(Instant::now), TCP_SLICE_YIELDING);
+        brisk.yields(false);
+        assert_eq!(brisk.slice(Instant::now), TCP_SLICE);
+    }
 
     #[test]
     fn a_small_message_keeps_slices_short_for_a_while_and_no_clock_is_read_without_one() {

@@ -76,6 +76,14 @@ impl TcpRail {
         };
         let mut told = 0;
         let small = self.take_packets(&mut remote, (peer, budget, &mut told), sink);
+        if told > 0 && !remote.paths.is_idle() && self.brisk.goes_first() {
+            let condemned = remote.condemned;
+            self.remotes[peer as usize] = Some(remote);
+            self.took(peer, Stream::Small, small);
+            self.go_on(peer, true, condemned);
+            self.put_off = true;
+            return told;
+        }
         if streams == Streams::Wanted && self.recalled.is_empty() && remote.paths.is_idle() {
             let condemned = remote.condemned;
             self.remotes[peer as usize] = Some(remote);

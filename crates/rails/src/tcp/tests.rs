@@ -307,6 +307,47 @@ fn a_poll_that_leaves_bulk_data_to_the_next_says_that_it_moved_some() {
 }
 
 #[test]
+fn a_small_message_is_told_of_before_large_data_move() {
+    const LEN: usize = 400_000;
+    let mut stage = stage();
+    let (mut small, mut large) = (stage.connected(Stream::Small), stage.connected(Stream::Bulk(0)));
+    let memory = Scratch::new(LEN).unwrap();
+    let local = Data::contiguous(memory.mem(), LEN as u64);
+    stage.reads(9, &Descriptor::new(5, &[]).unwrap(), &local);
+    stage.read(&mut large, &mut [0; HEAD + frame::ASK]);
+    let moved = |stage: &Stage| stage.rail.brought_by(1)[0];
+    let header = Header {
+        kind: 1,
+        ..Header::default()
+    };
+    let packet = |number: u32| {
+        let head = head(Kind::Packet, HEADER as u32, (number, 0));
+        [&head[..], &frame::header_bytes(&header)].concat()
+    };
+    large.write_all(&head(Kind::Bulk, LEN as u32, (0, 0))).unwrap();
+    stage.rail.brisk.small(&header);
+    for round in 0..3 {
+        let before = moved(&stage);
+        large.write_all(&[7; 1000]).unwrap();
+        while moved(&stage) == before {
+            stage.polls(1, &mut Told::default());
+        }
+        large.write_all(&[7; 1000]).unwrap();
+        small.write_all(&packet(round)).unwrap();
+        // Both lie there.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let (mut told, before) = (Told::default(), moved(&stage));
+        while told.packets.is_empty() {
+            stage.polls(1, &mut told);
+        }
+        assert_eq!(moved(&stage), before);
+        stage.polls(1, &mut told);
+        assert_eq!(moved(&stage), before + 1000, "the next poll moves them");
+    }
+    stage.rail.sever();
+}
+
+#[test]
 fn a_read_from_a_peer_that_the_engine_has_lost_ends_and_writes_nothing_more() {
     let mut stage = stage();
     let mut socket = stage.connected(Stream::Bulk(0));

@@ -4,7 +4,7 @@
 //! at once.
 
 use super::Bulk;
-use crate::limits::{TCP_BULK_UNSENT, TCP_POLLS_WITHIN};
+use crate::limits::{TCP_BULK_UNSENT, TCP_POLLS_WITHIN, TCP_SLICE_YIELDING};
 use crate::sys;
 use crate::tcp::channel::Channel;
 use crate::tcp::link::Sent;
@@ -15,16 +15,21 @@ use std::time::Instant;
 pub(super) struct Unsent {
     /// When sending ended last.
     ended: Option<Instant>,
-    /// The socket takes little.
-    bounded: bool,
+    /// What the socket takes; `None`: as much as there is room for.
+    bound: Option<usize>,
 }
 
 impl Unsent {
-    fn begin(&mut self, channel: &Channel, now: Instant) {
-        let polls = self.polls(now);
-        if polls != self.bounded {
-            sys::bound_unsent(channel.fd(), polls.then_some(TCP_BULK_UNSENT));
-            self.bounded = polls;
+    fn begin(&mut self, channel: &Channel, most: usize, now: Instant) {
+        let bound = match self.polls(now) {
+            // What leaves from the socket by itself stands in the way of others, too.
+            _ if most <= TCP_SLICE_YIELDING => Some(TCP_SLICE_YIELDING),
+            true => Some(TCP_BULK_UNSENT),
+            false => None,
+        };
+        if bound != self.bound {
+            sys::bound_unsent(channel.fd(), bound);
+            self.bound = bound;
         }
     }
 
@@ -44,7 +49,7 @@ impl Bulk {
         if !self.is_serving() {
             return self.send(most);
         }
-        self.unsent.begin(channel, Instant::now());
+        self.unsent.begin(channel, most, Instant::now());
         let sent = self.send(most);
         self.unsent.ended = Some(Instant::now());
         sent

@@ -2,8 +2,11 @@
 
 use super::tests::brings;
 use super::*;
-use crate::limits::TCP_PACKET_MAX;
+use crate::limits::{TCP_ACK_BYTES, TCP_PACKET_MAX};
 use crate::tcp::frame::HEADER;
+
+/// Of the longest packets so many are acknowledged by themselves.
+const DUE: u32 = TCP_ACK_BYTES.div_ceil(TCP_PACKET_MAX) as u32;
 
 /// The frames of so many of the longest packets.
 fn frames(count: u32) -> Vec<u8> {
@@ -40,11 +43,11 @@ fn take(link: &mut Link, blocks: &mut Blocks) -> u32 {
 #[test]
 fn what_comes_again_is_acknowledged_as_soon_as_what_is_new() {
     let (mut link, mut blocks) = (Link::default(), Blocks::default());
-    let _first = brings(&mut link, &mut blocks, &frames(2));
-    assert_eq!(take(&mut link, &mut blocks), 2);
+    let _first = brings(&mut link, &mut blocks, &frames(DUE));
+    assert_eq!(take(&mut link, &mut blocks), DUE);
     assert!(link.is_due());
     // The other side was told for this connection what had come before them.
-    let _second = brings(&mut link, &mut blocks, &frames(2));
+    let _second = brings(&mut link, &mut blocks, &frames(DUE));
     assert!(!link.is_due());
     assert_eq!(take(&mut link, &mut blocks), 0);
     assert!(link.is_due());
@@ -53,7 +56,7 @@ fn what_comes_again_is_acknowledged_as_soon_as_what_is_new() {
 #[test]
 fn what_became_due_behind_bytes_that_found_no_room_is_said_when_they_have_left() {
     let (mut link, mut blocks) = (Link::default(), Blocks::default());
-    let other = brings(&mut link, &mut blocks, &frames(2));
+    let other = brings(&mut link, &mut blocks, &frames(DUE));
     let payload = Scratch::new(TCP_PACKET_MAX).unwrap();
     let header = Header {
         len: TCP_PACKET_MAX as u32,
@@ -62,7 +65,7 @@ fn what_became_due_behind_bytes_that_found_no_room_is_said_when_they_have_left()
     while link.flush() == Sent::All {
         assert!(link.send_copy(&mut blocks, &header, (payload.mem(), TCP_PACKET_MAX)));
     }
-    assert_eq!(take(&mut link, &mut blocks), 2);
+    assert_eq!(take(&mut link, &mut blocks), DUE);
     // Nothing may stand before it.
     assert!(link.is_due() && link.acknowledge() == Sent::All && link.is_due());
     let mut came = Vec::new();
@@ -82,7 +85,7 @@ fn what_became_due_behind_bytes_that_found_no_room_is_said_when_they_have_left()
         .and_then(|head| Head::decode(head, Stream::Small));
     assert_eq!(
         head.map(|head| (head.kind, head.expected)),
-        Some((Kind::Acknowledge, 2))
+        Some((Kind::Acknowledge, DUE))
     );
     assert!(!link.owes());
 }

@@ -1,0 +1,49 @@
+//! Messages of several packets that leave with their envelope: which do, and from where.
+//!
+//! Part of [`TcpRail`]; the bytes are [`Link`](super::link::Link)'s.
+
+use crate::limits::{TCP_FLOW_HEAD, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_PACKED_MAX, TCP_PACKET_MAX};
+use crate::tcp::TcpRail;
+use crate::tcp::frame::Stream;
+use garonne_engine::api::Peer;
+use garonne_engine::limits::GATHER_EACH_MAX;
+use garonne_engine::rail::{Flowing, Pieces, Refusal};
+use garonne_sync::user::UserMem;
+
+impl TcpRail {
+    pub(super) fn flow_of(&mut self, peer: Peer, len: usize) -> Flowing {
+        if len <= TCP_INLINE_MAX || len > TCP_FLOW_MAX || len <= GATHER_EACH_MAX && self.may_wait(peer, len) {
+            return Flowing::No;
+        }
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return Flowing::No;
+        };
+        if !remote.link.is_up() {
+            return Flowing::No;
+        }
+        let first = if len <= TCP_PACKED_MAX { len } else { TCP_FLOW_HEAD };
+        // A block for each long packet, and one in case the first does not fit behind what was sent before.
+        if !self.blocks.keep(1 + (len - first).div_ceil(TCP_PACKET_MAX)) {
+            return Flowing::No;
+        }
+        match remote.link.log.promise(first, len - first) {
+            true => Flowing::Pieces(first, TCP_PACKET_MAX),
+            false => Flowing::Soon,
+        }
+    }
+
+    pub(super) fn send_from(&mut self, pieces: &Pieces, mem: UserMem) -> Result<bool, Refusal> {
+        let peer = pieces.peer;
+        if self.remote(peer)?.link.log.has_unsent() {
+            self.flush(peer, Stream::Small);
+        }
+        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+            return Err(Refusal::Gone);
+        };
+        let sent = remote.link.send_pieces(&mut self.blocks, pieces, mem);
+        if let (true, Some((head, ..))) = (sent, pieces.packets().next()) {
+            self.leaves_or_waits(peer, &head, false);
+        }
+        Ok(sent)
+    }
+}
