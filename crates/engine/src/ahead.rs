@@ -2,7 +2,7 @@
 //!
 //! A receive of a large message from one named sender with one tag offers its memory (`Expect`), if nothing posted before it with a
 //! wildcard may take its message. The offer says which envelope it is for: of those with its tag, from a sequence number on, the one after
-//! `skip` others. The sender knows what it sent from its ring of events, so no message pays for that. Envelopes travel and match as ever; an
+//! `skip` others. The sender knows what it sent from its events and trails, so no message pays for that. Envelopes travel and match as ever; an
 //! offer only says where bytes may go, and the sender that uses it does so after its envelope left. The rail hands memory over once: of what a sender
 //! began to write the receiver takes parts like any other that is shared, if it comes to look for the message meanwhile; a receiver that would rather
 //! fetch, or cancels, withdraws it before. So a sender may
@@ -11,7 +11,6 @@
 
 use crate::api::{Pattern, Peer, Request};
 use crate::core::Core;
-use crate::event::What;
 use crate::gate::{stream_key, widen};
 use crate::limits::{AHEAD_FROM, AHEAD_LOG, AHEAD_MAX, AHEAD_OFFERS, AHEAD_SKIP_MAX, AHEAD_TO};
 use crate::rail::{Fetch, Handover, Header, Kind, Rail};
@@ -144,15 +143,15 @@ impl Core {
         if sent > AHEAD_LOG {
             return Aim::Lost;
         }
+        let (peer, context) = (wanted.peer, wanted.context);
+        let track = self.track(context, peer);
+        // A stream that has a track has them in its trail, each by its number; others among the events, one for each number.
         let tags = || {
-            self.events
-                .iter()
-                .rev()
-                .filter(|(_, event)| {
-                    event.what == What::Send && (event.peer, event.context) == (wanted.peer, wanted.context)
-                })
-                .take(sent as usize)
-                .map(|(_, event)| event.tag)
+            let numbers = wanted.from..next;
+            let followed = track.map(|track| numbers.rev().map_while(|number| track.tag(number)));
+            let listed = track.is_none().then(|| self.events.tags(peer, context));
+            let tags = followed.into_iter().flatten().chain(listed.into_iter().flatten());
+            tags.take(sent as usize)
         };
         if tags().count() as u64 != sent {
             return Aim::Lost;

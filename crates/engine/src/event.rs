@@ -1,10 +1,12 @@
 //! The last few thousand events of a rank, and what it waits for: plain data that the host may publish.
 //!
-//! Written by the engine's core in program order; an event's number is its stamp. No clock is read here.
+//! Written by the engine's core in program order; an event's number is its stamp. Small sends on their shortest way are noted in their stream's trail
+//! instead. No clock is read here.
 
 use crate::api::{Context, Origin, Peer, TypeMark};
 use crate::core::Core;
-use crate::limits::EVENTS;
+use crate::limits::{EVENTS, TRAILS_READ};
+use crate::trail;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
 
@@ -84,7 +86,7 @@ impl Record {
 }
 
 /// Bits of an act that tell the call.
-const CALL_BITS: u32 = 12;
+pub(crate) const CALL_BITS: u32 = 12;
 
 /// Who an event is about, in one word.
 #[inline(always)]
@@ -93,11 +95,11 @@ pub(crate) fn parties(peer: Peer, context: Context) -> u64 {
 }
 
 #[inline(always)]
-fn act(call: u16, what: What) -> u16 {
+pub(crate) fn act(call: u16, what: What) -> u16 {
     call & ((1 << CALL_BITS) - 1) | (what as u16) << CALL_BITS
 }
 
-fn what_of(act: u16) -> What {
+pub(crate) fn what_of(act: u16) -> What {
     use What::*;
     const ALL: [What; 10] = [
         Nothing, Send, Recv, Match, Keep, Hold, Move, Complete, Gone, Broken,
@@ -107,27 +109,26 @@ fn what_of(act: u16) -> What {
 
 /// The ring, written by one thread at a time: its words need no order.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Log {
+    ring: [Record; EVENTS],
+    /// Where the newest trail lies, 0: there is none.
+    newest: AtomicU64,
     /// Bytes written so far, each event being [`EVENT_BYTES`] long.
     at: AtomicU64,
-    ring: [Record; EVENTS],
 }
 
 impl Log {
     /// Writes one event over the oldest.
     #[inline(always)]
     pub(crate) fn push(&self, event: Event) {
-        self.push_about(parties(event.peer, event.context), event);
-    }
-
-    /// The same for an event whose parties are at hand in one word.
-    #[inline(always)]
-    pub(crate) fn push_about(&self, parties: u64, event: Event) {
         let at = self.at.load(Ordering::Relaxed);
         let record = &self.ring[at as usize / EVENT_BYTES % EVENTS];
         record.len.store(event.len, Ordering::Relaxed);
         record.site.store(event.site, Ordering::Relaxed);
-        record.parties.store(parties, Ordering::Relaxed);
+        record
+            .parties
+            .store(parties(event.peer, event.context), Ordering::Relaxed);
         record.tag.store(event.tag, Ordering::Relaxed);
         record.act.store(act(event.call, event.what), Ordering::Relaxed);
         record.kind.store(event.kind, Ordering::Relaxed);
@@ -162,14 +163,30 @@ pub struct Events(Arc<Log>);
 impl Events {
     pub(crate) fn new() -> Self {
         Self(Arc::new(Log {
-            at: AtomicU64::new(0),
             ring: [const { Record::empty() }; EVENTS],
+            newest: AtomicU64::new(0),
+            at: AtomicU64::new(0),
         }))
     }
 
-    /// The ring, for others of the rank that write events.
-    pub(crate) fn log(&self) -> Arc<Log> {
-        self.0.clone()
+    /// Where the newest trail lies, 0: there is none.
+    pub(crate) fn newest_trail(&self) -> u64 {
+        self.0.newest.load(Ordering::Relaxed)
+    }
+
+    /// A trail was made. It knows the one that was the newest before.
+    pub(crate) fn link_trail(&self, address: u64) {
+        self.0.newest.store(address, Ordering::Relaxed);
+    }
+
+    /// Tags of the sends of a stream that are among the events, newest first.
+    pub(crate) fn tags(&self, peer: Peer, context: Context) -> impl Iterator<Item = i32> {
+        self.iter()
+            .rev()
+            .filter(move |(_, event)| {
+                event.what == What::Send && (event.peer, event.context) == (peer, context)
+            })
+            .map(|(_, event)| event.tag)
     }
 
     /// Writes one event over the oldest.
@@ -178,7 +195,7 @@ impl Events {
         self.0.push(event);
     }
 
-    /// Where the ring lies in this process, for others that may read its memory; it stays there.
+    /// Where the ring lies in this process, for others that may read its memory ([`senders`]); it stays there.
     pub fn address(&self) -> usize {
         self.0.ring.as_ptr().addr()
     }
@@ -238,11 +255,15 @@ pub struct Sent {
     pub len: u64,
 }
 
-/// Bytes of the ring of a rank, as [`Events::address`] gives it.
-pub const RING_BYTES: usize = EVENTS * EVENT_BYTES;
+/// Bytes of the ring of a rank, as [`Events::address`] tells where it is. Behind it lies the address of the newest trail.
+const RING_BYTES: usize = EVENTS * EVENT_BYTES;
 const EVENT_BYTES: usize = 32;
 
 const _: () = assert!(size_of::<Record>() == EVENT_BYTES, "as `decode` reads it");
+const _: () = assert!(
+    std::mem::offset_of!(Log, ring) == 0 && std::mem::offset_of!(Log, newest) == RING_BYTES,
+    "as `senders` reads it"
+);
 
 impl Event {
     /// An event as it lies in the memory of a process with this version of the engine. Any bytes will do: numbers that mean
@@ -266,9 +287,38 @@ impl Event {
     }
 }
 
-/// Who may have made the send `sent`, from the memory of the sender's ring: each caller once. The ring is read while its owner
-/// may write, so this is a hint for people, never for decisions.
-pub fn senders(ring: &[u8], sent: &Sent) -> Vec<Origin> {
+/// Who may have made the send `sent`, from the memory of its sender, of which `read` gives so many bytes at an address, or `None`: each caller once.
+/// `ring` is what the sender's [`Events::address`] gave it. It is read while its owner may write, so this is a hint for people, never for decisions.
+/// `None`: nothing could be read.
+pub fn senders(ring: u64, sent: &Sent, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<Vec<Origin>> {
+    let memory = read(ring, RING_BYTES + size_of::<u64>())?;
+    let (ring, newest) = memory.split_last_chunk()?;
+    let mut found = in_ring(ring, sent);
+    let mut next = u64::from_ne_bytes(*newest);
+    // The list may be any memory by now, and lead in a circle.
+    for _ in 0..TRAILS_READ {
+        let head = (next != 0).then(|| read(next, trail::HEAD_BYTES)).flatten();
+        let Some((is_its, older)) = head.and_then(|head| trail::head(&head, sent)) else {
+            break;
+        };
+        if is_its {
+            let memory = read(next, trail::TRAIL_BYTES).unwrap_or_default();
+            trail::callers(&memory, sent).for_each(|origin| add(&mut found, origin));
+            break;
+        }
+        next = older;
+    }
+    Some(found)
+}
+
+fn add(found: &mut Vec<Origin>, origin: Origin) {
+    if !found.contains(&origin) {
+        found.push(origin);
+    }
+}
+
+/// Those among the events.
+fn in_ring(ring: &[u8], sent: &Sent) -> Vec<Origin> {
     let mut found = Vec::new();
     for bytes in ring.as_chunks::<EVENT_BYTES>().0 {
         let event = Event::decode(bytes);
@@ -281,8 +331,8 @@ pub fn senders(ring: &[u8], sent: &Sent) -> Vec<Origin> {
             mark: TypeMark::NONE,
             site: event.site,
         };
-        if fits && event.call != 0 && !found.contains(&origin) {
-            found.push(origin);
+        if fits && event.call != 0 {
+            add(&mut found, origin);
         }
     }
     found
@@ -437,7 +487,7 @@ mod tests {
             Event { len: 99, ..event },
             Event { call: 0, ..event },
         ];
-        assert_eq!(senders(&memory(&others), &sent), []);
+        assert_eq!(in_ring(&memory(&others), &sent), []);
         let all = [others.as_slice(), &[event, event, Event { site: 12, ..event }]].concat();
         let origin = Origin {
             call: 2,
@@ -446,11 +496,11 @@ mod tests {
             site: 11,
         };
         assert_eq!(
-            senders(&memory(&all), &sent),
+            in_ring(&memory(&all), &sent),
             [origin, Origin { site: 12, ..origin }]
         );
         assert_eq!(
-            senders(&memory(&all)[1..], &sent),
+            in_ring(&memory(&all)[1..], &sent),
             [],
             "shifted memory means nothing"
         );

@@ -341,7 +341,7 @@ impl<R: Rail> Shard<R> {
             }
             Ok(()) => {}
         }
-        core.streams.get_mut(route.stream).count_tx();
+        core.streams.get_mut(route.stream).count_tx(medium.tag);
         let gate = &mut core.gates[route.gate as usize];
         gate.envelopes -= 1;
         gate.payload -= medium.len as u64;

@@ -308,11 +308,11 @@ impl Stream {
         self.track.as_ref().map_or(self.tx, |track| track.next())
     }
 
-    /// That number was sent.
+    /// That number was sent, with this tag, but not on the track.
     #[inline(always)]
-    pub(crate) fn count_tx(&mut self) {
+    pub(crate) fn count_tx(&mut self, tag: i32) {
         match &self.track {
-            Some(track) => track.count(),
+            Some(track) => track.count(tag),
             None => self.tx += 1,
         }
     }

@@ -34,6 +34,7 @@ mod store;
 pub mod strategy;
 mod table;
 pub mod track;
+mod trail;
 pub mod watch;
 mod wire;
 #[cfg(fuzzing)]

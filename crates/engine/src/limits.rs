@@ -46,6 +46,13 @@ pub const FLOW_MAX: u64 = 1 << KEPT_BUFFER_LOG2_MAX;
 /// Events that a rank remembers: the last few thousand say what led to where it is, in 64 KB.
 pub const EVENTS: usize = 2048;
 
+/// Sends that a trail remembers, in 8 KB: of a rank that sends and receives as much with two neighbours so many of each were among its last events. A lane
+/// serves four writers, so a rank has some four trails in each communicator.
+pub const TRAIL: usize = 512;
+
+/// Trails of a rank among which a send is looked for: those of some tens of neighbours in some tens of communicators, each a read of another process's memory.
+pub const TRAILS_READ: usize = 4096;
+
 /// Streams whose place is remembered: a halo exchange talks to some tens of neighbours; 1 KB.
 pub const ROUTES: usize = 64;
 
@@ -102,7 +109,7 @@ pub const AHEAD_MAX: usize = 64;
 /// Receives that a rank announces at a time: half of what a rail may expose at once, so that sends find room there, too.
 pub const AHEAD_OFFERS: usize = 32;
 
-/// Envelopes to one peer and context that are looked up among the events to find the one that an offer is for: a fraction of the ring, since
+/// Envelopes to one peer and context that are looked up among what was sent to find the one that an offer is for: a fraction of the ring of events, since
 /// others use it, too.
 pub const AHEAD_LOG: u64 = 256;
 

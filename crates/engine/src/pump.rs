@@ -58,11 +58,11 @@ impl<R: Rail> Shard<R> {
     /// Numbers a send's envelope and sends it, or lets it join the window.
     pub(crate) fn submit(&mut self, index: u32) {
         let operation = self.core.requests.peek(index);
-        let (context, peer) = (operation.context, operation.peer);
+        let (context, peer, tag) = (operation.context, operation.peer, operation.tag);
         let stream = self.core.streams.find_or_insert(stream_key(context, peer));
         let stream = self.core.streams.get_mut(stream);
         let sequence = stream.next_tx() as u32;
-        stream.count_tx();
+        stream.count_tx(tag);
         self.core.requests.at(index).sequence = sequence;
         let Some(gate) = self.core.gate(peer) else { return };
         if self.core.gates[gate as usize].held != 0 || !self.send_from_window(gate, index) {

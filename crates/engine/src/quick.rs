@@ -397,7 +397,7 @@ impl<R: Rail> Shard<R> {
         if !self.rail.send_at_once(small.peer, header, small.mem) {
             return self.send_small_otherwise(*small, route);
         }
-        stream.count_tx();
+        stream.count_tx(small.tag);
         gate.envelopes -= 1;
         gate.payload -= small.len as u64;
         core.events.push(sent(small));
@@ -413,7 +413,7 @@ impl<R: Rail> Shard<R> {
         if self.rail.send_inline(small.peer, &header, small.mem).is_err() {
             return false;
         }
-        stream.count_tx();
+        stream.count_tx(small.tag);
         let gate = &mut core.gates[route.gate as usize];
         gate.envelopes -= 1;
         gate.payload -= small.len as u64;

@@ -2,18 +2,22 @@
 //!
 //! Most programs send small messages to few destinations. Whether one may leave is the same question each time: does the peer live, is there
 //! credit and room, does nothing wait that it must not overtake? A gate answers it for many messages at once by opening the rail's
-//! [`Run`]; a track joins the run with what is the stream's own (its envelope's constant part and its numbers) and with the log of events. Whatever
+//! [`Run`]; a track joins the run with what is the stream's own (its envelope's constant part and its numbers) and with its trail. Whatever
 //! changes an answer closes the run, and the next message goes the general way, which opens it again.
 //!
 //! Made by the engine, owned by its stream, used by one thread at a time as that thread promised (see [`Shard::allow_runs`]); were that broken, messages
 //! could be lost or numbered twice, no memory be harmed. Bounded by the streams.
 
 use crate::api::{Context, Origin, Peer, TypeMark};
-use crate::event::{Event, Log, What, parties};
+use crate::core::Core;
+use crate::event::{Events, parties};
+use crate::gate::stream_key;
+use crate::limits::AHEAD_LOG;
 use crate::quick::Small;
 use crate::rail::{Kind, Rail};
 use crate::route::Route;
 use crate::shard::Shard;
+use crate::trail::Trail;
 use garonne_sync::mailbox::INLINE_MAX;
 use garonne_sync::run::{Run, Words};
 use garonne_sync::user::UserMem;
@@ -27,13 +31,11 @@ pub(crate) const RUN_PAYLOAD_MAX: usize = INLINE_MAX;
 #[derive(Debug)]
 pub struct Track {
     run: Arc<Run>,
-    log: Arc<Log>,
     /// Context and source of the envelopes, as their header has them.
     from: u64,
-    /// Peer and context, as events have them.
-    parties: u64,
     /// The number of the next envelope.
     next: AtomicU64,
+    trail: Trail,
 }
 
 impl Track {
@@ -43,40 +45,82 @@ impl Track {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// That number was sent.
+    /// That number was sent, with this tag, in another way.
+    pub(crate) fn count(&self, tag: i32) {
+        self.trail.note_other(self.next(), tag);
+        self.step();
+    }
+
+    /// The tag of one of the stream's last envelopes; `None`: it is not known.
+    pub(crate) fn tag(&self, number: u64) -> Option<i32> {
+        self.trail.tag(number)
+    }
+
     #[inline(always)]
-    pub(crate) fn count(&self) {
+    fn step(&self) {
         self.next
             .store(self.next.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Sends `len` bytes, at most [`INLINE_MAX`], with a tag of at least 0, if the way is free; `false`: nothing happened, take the general way.
+    /// Sends some bytes, at most [`INLINE_MAX`], with a tag of at least 0, if the way is free; `false`: nothing happened, take the general way.
+    /// The site, which `origin` need not have, is stored by `site`, since its caller knows in what kind of register it is.
     #[inline(always)]
-    pub fn send(&self, tag: i32, mem: UserMem, len: u32, origin: Origin) -> bool {
+    pub fn send(
+        &self,
+        tag: i32,
+        (mem, len): (UserMem, u32),
+        origin: Origin,
+        site: impl FnOnce(&AtomicU64),
+    ) -> bool {
         let Some(place) = self.run.next() else {
             return false;
         };
-        let words = Words {
+        let number = self.next();
+        let begun = place.begin(Words {
             first: [Kind::Eager as u32, len],
             second: self.from,
-            third: [tag as u32, self.next() as u32],
-        };
-        self.run.put(place, words, mem, len as usize);
-        self.count();
-        let event = Event {
-            len: len.into(),
-            site: origin.site,
-            peer: 0,
-            context: 0,
-            tag,
-            call: origin.call,
-            what: What::Send,
-            kind: origin.kind,
-        };
-        self.log.push_about(self.parties, event);
+            third: [tag as u32, number as u32],
+        });
+        // Looked up once: the compiler cannot know that nothing below changes it.
+        let run: &Run = &self.run;
+        // Here number, tag and site are at hand in registers that the payload may need.
+        self.trail.note(number, (tag, len as u8), origin, site);
+        run.put(begun, mem, len as usize);
+        self.step();
         // Last, since it may be a call.
-        self.run.ring();
+        run.ring();
         true
+    }
+}
+
+const _: () = assert!(
+    RUN_PAYLOAD_MAX <= u8::MAX as usize,
+    "a trail has lengths in a byte"
+);
+
+/// A track of a stream with this next number, whose last sends are among the events: nothing waits in the window.
+#[cold]
+#[inline(never)]
+fn lay(run: &Arc<Run>, next: u64, events: &Events, small: &Small) -> Arc<Track> {
+    let track = Arc::new(Track {
+        run: run.clone(),
+        from: u64::from(small.context) | u64::from(small.source) << 32,
+        next: AtomicU64::new(next),
+        trail: Trail::new(parties(small.peer, small.context), events.newest_trail()),
+    });
+    let past = next.saturating_sub(AHEAD_LOG)..next;
+    for (number, tag) in past.rev().zip(events.tags(small.peer, small.context)) {
+        track.trail.note_other(number, tag);
+    }
+    events.link_trail(track.trail.address());
+    track
+}
+
+impl Core {
+    /// The track of a stream, if it has one.
+    pub(crate) fn track(&self, context: Context, peer: Peer) -> Option<&Track> {
+        let stream = self.streams.find(stream_key(context, peer))?;
+        self.streams.get(stream).track.as_deref()
     }
 }
 
@@ -118,16 +162,12 @@ impl<R: Rail> Shard<R> {
         let Some(run) = &gate.run else { return false };
         let stream = core.streams.get_mut(route.stream);
         let next = stream.next_tx();
-        let track = stream.track.get_or_insert_with(|| {
-            Arc::new(Track {
-                run: run.clone(),
-                log: core.events.log(),
-                from: u64::from(small.context) | u64::from(small.source) << 32,
-                parties: parties(small.peer, small.context),
-                next: AtomicU64::new(next),
-            })
-        });
-        let send = || track.send(small.tag, small.mem, small.len as u32, small.origin);
+        let track = stream
+            .track
+            .get_or_insert_with(|| lay(run, next, &core.events, small));
+        let data = (small.mem, small.len as u32);
+        let site = |word: &AtomicU64| word.store(small.origin.site, Ordering::Relaxed);
+        let send = || track.send(small.tag, data, small.origin, site);
         if send() {
             return true;
         }

@@ -309,7 +309,15 @@ pub fn decode_anything(bytes: &[u8]) {
         tag: 3,
         len: 4,
     };
-    crate::event::senders(bytes, &sent);
+    // Whatever is asked for is read from there, however the addresses lie.
+    let read = |at: u64, len: usize| {
+        let from = usize::try_from(at).ok()? % (bytes.len() + 1);
+        let end = bytes.len().min(from + len);
+        let mut part = bytes[from..end].to_vec();
+        part.resize(len, 0);
+        Some(part)
+    };
+    crate::event::senders(0, &sent, read);
 }
 
 #[cfg(test)]

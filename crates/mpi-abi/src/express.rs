@@ -197,7 +197,8 @@ pub(crate) fn send(
     let track = track(comm, dest)?;
     let len = few(buf, (count, datatype), INLINE_MAX as u32)?;
     let origin = origin(call, site, datatype);
-    (tag >= 0 && track.send(tag, buf.mem(), len, origin)).then_some(MPI_SUCCESS)
+    let sent = tag >= 0 && track.send(tag, (buf.mem(), len), origin, |word| site.store(word));
+    sent.then_some(MPI_SUCCESS)
 }
 
 /// `MPI_Isend`, as `send`.

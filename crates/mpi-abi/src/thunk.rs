@@ -7,6 +7,7 @@
 
 use crate::own_word::own_word;
 use std::arch::{asm, global_asm};
+use std::sync::atomic::AtomicU64;
 
 global_asm!(
     ".pushsection .tbss.garonne_call_site,\"awT\",@nobits",
@@ -56,6 +57,14 @@ impl Site {
     #[inline(always)]
     pub(crate) fn address(self) -> u64 {
         self.0.to_bits()
+    }
+
+    /// Stores the address in a word of a trail, which one thread at a time writes and none of this process reads, from the register that it is in: what
+    /// [`Site::address`] gives, the compiler moves into another one first.
+    #[inline(always)]
+    pub(crate) fn store(self, word: &AtomicU64) {
+        // SAFETY: eight bytes that are aligned and may be written. Volatile because other processes read it: whole, on every machine that this library is for.
+        unsafe { word.as_ptr().cast::<f64>().write_volatile(self.0) }
     }
 
     /// Makes it this thread's [`call_site`].

@@ -117,6 +117,41 @@ fn a_rank_knows_which_program_of_the_job_it_runs() {
     );
 }
 
+/// Rank 1 sends many messages that go the shortest way, of which one is too long and one sent in another place.
+const SERIES: &str = r#"
+    #include <mpi.h>
+    int main(int argc, char **argv) {
+        double data = 1;
+        int rank;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        for (int i = 0; i < 700; i++) {
+            if (rank == 1) MPI_Send(&data, 1, MPI_DOUBLE, 0, 7, MPI_COMM_WORLD);
+            else MPI_Recv(&data, 1, MPI_DOUBLE, 1, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+        if (rank == 1) {
+            MPI_Request request;
+            MPI_Isend(&data, 1, MPI_DOUBLE, 0, 8, MPI_COMM_WORLD, &request); /* sends */
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+            for (int i = 0; i < 300; i++) MPI_Send(&data, 1, MPI_DOUBLE, 0, 7, MPI_COMM_WORLD);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0) MPI_Recv(&data, 1, MPI_FLOAT, 1, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Barrier(MPI_COMM_WORLD); /* a sender that has ended tells nothing */
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+#[test]
+fn one_of_many_small_messages_is_told_with_its_call_and_line() {
+    let said = last_words("series", SERIES, &["-g"]);
+    let sends = line(SERIES, "/* sends */");
+    let sender = format!("rank 1  MPI_Isend(1 MPI_DOUBLE = 8 B, tag 8)   at halo.c:{sends}\n");
+    assert!(said.contains(&sender), "{said}");
+    assert_eq!(said.matches("rank 1").count(), 1, "{said}");
+}
+
 /// Rank 1 sends a struct where rank 0 expects a few integers.
 const STRUCT: &str = r#"
     #include <mpi.h>

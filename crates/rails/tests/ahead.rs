@@ -2,7 +2,7 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
-use garonne_engine::quick::Catch;
+use garonne_engine::quick::{Catch, Small};
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
@@ -415,5 +415,75 @@ fn small_messages_taken_as_they_lie_ready_do_not_mislead_the_sender_of_the_next_
             let status = pair.receiver_ends(receive).unwrap();
             assert_eq!((status.len, status.error), (1 << 20, None));
         }
+    }
+}
+
+#[test]
+fn messages_of_any_way_and_tag_count_for_the_next_announced_one() {
+    for mut pair in Pair::each() {
+        pair.sender.allow_runs(true);
+        let (eager, large, room) = (filled(100, 3), filled(1 << 20, 7), filled(ROOM, 1));
+        let mut on_track = 0;
+        for round in 0..200usize {
+            // The memory of the receive is offered while others are before it, with its tag and another, which then come in three ways, two at a time.
+            let count = round % 7;
+            let sends = (0..count).map(|at| (TAG + (at + round) as i32 % 2, at / 2 + round / 7));
+            let takes: Vec<_> = sends
+                .clone()
+                .map(|(tag, _)| {
+                    let room = filled(100, 1);
+                    let wanted = Pattern {
+                        tag: Some(tag),
+                        ..pattern()
+                    };
+                    let catch = Catch::of(wanted, (room.mem(), 100), Origin::default());
+                    (pair.receiver.post_plain(&catch).unwrap(), room)
+                })
+                .collect();
+            room.mem().with_mut(0, ROOM, |bytes| bytes.fill(1));
+            let early = (round % 2 == 0).then(|| pair.post(&room));
+            for (tag, way) in sends {
+                let small = Small {
+                    context: 2,
+                    peer: 1,
+                    source: 0,
+                    tag,
+                    mem: eager.mem(),
+                    len: [8, 100, 100][way % 3],
+                    origin: Origin::default(),
+                };
+                let track = pair.sender.track(2, 1).filter(|_| small.len == 8);
+                let data = (small.mem, small.len as u32);
+                if track.is_some_and(|track| track.send(tag, data, small.origin, |_| {})) {
+                    on_track += 1;
+                } else if way % 3 == 2 || !pair.sender.send_small(&small) {
+                    let sent = pair.sender.send(Send {
+                        context: 2,
+                        peer: 1,
+                        source: 0,
+                        tag,
+                        data: Data::contiguous(small.mem, small.len as u64),
+                        mode: Mode::Standard,
+                        origin: Origin::default(),
+                    });
+                    assert!(matches!(sent, Ok(Started::Done(_))));
+                }
+            }
+            // Offered late, it is for one behind what was sent.
+            let receive = early.unwrap_or_else(|| pair.post(&room));
+            let send = pair.send(&large);
+            assert!(
+                pair.sender_ends(send),
+                "round {round}: it needed the receiver's hands"
+            );
+            pair.sender.take(send).unwrap();
+            assert!(all(&room, 0, 1 << 20, 7), "round {round}");
+            for (take, _room) in takes {
+                assert!(pair.receiver_ends(take).is_some());
+            }
+            let status = pair.receiver_ends(receive).unwrap();
+            assert_eq!((status.len, status.error), (1 << 20, None));
+        }
+        assert!(on_track > 50, "{on_track} messages went on the track");
     }
 }

@@ -155,7 +155,7 @@ fn a_run_and_the_rest_of_its_lane_keep_one_order_over_many_rounds() {
                 second: u64::from(sent),
                 third: [0; 2],
             };
-            run.put(run.next().unwrap(), words, mem, 8);
+            run.put(run.next().unwrap().begin(words), mem, 8);
             assert_eq!(run.used(), (n + 1, u64::from(n + 1) * 8));
             (sent, ran) = (sent.wrapping_add(1), ran + 1);
         }

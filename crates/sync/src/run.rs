@@ -11,7 +11,7 @@
 mod segment;
 
 #[cfg(not(loom))]
-pub use segment::{Place, Run, Words};
+pub use segment::{Begun, Place, Run, Words};
 
 use crate::facade::{AtomicPtr, AtomicU64, Ordering};
 use crate::ring::{Claim, Memory, Reader, UNIT, Writer};

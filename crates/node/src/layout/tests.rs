@@ -165,7 +165,7 @@ fn a_format_stands_for_what_processes_compute_alike() {
             board
         ),
         (
-            6,
+            7,
             (4, 1024, 8192),
             (512, 4096),
             [2_662_400, 2_666_496],

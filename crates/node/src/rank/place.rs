@@ -148,7 +148,8 @@ impl Surroundings for Place {
         if process == 0 || card.events() == 0 || own.pid_space() == 0 || card.pid_space() != own.pid_space() {
             return None;
         }
-        let origins = event::senders(&memory_of(process, card.events(), event::RING_BYTES)?, sent);
+        let read = |address, len| memory_of(process, address, len);
+        let origins = event::senders(card.events(), sent, read)?;
         Some(Senders { process, origins })
     }
 

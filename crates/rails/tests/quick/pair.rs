@@ -8,6 +8,7 @@ use garonne_engine::shard::Shard;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const CONTEXT: u32 = 6;
 pub(crate) const ORIGIN: Origin = Origin {
@@ -93,7 +94,10 @@ impl Pair {
     pub(crate) fn on_track(&self, small: &Small) -> bool {
         let track = self.sender.track(small.context, small.peer);
         small.len <= LENGTHS[3]
-            && track.is_some_and(|track| track.send(small.tag, small.mem, small.len as u32, small.origin))
+            && track.is_some_and(|track| {
+                let site = |word: &AtomicU64| word.store(small.origin.site, Ordering::Relaxed);
+                track.send(small.tag, (small.mem, small.len as u32), small.origin, site)
+            })
     }
 
     pub(crate) fn send(&mut self, sent: Sent, quick: bool) {

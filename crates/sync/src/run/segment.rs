@@ -37,6 +37,28 @@ pub struct Run {
 #[derive(Debug)]
 pub struct Place<'a>(*mut u8, PhantomData<&'a Run>);
 
+/// A slot of a run that has its record's header.
+#[derive(Debug)]
+pub struct Begun<'a>(*mut u8, PhantomData<&'a Run>);
+
+impl<'a> Place<'a> {
+    /// Writes the header of its record.
+    #[inline(always)]
+    pub fn begin(self, words: Words) -> Begun<'a> {
+        let halves = self.0.cast::<u32>();
+        // SAFETY: a place is a slot of the lane (see `Cursor`), aligned, mapped as long as its run lives, and this writer's until its stamp. Volatile
+        // because a mad peer may write there meanwhile.
+        unsafe {
+            halves.add(2).write_volatile(words.first[0]);
+            halves.add(3).write_volatile(words.first[1]);
+            self.0.cast::<u64>().add(2).write_volatile(words.second);
+            halves.add(6).write_volatile(words.third[0]);
+            halves.add(7).write_volatile(words.third[1]);
+        }
+        Begun(self.0, PhantomData)
+    }
+}
+
 impl Run {
     /// A run that is closed, over slots in `keep`, of which this is one.
     pub(crate) fn new(bell: Word, slot: *mut u8, keep: Segment) -> Self {
@@ -57,29 +79,22 @@ impl Run {
         self.cursor.used()
     }
 
-    /// The slot of the next record, if there is one; to be put there at once.
+    /// The slot of the next record, if there is one; to be begun and put there at once.
     #[inline(always)]
     pub fn next(&self) -> Option<Place<'_>> {
         self.cursor.next().map(|at| Place(at, PhantomData))
     }
 
-    /// Publishes a record of `len` bytes at `payload`, at most [`INLINE_MAX`], in the slot that [`Run::next`] just gave. The reader is to be rung then.
+    /// Publishes a record of `len` bytes at `payload`, at most [`INLINE_MAX`], begun in the slot that [`Run::next`] just gave. The reader is to be rung then.
     #[inline(always)]
-    pub fn put(&self, place: Place<'_>, words: Words, payload: UserMem, len: usize) {
-        let at = place.0;
+    pub fn put(&self, begun: Begun<'_>, payload: UserMem, len: usize) {
+        let at = begun.0;
         let len = len.min(INLINE_MAX);
-        // SAFETY: a place is a slot of the lane (see `Cursor`), aligned and mapped as long as its run lives; its first word is only used as an atomic.
+        // SAFETY: what was begun is a slot (see `Place::begin`); its first word is only used as an atomic.
         let stamp = unsafe { AtomicU64::from_ptr(at.cast()) };
-        // SAFETY: as above, and this writer's until its stamp. Volatile because a mad peer may write there meanwhile. `len` bytes fit behind the header,
-        // and the payload is valid by `UserMem`'s promise and no part of the lane.
+        // SAFETY: as above. `len` bytes fit behind the header, and the payload is valid by `UserMem`'s promise and no part of the lane.
         self.cursor.fill(stamp, len, || unsafe {
-            let halves = at.cast::<u32>();
-            halves.add(2).write_volatile(words.first[0]);
-            halves.add(3).write_volatile(words.first[1]);
-            at.cast::<u64>().add(2).write_volatile(words.second);
-            halves.add(6).write_volatile(words.third[0]);
-            halves.add(7).write_volatile(words.third[1]);
-            copy_few(at.add(UNIT - INLINE_MAX), payload, len);
+            copy_few(at.add(UNIT - INLINE_MAX), payload, len)
         });
     }
 
