@@ -169,7 +169,7 @@ pub const TCP_LOG_RESERVE: usize = 256 * 1024;
 /// Empty blocks that a rail keeps for the next peer: one burst of large packets.
 pub const TCP_SPARE_BLOCKS: usize = 32;
 
-/// Bytes of the other side's log that are delivered without a word after which an acknowledgement is sent by itself: an eighth of it, so that it never fills for want of one.
+/// Bytes of the other side's log that are delivered without a word after which an acknowledgement is sent by itself: a quarter of it, so that it never fills for want of one.
 pub const TCP_ACK_BYTES: usize = TCP_LOG_MAX / 4;
 
 /// The same after which it is sent even in a poll that brings packets, whose receiver may be about to send something that says it, too; else the next poll that brings none does. More than the longest message that comes in

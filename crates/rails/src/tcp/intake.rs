@@ -76,7 +76,7 @@ impl TcpRail {
         };
         let mut told = 0;
         let small = self.take_packets(&mut remote, (peer, budget, &mut told), sink);
-        if told > 0 && !remote.paths.is_idle() && self.brisk.goes_first() {
+        if told > 0 && !remote.paths.is_idle() && self.brisk.goes_first(&mut remote.went_first) {
             let condemned = remote.condemned;
             self.remotes[peer as usize] = Some(remote);
             self.took(peer, Stream::Small, small);
@@ -91,6 +91,7 @@ impl TcpRail {
             self.go_on(peer, small == Taken::Some, condemned);
             return told;
         }
+        remote.went_first = false;
         let mut bulk = [Taken::All; SPLIT_WAYS + 1];
         let paths = remote.paths.numbers();
         let reads_done = self.done.len();

@@ -330,6 +330,8 @@ pub(crate) struct Remote {
     /// It counts as gone once everything that came from it was delivered.
     pub(crate) condemned: bool,
     pub(crate) keeping: Keeping,
+    /// Its last small messages were told of before its bulk data were taken.
+    pub(crate) went_first: bool,
 }
 
 impl Remote {

@@ -348,6 +348,61 @@ fn a_small_message_is_told_of_before_large_data_move() {
 }
 
 #[test]
+fn small_messages_in_every_poll_do_not_keep_large_data_from_who_sends_some_as_well() {
+    const LEN: usize = 400_000;
+    const LENT: usize = 16 << 20;
+    const ROUNDS: u32 = 100;
+    const EACH: usize = 1000;
+    let mut stage = stage();
+    let (mut small, mut large) = (stage.connected(Stream::Small), stage.connected(Stream::Bulk(0)));
+    let memory = [LEN, LENT].map(|len| (Scratch::new(len).unwrap(), len as u64));
+    let [local, lent] = memory
+        .each_ref()
+        .map(|(memory, len)| Data::contiguous(memory.mem(), *len));
+    stage.reads(9, &Descriptor::new(5, &[]).unwrap(), &local);
+    stage.read(&mut large, &mut [0; HEAD + frame::ASK]);
+    let Exposing::Ready(descriptor) = stage.rail.expose(8, 1, &lent) else {
+        panic!("there is room")
+    };
+    let ask = Ask {
+        cookie: descriptor.cookie,
+        offset: 0,
+        len: LENT as u64,
+    };
+    let header = Header {
+        kind: 1,
+        ..Header::default()
+    };
+    let asks = [&head(Kind::Ask, frame::ASK as u32, (0, 0))[..], &ask.encode()].concat();
+    large.write_all(&asks).unwrap();
+    large.write_all(&head(Kind::Bulk, LEN as u32, (0, 0))).unwrap();
+    stage.rail.brisk.small(&header);
+    stage.polls(10, &mut Told::default());
+    large.set_nonblocking(true).unwrap();
+    let mut sink = vec![0; 1 << 20];
+    for round in 0..ROUNDS {
+        // It takes what it asked for, so that the rail's socket always has room for more.
+        while large.read(&mut sink).is_ok_and(|got| got > 0) {}
+        large.write_all(&[7; EACH]).unwrap();
+        let packet = [
+            &head(Kind::Packet, HEADER as u32, (round, 0))[..],
+            &frame::header_bytes(&header),
+        ];
+        small.write_all(&packet.concat()).unwrap();
+        let mut told = Told::default();
+        for _ in 0..100_000 {
+            if told.packets.is_empty() {
+                stage.rail.poll(16, &mut told);
+            }
+        }
+        assert_eq!(told.packets.len(), 1);
+    }
+    let moved = stage.rail.brought_by(1)[0];
+    assert!(moved >= u64::from(ROUNDS / 2 - 1) * EACH as u64, "{moved} bytes");
+    stage.rail.sever();
+}
+
+#[test]
 fn a_read_from_a_peer_that_the_engine_has_lost_ends_and_writes_nothing_more() {
     let mut stage = stage();
     let mut socket = stage.connected(Stream::Bulk(0));
