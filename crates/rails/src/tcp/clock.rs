@@ -5,6 +5,7 @@
 use crate::limits::{TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
 use crate::sys;
 use crate::tcp::TcpRail;
+use crate::tcp::bulk::Bulk;
 use crate::tcp::frame::Stream;
 use crate::tcp::link::Sent;
 use crate::tcp::remote::Calls;
@@ -87,6 +88,24 @@ impl TcpRail {
         sys::unanswered(remote.fd(stream)?)
     }
 
+    /// Sockets that hold little of large data, since somebody polled who would have filled them again, take what they have room for.
+    fn fill_sockets(&mut self) {
+        for at in 0..self.open.len() {
+            let peer = self.open[at];
+            let Some(Some(remote)) = self.remotes.get(peer as usize) else {
+                continue;
+            };
+            for path in remote.paths.numbers() {
+                let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+                    break;
+                };
+                if remote.paths.at(path).bulk.socket_mut().is_some_and(Bulk::is_left) {
+                    self.flush(peer, Stream::Bulk(path));
+                }
+            }
+        }
+    }
+
     /// Last words before the owner sleeps: acknowledgements that are owed, deaths that the host knows of, the time to wake up.
     pub(crate) fn before_sleep(&mut self) {
         for at in 0..self.open.len() {
@@ -103,6 +122,7 @@ impl TcpRail {
                 }
             }
         }
+        self.fill_sockets();
         self.watch_fabrics();
         self.listen_again(Instant::now());
         self.must_look = true;

@@ -41,6 +41,17 @@ impl Unsent {
 }
 
 impl Bulk {
+    /// Whoever sent is about to poll no more. Whether its socket is to be filled, since it holds little for somebody who polls.
+    pub(crate) fn is_left(&mut self) -> bool {
+        self.unsent.ended = None;
+        self.holds_little() && self.is_serving()
+    }
+
+    /// The socket takes less than it has room for.
+    pub(crate) fn holds_little(&self) -> bool {
+        self.unsent.bound.is_some()
+    }
+
     /// Sends what waits, as far as the socket takes it, and about `most` bytes.
     pub(crate) fn flush(&mut self, most: usize) -> Sent {
         let Some(channel) = &self.channel else {
