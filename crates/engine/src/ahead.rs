@@ -144,7 +144,12 @@ impl Core {
             return Aim::Lost;
         }
         let (peer, context) = (wanted.peer, wanted.context);
-        let track = self.track(context, peer);
+        let stream = self.streams.find(stream_key(context, peer));
+        let stream = stream.map(|at| self.streams.get(at));
+        if stream.is_some_and(|stream| wanted.from < stream.forgotten) {
+            return Aim::Lost;
+        }
+        let track = stream.and_then(|stream| stream.track.as_deref());
         // A stream that has a track has them in its trail, each by its number; others among the events, one for each number.
         let tags = || {
             let numbers = wanted.from..next;

@@ -4,7 +4,7 @@
 //! to send leaves through its outbox and work lists when the shard pumps. Bounded by requests, credits and gates.
 
 use crate::ahead::Ahead;
-use crate::api::{Error, Peer, Status, TypeMark};
+use crate::api::{Context, Error, Peer, Status, TypeMark};
 use crate::copy::{Bounce, copy_between, copy_in};
 use crate::event::{Events, What};
 use crate::gate::{Gate, Quotas, Stream, stream_key, widen};
@@ -59,6 +59,8 @@ pub(crate) struct Core {
     gate_of: Vec<u32>,
     pub gates: Vec<Gate>,
     pub streams: KeyMap<Stream>,
+    /// Streams that have a track and their contexts, in the order in which their trails are linked, the newest last.
+    pub tracks: Vec<(Context, u32)>,
     /// Where the streams lie that were used lately.
     pub routes: Routes,
     /// See `quick`.
@@ -128,6 +130,7 @@ impl Core {
             gate_of: vec![0; world as usize],
             gates: Vec::new(),
             streams: KeyMap::new(),
+            tracks: Vec::new(),
             routes: Routes::new(),
             expected: Expected::nothing(),
             inlets: Inlets::new(),

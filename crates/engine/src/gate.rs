@@ -295,6 +295,8 @@ pub(crate) struct Stream {
     tx: u64,
     /// The shortest way of this stream's small messages, which then numbers all.
     pub track: Option<Arc<Track>>,
+    /// Numbers below were given while there was a track that is gone: what was sent under them is not known any more.
+    pub forgotten: u64,
     /// Next number to enter the matcher.
     pub next_rx: u64,
     /// Present only while something is out of sequence.
@@ -306,6 +308,13 @@ impl Stream {
     #[inline(always)]
     pub(crate) fn next_tx(&self) -> u64 {
         self.track.as_ref().map_or(self.tx, |track| track.next())
+    }
+
+    /// Its track is of no use any more.
+    pub(crate) fn end_track(&mut self) -> Option<Arc<Track>> {
+        let track = self.track.take()?;
+        (self.tx, self.forgotten) = (track.next(), track.next());
+        Some(track)
     }
 
     /// That number was sent, with this tag, but not on the track.

@@ -46,8 +46,8 @@ pub const FLOW_MAX: u64 = 1 << KEPT_BUFFER_LOG2_MAX;
 /// Events that a rank remembers: the last few thousand say what led to where it is, in 64 KB.
 pub const EVENTS: usize = 2048;
 
-/// Sends that a trail remembers, in 8 KB: of a rank that sends and receives as much with two neighbours so many of each were among its last events. A lane
-/// serves four writers, so a rank has some four trails in each communicator.
+/// Sends that a trail remembers, in 8 KB: of a rank that sends and receives as much with two neighbours so many of each were among its last events. An inbox
+/// has lanes for four writers, so there are some four trails per rank in each communicator, though one rank that sends to all may have one to each of them.
 pub const TRAIL: usize = 512;
 
 /// Trails of a rank among which a send is looked for: those of some tens of neighbours in some tens of communicators, each a read of another process's memory.

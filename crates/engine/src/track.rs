@@ -11,7 +11,6 @@
 use crate::api::{Context, Origin, Peer, TypeMark};
 use crate::core::Core;
 use crate::event::{Events, parties};
-use crate::gate::stream_key;
 use crate::limits::AHEAD_LOG;
 use crate::quick::Small;
 use crate::rail::{Kind, Rail};
@@ -21,6 +20,7 @@ use crate::trail::Trail;
 use garonne_sync::mailbox::INLINE_MAX;
 use garonne_sync::run::{Run, Words};
 use garonne_sync::user::UserMem;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -98,17 +98,18 @@ const _: () = assert!(
     "a trail has lengths in a byte"
 );
 
-/// A track of a stream with this next number, whose last sends are among the events: nothing waits in the window.
+/// A track of a stream whose sends of these numbers, the next being their end, are among the events as far as those reach back: nothing waits in the window.
 #[cold]
 #[inline(never)]
-fn lay(run: &Arc<Run>, next: u64, events: &Events, small: &Small) -> Arc<Track> {
+fn lay(run: &Arc<Run>, numbers: Range<u64>, events: &Events, small: &Small) -> Arc<Track> {
+    let next = numbers.end;
     let track = Arc::new(Track {
         run: run.clone(),
         from: u64::from(small.context) | u64::from(small.source) << 32,
         next: AtomicU64::new(next),
         trail: Trail::new(parties(small.peer, small.context), events.newest_trail()),
     });
-    let past = next.saturating_sub(AHEAD_LOG)..next;
+    let past = numbers.start.max(next.saturating_sub(AHEAD_LOG))..next;
     for (number, tag) in past.rev().zip(events.tags(small.peer, small.context)) {
         track.trail.note_other(number, tag);
     }
@@ -117,10 +118,37 @@ fn lay(run: &Arc<Run>, next: u64, events: &Events, small: &Small) -> Arc<Track> 
 }
 
 impl Core {
-    /// The track of a stream, if it has one.
-    pub(crate) fn track(&self, context: Context, peer: Peer) -> Option<&Track> {
-        let stream = self.streams.find(stream_key(context, peer))?;
-        self.streams.get(stream).track.as_deref()
+    /// Ends the tracks in these contexts.
+    fn end_tracks(&mut self, contexts: &Range<Context>) {
+        let Some(first) = self
+            .tracks
+            .iter()
+            .position(|(context, _)| contexts.contains(context))
+        else {
+            return;
+        };
+        let later = self.tracks.split_off(first);
+        let mut older = self.tracks.last().map_or(0, |&(_, stream)| self.trail(stream));
+        // They lie where they did until nobody is led there.
+        let mut ended = Vec::new();
+        for (context, stream) in later {
+            if contexts.contains(&context) {
+                ended.extend(self.streams.get_mut(stream).end_track());
+            } else {
+                if let Some(track) = &self.streams.get(stream).track {
+                    track.trail.follow(older);
+                }
+                self.tracks.push((context, stream));
+                older = self.trail(stream);
+            }
+        }
+        self.events.link_trail(older);
+    }
+
+    /// Where the trail of a stream lies that has a track.
+    fn trail(&self, stream: u32) -> u64 {
+        let track = &self.streams.get(stream).track;
+        track.as_ref().map_or(0, |track| track.trail.address())
     }
 }
 
@@ -137,6 +165,11 @@ impl<R: Rail> Shard<R> {
     pub fn track(&self, context: Context, peer: Peer) -> Option<Arc<Track>> {
         let route = self.core.known_route(context, peer)?;
         self.core.streams.get(route.stream).track.clone()
+    }
+
+    /// The communicator of these contexts is gone: its tracks end, and 8 KB with each. Whoever still has one must not use it again.
+    pub fn forget_tracks(&mut self, contexts: &Range<Context>) {
+        self.core.end_tracks(contexts);
     }
 
     /// Sends a small message on its stream's track, opening the run of its gate if that may be; `false`: nothing happened.
@@ -161,10 +194,11 @@ impl<R: Rail> Shard<R> {
         }
         let Some(run) = &gate.run else { return false };
         let stream = core.streams.get_mut(route.stream);
-        let next = stream.next_tx();
-        let track = stream
-            .track
-            .get_or_insert_with(|| lay(run, next, &core.events, small));
+        let numbers = stream.forgotten..stream.next_tx();
+        let track = stream.track.get_or_insert_with(|| {
+            core.tracks.push((small.context, route.stream));
+            lay(run, numbers, &core.events, small)
+        });
         let data = (small.mem, small.len as u32);
         let site = |word: &AtomicU64| word.store(small.origin.site, Ordering::Relaxed);
         let send = || track.send(small.tag, data, small.origin, site);

@@ -5,7 +5,8 @@
 //! sends in other ways has its event there and its tag here, so that a trail has every number.
 //!
 //! Owned by a track, written by one thread at a time: its words need no order. All trails of a rank are linked, the newest first, for readers of other
-//! processes ([`crate::event::senders`]), who find in each word an old or a new one whenever the owner writes or dies. Bounded by [`TRAIL`] sends.
+//! processes ([`crate::event::senders`]), who find in each word an old or a new one whenever the owner writes or dies.
+//! A trail goes with its track when its communicator is freed. Bounded by [`TRAIL`] sends.
 
 use crate::api::{Origin, TypeMark};
 use crate::event::{CALL_BITS, Sent, What, act, parties, what_of};
@@ -42,7 +43,7 @@ pub(crate) struct Trail {
     /// Peer and context, as events have them.
     parties: u64,
     /// Where the trail lies that was made before it, 0: it is the first.
-    older: u64,
+    older: AtomicU64,
     sites: [AtomicU64; TRAIL],
     marks: [Mark; TRAIL],
 }
@@ -54,7 +55,7 @@ impl Trail {
     pub(crate) fn new(parties: u64, older: u64) -> Self {
         Self {
             parties,
-            older,
+            older: AtomicU64::new(older),
             sites: [const { AtomicU64::new(0) }; TRAIL],
             marks: [const { Mark::empty() }; TRAIL],
         }
@@ -89,7 +90,12 @@ impl Trail {
         (mark.act.load(Ordering::Relaxed) != 0).then(|| mark.tag.load(Ordering::Relaxed))
     }
 
-    /// Where it lies in this process, for others that may read its memory; it stays there.
+    /// Another one is the one made before it: that is gone.
+    pub(crate) fn follow(&self, older: u64) {
+        self.older.store(older, Ordering::Relaxed);
+    }
+
+    /// Where it lies in this process, for others that may read its memory; it stays there as long as its track.
     pub(crate) fn address(&self) -> u64 {
         std::ptr::from_ref(self).addr() as u64
     }

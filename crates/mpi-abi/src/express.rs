@@ -71,7 +71,7 @@ fn find(comm: MPI_Comm, rank: c_int) -> Option<&'static Entry> {
 
 #[inline(always)]
 fn track(comm: MPI_Comm, rank: c_int) -> Option<&'static Track> {
-    // SAFETY: null, or a track of the engine's, which lives as long as the process (`world::HOST`).
+    // SAFETY: null, or a track of the engine's (`world::HOST`), which lives as long as its communicator; a handle that is freed took its entries with it before.
     unsafe { find(comm, rank)?.track.load(Ordering::Relaxed).as_ref() }
 }
 

@@ -152,6 +152,41 @@ fn one_of_many_small_messages_is_told_with_its_call_and_line() {
     assert_eq!(said.matches("rank 1").count(), 1, "{said}");
 }
 
+/// After the message that is too long come thousands of communicators that are freed again.
+const FREED: &str = r#"
+    #include <mpi.h>
+    int main(int argc, char **argv) {
+        double data = 1;
+        int rank;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        for (int i = 0; i < 3000; i++) {
+            if (rank == 1) MPI_Send(&data, 1, MPI_DOUBLE, 0, 7, MPI_COMM_WORLD);
+            else MPI_Recv(&data, 1, MPI_DOUBLE, 1, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+        if (rank == 1) MPI_Send(&data, 1, MPI_DOUBLE, 0, 8, MPI_COMM_WORLD); /* sends */
+        for (int i = 0; i < 5000; i++) {
+            MPI_Comm one;
+            MPI_Comm_dup(MPI_COMM_WORLD, &one);
+            if (rank == 1) MPI_Send(&data, 1, MPI_DOUBLE, 0, 7, one);
+            else MPI_Recv(&data, 1, MPI_DOUBLE, 1, 7, one, MPI_STATUS_IGNORE);
+            MPI_Comm_free(&one);
+        }
+        if (rank == 0) MPI_Recv(&data, 1, MPI_FLOAT, 1, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+#[test]
+fn communicators_that_are_freed_are_not_in_the_way_of_a_line_of_another() {
+    let said = last_words("freed", FREED, &["-g"]);
+    let sends = line(FREED, "/* sends */");
+    let sender = format!("rank 1  MPI_Send(1 MPI_DOUBLE = 8 B, tag 8)   at halo.c:{sends}\n");
+    assert!(said.contains(&sender), "{said}");
+}
+
 /// Rank 1 sends a struct where rank 0 expects a few integers.
 const STRUCT: &str = r#"
     #include <mpi.h>

@@ -430,6 +430,12 @@ where
         }
     }
 
+    fn forget_tracks(&self, contexts: Range<Context>) {
+        if let Some(host) = self.known(shard_of(contexts.start)) {
+            host.forget_tracks(contexts);
+        }
+    }
+
     fn prioritise(&self, contexts: Range<Context>, priority: Priority) -> Result<(), Error> {
         self.host_of(contexts.start)?.prioritise(contexts, priority)
     }

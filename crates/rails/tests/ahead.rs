@@ -87,6 +87,42 @@ impl Pair {
         self.receiver.post_plain(&catch).unwrap()
     }
 
+    fn post_small(&mut self, tag: i32) -> (Request, Scratch) {
+        let room = filled(100, 1);
+        let wanted = Pattern {
+            tag: Some(tag),
+            ..pattern()
+        };
+        let catch = Catch::of(wanted, (room.mem(), 100), Origin::default());
+        (self.receiver.post_plain(&catch).unwrap(), room)
+    }
+
+    /// Sends a message that is over at once, in a slot of its own if it may be.
+    fn send_eager(&mut self, tag: i32, len: usize) {
+        let memory = filled(len, 3);
+        let small = Small {
+            context: 2,
+            peer: 1,
+            source: 0,
+            tag,
+            mem: memory.mem(),
+            len,
+            origin: Origin::default(),
+        };
+        if len > 32 || !self.sender.send_small(&small) {
+            let sent = self.sender.send(Send {
+                context: 2,
+                peer: 1,
+                source: 0,
+                tag,
+                data: Data::contiguous(memory.mem(), len as u64),
+                mode: Mode::Standard,
+                origin: Origin::default(),
+            });
+            assert!(matches!(sent, Ok(Started::Done(_))));
+        }
+    }
+
     /// Whether the sender alone ends its send.
     fn sender_ends(&mut self, send: Request) -> bool {
         (0..LOOKS).any(|_| {
@@ -485,5 +521,58 @@ fn messages_of_any_way_and_tag_count_for_the_next_announced_one() {
             assert_eq!((status.len, status.error), (1 << 20, None));
         }
         assert!(on_track > 50, "{on_track} messages went on the track");
+    }
+}
+
+#[test]
+fn an_offer_made_before_a_track_ended_is_for_no_other_message() {
+    for early in [true, false] {
+        for mut pair in Pair::each() {
+            pair.sender.allow_runs(true);
+            let (large, larger) = (filled(1 << 20, 7), filled(2 << 20, 8));
+            while pair.sender.track(2, 1).is_none() {
+                let (place, _room) = pair.post_small(TAG);
+                pair.send_eager(TAG, 8);
+                pair.receiver_ends(place).unwrap();
+            }
+            let places = [TAG + 1, TAG].map(|tag| pair.post_small(tag));
+            let rooms = [filled(ROOM, 1), filled(ROOM, 1)];
+            // An event, unlike the next.
+            pair.send_eager(TAG + 1, 100);
+            while pair.receiver.progress() {}
+            let receives = [pair.post(&rooms[0]), pair.post(&rooms[1])];
+            if early {
+                pair.sender.progress();
+            }
+            // Before the announced ones comes one on the track, of which nothing is known when that has ended.
+            let recorded = |pair: &Pair| pair.sender.events().iter().last().map(|(number, _)| number);
+            let before = recorded(&pair);
+            pair.send_eager(TAG, 8);
+            assert_eq!(recorded(&pair), before, "it is no event");
+            pair.sender.forget_tracks(&(0..8));
+            let sends = [pair.send(&large), pair.send(&larger)];
+            for _ in 0..LOOKS {
+                pair.sender.progress();
+            }
+            let lens = receives.map(|receive| {
+                let looks = (0..LOOKS).find_map(|_| {
+                    pair.sender.progress();
+                    pair.receiver.progress();
+                    pair.receiver.take(receive).unwrap()
+                });
+                let status = looks.unwrap();
+                assert_eq!(status.error, None);
+                status.len
+            });
+            assert_eq!(lens, [1 << 20, 2 << 20]);
+            assert!(all(&rooms[0], 0, 1 << 20, 7) && all(&rooms[0], 1 << 20, ROOM, 1));
+            assert!(all(&rooms[1], 0, 2 << 20, 8));
+            for send in sends {
+                assert!(pair.sender_ends(send));
+            }
+            for (place, _) in places {
+                assert!(pair.receiver_ends(place).is_some());
+            }
+        }
     }
 }

@@ -118,7 +118,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.lease.get().is_some() {
-            self.forget_priority();
+            self.forget_contexts();
             self.process.host.communicator(self.number(), None);
         }
     }

@@ -57,7 +57,10 @@ impl Inner {
     }
 
     /// Its contexts may be another's soon.
-    pub(super) fn forget_priority(&self) {
+    pub(super) fn forget_contexts(&self) {
+        for contexts in self.contexts() {
+            self.process.host.forget_tracks(contexts);
+        }
         if *lock(&self.has_priority) {
             self.tell_priority(Priority::default());
         }

@@ -1,11 +1,15 @@
 //! The engine's shortest ways, over the rail that has them, against a model: whether a message goes the quick or the general way
 //! on either side, it gets to the receive that the standard says.
 
-use garonne_engine::api::{Error, Recv, Started};
+use garonne_engine::api::{Error, Mode, Recv, Send, Started};
+use garonne_engine::event;
 use garonne_engine::limits::ENVELOPES_MAX;
 use garonne_engine::quick::{Catch, Ended, Small};
 use garonne_sync::user::{Data, Scratch};
 use pair::*;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 mod pair;
 #[path = "../support/mod.rs"]
@@ -30,6 +34,10 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
         for step in 0..400 {
             if step % 100 == 0 {
                 pair.sender.allow_runs(below(4) != 0);
+            }
+            if step % 70 == 0 {
+                // As if its communicator were freed and another got its contexts.
+                pair.sender.forget_tracks(&(0..8));
             }
             let tag = below(3) as i32;
             let wanted = (below(4) != 0).then_some(tag);
@@ -336,4 +344,81 @@ fn a_track_sends_nothing_once_several_threads_may_call_or_the_peer_is_gone() {
     pair.sender.rail().peer_gone(1);
     pair.sender.progress();
     assert!(!pair.on_track(&small) && !pair.sender.send_small(&small));
+}
+
+#[test]
+fn tracks_end_with_their_communicator_and_leave_those_of_others_where_readers_find_them() {
+    let mut pair = Pair::new(Memory::Readable);
+    pair.sender.allow_runs(true);
+    let memory = Scratch::new(8).unwrap();
+    let small = |context| Small {
+        context,
+        peer: 1,
+        source: 0,
+        tag: 3,
+        mem: memory.mem(),
+        len: 8,
+        origin: ORIGIN,
+    };
+    const PLACE: u64 = 77;
+    let others = [8, 16, 24, 32].map(|block| block + CONTEXT);
+    for context in others {
+        while pair.sender.track(context, 1).is_none() {
+            if !pair.sender.send_small(&small(context)) {
+                let first = small(context);
+                let sent = pair.sender.send(Send {
+                    context,
+                    peer: first.peer,
+                    source: first.source,
+                    tag: first.tag,
+                    data: Data::contiguous(first.mem, 8),
+                    mode: Mode::Standard,
+                    origin: ORIGIN,
+                });
+                assert!(matches!(sent, Ok(Started::Done(_))));
+            }
+            while pair.receiver.progress() {}
+        }
+        // From another place, which no event has.
+        let mut elsewhere = small(context);
+        elsewhere.origin.site = PLACE;
+        assert!(pair.on_track(&elsewhere));
+    }
+    let found = |pair: &Pair, context| {
+        let sent = event::Sent {
+            from: 0,
+            to: 1,
+            context,
+            tag: 3,
+            len: 8,
+        };
+        let ring = pair.sender.events().address() as u64;
+        let origins = event::senders(ring, &sent, own_memory).unwrap();
+        origins.iter().any(|origin| origin.site == PLACE)
+    };
+    let tracks = others.map(|context| Arc::downgrade(&pair.sender.track(context, 1).unwrap()));
+    let lives = |at: usize| tracks[at].strong_count() == 1;
+    // One in the middle, the oldest, the newest, the last.
+    for ended in [1, 0, 3, 2] {
+        let block = others[ended] - CONTEXT;
+        assert!(lives(ended));
+        pair.sender.forget_tracks(&(block..block + 8));
+        pair.sender.forget_tracks(&(block..block + 8));
+        assert!(!lives(ended) && pair.sender.track(others[ended], 1).is_none());
+        for (at, context) in others.into_iter().enumerate() {
+            assert_eq!(found(&pair, context), lives(at), "{at} after {ended}");
+        }
+    }
+    // The numbers go on.
+    assert!(pair.sender.send_small(&small(others[1])) && pair.on_track(&small(others[1])));
+}
+
+/// As one process reads another's.
+fn own_memory(address: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    File::open("/proc/self/mem")
+        .ok()?
+        .read_exact_at(&mut bytes, address)
+        .ok()?;
+    Some(bytes)
 }
