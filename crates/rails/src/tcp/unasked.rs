@@ -38,6 +38,10 @@ impl TcpRail {
             && let Some(Some(remote)) = self.remotes.get_mut(peer as usize)
             && remote.paths.takes_advance()
         {
+            // The sender may compute then, also right behind other large data.
+            if let Some(bulk) = remote.paths.at(0).bulk.socket_mut() {
+                bulk.nobody_polls();
+            }
             self.flush_some(peer, Stream::Bulk(0), ADVANCE_MAX as usize);
         }
     }

@@ -41,9 +41,14 @@ impl Unsent {
 }
 
 impl Bulk {
+    /// Whoever sends next may not come back soon.
+    pub(crate) fn nobody_polls(&mut self) {
+        self.unsent.ended = None;
+    }
+
     /// Whoever sent is about to poll no more. Whether its socket is to be filled, since it holds little for somebody who polls.
     pub(crate) fn is_left(&mut self) -> bool {
-        self.unsent.ended = None;
+        self.nobody_polls();
         self.holds_little() && self.is_serving()
     }
 
