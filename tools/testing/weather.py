@@ -14,6 +14,8 @@ GUEST, GUEST_RATE = 2, "200mbit"
 RATES = ["5mbit", "40mbit", "100mbit", "400mbit", "800mbit"]
 # For how long a network is away at most: until everybody has found out if there is another, and else for a moment. A host is given up after 20 s of silence.
 AWAY_S, ALL_AWAY_S = 11.0, 0.5
+# So long after a network broke somebody may not be reached for an answer, whatever others there are: agents leave it after 6 s (docs/faults.md), and an order waits for 4 (and a second for who is slow).
+UNANSWERED_S = 11.0
 # What was done last is told with a failure.
 TOLD = 40
 
@@ -30,6 +32,7 @@ class Weather:
         self.count = 0
         self.away = set()
         self.has_guest = False
+        self.broke = self.began - UNANSWERED_S
         self.told = []
 
     def say(self, what):
@@ -47,6 +50,7 @@ class Weather:
         if wire in self.away:
             return
         self.away.add(wire)
+        self.broke = time.monotonic()
         how = self.dice.choice(["cut", "down"])
         self.say(f"net{wire} {how}")
         if how == "cut":
@@ -78,6 +82,7 @@ class Weather:
         """A third network comes, or is taken away with all that is under way on it."""
         if self.has_guest:
             self.say(f"net{GUEST} is taken away")
+            self.broke = time.monotonic()
             self.has_guest = False
             self.hosts.remove(f"net{GUEST}")
         else:
@@ -90,8 +95,9 @@ class Weather:
         code, output = self.rail(verb, network)
         self.say(f"garonne rail {verb} {network}: {output.strip() or code}")
         known = code == 0 or "the last network" in output or "no network or interface" in output or "no host of the job has an address" in output
-        # Whoever is to say what it has cannot be asked while all networks are away.
-        known = known or "a host of the job does not answer" in output and self.away.issuperset(self.wires())
+        # Whoever is to say what it has cannot be asked while all networks are away, or the one by which it would be has just broken.
+        unanswered = self.away.issuperset(self.wires()) or time.monotonic() - self.broke < UNANSWERED_S
+        known = known or "a host of the job does not answer" in output and unanswered
         expect(known, f"garonne rail {verb} {network}: exit code {code}", output)
 
     def order(self):
