@@ -1,17 +1,12 @@
 /* Ranks of one host whose system stops letting them into each other's memory in the middle of the job, as it does where capabilities are dropped: `refused WHO`, WHO being
  * a rank or -1 for all. Messages, those that are announced ahead and long collectives are checked before and after. */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
+#include "../forbidding.h"
+
 #include <mpi.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum { LEN = 3000000, BLOCK = 200000, ROUNDS = 24, RANKS_MAX = 8, SUMS = 100000 };
 
@@ -25,19 +20,9 @@ static void fail(const char *what, int round)
 
 static void forbid(void)
 {
-    struct sock_filter rules[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = sizeof rules / sizeof *rules, .filter = rules};
     /* Of all threads, also those of the library. */
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0) {
-        perror("seccomp");
+    if (forbid_memory(SECCOMP_FILTER_FLAG_TSYNC) != 0)
         MPI_Abort(MPI_COMM_WORLD, 8);
-    }
 }
 
 static unsigned char byte_of(int from, int round, int at)

@@ -464,18 +464,7 @@ fn messages_of_any_way_and_tag_count_for_the_next_announced_one() {
             // The memory of the receive is offered while others are before it, with its tag and another, which then come in three ways, two at a time.
             let count = round % 7;
             let sends = (0..count).map(|at| (TAG + (at + round) as i32 % 2, at / 2 + round / 7));
-            let takes: Vec<_> = sends
-                .clone()
-                .map(|(tag, _)| {
-                    let room = filled(100, 1);
-                    let wanted = Pattern {
-                        tag: Some(tag),
-                        ..pattern()
-                    };
-                    let catch = Catch::of(wanted, (room.mem(), 100), Origin::default());
-                    (pair.receiver.post_plain(&catch).unwrap(), room)
-                })
-                .collect();
+            let takes: Vec<_> = sends.clone().map(|(tag, _)| pair.post_small(tag)).collect();
             room.mem().with_mut(0, ROOM, |bytes| bytes.fill(1));
             let early = (round % 2 == 0).then(|| pair.post(&room));
             for (tag, way) in sends {

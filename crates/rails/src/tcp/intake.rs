@@ -76,19 +76,14 @@ impl TcpRail {
         };
         let mut told = 0;
         let small = self.take_packets(&mut remote, (peer, budget, &mut told), sink);
-        if told > 0 && !remote.paths.is_idle() && self.brisk.goes_first(&mut remote.went_first) {
+        let idle = remote.paths.is_idle();
+        let put_off = told > 0 && !idle && self.brisk.goes_first(&mut remote.went_first);
+        if put_off || streams == Streams::Wanted && idle && self.recalled.is_empty() {
             let condemned = remote.condemned;
             self.remotes[peer as usize] = Some(remote);
             self.took(peer, Stream::Small, small);
-            self.go_on(peer, true, condemned);
-            self.put_off = true;
-            return told;
-        }
-        if streams == Streams::Wanted && self.recalled.is_empty() && remote.paths.is_idle() {
-            let condemned = remote.condemned;
-            self.remotes[peer as usize] = Some(remote);
-            self.took(peer, Stream::Small, small);
-            self.go_on(peer, small == Taken::Some, condemned);
+            self.go_on(peer, put_off || small == Taken::Some, condemned);
+            self.put_off = put_off;
             return told;
         }
         remote.went_first = false;

@@ -1,7 +1,7 @@
 //! The engine's shortest ways, over the rail that has them, against a model: whether a message goes the quick or the general way
 //! on either side, it gets to the receive that the standard says.
 
-use garonne_engine::api::{Error, Mode, Recv, Send, Started};
+use garonne_engine::api::{Context, Error, Mode, Recv, Send, Started};
 use garonne_engine::event;
 use garonne_engine::limits::ENVELOPES_MAX;
 use garonne_engine::quick::{Catch, Ended, Small};
@@ -306,20 +306,25 @@ fn a_track_stops_where_credits_end_and_goes_on_when_they_come_back() {
     assert!(on_track > 2000, "{on_track} messages went on the track");
 }
 
-#[test]
-fn a_track_sends_nothing_once_several_threads_may_call_or_the_peer_is_gone() {
-    let mut pair = Pair::new(Memory::Readable);
-    pair.sender.allow_runs(true);
-    let memory = Scratch::new(8).unwrap();
-    let small = Small {
-        context: CONTEXT,
+/// The first eight bytes of this memory, to the one peer.
+fn eight_bytes(context: Context, memory: &Scratch) -> Small {
+    Small {
+        context,
         peer: 1,
         source: 0,
         tag: 3,
         mem: memory.mem(),
         len: 8,
         origin: ORIGIN,
-    };
+    }
+}
+
+#[test]
+fn a_track_sends_nothing_once_several_threads_may_call_or_the_peer_is_gone() {
+    let mut pair = Pair::new(Memory::Readable);
+    pair.sender.allow_runs(true);
+    let memory = Scratch::new(8).unwrap();
+    let small = eight_bytes(CONTEXT, &memory);
     let send = |pair: &mut Pair| {
         let message = Sent {
             tag: 3,
@@ -351,15 +356,7 @@ fn tracks_end_with_their_communicator_and_leave_those_of_others_where_readers_fi
     let mut pair = Pair::new(Memory::Readable);
     pair.sender.allow_runs(true);
     let memory = Scratch::new(8).unwrap();
-    let small = |context| Small {
-        context,
-        peer: 1,
-        source: 0,
-        tag: 3,
-        mem: memory.mem(),
-        len: 8,
-        origin: ORIGIN,
-    };
+    let small = |context| eight_bytes(context, &memory);
     const PLACE: u64 = 77;
     let others = [8, 16, 24, 32].map(|block| block + CONTEXT);
     for context in others {

@@ -33,7 +33,7 @@ fn pattern(len: usize) -> Vec<u8> {
 
 impl Stage {
     /// Exposes this memory to rank 1: its cookie, and how much of it leaves unasked.
-    fn exposes(&mut self, token: Token, memory: &Scratch, len: usize) -> (u64, u64) {
+    pub(super) fn exposes(&mut self, token: Token, memory: &Scratch, len: usize) -> (u64, u64) {
         let data = Data::contiguous(memory.mem(), len as u64);
         let Exposing::Ready(descriptor) = self.rail.expose(token, 1, &data) else {
             panic!("there is room")

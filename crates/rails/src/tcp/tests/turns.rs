@@ -2,6 +2,22 @@
 
 use super::*;
 
+impl Stage {
+    /// Rank 1 asks for all of what is exposed to it.
+    fn is_asked(&mut self, socket: &mut TcpStream, lent: &Data) {
+        let Exposing::Ready(descriptor) = self.rail.expose(8, 1, lent) else {
+            panic!("there is room")
+        };
+        let ask = Ask {
+            cookie: descriptor.cookie,
+            offset: 0,
+            len: lent.len,
+        };
+        let head = head(Kind::Ask, frame::ASK as u32, (0, 0));
+        socket.write_all(&[&head[..], &ask.encode()].concat()).unwrap();
+    }
+}
+
 #[test]
 fn a_poll_that_leaves_bulk_data_to_the_next_says_that_it_moved_some() {
     const LEN: usize = 400_000;
@@ -86,20 +102,11 @@ fn small_messages_in_every_poll_do_not_keep_large_data_from_who_sends_some_as_we
         .map(|(memory, len)| Data::contiguous(memory.mem(), *len));
     stage.reads(9, &Descriptor::new(5, &[]).unwrap(), &local);
     stage.read(&mut large, &mut [0; HEAD + frame::ASK]);
-    let Exposing::Ready(descriptor) = stage.rail.expose(8, 1, &lent) else {
-        panic!("there is room")
-    };
-    let ask = Ask {
-        cookie: descriptor.cookie,
-        offset: 0,
-        len: LENT as u64,
-    };
     let header = Header {
         kind: 1,
         ..Header::default()
     };
-    let asks = [&head(Kind::Ask, frame::ASK as u32, (0, 0))[..], &ask.encode()].concat();
-    large.write_all(&asks).unwrap();
+    stage.is_asked(&mut large, &lent);
     large.write_all(&head(Kind::Bulk, LEN as u32, (0, 0))).unwrap();
     stage.rail.brisk.small(&header);
     stage.polls(10, &mut Told::default());
@@ -135,16 +142,7 @@ fn who_polls_no_more_leaves_as_much_in_a_socket_as_it_takes() {
     rustix::net::sockopt::set_socket_recv_buffer_size(&large, 1 << 16).unwrap();
     let memory = Scratch::new(LENT).unwrap();
     let lent = Data::contiguous(memory.mem(), LENT as u64);
-    let Exposing::Ready(descriptor) = stage.rail.expose(8, 1, &lent) else {
-        panic!("there is room")
-    };
-    let ask = Ask {
-        cookie: descriptor.cookie,
-        offset: 0,
-        len: LENT as u64,
-    };
-    let asks = [&head(Kind::Ask, frame::ASK as u32, (0, 0))[..], &ask.encode()].concat();
-    large.write_all(&asks).unwrap();
+    stage.is_asked(&mut large, &lent);
     large.set_nonblocking(true).unwrap();
     let mut sink = vec![0; 1 << 20];
     let mut drain = || {
@@ -187,18 +185,8 @@ fn of_what_leaves_unasked_a_socket_takes_all_also_right_behind_other_large_data(
     let _small = stage.connected(Stream::Small);
     let mut large = stage.connected(Stream::Bulk(0));
     let memory = Scratch::new(LEN).unwrap();
-    let data = Data::contiguous(memory.mem(), LEN as u64);
     for token in 0..200 {
-        let Exposing::Ready(descriptor) = stage.rail.expose(token, 1, &data) else {
-            panic!("there is room")
-        };
-        assert!(unasked::ahead_of(&descriptor).is_some());
-        let announce = Header {
-            kind: garonne_engine::rail::Kind::Announce as u8,
-            ..Header::default()
-        };
-        let room = stage.rail.claim(1, 0, Class::Control).unwrap();
-        stage.rail.commit(room, &announce);
+        assert_eq!(stage.exposes(token, &memory, LEN).1, LEN as u64);
         let remote = stage.rail.remotes[1].as_mut().unwrap();
         let bulk = remote.paths.at(0).bulk.socket_mut().unwrap();
         assert!(!bulk.is_serving() && !bulk.holds_little());
