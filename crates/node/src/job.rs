@@ -107,8 +107,6 @@ pub struct Job {
     pub timeout: Option<Duration>,
     /// Where the ranks run.
     pub placement: Placement,
-    /// Bytes of each inbox.
-    pub inbox_bytes: u64,
     /// Bytes of the collective area.
     pub coll_bytes: u64,
     /// Whether the ranks record what they do from the start, for the launcher to read.
@@ -148,7 +146,6 @@ impl Job {
             stdin: Stdin::Rank(0),
             timeout: None,
             placement: Placement::default(),
-            inbox_bytes: garonne_rails::shm::inbox_bytes(ranks) as u64,
             coll_bytes: coll_bytes(ranks),
             traced: false,
             nodes: Nodes::default(),
@@ -167,7 +164,6 @@ impl Job {
             program.ranks = ranks;
         }
         let ranks = self.size().min(limits::RANKS_MAX);
-        self.inbox_bytes = garonne_rails::shm::inbox_bytes(ranks) as u64;
         self.coll_bytes = coll_bytes(ranks);
     }
 

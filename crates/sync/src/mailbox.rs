@@ -287,6 +287,11 @@ impl Intake {
         self.reader.head_slot()
     }
 
+    /// Whether payloads have filled the area once, so that nobody touches its memory for the first time any more. Asked anew after 2^32 units.
+    pub fn has_been_round(&self) -> bool {
+        self.reader.next_unit() >= self.reader.memory.geometry().units
+    }
+
     /// The next record of a lane, if its payload shares its slot; it stays until [`Intake::pass`]. A look that finds none also fetches where the
     /// next payload beside a slot may lie.
     #[inline(always)]

@@ -32,13 +32,14 @@ impl Agent<'_> {
             ));
         }
         let (placement, atlas) = (&self.job.placement, self.atlas());
+        let beside = self.job.ranks_of(self.node).len() as u32;
         let (size, nodes) = (self.job.size(), self.job.nodes.names.len().max(1) as u32);
         let shape = Shape {
             job: self.id,
             epoch,
             size,
             coll_bytes: self.job.coll_bytes,
-            inbox_bytes: self.job.inbox_bytes,
+            inbox_bytes: garonne_rails::shm::inbox_bytes(size.min(limits::RANKS_MAX), beside) as u64,
             shards: shards(size, nodes),
             cpus_milli: placement.cpus_milli,
             bound: !placement.masks.is_empty(),

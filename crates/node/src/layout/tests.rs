@@ -149,7 +149,7 @@ fn a_format_stands_for_what_processes_compute_alike() {
         let Quotas { envelopes, payload } = Quotas::for_world(ranks);
         (envelopes, payload)
     });
-    let lanes = (limits::LANES, limits::LANE_SLOTS, limits::LANE_UNITS);
+    let lanes = (limits::LANES, limits::LANE_SLOTS);
     let mailbox = (limits::MAILBOX_SLOTS, limits::MAILBOX_UNITS);
     let shapes = [Shape::common(1024), Shape::own(2, 8), Shape::own(4, 4000)];
     let rounds = (ROUNDS, WIDE_SETS, shapes.map(|shape| Rounds::bytes(3, shape)));
@@ -159,16 +159,16 @@ fn a_format_stands_for_what_processes_compute_alike() {
             FORMAT,
             lanes,
             mailbox,
-            [2, 64].map(inbox_bytes),
+            [(2, 2), (64, 32), (64, 64)].map(|(ranks, beside)| inbox_bytes(ranks, beside)),
             grants,
             rounds,
             board
         ),
         (
-            7,
-            (4, 1024, 8192),
+            8,
+            (4, 1024),
             (512, 4096),
-            [2_662_400, 2_666_496],
+            [8_953_856, 4_763_648, 2_666_496],
             [(4096, 2 << 20), (1024, 256 << 10), (1024, 16_777)],
             (16, 4, [43_520, 2_304, 69_632]),
             [13_824, 16_896]

@@ -6,7 +6,7 @@
 //! and then granted to the next.
 
 use crate::limits::{FETCH_AHEAD, LANE_GRANT_AFTER, LANES, STORES_FROM};
-use crate::shm::layout::{self, card};
+use crate::shm::layout::{self, Layout, card};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Accept, Header, Peeked, Ready, Sink};
 use garonne_sync::mailbox::{Intake, Record, Taken};
@@ -46,6 +46,7 @@ impl Lane {
 pub(crate) struct Inbox {
     own: Segment,
     ranks: u32,
+    layout: Layout,
     mailbox: Intake,
     lanes: Vec<Lane>,
     /// Records of each writer in the mailbox.
@@ -56,11 +57,13 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     pub(crate) fn new(own: &Segment, ranks: u32) -> Result<Self, Error> {
-        let mailbox = Intake::new(own, layout::mailbox(ranks))
-            .map_err(|_| Error::Resource("the inbox has another shape"))?;
+        let other = || Error::Resource("the inbox has another shape");
+        let layout = Layout::of(own.len(), ranks).ok_or_else(other)?;
+        let mailbox = Intake::new(own, layout.mailbox()).map_err(|_| other())?;
         Ok(Self {
             own: own.clone(),
             ranks,
+            layout,
             mailbox,
             lanes: Vec::with_capacity(LANES),
             counts: vec![0; ranks as usize],
@@ -73,6 +76,13 @@ impl Inbox {
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.mailbox.is_empty() && self.lanes.iter().all(|lane| lane.intake.is_empty())
+    }
+
+    /// Whether packets from this peer take the time that they will always take: its lane has been filled once, or it will get none.
+    pub(crate) fn is_worn_in(&self, peer: Peer) -> bool {
+        let mut lanes = self.lanes.iter();
+        let lane = lanes.find(|lane| Peer::from(lane.writer) == peer);
+        lane.map_or(self.lanes.len() >= LANES, |lane| lane.intake.has_been_round())
     }
 
     /// Shows the next record of a lane, if one lies there whose payload shares its slot, nothing in the mailbox can be older, and its
@@ -222,7 +232,7 @@ impl Inbox {
             return;
         }
         let index = self.lanes.len();
-        let Ok(intake) = Intake::of_lane(&self.own, layout::lane(self.ranks, index), writer) else {
+        let Ok(intake) = Intake::of_lane(&self.own, self.layout.lane(index), writer) else {
             return;
         };
         self.lanes.push(Lane {

@@ -1,11 +1,12 @@
 //! What lies where in an inbox: pure arithmetic, the same in every process of a job.
 //!
 //! `docs/formats.md` says the same in words, clauses S1 to S10. All of an inbox is zero at first, and zero is a valid state
-//! of every word, so peers may write before the owner has started. Bounded by [`inbox_bytes`].
+//! of every word, so peers may write before the owner has started. All inboxes of a node are alike, and their length says how long their
+//! lanes are. Bounded by [`inbox_bytes`].
 
 use crate::limits::{
-    LANE_SLOTS, LANE_UNITS, LANES, MAILBOX_SLOTS, MAILBOX_UNITS, REGIONS, RESERVED_SLOTS_DIVISOR,
-    RESERVED_UNITS_PER_SLOT,
+    LANE_SLOTS, LANE_UNITS, LANE_UNITS_MAX, LANES, LANES_NODE_UNITS, MAILBOX_SLOTS, MAILBOX_UNITS, REGIONS,
+    RESERVED_SLOTS_DIVISOR, RESERVED_UNITS_PER_SLOT,
 };
 use garonne_sync::mailbox::{CARD_BYTES, CONTROL_BYTES, Geometry, Place, UNIT};
 
@@ -53,16 +54,28 @@ const fn ring_bytes(geometry: &Geometry) -> usize {
 
 /// The mailbox's sizes.
 pub(crate) const MAILBOX: Geometry = geometry(MAILBOX_SLOTS, MAILBOX_UNITS);
-/// A lane's sizes.
-pub(crate) const LANE: Geometry = geometry(LANE_SLOTS, LANE_UNITS);
+
+const _: () = assert!(LANE_UNITS.is_power_of_two() && LANE_UNITS_MAX.is_power_of_two());
 
 fn rings(ranks: u32) -> usize {
     (CARDS + ranks as usize * CARD_BYTES).next_multiple_of(PAGE)
 }
 
-/// Bytes of one rank's inbox in a node of `ranks`.
-pub fn inbox_bytes(ranks: u32) -> usize {
-    rings(ranks) + ring_bytes(&MAILBOX) + LANES * ring_bytes(&LANE)
+/// Payload units of a lane where so many ranks share a node.
+fn lane_units(beside: u32) -> u32 {
+    let fair = LANES_NODE_UNITS / (beside.max(1).saturating_mul(LANES as u32));
+    // The power of two below.
+    let fair = 1 << fair.max(1).ilog2();
+    fair.clamp(LANE_UNITS, LANE_UNITS_MAX)
+}
+
+fn bytes(ranks: u32, lane_units: u32) -> usize {
+    rings(ranks) + ring_bytes(&MAILBOX) + LANES * ring_bytes(&geometry(LANE_SLOTS, lane_units))
+}
+
+/// Bytes of each inbox of a node on which `beside` of a job's `ranks` are.
+pub fn inbox_bytes(ranks: u32, beside: u32) -> usize {
+    bytes(ranks, lane_units(beside))
 }
 
 /// Where `writer`'s card lies.
@@ -70,15 +83,36 @@ pub(crate) fn card_at(writer: u16) -> usize {
     CARDS + usize::from(writer) * CARD_BYTES
 }
 
-/// Where the mailbox lies.
-pub(crate) fn mailbox(ranks: u32) -> Place {
-    place(ranks, CONTROLS, rings(ranks), MAILBOX)
+/// What lies where in each inbox of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    ranks: u32,
+    lane: Geometry,
 }
 
-/// Where a lane lies.
-pub(crate) fn lane(ranks: u32, lane: usize) -> Place {
-    let ring = rings(ranks) + ring_bytes(&MAILBOX) + lane * ring_bytes(&LANE);
-    place(ranks, CONTROLS + (lane + 1) * CONTROL_BYTES, ring, LANE)
+impl Layout {
+    /// Of inboxes of `len` bytes in a job of `ranks`: with the longest lanes that fit. `None`: too short for any.
+    pub(crate) fn of(len: usize, ranks: u32) -> Option<Self> {
+        let units = (LANE_UNITS.ilog2()..=LANE_UNITS_MAX.ilog2()).rev();
+        let units = units
+            .map(|log2| 1 << log2)
+            .find(|units| bytes(ranks, *units) <= len)?;
+        Some(Self {
+            ranks,
+            lane: geometry(LANE_SLOTS, units),
+        })
+    }
+
+    /// Where the mailbox lies.
+    pub(crate) fn mailbox(&self) -> Place {
+        place(self.ranks, CONTROLS, rings(self.ranks), MAILBOX)
+    }
+
+    /// Where a lane lies.
+    pub(crate) fn lane(&self, lane: usize) -> Place {
+        let ring = rings(self.ranks) + ring_bytes(&MAILBOX) + lane * ring_bytes(&self.lane);
+        place(self.ranks, CONTROLS + (lane + 1) * CONTROL_BYTES, ring, self.lane)
+    }
 }
 
 fn place(ranks: u32, control: usize, ring: usize, geometry: Geometry) -> Place {
@@ -99,21 +133,43 @@ mod tests {
     #[test]
     fn the_parts_of_an_inbox_do_not_overlap() {
         const { assert!(CONTROLS + (LANES + 1) * CONTROL_BYTES <= REGION_TABLE) };
-        for ranks in [1, 2, 64, 1000] {
-            assert!(card_at(ranks as u16 - 1) + CARD_BYTES <= mailbox(ranks).slots);
+        for (ranks, beside) in [(1, 1), (2, 2), (32, 20), (64, 64), (1000, 4)] {
+            let len = inbox_bytes(ranks, beside);
+            let layout = Layout::of(len, ranks).unwrap();
+            assert!(card_at(ranks as u16 - 1) + CARD_BYTES <= layout.mailbox().slots);
             let mut end = 0;
-            for place in std::iter::once(mailbox(ranks)).chain((0..LANES).map(|n| lane(ranks, n))) {
+            for place in std::iter::once(layout.mailbox()).chain((0..LANES).map(|n| layout.lane(n))) {
                 assert!(
                     place.slots >= end && place.area == place.slots + place.geometry.slots as usize * UNIT
                 );
                 end = place.area + place.geometry.units as usize * UNIT;
             }
-            assert_eq!(end, inbox_bytes(ranks));
+            assert_eq!(end, len);
+        }
+    }
+
+    #[test]
+    fn few_ranks_of_a_node_have_long_lanes_and_all_lanes_of_many_stay_within_a_bound() {
+        let units = |beside| {
+            let layout = Layout::of(inbox_bytes(1000, beside), 1000).unwrap();
+            layout.lane(0).geometry.units
+        };
+        assert_eq!([1, 2, 16].map(units), [LANE_UNITS_MAX; 3]);
+        assert_eq!([17, 32].map(units), [LANE_UNITS_MAX / 2; 2]);
+        assert_eq!([33, 64, 1000].map(units), [LANE_UNITS; 3]);
+        for beside in 1..=LANES_NODE_UNITS / LANES as u32 / LANE_UNITS {
+            assert!(beside * LANES as u32 * units(beside) <= LANES_NODE_UNITS);
         }
     }
 
     #[test]
     fn an_inbox_for_sixty_four_ranks_stays_below_three_megabytes_of_addresses() {
-        assert!(inbox_bytes(64) < 3 << 20);
+        assert!(inbox_bytes(64, 64) < 3 << 20);
+    }
+
+    #[test]
+    fn what_is_too_short_for_the_shortest_lanes_is_no_inbox() {
+        assert_eq!(Layout::of(bytes(64, LANE_UNITS) - 1, 64), None);
+        assert_eq!(Layout::of(0, 1), None);
     }
 }

@@ -263,9 +263,9 @@ impl Pace {
             payable.next().filter(|_| known.since >= PACE_RETRY_EVERY)
         });
         let learning = picked.is_some_and(|way| known.cells[way].seen < PACE_SURE);
-        // What nothing at all is known about, or may be best, is tried at once, but not by the first message of a length: that one touches its
-        // memory for the first time.
-        let begun = best == 0 || known.cells[usual].seen > 0;
+        // What nothing at all is known about, or may be best, is tried at once, but not before the usual way has been measured: packets keep to it until then, which
+        // leaves their lane in the caches, and the first message of a length touches its memory for the first time.
+        let begun = known.cells[usual].seen > 0;
         let affordable = picked.filter(|way| begun && lost(*way) <= known.earned.max(0));
         let known = &mut self.classes[class];
         (known.learning, known.trying) = (learning, affordable.is_some());

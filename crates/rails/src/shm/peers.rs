@@ -2,7 +2,7 @@
 
 use crate::limits::COMMONS_BYTES;
 use crate::limits::STORES_FROM;
-use crate::shm::layout::{self, card};
+use crate::shm::layout::{self, Layout, card};
 use garonne_engine::api::{Error, Peer};
 use garonne_sync::copy::Stores;
 use garonne_sync::doorbell::Doorbell;
@@ -85,7 +85,7 @@ pub(crate) struct Out {
     inbox: Segment,
     /// This rank's card in the peer's inbox.
     card: Segment,
-    ranks: u32,
+    layout: Layout,
     me: u16,
 }
 
@@ -100,13 +100,11 @@ impl Out {
         let bell = neighbours
             .doorbell(peer)
             .ok_or(Error::Misuse("a peer without a doorbell"))?;
-        if inbox.len() < layout::inbox_bytes(ranks) {
-            return Err(Error::Peer {
-                peer,
-                what: "its inbox is smaller than this number of ranks needs",
-            });
-        }
-        let mailbox = Outlet::mailbox(&inbox, layout::mailbox(ranks), me).map_err(|_| Error::Peer {
+        let layout = Layout::of(inbox.len(), ranks).ok_or(Error::Peer {
+            peer,
+            what: "its inbox is smaller than this number of ranks needs",
+        })?;
+        let mailbox = Outlet::mailbox(&inbox, layout.mailbox(), me).map_err(|_| Error::Peer {
             peer,
             what: "its inbox has another shape",
         })?;
@@ -121,7 +119,7 @@ impl Out {
             grant: own_card.word(card::GRANT),
             inbox,
             card: own_card,
-            ranks,
+            layout,
             me,
         })
     }
@@ -231,7 +229,7 @@ impl Out {
         self.held = grant;
         // A lane once granted stays (see `intake`), and a mad peer's number names none.
         if self.lane.is_none() && (1..=crate::limits::LANES as u32).contains(&grant) {
-            let place = layout::lane(self.ranks, grant as usize - 1);
+            let place = self.layout.lane(grant as usize - 1);
             self.lane = Outlet::lane(&self.inbox, place, self.me).ok();
             self.card
                 .atomic_u32(card::SWITCH)
@@ -264,7 +262,7 @@ impl Threads {
             Segment::anonymous(len).map_err(|_| Error::Resource("no memory for the inboxes of thread ranks"))
         };
         let inboxes = (0..ranks)
-            .map(|_| memory(layout::inbox_bytes(ranks)))
+            .map(|_| memory(layout::inbox_bytes(ranks, ranks)))
             .collect::<Result<Arc<[_]>, _>>()?;
         let bells = memory((ranks.max(1) as usize) * BELL_BYTES)?;
         let commons = memory(ranks.max(1) as usize * COMMONS_BYTES)?;

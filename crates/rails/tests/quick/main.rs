@@ -218,10 +218,11 @@ fn a_message_in_pieces_is_received_quickly() {
 
 #[test]
 fn messages_longer_than_a_packet_are_announced_once_their_lane_is_full() {
+    const MANY: u8 = 40;
     for quick in [false, true] {
         let mut pair = warm_pair();
         // More than a lane holds, and more than a receiver grants.
-        for fill in 0..12 {
+        for fill in 0..MANY {
             let sent = Sent {
                 tag: 1,
                 len: 60_000,
@@ -229,9 +230,9 @@ fn messages_longer_than_a_packet_are_announced_once_their_lane_is_full() {
             };
             pair.send(sent, quick);
         }
-        let left = 12 - pair.sending.len();
-        assert!((1..12).contains(&left), "{left} of them fit");
-        (0..12).for_each(|_| pair.receive(Some(1), false));
+        let left = usize::from(MANY) - pair.sending.len();
+        assert!((1..usize::from(MANY)).contains(&left), "{left} of them fit");
+        (0..MANY).for_each(|_| pair.receive(Some(1), false));
         pair.finish();
     }
 }
