@@ -26,11 +26,13 @@ time adds to theirs; what still hides is what costs no core: waiting for the oth
 
 import dataclasses
 
+# Bytes from which on `total_lone` says more than `total`: shorter messages lie in the stores that a core has not finished when it computes already.
+LONE_FROM = 8192
 # Only two cores have to do with a message's bytes.
 HANDS_MAX = 2
 RANKS = 2
 SIDES = ("sender", "receiver", "both")
-# What is aimed at: T_comp / T_total by this machine's ideal.
+# What is aimed at: T_comp / T_total by the ideal of equal hands.
 AIMS = {"sender": 0.95, "receiver": 0.95, "both": 0.9}
 
 

@@ -148,8 +148,8 @@ class Overlap(Session):
         return (lambda s: ideal.total(case.side, cores, s.comm, s.comp, work), work) if work is not None else (None, None)
 
     def lone(self, case, label):
-        """What copies take where one side computes; None where that is not known, or no such thing: with both computing, between hosts, of blocks."""
-        if self.args.over == "tcp" or case.shape != "contiguous" or case.side not in LONE_WAYS:
+        """What copies take where one side computes; None where that is not known, or no such thing: with both computing, between hosts, of blocks, of small messages."""
+        if self.args.over == "tcp" or case.shape != "contiguous" or case.side not in LONE_WAYS or case.bytes < ideal.LONE_FROM:
             return None
         kernel, own = (self.least((way,), case.bytes, label) for way in LONE_WAYS[case.side])
         return ideal.Lone(kernel, own) if kernel is not None and own is not None else None
@@ -282,8 +282,8 @@ def share_tables(rows):
              "Wait: the time in MPI_Wait, of the side that computes (the longer one for both), and in brackets the longest wait of all, also of samples that are dropped from medians.",
              "The ideal takes what copying costs from the floor's samples of the row's own regime, which two processes on the same two cores took in this run: what a core needs to copy lines that the",
              "other wrote depends on how far apart they are at the time. Where no sample of the floor has that regime the ideal is not known, and shown as ?.",
-             "Two ideals, where they differ: the machine's, in which the side that does not compute copies through the kernel alone, at the pace that the floor has for it; and after the semicolon that in which it copies as well as both (ideal.py).",
-             f"Bold: of the machine's at least what is aimed at, {' '.join(f'{side} {aim}' for side, aim in ideal.AIMS.items())}.", ""]
+             "Two ideals, where they differ: the one that is aimed at, in which the side that does not compute copies as well as both; and after the semicolon that in which it copies through the kernel alone, at the pace that the floor has for it (ideal.py).",
+             f"Bold: of the first at least what is aimed at, {' '.join(f'{side} {aim}' for side, aim in ideal.AIMS.items())}.", ""]
     percents = [p for p in sorted({row["percent"] for row in rows}) if p >= 100] or sorted({row["percent"] for row in rows})[-1:]
     for side, shape in dict.fromkeys((row["side"], row["shape"]) for row in rows):
         lines += [f"## {shape}, computing on {side}", "",
@@ -312,9 +312,9 @@ def cell_text(cell, side):
 
 
 def ideals_text(cell, key, text, first=None):
-    """A figure by the machine's ideal, and by that of equal hands where the ideals differ."""
+    """A figure by the ideal of equal hands, and by that of a lone copier where the ideals differ."""
     lone, equal = (cell[key.format(name)] for name in ("lone", "ideal"))
-    return known_text(lone, first or text) + (f"; {known_text(equal, text)}" if ideals_differ(cell) else "")
+    return known_text(equal, first or text) + (f"; {known_text(lone, text)}" if ideals_differ(cell) else "")
 
 
 def ideals_differ(cell):
