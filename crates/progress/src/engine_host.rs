@@ -77,6 +77,8 @@ pub struct EngineHost<R, S> {
     looks: Looks,
     /// A thread that the poller called got its core, when that was last asked.
     crowded: AtomicBool,
+    /// How many had sat down, ever, when somebody last received as the only one that waits.
+    sat_before: AtomicU32,
     /// How often somebody polled in the place of one that lay on the bell (modulo 2^32).
     reliefs: AtomicU32,
     /// The poller sleeps or is about to: what other threads do must wake it.
@@ -133,6 +135,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             seats: Seats::default(),
             looks: Looks::default(),
             crowded: AtomicBool::new(false),
+            sat_before: AtomicU32::new(0),
             reliefs: AtomicU32::new(0),
             dozing: AtomicBool::new(false),
             stepped_at: AtomicU64::new(0),
@@ -228,7 +231,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     #[inline(never)]
     fn recv_quick_lent(&self, catch: Catch) -> Option<Caught> {
-        if self.shared.load(Ordering::Relaxed) || self.is_watched() {
+        if self.shared.load(Ordering::Relaxed) {
+            return self.recv_quick_among(&catch);
+        }
+        if self.is_watched() {
             return None;
         }
         self.nothing_lent();
@@ -312,8 +318,6 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     #[inline(always)]
     fn recv_quick(&self, catch: &Catch) -> Option<Caught> {
-        // Among several threads what the poll brings would have to be announced, and the lock not be held while spinning: the
-        // general way does that.
         match self.shard.try_alone() {
             Some(mut shard) => shard.recv_quick(catch, self.surroundings.patience().spins),
             None => self.recv_quick_lent(*catch),

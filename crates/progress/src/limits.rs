@@ -208,3 +208,9 @@ pub const NAPS_IN_VAIN: u32 = 20;
 
 /// Looks of a poller that leaves and finds more each time, before it wakes the one that is to go on.
 pub const LAYS_BACK: u32 = 4;
+
+/// Looks for a message that nothing was posted for with the engine in hand, where several threads share it: a tenth of a microsecond, which others wait for it at most.
+pub const CATCH_LOOKS: u32 = 8;
+
+/// Such turns: a microsecond in all, in which an answer on the way comes, and short beside what else may have to be looked after.
+pub const CATCH_TURNS: u32 = 8;

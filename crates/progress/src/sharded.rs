@@ -14,7 +14,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::event::{Meeting, Sent};
 use garonne_engine::priority::Priority;
-use garonne_engine::quick::Small;
+use garonne_engine::quick::{Catch, Caught, Small};
 use garonne_engine::rail::{Bulk, Descriptor, Rail, Token};
 use garonne_engine::shard::Shard;
 use garonne_engine::watch::{Watched, Watcher};
@@ -282,6 +282,10 @@ where
     fn send_small(&self, small: &Small) -> bool {
         self.host_of(small.context)
             .is_ok_and(|host| host.send_small(small))
+    }
+
+    fn recv_quick(&self, catch: &Catch) -> Option<Caught> {
+        self.host_of(catch.context).ok()?.recv_quick(catch)
     }
 
     fn uses(&self, contexts: std::ops::Range<Context>) -> bool {

@@ -4,6 +4,7 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Context, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard};
+use garonne_engine::quick::Catch;
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
@@ -52,6 +53,8 @@ impl At<'_> {
 enum Way {
     /// One message, waited for by name.
     Named,
+    /// One message, looked for before its receive is posted.
+    Quick,
     /// A large one, which needs hands on both sides.
     Large,
     /// Some messages, all waited for, one after the other.
@@ -68,8 +71,10 @@ enum Way {
     Leaning,
 }
 
-const WAYS: [Way; 8] = [
+const WAYS: [Way; 10] = [
     Way::Named,
+    Way::Quick,
+    Way::Quick,
     Way::Large,
     Way::All,
     Way::Any,
@@ -159,6 +164,26 @@ impl Stepper for Steps {
     }
 }
 
+/// Whether the message came at once.
+fn catches(at: At<'_>, tag: i32) -> bool {
+    let room = Scratch::new(8).unwrap();
+    let peer = 1 - at.host.me();
+    let caught = at.host.recv_quick(&Catch {
+        context: at.context(0),
+        peer,
+        rank: peer,
+        tag,
+        mem: room.mem(),
+        room: 8,
+        origin: Origin::default(),
+    });
+    if let Some(caught) = caught {
+        assert_eq!((caught.len, caught.tag), (8, tag));
+        room.mem().with_mut(0, 8, |bytes| assert_eq!(bytes, [1; 8]));
+    }
+    caught.is_some()
+}
+
 fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
     let host = at.host;
     match way {
@@ -166,6 +191,8 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
             let receive = recv(at, 0, tag, 8);
             host.wait_for(&|| receive.awaits(), &mut || receive.is_over(host));
         }
+        Way::Quick if catches(at, tag) => {}
+        Way::Quick => wait(at, Way::Named, tag, flag),
         Way::Large => {
             let receive = recv(at, 0, tag, LARGE);
             host.wait_for(&|| receive.awaits(), &mut || receive.is_over(host));
@@ -221,7 +248,7 @@ fn serve(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
     match way {
         Way::Large => send(at, 0, tag, LARGE),
         Way::All | Way::Any => (0..4).for_each(|number| send(at, number, tag, 8)),
-        Way::Named => send(at, 0, tag, 8),
+        Way::Named | Way::Quick => send(at, 0, tag, 8),
         Way::Probed => send(at, 1, tag, 8),
         Way::Stepped => send(at, 2, tag, 8),
         Way::Leaning => {

@@ -6,8 +6,11 @@
 
 use super::EngineHost;
 use crate::host::Awaits;
-use crate::limits::{CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST, SEATLESS_NAP, SERVED_BEFORE_ASIDE};
+use crate::limits::{
+    CATCH_LOOKS, CATCH_TURNS, CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST, SEATLESS_NAP, SERVED_BEFORE_ASIDE,
+};
 use crate::surroundings::{Given, Surroundings};
+use garonne_engine::quick::{Catch, Caught};
 use garonne_engine::rail::Rail;
 use garonne_sync::postponed::Postponed;
 use garonne_sync::seats::{Called, Seats, Who};
@@ -122,6 +125,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             std::mem::forget(role);
             return over;
         }
+        self.resign(role);
+        true
+    }
+
+    /// The poller leaves, and its role goes to one that sits, if there is one.
+    fn resign(&self, role: Role<'_>) {
         drop(role);
         self.resigned();
         self.lend_first_again();
@@ -129,7 +138,47 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if !self.lending.door.gate.is_kept() || self.lending.was_relied_on() || self.lending.is_any_open() {
             self.lend_again();
         }
-        true
+    }
+
+    /// Receives a message that comes soon and nothing was posted for, as the poller of all; `None`: nothing was received, take the general way, which posts the receive first. Only where
+    /// nobody polls or who does lies on the bell, nobody has sat down since the last time, to whom the role would go after each message, and nothing waits for anything else than messages, since that is not looked
+    /// after here.
+    #[inline(never)]
+    pub(super) fn recv_quick_among(&self, catch: &Catch) -> Option<Caught> {
+        let busy = self.surroundings.patience().spins == 0;
+        let open = self.stepping.load(Ordering::Relaxed) > 0 || self.lending.is_any_open();
+        if busy || open || self.is_watched() || !self.lending.door.gate.is_kept() || !self.looks.is_empty() {
+            return None;
+        }
+        let sat = self.seats.sat();
+        if self.sat_before.load(Ordering::Relaxed) != sat {
+            self.sat_before.store(sat, Ordering::Relaxed);
+            return None;
+        }
+        if !self.seats.begin(myself()) && !self.relieve() {
+            return None;
+        }
+        let role = Role(&self.seats);
+        let caught = (0..CATCH_TURNS).find_map(|_| self.catch_in_turn(catch));
+        if self.lay_back() {
+            // It is another thread's already.
+            std::mem::forget(role);
+        } else {
+            self.resign(role);
+        }
+        caught
+    }
+
+    /// Looks for it some times with the engine in hand, which others then may have.
+    fn catch_in_turn(&self, catch: &Catch) -> Option<Caught> {
+        let mut shard = self.enter();
+        let before = shard.completions();
+        let caught = shard.recv_quick(catch, CATCH_LOOKS);
+        self.depart(shard, before);
+        if caught.is_none() {
+            self.yield_engine();
+        }
+        caught
     }
 
     /// Takes the looks of those who wait for memory, and wakes those for whom it has come.
