@@ -1,6 +1,7 @@
 /* Several threads in MPI, built with every MPI: `threads MAP SAMPLES NANOSECONDS WHAT:THREADS...`, on two ranks.
  *
  *     latency   THREADS threads of rank 1 receive and answer, one thread of rank 0 sends to all of them with one tag (PIOMan, section V.B)
+ *     asleep    the same, each message so long after the one before that who receives it sleeps
  *     beside    THREADS threads of rank 1 are blocked in receives that nobody serves, one more answers rank 0
  *     sending   THREADS threads of rank 0 are blocked so; what one MPI_Send of its main thread takes
  *     distinct  THREADS pairs of threads send messages of 8 bytes in windows, each pair on its own communicator
@@ -21,6 +22,8 @@ enum { PING = 1, PONG = 2, NEVER = 3, READY = 4, PAIR = 10, THREADS_MAX = 64, WI
 enum { GO = 1, STOP = 2 };
 /* Between two sends whose length is taken: the receiver has time to keep up. */
 static const double PACE_NS = 3000;
+/* Before a message to who sleeps: no MPI spins for so long. */
+static const int APART_US = 1000;
 static const double WARM_LIMIT_NS = 3e9;
 
 static int rank;
@@ -62,17 +65,24 @@ static void ping_once(void)
     MPI_Recv(&answer, 1, MPI_INT, 1, PONG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-/* Rank 0's side of a ping-pong, for about as long as wanted, from when all threads of rank 1 take part; nanoseconds of one way. */
-static double ping(double wanted_ns)
+/* Until all threads of rank 1 take part. */
+static void warm(void)
 {
-    long rounds = 0;
     int ready = 0;
-    double begun = now_ns(), took = 0;
+    double begun = now_ns();
     while (!ready && now_ns() - begun < WARM_LIMIT_NS) {
         ping_once();
         MPI_Iprobe(1, READY, MPI_COMM_WORLD, &ready, MPI_STATUS_IGNORE);
     }
     MPI_Recv(&ready, 1, MPI_INT, 1, READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+/* Rank 0's side of a ping-pong, for about as long as wanted; nanoseconds of one way. */
+static double ping(double wanted_ns)
+{
+    long rounds = 0;
+    double begun, took = 0;
+    warm();
     for (begun = now_ns(); took < wanted_ns || rounds < 4; rounds++) {
         ping_once();
         /* The clock costs a tenth of a quick round: it is asked after each 16, or after each when they are slow. */
@@ -80,6 +90,21 @@ static double ping(double wanted_ns)
             took = now_ns() - begun;
     }
     return (now_ns() - begun) / (double)rounds / 2;
+}
+
+/* The same with a pause before each message. */
+static double ping_apart(double wanted_ns)
+{
+    long rounds = 0;
+    double begun, took = 0;
+    warm();
+    for (; took < wanted_ns || rounds < 4; rounds++) {
+        usleep(APART_US);
+        begun = now_ns();
+        ping_once();
+        took += now_ns() - begun;
+    }
+    return took / (double)rounds / 2;
 }
 
 /* Rank 1 says that its threads take part; when they do not within a second, that they are late is part of what is measured. */
@@ -120,13 +145,13 @@ static void *blocked(void *unused)
     return NULL;
 }
 
-static double latency(int threads, double wanted_ns)
+static double answered(double (*pings)(double), int threads, double wanted_ns)
 {
     static struct job jobs[THREADS_MAX];
     pthread_t thread[THREADS_MAX];
     double took = 0;
     if (rank == 0) {
-        took = ping(wanted_ns);
+        took = pings(wanted_ns);
         tell(threads, PING, STOP);
     } else {
         start(thread, threads, answer, jobs);
@@ -135,6 +160,10 @@ static double latency(int threads, double wanted_ns)
     }
     return took;
 }
+
+static double latency(int threads, double wanted_ns) { return answered(ping, threads, wanted_ns); }
+
+static double asleep(int threads, double wanted_ns) { return answered(ping_apart, threads, wanted_ns); }
 
 static double beside(int threads, double wanted_ns)
 {
@@ -332,7 +361,7 @@ static double alone(int threads, double wanted_ns)
 
 static void measure(const char *what, int threads, int samples, double wanted_ns)
 {
-    double (*one)(int, double) = strcmp(what, "latency") == 0 ? latency : strcmp(what, "beside") == 0 ? beside : strcmp(what, "sending") == 0 ? sending : strcmp(what, "alone") == 0 ? alone : NULL;
+    double (*one)(int, double) = strcmp(what, "latency") == 0 ? latency : strcmp(what, "asleep") == 0 ? asleep : strcmp(what, "beside") == 0 ? beside : strcmp(what, "sending") == 0 ? sending : strcmp(what, "alone") == 0 ? alone : NULL;
     if (!one)
         return measure_together(what, threads, samples, wanted_ns);
     for (int i = 0; i < samples; i++) {
