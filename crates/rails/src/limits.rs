@@ -12,16 +12,14 @@ pub const MAILBOX_UNITS: u32 = 4096;
 /// Slots of a lane: a window of 64 messages of each of as many threads as shards, so that none of them waits for a reader whose threads share a core.
 pub const LANE_SLOTS: u32 = 1024;
 
-/// Payload area of a lane in units at least: half a megabyte, more than first-level caches hold.
+/// Payload area of a lane in units at least: half a megabyte, more than first-level caches hold, and four of them more than second-level caches.
 pub const LANE_UNITS: u32 = 8192;
 
-/// Payload area of a lane in units at most: two megabytes, more than second-level caches hold. What a writer fills again then lies in a cache that
-/// both sides share as a rule, or in none, and not in the reader's own, which would have to give it up line by line: two cores of a Zen 4 move 64 KB in 2.7 µs so, in 7 to 8
-/// through half a megabyte, 4 MB in 150 µs and in 300. With four megabytes 4 MB take 220 again.
-pub const LANE_UNITS_MAX: u32 = 32768;
-
-/// Payload area of all lanes of a node's ranks together in units, as long as each has [`LANE_UNITS`]: 128 MB, of which what nobody writes takes no memory.
-pub const LANES_NODE_UNITS: u32 = 128 << 20 >> 6;
+/// Payload area in units of the lanes that an inbox may have to give, together, as long as each has [`LANE_UNITS`]: two megabytes, more than second-level caches hold. What a writer fills again then
+/// lies in a cache that both sides share as a rule, or in none, and not in the reader's own, which would have to give it up line by line: two cores of a Zen 4 move 64 KB in 2.7 µs so, in 7 to 8
+/// through half a megabyte, 4 MB in 150 µs and in 300. With four megabytes 4 MB take 220 again; and four ranks with three lanes of two megabytes each exchange 64 KB in one and a half to
+/// twice the time that they take with half a megabyte, since no cache holds all of that.
+pub const LANES_UNITS: u32 = 32768;
 
 /// Slots that only control packets may use: an eighth, so that data flows on when the rest is full.
 pub const RESERVED_SLOTS_DIVISOR: u32 = 8;

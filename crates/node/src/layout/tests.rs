@@ -159,7 +159,7 @@ fn a_format_stands_for_what_processes_compute_alike() {
             FORMAT,
             lanes,
             mailbox,
-            [(2, 2), (64, 32), (64, 64)].map(|(ranks, beside)| inbox_bytes(ranks, beside)),
+            [(2, 2), (3, 3), (64, 64)].map(|(ranks, beside)| inbox_bytes(ranks, beside)),
             grants,
             rounds,
             board
@@ -168,7 +168,7 @@ fn a_format_stands_for_what_processes_compute_alike() {
             8,
             (4, 1024),
             (512, 4096),
-            [8_953_856, 4_763_648, 2_666_496],
+            [8_953_856, 4_759_552, 2_666_496],
             [(4096, 2 << 20), (1024, 256 << 10), (1024, 16_777)],
             (16, 4, [43_520, 2_304, 69_632]),
             [13_824, 16_896]

@@ -5,7 +5,7 @@
 //! lanes are. Bounded by [`inbox_bytes`].
 
 use crate::limits::{
-    LANE_SLOTS, LANE_UNITS, LANE_UNITS_MAX, LANES, LANES_NODE_UNITS, MAILBOX_SLOTS, MAILBOX_UNITS, REGIONS,
+    LANE_SLOTS, LANE_UNITS, LANES, LANES_UNITS, MAILBOX_SLOTS, MAILBOX_UNITS, REGIONS,
     RESERVED_SLOTS_DIVISOR, RESERVED_UNITS_PER_SLOT,
 };
 use garonne_sync::mailbox::{CARD_BYTES, CONTROL_BYTES, Geometry, Place, UNIT};
@@ -55,18 +55,19 @@ const fn ring_bytes(geometry: &Geometry) -> usize {
 /// The mailbox's sizes.
 pub(crate) const MAILBOX: Geometry = geometry(MAILBOX_SLOTS, MAILBOX_UNITS);
 
-const _: () = assert!(LANE_UNITS.is_power_of_two() && LANE_UNITS_MAX.is_power_of_two());
+const _: () =
+    assert!(LANE_UNITS.is_power_of_two() && LANES_UNITS.is_power_of_two() && LANE_UNITS < LANES_UNITS);
 
 fn rings(ranks: u32) -> usize {
     (CARDS + ranks as usize * CARD_BYTES).next_multiple_of(PAGE)
 }
 
-/// Payload units of a lane where so many ranks share a node.
+/// Payload units of a lane where so many ranks share a node: each may write to all others.
 fn lane_units(beside: u32) -> u32 {
-    let fair = LANES_NODE_UNITS / (beside.max(1).saturating_mul(LANES as u32));
+    let writers = beside.saturating_sub(1).max(1);
     // The power of two below.
-    let fair = 1 << fair.max(1).ilog2();
-    fair.clamp(LANE_UNITS, LANE_UNITS_MAX)
+    let fair = 1 << (LANES_UNITS / writers).max(1).ilog2();
+    LANE_UNITS.max(fair)
 }
 
 fn bytes(ranks: u32, lane_units: u32) -> usize {
@@ -93,7 +94,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// Of inboxes of `len` bytes in a job of `ranks`: with the longest lanes that fit. `None`: too short for any.
     pub(crate) fn of(len: usize, ranks: u32) -> Option<Self> {
-        let units = (LANE_UNITS.ilog2()..=LANE_UNITS_MAX.ilog2()).rev();
+        let units = (LANE_UNITS.ilog2()..=LANES_UNITS.ilog2()).rev();
         let units = units
             .map(|log2| 1 << log2)
             .find(|units| bytes(ranks, *units) <= len)?;
@@ -149,17 +150,15 @@ mod tests {
     }
 
     #[test]
-    fn few_ranks_of_a_node_have_long_lanes_and_all_lanes_of_many_stay_within_a_bound() {
+    fn lanes_are_the_longer_the_fewer_ranks_of_the_node_may_have_one() {
         let units = |beside| {
             let layout = Layout::of(inbox_bytes(1000, beside), 1000).unwrap();
             layout.lane(0).geometry.units
         };
-        assert_eq!([1, 2, 16].map(units), [LANE_UNITS_MAX; 3]);
-        assert_eq!([17, 32].map(units), [LANE_UNITS_MAX / 2; 2]);
-        assert_eq!([33, 64, 1000].map(units), [LANE_UNITS; 3]);
-        for beside in 1..=LANES_NODE_UNITS / LANES as u32 / LANE_UNITS {
-            assert!(beside * LANES as u32 * units(beside) <= LANES_NODE_UNITS);
-        }
+        assert_eq!([1, 2].map(units), [LANES_UNITS; 2]);
+        assert_eq!(units(3), LANES_UNITS / 2);
+        assert_eq!([4, 5, 64, 1000].map(units), [LANE_UNITS; 4]);
+        assert_eq!(inbox_bytes(1000, 0), inbox_bytes(1000, 1));
     }
 
     #[test]
