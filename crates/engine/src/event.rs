@@ -1,7 +1,7 @@
 //! The last few thousand events of a rank, and what it waits for: plain data that the host may publish.
 //!
 //! Written by the engine's core in program order; an event's number is its stamp. Small sends on their shortest way are noted in their stream's trail
-//! instead. No clock is read here.
+//! instead, and receives of messages that lay ready leave one event for many, when their inlet closes (`ready`). No clock is read here.
 
 use crate::api::{Context, Origin, Peer, TypeMark};
 use crate::core::Core;
@@ -35,6 +35,8 @@ pub enum What {
     Gone = 8,
     /// A peer broke the format.
     Broken = 9,
+    /// Messages from one sender that lay ready were received: the bytes of all, the rest of the last.
+    Take = 10,
 }
 
 /// One event.
@@ -101,8 +103,8 @@ pub(crate) fn act(call: u16, what: What) -> u16 {
 
 pub(crate) fn what_of(act: u16) -> What {
     use What::*;
-    const ALL: [What; 10] = [
-        Nothing, Send, Recv, Match, Keep, Hold, Move, Complete, Gone, Broken,
+    const ALL: [What; 11] = [
+        Nothing, Send, Recv, Match, Keep, Hold, Move, Complete, Gone, Broken, Take,
     ];
     ALL.get(usize::from(act >> CALL_BITS)).copied().unwrap_or(Nothing)
 }

@@ -56,7 +56,7 @@ pub const TRAILS_READ: usize = 4096;
 /// Streams whose place is remembered: a halo exchange talks to some tens of neighbours; 1 KB.
 pub const ROUTES: usize = 64;
 
-/// Streams whose ready messages are taken without a look at stream and gate: one for each lane that a rank's neighbours are granted, twice over.
+/// Streams whose ready messages are taken without a look at stream and gate: one for each lane that a rank's neighbours are granted, twice over; 512 B.
 pub const INLETS: usize = 8;
 
 /// Packets taken from a rail in one poll: large enough to hide the poll's own cost, small enough that waiting code gets its turn.

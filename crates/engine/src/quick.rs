@@ -18,6 +18,7 @@ use crate::shard::Shard;
 use crate::store::{Body, Meta};
 use crate::table::NONE;
 use garonne_sync::user::UserMem;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A small contiguous standard-mode send.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +76,12 @@ impl Catch {
             room,
             origin,
         }
+    }
+
+    /// Stores the site of its origin.
+    #[inline(always)]
+    pub(crate) fn note_site(&self, word: &AtomicU64) {
+        word.store(self.origin.site, Ordering::Relaxed);
     }
 
     /// What it accepts.

@@ -6,7 +6,8 @@
 //!
 //! What a stream and its gate have to say about each envelope (its turn, the credits it used and that are owed for it) an [`Inlet`] says for
 //! many: opened for as many as nothing can go wrong with, and settled before the engine looks at a packet in any other way. An inlet
-//! is open only while all is calm, and only packets and posted receives end that, so `settle` has one caller besides its own. Owned by the core.
+//! is open only while all is calm, and only packets and posted receives end that, so `settle` has one caller besides its own. So it is with what is
+//! recorded: an inlet has at hand what its last receive was, and leaves one event for all that it took when it closes. Owned by the core.
 //! Bounded by [`INLETS`].
 
 use crate::api::{Context, Peer, Request};
@@ -18,14 +19,16 @@ use crate::quick::{ANY_PEER, ANY_TAG, Catch, Caught};
 use crate::rail::{Accept, Header, Kind, Peeked, Rail, Ready};
 use crate::shard::Shard;
 use crate::track::RUN_PAYLOAD_MAX;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A stream whose next small envelopes may be taken.
-#[derive(Clone, Copy, Debug)]
+/// A stream whose next small envelopes may be taken. A line long, so that one shift finds it.
+#[derive(Debug)]
+#[repr(align(64))]
 struct Inlet {
     /// That of the stream, or [`CLOSED`].
     key: u64,
-    /// The next envelope's number, its low half.
-    sequence: u32,
+    /// Tag and number of the last envelope, as its header has them: the number's low half is the upper one.
+    last: u64,
     /// Envelopes that may be taken.
     left: u32,
     /// Envelopes that could be taken at first.
@@ -34,7 +37,13 @@ struct Inlet {
     stream: u32,
     /// Payload taken.
     bytes: u64,
+    /// Of the last receive: its call and the type of its data as an event has them, and its site, which its caller stores.
+    call: u16,
+    kind: u8,
+    site: AtomicU64,
 }
+
+const _: () = assert!(size_of::<Inlet>() == 64, "a line");
 
 /// No stream has this key: no peer is `u32::MAX`.
 const CLOSED: u64 = u64::MAX;
@@ -47,37 +56,66 @@ pub(crate) struct Inlets {
     open: bool,
 }
 
-impl Inlets {
-    pub(crate) fn new() -> Self {
-        let closed = Inlet {
+impl Inlet {
+    const fn closed() -> Self {
+        Self {
             key: CLOSED,
-            sequence: 0,
+            last: 0,
             left: 0,
             granted: 0,
             gate: 0,
             stream: 0,
             bytes: 0,
-        };
+            call: 0,
+            kind: 0,
+            site: AtomicU64::new(0),
+        }
+    }
+
+    /// The next envelope's number, its low half.
+    #[inline(always)]
+    fn next(&self) -> u32 {
+        ((self.last >> 32) as u32).wrapping_add(1)
+    }
+
+    /// What it took, as an event.
+    fn taken(&self, key: u64) -> Event {
+        Event {
+            len: self.bytes,
+            site: self.site.load(Ordering::Relaxed),
+            peer: key as u32,
+            context: (key >> 32) as u32,
+            tag: self.last as u32 as i32,
+            call: self.call,
+            what: What::Take,
+            kind: self.kind,
+        }
+    }
+}
+
+impl Inlets {
+    pub(crate) fn new() -> Self {
         Self {
-            places: [closed; INLETS],
+            places: [const { Inlet::closed() }; INLETS],
             open: false,
         }
     }
 }
 
-/// A receive that takes what lies ready.
-struct Grab<'a> {
+/// A receive that takes what lies ready, and what stores its site.
+struct Grab<'a, S> {
     core: &'a mut Core,
     catch: &'a Catch,
+    site: S,
 }
 
-impl Accept for Grab<'_> {
+impl<S: FnOnce(&AtomicU64)> Accept for Grab<'_, S> {
     type Taken = Caught;
 
     /// Takes a packet for a receive that nothing precedes, if it is the next envelope of its stream and all is plain.
     #[inline(always)]
     fn accept(self, peeked: &Peeked) -> Option<Caught> {
-        let Self { core, catch } = self;
+        let Self { core, catch, site } = self;
         let [first, second, third] = peeked.words;
         let caught = Caught {
             source: (second >> 32) as u32,
@@ -99,27 +137,21 @@ impl Accept for Grab<'_> {
             return None;
         }
         let inlet = &mut core.inlets.places[place];
-        if (third >> 32) as u32 != inlet.sequence {
+        if (third >> 32) as u32 != inlet.next() {
             return None;
         }
-        inlet.sequence = inlet.sequence.wrapping_add(1);
+        // Its number, which says what comes next, and its tag, which is recorded, in one store.
+        inlet.last = third;
         inlet.bytes += u64::from(caught.len);
+        site(&inlet.site);
+        inlet.call = catch.origin.call;
+        inlet.kind = catch.origin.kind;
         inlet.left -= 1;
-        let last = inlet.left == 0;
-        catch.mem.copy_from(0, peeked.payload, 0, caught.len as usize);
-        core.events.push(Event {
-            len: caught.len.into(),
-            site: catch.origin.site,
-            peer: peeked.peer,
-            context: catch.context,
-            tag: caught.tag,
-            call: catch.origin.call,
-            what: What::Recv,
-            kind: catch.origin.kind,
-        });
-        if last {
+        // Before the copy, where the place is still at hand; credits leave after it, when the caller pumps.
+        if inlet.left == 0 {
             core.close_inlet(place);
         }
+        catch.mem.copy_from(0, peeked.payload, 0, caught.len as usize);
         Some(caught)
     }
 }
@@ -150,26 +182,30 @@ impl Core {
         let allowed = gate.takeable(&self.quotas, RUN_PAYLOAD_MAX as u64);
         self.inlets.places[place] = Inlet {
             key: stream_key(context, peer).0,
-            sequence: stream.next_rx as u32,
+            last: u64::from((stream.next_rx as u32).wrapping_sub(1)) << 32,
             left: allowed,
             granted: allowed,
             gate: route.gate,
             stream: route.stream,
-            bytes: 0,
+            ..Inlet::closed()
         };
         self.inlets.open = true;
         true
     }
 
-    /// Tells stream and gate what was taken.
+    /// Tells stream and gate what was taken, and notes it.
     #[cold]
     #[inline(never)]
     fn close_inlet(&mut self, place: usize) {
         let inlet = &mut self.inlets.places[place];
-        if std::mem::replace(&mut inlet.key, CLOSED) == CLOSED {
+        let key = std::mem::replace(&mut inlet.key, CLOSED);
+        if key == CLOSED {
             return;
         }
         let taken = inlet.granted - inlet.left;
+        if taken != 0 {
+            self.events.push(inlet.taken(key));
+        }
         self.streams.get_mut(inlet.stream).next_rx += u64::from(taken);
         let gate = inlet.gate;
         if self.gates[gate as usize].took(taken, inlet.bytes, &self.quotas) {
@@ -197,12 +233,13 @@ impl Core {
 
 impl<R: Rail> Shard<R> {
     /// Receives the message that lies ready, if all is plain; `None`: nothing happened, take another way. Looks once.
+    /// The site, which the origin need not have, is stored by `site`, since its caller knows in what kind of register it is.
     #[inline(always)]
-    pub fn take_now(&mut self, catch: &Catch) -> Option<Caught> {
+    pub fn take_now(&mut self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Option<Caught> {
         if !self.core.is_calm() {
             return None;
         }
-        match self.take_ready(catch) {
+        match self.take_ready(catch, site) {
             Ready::Taken(caught) => Some(caught),
             _ => None,
         }
@@ -210,11 +247,11 @@ impl<R: Rail> Shard<R> {
 
     /// The same for a receive that has a name afterwards, which is over.
     #[inline(always)]
-    pub fn post_now(&mut self, catch: &Catch) -> Option<Request> {
+    pub fn post_now(&mut self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Option<Request> {
         if !self.core.requests.has_room() {
             return None;
         }
-        let caught = self.take_now(catch)?;
+        let caught = self.take_now(catch, site)?;
         let core = &mut self.core;
         core.completions += 1;
         core.requests.open_ended(catch.context, caught, core.completions)
@@ -226,7 +263,7 @@ impl<R: Rail> Shard<R> {
     pub fn recv_quick(&mut self, catch: &Catch, spins: u32) -> Option<Caught> {
         let mut left = spins;
         while self.core.is_calm() {
-            match self.take_ready(catch) {
+            match self.take_ready(catch, |word| catch.note_site(word)) {
                 Ready::Taken(caught) => return Some(caught),
                 Ready::Unknown if self.rail.is_quiet() => {}
                 _ => return self.recv_polled(*catch, left),
@@ -242,9 +279,9 @@ impl<R: Rail> Shard<R> {
 
     /// Receives the message that lies ready, if it is one for `catch`; the engine is calm.
     #[inline(always)]
-    fn take_ready(&mut self, catch: &Catch) -> Ready<Caught> {
+    fn take_ready(&mut self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Ready<Caught> {
         let core = &mut self.core;
-        let found = self.rail.take_ready(Grab { core, catch });
+        let found = self.rail.take_ready(Grab { core, catch, site });
         if self.core.pending {
             // Credits to return.
             self.pump();
@@ -270,6 +307,7 @@ impl<R: Rail> Shard<R> {
     /// the general way. Its end is asked for with [`Shard::end_plain`] or with `take`.
     #[inline]
     pub fn post_plain(&mut self, catch: &Catch) -> Option<Request> {
-        self.post_now(catch).or_else(|| self.post_unready(*catch))
+        self.post_now(catch, |word| catch.note_site(word))
+            .or_else(|| self.post_unready(*catch))
     }
 }

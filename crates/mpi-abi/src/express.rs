@@ -261,7 +261,7 @@ pub(crate) fn recv(
     status: Ptr<MPI_Status>,
 ) -> Option<c_int> {
     let catch = catch((call, site), buf, (count, datatype), (source, tag), comm)?;
-    let caught = world::host()?.take_now(&catch)?;
+    let caught = world::host()?.take_now(&catch, |word| site.store(word))?;
     give_if(status, &caught.into());
     Some(MPI_SUCCESS)
 }
@@ -284,7 +284,7 @@ pub(crate) fn irecv(
     }
     let catch = catch((call, site), buf, (count, datatype), (source, tag), comm)?;
     let host = world::host()?;
-    let name = host.post_now(&catch)?;
+    let name = host.post_now(&catch, |word| site.store(word))?;
     if catch.room > HANDS_FROM {
         host.leave_open(name);
     }

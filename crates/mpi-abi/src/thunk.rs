@@ -59,7 +59,7 @@ impl Site {
         self.0.to_bits()
     }
 
-    /// Stores the address in a word of a trail, which one thread at a time writes and none of this process reads, from the register that it is in: what
+    /// Stores the address in a word of a trail or an inlet, which one thread of this process at a time uses, from the register that it is in: what
     /// [`Site::address`] gives, the compiler moves into another one first.
     #[inline(always)]
     pub(crate) fn store(self, word: &AtomicU64) {

@@ -207,14 +207,14 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     /// Receives a message that lies ready, the shortest way; `None`: nothing happened, use `recv_quick` or `recv`.
     #[inline(always)]
-    pub fn take_now(&self, catch: &Catch) -> Option<Caught> {
-        self.shard.try_alone()?.take_now(catch)
+    pub fn take_now(&self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Option<Caught> {
+        self.shard.try_alone()?.take_now(catch, site)
     }
 
     /// The same for a receive that has a name afterwards; `None`: use `post_plain` or `recv`.
     #[inline(always)]
-    pub fn post_now(&self, catch: &Catch) -> Option<Request> {
-        self.shard.try_alone()?.post_now(catch)
+    pub fn post_now(&self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Option<Request> {
+        self.shard.try_alone()?.post_now(catch, site)
     }
 
     /// Whether one thread at a time is in MPI.

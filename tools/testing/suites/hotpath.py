@@ -20,7 +20,7 @@ WAYS = {
     "blocking": (("MPI_Send",), ("MPI_Recv",)),
     "nonblocking": (("MPI_Isend", "MPI_Waitall"), ("MPI_Irecv", "MPI_Waitall")),
 }
-CEILINGS = {"blocking": (80, 235), "nonblocking": (126, 350)}
+CEILINGS = {"blocking": (80, 222), "nonblocking": (126, 330)}
 # How far the prices with and without may differ, but for what does not happen at each message: a return of credits that comes sooner or later, a table that grows.
 SAME = 0.5
 BACKGROUND = {"on": "1", "off": "0"}

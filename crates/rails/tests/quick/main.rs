@@ -1,8 +1,8 @@
 //! The engine's shortest ways, over the rail that has them, against a model: whether a message goes the quick or the general way
 //! on either side, it gets to the receive that the standard says.
 
-use garonne_engine::api::{Context, Error, Mode, Recv, Send, Started};
-use garonne_engine::event;
+use garonne_engine::api::{Context, Error, Mode, Pattern, Recv, Send, Started};
+use garonne_engine::event::{self, Event, What};
 use garonne_engine::limits::ENVELOPES_MAX;
 use garonne_engine::quick::{Catch, Ended, Small};
 use garonne_sync::user::{Data, Scratch};
@@ -10,6 +10,7 @@ use pair::*;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 mod pair;
 #[path = "../support/mod.rs"]
@@ -307,6 +308,125 @@ fn a_track_stops_where_credits_end_and_goes_on_when_they_come_back() {
     assert!(on_track > 2000, "{on_track} messages went on the track");
 }
 
+/// Sends a small message the shortest way that there is, as the first of a stream as well.
+fn send_somehow(pair: &mut Pair, small: &Small) {
+    if pair.sender.send_small(small) {
+        return;
+    }
+    let sent = pair.sender.send(Send {
+        context: small.context,
+        peer: small.peer,
+        source: small.source,
+        tag: small.tag,
+        data: Data::contiguous(small.mem, small.len as u64),
+        mode: Mode::Standard,
+        origin: ORIGIN,
+    });
+    assert!(matches!(sent, Ok(Started::Done(_))));
+}
+
+/// What the receiver recorded of messages that it took as they lay ready.
+fn takes(pair: &Pair) -> Vec<Event> {
+    let events = pair.receiver.events().iter().map(|(_, event)| event);
+    events.filter(|event| event.what == What::Take).collect()
+}
+
+/// Sends a message that is too long for a slot, and receives it.
+fn pass_a_longer_one(pair: &mut Pair) {
+    let longer = Sent {
+        tag: 0,
+        len: 256,
+        fill: 1,
+    };
+    pair.send(longer, true);
+    pair.receive(Some(0), false);
+}
+
+/// A receive of eight bytes into this memory.
+fn eight_bytes_from(context: Context, tag: i32, memory: &Scratch) -> Catch {
+    let pattern = Pattern {
+        context,
+        ..pattern(Some(tag), false)
+    };
+    Catch::of(pattern, (memory.mem(), 8), ORIGIN)
+}
+
+/// Sends eight bytes in each of these contexts and takes them as they lie ready.
+fn send_and_take(pair: &mut Pair, contexts: &[Context], tag: i32, place: u64) {
+    let room = Scratch::new(8).unwrap();
+    for &context in contexts {
+        let small = Small {
+            tag,
+            ..eight_bytes(context, &room)
+        };
+        assert!(pair.sender.send_small(&small));
+        let catch = eight_bytes_from(context, tag, &room);
+        let site = |word: &AtomicU64| word.store(place, Ordering::Relaxed);
+        assert!(pair.receiver.take_now(&catch, site).is_some());
+    }
+}
+
+#[test]
+fn messages_taken_as_they_lie_ready_are_one_event_when_something_else_comes() {
+    let mut pair = warm_pair();
+    pass_a_longer_one(&mut pair);
+    let (before, had) = (pair.receiver.events().next(), takes(&pair).len());
+    for tag in 3..6 {
+        send_and_take(&mut pair, &[CONTEXT], tag, 100 + tag as u64);
+    }
+    assert_eq!(
+        pair.receiver.events().next(),
+        before,
+        "each is no event of its own"
+    );
+    pass_a_longer_one(&mut pair);
+    let taken = Event {
+        len: 3 * 8,
+        site: 105,
+        peer: 0,
+        context: CONTEXT,
+        tag: 5,
+        call: ORIGIN.call,
+        what: What::Take,
+        kind: ORIGIN.kind,
+    };
+    assert_eq!(takes(&pair)[had..], [taken]);
+}
+
+#[test]
+fn of_messages_taken_as_they_lie_ready_none_is_left_out_of_the_events() {
+    let mut pair = warm_pair();
+    let other = 8 + CONTEXT;
+    // The first of a stream is not taken so.
+    let first = Scratch::new(8).unwrap();
+    send_somehow(&mut pair, &eight_bytes(other, &first));
+    while pair.receiver.progress() {}
+    let kept = pair.receiver.recv_quick(&eight_bytes_from(other, 3, &first), 0);
+    assert!(kept.is_some());
+    let had = takes(&pair).len();
+    // Streams of one peer have one place, and credits are returned several times.
+    let mut count = 0;
+    for round in 0..ENVELOPES_MAX {
+        let contexts: &[Context] = if round % 100 == 0 {
+            &[other, CONTEXT]
+        } else {
+            &[CONTEXT]
+        };
+        send_and_take(&mut pair, contexts, 3, 100);
+        count += contexts.len() as u64;
+        pair.sender.progress();
+    }
+    pass_a_longer_one(&mut pair);
+    let taken = &takes(&pair)[had..];
+    assert_eq!(taken.iter().map(|event| event.len).sum::<u64>(), count * 8);
+    assert!(taken.iter().all(|event| event.len > 0));
+    let of_other = taken.iter().filter(|event| event.context == other);
+    assert_eq!(
+        of_other.map(|event| event.len).sum::<u64>(),
+        u64::from(ENVELOPES_MAX).div_ceil(100) * 8
+    );
+}
+
 /// The first eight bytes of this memory, to the one peer.
 fn eight_bytes(context: Context, memory: &Scratch) -> Small {
     Small {
@@ -362,19 +482,7 @@ fn tracks_end_with_their_communicator_and_leave_those_of_others_where_readers_fi
     let others = [8, 16, 24, 32].map(|block| block + CONTEXT);
     for context in others {
         while pair.sender.track(context, 1).is_none() {
-            if !pair.sender.send_small(&small(context)) {
-                let first = small(context);
-                let sent = pair.sender.send(Send {
-                    context,
-                    peer: first.peer,
-                    source: first.source,
-                    tag: first.tag,
-                    data: Data::contiguous(first.mem, 8),
-                    mode: Mode::Standard,
-                    origin: ORIGIN,
-                });
-                assert!(matches!(sent, Ok(Started::Done(_))));
-            }
+            send_somehow(&mut pair, &small(context));
             while pair.receiver.progress() {}
         }
         // From another place, which no event has.
