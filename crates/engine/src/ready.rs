@@ -277,6 +277,13 @@ impl<R: Rail> Shard<R> {
         self.recv_troubled(*catch, spins)
     }
 
+    /// Whether [`Shard::recv_quick`], which just received nothing, may do so when more comes, as far as that is known.
+    pub fn may_catch(&self, catch: &Catch) -> bool {
+        let core = &self.core;
+        let troubled = core.pending || core.holders != 0 || core.flows != 0;
+        !troubled && (core.matcher.is_empty() || core.matcher.find(&catch.pattern()).is_none())
+    }
+
     /// Receives the message that lies ready, if it is one for `catch`; the engine is calm.
     #[inline(always)]
     fn take_ready(&mut self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Ready<Caught> {

@@ -214,3 +214,6 @@ pub const CATCH_LOOKS: u32 = 8;
 
 /// Such turns: a microsecond in all, in which an answer on the way comes, and short beside what else may have to be looked after.
 pub const CATCH_TURNS: u32 = 8;
+
+/// Room of a receive that is looked for so at most: no rail sends so short a message in pieces.
+pub const CATCH_ROOM_MAX: u32 = 4096;

@@ -122,6 +122,12 @@ pub const PACE_TRIED_ONCE_FROM: u64 = 2 << 20;
 /// What a message of this length costs beside its bytes (a handshake, some calls of the kernel) is less than a tenth of it: the paces of longer ones are much the same.
 pub const PACE_LONG_FROM: u64 = 1 << 20;
 
+/// Messages of a class that go the usual way at first until one of them is measured; then others are tried all the same: where several are always fetched at once none ever is.
+pub const PACE_UNMEASURED: u32 = 16;
+
+/// Longest message that goes by packets because its lane has not been filled once: some four fill the longest. A longer one pays for all pages at once, and what it takes tells little less.
+pub const PACE_UNWORN_MAX: u64 = 8 << 20;
+
 /// What was earned at most, in messages of the class: a long quiet time is no reason to lose much at once, and a way that is so much slower is out.
 pub const PACE_EARNED_MAX: i64 = 32;
 

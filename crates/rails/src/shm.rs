@@ -26,7 +26,7 @@ pub use peers::{Neighbours, Process, Threads};
 
 use crate::limits::{
     COMMONS_ALIGN, EAGER_MAX, FLOW_FROM, FLOW_PIECE_MIN, FLOW_PIECES, HANDS_LOOK_BYTES, HANDS_LOOKS,
-    HANDS_LOOKS_MAX, INLINE_MAX, PACKET_MAX, RANKS_MAX, SHARE_MIN,
+    HANDS_LOOKS_MAX, INLINE_MAX, PACE_UNWORN_MAX, PACKET_MAX, RANKS_MAX, SHARE_MIN,
 };
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::lift::{Lift, Lifted};
@@ -468,7 +468,7 @@ impl Rail for ShmRail {
             self.paces.begin_unmeasured();
             return Fetch::Late;
         }
-        if hands && !self.inbox.is_worn_in(peer) {
+        if hands && len <= PACE_UNWORN_MAX && !self.inbox.is_worn_in(peer) {
             // The system's pages for the lane take many times what the bytes do. They come once, and then packets are measured as they will be.
             self.paces.begin_unmeasured();
             return Fetch::Packets;

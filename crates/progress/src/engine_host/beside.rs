@@ -268,6 +268,16 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.sees_beside() || self.left_elsewhere() != 0
     }
 
+    /// Whether the first shard, of which this is none, has steppers, or something open that needs hands: waits in any shard see to these.
+    pub(super) fn is_first_busy(&self) -> bool {
+        let first = self.beside.get().filter(|beside| beside.shard != 0);
+        first.is_some_and(|beside| {
+            let first = beside.shards.host(0);
+            first
+                .is_none_or(|first| first.stepping.load(Ordering::Relaxed) > 0 || first.lending.is_any_open())
+        })
+    }
+
     /// The calling thread is about to sit here: whoever polls sees to what it left open elsewhere.
     #[inline]
     pub(super) fn rely(&self) {

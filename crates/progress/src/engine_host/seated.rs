@@ -7,7 +7,8 @@
 use super::EngineHost;
 use crate::host::Awaits;
 use crate::limits::{
-    CATCH_LOOKS, CATCH_TURNS, CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST, SEATLESS_NAP, SERVED_BEFORE_ASIDE,
+    CATCH_LOOKS, CATCH_ROOM_MAX, CATCH_TURNS, CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST, SEATLESS_NAP,
+    SERVED_BEFORE_ASIDE,
 };
 use crate::surroundings::{Given, Surroundings};
 use garonne_engine::quick::{Catch, Caught};
@@ -31,6 +32,15 @@ pub(super) fn myself() -> Who {
         static OWN: u64 = const { 0 };
     }
     OWN.with(|own| Who::new(std::ptr::from_ref(own).addr()))
+}
+
+/// What looking for a message with the engine in hand came to.
+enum Turn {
+    Caught(Caught),
+    /// It may come yet.
+    InVain,
+    /// It takes the general way.
+    Troubled,
 }
 
 impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
@@ -141,13 +151,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// Receives a message that comes soon and nothing was posted for, as the poller of all; `None`: nothing was received, take the general way, which posts the receive first. Only where
-    /// nobody polls or who does lies on the bell, nobody has sat down since the last time, to whom the role would go after each message, and nothing waits for anything else than messages, since that is not looked
-    /// after here.
+    /// nobody polls or who does lies on the bell, nobody has sat down since the last time, to whom the role would go after each message, and nothing waits for anything else than messages, since
+    /// that is not looked after here. And only for messages that come whole: what began to come into the memory of a receive that is not posted would go to another that is posted meanwhile.
     #[inline(never)]
     pub(super) fn recv_quick_among(&self, catch: &Catch) -> Option<Caught> {
-        let busy = self.surroundings.patience().spins == 0;
-        let open = self.stepping.load(Ordering::Relaxed) > 0 || self.lending.is_any_open();
-        if busy || open || self.is_watched() || !self.lending.door.gate.is_kept() || !self.looks.is_empty() {
+        if catch.room > CATCH_ROOM_MAX || self.has_more_to_see_to() {
             return None;
         }
         let sat = self.seats.sat();
@@ -159,7 +167,14 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             return None;
         }
         let role = Role(&self.seats);
-        let caught = (0..CATCH_TURNS).find_map(|_| self.catch_in_turn(catch));
+        let mut turns = 0..CATCH_TURNS;
+        let caught = loop {
+            match turns.next().map(|_| self.catch_in_turn(catch)) {
+                Some(Turn::Caught(caught)) => break Some(caught),
+                Some(Turn::InVain) => self.yield_engine(),
+                Some(Turn::Troubled) | None => break None,
+            }
+        };
         if self.lay_back() {
             // It is another thread's already.
             std::mem::forget(role);
@@ -169,16 +184,31 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         caught
     }
 
+    /// Whether who waits here has to look after anything but messages of this shard.
+    fn has_more_to_see_to(&self) -> bool {
+        let open = self.stepping.load(Ordering::Relaxed) > 0 || self.lending.is_any_open();
+        self.surroundings.patience().spins == 0
+            || open
+            || self.is_watched()
+            || !self.lending.door.gate.is_kept()
+            || !self.looks.is_empty()
+            || self.has_to_see_beside()
+            || self.is_first_busy()
+    }
+
     /// Looks for it some times with the engine in hand, which others then may have.
-    fn catch_in_turn(&self, catch: &Catch) -> Option<Caught> {
+    fn catch_in_turn(&self, catch: &Catch) -> Turn {
         let mut shard = self.enter();
         let before = shard.completions();
-        let caught = shard.recv_quick(catch, CATCH_LOOKS);
-        self.depart(shard, before);
-        if caught.is_none() {
-            self.yield_engine();
-        }
-        caught
+        let turn = match shard.recv_quick(catch, CATCH_LOOKS) {
+            Some(caught) => Turn::Caught(caught),
+            None if shard.may_catch(catch) => Turn::InVain,
+            None => Turn::Troubled,
+        };
+        // Work that is left is seen to by who polls next.
+        let changed = shard.completions() != before;
+        self.leave(shard, changed);
+        turn
     }
 
     /// Takes the looks of those who wait for memory, and wakes those for whom it has come.

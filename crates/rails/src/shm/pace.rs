@@ -10,7 +10,7 @@
 use crate::limits::{
     PACE_CLASSES, PACE_EARNED_MAX, PACE_EARNED_SURE, PACE_EARNED_UNSURE, PACE_FROM_LOG2,
     PACE_KERNEL_HANDICAP, PACE_LONG_FROM, PACE_RETRY_EVERY, PACE_SURE, PACE_TRIED_ONCE_FROM, PACE_TRIES,
-    PACE_TURNED, SHARE_MIN,
+    PACE_TURNED, PACE_UNMEASURED, SHARE_MIN,
 };
 use garonne_engine::rail::Fetch;
 use std::time::Duration;
@@ -265,7 +265,8 @@ impl Pace {
         let learning = picked.is_some_and(|way| known.cells[way].seen < PACE_SURE);
         // What nothing at all is known about, or may be best, is tried at once, but not before the usual way has been measured: packets keep to it until then, which
         // leaves their lane in the caches, and the first message of a length touches its memory for the first time.
-        let begun = known.cells[usual].seen > 0;
+        // Unless it cannot be gone now, or never runs alone and so is not measured.
+        let begun = known.cells[usual].seen > 0 || !able(WAYS[usual]) || known.since >= PACE_UNMEASURED;
         let affordable = picked.filter(|way| begun && lost(*way) <= known.earned.max(0));
         let known = &mut self.classes[class];
         (known.learning, known.trying) = (learning, affordable.is_some());
@@ -318,6 +319,19 @@ mod tests {
             }
         }
         pace
+    }
+
+    #[test]
+    fn what_cannot_be_gone_now_is_not_gone_for_want_of_anything_known() {
+        assert_eq!(Pace::default().decide(LEN, |way| way == Fetch::Read), Fetch::Read);
+    }
+
+    #[test]
+    fn where_nothing_is_ever_measured_all_ways_are_gone() {
+        let mut pace = Pace::default();
+        let mut gone = [0; WAYS.len()];
+        (0..1000).for_each(|_| gone[column(pace.decide(LEN, any))] += 1);
+        assert!(gone.iter().all(|count| *count > 0), "{gone:?}");
     }
 
     #[test]
