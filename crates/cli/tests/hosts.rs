@@ -2,7 +2,10 @@
 
 mod support;
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use garonne_node::limits::{LINE_DOWN_MAX, PING_EVERY};
 
 use support::{MARK, children, command, finish, kill, marked, said, until};
 
@@ -161,4 +164,75 @@ fn whoever_dies_nothing_is_left_and_a_lost_agent_is_named_by_its_host() {
         }
         until("nothing is left", || marked(&mark).is_empty());
     }
+}
+
+/// A job with a rank here and one on host 'a', whose agent's processes are stopped until something lies unread on its line: launcher, guard, agent.
+fn with_something_unread(starter: &str, here: &str) -> (Child, Vec<i32>) {
+    let mark = format!("unread-{}-{:?}", std::process::id(), std::thread::current().id());
+    let mut run = command("run");
+    run.args(["--launcher", starter, "--host", "localhost,a", "sh", "-c", here]);
+    let child = run.env(MARK, &mark).spawn().unwrap();
+    let is = |pid: &i32, name: &str| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
+    };
+    until("both ranks run", || {
+        marked(&mark).iter().filter(|pid| is(pid, "sleep")).count() == 2
+    });
+    let agent = support::agent_of(child.id() as i32).unwrap();
+    let mut outer = vec![];
+    let mut below = children(agent);
+    while let Some(pid) = below
+        .iter()
+        .copied()
+        .find(|pid| is(pid, "garonne") || is(pid, "sh"))
+    {
+        if is(&pid, "garonne") {
+            outer.push(pid);
+        }
+        below = children(pid);
+        if outer.len() == 3 {
+            break;
+        }
+    }
+    assert_eq!(outer.len(), 3, "launcher, guard, agent");
+    kill(outer[2], libc::SIGSTOP);
+    std::thread::sleep(PING_EVERY + Duration::from_millis(500));
+    (child, outer)
+}
+
+#[test]
+fn a_host_whose_agent_is_killed_is_named_at_once_also_where_it_had_something_unread() {
+    // The agent alone, whose launcher ends its line; and all its processes, of which the command tells that started them.
+    for victims in [2..3, 0..3] {
+        let swift = (0..3).any(|_| {
+            let (child, outer) = with_something_unread("sh -c 'shift; exec \"$@\"' sh", "sleep 1000; true");
+            let begun = Instant::now();
+            outer[victims.clone()]
+                .iter()
+                .for_each(|pid| kill(*pid, libc::SIGKILL));
+            let said = finish(child);
+            assert!(said.err.contains("G0217") && said.err.contains("'a'"), "{said:?}");
+            // On a machine that stands still now and then it takes longer once, but not each time.
+            begun.elapsed() < LINE_DOWN_MAX
+        });
+        assert!(swift, "{victims:?} took as long as a network that fails");
+    }
+}
+
+#[test]
+fn what_fails_because_a_host_is_gone_is_not_told_before_that_host() {
+    let path = std::env::temp_dir().join(format!("garonne-gone-{}", std::process::id()));
+    let here = format!(
+        "while [ ! -e {} ]; do sleep 0.1; [ $PMI_RANK = 0 ] || exec sleep 1000; done; exit 5",
+        path.display()
+    );
+    // What started it says nothing of how it ended.
+    let (child, outer) = with_something_unread("sh -c 'shift; \"$@\"; exit 255' sh", &here);
+    outer.iter().for_each(|pid| kill(*pid, libc::SIGKILL));
+    std::thread::sleep(Duration::from_millis(200));
+    std::fs::write(&path, "").unwrap();
+    let said = finish(child);
+    std::fs::remove_file(&path).unwrap();
+    assert!(said.code == 1 && said.err.contains("G0217"), "{said:?}");
+    assert!(!said.err.contains("exit status 5"), "{said:?}");
 }

@@ -3,7 +3,10 @@
 //! It forks a guard, which forks the agent; it passes signals on to the agent, and waits. Each of the three is the parent
 //! of orphans below it and notices the end of the others, so any one of them that survives ends what is left: the launcher
 //! what guard and agent leave, the agent what it started, the guard what both of the others would have ended.
+//!
+//! It keeps a hand on the agent's connections to those of other hosts, too ([`Lines`]): so they end as connections do that somebody ends, also where the agent is killed.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
@@ -51,7 +54,7 @@ pub(crate) fn launch_as(job: &Job, beginning: Beginning, world: &mut dyn FnMut(O
             guard(job, launcher, theirs, signals, beginning)
         }
         Forked::Parent(guard) => {
-            // Lines to other hosts end with the agent, not with us.
+            // The agent tells us of its lines to other hosts itself, also of those that it makes later.
             drop((theirs, beginning));
             attend(guard, &ours, &signals, world)
         }
@@ -82,6 +85,7 @@ fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: Signals, beginning: B
 
 /// Passes signals on until the agent says that the job is done, or it or its guard is gone.
 fn attend(guard: i32, link: &OwnedFd, signals: &Signals, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> {
+    let mut lines = Lines::default();
     let pidfd = rustix::process::Pid::from_raw(guard)
         .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
     loop {
@@ -105,13 +109,17 @@ fn attend(guard: i32, link: &OwnedFd, signals: &Signals, world: &mut dyn FnMut(O
             pass_signals_on(link, signals);
         }
         if ready[1] || ready.get(2) == Some(&true) {
-            match hear(link, world) {
+            match hear(link, world, &mut lines) {
                 Heard::Done(code) => {
                     wait_for(guard);
+                    lines.end();
                     return Ok(code);
                 }
                 Heard::Nothing if ready.get(2) != Some(&true) => {}
-                Heard::Nothing | Heard::End => return bury(),
+                Heard::Nothing | Heard::End => {
+                    lines.end();
+                    return bury();
+                }
             }
         }
     }
@@ -144,7 +152,7 @@ enum Heard {
 }
 
 /// Hears the agent out, as far as it has spoken.
-fn hear(link: &OwnedFd, world: &mut dyn FnMut(OwnedFd)) -> Heard {
+fn hear(link: &OwnedFd, world: &mut dyn FnMut(OwnedFd), lines: &mut Lines) -> Heard {
     loop {
         let message = match sys::recv(link.as_fd(), RecvFlags::DONTWAIT) {
             Ok(message) => message,
@@ -154,7 +162,31 @@ fn hear(link: &OwnedFd, world: &mut dyn FnMut(OwnedFd)) -> Heard {
         match Link::decode(&message.bytes) {
             Ok(Link::Done { code }) => return Heard::Done(code),
             Ok(Link::World) => message.fds.into_iter().for_each(&mut *world),
+            Ok(Link::Line { node }) => message.fds.into_iter().for_each(|line| lines.keep(node, line)),
             _ => return Heard::End,
+        }
+    }
+}
+
+/// The connections by which the agent speaks with those of other hosts, by their nodes.
+///
+/// The system resets the connections of a process that is killed with something unread, and a reset may as well come from something on the way, which a line survives. While this process has
+/// them, too, they are not reset: it ends them, and the other side knows at once that this agent is gone.
+#[derive(Debug, Default)]
+struct Lines(HashMap<u32, OwnedFd>);
+
+impl Lines {
+    /// In the place of the one before, which the agent has left.
+    fn keep(&mut self, node: u32, line: OwnedFd) {
+        if self.0.len() < limits::LINES_KEPT || self.0.contains_key(&node) {
+            self.0.insert(node, line);
+        }
+    }
+
+    /// The agent is gone.
+    fn end(&self) {
+        for line in self.0.values() {
+            let _ = rustix::net::shutdown(line, rustix::net::Shutdown::Both);
         }
     }
 }

@@ -289,6 +289,14 @@ pub const MOVE_ROUNDS: u32 = 3;
 /// How long there may be no connection where the network has cut it: the other side needs a sign of life that is refused, and a call.
 pub const LINE_DOWN_MAX: Duration = Duration::from_secs(6);
 
+/// How long before the line to an agent is reset the command may have ended that started it, for the two to be one event: it is told when the agent's processes are reaped, which takes
+/// some milliseconds, also on a busy machine.
+pub const STARTER_BEFORE_LINE: Duration = Duration::from_secs(1);
+
+/// Connections of an agent that its launcher keeps, too: those of most jobs, and a small part of the descriptors that a process may have as a rule, since it needs some to end what the
+/// agent leaves.
+pub const LINES_KEPT: usize = 64;
+
 /// Output of one stream of a rank on its way between agents, not yet passed on: what a pipe holds.
 pub const FAR_WINDOW: usize = 64 * 1024;
 

@@ -198,6 +198,11 @@ pub enum Link {
     },
     /// A world of a traced job begins. Carries its memory file.
     World,
+    /// The agent speaks with that of a node by this connection from now on. Carries its socket.
+    Line {
+        /// The other one's node.
+        node: u32,
+    },
     /// The job is over with this exit code.
     Done {
         /// Exit code.
@@ -468,6 +473,7 @@ impl Link {
                 .raw(u32::from(*broadcast).to_le_bytes()),
             Link::Done { code } => Writer::new(202).raw(code.to_le_bytes()),
             Link::World => Writer::new(203),
+            Link::Line { node } => Writer::new(204).raw(node.to_le_bytes()),
         }
         .0
     }
@@ -481,6 +487,7 @@ impl Link {
                 broadcast: r.u32()? != 0,
             },
             203 => Link::World,
+            204 => Link::Line { node: r.u32()? },
             202 => Link::Done {
                 code: r.u32()? as i32,
             },

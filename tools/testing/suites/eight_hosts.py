@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from ..bounds import HOST_SILENT_S, within
+from ..bounds import HOST_SILENT_S, LINE_DOWN_S, within
 from ..jobs import PATIENCE_S, expect
 from ..namespaces import Hosts
 from ..runner import Case
@@ -60,16 +60,29 @@ def talk_on_all(context, talk):
 
 
 def agent_is_killed(context, talk):
-    """Any of them: the job ends at once and names its host."""
+    """Any of them, or the process that has started it: the job ends at once and names its host, whatever that had not read yet."""
     seed = int(os.environ.get("GARONNE_TEST_SEED", random.getrandbits(32)))
+    dice = random.Random(seed)
     with Hosts(HOSTS) as hosts:
-        name = random.Random(seed).choice(hosts.names[1:])
-        job = Job(context, hosts, [*where(hosts), talk, "0"])
-        with job:
-            job.wait_for_ranks(talk, HOSTS)
-            os.kill(agent_of(job, name), signal.SIGKILL)
-        code, output = job.end()
-        expect(code != 0 and "G0217" in output and name in output, f"GARONNE_TEST_SEED={seed}: exit code {code}", output)
+        for generation in (0, 2):
+            name = dice.choice(hosts.names[1:])
+            job = Job(context, hosts, [*where(hosts), talk, "0"])
+            with job:
+                job.wait_for_ranks(talk, HOSTS)
+                victim = agent_of(job, name)
+                for _ in range(generation):
+                    victim = parent_of(victim)
+                os.kill(victim, signal.SIGKILL)
+                killed = time.monotonic()
+            code, output = job.end()
+            took = time.monotonic() - killed
+            expect(code != 0 and "G0217" in output.splitlines()[0] and name in output, f"GARONNE_TEST_SEED={seed}: exit code {code}", output)
+            expect(took < LINE_DOWN_S, f"GARONNE_TEST_SEED={seed}: it took {took:.1f} s, as if a network had failed", output)
+
+
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        return int(stat.read().rpartition(")")[2].split()[1])
 
 
 def links_flap(context, talk):

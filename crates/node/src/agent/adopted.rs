@@ -261,6 +261,7 @@ impl Agent<'_> {
     pub(super) fn leader_silent(&mut self) {
         // Nobody has registered while the agents meet: there is nobody to serve, and the other agents see this one's end.
         if self.gathering {
+            self.say_ends();
             sys::exit_now(1);
         }
         let _ = epoll::delete(&self.epoll, self.link);

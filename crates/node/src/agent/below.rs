@@ -107,6 +107,17 @@ impl Below {
         )
     }
 
+    /// The line to one that reports here.
+    pub fn line_to(&self, node: u32) -> Option<&Trunk> {
+        let at = self.branches.binary_search_by_key(&node, |branch| branch.node);
+        self.branches.get(at.ok()?)?.trunk.as_ref()
+    }
+
+    /// All lines that there are.
+    pub fn lines(&self) -> impl Iterator<Item = &Trunk> {
+        self.branches.iter().filter_map(|branch| branch.trunk.as_ref())
+    }
+
     /// Ranks below that have ended since this was last asked.
     pub fn take_over(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.over)
@@ -218,7 +229,10 @@ impl Agent<'_> {
         if let Some(trunk) = below.branch(node).and_then(|branch| branch.trunk.as_mut()) {
             return match turn > trunk.turn() {
                 true if trunk.renew(&self.epoll, (line, turn)).is_err() => self.branch_lost(node),
-                true => self.branch_speaks(node),
+                true => {
+                    self.show_line(node);
+                    self.branch_speaks(node);
+                }
                 false => {}
             };
         }
@@ -232,6 +246,7 @@ impl Agent<'_> {
             return;
         };
         branch.trunk = Some(trunk);
+        self.show_line(node);
         match sent {
             Ok(()) => self.branch_speaks(node),
             Err(_) => self.branch_lost(node),
@@ -265,6 +280,7 @@ impl Agent<'_> {
             let _ = trunk.push(&self.epoll);
             let message = match trunk.receive(&self.epoll) {
                 Ok(Some(message)) => message,
+                Ok(None) if trunk.is_down() => return self.doubt_line(node),
                 Ok(None) => return,
                 Err(_) => return self.branch_lost(node),
             };
@@ -320,7 +336,9 @@ impl Agent<'_> {
         let Some(branch) = self.below.as_mut().and_then(|below| below.branch(node)) else {
             return;
         };
-        branch.trunk = None;
+        if let Some(trunk) = branch.trunk.take() {
+            trunk.end(&self.epoll);
+        }
         if std::mem::replace(&mut branch.done, true) {
             return;
         }

@@ -7,6 +7,7 @@ use std::ffi::{CString, OsString};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::time::Instant;
 
 use garonne_rails::tcp::Secret;
 use rustix::event::epoll;
@@ -25,6 +26,8 @@ pub(super) struct Hired {
     node: u32,
     /// Its process, until it has ended.
     pid: i32,
+    /// When that was, and how.
+    over: Option<(Instant, Ended)>,
     /// Our end of its standard input: an agent that has not called yet ends with it.
     _errand: OwnedFd,
     /// What it says.
@@ -122,10 +125,12 @@ impl Agent<'_> {
             .filter_map(|hired| {
                 let how = processes::ended(hired.pid)?;
                 processes::reap(std::mem::take(&mut hired.pid));
+                hired.over = Some((Instant::now(), how));
                 Some((hired.node, how))
             })
             .collect();
         for (node, how) in ended {
+            self.doubt_line(node);
             if !self.gathering || self.has_called(node) {
                 continue;
             }
@@ -136,6 +141,12 @@ impl Agent<'_> {
             };
             self.not_started(node, &format!("the command that starts its agent {how}"));
         }
+    }
+
+    /// When the command ended that started a node's agent, and how.
+    pub(super) fn starter_over(&self, node: u32) -> Option<(Instant, Ended)> {
+        let mut hired = self.far.iter().flat_map(|far| &far.hired);
+        hired.find(|hired| hired.node == node)?.over
     }
 
     /// The processes of such commands.
@@ -233,6 +244,7 @@ impl Agent<'_> {
         Ok(Hired {
             node: errand.node,
             pid,
+            over: None,
             _errand: errand_end,
             words: Some(words),
             said: Vec::new(),

@@ -42,7 +42,8 @@ impl Ending {
 }
 
 /// A failure that ends the job.
-struct Failure {
+#[derive(Debug)]
+pub(super) struct Failure {
     code: i32,
     line: String,
     /// Whether the rank had finalised MPI: then the others get time to finalise as well.
@@ -70,7 +71,7 @@ impl Agent<'_> {
             .iter()
             .all(|slot| slot.is_over(gone) && slot.dark_until.is_none());
         // Elsewhere it is ordered when the job is over.
-        let over_everywhere = over && self.up.is_none() && !self.gathering;
+        let over_everywhere = over && self.up.is_none() && !self.gathering && self.held.is_none();
         let code = self.ending.as_ref().map_or(0, |ending| ending.code);
         match self.ending.as_ref().map(|ending| ending.stage) {
             None if over_everywhere => {
@@ -371,10 +372,10 @@ impl Agent<'_> {
                 line,
             });
         }
-        self.say_failure(&report, &failure);
+        self.blame(report, failure);
     }
 
-    fn say_failure(&mut self, report: &str, failure: &Failure) {
+    pub(super) fn say_failure(&mut self, report: &str, failure: &Failure) {
         if !report.is_empty() {
             self.say(report.trim_end());
         }
@@ -400,7 +401,7 @@ impl Agent<'_> {
             line: line.to_owned(),
             finalized: how.1,
         };
-        self.say_failure(report, &failure);
+        self.blame(report.to_owned(), failure);
     }
 
     /// A failure that is no rank's: of a host, or of its agent.

@@ -103,6 +103,7 @@ impl Agent<'_> {
                     feed: None,
                     guest: outer.guest,
                 }));
+                self.show_line(outer.parent);
                 let place = Place {
                     guest: outer.guest,
                     ..own_place()?

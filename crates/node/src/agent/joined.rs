@@ -85,6 +85,7 @@ impl Agent<'_> {
             if let Some(below) = &mut self.below {
                 below.seat(node, trunk);
             }
+            self.show_line(node);
             if sent.is_err() {
                 lost.push(node);
             }

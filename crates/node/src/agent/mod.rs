@@ -10,6 +10,7 @@ mod absence;
 mod added;
 mod adopted;
 mod below;
+mod blame;
 mod branch;
 mod callback;
 mod closing;
@@ -21,6 +22,7 @@ mod hosts;
 mod identity;
 mod input;
 mod joined;
+mod kept;
 mod looks;
 mod meeting;
 mod naming;
@@ -49,7 +51,7 @@ use std::time::Instant;
 use garonne_sync::shm::Segment;
 use ipnet::IpNet;
 use rustix::event::epoll;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::SendFlags;
 
 use crate::added::Added;
 use crate::codes;
@@ -64,6 +66,7 @@ use crate::wire::Link;
 use adopted::Adopted;
 pub(crate) use adopted::adopt;
 use below::Below;
+use blame::Held;
 use callback::Callbacks;
 use ending::Ending;
 use far::Far;
@@ -168,6 +171,8 @@ struct Agent<'a> {
     ending: Option<Ending>,
     /// The rank behind a wrapper that died first, from then until it is known how: other failures do not count any more.
     suspect: Option<u32>,
+    /// The first failure, while it is not known whether a host is gone that may be its cause.
+    held: Option<Held>,
     deadline: Option<Instant>,
     last_signal: Option<Instant>,
     /// When to look whether all wait for a rank that will not come; `None`: no rank is missing.
@@ -291,6 +296,7 @@ impl<'a> Agent<'a> {
             paused: false,
             ending: None,
             suspect: None,
+            held: None,
             deadline: job.timeout.map(|timeout| Instant::now() + timeout),
             last_signal: None,
             absence_due: None,
@@ -474,22 +480,6 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    /// The launcher speaks, or is gone: then nobody sees the rest, and nothing must be left.
-    fn serve_link(&mut self) {
-        let message = sys::recv(self.link.as_fd(), RecvFlags::DONTWAIT);
-        match message.as_ref().map(|message| Link::decode(&message.bytes)) {
-            Ok(Ok(Link::Signal { signal, broadcast })) => {
-                self.say_ended_by(signal);
-                self.signalled(signal, broadcast);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            _ => {
-                processes::kill_all();
-                sys::exit_now(1);
-            }
-        }
-    }
-
     fn serve_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
             match signal.number {
@@ -585,6 +575,7 @@ impl<'a> Agent<'a> {
         self.look_for_absent(now);
         self.gate_keeps_time(now);
         self.below_keep_time(now);
+        self.let_go();
         self.up_keep_time(now);
         self.adopted_keep_time(now);
         self.looks_keep_time(now);

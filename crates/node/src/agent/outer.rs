@@ -180,8 +180,8 @@ impl Agent<'_> {
 
     /// The line to the first agent is gone: nothing may be left here.
     pub(super) fn cut_off(&mut self) {
-        if let Some(up) = &mut self.up {
-            up.trunk = None;
+        if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.take()) {
+            trunk.end(&self.epoll);
         }
         match self.adopted.is_some() {
             true => self.say_cut_off_beside(),

@@ -137,13 +137,16 @@ impl Agent<'_> {
             }
             Called::Failed(_) | Called::Refused(_) | Called::Cut(_) => *slot = None,
             Called::Open(line) => {
-                let turn = up.renewal.turn;
+                let (turn, parent) = (up.renewal.turn, up.parent);
                 up.renewal.calls.clear();
                 (up.renewal.begun, up.renewal.moves) = (None, 0);
                 let trunk = up.trunk.as_mut();
                 let renewed = trunk.is_some_and(|trunk| trunk.renew(&self.epoll, (*line, turn)).is_ok());
                 match renewed {
-                    true => self.first_speaks(),
+                    true => {
+                        self.show_line(parent);
+                        self.first_speaks();
+                    }
                     false => self.cut_off(),
                 }
             }

@@ -3,7 +3,7 @@
 //! It outlives its connection: when the way there fails, the outer agent makes another (`renewal`), and both sides go on where they were.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use garonne_rails::tcp::trusted::{Lost, Trusted};
@@ -64,9 +64,30 @@ impl Trunk {
         Ok(())
     }
 
+    /// Ends the line: the launcher has its connection, too, so that forgetting it would not.
+    pub fn end(self, epoll: &OwnedFd) {
+        let _ = epoll::delete(epoll, self.line.fd());
+        self.line.end();
+    }
+
+    /// Tells the other side that nothing more comes from here, while this process ends.
+    pub fn say_end(&self) {
+        self.line.end();
+    }
+
+    /// Its connection, for the launcher.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.line.fd()
+    }
+
     /// Whether there is no connection at the moment.
     pub fn is_down(&self) -> bool {
         self.down.is_some()
+    }
+
+    /// Since when there is no connection because the other side, or something on the way, has reset it.
+    pub fn reset_since(&self) -> Option<Instant> {
+        self.down.filter(|_| self.line.is_reset())
     }
 
     /// How many connections came before this one.

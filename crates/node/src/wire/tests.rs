@@ -93,6 +93,8 @@ fn messages_read_back_as_written() {
     };
     assert_eq!(Link::decode(&link.encode()).unwrap(), link);
     assert_eq!(Link::decode(&Link::World.encode()).unwrap(), Link::World);
+    let line = Link::Line { node: 7 };
+    assert_eq!(Link::decode(&line.encode()).unwrap(), line);
     assert_eq!(
         Link::decode(&Link::Done { code: -1 }.encode()).unwrap(),
         Link::Done { code: -1 }

@@ -52,6 +52,8 @@ struct Seal {
 pub(crate) enum End {
     /// The other side has closed it, or broken its seal.
     Closed,
+    /// The system at the other end, or something on the way that speaks for it, says that there is no such connection.
+    Reset,
     /// The way there failed.
     Broke,
 }
@@ -80,6 +82,7 @@ fn outcome(result: Result<usize, Errno>) -> Io {
 fn end(result: Result<usize, Errno>, got: Io) -> Option<End> {
     match (got, result) {
         (Io::Over, Ok(_) | Err(Errno::PIPE)) => Some(End::Closed),
+        (Io::Over, Err(Errno::CONNRESET)) => Some(End::Reset),
         (Io::Over, Err(_)) => Some(End::Broke),
         _ => None,
     }

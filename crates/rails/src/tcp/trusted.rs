@@ -113,6 +113,16 @@ impl Trusted {
         self.out.len() - self.out_at + usize::from(self.channel.holds_back())
     }
 
+    /// Ends the connection for all who have it: what waits here to leave does not leave any more.
+    pub fn end(&self) {
+        let _ = rustix::net::shutdown(self.fd(), rustix::net::Shutdown::Both);
+    }
+
+    /// Whether its connection was reset: the process at the other end is gone, or what is on the way has forgotten the connection.
+    pub fn is_reset(&self) -> bool {
+        self.channel.end() == Some(End::Reset)
+    }
+
     /// How many messages have been received: what [`Call::begin_again`] and [`Porch::look`] tell the other side.
     pub fn received(&self) -> u32 {
         self.received
@@ -217,7 +227,7 @@ impl Trusted {
         // Who cannot send any more may still be told why.
         while let Io::Moved(_) = self.read() {}
         let lost = match self.channel.end() {
-            Some(End::Broke) => Lost::Broke,
+            Some(End::Broke | End::Reset) => Lost::Broke,
             _ => Lost::Over,
         };
         *self.over.insert(lost)

@@ -121,10 +121,11 @@ fn a_connection_that_broke_may_be_renewed_and_one_that_was_closed_not() {
             Err(lost) => return lost,
         }
     };
-    assert_eq!(ended(&mut near), Lost::Broke);
+    assert_eq!((ended(&mut near), near.is_reset()), (Lost::Broke, true));
     near.send(&[2]).unwrap();
     let (by, mut far) = connect((&secret, 0), (&secret, near.received()), 1).unwrap();
     near.renew(by).unwrap();
+    assert!(!near.is_reset());
     let mut came = Vec::new();
     while came.len() < 2 {
         near.push().unwrap();
