@@ -36,6 +36,7 @@ mod memory;
 pub mod nodes;
 mod notes;
 pub mod orders;
+pub mod own;
 pub mod placement;
 pub mod probe;
 mod processes;

@@ -242,6 +242,14 @@ pub const REFUSAL_STANDS: Duration = Duration::from_secs(10);
 /// For how long rank 0 hears calls of which it knows that they do not belong to its job before it says so: they may be those of another one.
 pub const STRANGERS_STAND: Duration = Duration::from_secs(3);
 
+/// How long the names of hosts are looked up that may be this one: a file or a name server that is near answers within some milliseconds, ssh takes this long anyway, and where there is no
+/// name server nobody notices it.
+pub const NAMES_WAIT: Duration = Duration::from_millis(300);
+
+/// Hosts whose names are looked up so although one of them is known to be this one, which some lists name twice: those of a job that somebody writes by hand. A batch system's long list says
+/// each once.
+pub const NAMES_ASKED: usize = 64;
+
 /// How long hosts of a running job may take to look at their interfaces again and to tell all what they have: some messages up and down the tree of agents.
 pub const NETWORK_WAIT: Duration = Duration::from_secs(3);
 

@@ -47,6 +47,11 @@ impl JobName {
         self.0.strip_prefix(PREFIX)?.split('/').next()?.parse().ok()
     }
 
+    /// The job, which all its agents name alike that `garonne run` has started.
+    pub fn job(&self) -> Option<&str> {
+        self.0.strip_prefix(PREFIX)?.split('/').nth(1)
+    }
+
     fn address(&self) -> Result<SocketAddr> {
         SocketAddr::from_abstract_name(&self.0)
             .map_err(|error| Error::system(codes::G0212, "the job's name is no address", error))

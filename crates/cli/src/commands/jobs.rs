@@ -9,7 +9,15 @@ use garonne_node::visit::{self, Visit};
 
 /// The running jobs of this user whose agents answer.
 fn visits() -> Vec<Visit> {
-    answers().0
+    let (mut visits, _) = answers();
+    once_each(&mut visits, |visit| visit.name.job());
+    visits
+}
+
+/// Keeps one of each job's, the first: hosts that somebody has taken for several, as containers with one network, have an agent of it each.
+fn once_each<T>(all: &mut Vec<T>, job: impl Fn(&T) -> Option<&str>) {
+    let mut known = std::collections::HashSet::new();
+    all.retain(|one| job(one).is_none_or(|job| known.insert(job.to_owned())));
 }
 
 /// The running jobs of this user, and how many more there are whose agents do not answer.
@@ -64,6 +72,7 @@ pub fn choose(wanted: Option<u32>, line: &str) -> Result<Visit, String> {
         return named(pid);
     }
     let (mut visits, silent) = answers();
+    once_each(&mut visits, |visit| visit.name.job());
     match visits.len() {
         0 => Err(none("no job of yours runs on this machine", silent)),
         1 => Ok(visits.remove(0)),
@@ -139,6 +148,13 @@ pub fn word(state: State) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_with_two_agents_here_is_one() {
+        let mut all = vec!["1/a", "2/b", "3/a", "4/b", "nameless"];
+        once_each(&mut all, |name| name.split('/').nth(1));
+        assert_eq!(all, ["1/a", "2/b", "nameless"]);
+    }
 
     #[test]
     fn a_word_that_names_no_job_is_answered_with_what_does() {

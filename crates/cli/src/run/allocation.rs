@@ -200,6 +200,7 @@ mod tests {
                 Some("/empty") => Ok("# nobody yet\n".into()),
                 _ => Err(std::io::ErrorKind::NotFound.into()),
             },
+            are_own: |names, _| vec![false; names.len()],
         }
     }
 

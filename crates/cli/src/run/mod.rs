@@ -7,6 +7,7 @@ mod allocation;
 mod hosts;
 mod joining;
 mod options;
+mod own;
 mod parse;
 mod signals;
 mod strategies;
@@ -21,6 +22,7 @@ use std::path::Path;
 
 use garonne_node::job::{Colour, Job};
 use garonne_node::nodes::{Nodes, listed};
+use garonne_node::own::are_own as own_names;
 use garonne_node::{codes, leaf, limits, placement, tree};
 use garonne_topology::{machine, quota};
 
@@ -63,6 +65,7 @@ fn facts() -> Facts {
         host_names: vec!["localhost".into(), "127.0.0.1".into(), "::1".into(), short, host],
         env: std::env::vars_os().collect(),
         read: |path| std::fs::read_to_string(path),
+        are_own: own_names,
     }
 }
 

@@ -16,7 +16,7 @@ use super::joining::Joining;
 use super::options::{self, Action, Entry};
 use super::signals::forwarded;
 use super::tracing::Tracing;
-use super::{allocation, hosts};
+use super::{allocation, hosts, own};
 
 /// When to colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct Facts {
     pub env: Vec<(OsString, OsString)>,
     /// Reads a file of hosts.
     pub read: fn(&OsStr) -> std::io::Result<String>,
+    /// Which of these names are this host's, where it is not known by them; whether the system is to be asked.
+    pub are_own: fn(&[&str], bool) -> Vec<bool>,
 }
 
 /// What the user asks for.
@@ -196,6 +198,7 @@ impl Parser<'_> {
         if let (true, Some(given)) = (self.hosts.is_empty(), &allocation) {
             self.hosts.clone_from(&given.hosts);
         }
+        own::mark(&mut self.hosts, self.launcher.as_deref(), self.facts);
         if let Some(per_node) = self.per_node {
             self.hosts.iter_mut().for_each(|host| host.slots = per_node);
         }

@@ -22,6 +22,10 @@ fn facts() -> Facts {
             Some("empty") => Ok("# none\n".into()),
             _ => Err(std::io::ErrorKind::NotFound.into()),
         },
+        are_own: |names, ask| {
+            let is_own = |name: &&str| *name == "10.0.0.1" || (ask && *name == "here.example.org");
+            names.iter().map(is_own).collect()
+        },
     }
 }
 
@@ -163,6 +167,25 @@ fn what_is_not_understood_is_said_with_a_suggestion() {
         assert!(fault(&format!("{option} empty app")).contains("'empty' names no host"));
     }
     assert!(fault("--host , app").contains("names no host"));
+}
+
+#[test]
+fn this_host_is_known_by_its_addresses_and_by_names_where_names_start_processes() {
+    let own = |line: &str| -> Vec<bool> {
+        let hosts = order(&format!("{line} app")).hosts;
+        hosts.iter().map(|host| host.own).collect()
+    };
+    assert_eq!(
+        own("-H here,10.0.0.1:2,10.0.0.2,here.example.org"),
+        [true, true, false, true]
+    );
+    assert_eq!(own("-H me@10.0.0.1,there"), [false, false]);
+    let by_hand = "--launcher 'ip netns exec' -H 10.0.0.1,here.example.org app";
+    let words = shlex::split(by_hand).unwrap().into_iter().map(OsString::from);
+    let Ok(Request::Run(order)) = parse(words.collect(), &facts()) else {
+        panic!("{by_hand}")
+    };
+    assert_eq!([order.hosts[0].own, order.hosts[1].own], [true, false]);
 }
 
 #[test]
