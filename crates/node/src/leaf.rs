@@ -6,6 +6,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use garonne_rails::tcp::trusted::{self, Call, Called, Trusted};
@@ -20,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::job::{Job, Placement};
 use crate::launcher;
 use crate::layout::JobId;
-use crate::limits::{BUSY_WAIT, CALL_WAIT, CUT_PAUSE, CUT_PAUSE_MAX, ERRAND_BYTES_MAX};
+use crate::limits::{BUSY_WAIT, CALL_WAIT, CUT_PAUSE, CUT_PAUSE_MAX, CUT_WAIT, ERRAND_BYTES_MAX};
 use crate::orders::{Errand, Order};
 use crate::placement;
 
@@ -39,11 +40,13 @@ fn serve_errand() -> Result<i32> {
     let errand = read_errand(std::io::stdin().lock())?;
     let house = trusted::house(errand.secret.clone(), errand.job.to_ne_bytes(), errand.node);
     let until = Instant::now() + BUSY_WAIT;
+    let input = std::io::stdin();
     let whom = Whom {
         node: errand.parent,
         name: &errand.above,
         port: errand.port,
         busy: BUSY_WAIT,
+        sender: Some(input.as_fd()),
     };
     loop {
         let (mut line, reached) = call(&house, &errand.addresses, &whom)?;
@@ -155,6 +158,40 @@ pub(crate) struct Whom<'a> {
     pub port: u16,
     /// How long it is called again where it cuts calls off.
     pub busy: Duration,
+    /// Whose other end has whoever sent this agent there, and lets go of it when nobody is to be called any more.
+    pub sender: Option<BorrowedFd<'a>>,
+}
+
+/// How long those are called again who do not answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience<'a> {
+    /// Where calls are cut off.
+    pub cut: Duration,
+    /// Where nobody is reached: a link may just be down for a while.
+    pub missed: Duration,
+    /// See [`Whom::sender`].
+    pub sender: Option<BorrowedFd<'a>>,
+}
+
+impl Patience<'_> {
+    /// Of one who has a key that may be another job's, or an old one.
+    pub fn with_key() -> Self {
+        Self {
+            cut: CUT_WAIT,
+            missed: Duration::ZERO,
+            sender: None,
+        }
+    }
+
+    /// Whether whoever sent this agent has let go of it.
+    fn is_left(&self) -> bool {
+        let Some(sender) = &self.sender else {
+            return false;
+        };
+        let mut fds = [PollFd::from_borrowed_fd(*sender, PollFlags::empty())];
+        let _ = rustix::event::poll(&mut fds, Some(&crate::sys::timespec(Duration::ZERO)));
+        fds[0].revents().contains(PollFlags::HUP)
+    }
 }
 
 /// Calls all addresses at once; the first that answers and proves the secret is kept.
@@ -166,7 +203,16 @@ pub(crate) fn call(house: &House, addresses: &[IpAddr], whom: &Whom<'_>) -> Resu
         .iter()
         .map(|address| SocketAddr::new(*address, port))
         .collect();
-    let reached = reach(house, &sockets, (node, whom.busy)).map_err(|missed| {
+    let patience = Patience {
+        cut: whom.busy,
+        // What a host has for itself alone is none of it from another one, however long that is tried.
+        missed: match called.iter().all(IpAddr::is_loopback) {
+            true => Duration::ZERO,
+            false => CALL_WAIT,
+        },
+        sender: whom.sender,
+    };
+    let reached = reach(house, &sockets, (node, patience)).map_err(|missed| {
         let whose = match node {
             0 => String::from("the launcher's host"),
             _ => format!("host '{}', whose agent this one reports to,", whom.name),
@@ -211,90 +257,116 @@ pub(crate) struct Missed {
     pub cut: Option<SocketAddr>,
 }
 
-/// The same; of addresses that do not answer as they should it says why not, one by one. `busy`: how long one that cuts calls off is called again.
+/// A call that came to nothing, and is made again.
+struct Again {
+    address: SocketAddr,
+    at: Instant,
+    /// How long after the last time.
+    pause: Duration,
+    /// What became of that.
+    why: String,
+    /// It was cut off.
+    cut: bool,
+}
+
+/// The same; of addresses that do not answer as they should it says why not, one by one.
 pub(crate) fn reach(
     house: &House,
     addresses: &[SocketAddr],
-    (node, busy): (u32, Duration),
+    (node, patience): (u32, Patience<'_>),
 ) -> std::result::Result<(Trusted, SocketAddr), Box<Missed>> {
-    let (mut until, cut_until) = (Instant::now() + CALL_WAIT, Instant::now() + busy);
+    let begun = Instant::now();
+    let (mut until, cut_until) = (begun + CALL_WAIT, begun + patience.cut);
+    let missed_until = begun + patience.missed;
     let mut failures: Vec<String> = Vec::new();
     let (mut refused, mut cut) = (None, None);
     let mut calls = Vec::new();
-    // Who is to be called when, how long after the last time, and what became of that.
-    let mut again: Vec<(SocketAddr, Instant, Duration, String)> = Vec::new();
+    let mut again: Vec<Again> = Vec::new();
     let jitter = Duration::from_millis(u64::from(std::process::id() % 32));
-    let begin = |address: SocketAddr, pause, calls: &mut Vec<_>, failures: &mut Vec<String>| match Call::begin(
-        house, address, node,
-    ) {
-        Ok(call) => calls.push((address, pause, call)),
-        Err(why) => failures.push(format!("{address}: {why}")),
-    };
-    for address in addresses {
-        begin(*address, CUT_PAUSE, &mut calls, &mut failures);
-    }
-    while !(calls.is_empty() && again.is_empty()) {
-        let now = Instant::now();
-        for (address, _, pause, _) in again.extract_if(.., |(_, at, ..)| *at <= now) {
-            begin(address, (2 * pause).min(CUT_PAUSE_MAX), &mut calls, &mut failures);
+    // At once, as if a call had failed before.
+    let mut due: Vec<(SocketAddr, Duration)> = addresses.iter().map(|one| (*one, CUT_PAUSE)).collect();
+    loop {
+        for (address, pause) in due.drain(..) {
+            match Call::begin(house, address, node) {
+                Ok(call) => calls.push((address, pause, call)),
+                Err(why) => again.push(Again {
+                    address,
+                    at: Instant::now() + pause + jitter,
+                    pause,
+                    why,
+                    cut: false,
+                }),
+            }
         }
-        let next = again
-            .iter()
-            .map(|(_, at, ..)| *at)
-            .min()
-            .unwrap_or(until)
-            .min(until);
+        let over = |one: &mut Again| one.at >= if one.cut { cut_until } else { missed_until };
+        for one in again.extract_if(.., over) {
+            cut = cut.or(one.cut.then_some(one.address));
+            failures.push(format!("{}: {}", one.address, one.why));
+        }
+        let now = Instant::now();
         // One that has taken the call is busy, as one that cuts it off.
         if now >= until && now < cut_until && calls.iter().any(|(.., call)| call.has_called()) {
             until = cut_until;
         }
-        if now >= until {
+        if (calls.is_empty() && again.is_empty()) || now >= until || patience.is_left() {
             break;
         }
-        let mut fds = Vec::new();
-        for (.., call) in &calls {
-            let room = match call.has_called() {
-                true => PollFlags::empty(),
-                false => PollFlags::OUT,
-            };
-            fds.extend(
-                call.fd()
-                    .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN | room)),
-            );
-        }
-        let limit = crate::sys::timespec(next.saturating_duration_since(now));
-        let _ = rustix::event::poll(&mut fds, Some(&limit));
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let next = again.iter().map(|one| one.at).chain([until]).min();
+        let limit = next.unwrap_or(until).saturating_duration_since(now);
+        let ready = ready(&calls, limit);
         let mut waiting = Vec::new();
         for ((address, pause, mut call), ready) in calls.into_iter().zip(ready) {
-            let at = Instant::now() + pause + jitter;
+            let fails = |why, cut| Again {
+                address,
+                at: Instant::now() + pause + jitter,
+                pause,
+                why,
+                cut,
+            };
             match if ready { call.look() } else { Called::Waits } {
                 Called::Open(line) => return Ok((*line, address)),
                 Called::Waits => waiting.push((address, pause, call)),
-                Called::Cut(why) if at < cut_until => {
-                    again.push((address, at, pause, why));
-                    until = until.max(cut_until);
-                }
                 Called::Cut(why) => {
-                    cut = Some(address);
-                    failures.push(format!("{address}: {why}"));
+                    again.push(fails(why, true));
+                    until = until.max(cut_until);
                 }
                 Called::Refused(fault) => {
                     failures.push(format!("{address}: {fault}"));
                     refused = Some((address, fault));
                 }
-                Called::Failed(why) => failures.push(format!("{address}: {why}")),
+                Called::Failed(why) => again.push(fails(why, false)),
             }
         }
         calls = waiting;
+        let now = Instant::now();
+        let is_due = again.extract_if(.., |one| one.at <= now);
+        due.extend(is_due.map(|one| (one.address, (2 * one.pause).min(CUT_PAUSE_MAX))));
     }
     failures.extend(calls.iter().map(|(address, ..)| format!("{address}: no answer")));
-    failures.extend(again.iter().map(|(address, .., why)| format!("{address}: {why}")));
+    failures.extend(again.iter().map(|one| format!("{}: {}", one.address, one.why)));
+    let last_cut = again.iter().find(|one| one.cut).map(|one| one.address);
     Err(Box::new(Missed {
         tried: failures,
         refused,
-        cut: cut.or(again.first().map(|(address, ..)| *address)),
+        cut: cut.or(last_cut),
     }))
+}
+
+/// Which of these calls go on, once one does or time is over.
+fn ready(calls: &[(SocketAddr, Duration, Call)], limit: Duration) -> Vec<bool> {
+    let mut fds = Vec::new();
+    for (.., call) in calls {
+        let room = match call.has_called() {
+            true => PollFlags::empty(),
+            false => PollFlags::OUT,
+        };
+        fds.extend(
+            call.fd()
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN | room)),
+        );
+    }
+    let _ = rustix::event::poll(&mut fds, Some(&crate::sys::timespec(limit)));
+    fds.iter().map(|fd| !fd.revents().is_empty()).collect()
 }
 
 /// The job that this node has a part in. `None`: the launcher has closed the connection before it had said anything.
@@ -326,10 +398,8 @@ fn receive_job(line: &mut Trusted) -> Result<Option<Job>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::CUT_WAIT;
     use garonne_rails::tcp::trusted::Porch;
     use garonne_rails::tcp::{Secret, listen};
-    use std::os::fd::AsFd;
 
     #[test]
     fn who_starts_it_by_hand_is_told_what_it_is() {
@@ -354,6 +424,7 @@ mod tests {
                 name: "up",
                 port,
                 busy: Duration::ZERO,
+                sender: None,
             };
             call(&house, &addresses, &whom).unwrap_err().to_string()
         };
@@ -400,7 +471,7 @@ mod tests {
         });
         // Two calls at a time.
         let house = trusted::house(secret(), [1; 16], 5);
-        assert!(reach(&house, &[address, address], (0, CUT_WAIT)).is_ok());
+        assert!(reach(&house, &[address, address], (0, Patience::with_key())).is_ok());
         assert_eq!(first.join().unwrap(), Some(5));
 
         let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -418,7 +489,7 @@ mod tests {
                 }
             }
         });
-        let missed = reach(&house, &[address], (0, CUT_WAIT)).unwrap_err();
+        let missed = reach(&house, &[address], (0, Patience::with_key())).unwrap_err();
         assert_eq!(missed.cut, Some(address));
         let failures = missed.tried;
         assert!(
@@ -427,6 +498,43 @@ mod tests {
         );
         over.store(true, std::sync::atomic::Ordering::Relaxed);
         first.join().unwrap();
+    }
+
+    #[test]
+    fn who_is_not_there_yet_is_called_again_and_nobody_is_when_the_sender_has_let_go() {
+        let own = SocketAddr::from(([127, 0, 0, 1], 0));
+        let free = || listen(own).unwrap().local_addr().unwrap();
+        let address = free();
+        let first = std::thread::spawn(move || {
+            // After the first calls, which nobody takes.
+            std::thread::sleep(Duration::from_millis(300));
+            let mut porch = Porch::new(
+                trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 0),
+                listen(address).unwrap(),
+            );
+            let until = Instant::now() + CALL_WAIT;
+            while Instant::now() < until {
+                porch.open(&mut |_, _| true);
+                if let Some((node, _)) = (0..4).find_map(|place| porch.look(place, |_| true)) {
+                    return Some(node);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            None
+        });
+        let house = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 5);
+        let (input, sender) = rustix::pipe::pipe().unwrap();
+        let patience = Patience {
+            cut: BUSY_WAIT,
+            missed: CALL_WAIT,
+            sender: Some(input.as_fd()),
+        };
+        assert!(reach(&house, &[address], (0, patience)).is_ok());
+        assert_eq!(first.join().unwrap(), Some(5));
+
+        drop(sender);
+        let missed = reach(&house, &[free()], (0, patience)).unwrap_err();
+        assert_eq!(missed.tried.len(), 1, "{missed:?}");
     }
 
     #[test]

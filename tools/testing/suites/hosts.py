@@ -15,7 +15,7 @@ import time
 
 from ..bounds import HOST_SILENT_S, within
 from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
-from ..namespaces import Chain, Hosts, Six, Wires
+from ..namespaces import Chain, Hosts, Six, Wires, namespaces
 from ..runner import Case, Failure, Skip, check
 from . import c as programs
 from . import mpi4py
@@ -53,7 +53,7 @@ def suite(context):
         yield python(context, PART)
     else:
         yield python(context, [])
-    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_is_cut, second_program, ipv6_alone, several_networks, tuned_networks, network_that_comes, network_lost, gateway, settings_of_networks, one_side_encrypts, strangers, libfabric, libfabric_fails):
+    for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_down_at_the_start, link_is_cut, second_program, ipv6_alone, several_networks, tuned_networks, network_that_comes, network_lost, gateway, settings_of_networks, one_side_encrypts, strangers, libfabric, libfabric_fails):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
@@ -532,6 +532,17 @@ def link_flaps(context, talk):
             time.sleep(dark_s)
             hosts.mend(2)
         code, output = job.end(limit=2 * SILENCE_S)
+        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+
+
+def link_down_at_the_start(context, talk):
+    """A host's own link is down when its agent calls, so that nothing leads anywhere: the job begins when it is up again."""
+    with Hosts(2) as hosts:
+        namespaces.ip("-n", hosts.names[1], "link", "set", "net0", "down")
+        job = Job(context, hosts, ["--host", f"localhost,{hosts.names[1]}", talk, "5"])
+        time.sleep(3)
+        namespaces.ip("-n", hosts.names[1], "link", "set", "net0", "up")
+        code, output = job.end()
         expect(code == 0 and "all is well" in output, f"exit code {code}", output)
 
 

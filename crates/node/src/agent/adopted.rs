@@ -176,6 +176,7 @@ impl Agent<'_> {
             name: self.job.nodes.name(parent),
             port: first.port,
             busy: BUSY_WAIT,
+            sender: None,
         };
         let (line, reached) = leaf::call(&house, &first.addresses, &whom)?;
         Ok(Outer {

@@ -24,8 +24,8 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::leaf;
 use crate::limits::{
-    CUT_WAIT, EXCHANGE_PORTS, EXCHANGE_TABLE_MAX, EXCHANGE_VALUE_MAX, KEY_BYTES_MAX, LEADER_LOOK,
-    LEADER_WAIT, RANKS_MAX,
+    EXCHANGE_PORTS, EXCHANGE_TABLE_MAX, EXCHANGE_VALUE_MAX, KEY_BYTES_MAX, LEADER_LOOK, LEADER_WAIT,
+    RANKS_MAX,
 };
 use crate::wire::{Reader, Writer, damaged};
 
@@ -238,7 +238,7 @@ impl Variables {
             let ports = if hosts.is_empty() { 0 } else { usize::MAX };
             for port in self.ports().take(ports) {
                 let places: Vec<_> = hosts.iter().map(|host| SocketAddr::new(*host, port)).collect();
-                match leaf::reach(&house, &places, (0, CUT_WAIT)) {
+                match leaf::reach(&house, &places, (0, leaf::Patience::with_key())) {
                     Ok((line, _)) => return Ok(Line::Far(Box::new(line))),
                     Err(missed) => {
                         doubts.hear(doubt_of_leader(&missed), Instant::now());

@@ -13,7 +13,7 @@ use super::{NO_NODE, Offer, ToGuest, house};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::leaf;
-use crate::limits::{CUT_WAIT, GUEST_LOOK};
+use crate::limits::GUEST_LOOK;
 use crate::orders::Errand;
 
 /// What happens while a host joins, for people.
@@ -58,7 +58,7 @@ fn call(key: &JoinKey, house: &House) -> Result<(Trusted, SocketAddr)> {
         }
     }
     addresses.dedup();
-    leaf::reach(house, &addresses, (0, CUT_WAIT)).map_err(|missed| {
+    leaf::reach(house, &addresses, (0, leaf::Patience::with_key())).map_err(|missed| {
         failures.extend(missed.tried);
         let text = format!("no job takes this key where it leads ({})", failures.join("; "));
         Error::peer(codes::G0227, text)
