@@ -262,6 +262,28 @@ fn another_jobs_key_and_a_host_too_many_are_refused() {
 }
 
 #[test]
+fn of_several_who_come_at_once_for_one_place_the_others_are_told_that_it_is_taken() {
+    for round in 0..4 {
+        let job = waiting(
+            &["--join-hosts", "1", "sleep", "0.5"],
+            &mark(&format!("place-{round}")),
+        );
+        let guests = [(); 3].map(|()| joining(&job.key, "none").spawn().unwrap());
+        let said = guests.map(finish);
+        let ended = job.end();
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let (has, others): (Vec<&Said>, Vec<&Said>) = said.iter().partition(|said| said.code == 0);
+        assert_eq!(has.len(), 1, "{said:?}");
+        for other in others {
+            assert!(
+                other.err.contains("G0227") && other.err.contains("have come"),
+                "{other:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn hosts_that_do_not_come_in_time_are_counted_and_those_who_came_are_told() {
     let words = ["--join-hosts", "3", "--join-timeout", "1.5", "true"];
     let job = waiting(&words, &mark("time"));

@@ -49,7 +49,7 @@ impl Gate {
         let message = ToGuest::Refused {
             code: codes::G0227.to_owned(),
             text: format!(
-                "the job has begun: its {} have come, and its key admits no more",
+                "the job has begun: all that it asked for ({}) have come, and its key admits no more",
                 hosts(self.hosts)
             ),
         };

@@ -3,6 +3,7 @@
 //! Runs in `garonne join`, which is to this host's ranks what `garonne run` is to those of the first: their launcher, whose end is theirs.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Instant;
 
 use garonne_rails::tcp::House;
 use garonne_rails::tcp::trusted::Trusted;
@@ -13,7 +14,7 @@ use super::{NO_NODE, Offer, ToGuest, house};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::leaf;
-use crate::limits::GUEST_LOOK;
+use crate::limits::{CALL_WAIT, CUT_PAUSE, GUEST_LOOK};
 use crate::orders::Errand;
 
 /// What happens while a host joins, for people.
@@ -38,11 +39,20 @@ pub fn join(key: &JoinKey, offer: &Offer, tell: &mut dyn FnMut(News)) -> Result<
         return Err(Error::misuse(codes::G0211, text));
     }
     let house = house(key.secret(), NO_NODE);
-    let (mut line, reached) = call(key, &house)?;
-    line.send(&offer.encode()).map_err(|_| lost())?;
-    let errand = wait(&mut line, tell)?;
-    tell(News::Begins);
-    leaf::join(errand, line, reached.ip())
+    let until = Instant::now() + CALL_WAIT;
+    loop {
+        let (mut line, reached) = call(key, &house)?;
+        line.send(&offer.encode()).map_err(|_| lost())?;
+        match wait(&mut line, tell)? {
+            Some(errand) => {
+                tell(News::Begins);
+                return leaf::join(errand, line, reached.ip());
+            }
+            // All had come while it was let in, and nobody had heard of it: whoever answers next says so.
+            None if Instant::now() < until => std::thread::sleep(CUT_PAUSE),
+            None => return Err(lost()),
+        }
+    }
 }
 
 fn call(key: &JoinKey, house: &House) -> Result<(Trusted, SocketAddr)> {
@@ -70,19 +80,25 @@ fn lost() -> Error {
     Error::peer(codes::G0227, text)
 }
 
-/// Waits as long as the job does.
-fn wait(line: &mut Trusted, tell: &mut dyn FnMut(News)) -> Result<Errand> {
+/// Waits as long as the job does. `None`: the line has ended before the job has said anything.
+fn wait(line: &mut Trusted, tell: &mut dyn FnMut(News)) -> Result<Option<Errand>> {
     loop {
-        line.push().map_err(|_| lost())?;
-        while let Some(message) = line.receive().map_err(|_| lost())? {
-            match ToGuest::decode(&message)? {
+        let received = line.push().and_then(|()| line.receive());
+        match received.as_ref().map(|message| message.as_deref()) {
+            Err(_) if line.received() == 0 => return Ok(None),
+            Err(_) => return Err(lost()),
+            Ok(None) => {}
+            Ok(Some(message)) => match ToGuest::decode(message)? {
                 ToGuest::Wait { came, wanted } => tell(News::Waits(came, wanted)),
-                ToGuest::Errand(errand) => return Ok(*errand),
+                ToGuest::Errand(errand) => return Ok(Some(*errand)),
                 ToGuest::Refused { code, text } => {
                     let code = codes::find(&code).map_or(codes::G0227, |code| code.id);
                     return Err(Error::peer(code, text));
                 }
-            }
+            },
+        }
+        if matches!(received, Ok(Some(_))) {
+            continue;
         }
         // That the other host is gone the kernel finds out by its probes; a look now and then costs nothing.
         let limit = crate::sys::timespec(GUEST_LOOK);
@@ -90,5 +106,60 @@ fn wait(line: &mut Trusted, tell: &mut dyn FnMut(News)) -> Result<Errand> {
             &mut [PollFd::from_borrowed_fd(line.fd(), PollFlags::IN)],
             Some(&limit),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, TcpListener};
+
+    use garonne_rails::tcp::listen;
+    use garonne_rails::tcp::trusted::Porch;
+
+    use super::*;
+
+    /// Lets one with the key in.
+    fn next(porch: &mut Porch) -> Trusted {
+        loop {
+            porch.open(&mut |_, _| true);
+            let came = (0..4).find_map(|place| porch.look(place, |node| node == NO_NODE));
+            if let Some((_, line)) = came {
+                return line;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    fn refused(line: &mut Trusted, text: &str) {
+        let refusal = ToGuest::Refused {
+            code: codes::G0227.to_owned(),
+            text: text.to_owned(),
+        };
+        line.send(&refusal.encode()).unwrap();
+        // Its offer does not lie unread, and it has hung up.
+        while line.receive().is_ok() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn who_was_let_in_when_all_had_come_is_told_so_and_not_that_the_job_is_gone() {
+        let local = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let listener: TcpListener = listen((local, 0).into()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let key = JoinKey::new(vec![Whereabouts::Address(local)], port).unwrap();
+        let mut porch = Porch::new(house(key.secret(), 0), listener);
+        let job = std::thread::spawn(move || {
+            // Nobody has heard what it offers when the job begins.
+            drop(next(&mut porch));
+            refused(&mut next(&mut porch), "all have come");
+        });
+        let offer = Offer {
+            name: "late".into(),
+            slots: 1,
+        };
+        let error = join(&key, &offer, &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains("all have come"), "{error}");
+        job.join().unwrap();
     }
 }

@@ -281,7 +281,10 @@ impl Waiting {
             };
             match offer {
                 Ok(_) if is_full => {
-                    let text = format!("the {} that the job waits for have come", hosts(self.port.wanted));
+                    let text = format!(
+                        "all that the job waits for ({}) have come",
+                        hosts(self.port.wanted)
+                    );
                     guest.refuse(codes::G0227, &text);
                 }
                 Ok(offer) => {
